@@ -1,0 +1,240 @@
+"""The configuration of a run: one model of every option, checked whole before anything starts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from beamrank import storage
+from beamrank.errors import ConfigError, PreflightError
+
+Aggregation = Literal["sum", "binary", "min", "max", "sample", "sym_sum", "log_sum", "sym_log_sum"]
+Truncation = Literal["original", "paper", "hf"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CorpusConfig(_Section):
+    """Where the docs are. `path` is a file, a folder or a glob; `fields` are joined by one space to make a doc's text."""
+
+    path: str
+    format: Literal["jsonl", "beir", "tsv", "parquet", "car"]
+    fields: tuple[str, ...] | None = None
+
+
+class TopicsConfig(_Section):
+    """Where the topics are."""
+
+    path: str
+    format: Literal["tsv", "jsonl", "beir", "trec", "car"]
+
+
+class IndexConfig(_Section):
+    """A Lucene index folder; built from the corpus when it is not there."""
+
+    path: str
+
+
+class Bm25Config(_Section):
+    """BM25; `k` candidates are retrieved for a query (the defaults of k1 and b are Anserini's)."""
+
+    k1: Annotated[float, Field(ge=0)] = 0.9
+    b: Annotated[float, Field(ge=0, le=1)] = 0.4
+    k: Positive = 1000
+
+
+class CandidatesConfig(_Section):
+    """A TREC or MS MARCO run that takes the place of BM25, cut to its best `k` a query."""
+
+    run: str
+    k: Positive = 1000
+
+
+class MonoConfig(_Section):
+    """monoBERT over the first `k` candidates (the papers' k0)."""
+
+    checkpoint: str
+    k: Positive = 1000
+
+
+class DuoConfig(_Section):
+    """duoBERT over the first `k` candidates of monoBERT (the papers' k1).
+
+    `opponents` is the m of SAMPLE (section 3.3, equation 7) and `seed` decides which are drawn.
+    """
+
+    checkpoint: str
+    k: Positive = 50
+    aggregation: Aggregation = "sum"
+    opponents: Positive | None = None
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _check_opponents(self) -> Self:
+        if (self.aggregation == "sample") != (self.opponents is not None):
+            raise ValueError(
+                "`opponents` is how many opponents `aggregation: sample` draws for a candidate: give both or neither"
+            )
+        return self
+
+
+class InputConfig(_Section):
+    """How a model's input is laid out (docs/input.md). Lengths are in tokens, special tokens included."""
+
+    truncation: Truncation = "original"
+    max_query_length: Annotated[int, Field(ge=3)] = 64
+    max_length: Annotated[int, Field(ge=8, le=512)] = 512
+
+    @model_validator(mode="after")
+    def _check_room(self) -> Self:
+        if self.max_query_length > self.max_length - 5:
+            raise ValueError(
+                f"max_query_length {self.max_query_length} leaves no room for a doc in max_length {self.max_length}"
+            )
+        return self
+
+
+class RunConfig(_Section):
+    """Everything that a run needs to know. See docs/configuration.md."""
+
+    run_tag: Annotated[str, Field(pattern=r"^\S+$")] = "beamrank"
+    corpus: CorpusConfig
+    topics: TopicsConfig
+    qrels: str | None = None
+    index: IndexConfig | None = None
+    bm25: Bm25Config | None = None
+    candidates: CandidatesConfig | None = None
+    mono: MonoConfig | None = None
+    duo: DuoConfig | None = None
+    input: InputConfig = InputConfig()
+    measures: tuple[str, ...] = ("RR@10", "nDCG@10", "AP", "R@1000")
+    output: str
+    run_formats: tuple[Literal["trec", "msmarco"], ...] = ("trec",)
+    shards: Positive | None = None
+    threads: Positive | None = None
+    dtype: Dtype = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    on_missing_doc: Literal["error", "drop"] = "error"
+    max_bad_rows: Annotated[int, Field(ge=0)] = 100
+    stall_minutes: Annotated[float, Field(gt=0)] = 30.0
+
+    @model_validator(mode="after")
+    def _check_first_stage(self) -> Self:
+        if self.candidates is not None and (self.bm25 is not None or self.index is not None):
+            raise ValueError("`candidates` stands instead of `index` and `bm25`: leave out one or the other")
+        if self.candidates is None and self.index is None:
+            raise ValueError("the first stage is missing: give `index` and `bm25`, or `candidates: {run: ...}`")
+        return self
+
+    @model_validator(mode="after")
+    def _check_depths(self) -> Self:
+        first = self.first_stage_k
+        if self.mono is not None and self.mono.k > first:
+            raise ValueError(f"mono.k {self.mono.k} is more than the {first} candidates that the first stage gives it")
+        if self.duo is not None and self.mono is None:
+            raise ValueError("`duo` re-ranks the best candidates of `mono`: give `mono` too")
+        if self.duo is not None and self.mono is not None and self.duo.k > self.mono.k:
+            raise ValueError(f"duo.k {self.duo.k} is more than the {self.mono.k} candidates that mono scores (mono.k)")
+        if self.duo is not None and self.input.truncation == "hf":
+            raise ValueError("truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
+        return self
+
+    @property
+    def first_stage_k(self) -> int:
+        """How many candidates a query has at most after the first stage."""
+        return self.candidates.k if self.candidates is not None else (self.bm25 or Bm25Config()).k
+
+    @property
+    def first_stage_bm25(self) -> Bm25Config:
+        """The parameters of BM25, the defaults where the configuration gives none."""
+        return self.bm25 or Bm25Config()
+
+
+def load_config(path: str, overrides: Sequence[str] = (), output: str | None = None) -> RunConfig:
+    """Reads a YAML configuration.
+
+    Args:
+        path: the file; relative paths inside it are relative to its folder.
+        overrides: `section.key=value` strings; the value is YAML.
+        output: replaces `output`, relative to the current folder.
+
+    Raises:
+        PreflightError: the file cannot be read.
+        ConfigError: the file is no YAML mapping, or a key or a value is wrong.
+    """
+    document = _load_yaml(path)
+    for override in overrides:
+        _apply_override(document, override)
+    _anchor_paths(document, storage.parent(path))
+    if output is not None:
+        document["output"] = storage.absolute(output)
+    try:
+        return RunConfig.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_explain(error)}") from error
+
+
+def _load_yaml(path: str) -> dict[str, Any]:
+    try:
+        text = storage.read_bytes(path).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PreflightError(f"cannot read the configuration {path}: {error}") from error
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is no valid YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} must hold keys such as `corpus:` and `topics:`, not {type(document).__name__}")
+    return document
+
+
+def _apply_override(document: dict[str, Any], override: str) -> None:
+    dotted, separator, text = override.partition("=")
+    if not separator or not dotted:
+        raise ConfigError(f"--set {override!r} must look like mono.k=100")
+    *sections, key = dotted.split(".")
+    target = document
+    for section in sections:
+        target = target.setdefault(section, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"--set {override!r}: {section} holds a value, not a section")
+    try:
+        target[key] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override!r}: the value is no valid YAML: {error}") from error
+
+
+def _anchor_paths(document: dict[str, Any], folder: str) -> None:
+    """Makes relative paths relative to the configuration file, not to wherever the command runs."""
+    for section, key in [
+        (document, "qrels"),
+        (document, "output"),
+        *[(document.get(name), "path") for name in ("corpus", "topics", "index")],
+        (document.get("candidates"), "run"),
+    ]:
+        if isinstance(section, dict) and isinstance(section.get(key), str):
+            section[key] = storage.join_relative(folder, section[key])
+    for name in ("mono", "duo"):
+        section = document.get(name)
+        if isinstance(section, dict) and isinstance(section.get("checkpoint"), str):
+            checkpoint = section["checkpoint"]
+            if checkpoint.startswith((".", "~")) or Path(storage.join_relative(folder, checkpoint)).is_dir():
+                section["checkpoint"] = storage.join_relative(folder, checkpoint)
+
+
+def _explain(error: ValidationError) -> str:
+    """Pydantic's findings in one line each, without its links."""
+    lines = []
+    for finding in error.errors():
+        where = ".".join(str(part) for part in finding["loc"]) or "configuration"
+        message = finding["msg"].removeprefix("Value error, ")
+        if finding["type"] == "extra_forbidden":
+            message = "unknown key"
+        lines.append(f"{where}: {message}")
+    return "\n  ".join(["the configuration is wrong", *lines])

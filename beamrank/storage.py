@@ -1,0 +1,174 @@
+"""Files by URL, through fsspec. Nothing else in beamrank opens, lists or publishes a file by its URL."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+
+def is_remote(url: str) -> bool:
+    """Whether a path carries a protocol other than file://."""
+    return "://" in url and not url.startswith("file://")
+
+
+def absolute(url: str) -> str:
+    """A URL as it is; a local path made absolute, `~` expanded."""
+    if is_remote(url):
+        return url.rstrip("/")
+    return os.path.abspath(os.path.expanduser(url.removeprefix("file://")))
+
+
+def join(folder: str, *names: str) -> str:
+    """A path below a folder."""
+    return "/".join([folder.rstrip("/"), *names])
+
+
+def join_relative(folder: str, path: str) -> str:
+    """`path` itself where it is absolute, a URL or a home path, else the path below `folder`."""
+    if "://" in path or path.startswith(("~", "/")):
+        return absolute(path)
+    return join(folder, os.path.normpath(path))
+
+
+def parent(url: str) -> str:
+    """The folder that holds a file."""
+    return absolute(url).rpartition("/")[0]
+
+
+def name(url: str) -> str:
+    """The last part of a path."""
+    return url.rstrip("/").rpartition("/")[2]
+
+
+def _locate(url: str) -> tuple[Any, str]:
+    filesystem, path = fsspec.core.url_to_fs(absolute(url), use_listings_cache=False)
+    return filesystem, path
+
+
+def exists(url: str) -> bool:
+    """Whether a file or a folder is there."""
+    filesystem, path = _locate(url)
+    return bool(filesystem.exists(path))
+
+
+def is_folder(url: str) -> bool:
+    """Whether a folder is there."""
+    filesystem, path = _locate(url)
+    return bool(filesystem.isdir(path))
+
+
+def size_bytes(url: str) -> int:
+    """The size of a file.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    filesystem, path = _locate(url)
+    return int(filesystem.info(path)["size"])
+
+
+def sizes_bytes(folder: str) -> dict[str, int]:
+    """The names and sizes of the files in a folder; empty where there is no folder."""
+    filesystem, path = _locate(folder)
+    try:
+        entries = filesystem.ls(path, detail=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return {name(entry["name"]): int(entry["size"]) for entry in entries if entry["type"] == "file"}
+
+
+def find(url: str) -> list[str]:
+    """The files that a path names, sorted: the file itself, every file below a folder, or a glob's matches."""
+    filesystem, path = _locate(url)
+    if filesystem.isfile(path):
+        return [absolute(url)]
+    found = filesystem.find(path) if filesystem.isdir(path) else filesystem.glob(path)
+    return sorted(str(filesystem.unstrip_protocol(one)).removeprefix("file://") for one in found)
+
+
+def open_binary(url: str, **options: Any) -> BinaryIO:
+    """A file for reading."""
+    filesystem, path = _locate(url)
+    return cast(BinaryIO, filesystem.open(path, "rb", **options))
+
+
+def read_bytes(url: str) -> bytes:
+    """A whole file."""
+    filesystem, path = _locate(url)
+    return bytes(filesystem.cat_file(path))
+
+
+def make_folder(url: str) -> None:
+    """Makes a folder and those above it; object stores need none."""
+    filesystem, path = _locate(url)
+    filesystem.makedirs(path, exist_ok=True)
+
+
+def publish(url: str, content: bytes) -> bool:
+    """Writes a file that is not there yet, whole or not at all. The first writer wins.
+
+    Local files are written beside their place, synced and linked into it; an object store gets a conditional put.
+
+    Returns:
+        Whether this call wrote it; False where the file was there already.
+    """
+    filesystem, path = _locate(url)
+    if not isinstance(filesystem, LocalFileSystem):
+        try:
+            filesystem.pipe_file(path, content, mode="create")
+        except FileExistsError:
+            return False
+        return True
+    with _temporary_beside(path, content) as temporary:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        _sync_folder(path)
+    return True
+
+
+def replace(url: str, content: bytes) -> None:
+    """Writes a file whole, over one that may be there."""
+    filesystem, path = _locate(url)
+    if not isinstance(filesystem, LocalFileSystem):
+        filesystem.pipe_file(path, content)
+        return
+    with _temporary_beside(path, content) as temporary:
+        os.replace(temporary, path)
+        _sync_folder(path)
+
+
+def remove(url: str) -> None:
+    """Removes a file if it is there."""
+    filesystem, path = _locate(url)
+    with suppress(FileNotFoundError):
+        filesystem.rm_file(path)
+
+
+@contextmanager
+def _temporary_beside(path: str, content: bytes) -> Iterator[str]:
+    folder, base = os.path.split(path)
+    os.makedirs(folder, exist_ok=True)
+    temporary = os.path.join(folder, f".{base}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""The rankers: BM25, monoBERT, duoBERT, and the engine that scores with them. Never Beam."""

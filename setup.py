@@ -1,0 +1,7 @@
+"""Build entry point: the package list only. Apache Beam stages this package on workers through --setup_file."""
+
+from setuptools import find_packages, setup
+
+ROOTS = ("beamrank", "models", "transforms", "pipelines")
+
+setup(packages=find_packages(include=[pattern for root in ROOTS for pattern in (root, f"{root}.*")]))

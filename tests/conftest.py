@@ -1,0 +1,15 @@
+"""What the tests share."""
+
+from pathlib import Path
+
+import pytest
+
+_SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real collections that stands beside the project in CI; a user's machine does not have it."""
+    if not _SHARED_DATA.is_dir():
+        pytest.skip(f"the real collections are not here: no folder {_SHARED_DATA}")
+    return _SHARED_DATA

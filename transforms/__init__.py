@@ -1,0 +1,1 @@
+"""Beam wiring, one family of PTransforms a file."""
