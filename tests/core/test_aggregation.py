@@ -1,0 +1,159 @@
+"""The eight aggregations against double loops written from the papers' equations."""
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+
+from beamrank.aggregation import METHODS, aggregate, restrict, sampled_opponents, simulate_sample
+from beamrank.errors import ConfigError, DataError
+
+
+def _matrix(count: int, seed: int = 0, spread: float = 3.0) -> np.ndarray:
+    z = np.random.default_rng(seed).normal(0, spread, (count, count)).astype(np.float32)
+    np.fill_diagonal(z, np.nan)
+    return z
+
+
+def _by_hand(z: np.ndarray, method: str) -> list[float]:
+    """One candidate after the other, with p = 1 / (1 + e^-z) as in the paper."""
+    scores = []
+    for i in range(len(z)):
+        p = {j: 1 / (1 + math.exp(-float(z[i, j]))) for j in range(len(z)) if j != i}
+        q = {j: 1 / (1 + math.exp(-float(z[j, i]))) for j in range(len(z)) if j != i}
+        scores.append(
+            {
+                "sum": lambda p=p: sum(p.values()),
+                "binary": lambda p=p: sum(value > 0.5 for value in p.values()),
+                "min": lambda p=p: min(p.values()),
+                "max": lambda p=p: max(p.values()),
+                "sample": lambda p=p: sum(p.values()),
+                "sym_sum": lambda p=p, q=q: sum(p[j] + 1 - q[j] for j in p),
+                "log_sum": lambda p=p: sum(math.log(value) for value in p.values()),
+                "sym_log_sum": lambda p=p, q=q: sum(math.log(p[j]) + math.log(1 - q[j]) for j in p),
+            }[method]()
+        )
+    return scores
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("count", [2, 3, 10, 50])
+def test_equals_the_double_loop_of_the_equations(method: str, count: int) -> None:
+    z = _matrix(count, seed=count)
+    scores = aggregate(z, method)
+    assert scores.dtype == np.float64
+    if method in ("min", "max"):
+        scores = 1 / (1 + np.exp(-scores))
+    np.testing.assert_allclose(scores, _by_hand(z, method), rtol=1e-12)
+
+
+def test_min_and_max_are_log_odds() -> None:
+    z = np.array([[np.nan, 40, 41], [-40, np.nan, 1], [2, 3, np.nan]], dtype=np.float32)
+    assert aggregate(z, "min").tolist() == [40, -40, 2]
+    assert aggregate(z, "max").tolist() == [41, 1, 3]
+
+
+def test_binary_counts_only_what_is_above_zero() -> None:
+    z = np.array([[np.nan, 0, 1e-6], [0, np.nan, -1], [-1e-6, 1, np.nan]], dtype=np.float32)
+    assert aggregate(z, "binary").tolist() == [1, 0, 1]
+
+
+def test_no_probability_becomes_infinite() -> None:
+    z = np.array([[np.nan, 200], [200, np.nan]], dtype=np.float32)
+    assert aggregate(z, "sym_log_sum").tolist() == [-200, -200]
+    assert aggregate(-z, "log_sum").tolist() == [-200, -200]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_candidate_scores_zero_and_none_scores_nothing(method: str) -> None:
+    assert aggregate(np.full((1, 1), np.nan, dtype=np.float32), method).tolist() == [0]
+    assert aggregate(np.zeros((0, 0), dtype=np.float32), method).tolist() == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_diagonal_is_never_read(method: str) -> None:
+    z = _matrix(5)
+    filled = z.copy()
+    np.fill_diagonal(filled, 99)
+    assert aggregate(filled, method).tolist() == aggregate(z, method).tolist()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_order_of_the_opponents_cannot_matter(method: str) -> None:
+    z = _matrix(40, seed=7)
+    order = np.random.default_rng(1).permutation(40)
+    assert aggregate(z[np.ix_(order, order)], method).tolist() == aggregate(z, method)[order].tolist()
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "sample"])
+def test_a_pair_that_was_not_asked_is_an_error(method: str) -> None:
+    z = _matrix(4)
+    z[0, 1] = np.nan
+    with pytest.raises(DataError, match=rf"1 of 12 pairs were not asked.*{method}"):
+        aggregate(z, method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_infinite_log_odds_is_an_error(method: str) -> None:
+    z = _matrix(4)
+    z[0, 1] = np.inf
+    with pytest.raises(DataError, match="infinite"):
+        aggregate(z, method)
+
+
+def test_an_unknown_method_names_the_eight() -> None:
+    with pytest.raises(ConfigError, match="sum, binary, min, max, sample, sym_sum, log_sum, sym_log_sum"):
+        aggregate(_matrix(2), "mean")
+
+
+def test_a_matrix_that_is_not_square_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"\(2, 3\)"):
+        aggregate(np.zeros((2, 3), dtype=np.float32), "sum")
+
+
+def test_sampled_opponents_are_the_smallest_digests() -> None:
+    doc_ids = [f"doc-{i}" for i in range(12)]
+    asked = sampled_opponents("q1", doc_ids, opponents=5, seed=3)
+    assert asked.sum(axis=1).tolist() == [5] * 12
+    assert not asked.diagonal().any()
+    for i, doc_id in enumerate(doc_ids):
+        others = sorted(
+            (other for other in doc_ids if other != doc_id),
+            key=lambda other: hashlib.sha256(f"3\0q1\0{doc_id}\0{other}".encode()).hexdigest(),
+        )
+        assert {doc_ids[j] for j in np.flatnonzero(asked[i])} == set(others[:5])
+
+
+def test_the_draw_depends_on_ids_and_seed_only() -> None:
+    doc_ids = ["é", "b", "c", "d", "e", "f"]
+    order = [3, 0, 5, 1, 4, 2]
+    asked = sampled_opponents("q", doc_ids, 2, seed=0)
+    shuffled = sampled_opponents("q", [doc_ids[i] for i in order], 2, seed=0)
+    assert (shuffled == asked[np.ix_(order, order)]).all()
+    assert (sampled_opponents("q", doc_ids, 2, seed=1) != asked).any()
+    assert (sampled_opponents("q2", doc_ids, 2, seed=0) != asked).any()
+
+
+@pytest.mark.parametrize("opponents", [3, 4, 100])
+def test_as_many_opponents_as_there_are_is_sum(opponents: int) -> None:
+    z = _matrix(4)
+    sampled = simulate_sample(z, "q", list("abcd"), opponents, seed=0)
+    np.testing.assert_array_equal(sampled, z)
+    assert aggregate(sampled, "sample").tolist() == aggregate(z, "sum").tolist()
+
+
+def test_simulate_sample_sums_over_the_drawn_opponents() -> None:
+    z = _matrix(6)
+    doc_ids = list("abcdef")
+    sampled = simulate_sample(z, "q", doc_ids, 2, seed=4)
+    assert sampled.dtype == np.float32
+    asked = sampled_opponents("q", doc_ids, 2, seed=4)
+    expected = [sum(1 / (1 + math.exp(-z[i, j])) for j in np.flatnonzero(asked[i])) for i in range(6)]
+    np.testing.assert_allclose(aggregate(sampled, "sample"), expected, rtol=1e-6)
+
+
+def test_restrict_is_the_leading_block() -> None:
+    z = _matrix(6)
+    np.testing.assert_array_equal(restrict(z, 4), z[:4, :4])
+    np.testing.assert_array_equal(restrict(z, 99), z)
