@@ -21,7 +21,7 @@ class _Section(BaseModel):
 
 
 class CorpusConfig(_Section):
-    """Where the docs are. `path` is a file, a folder or a glob; `fields` are joined by one space to make a doc's text."""
+    """The docs: `path` is a file, a folder or a glob; `fields` are joined by one space to make a text."""
 
     path: str
     format: Literal["jsonl", "beir", "tsv", "parquet", "car"]

@@ -1,0 +1,171 @@
+"""The plan: how topics are cut into shards, and for each stage what decides the bytes of its parts.
+
+A plan is made once, before anything runs, and never depends on the runner or its parallelism. It holds all that the
+status of a run needs, so that reading it takes no model, no JVM and no Beam.
+"""
+
+import io
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beamrank import storage
+from beamrank.errors import PreflightError
+from beamrank.fingerprint import SHORT, digest, hash64, sha256
+from beamrank.receipts import Manifest, StageFolder
+from beamrank.records import Topic
+
+# Raised whenever a stage would write other bytes from the same input.
+ENGINE_VERSION = 1
+TOPICS_PER_SHARD = 16
+MAX_DOC_TOKENS = 512
+CURRENT = "current-plan.json"
+
+StageKind = Literal["retrieve", "tokenize", "mono", "duo"]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A fixed set of topics: the unit of work."""
+
+    index: int
+    topics: tuple[Topic, ...]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the topics' ids and texts."""
+        return digest(self.topics)
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """One stage: `keys` and the parts of `inputs` decide its bytes, `places` says where workers find things."""
+
+    name: str
+    kind: StageKind
+    keys: Mapping[str, Any]
+    inputs: tuple[str, ...]
+    places: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is decided before a run starts."""
+
+    run_tag: str
+    output: str
+    shards: tuple[Shard, ...]
+    stages: tuple[StageSpec, ...]
+    config: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Covers what decides the bytes of the parts; never the run tag, output, measures or qrels."""
+        stages = [[stage.name, stage.keys, stage.inputs] for stage in self.stages]
+        return digest([ENGINE_VERSION, [shard.digest for shard in self.shards], stages])
+
+    @property
+    def topics(self) -> list[Topic]:
+        """All topics, in the order of the shards."""
+        return [topic for shard in self.shards for topic in shard.topics]
+
+    def stage(self, name: str) -> StageSpec:
+        """A stage by its folder's name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def of_kind(self, kind: StageKind) -> list[StageSpec]:
+        """The stages of one kind; there can be two that tokenize."""
+        return [stage for stage in self.stages if stage.kind == kind]
+
+    def folder(self, name: str) -> StageFolder:
+        """A stage's folder."""
+        return StageFolder(storage.join(self.output, name))
+
+    def shard_digests(self, stage: StageSpec, inputs: Sequence[Manifest]) -> tuple[str, ...]:
+        """What each shard's receipt must carry, given the sealed inputs of the stage."""
+        sources = list(zip(*(manifest.part_sha256s for manifest in inputs), strict=True)) or [()] * len(self.shards)
+        reads_topics = stage.kind in ("retrieve", "tokenize")
+        return tuple(
+            digest([ENGINE_VERSION, stage.kind, stage.keys, source, shard.digest if reads_topics else None])
+            for shard, source in zip(self.shards, sources, strict=True)
+        )
+
+    def sealed(self, name: str) -> Manifest | None:
+        """A stage's manifest, sealing it where all its receipts are there; None while it or an input is unfinished."""
+        stage = self.stage(name)
+        inputs = [self.sealed(each) for each in stage.inputs]
+        whole = [manifest for manifest in inputs if manifest is not None]
+        if len(whole) < len(inputs):
+            return None
+        return self.folder(name).seal(name, self.shard_digests(stage, whole))
+
+    def publish(self) -> str:
+        """Writes `plan-<digest12>.json`, its topics, and the pointer to the plan that is being run."""
+        content = _topics_bytes(self.shards)
+        topics_name = f"topics-{sha256(content)[:SHORT]}.parquet"
+        storage.publish(storage.join(self.output, topics_name), content)
+        values = {
+            "engine_version": ENGINE_VERSION,
+            "digest": self.digest,
+            "run_tag": self.run_tag,
+            "topics": topics_name,
+            "shards": len(self.shards),
+            "stages": [asdict(stage) for stage in self.stages],
+            "config": self.config,
+        }
+        name = f"plan-{self.digest[:SHORT]}.json"
+        encoded = json.dumps(values, indent=1, sort_keys=True).encode()
+        storage.replace(storage.join(self.output, name), encoded)
+        storage.replace(storage.join(self.output, CURRENT), json.dumps({"plan": name}).encode())
+        return name
+
+
+def cut_shards(topics: Iterable[Topic], shards: int | None) -> tuple[Shard, ...]:
+    """Sorts topics by a stable hash of their ids and cuts them evenly, by default into one shard for 16."""
+    ordered = sorted(topics, key=lambda topic: (hash64(topic.query_id), topic.query_id))
+    count = min(shards or -(-len(ordered) // TOPICS_PER_SHARD), len(ordered))
+    borders = np.linspace(0, len(ordered), count + 1).astype(int)
+    return tuple(
+        Shard(index, tuple(ordered[start:end])) for index, (start, end) in enumerate(itertools.pairwise(borders))
+    )
+
+
+def _topics_bytes(shards: Sequence[Shard]) -> bytes:
+    rows = [(shard.index, *topic) for shard in shards for topic in shard.topics]
+    index, query_ids, texts = zip(*rows, strict=True)
+    table = pa.table({"shard": pa.array(index, pa.int32()), "query_id": list(query_ids), "text": list(texts)})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def read_plan(output: str) -> Plan:
+    """The plan that was last run into a folder.
+
+    Raises:
+        PreflightError: the folder holds no run, or one of another engine version.
+    """
+    output = storage.absolute(output)
+    try:
+        name = json.loads(storage.read_bytes(storage.join(output, CURRENT)))["plan"]
+        values = json.loads(storage.read_bytes(storage.join(output, name)))
+    except FileNotFoundError as error:
+        raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it") from error
+    if values["engine_version"] != ENGINE_VERSION:
+        raise PreflightError(
+            f"{output} was written by engine version {values['engine_version']} and this is version {ENGINE_VERSION}: "
+            "use the beamrank that wrote it, or run again into another folder"
+        )
+    stages = tuple(StageSpec(**{**stage, "inputs": tuple(stage["inputs"])}) for stage in values["stages"])
+    table = pq.read_table(pa.BufferReader(storage.read_bytes(storage.join(output, values["topics"]))))
+    topics: list[list[Topic]] = [[] for _ in range(values["shards"])]
+    for row in table.to_pylist():
+        topics[row["shard"]].append(Topic(row["query_id"], row["text"]))
+    shards = tuple(Shard(index, tuple(each)) for index, each in enumerate(topics))
+    return Plan(values["run_tag"], output, shards, stages, values["config"])

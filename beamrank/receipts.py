@@ -1,0 +1,231 @@
+"""The commit protocol: parts, receipts and the manifest that seals a stage (docs/commit-protocol.md).
+
+A shard's part is published under its content's own name, then its receipt; when every receipt of a plan is there, the
+manifest. Every publication is create-only and the first one wins, so that any number of attempts at a shard, on any
+runner, leave one result. Readers trust only the manifest.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beamrank import storage
+from beamrank.errors import ReceiptError
+from beamrank.fingerprint import SHORT, digest, sha256
+
+RECEIPTS = "receipts"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One shard's commit record.
+
+    `digest` covers what decided the part's bytes; `counts` are sums over the shard (tokens, inferences, ...);
+    `bad_rows` were left out and `examples` names the first of them.
+    """
+
+    shard: int
+    digest: str
+    part: str
+    part_sha256: str
+    part_bytes: int
+    rows: int
+    bad_rows: int
+    seconds: float
+    counts: Mapping[str, int] = field(default_factory=dict)
+    examples: tuple[str, ...] = ()
+
+    def to_json(self) -> bytes:
+        """The receipt as a file."""
+        return json.dumps(asdict(self), sort_keys=True, indent=1).encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "Receipt | None":
+        """A receipt, or None where the bytes are not one (cut short, say)."""
+        try:
+            values = json.loads(content)
+            return cls(**{**values, "examples": tuple(values["examples"])})
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A sealed stage: one receipt a shard, by shard number."""
+
+    stage: str
+    digest: str
+    receipts: tuple[Receipt, ...]
+
+    @property
+    def part_sha256s(self) -> tuple[str, ...]:
+        """What the next stage's digests are made from."""
+        return tuple(receipt.part_sha256 for receipt in self.receipts)
+
+    def total(self, count: str) -> int:
+        """The sum of one count over the shards."""
+        return sum(receipt.counts.get(count, 0) for receipt in self.receipts)
+
+
+def part_bytes(table: Any) -> bytes:
+    """A table as Parquet; the same table gives the same bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_statistics=False, row_group_size=1 << 16)
+    return bytes(sink.getvalue())
+
+
+def receipt_name(shard: int, shard_digest: str) -> str:
+    """The name that a shard's receipt has below `receipts/`."""
+    return f"{shard:05d}-{shard_digest[:SHORT]}.json"
+
+
+@dataclass(frozen=True)
+class StageFolder:
+    """A stage's folder: the only place that knows how parts and receipts are named."""
+
+    url: str
+
+    def part_url(self, receipt: Receipt) -> str:
+        """Where a receipt's part is."""
+        return storage.join(self.url, receipt.part)
+
+    def read_part(self, receipt: Receipt) -> Any:
+        """A shard's table, checked against its receipt.
+
+        Raises:
+            ReceiptError: the part is gone or its content changed.
+        """
+        try:
+            content = storage.read_bytes(self.part_url(receipt))
+        except FileNotFoundError as error:
+            raise ReceiptError(f"{self.part_url(receipt)} is gone; run again to make it again") from error
+        if sha256(content) != receipt.part_sha256:
+            raise ReceiptError(
+                f"{self.part_url(receipt)} does not hold the bytes that its receipt names: it was changed after it "
+                "was written. Delete it and run again to make it again"
+            )
+        return pq.read_table(pa.BufferReader(content))
+
+    def commit(
+        self,
+        shard: int,
+        shard_digest: str,
+        table: Any,
+        *,
+        seconds: float,
+        counts: Mapping[str, int],
+        bad_rows: int = 0,
+        examples: Iterable[str] = (),
+    ) -> Receipt:
+        """Publishes a shard's part, then its receipt.
+
+        Returns:
+            The receipt that counts: another attempt's where that one was first.
+        """
+        content = part_bytes(table)
+        content_digest = sha256(content)
+        receipt = Receipt(
+            shard=shard,
+            digest=shard_digest,
+            part=f"part-{shard:05d}-{content_digest[:SHORT]}.parquet",
+            part_sha256=content_digest,
+            part_bytes=len(content),
+            rows=table.num_rows,
+            bad_rows=bad_rows,
+            seconds=round(seconds, 3),
+            counts=dict(counts),
+            examples=tuple(examples)[:5],
+        )
+        self._publish_part(receipt, content)
+        url = storage.join(self.url, RECEIPTS, receipt_name(shard, shard_digest))
+        if storage.publish(url, receipt.to_json()):
+            return receipt
+        first = self.receipt(shard, shard_digest)
+        if first is not None:
+            return first
+        storage.replace(url, receipt.to_json())
+        return receipt
+
+    def _publish_part(self, receipt: Receipt, content: bytes) -> None:
+        url = self.part_url(receipt)
+        if not storage.publish(url, content) and storage.size_bytes(url) != len(content):
+            storage.replace(url, content)
+
+    @staticmethod
+    def _holds(receipt: Receipt, shard_digest: str, sizes: Mapping[str, int]) -> bool:
+        return receipt.digest == shard_digest and sizes.get(receipt.part) == receipt.part_bytes
+
+    def receipts(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
+        """The receipts that count: they parse, their digest is the shard's and their part is there at its size."""
+        sizes = storage.sizes_bytes(self.url)
+        present = storage.sizes_bytes(storage.join(self.url, RECEIPTS))
+        found = {}
+        for shard, shard_digest in enumerate(shard_digests):
+            base = receipt_name(shard, shard_digest)
+            if base not in present:
+                continue
+            receipt = Receipt.from_json(storage.read_bytes(storage.join(self.url, RECEIPTS, base)))
+            if receipt is not None and self._holds(receipt, shard_digest, sizes):
+                found[shard] = receipt
+        return found
+
+    def receipt(self, shard: int, shard_digest: str) -> Receipt | None:
+        """One shard's receipt, if it counts."""
+        try:
+            content = storage.read_bytes(storage.join(self.url, RECEIPTS, receipt_name(shard, shard_digest)))
+            receipt = Receipt.from_json(content)
+            if receipt is None or storage.size_bytes(self.part_url(receipt)) != receipt.part_bytes:
+                return None
+        except FileNotFoundError:
+            return None
+        return receipt if receipt.digest == shard_digest else None
+
+    def count(self, shard_digests: Iterable[str]) -> int:
+        """How many shards have a receipt, by name alone: cheap enough to ask twice a second."""
+        present = storage.sizes_bytes(storage.join(self.url, RECEIPTS))
+        return sum(receipt_name(shard, each) in present for shard, each in enumerate(shard_digests))
+
+    def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
+        return storage.join(self.url, f"manifest-{digest(shard_digests)[:SHORT]}.json")
+
+    def manifest(self, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """The seal over exactly these shards, where it is there and every part that it names is too."""
+        try:
+            values = json.loads(storage.read_bytes(self._manifest_url(shard_digests)))
+            receipts = tuple(Receipt.from_json(json.dumps(one).encode()) for one in values["receipts"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        sizes = storage.sizes_bytes(self.url)
+        whole = [
+            receipt
+            for receipt, each in zip(receipts, shard_digests, strict=False)
+            if receipt is not None and self._holds(receipt, each, sizes)
+        ]
+        if len(whole) != len(shard_digests) or values.get("digest") != digest(shard_digests):
+            return None
+        return Manifest(values["stage"], values["digest"], tuple(whole))
+
+    def seal(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """Publishes the manifest if every shard has its receipt; sealing twice changes nothing.
+
+        Returns:
+            The manifest, or None while shards are missing.
+        """
+        sealed = self.manifest(shard_digests)
+        if sealed is not None:
+            return sealed
+        receipts = self.receipts(shard_digests)
+        if len(receipts) != len(shard_digests):
+            return None
+        manifest = Manifest(stage, digest(shard_digests), tuple(receipts[shard] for shard in range(len(receipts))))
+        values = {"stage": stage, "digest": manifest.digest, "receipts": [asdict(one) for one in manifest.receipts]}
+        content = json.dumps(values, sort_keys=True, indent=1).encode()
+        url = self._manifest_url(shard_digests)
+        if not storage.publish(url, content) and (first := self.manifest(shard_digests)) is not None:
+            return first
+        storage.replace(url, content)
+        return manifest
