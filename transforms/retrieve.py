@@ -38,9 +38,7 @@ class RetrieveJob:
             "topics_without_candidates": len(task.topics) - found,
             "candidates": candidates.num_rows,
         }
-        return self.folder.commit(
-            task.shard, task.digest, candidates, seconds=time.monotonic() - start, counts=counts
-        )
+        return self.folder.commit(task.shard, task.digest, candidates, seconds=time.monotonic() - start, counts=counts)
 
 
 @lru_cache(maxsize=1)

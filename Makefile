@@ -1,0 +1,46 @@
+# Everything a fresh machine needs is Python 3.11 to 3.13 and make; the virtual environment holds the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+LOCK := requirements/python$(VERSION).txt
+
+.PHONY: help setup demo test check lock bench clean
+
+help:  ## Show this help
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+$(READY): pyproject.toml setup.py $(wildcard requirements/*.txt)
+	@test -f $(LOCK) || \
+		{ echo "beamrank needs Python 3.11, 3.12 or 3.13, not $(VERSION); give one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint $(LOCK) --editable '.[dev]'
+	touch $(READY)
+
+setup: $(READY)  ## Make the virtual environment from the locked dependencies
+
+demo: $(READY)  ## Run the whole cascade on the standard library's documentation
+	$(BIN)/beamrank demo
+
+test: check  ## Run ruff, mypy, import-linter and pytest
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+check: $(READY)  ## Run ruff, mypy and import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock: $(READY)  ## Resolve the dependencies again, for every Python
+	$(BIN)/python -m pip install --quiet uv
+	for version in 3.11 3.12 3.13; do \
+		$(BIN)/uv pip compile pyproject.toml --extra dev --python-version $$version --no-header --no-annotate \
+			--python-platform x86_64-manylinux_2_28 --quiet --upgrade --output-file requirements/python$$version.txt; \
+	done
+
+bench: $(READY)  ## Measure, and write benchmarks/results
+	$(BIN)/python -m benchmarks.cascade
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

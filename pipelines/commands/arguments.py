@@ -1,0 +1,12 @@
+"""Arguments that several commands take."""
+
+from typing import Annotated
+
+import typer
+
+ConfigPath = Annotated[str, typer.Argument(metavar="CONFIG", help="A YAML configuration (docs/configuration.md).")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Replace a key of the configuration: --set mono.k=100."),
+]
+Output = Annotated[str | None, typer.Option(help="Where the run goes, instead of the configuration's `output`.")]

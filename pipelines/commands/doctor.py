@@ -1,0 +1,103 @@
+"""`beamrank doctor`: is everything here that a run needs?"""
+
+import importlib.metadata
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from beamrank import __version__
+from beamrank.errors import BeamrankError, PreflightError
+from models.checkpoints import resolve_checkpoint
+from models.engine import resolve_device, resolve_dtype
+from models.jvm import java_home
+from pipelines.planning import usable_cores
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    what: str
+    found: str
+    ok: bool
+
+
+def doctor() -> None:
+    """Look at this machine: Python, Java, models, memory, disk. Exit code 3 where something is missing."""
+    findings = [_look(what, look) for what, look in _LOOKS]
+    table = Table("", "what", "found")
+    for finding in findings:
+        table.add_row("ok" if finding.ok else "MISSING", finding.what, finding.found)
+    Console(file=sys.stdout).print(table)
+    bad = [finding.what for finding in findings if not finding.ok]
+    if bad:
+        raise PreflightError(f"not as it must be: {', '.join(bad)}")
+
+
+def _look(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, look(), ok=True)
+    except (BeamrankError, OSError, importlib.metadata.PackageNotFoundError) as error:
+        return Finding(what, str(error), ok=False)
+
+
+def _python() -> str:
+    return f"{platform.python_version()} on {platform.platform()}"
+
+
+def _versions() -> str:
+    names = ("apache-beam", "pyarrow", "torch", "transformers", "tokenizers", "pyserini", "ir_measures")
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+
+
+def _java() -> str:
+    runtime = java_home()
+    return f"Java {runtime.version} from {runtime.source}: {runtime.home}"
+
+
+def _scoring() -> str:
+    device = resolve_device("auto")
+    return f"{device}, dtype auto means {resolve_dtype('auto', device)}, {usable_cores()} cores"
+
+
+def _embedded() -> str:
+    return ", ".join(
+        f"embedded:{kind} {resolve_checkpoint(f'embedded:{kind}', kind).digest[:12]}" for kind in ("mono", "duo")
+    )
+
+
+def _memory() -> str:
+    memory = psutil.virtual_memory()
+    return f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB are free"
+
+
+def _disk() -> str:
+    with tempfile.TemporaryFile() as probe:
+        probe.write(b"beamrank")
+    return f"{psutil.disk_usage(tempfile.gettempdir()).free / 2**30:.0f} GiB are free for temporary files"
+
+
+def _cache() -> str:
+    folder = Path(os.environ.get("BEAMRANK_CACHE", "~/.cache/beamrank")).expanduser()
+    return f"{folder} ({'there' if folder.exists() else 'made when it is needed'})"
+
+
+_LOOKS: list[tuple[str, Callable[[], str]]] = [
+    ("beamrank", lambda: __version__),
+    ("Python", _python),
+    ("libraries", _versions),
+    ("Java 21 or later", _java),
+    ("scoring", _scoring),
+    ("embedded checkpoints", _embedded),
+    ("memory", _memory),
+    ("disk", _disk),
+    ("cache", _cache),
+]

@@ -1,0 +1,77 @@
+"""`beamrank run CONFIG`: the whole cascade, or one stage of it."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from beamrank.config import load_config
+from beamrank.errors import ConfigError
+from beamrank.plan import Plan, StageSpec
+from pipelines.commands.arguments import ConfigPath, Output, Overrides
+from pipelines.launcher import Launcher
+from pipelines.planning import make_plan
+from pipelines.progress import Talk
+from pipelines.report_table import print_measures
+from pipelines.runners import Runner, beam_options
+from pipelines.runs import evaluate_runs, write_runs
+
+
+class Stage(StrEnum):
+    """What `--stage` runs alone."""
+
+    RETRIEVE = "retrieve"
+    TOKENIZE = "tokenize"
+    MONO = "mono"
+    DUO = "duo"
+    RUNS = "runs"
+
+
+def run(
+    context: typer.Context,
+    config: ConfigPath,
+    runner: Annotated[Runner, typer.Option(help="Where the Beam jobs run.")] = Runner.LOCAL,
+    overrides: Overrides = None,
+    output: Output = None,
+    stage: Annotated[Stage | None, typer.Option(help="Run this stage alone; those before it must be done.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the job's end.")] = True,
+) -> None:
+    """Re-rank: BM25, monoBERT, duoBERT, TREC runs. Finished shards are never done twice.
+
+    Only Beam's own flags follow `--`: beamrank run config.yaml -- --direct_running_mode=multi_processing
+    """
+    if not wait:
+        raise ConfigError(f"--no-wait needs a runner that outlives this command, and `{runner}` runs inside it")
+    talk = Talk()
+    settings = load_config(config, overrides or (), output)
+    flags = context.args
+    beam_options(runner, flags)
+    plan = make_plan(settings, talk)
+    plan.publish()
+    launcher = Launcher(plan, settings, talk, runner, flags)
+    if stage in (None, Stage.RUNS):
+        if stage is None:
+            launcher.run_all()
+        finish(launcher)
+        return
+    for spec in _specs(plan, stage):
+        launcher.run_stage(spec)
+
+
+def _specs(plan: Plan, stage: Stage | None) -> list[StageSpec]:
+    found = [spec for spec in plan.stages if spec.kind == stage]
+    if not found:
+        raise ConfigError(f"the configuration has no stage {stage}: there is no `{stage}:` section in it")
+    return found
+
+
+def finish(launcher: Launcher) -> None:
+    """Writes the runs and their measures."""
+    plan, settings, talk = launcher.plan, launcher.config, launcher.talk
+    paths = write_runs(plan, settings, talk)
+    for path in paths:
+        talk.note(f"wrote {path}")
+    if settings.qrels is None:
+        talk.note("no qrels are given: the runs are not evaluated")
+        return
+    print_measures(evaluate_runs(plan, settings, talk))

@@ -1,0 +1,225 @@
+"""Runs the stages of a plan, one Beam job each, and skips what is there already."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import apache_beam as beam
+import psutil
+
+from beamrank import storage
+from beamrank.candidates import split_run
+from beamrank.config import RunConfig
+from beamrank.corpora import CorpusUnit, list_units, read_unit
+from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.join import NeededDocs
+from beamrank.plan import Plan, StageSpec
+from beamrank.receipts import Manifest
+from beamrank.scan import ScanTotal, count_scans, read_scans
+from models.checkpoints import resolve_checkpoint
+from models.tokenizer import load_tokenizer
+from pipelines.progress import Bar, Talk
+from pipelines.runners import Runner, beam_options
+from pipelines.watch import run_watched
+from transforms.retrieve import RetrieveJob
+from transforms.score import ScoreJob
+from transforms.shards import RunShards, ShardTask
+from transforms.tokenize import TokenizeJob, TokenizeShards
+
+# FnApiRunner keeps what is shuffled in the launcher's memory, 6 to 10 times over.
+_LOCAL_SHUFFLE_FACTOR = 10
+_LOCAL_SHUFFLE_SHARE = 0.4
+_ROW_OVERHEAD_BYTES = 64
+_SAMPLE_DOCS = 1000
+
+
+@dataclass
+class Launcher:
+    """Carries out a plan with one runner. `seconds` are what each stage took in this process."""
+
+    plan: Plan
+    config: RunConfig
+    talk: Talk
+    runner: Runner = Runner.LOCAL
+    beam_flags: Sequence[str] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def run_all(self) -> None:
+        """Runs every stage in order."""
+        for stage in self.plan.stages:
+            self.run_stage(stage)
+
+    def run_stage(self, stage: StageSpec) -> Manifest:
+        """Runs the shards of a stage that have no receipt, and seals it.
+
+        Raises:
+            PreflightError: an input is not sealed.
+            BeamrankError: the job failed; what it had committed is kept.
+        """
+        inputs = [self._sealed_input(stage, name) for name in stage.inputs]
+        digests = self.plan.shard_digests(stage, inputs)
+        folder = self.plan.folder(stage.name)
+        sealed = folder.seal(stage.name, digests)
+        if sealed is not None:
+            self.talk.note(f"{stage.name}: all {len(digests)} shards are there already")
+            return sealed
+        start = time.monotonic()
+        tasks = self._tasks(digests, inputs, skip=set(folder.receipts(digests)))
+        if len(tasks) < len(digests):
+            self.talk.note(f"{stage.name}: resuming, {len(digests) - len(tasks)} of {len(digests)} shards are there")
+        with self.talk.bar(stage.name) as bar:
+            if stage.kind == "tokenize":
+                self._tokenize(stage, tasks, digests, bar)
+            elif stage.kind == "retrieve" and "run" in stage.places:
+                split_run(stage.places["run"], stage.keys["k"], self.plan.shards, digests, folder)
+            else:
+                self._score_or_retrieve(stage, tasks, digests, bar)
+        manifest = folder.seal(stage.name, digests)
+        if manifest is None:
+            raise BeamrankError(
+                f"the job of {stage.name} ended but {len(digests) - len(folder.receipts(digests))} of its shards have "
+                "no receipt: run the same command again to do those"
+            )
+        self.seconds[stage.name] = time.monotonic() - start
+        return manifest
+
+    def _sealed_input(self, stage: StageSpec, name: str) -> Manifest:
+        manifest = self.plan.sealed(name)
+        if manifest is None:
+            raise PreflightError(
+                f"{stage.name} reads {name}, which is not finished under {self.plan.output}: run it first, with "
+                f"--stage {self.plan.stage(name).kind} or without --stage"
+            )
+        return manifest
+
+    def _tasks(self, digests: Sequence[str], inputs: Sequence[Manifest], skip: set[int]) -> list[ShardTask]:
+        return [
+            ShardTask(shard.index, digest, shard.topics, tuple(manifest.receipts[shard.index] for manifest in inputs))
+            for shard, digest in zip(self.plan.shards, digests, strict=True)
+            if shard.index not in skip
+        ]
+
+    def _score_or_retrieve(self, stage: StageSpec, tasks: list[ShardTask], digests: tuple[str, ...], bar: Bar) -> None:
+        job = self._retrieve_job(stage) if stage.kind == "retrieve" else self._score_job(stage)
+        pipeline = self._pipeline()
+        _ = pipeline | "Tasks" >> beam.Create(tasks) | "RunShards" >> RunShards(job)
+        self._watch(pipeline, stage, digests, bar, lambda: 0)
+
+    def _tokenize(self, stage: StageSpec, tasks: list[ShardTask], digests: tuple[str, ...], bar: Bar) -> None:
+        units = list_units(self.config.corpus)
+        folder = self.plan.folder(stage.name)
+        checkpoint = resolve_checkpoint(stage.places["checkpoint"], stage.places["kind"])
+        vocab_size = load_tokenizer(checkpoint.folder).vocab_size
+        wanted = self._wanted(stage, tasks)
+        needed = NeededDocs.collect(wanted())
+        passes = self._passes(len(needed.hashes), units, len(tasks))
+        if passes > 1:
+            self.talk.note(f"{stage.name}: the shuffle does not fit in memory at once; {passes} passes over the corpus")
+        for number in range(passes):
+            some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
+            url = (
+                needed.publish(folder.url)
+                if passes == 1
+                else NeededDocs.collect(self._wanted(stage, some)()).publish(folder.url)
+            )
+            job = self._tokenize_job(stage, url, tuple(units))
+            pipeline = self._pipeline()
+            _ = pipeline | "Tasks" >> beam.Create(some) | "TokenizeShards" >> TokenizeShards(job, vocab_size)
+            corpus = stage.keys["corpus"]
+            self._watch(pipeline, stage, digests, bar, lambda: count_scans(folder.url, corpus, len(units)))
+            storage.remove(url)
+        self._check_scan(read_scans(folder.url, stage.keys["corpus"], range(len(units))))
+
+    def _wanted(self, stage: StageSpec, tasks: Sequence[ShardTask]) -> Callable[[], Iterator[tuple[int, list[str]]]]:
+        retrieve = self.plan.folder("retrieve")
+
+        def wanted() -> Iterator[tuple[int, list[str]]]:
+            for task in tasks:
+                part = retrieve.read_part(task.inputs[0])
+                admitted = [rank <= stage.keys["k"] for rank in part["rank"].to_pylist()]
+                yield task.shard, part["doc_id"].filter(admitted).to_pylist()
+
+        return wanted
+
+    def _passes(self, wishes: int, units: Sequence[CorpusUnit], tasks: int) -> int:
+        if self.runner not in (Runner.LOCAL, Runner.EMBED):
+            return 1
+        room = psutil.virtual_memory().available * _LOCAL_SHUFFLE_SHARE / _LOCAL_SHUFFLE_FACTOR
+        return max(1, min(tasks, -int(-wishes * self._doc_bytes(units) // room)))
+
+    def _doc_bytes(self, units: Sequence[CorpusUnit]) -> float:
+        """What one doc's tokens weigh in the shuffle, guessed from the first docs: two bytes a token of four letters."""
+        lengths: list[int] = []
+        for batch in read_unit(units[0]):
+            lengths += [min(len(text) // 2, 1024) for text in batch.texts]
+            if len(lengths) >= _SAMPLE_DOCS:
+                break
+        return _ROW_OVERHEAD_BYTES + sum(lengths) / max(1, len(lengths))
+
+    def _check_scan(self, scan: ScanTotal) -> None:
+        if scan.bad_rows == 0:
+            return
+        text = f"{scan.bad_rows} rows of the corpus could not be read (first: {'; '.join(scan.examples)})"
+        if scan.bad_rows > self.config.max_bad_rows:
+            raise DataError(
+                f"{text}: more than max_bad_rows {self.config.max_bad_rows}. Mend the corpus, or raise max_bad_rows if "
+                "their docs may be left out"
+            )
+        self.talk.warn(f"{text}; their docs are left out")
+
+    def _pipeline(self) -> beam.Pipeline:
+        return beam.Pipeline(options=beam_options(self.runner, self.beam_flags))
+
+    def _watch(
+        self, pipeline: beam.Pipeline, stage: StageSpec, digests: tuple[str, ...], bar: Bar, scanned: Callable[[], int]
+    ) -> None:
+        folder = self.plan.folder(stage.name)
+
+        def progress() -> int:
+            done, units = folder.count(digests), scanned()
+            bar.update(done, len(digests), f"shards ({units} corpus units read)" if units else "shards")
+            return done + units
+
+        run_watched(pipeline, progress, self.config.stall_minutes * 60)
+        progress()
+
+    def _retrieve_job(self, stage: StageSpec) -> RetrieveJob:
+        keys = stage.keys
+        threads = self.config.threads or psutil.cpu_count() or 1
+        url = self.plan.folder(stage.name).url
+        return RetrieveJob(url, stage.places["index"], keys["index"], keys["k1"], keys["b"], keys["k"], threads)
+
+    def _tokenize_job(self, stage: StageSpec, needed_url: str, units: tuple[CorpusUnit, ...]) -> TokenizeJob:
+        keys = stage.keys
+        return TokenizeJob(
+            url=self.plan.folder(stage.name).url,
+            candidates_url=self.plan.folder("retrieve").url,
+            checkpoint=stage.places["checkpoint"],
+            kind=stage.places["kind"],
+            corpus_digest=keys["corpus"],
+            needed_url=needed_url,
+            units=units,
+            k=keys["k"],
+            max_doc_tokens=keys["max_doc_tokens"],
+            on_missing_doc=keys["on_missing_doc"],
+        )
+
+    def _score_job(self, stage: StageSpec) -> ScoreJob:
+        keys = stage.keys
+        return ScoreJob(
+            url=self.plan.folder(stage.name).url,
+            inputs=tuple(self.plan.folder(name).url for name in stage.inputs),
+            kind=stage.kind,
+            checkpoint=stage.places["checkpoint"],
+            checkpoint_digest=keys["checkpoint"],
+            device=keys["device"],
+            dtype=keys["dtype"],
+            threads=keys["threads"],
+            token_budget=keys["token_budget"],
+            truncation=keys["truncation"],
+            max_query_length=keys["max_query_length"],
+            max_length=keys["max_length"],
+            k=keys["k"],
+            opponents=keys.get("opponents"),
+            seed=keys.get("seed", 0),
+        )

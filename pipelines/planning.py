@@ -1,0 +1,154 @@
+"""From a configuration to a plan: reads and checks every input, so that nothing is found wrong after hours."""
+
+import os
+from dataclasses import dataclass
+
+from beamrank import storage
+from beamrank.candidates import candidates_digest
+from beamrank.config import DuoConfig, RunConfig
+from beamrank.corpora import corpus_digest, list_units
+from beamrank.errors import PreflightError
+from beamrank.evaluation import parse_measures
+from beamrank.plan import MAX_DOC_TOKENS, Plan, StageSpec, cut_shards
+from beamrank.qrels import read_qrels
+from beamrank.topics import read_topics
+from models.checkpoints import Checkpoint, resolve_checkpoint
+from models.engine import default_token_budget, resolve_device, resolve_dtype
+from models.index import build_index, check_index, read_index_info
+from models.tokenizer import load_tokenizer
+from pipelines.progress import Talk
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where scoring runs: resolved once, by the launcher."""
+
+    device: str
+    dtype: str
+    threads: int
+    token_budget: int
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def resolve_scoring(config: RunConfig) -> Device:
+    """Device, dtype, torch threads a process and padded tokens a batch."""
+    device = resolve_device(config.device)
+    dtype = resolve_dtype(config.dtype, device)
+    return Device(device, dtype, config.threads or usable_cores(), default_token_budget(device))
+
+
+def make_plan(config: RunConfig, talk: Talk) -> Plan:
+    """Checks all inputs and decides all that a run's bytes depend on; builds the index where there is none.
+
+    Raises:
+        ConfigError: a measure that does not exist.
+        PreflightError: an input is missing or not as it must be, or the output cannot be written.
+    """
+    _check_writable(config.output)
+    parse_measures(config.measures)
+    if config.qrels is not None:
+        read_qrels(config.qrels)
+    topics = read_topics(config.topics)
+    checkpoints = {
+        kind: resolve_checkpoint(section.checkpoint, kind)
+        for kind, section in (("mono", config.mono), ("duo", config.duo))
+        if section is not None
+    }
+    for checkpoint in checkpoints.values():
+        for warning in checkpoint.warnings:
+            talk.warn(warning)
+    list_units(config.corpus)
+    corpus = corpus_digest(config.corpus)
+    stages = [_retrieve_spec(config, corpus, talk)]
+    if config.mono is not None:
+        stages += _scoring_specs(config, corpus, checkpoints)
+    shards = cut_shards(topics, config.shards)
+    return Plan(config.run_tag, config.output, shards, tuple(stages), config.model_dump(mode="json"))
+
+
+def _check_writable(output: str) -> None:
+    probe = storage.join(output, f".writable-{os.getpid()}")
+    try:
+        storage.publish(probe, b"")
+        storage.remove(probe)
+    except (OSError, ValueError) as error:
+        raise PreflightError(
+            f"cannot write to the output {output}: {error}. Give a folder that this user may write, with --output or "
+            "`output:`"
+        ) from error
+
+
+def ensure_index(config: RunConfig, corpus: str, talk: Talk) -> str:
+    """The digest of the configured index, which is built first where it is not there."""
+    assert config.index is not None
+    if not storage.exists(config.index.path):
+        talk.note(f"building the index {config.index.path}")
+        with talk.bar("index") as bar:
+            build_index(
+                config.corpus,
+                config.index.path,
+                config.threads or usable_cores(),
+                max_bad_rows=config.max_bad_rows,
+                progress=lambda docs: bar.update(docs, docs, "docs"),
+            )
+    info = check_index(config.index.path, corpus)
+    for warning in info.warnings:
+        talk.warn(warning)
+    return str(read_index_info(config.index.path).digest)
+
+
+def _retrieve_spec(config: RunConfig, corpus: str, talk: Talk) -> StageSpec:
+    if config.candidates is not None:
+        given = config.candidates
+        keys = {"run": candidates_digest(given.run), "k": given.k}
+        return StageSpec("retrieve", "retrieve", keys, (), {"run": given.run})
+    bm25 = config.first_stage_bm25
+    index = ensure_index(config, corpus, talk)
+    keys = {"index": index, "k1": bm25.k1, "b": bm25.b, "k": bm25.k}
+    return StageSpec("retrieve", "retrieve", keys, (), {"index": config.index.path if config.index else ""})
+
+
+def _scoring_specs(config: RunConfig, corpus: str, checkpoints: dict[str, Checkpoint]) -> list[StageSpec]:
+    assert config.mono is not None
+    scoring = resolve_scoring(config)
+    specs: dict[str, StageSpec] = {}
+    tokenized = {}
+    for kind, checkpoint in checkpoints.items():
+        digest = load_tokenizer(checkpoint.folder).digest
+        name = f"tokenize-{digest[:8]}"
+        tokenized[kind] = name
+        keys = {
+            "corpus": corpus,
+            "tokenizer": digest,
+            "max_doc_tokens": MAX_DOC_TOKENS,
+            "k": config.mono.k,
+            "on_missing_doc": config.on_missing_doc,
+        }
+        places = {"checkpoint": checkpoint.reference, "kind": kind}
+        specs.setdefault(name, StageSpec(name, "tokenize", keys, ("retrieve",), places))
+    shared = {
+        "truncation": config.input.truncation,
+        "max_query_length": config.input.max_query_length,
+        "max_length": config.input.max_length,
+        "device": scoring.device,
+        "dtype": scoring.dtype,
+        "threads": scoring.threads,
+        "token_budget": scoring.token_budget,
+    }
+    mono = checkpoints["mono"]
+    mono_keys = {**shared, "checkpoint": mono.digest, "k": config.mono.k}
+    specs["mono"] = StageSpec("mono", "mono", mono_keys, (tokenized["mono"],), {"checkpoint": mono.reference})
+    if config.duo is not None:
+        duo = checkpoints["duo"]
+        duo_keys = {**shared, "checkpoint": duo.digest, "k": config.duo.k, **_sampling(config.duo)}
+        specs["duo"] = StageSpec("duo", "duo", duo_keys, (tokenized["duo"], "mono"), {"checkpoint": duo.reference})
+    return list(specs.values())
+
+
+def _sampling(duo: DuoConfig) -> dict[str, int]:
+    """What was asked of the model depends on the aggregation only where opponents are sampled."""
+    return {} if duo.opponents is None else {"opponents": duo.opponents, "seed": duo.seed}

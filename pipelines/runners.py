@@ -1,0 +1,79 @@
+"""Our words for runners: Beam options that were tried, and the check of flags that follow `--`."""
+
+import argparse
+import contextlib
+import difflib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beamrank.errors import ConfigError
+
+
+class Runner(StrEnum):
+    """Where a job runs."""
+
+    LOCAL = "local"
+    EMBED = "embed"
+
+
+_PINNED = {
+    # Not DirectRunner: it tries to download Prism first, and decides by the graph's shape.
+    Runner.LOCAL: ["--runner=FnApiRunner"],
+    Runner.EMBED: ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK"],
+}
+
+
+def beam_options(runner: Runner, flags: Sequence[str]) -> PipelineOptions:
+    """The pinned options of a runner with the user's Beam flags.
+
+    Raises:
+        ConfigError: a flag that Beam does not know, a word that is no flag, or `--runner` among them.
+    """
+    _check_flags(flags)
+    return PipelineOptions([*_PINNED[runner], *flags])
+
+
+def _check_flags(flags: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for options in _subclasses(PipelineOptions):
+        options._add_argparse_args(parser)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as complaint:
+            _, unknown = parser.parse_known_args(list(flags))
+    except argparse.ArgumentError as error:
+        raise ConfigError(f"a Beam flag after `--` is wrong: {error}") from error
+    except SystemExit as error:
+        raise ConfigError(f"a Beam flag after `--` is wrong: {complaint.getvalue().strip()}") from error
+    if any(flag.split("=")[0] == "--runner" for flag in flags):
+        raise ConfigError(
+            "give the runner as beamrank's own --runner, before `--`: it stands for options that were tried"
+        )
+    if unknown:
+        known = [name for action in parser._actions for name in action.option_strings]
+        close = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
+        hint = f": did you mean {close[0]}?" if close else "."
+        raise ConfigError(f"Beam knows no flag {unknown[0]!r}{hint} Only Beam's own flags may follow `--`.")
+
+
+def _subclasses(root: type) -> list[type]:
+    found: list[type] = []
+    for each in root.__subclasses__():
+        # Options that other installed libraries or our own tests define would be accepted by one machine only.
+        if each.__module__.startswith("apache_beam."):
+            found.append(each)
+        found.extend(_subclasses(each))
+    return list(dict.fromkeys(found))
+
+
+def prepare_environment() -> None:
+    """Makes every process that we start find this interpreter and never a folder of the user's called `models`."""
+    folder = str(Path(sys.executable).parent)
+    if os.environ.get("PATH", "").split(os.pathsep)[0] != folder:
+        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
+    os.environ["PYTHONSAFEPATH"] = "1"

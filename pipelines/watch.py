@@ -1,0 +1,128 @@
+"""Runs a Beam pipeline and notices when it can no longer end.
+
+FnApiRunner hangs when a worker process is killed, so the pipeline runs in a thread while this one watches its children
+and the receipts.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+
+import apache_beam as beam
+import psutil
+
+from beamrank import errors
+from beamrank.errors import BeamrankError
+
+_POLL_SECONDS = 0.25
+# Workers end shortly before the pipeline's own thread does; one that ends earlier was killed.
+_GRACE_SECONDS = 15.0
+_OURS = re.compile(r"(?:beamrank\.errors\.)?\b(\w+Error): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL)
+
+
+def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seconds: float) -> None:
+    """Runs a pipeline to its end.
+
+    Args:
+        pipeline: what to run.
+        progress: how much is done, read from receipts; called a few times a second.
+        stall_seconds: how long `progress` may stand still.
+
+    Raises:
+        BeamrankError: the pipeline failed, a worker died, or nothing moved for `stall_seconds`.
+    """
+    outcome: list[BaseException | None] = []
+    thread = threading.Thread(target=_run, args=(pipeline, outcome), name="pipeline", daemon=True)
+    thread.start()
+    workers = _Workers()
+    last, moved = progress(), time.monotonic()
+    while thread.is_alive():
+        thread.join(_POLL_SECONDS)
+        workers.check()
+        done = progress()
+        if done != last:
+            last, moved = done, time.monotonic()
+        elif time.monotonic() - moved > stall_seconds:
+            raise BeamrankError(
+                f"no shard was finished in {stall_seconds / 60:g} minutes (stall_minutes): the job is taken for dead. "
+                "Run the same command again to resume; raise stall_minutes if one shard takes longer than that"
+            )
+    if outcome and outcome[0] is not None:
+        raise explain(outcome[0]) from outcome[0]
+
+
+def _run(pipeline: beam.Pipeline, outcome: list[BaseException | None]) -> None:
+    try:
+        pipeline.run().wait_until_finish()
+        outcome.append(None)
+    except BaseException as error:
+        outcome.append(error)
+
+
+class _Workers:
+    """The SDK worker processes below this one."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, psutil.Process] = {}
+        self._missed: float | None = None
+
+    def check(self) -> None:
+        """Raises BeamrankError where a worker that was seen is gone and the pipeline does not end."""
+        for child in psutil.Process().children(recursive=True):
+            if child.pid not in self._seen and _is_worker(child):
+                self._seen[child.pid] = child
+        dead = [pid for pid, process in self._seen.items() if not _lives(process)]
+        if not dead:
+            return
+        self._missed = self._missed or time.monotonic()
+        if time.monotonic() - self._missed > _GRACE_SECONDS:
+            raise BeamrankError(
+                f"worker process {dead[0]} died and the runner waits for it in vain (killed for its memory, perhaps). "
+                "What it had committed is kept: run the same command again to resume"
+            )
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return any("sdk_worker_main" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def explain(error: BaseException) -> BeamrankError:
+    """The error that a worker raised, out of the text in which a runner wraps it."""
+    if isinstance(error, BeamrankError):
+        return type(error)(_OURS_TAIL.sub("", str(error)))
+    for name, message in reversed(_OURS.findall(str(error))):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, BeamrankError):
+            return kind(message.strip())
+    return BeamrankError(f"the Beam job failed: {type(error).__name__}: {error}")
+
+
+_OURS_TAIL = re.compile(r" \[while running .*\]\Z", re.DOTALL)
+
+
+def end_children() -> None:
+    """Ends every process below this one, so that none outlives an interrupted command."""
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        _signal(child.terminate)
+    _, alive = psutil.wait_procs(children, timeout=3)
+    for child in alive:
+        _signal(child.kill)
+
+
+def _signal(send: Callable[[], None]) -> None:
+    try:
+        send()
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,99 @@
+"""The join, without Beam: what is looked up, and how a shard is put together."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beamrank import schemas
+from beamrank.errors import DataError
+from beamrank.join import JoinedShard, NeededDocs, doc_tokens_schema, join_shard
+
+IDS = st.lists(st.integers(0, 30).map(str), max_size=20)
+TOKEN = pa.uint16()
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), IDS), max_size=6), IDS)
+def test_lookup_finds_exactly_the_wishes(wanted: list[tuple[int, list[str]]], corpus: list[str]) -> None:
+    wanted = list(dict(wanted).items())
+    rows, shards = NeededDocs.collect(wanted).lookup(corpus)
+    found = sorted(zip(rows.tolist(), shards.tolist(), strict=True))
+    assert found == sorted((row, shard) for row, each in enumerate(corpus) for shard, ids in wanted if each in ids)
+
+
+@pytest.mark.parametrize("root", ["local", "memory"])
+def test_needed_docs_read_back(root: str, tmp_path: Path) -> None:
+    folder = str(tmp_path) if root == "local" else f"memory://{tmp_path.name}"
+    needed = NeededDocs.collect([(7, ["a", "b", "a"]), (2, ["b"])])
+    opened = NeededDocs.open(needed.publish(folder))
+    assert np.array_equal(opened.hashes, needed.hashes)
+    assert np.array_equal(opened.shards, needed.shards)
+    assert len(opened.hashes) == 3
+
+
+def test_nothing_needed_reads_back(tmp_path: Path) -> None:
+    opened = NeededDocs.open(NeededDocs.collect([]).publish(str(tmp_path)))
+    assert len(opened.lookup(["a"])[0]) == 0
+
+
+def docs(*rows: tuple[str, int, int, list[int], bool]) -> pa.Table:
+    names = ["doc_id", "unit", "position", "tokens", "truncated"]
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=doc_tokens_schema(TOKEN))
+
+
+def candidates(*rows: tuple[str, str, int]) -> pa.Table:
+    rows_with_scores = [{"query_id": q, "doc_id": d, "rank": r, "score": 1.0} for q, d, r in rows]
+    return pa.Table.from_pylist(rows_with_scores, schema=schemas.CANDIDATES)
+
+
+def join(found: pa.Table, corpus: pa.Table, query_ids: tuple[str, ...] = ("q1", "q2")) -> JoinedShard:
+    queries = pa.array([[9] * number for number, _ in enumerate(query_ids, 1)], pa.list_(TOKEN))
+    return join_shard(
+        schemas.tokenized(30522), query_ids, queries, 0, found, corpus, lambda unit, at: f"file {unit} byte {at}"
+    )
+
+
+def test_candidates_meet_their_tokens_in_rank_order() -> None:
+    found = candidates(("q1", "b", 1), ("q1", "a", 2), ("q2", "b", 1))
+    joined = join(found, docs(("a", 0, 0, [1, 2], True), ("z", 0, 5, [8], True), ("b", 1, 0, [3], False)))
+    assert joined.table.to_pylist() == [
+        {"query_id": "q1", "query_tokens": [9], "doc_ids": ["b", "a"], "ranks": [1, 2], "doc_tokens": [[3], [1, 2]]},
+        {"query_id": "q2", "query_tokens": [9, 9], "doc_ids": ["b"], "ranks": [1], "doc_tokens": [[3]]},
+    ]
+    assert joined.truncated_docs == 1
+    assert joined.missing == ()
+
+
+def test_a_query_without_candidates_keeps_its_row() -> None:
+    joined = join(candidates(("q2", "a", 1)), docs(("a", 0, 0, [1], False)))
+    assert joined.table["doc_ids"].to_pylist() == [[], ["a"]]
+
+
+def test_a_shard_without_any_candidate_joins_too() -> None:
+    joined = join(candidates(), docs())
+    assert joined.table["doc_tokens"].to_pylist() == [[], []]
+
+
+def test_an_empty_passage_keeps_its_place() -> None:
+    joined = join(candidates(("q1", "a", 1)), docs(("a", 0, 0, [], False)))
+    assert joined.table["doc_tokens"].to_pylist() == [[[]], []]
+
+
+def test_missing_docs_are_left_out_and_listed_once() -> None:
+    joined = join(candidates(("q1", "x", 1), ("q1", "a", 2), ("q2", "x", 1)), docs(("a", 0, 0, [1], False)))
+    assert joined.missing == ("x",)
+    assert joined.table["ranks"].to_pylist() == [[2], []]
+
+
+def test_a_needed_doc_that_stands_twice_is_an_error_that_names_both_places() -> None:
+    corpus = docs(("a", 3, 77, [1], False), ("a", 1, 5, [1], False))
+    with pytest.raises(DataError, match="'a' stands twice in the corpus: at file 1 byte 5 and at file 3 byte 77"):
+        join(candidates(("q1", "a", 1)), corpus)
+
+
+def test_a_doc_that_nobody_needs_may_stand_twice() -> None:
+    corpus = docs(("z", 0, 0, [1], False), ("z", 0, 1, [1], False), ("a", 0, 2, [1], False))
+    assert join(candidates(("q1", "a", 1)), corpus).table["doc_tokens"].to_pylist() == [[[1]], []]

@@ -1,0 +1,99 @@
+"""Shards and digests: what they depend on, and what they do not."""
+
+import dataclasses
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beamrank import storage
+from beamrank.errors import PreflightError
+from beamrank.plan import Plan, StageSpec, cut_shards, read_plan
+from beamrank.receipts import Manifest
+from beamrank.records import Topic
+from beamrank.status import read_status
+
+TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(40)]
+
+
+def make_plan(output: str, shards: int = 3, **changes: object) -> Plan:
+    stages = (
+        StageSpec("retrieve", "retrieve", {"k": 10}, (), {"index": "somewhere"}),
+        StageSpec("mono", "mono", {"k": 5}, ("retrieve",), {"checkpoint": "x"}),
+    )
+    plan = Plan("tag", output, cut_shards(TOPICS, shards), stages, {"run_tag": "tag"})
+    return dataclasses.replace(plan, **changes)
+
+
+@given(st.integers(1, 60), st.lists(st.text(min_size=1), min_size=1, max_size=50, unique=True))
+def test_shards_are_even_complete_and_ordered_alike(count: int, query_ids: list[str]) -> None:
+    topics = [Topic(query_id, "x") for query_id in query_ids]
+    shards = cut_shards(topics, count)
+    assert len(shards) == min(count, len(topics))
+    sizes = [len(shard.topics) for shard in shards]
+    assert max(sizes) - min(sizes) <= 1
+    flat = [topic for shard in shards for topic in shard.topics]
+    assert sorted(flat) == sorted(topics)
+    assert flat == list(cut_shards(reversed(topics), 1)[0].topics)
+
+
+def test_by_default_a_shard_has_at_most_16_topics() -> None:
+    assert [len(shard.topics) for shard in cut_shards(TOPICS, None)] == [13, 13, 14]
+
+
+def test_the_digest_covers_what_decides_the_bytes_and_nothing_else() -> None:
+    plan = make_plan("out")
+    same = make_plan("elsewhere", run_tag="other", config={"measures": ["AP"]})
+    assert plan.digest == same.digest
+    assert plan.digest != make_plan("out", shards=4).digest
+    deeper = dataclasses.replace(plan.stages[1], keys={"k": 6})
+    assert plan.digest != make_plan("out", stages=(plan.stages[0], deeper)).digest
+
+
+def test_a_shard_digest_follows_its_own_input_part() -> None:
+    plan = make_plan("out")
+    table = pa.table({"x": [1]})
+    folder = make_plan("memory://test-plan-digest").folder("retrieve")
+    receipts = tuple(folder.commit(n, f"{n}", table.slice(0, n and 1), seconds=0, counts={}) for n in range(3))
+    manifest = Manifest("retrieve", "d", receipts)
+    digests = plan.shard_digests(plan.stages[1], [manifest])
+    changed = dataclasses.replace(receipts[1], part_sha256="0" * 64)
+    others = plan.shard_digests(plan.stages[1], [Manifest("retrieve", "d", (receipts[0], changed, receipts[2]))])
+    assert [one == other for one, other in zip(digests, others, strict=True)] == [True, False, True]
+
+
+def test_a_plan_reads_back(tmp_path: Path) -> None:
+    plan = make_plan(str(tmp_path))
+    plan.publish()
+    assert read_plan(str(tmp_path)) == plan
+    assert (tmp_path / f"plan-{plan.digest[:12]}.json").is_file()
+
+
+def test_status_follows_the_receipts(tmp_path: Path) -> None:
+    plan = make_plan(str(tmp_path))
+    assert [(stage.done, stage.eta_seconds) for stage in read_status(plan)] == [(0, None), (0, None)]
+    digests = plan.shard_digests(plan.stages[0], [])
+    table = pa.table({"x": [1]})
+    for shard in (2, 0):
+        plan.folder("retrieve").commit(shard, digests[shard], table, seconds=4, counts={}, bad_rows=1)
+    retrieve, mono = read_status(plan)
+    assert (retrieve.done, retrieve.bad_rows, retrieve.eta_seconds, mono.done) == (2, 2, 4.0, 0)
+    plan.folder("retrieve").commit(1, digests[1], table, seconds=4, counts={})
+    assert read_status(plan)[0].finished
+    assert plan.sealed("retrieve") is not None
+
+
+def test_a_folder_without_a_run_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="holds no beamrank run"):
+        read_plan(str(tmp_path))
+
+
+def test_another_engine_version_is_refused(tmp_path: Path) -> None:
+    plan = make_plan(str(tmp_path))
+    name = plan.publish()
+    content = storage.read_bytes(str(tmp_path / name)).replace(b'"engine_version": 1', b'"engine_version": 0')
+    storage.replace(str(tmp_path / name), content)
+    with pytest.raises(PreflightError, match="engine version 0"):
+        read_plan(str(tmp_path))

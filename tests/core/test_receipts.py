@@ -1,0 +1,135 @@
+"""The commit protocol: the first attempt wins, and nothing that is not whole counts."""
+
+import json
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from beamrank import storage
+from beamrank.errors import ReceiptError
+from beamrank.receipts import RECEIPTS, Receipt, StageFolder, part_bytes, receipt_name
+
+DIGESTS = ("aa" * 32, "bb" * 32)
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> StageFolder:
+    return StageFolder(str(tmp_path / "mono") if request.param == "local" else f"memory://{tmp_path.name}/mono")
+
+
+def commit(folder: StageFolder, shard: int, values: list[int]) -> Receipt:
+    table = pa.table({"value": values})
+    return folder.commit(shard, DIGESTS[shard], table, seconds=1.23456, counts={"tokens": 7})
+
+
+def receipt_url(folder: StageFolder, shard: int) -> str:
+    return storage.join(folder.url, RECEIPTS, receipt_name(shard, DIGESTS[shard]))
+
+
+def test_a_committed_shard_reads_back(folder: StageFolder) -> None:
+    receipt = commit(folder, 0, [1, 2, 3])
+    assert folder.receipts(DIGESTS) == {0: receipt}
+    assert folder.receipt(0, DIGESTS[0]) == receipt
+    assert folder.read_part(receipt).to_pydict() == {"value": [1, 2, 3]}
+    assert receipt.part == f"part-00000-{receipt.part_sha256[:12]}.parquet"
+    assert folder.count(DIGESTS) == 1
+
+
+def test_the_first_attempt_wins(folder: StageFolder) -> None:
+    first = commit(folder, 0, [1])
+    assert commit(folder, 0, [2]) == first
+    assert folder.receipts(DIGESTS) == {0: first}
+
+
+def test_attempts_at_once_leave_one_result(tmp_path: Path) -> None:
+    folder = StageFolder(str(tmp_path))
+    results: list[Receipt] = []
+    threads = [threading.Thread(target=lambda n=n: results.append(commit(folder, 0, [n]))) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 16
+    assert {result.part for result in results} == {folder.receipts(DIGESTS)[0].part}
+
+
+def test_sealing_needs_every_shard_and_is_idempotent(folder: StageFolder) -> None:
+    commit(folder, 0, [1])
+    assert folder.seal("mono", DIGESTS) is None
+    commit(folder, 1, [2])
+    sealed = folder.seal("mono", DIGESTS)
+    assert sealed is not None
+    assert sealed.total("tokens") == 14
+    assert folder.seal("mono", DIGESTS) == sealed == folder.manifest(DIGESTS)
+    assert folder.manifest(DIGESTS[::-1]) is None
+
+
+def test_a_truncated_receipt_does_not_count_and_is_replaced(folder: StageFolder) -> None:
+    receipt = commit(folder, 0, [1])
+    storage.replace(receipt_url(folder, 0), receipt.to_json()[:40])
+    assert folder.receipts(DIGESTS) == {}
+    assert commit(folder, 0, [1]).part == receipt.part
+    assert 0 in folder.receipts(DIGESTS)
+
+
+def test_a_receipt_of_another_configuration_does_not_count(folder: StageFolder) -> None:
+    receipt = commit(folder, 0, [1])
+    other = json.loads(receipt.to_json()) | {"digest": DIGESTS[1]}
+    storage.replace(receipt_url(folder, 0), json.dumps(other).encode())
+    assert folder.receipts(DIGESTS) == {}
+    assert folder.receipt(0, DIGESTS[0]) is None
+
+
+@pytest.mark.parametrize("sealed_before", [False, True])
+def test_a_receipt_or_seal_without_its_part_does_not_count(folder: StageFolder, sealed_before: bool) -> None:
+    receipt = commit(folder, 0, [1])
+    commit(folder, 1, [2])
+    if sealed_before:
+        assert folder.seal("mono", DIGESTS) is not None
+    storage.remove(folder.part_url(receipt))
+    assert set(folder.receipts(DIGESTS)) == {1}
+    assert folder.seal("mono", DIGESTS) is None
+    commit(folder, 0, [1])
+    resealed = folder.seal("mono", DIGESTS)
+    assert resealed is not None
+    assert folder.read_part(resealed.receipts[0]).to_pydict() == {"value": [1]}
+
+
+def test_a_part_cut_short_is_written_again(folder: StageFolder) -> None:
+    receipt = commit(folder, 0, [1])
+    storage.replace(folder.part_url(receipt), b"PAR1")
+    assert folder.receipts(DIGESTS) == {}
+    again = commit(folder, 0, [1])
+    assert folder.read_part(again).to_pydict() == {"value": [1]}
+
+
+def test_a_flipped_bit_is_found_when_a_part_is_read(folder: StageFolder) -> None:
+    receipt = commit(folder, 0, [1])
+    content = bytearray(storage.read_bytes(folder.part_url(receipt)))
+    content[len(content) // 2] ^= 1
+    storage.replace(folder.part_url(receipt), bytes(content))
+    with pytest.raises(ReceiptError, match="does not hold the bytes"):
+        folder.read_part(receipt)
+
+
+def test_a_part_that_is_gone_is_named(folder: StageFolder) -> None:
+    receipt = commit(folder, 0, [1])
+    storage.remove(folder.part_url(receipt))
+    with pytest.raises(ReceiptError, match=receipt.part):
+        folder.read_part(receipt)
+
+
+def test_equal_tables_have_equal_bytes() -> None:
+    tables = [pa.table({"a": [1.5, float("nan")], "b": ["x", "y"]}) for _ in range(2)]
+    assert part_bytes(tables[0]) == part_bytes(tables[1])
+
+
+def test_no_temporary_file_is_left(tmp_path: Path) -> None:
+    folder = StageFolder(str(tmp_path))
+    commit(folder, 0, [1])
+    commit(folder, 0, [2])
+    names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert not [name for name in names if name.endswith(".tmp")]
+    assert receipt_name(0, DIGESTS[0]) in names

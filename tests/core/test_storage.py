@@ -1,0 +1,54 @@
+"""Files by URL."""
+
+from pathlib import Path
+
+import pytest
+
+from beamrank import storage
+
+
+@pytest.mark.parametrize("root", ["local", "memory"])
+def test_publish_is_create_only_and_replace_is_not(root: str, tmp_path: Path) -> None:
+    url = str(tmp_path / "a" / "b") if root == "local" else f"memory://{tmp_path.name}/a/b"
+    assert storage.publish(url, b"1")
+    assert not storage.publish(url, b"2")
+    assert storage.read_bytes(url) == b"1"
+    storage.replace(url, b"3")
+    assert storage.read_bytes(url) == b"3"
+    assert storage.size_bytes(url) == 1
+    assert storage.sizes_bytes(storage.parent(url)) == {"b": 1}
+    storage.remove(url)
+    storage.remove(url)
+    assert not storage.exists(url)
+
+
+def test_sizes_of_no_folder_is_empty(tmp_path: Path) -> None:
+    assert storage.sizes_bytes(str(tmp_path / "nothing")) == {}
+
+
+def test_find_takes_a_file_a_folder_or_a_glob(tmp_path: Path) -> None:
+    for name in ("b.tsv", "a.tsv", "sub/c.tsv"):
+        storage.publish(str(tmp_path / name), b"")
+    assert storage.find(str(tmp_path / "a.tsv")) == [str(tmp_path / "a.tsv")]
+    assert storage.find(str(tmp_path)) == [str(tmp_path / name) for name in ("a.tsv", "b.tsv", "sub/c.tsv")]
+    assert storage.find(str(tmp_path / "*.tsv")) == [str(tmp_path / name) for name in ("a.tsv", "b.tsv")]
+    assert storage.find(str(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "joined"),
+    [
+        ("x/y", "/conf/x/y"),
+        ("./x", "/conf/x"),
+        ("../x", "/conf/../x"),
+        ("/abs", "/abs"),
+        ("gs://bucket/x", "gs://bucket/x"),
+    ],
+)
+def test_relative_paths_are_anchored(path: str, joined: str) -> None:
+    assert storage.join_relative("/conf", path) == joined
+
+
+def test_a_relative_path_beside_a_remote_configuration() -> None:
+    assert storage.join_relative("gs://bucket/conf", "x.tsv") == "gs://bucket/conf/x.tsv"
+    assert storage.parent("gs://bucket/conf/a.yaml") == "gs://bucket/conf"

@@ -1,0 +1,86 @@
+"""monoBERT and duoBERT over the shards."""
+
+import time
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from beamrank.config import Truncation
+from beamrank.errors import PreflightError
+from beamrank.layout import SpecialTokens
+from beamrank.receipts import Receipt, StageFolder
+from models.checkpoints import resolve_checkpoint
+from models.duobert import score_duo
+from models.engine import InputLimits, ScoringEngine, StageCounts
+from models.monobert import score_mono
+from transforms.shards import ShardTask
+
+
+@dataclass(frozen=True)
+class ScoreJob:
+    """Scores the shards of one stage, `mono` or `duo`; `inputs` are the folders of the parts that a task names."""
+
+    url: str
+    inputs: tuple[str, ...]
+    kind: str
+    checkpoint: str
+    checkpoint_digest: str
+    device: str
+    dtype: str
+    threads: int
+    token_budget: int
+    truncation: Truncation
+    max_query_length: int
+    max_length: int
+    k: int
+    opponents: int | None
+    seed: int
+
+    @property
+    def folder(self) -> StageFolder:
+        """Where the parts and receipts go."""
+        return StageFolder(self.url)
+
+    def run(self, task: ShardTask) -> Receipt:
+        """Scores one shard."""
+        engine = _engine(
+            self.checkpoint,
+            self.checkpoint_digest,
+            self.kind,
+            self.device,
+            self.dtype,
+            self.threads,
+            self.token_budget,
+        )
+        start = time.monotonic()
+        table, counts = self._score(engine, task)
+        return self.folder.commit(
+            task.shard, task.digest, table, seconds=time.monotonic() - start, counts=asdict(counts)
+        )
+
+    def _score(self, engine: ScoringEngine, task: ShardTask) -> tuple[pa.Table, StageCounts]:
+        tokens, *rest = (StageFolder(url).read_part(each) for url, each in zip(self.inputs, task.inputs, strict=True))
+        limits = InputLimits(self.truncation, self.max_query_length, self.max_length)
+        special = special_tokens(tokens.schema)
+        if self.kind == "mono":
+            return score_mono(engine, tokens, self.k, special, limits)
+        return score_duo(engine, tokens, rest[0], self.k, special, limits, self.opponents, self.seed)
+
+
+def special_tokens(schema: pa.Schema) -> SpecialTokens:
+    """The ids that a tokenized part's metadata holds."""
+    return SpecialTokens(*(int(schema.metadata[name.encode()]) for name in SpecialTokens._fields))
+
+
+@lru_cache(maxsize=1)
+def _engine(
+    reference: str, digest: str, kind: str, device: str, dtype: str, threads: int, token_budget: int
+) -> ScoringEngine:
+    checkpoint = resolve_checkpoint(reference, kind)
+    if checkpoint.digest != digest:
+        raise PreflightError(
+            f"the checkpoint {reference} changed since the run was planned: its digest is {checkpoint.digest[:12]}, the "
+            f"plan has {digest[:12]}. Scores of two models would be mixed: start the run again to plan it anew"
+        )
+    return ScoringEngine(checkpoint, device, dtype, threads, token_budget)

@@ -1,0 +1,234 @@
+"""The join: one scan of the corpus tokenizes the needed docs, one shuffle brings their tokens to the query shards."""
+
+import pickle
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beamrank import schemas
+from beamrank.corpora import CorpusUnit, place, read_unit
+from beamrank.errors import DataError
+from beamrank.join import JoinedShard, NeededDocs, doc_tokens_schema, join_shard
+from beamrank.receipts import Receipt, StageFolder
+from beamrank.scan import ScanReport
+from models.checkpoints import resolve_checkpoint
+from models.tokenizer import BertTokenizer, load_tokenizer
+from transforms import coders as coders  # registers the coder of record batches
+from transforms.shards import ShardTask
+
+_FLUSH_TOKENS = 4 << 20
+_TASK = b"task"
+
+# (shard, the tokens of docs that it needs)
+ShardTokens = tuple[int, pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class TokenizeJob:
+    """Joins candidates with their docs' tokens; `k` candidates a query are needed."""
+
+    url: str
+    candidates_url: str
+    checkpoint: str
+    kind: str
+    corpus_digest: str
+    needed_url: str
+    units: tuple[CorpusUnit, ...]
+    k: int
+    max_doc_tokens: int
+    on_missing_doc: str
+
+    @property
+    def folder(self) -> StageFolder:
+        """Where the parts and receipts go."""
+        return StageFolder(self.url)
+
+    @property
+    def tokenizer(self) -> BertTokenizer:
+        """This process's tokenizer."""
+        return _tokenizer(self.checkpoint, self.kind)
+
+    def place(self, unit: int, position: int) -> str:
+        """Where in the corpus a doc stands."""
+        return place(self.units[unit], position)
+
+    def run(self, task: ShardTask, batches: Sequence[pa.RecordBatch]) -> Receipt:
+        """Joins one shard from the tokens that the shuffle brought, and commits it."""
+        start = time.monotonic()
+        joined = self._join(task, batches)
+        if joined.missing and self.on_missing_doc == "error":
+            raise DataError(
+                f"{len(joined.missing)} candidate docs of shard {task.shard} are not in the corpus (first: "
+                f"{', '.join(repr(each) for each in joined.missing[:5])}). Their scores would be missing from the run. "
+                "Check that the corpus is the one that the index or the given run was made from, or set "
+                "on_missing_doc: drop"
+            )
+        counts = {
+            "queries": joined.table.num_rows,
+            "docs": sum(len(each) for each in joined.table["doc_ids"].to_pylist()),
+            "truncated_queries": joined.truncated_queries,
+            "truncated_docs": joined.truncated_docs,
+            "missing_docs": len(joined.missing),
+        }
+        return self.folder.commit(
+            task.shard,
+            task.digest,
+            joined.table,
+            seconds=time.monotonic() - start,
+            counts=counts,
+            bad_rows=len(joined.missing),
+            examples=[f"doc {doc_id!r} is not in the corpus" for doc_id in joined.missing[:5]],
+        )
+
+    def _join(self, task: ShardTask, batches: Sequence[pa.RecordBatch]) -> JoinedShard:
+        topics = sorted(task.topics)
+        queries = self.tokenizer.encode([topic.text for topic in topics], self.max_doc_tokens)
+        candidates = StageFolder(self.candidates_url).read_part(task.inputs[0])
+        return join_shard(
+            part_schema(self.tokenizer),
+            [topic.query_id for topic in topics],
+            queries.ids,
+            int(np.count_nonzero(queries.truncated)),
+            candidates.filter(pa.compute.less_equal(candidates["rank"], self.k)),
+            pa.Table.from_batches(batches, doc_tokens_schema(schemas.token_type(self.tokenizer.vocab_size))),
+            self.place,
+        )
+
+
+def part_schema(tokenizer: BertTokenizer) -> pa.Schema:
+    """The schema of a tokenized part; its metadata holds the ids that a layout needs beside the stored ones."""
+    metadata = {
+        "tokenizer": tokenizer.digest,
+        "cls_id": str(tokenizer.cls_id),
+        "sep_id": str(tokenizer.sep_id),
+        "pad_id": str(tokenizer.pad_id),
+    }
+    return schemas.tokenized(tokenizer.vocab_size).with_metadata(metadata)
+
+
+@lru_cache(maxsize=2)
+def _tokenizer(checkpoint: str, kind: str) -> BertTokenizer:
+    return load_tokenizer(resolve_checkpoint(checkpoint, kind).folder)
+
+
+@lru_cache(maxsize=1)
+def _needed(url: str) -> NeededDocs:
+    return NeededDocs.open(url)
+
+
+def scan_unit(job: TokenizeJob, unit: CorpusUnit) -> Iterator[ShardTokens]:
+    """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards that want them."""
+    needed, tokenizer = _needed(job.needed_url), job.tokenizer
+    docs, bad_rows, examples = 0, 0, []
+    buffer: list[pa.RecordBatch] = []
+    shards: list[np.ndarray] = []
+    for batch in read_unit(unit):
+        docs += len(batch.doc_ids)
+        bad_rows += len(batch.bad)
+        examples += [f"{row.place}: {row.reason}" for row in batch.bad[: max(0, 5 - len(examples))]]
+        rows, wanted_by = needed.lookup(batch.doc_ids)
+        if len(rows):
+            distinct, row_of = np.unique(rows, return_inverse=True)
+            tokens = tokenizer.encode([batch.texts[row] for row in distinct], job.max_doc_tokens)
+            buffer.append(
+                pa.record_batch(
+                    [
+                        pa.array([batch.doc_ids[row] for row in distinct], pa.string()),
+                        pa.array(np.full(len(distinct), unit.index, np.int32)),
+                        pa.array([batch.positions[row] for row in distinct], pa.int64()),
+                        tokens.ids,
+                        pa.array(tokens.truncated),
+                    ],
+                    schema=doc_tokens_schema(schemas.token_type(tokenizer.vocab_size)),
+                ).take(pa.array(row_of))
+            )
+            shards.append(wanted_by)
+        if sum(len(each["tokens"].values) for each in buffer) > _FLUSH_TOKENS:
+            yield from _by_shard(buffer, shards)
+            buffer, shards = [], []
+    yield from _by_shard(buffer, shards)
+    ScanReport(unit.index, docs, bad_rows, tuple(examples)).publish(job.url, job.corpus_digest)
+
+
+def _by_shard(buffer: Sequence[pa.RecordBatch], shards: Sequence[np.ndarray]) -> Iterator[ShardTokens]:
+    """Cuts buffered rows into one batch a shard: thousands of small batches would be mostly headers."""
+    if not buffer:
+        return
+    wanted_by = np.concatenate(shards)
+    order = np.argsort(wanted_by, kind="stable")
+    table = pa.Table.from_batches(buffer).combine_chunks().to_batches()[0].take(pa.array(order))
+    found, starts = np.unique(wanted_by[order], return_index=True)
+    for shard, start, end in zip(found, starts, [*starts[1:], len(order)], strict=True):
+        yield int(shard), table.slice(start, end - start)
+
+
+class ScanUnitFn(beam.DoFn):
+    """Corpus units -> the tokens of needed docs, by shard."""
+
+    def __init__(self, job: TokenizeJob) -> None:
+        self._job = job
+
+    def process(self, unit: CorpusUnit) -> Iterator[ShardTokens]:
+        """Scans one unit."""
+        yield from scan_unit(self._job, unit)
+
+
+class JoinShardFn(beam.DoFn):
+    """(shard, batches) -> the shard's number once its receipt is there."""
+
+    def __init__(self, job: TokenizeJob) -> None:
+        self._job = job
+
+    def process(self, grouped: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[int]:
+        """Joins one shard."""
+        _, elements = grouped
+        batches = list(elements)
+        tasks = [batch.schema.metadata[_TASK] for batch in batches if batch.schema.metadata]
+        task: ShardTask = pickle.loads(tasks[0])
+        receipt = self._job.folder.receipt(task.shard, task.digest) or self._job.run(
+            task, [batch for batch in batches if not batch.schema.metadata]
+        )
+        yield receipt.shard
+
+
+def task_batch(task: ShardTask, vocab_size: int) -> ShardTokens:
+    """A shard's task as the metadata of an empty batch: every shard is joined, also one whose queries found nothing.
+
+    CoGroupByKey would bring task and tokens together too, but wraps its values and so loses their coder.
+    """
+    schema = doc_tokens_schema(schemas.token_type(vocab_size)).with_metadata({_TASK: pickle.dumps(task)})
+    return task.shard, pa.RecordBatch.from_pylist([], schema=schema)
+
+
+@dataclass
+class TokenizeShards(beam.PTransform):
+    """Tasks -> the numbers of the shards that have a receipt."""
+
+    job: TokenizeJob
+    vocab_size: int
+
+    def expand(self, tasks: beam.PCollection[ShardTask]) -> beam.PCollection[int]:
+        """Scans the corpus, groups the needed docs' tokens by shard, and joins."""
+        vocab_size = self.vocab_size
+        tokens = (
+            tasks.pipeline
+            | "Units" >> beam.Create(self.job.units)
+            | "SpreadUnits" >> beam.Reshuffle()
+            # (shard, RecordBatch[doc_id, unit, position, tokens, truncated])
+            | "ScanUnit" >> beam.ParDo(ScanUnitFn(self.job)).with_output_types(tuple[int, pa.RecordBatch])
+        )
+        addressed = tasks | "TaskBatch" >> beam.Map(task_batch, vocab_size).with_output_types(
+            tuple[int, pa.RecordBatch]
+        )
+        return (
+            (tokens, addressed)
+            | "Flatten" >> beam.Flatten()
+            # The only shuffle: tokens meet the shard that wants them.
+            | "GroupByShard" >> beam.GroupByKey()
+            | "JoinShard" >> beam.ParDo(JoinShardFn(self.job)).with_output_types(int)
+        )
