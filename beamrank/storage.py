@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -142,6 +142,26 @@ def replace(url: str, content: bytes) -> None:
     with _temporary_beside(path, content) as temporary:
         os.replace(temporary, path)
         _sync_folder(path)
+
+
+def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
+    """`replace` for content that is not held in memory."""
+    filesystem, path = _locate(url)
+    local = isinstance(filesystem, LocalFileSystem)
+    target = f"{path}.{uuid.uuid4().hex}.tmp" if local else path
+    filesystem.makedirs(filesystem._parent(path), exist_ok=True)
+    try:
+        with filesystem.open(target, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            if local:
+                file.flush()
+                os.fsync(file.fileno())
+        if local:
+            os.replace(target, path)
+    finally:
+        if local:
+            Path(target).unlink(missing_ok=True)
 
 
 def remove(url: str) -> None:

@@ -1,0 +1,110 @@
+"""`beamrank demo`: the whole cascade on a collection and checkpoints that come with beamrank."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from beamrank import storage
+from beamrank.config import RunConfig
+from beamrank.demo.collection import write_collection
+from beamrank.plan import Plan
+from beamrank.receipts import Manifest
+from pipelines.launcher import Launcher
+from pipelines.planning import make_plan
+from pipelines.progress import Talk
+from pipelines.runs import evaluate_runs, write_runs
+
+_DEPTH = 100
+_DUO_DEPTH = 10
+_MEASURES = ("RR@10", "nDCG@10", "R@100")
+
+
+@dataclass(frozen=True)
+class DemoStage:
+    """One row of the demo's table; `seconds` are the workers', from receipts."""
+
+    stage: str
+    measures: dict[str, float]
+    inferences_per_query: float
+    seconds: float
+
+
+def demo(
+    output: Annotated[str, typer.Option(help="Where the collection, the index and the run go.")] = "beamrank-demo",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Ask the standard library's documentation questions: BM25, then monoBERT, then duoBERT. Needs no download."""
+    talk = Talk()
+    folder = storage.absolute(output)
+    collection = storage.join(folder, "collection")
+    docs = write_collection(collection)
+    config = demo_config(folder)
+    plan = make_plan(config, talk)
+    talk.note(f"{len(plan.topics)} questions over {docs:,} passages of the standard library's documentation")
+    plan.publish()
+    Launcher(plan, config, talk).run_all()
+    write_runs(plan, config, talk)
+    stages = _stages(plan, config, talk)
+    if as_json:
+        print(json.dumps({"docs": docs, "topics": len(plan.topics), "stages": [_flat(stage) for stage in stages]}))
+        return
+    Console(file=sys.stdout).print(_table(stages))
+    talk.note(f"runs, parts and receipts are in {folder}")
+
+
+def demo_config(folder: str) -> RunConfig:
+    """The demo's configuration: what a user would write for a collection of their own."""
+    collection = storage.join(folder, "collection")
+    return RunConfig.model_validate(
+        {
+            "run_tag": "demo",
+            "corpus": {"path": storage.join(collection, "corpus.jsonl"), "format": "jsonl"},
+            "topics": {"path": storage.join(collection, "topics.tsv"), "format": "tsv"},
+            "qrels": storage.join(collection, "qrels.txt"),
+            "index": {"path": storage.join(folder, "index")},
+            "bm25": {"k": _DEPTH},
+            "mono": {"checkpoint": "embedded:mono", "k": _DEPTH},
+            "duo": {"checkpoint": "embedded:duo", "k": _DUO_DEPTH},
+            "measures": _MEASURES,
+            "output": storage.join(folder, "run"),
+        }
+    )
+
+
+def _stages(plan: Plan, config: RunConfig, talk: Talk) -> list[DemoStage]:
+    evaluations = evaluate_runs(plan, config, talk)
+    found = []
+    for stage, run, names in (
+        ("bm25", "bm25", ["retrieve"]),
+        ("mono", "mono", [*(spec.name for spec in plan.of_kind("tokenize")), "mono"]),
+        ("duo", "duo-sum", ["duo"]),
+    ):
+        manifests = [_sealed(plan, name) for name in names]
+        inferences = manifests[-1].total("inferences") / len(plan.topics)
+        seconds = sum(receipt.seconds for manifest in manifests for receipt in manifest.receipts)
+        found.append(DemoStage(stage, evaluations[run].means, round(inferences, 1), round(seconds, 1)))
+    return found
+
+
+def _sealed(plan: Plan, name: str) -> Manifest:
+    manifest = plan.sealed(name)
+    assert manifest is not None
+    return manifest
+
+
+def _flat(stage: DemoStage) -> dict[str, object]:
+    values = asdict(stage)
+    return {"stage": stage.stage, **values.pop("measures"), **{key: values[key] for key in values if key != "stage"}}
+
+
+def _table(stages: list[DemoStage]) -> Table:
+    table = Table("stage", *_MEASURES, "inferences per query", "seconds")
+    for stage in stages:
+        figures = [f"{stage.measures[measure]:.4f}" for measure in _MEASURES]
+        table.add_row(stage.stage, *figures, f"{stage.inferences_per_query:g}", f"{stage.seconds:.1f}")
+    return table

@@ -1,0 +1,43 @@
+"""`beamrank plan CONFIG`: what a run will do and cost, before anything of it runs."""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from beamrank.config import load_config
+from pipelines.commands.arguments import ConfigPath, Output, Overrides
+from pipelines.estimate import Estimate, estimate
+
+
+def plan(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    output: Output = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show shards, inferences, bytes and seconds, from a short measurement on this machine. Writes nothing."""
+    found = estimate(load_config(config, overrides or (), output))
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    Console(file=sys.stdout).print(_table(found))
+
+
+def _table(found: Estimate) -> Table:
+    table = Table(
+        "stage",
+        "inferences",
+        "bytes written",
+        "seconds, one worker",
+        title=f"{found.topics:,} topics in {found.shards:,} shards; counts are upper bounds",
+    )
+    for stage in found.stages:
+        table.add_row(stage.stage, f"{stage.inferences:,}", f"{stage.bytes:,}", f"{stage.seconds:,.1f}")
+    total = sum(stage.seconds for stage in found.stages)
+    table.add_row("all", f"{sum(stage.inferences for stage in found.stages):,}", "", f"{total:,.1f}")
+    return table

@@ -1,0 +1,150 @@
+"""What a run will cost: counts from the configuration, seconds from a short measurement on this machine."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from beamrank import schemas, storage
+from beamrank.config import RunConfig
+from beamrank.corpora import list_units, read_unit
+from beamrank.plan import MAX_DOC_TOKENS, cut_shards
+from beamrank.records import Doc, Topic
+from beamrank.topics import read_topics
+from models.checkpoints import resolve_checkpoint
+from models.duobert import score_duo
+from models.engine import InputLimits, ScoringEngine, StageCounts
+from models.monobert import score_mono
+from models.tokenizer import load_tokenizer
+from pipelines.planning import resolve_scoring
+from transforms.score import special_tokens
+from transforms.tokenize import part_schema
+
+_SAMPLE_TOPICS = 4
+_SAMPLE_DOCS = 24
+_SAMPLE_DUO_DOCS = 6
+# Anserini's own figure for one thread on 8.8 million passages is about 13 queries a second.
+_BM25_TOPICS_PER_SECOND = 13.0
+_CANDIDATE_BYTES = 12
+
+
+@dataclass(frozen=True)
+class StageEstimate:
+    """One stage: at most so many inferences and bytes, and seconds on this machine with one worker."""
+
+    stage: str
+    inferences: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A whole run."""
+
+    topics: int
+    shards: int
+    stages: tuple[StageEstimate, ...]
+
+
+def estimate(config: RunConfig) -> Estimate:
+    """Estimates a run before anything of it runs.
+
+    Every topic is taken to have all its candidates, so that counts are upper bounds.
+    """
+    topics = read_topics(config.topics)
+    shards = len(cut_shards(topics, config.shards))
+    k0 = config.first_stage_k
+    stages = [StageEstimate("retrieve", 0, len(topics) * k0 * _CANDIDATE_BYTES, len(topics) / _BM25_TOPICS_PER_SECOND)]
+    if config.mono is not None:
+        stages += _scoring(config, topics)
+    return Estimate(len(topics), shards, tuple(stages))
+
+
+def _scoring(config: RunConfig, topics: Sequence[Topic]) -> Iterator[StageEstimate]:
+    assert config.mono is not None
+    docs = list(itertools.islice(_docs(config), 2000))
+    sample = _Sample(config, topics[:_SAMPLE_TOPICS], docs)
+    pairs = len(topics) * config.mono.k
+    corpus_bytes = sum(storage.size_bytes(url) for url in {unit.url for unit in list_units(config.corpus)})
+    scan_seconds = corpus_bytes / sample.corpus_bytes * sample.tokenize_seconds
+    yield StageEstimate("tokenize", 0, int(pairs * sample.doc_tokens * 2), scan_seconds)
+    yield StageEstimate("mono", pairs, pairs * _CANDIDATE_BYTES, pairs * sample.mono_seconds())
+    if config.duo is not None:
+        asked = min(config.duo.opponents or config.duo.k, config.duo.k - 1)
+        triples = len(topics) * config.duo.k * asked
+        yield StageEstimate("duo", triples, len(topics) * config.duo.k**2 * 4, triples * sample.duo_seconds())
+
+
+def _docs(config: RunConfig) -> Iterator[Doc]:
+    for unit in list_units(config.corpus):
+        for batch in read_unit(unit):
+            yield from map(Doc, batch.doc_ids, batch.texts)
+
+
+class _Sample:
+    """The first topics and docs, tokenized, and the time that one input of each model takes."""
+
+    def __init__(self, config: RunConfig, topics: Sequence[Topic], docs: Sequence[Doc]) -> None:
+        assert config.mono is not None
+        self._config, self._scoring = config, resolve_scoring(config)
+        self._limits = InputLimits(config.input.truncation, config.input.max_query_length, config.input.max_length)
+        self._checkpoint = resolve_checkpoint(config.mono.checkpoint, "mono")
+        tokenizer = load_tokenizer(self._checkpoint.folder)
+        start = time.monotonic()
+        tokens = tokenizer.encode([doc.text for doc in docs], MAX_DOC_TOKENS).ids
+        self.tokenize_seconds = time.monotonic() - start
+        self.corpus_bytes = max(1, sum(len(doc.text.encode()) for doc in docs))
+        self.doc_tokens = len(tokens.flatten()) / max(1, len(docs))
+        count = min(_SAMPLE_DOCS, len(docs))
+        queries = tokenizer.encode([topic.text for topic in topics], MAX_DOC_TOKENS).ids
+        offsets = pa.array([count * number for number in range(len(topics) + 1)], pa.int32())
+        self._table = pa.table(
+            [
+                pa.array([topic.query_id for topic in topics]),
+                queries,
+                pa.ListArray.from_arrays(offsets, pa.array([doc.doc_id for doc in docs[:count]] * len(topics))),
+                pa.ListArray.from_arrays(offsets, pa.array([*range(1, count + 1)] * len(topics), pa.int32())),
+                pa.ListArray.from_arrays(offsets, pa.concat_arrays([tokens.slice(0, count)] * len(topics))),
+            ],
+            schema=part_schema(tokenizer),
+        )
+
+    def mono_seconds(self) -> float:
+        """Seconds for one pair; a first call warms the model up."""
+        engine = self._engine("mono", self._config.mono.checkpoint if self._config.mono else "")
+        return _seconds_per_inference(
+            lambda: score_mono(engine, self._table, _SAMPLE_DOCS, special_tokens(self._table.schema), self._limits)[1]
+        )
+
+    def duo_seconds(self) -> float:
+        """Seconds for one triple."""
+        engine = self._engine("duo", self._config.duo.checkpoint if self._config.duo else "")
+        mono = _ranked_as_given(self._table)
+        special = special_tokens(self._table.schema)
+        return _seconds_per_inference(
+            lambda: score_duo(engine, self._table, mono, _SAMPLE_DUO_DOCS, special, self._limits, None, 0)[1]
+        )
+
+    def _engine(self, kind: str, reference: str) -> ScoringEngine:
+        scoring = self._scoring
+        checkpoint = resolve_checkpoint(reference, kind)
+        return ScoringEngine(checkpoint, scoring.device, scoring.dtype, scoring.threads, scoring.token_budget)
+
+
+def _ranked_as_given(table: pa.Table) -> pa.Table:
+    rows = [
+        {"query_id": row["query_id"], "doc_id": doc_id, "segment": 0, "rank": rank, "score": -float(rank)}
+        for row in table.select(["query_id", "doc_ids", "ranks"]).to_pylist()
+        for doc_id, rank in zip(row["doc_ids"], row["ranks"], strict=True)
+    ]
+    return pa.Table.from_pylist(rows, schema=schemas.MONO)
+
+
+def _seconds_per_inference(score: Callable[[], StageCounts]) -> float:
+    score()
+    start = time.monotonic()
+    counts = score()
+    return (time.monotonic() - start) / max(1, counts.inferences)

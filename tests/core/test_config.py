@@ -1,0 +1,93 @@
+"""The configuration: checked whole, with errors that say which key."""
+
+from pathlib import Path
+
+import pytest
+
+from beamrank.config import RunConfig, load_config
+from beamrank.errors import ConfigError, PreflightError
+
+TEXT = """
+corpus: {path: corpus.jsonl, format: jsonl}
+topics: {path: /abs/topics.tsv, format: tsv}
+index: {path: index}
+mono: {checkpoint: "embedded:mono", k: 100}
+output: out
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "c.yaml"
+    file.write_text(TEXT)
+    return file
+
+
+def test_relative_paths_are_relative_to_the_file(path: Path) -> None:
+    config = load_config(str(path))
+    assert config.corpus.path == str(path.parent / "corpus.jsonl")
+    assert config.topics.path == "/abs/topics.tsv"
+    assert config.output == str(path.parent / "out")
+    assert config.mono is not None
+    assert config.mono.checkpoint == "embedded:mono"
+
+
+def test_output_is_relative_to_the_current_folder(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_config(str(path), output="here").output == str(tmp_path / "here")
+
+
+def test_a_checkpoint_folder_beside_the_file_is_anchored_and_a_hub_id_is_not(path: Path) -> None:
+    (path.parent / "org" / "model").mkdir(parents=True)
+    found = [load_config(str(path), [f"mono.checkpoint={ref}"]) for ref in ("org/model", "org/other@abc", "./x")]
+    checkpoints = [config.mono.checkpoint for config in found if config.mono is not None]
+    assert checkpoints == [str(path.parent / "org/model"), "org/other@abc", str(path.parent / "x")]
+
+
+def test_overrides_are_yaml(path: Path) -> None:
+    config = load_config(str(path), ["mono.k=7", "bm25.k1=0.82", "run_tag=x", "measures=[AP]"])
+    assert (config.mono and config.mono.k, config.first_stage_bm25.k1, config.measures) == (7, 0.82, ("AP",))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("mono.kk=1", "mono.kk: unknown key"),
+        ("mono.k=0", "mono.k: Input should be greater than or equal to 1"),
+        ("mono.k=1001", "mono.k 1001 is more than the 1000 candidates"),
+        ("duo={checkpoint: x, k: 101}", "duo.k 101 is more than the 100 candidates"),
+        ("duo={checkpoint: x, k: 5, aggregation: sample}", "give both or neither"),
+        ("duo={checkpoint: x, k: 5, aggregation: mean}", "duo.aggregation"),
+        ("candidates={run: x}", "leave out one or the other"),
+        ("input.truncation=left", "input.truncation"),
+        ("input.max_query_length=600", "leaves no room"),
+        ("run_tag=two words", "run_tag"),
+        ("mono", "must look like mono.k=100"),
+        ("run_tag.x=1", "holds a value, not a section"),
+        ("mono.k={", "no valid YAML"),
+    ],
+)
+def test_what_is_wrong_is_named(path: Path, override: str, message: str) -> None:
+    overrides = ["run_tag=t", override]
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+        load_config(str(path), overrides)
+
+
+def test_duo_needs_mono() -> None:
+    values = {"corpus": {"path": "c", "format": "tsv"}, "topics": {"path": "t", "format": "tsv"}, "output": "o"}
+    with pytest.raises(ValueError, match="give `mono` too"):
+        RunConfig.model_validate({**values, "index": {"path": "i"}, "duo": {"checkpoint": "x"}})
+    with pytest.raises(ValueError, match="the first stage is missing"):
+        RunConfig.model_validate(values)
+
+
+@pytest.mark.parametrize("content", ["- a list", "a: [", "just text"])
+def test_no_mapping_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "c.yaml").write_text(content)
+    with pytest.raises(ConfigError, match=r"c\.yaml"):
+        load_config(str(tmp_path / "c.yaml"))
+
+
+def test_no_file_is_a_preflight_error(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match=r"none\.yaml"):
+        load_config(str(tmp_path / "none.yaml"))
