@@ -1,0 +1,213 @@
+"""Runs, read and put in the order in which every measure reads them (docs/evaluation.md)."""
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamrank.rows import Rows, integer, real, shown
+
+RunFormat = Literal["trec", "msmarco"]
+Indices: TypeAlias = NDArray[np.signedinteger[Any]]
+
+_FORMATS = "TREC's six columns are query_id Q0 doc_id rank score run_tag, MS MARCO's three are query_id doc_id rank"
+
+
+@dataclass(frozen=True)
+class RunNotes:
+    """What a reader should know about a run.
+
+    Attributes:
+        tied_scores: rows of a TREC run whose float32 score equals that of the row before them in the order.
+        tied_ranks: rows of a three-column run whose rank equals that of the row before them.
+        rank_disagreements: rows of a TREC run whose rank column is not above that of the row before them in the order.
+        comments: lines that begin with `#`.
+        comment_rows: comments that have as many columns as a row.
+    """
+
+    format: RunFormat
+    queries: int
+    rows: int
+    tied_scores: int = 0
+    tied_ranks: int = 0
+    rank_disagreements: int = 0
+    comments: int = 0
+    comment_rows: int = 0
+
+    def lines(self) -> list[str]:
+        """What is worth saying, a sentence each."""
+        said = []
+        if self.tied_scores:
+            said.append(f"{self.tied_scores:,} rows have the score of the row before: ordered by doc_id, descending")
+        if self.tied_ranks:
+            said.append(f"{self.tied_ranks:,} rows have the rank of the row before: ordered as they stand in the file")
+        if self.rank_disagreements:
+            said.append(
+                f"{self.rank_disagreements:,} rows have a rank that disagrees with the scores: "
+                "the scores decide, the rank column is not read"
+            )
+        if self.comment_rows:
+            said.append(f"{self.comment_rows:,} lines that look like rows begin with `#`: they are comments")
+        return said
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in its order.
+
+    Attributes:
+        order: the doc_ids of each query, best first; queries as they first appear in the file.
+        scores: float32[n] of each query, in the same order; minus the rank where the run has no scores.
+        notes: what is worth knowing about the file.
+    """
+
+    order: dict[str, list[str]]
+    scores: dict[str, NDArray[np.float32]]
+    notes: RunNotes
+
+
+@dataclass
+class _Query:
+    """The rows of one query, in columns, as they stand in the file."""
+
+    doc_ids: list[bytes] = field(default_factory=list)
+    scores: "array[float]" = field(default_factory=lambda: array("f"))
+    ranks: "array[int]" = field(default_factory=lambda: array("q"))
+    lines: "array[int]" = field(default_factory=lambda: array("Q"))
+
+
+def read_run(url: str, *, ties: Literal["doc_id", "rank"] = "doc_id") -> Run:
+    """Reads a run from any fsspec URL, compressed or not; its format is detected.
+
+    A TREC run is ordered by float32 score, descending, ties by doc_id, descending in UTF-8 bytes: trec_eval's order.
+    Its rank column is not read. A three-column run is ordered by rank, whatever its first is, ties as they stand.
+
+    Args:
+        url: the file.
+        ties: how tied scores are ordered: `rank` takes the rank column instead (for a run that feeds a stage).
+
+    Raises:
+        PreflightError: the file is not there, or lines are wrong: columns, ranks, scores that are not finite in
+            float32, a doc_id twice for a query, invalid UTF-8. The first five are listed.
+    """
+    rows = Rows(url)
+    run_format, queries = _read_queries(rows)
+    order: dict[str, list[str]] = {}
+    scores: dict[str, NDArray[np.float32]] = {}
+    tied_scores = tied_ranks = disagreements = 0
+    for key in list(queries):
+        query = queries.pop(key)
+        _check_scores(rows, query)
+        _check_duplicates(rows, key, query)
+        indices = _order(query, run_format, ties)
+        ranks = np.frombuffer(query.ranks, dtype=np.int64)[indices]
+        query_scores = np.frombuffer(query.scores, dtype=np.float32)[indices]
+        tied_scores += int(np.count_nonzero(query_scores[1:] == query_scores[:-1]))
+        tied_ranks += int(np.count_nonzero(ranks[1:] == ranks[:-1]))
+        disagreements += int(np.count_nonzero(ranks[1:] <= ranks[:-1]))
+        query_id = _decode(rows, key, query.lines[0])
+        order[query_id] = _decode_docs(rows, query, indices)
+        scores[query_id] = query_scores
+    row_count = sum(map(len, order.values()))
+    rows.check("run", row_count)
+    is_trec = run_format == "trec"
+    notes = RunNotes(
+        format=run_format,
+        queries=len(order),
+        rows=row_count,
+        tied_scores=tied_scores if is_trec else 0,
+        tied_ranks=0 if is_trec else tied_ranks,
+        rank_disagreements=disagreements if is_trec else 0,
+        comments=len(rows.comments),
+        comment_rows=sum(_format_of(comment.split()) == run_format for comment in rows.comments),
+    )
+    return Run(order, scores, notes)
+
+
+def _read_queries(rows: Rows) -> tuple[RunFormat, dict[bytes, _Query]]:
+    run_format: RunFormat | None = None
+    queries: dict[bytes, _Query] = {}
+    for line, columns in rows:
+        row_format = _format_of(columns)
+        run_format = run_format or row_format
+        if row_format is None or row_format != run_format:
+            rows.bad(line, _explain_columns(len(columns), run_format))
+            continue
+        query = queries.get(columns[0]) or queries.setdefault(columns[0], _Query())
+        try:
+            if run_format == "trec":
+                doc_id, rank, score = columns[2], integer(columns[3]), real(columns[4])
+            else:
+                doc_id, rank = columns[1], integer(columns[2])
+                score = -float(rank)
+            query.ranks.append(rank)
+        except (ValueError, OverflowError):
+            rows.bad(line, _explain_numbers(columns, run_format))
+            continue
+        query.doc_ids.append(doc_id)
+        query.scores.append(score)
+        query.lines.append(line)
+    return run_format or "trec", {key: query for key, query in queries.items() if query.lines}
+
+
+def _format_of(columns: list[bytes]) -> RunFormat | None:
+    """Words after the sixth column belong to the run tag: trec_eval does not read them either."""
+    if len(columns) >= 6:
+        return "trec"
+    return "msmarco" if len(columns) == 3 else None
+
+
+def _explain_columns(count: int, run_format: RunFormat | None) -> str:
+    if run_format is not None:
+        return f"{count} columns, where the rows before are {'TREC' if run_format == 'trec' else 'MS MARCO'} rows"
+    return f"{count} columns: {_FORMATS}" + ("; four are TREC qrels" if count == 4 else "")
+
+
+def _explain_numbers(columns: list[bytes], run_format: RunFormat) -> str:
+    if run_format == "msmarco":
+        return f"rank {shown(columns[2])} is no whole number ({_FORMATS})"
+    return f"rank {shown(columns[3])} must be a whole number and score {shown(columns[4])} a number ({_FORMATS})"
+
+
+def _check_scores(rows: Rows, query: _Query) -> None:
+    for i in np.flatnonzero(~np.isfinite(np.frombuffer(query.scores, dtype=np.float32))):
+        rows.bad(query.lines[i], f"the score of doc {shown(query.doc_ids[i])} is not finite in float32")
+
+
+def _check_duplicates(rows: Rows, key: bytes, query: _Query) -> None:
+    if len(set(query.doc_ids)) == len(query.doc_ids):
+        return
+    first: dict[bytes, int] = {}
+    for doc_id, line in zip(query.doc_ids, query.lines, strict=True):
+        if first.setdefault(doc_id, line) != line:
+            rows.bad(line, f"query {shown(key)} has doc {shown(doc_id)} already on line {first[doc_id]}")
+
+
+def _order(query: _Query, run_format: RunFormat, ties: Literal["doc_id", "rank"]) -> Indices:
+    scores = np.frombuffer(query.scores, dtype=np.float32)
+    ranks = np.frombuffer(query.ranks, dtype=np.int64)
+    if run_format == "msmarco":
+        return np.argsort(ranks, kind="stable")
+    if ties == "rank":
+        return np.lexsort((ranks, -scores))
+    if len(np.unique(scores)) == len(scores):
+        return np.argsort(-scores, kind="stable")
+    by_doc_id = sorted(range(len(scores)), key=query.doc_ids.__getitem__, reverse=True)
+    return np.array(by_doc_id)[np.argsort(-scores[by_doc_id], kind="stable")]
+
+
+def _decode_docs(rows: Rows, query: _Query, indices: Indices) -> list[str]:
+    try:
+        return [query.doc_ids[i].decode() for i in indices.tolist()]
+    except UnicodeDecodeError:
+        return [_decode(rows, query.doc_ids[i], query.lines[i]) for i in indices]
+
+
+def _decode(rows: Rows, text: bytes, line: int) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        rows.bad(line, f"{shown(text)} is not valid UTF-8")
+        return text.decode("utf-8", "backslashreplace")

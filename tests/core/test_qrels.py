@@ -1,0 +1,105 @@
+"""Reading qrels: formats, what is noticed and what is refused."""
+
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from beamrank.errors import PreflightError
+from beamrank.qrels import read_qrels
+
+
+def _write(folder: Path, text: str | bytes) -> str:
+    path = folder / "some.qrels"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def _problems(folder: Path, text: str | bytes) -> str:
+    path = _write(folder, text)
+    with pytest.raises(PreflightError, match=re.escape(path)) as caught:
+        read_qrels(path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("separator", [" ", "\t", "  \t"])
+def test_four_columns(tmp_path: Path, separator: str) -> None:
+    rows = ["301 0 FT-1 0", "301 0 FT-2 2", "302 Q0 FT-1 -1"]
+    qrels = read_qrels(_write(tmp_path, "".join(f"{row.replace(' ', separator)}\n" for row in rows)))
+    assert qrels.relevance == {"301": {"FT-1": 0, "FT-2": 2}, "302": {"FT-1": -1}}
+    assert (qrels.notes.format, qrels.notes.topics, qrels.notes.judgments) == ("trec", 2, 3)
+    assert qrels.notes.lines() == []
+
+
+def test_beir_has_three_columns_below_a_header(tmp_path: Path) -> None:
+    qrels = read_qrels(_write(tmp_path, "query-id\tcorpus-id\tscore\nPLAIN-2\tMED-2427\t2\nPLAIN-2\tMED-10\t1\n"))
+    assert qrels.relevance == {"PLAIN-2": {"MED-2427": 2, "MED-10": 1}}
+    assert qrels.notes.format == "beir"
+
+
+def test_comments_and_blank_lines_are_skipped(tmp_path: Path) -> None:
+    qrels = read_qrels(_write(tmp_path, "# here\nq 0 CR#93E 1\n\n  # and here\nq 0 b 0\n"))
+    assert qrels.relevance == {"q": {"CR#93E": 1, "b": 0}}
+    assert qrels.notes.comments == 2
+
+
+def test_equal_judgments_are_counted_and_differing_ones_an_error(tmp_path: Path) -> None:
+    qrels = read_qrels(_write(tmp_path, "q 0 a 1\nq 0 b 0\nq 0 a 1\n"))
+    assert (qrels.notes.judgments, qrels.notes.repeated) == (2, 1)
+    assert "stand twice" in qrels.notes.lines()[0]
+    message = _problems(tmp_path, "q 0 a 1\nq 0 b 0\nq 0 a 2\n")
+    assert "line 3: doc 'a' of query 'q' has relevance 2, but 1 on line 1" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("q 0 a 1\nq 0 b\n", "line 2: 3 columns: qrels have four"),
+        ("q a 1\n", "line 1: 3 columns: .*must begin with the header"),
+        ("q Q0 a 1 2.5 tag\n", "line 1: 6 columns: .*a TREC run's"),
+        ("q 0 a 1.5\n", "line 1: relevance '1.5' is no whole number"),
+        ("q 0 a 1_0\n", "line 1: relevance '1_0' is no whole number"),
+        ("query-id\tcorpus-id\tscore\nq 0 a 1\n", "line 2: 4 columns, where BEIR's header names three"),
+        (b"q 0 a\xff 1\n", "line 1: .* is not valid UTF-8"),
+        ("", "holds no rows"),
+        ("query-id\tcorpus-id\tscore\n", "holds no rows"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str | bytes, reason: str) -> None:
+    assert re.search(reason, _problems(tmp_path, text))
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="there is no file"):
+        read_qrels(str(tmp_path / "none"))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "topics", "judgments", "comments"),
+    [
+        ("trec_eval/qrels.test", 3, 3681, 0),
+        ("trec_eval/qrels.test.with-comments", 3, 3681, 3),
+        ("msmarco/ans_small/qrels.dev.small.tsv", 105, 114, 0),
+        ("cacm/qrels.cacm.txt", 52, 796, 0),
+    ],
+)
+def test_real_qrels(shared_data: Path, name: str, topics: int, judgments: int, comments: int) -> None:
+    notes = read_qrels(str(shared_data / name)).notes
+    assert (notes.topics, notes.judgments, notes.comments) == (topics, judgments, comments)
+
+
+@pytest.mark.data
+def test_the_judgments_of_several_people_are_refused(shared_data: Path) -> None:
+    with pytest.raises(PreflightError, match="doc 'CR93E-1860' of query '301' has relevance 3, but 0 on line 6"):
+        read_qrels(str(shared_data / "trec_eval/qrels.comments.123"))
+
+
+@pytest.mark.data
+def test_real_beir_qrels(shared_data: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(shared_data / "nfcorpus/nfcorpus.zip") as archive:
+        name = next(name for name in archive.namelist() if name.endswith("qrels/test.tsv"))
+        path = archive.extract(name, tmp_path)
+    notes = read_qrels(path).notes
+    assert (notes.format, notes.topics) == ("beir", 323)
