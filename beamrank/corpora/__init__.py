@@ -1,0 +1,7 @@
+"""Corpora: JSONL, BEIR, MS MARCO TSV, Parquet and TREC CAR, read in units that stand alone."""
+
+from beamrank.corpora.digest import corpus_digest
+from beamrank.corpora.reader import list_units, read_unit
+from beamrank.corpora.units import CorpusUnit, DocBatch, place
+
+__all__ = ["CorpusUnit", "DocBatch", "corpus_digest", "list_units", "place", "read_unit"]
