@@ -1,0 +1,119 @@
+"""The measures that can be computed here, by their ir_measures names."""
+
+import difflib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import ir_measures
+from ir_measures.measures import registry
+from ir_measures.providers import FallbackProvider
+
+from beamrank.errors import ConfigError
+
+Measure: TypeAlias = Any
+
+# Those that need nothing but their wheel. gdeval (ERR, nDCG with exponential gains) rewrites topic ids and refuses
+# negative relevance; accuracy leaves topics out of its mean.
+_PROVIDERS = (ir_measures.pytrec_eval, ir_measures.compat, ir_measures.judged, ir_measures.msmarco)
+_FALLBACK: Any = FallbackProvider(_PROVIDERS)  # type: ignore[no-untyped-call]
+_NAMES = sorted({str(measure.NAME) for one in _PROVIDERS for measure in one.SUPPORTED_MEASURES}, key=str.lower)
+
+
+def split_measures(text: str) -> list[str]:
+    """The names in a list that is separated by white space or commas, those inside parentheses apart."""
+    return [name for name in re.split(r"[\s,]+(?![^(]*\))", text) if name]
+
+
+def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
+    """The measures of ir_measures, by the names they were asked by.
+
+    Raises:
+        ConfigError: a name is no measure that can be computed here, or none is given.
+    """
+    if not names:
+        raise ConfigError('no measure is asked for: give some, such as "RR@10 nDCG@10 AP R@1000"')
+    return {name: _parse(name) for name in names}
+
+
+def iter_values(
+    measures: Sequence[Measure], relevance: Mapping[str, Mapping[str, int]], scores: Mapping[str, Mapping[str, float]]
+) -> Iterator[tuple[str, Measure, float]]:
+    """Yields query_id, measure and value for each topic of `relevance`; topics without scores get the default.
+
+    Measures with parameters are computed one at a time: ir_measures lets nDCG and NumRet share a call with others whose
+    `gains`, `rel` or `judged_only` then count for them too. IPrec is our own: pytrec_eval has trec_eval 9's.
+    """
+    own = [measure for measure in measures if measure.NAME == "IPrec"]
+    others = [measure for measure in measures if measure.NAME != "IPrec"]
+    plain = [measure for measure in others if set(measure.params) <= {measure.AT_PARAM}]
+    for group in [plain, *([measure] for measure in others if measure not in plain)]:
+        if group:
+            for metric in _FALLBACK.evaluator(group, relevance).iter_calc(scores):
+                yield metric.query_id, metric.measure, float(metric.value)
+    for measure in own:
+        for query_id, judgments in relevance.items():
+            yield query_id, measure, interpolated_precision(measure, judgments, scores.get(query_id, {}))
+
+
+def interpolated_precision(measure: Measure, judgments: Mapping[str, int], scores: Mapping[str, float]) -> float:
+    """IPrec of one topic as trec_eval 10 has it: the best precision at or below the rank that reaches a recall.
+
+    Version 10 rounds the number of relevant docs that a recall means; version 9 truncated it after adding 0.9.
+    """
+    relevant = {doc_id for doc_id, level in judgments.items() if level >= measure["rel"]}
+    ranked = sorted(scores, key=scores.__getitem__, reverse=True)
+    if measure["judged_only"]:
+        ranked = [doc_id for doc_id in ranked if judgments.get(doc_id, -1) >= 0]
+    wanted = math.floor(measure["recall"] * len(relevant) + 0.5)
+    best, found = 0.0, 0
+    for rank, doc_id in enumerate(ranked, 1):
+        if doc_id in relevant:
+            found += 1
+            if found >= wanted:
+                best = max(best, found / rank)
+    return best
+
+
+def _parse(name: str) -> Measure:
+    try:
+        measure: Measure = ir_measures.parse_measure(name)
+        measure.validate_params()
+    except NameError as error:
+        raise ConfigError(f"unknown measure {name!r}{_suggest(name)}; {_possible()}") from error
+    except (ValueError, AssertionError, TypeError, KeyError) as error:
+        reason = f"{name}@ needs a number" if "<object object" in str(error) else str(error)
+        raise ConfigError(f"measure {name!r}: {reason}; write it like nDCG@10 or P(rel=2)@5") from error
+    _check_ranges(name, measure)
+    if not _FALLBACK.supports(measure):
+        raise ConfigError(f"measure {name!r} (or one of its parameters) cannot be computed here; {_possible()}")
+    return measure
+
+
+def _possible() -> str:
+    return f"possible are {', '.join(_NAMES)} (docs/evaluation.md)"
+
+
+def _check_ranges(name: str, measure: Measure) -> None:
+    """Refuses parameters that ir_measures lets through; a cutoff of 0 ends the process inside pytrec_eval."""
+    for parameter in ("cutoff", "rel"):
+        if measure.params.get(parameter, 1) < 1:
+            raise ConfigError(f"measure {name!r}: {parameter} must be 1 or more")
+    if not 0 <= measure.params.get("recall", 0) <= 1:
+        raise ConfigError(f"measure {name!r}: the recall level must lie between 0 and 1")
+
+
+def _suggest(name: str) -> str:
+    """What may have been meant: a trec_eval name, or a slip."""
+    try:
+        return f": did you mean {' '.join(map(str, ir_measures.parse_trec_measure(name)))}?"
+    except (ValueError, KeyError):
+        stem = re.split(r"[@(]", name)[0]
+        computable = {known: str(measure.NAME) for known, measure in registry.items() if measure.NAME in _NAMES}
+        by_lower = {
+            known.lower(): canonical if canonical.lower() == known.lower() else known
+            for known, canonical in computable.items()
+        }
+        close = difflib.get_close_matches(stem.lower(), by_lower, n=1)
+        return f": did you mean {by_lower[close[0]]}{name[len(stem) :]}?" if close else ""
