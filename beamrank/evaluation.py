@@ -33,14 +33,16 @@ class EvaluationNotes:
     not_judged: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """What is worth saying, a sentence each."""
+        """What is worth saying, a line each."""
         said = []
         if self.not_in_topics:
-            said.append(f"{_count(self.not_in_topics, self.topics)} judged topics are not among the topics")
+            said.append(f"judged topics that are not among the topics: {_listed(self.not_in_topics, self.topics)}")
         if self.not_in_run:
-            said.append(f"{_count(self.not_in_run, self.topics)} judged topics are not in the run: each counts as 0")
+            said.append(
+                f"judged topics that are not in the run: {_listed(self.not_in_run, self.topics)}; they count as 0"
+            )
         if self.not_judged:
-            said.append(f"{_count(self.not_judged)} topics of the run have no judgments: they are left out")
+            said.append(f"topics of the run without judgments: {_listed(self.not_judged)}; they are left out")
         return said
 
 
@@ -68,7 +70,7 @@ class RunEvaluation:
     qrels_notes: QrelsNotes
 
     def lines(self) -> list[str]:
-        """What is worth saying, a sentence each."""
+        """What is worth saying, a line each."""
         return [*self.run_notes.lines(), *self.qrels_notes.lines(), *self.evaluation.notes.lines()]
 
 
@@ -157,6 +159,6 @@ def _aggregate(measure: Measure, values: Sequence[float]) -> float:
     return float(aggregator.result())
 
 
-def _count(query_ids: Sequence[str], total: int | None = None) -> str:
+def _listed(query_ids: Sequence[str], total: int | None = None) -> str:
     first = ", ".join([*map(repr, query_ids[:_SHOWN]), *["..."] * (len(query_ids) > _SHOWN)])
     return f"{len(query_ids):,}{'' if total is None else f' of {total:,}'} ({first})"

@@ -26,8 +26,10 @@ class QrelsNotes:
     comments: int
 
     def lines(self) -> list[str]:
-        """What is worth saying, a sentence each."""
-        return [f"{self.repeated:,} judgments stand twice, alike: each counts once"] if self.repeated else []
+        """What is worth saying, a line each."""
+        return (
+            [f"judgments that stand there twice, alike: {self.repeated:,}; each counts once"] if self.repeated else []
+        )
 
 
 @dataclass(frozen=True)

@@ -37,19 +37,19 @@ class RunNotes:
     comment_rows: int = 0
 
     def lines(self) -> list[str]:
-        """What is worth saying, a sentence each."""
+        """What is worth saying, a line each."""
         said = []
         if self.tied_scores:
-            said.append(f"{self.tied_scores:,} rows have the score of the row before: ordered by doc_id, descending")
+            said.append(f"rows with the score of the row before: {self.tied_scores:,}; ordered by doc_id, descending")
         if self.tied_ranks:
-            said.append(f"{self.tied_ranks:,} rows have the rank of the row before: ordered as they stand in the file")
+            said.append(f"rows with the rank of the row before: {self.tied_ranks:,}; ordered as they stand in the file")
         if self.rank_disagreements:
             said.append(
-                f"{self.rank_disagreements:,} rows have a rank that disagrees with the scores: "
+                f"rows whose rank disagrees with the scores: {self.rank_disagreements:,}; "
                 "the scores decide, the rank column is not read"
             )
         if self.comment_rows:
-            said.append(f"{self.comment_rows:,} lines that look like rows begin with `#`: they are comments")
+            said.append(f"lines that look like rows but begin with `#`: {self.comment_rows:,}; read as comments")
         return said
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from beamrank.evaluation import Evaluation, RunEvaluation, evaluate_run
 from beamrank.measures import split_measures
@@ -58,9 +59,12 @@ def _print_tables(run: str, found: RunEvaluation, per_query: bool) -> None:
     if per_query:
         table = Table("query_id", *evaluation.means)
         for query_id, values in evaluation.per_query.items():
-            table.add_row(query_id, *(f"{value:.4f}" for value in values.values()))
+            table.add_row(Text(query_id), *(f"{value:.4f}" for value in values.values()))
         console.print(table)
-    table = Table("measure", "mean", title=f"{run} ({found.run_notes.format}), {evaluation.notes.topics:,} topics")
+    console.print(
+        f"{run} ({found.run_notes.format}), {evaluation.notes.topics:,} topics", markup=False, highlight=False
+    )
+    table = Table("measure", "mean")
     for name, value in evaluation.means.items():
         table.add_row(name, f"{value:.4f}")
     console.print(table)

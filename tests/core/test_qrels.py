@@ -47,7 +47,7 @@ def test_comments_and_blank_lines_are_skipped(tmp_path: Path) -> None:
 def test_equal_judgments_are_counted_and_differing_ones_an_error(tmp_path: Path) -> None:
     qrels = read_qrels(_write(tmp_path, "q 0 a 1\nq 0 b 0\nq 0 a 1\n"))
     assert (qrels.notes.judgments, qrels.notes.repeated) == (2, 1)
-    assert "stand twice" in qrels.notes.lines()[0]
+    assert "twice, alike: 1;" in qrels.notes.lines()[0]
     message = _problems(tmp_path, "q 0 a 1\nq 0 b 0\nq 0 a 2\n")
     assert "line 3: doc 'a' of query 'q' has relevance 2, but 1 on line 1" in message
 

@@ -1,0 +1,140 @@
+"""`beamrank eval` as a user runs it."""
+
+import gzip
+import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from beamrank.errors import BeamrankError
+from pipelines.commands.eval import eval_run
+
+RUN = "q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\nq1 Q0 c 3 2 t\nq9 Q0 a 1 1 t\n"
+QRELS = "q1 0 c 1\nq2 0 a 1\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "a.run").write_text(RUN)
+    (tmp_path / "qrels").write_text(QRELS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _eval(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command()(eval_run)
+    return CliRunner().invoke(app, arguments)
+
+
+def test_prints_tab_separated_values_and_talks_on_stderr(folder: Path) -> None:
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR P@2")
+    assert (done.exit_code, done.stdout) == (0, "RR\t0.25\nP@2\t0.25\n")
+    assert done.stderr.splitlines() == [
+        "note: rows with the score of the row before: 1; ordered by doc_id, descending",
+        "note: rows whose rank disagrees with the scores: 1; the scores decide, the rank column is not read",
+        "note: judged topics that are not in the run: 1 of 2 ('q2'); they count as 0",
+        "note: topics of the run without judgments: 1 ('q9'); they are left out",
+    ]
+
+
+def test_prints_each_topic(folder: Path) -> None:
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR,P@2", "--per-query")
+    assert [line.split("\t") for line in done.stdout.splitlines()] == [
+        ["q1", "RR", "0.5"],
+        ["q1", "P@2", "0.5"],
+        ["q2", "RR", "0.0"],
+        ["q2", "P@2", "0.0"],
+        ["RR", "0.25"],
+        ["P@2", "0.25"],
+    ]
+
+
+def test_prints_json(folder: Path) -> None:
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR@10", "--json")
+    assert json.loads(done.stdout) == {"run": "a.run", "queries": 2, "measures": {"RR@10": 0.25}}
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR@10", "--json", "--per-query")
+    assert json.loads(done.stdout)["per_query"] == {"q1": {"RR@10": 0.5}, "q2": {"RR@10": 0.0}}
+
+
+def test_the_default_measures(folder: Path) -> None:
+    done = _eval("a.run", "--qrels", "qrels", "--json")
+    assert list(json.loads(done.stdout)["measures"]) == ["RR@10", "nDCG@10", "AP", "R@1000"]
+
+
+def test_a_terminal_gets_a_table(folder: Path) -> None:
+    """The command line itself, on a pseudo-terminal."""
+    parent, child = pty.openpty()
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "100"}
+    command = [sys.executable, "-m", "pipelines.cli", "eval", "a.run", "--qrels", "qrels", "--measures", "RR"]
+    subprocess.run([*command, "--per-query"], env=environment, stdout=child, stderr=subprocess.PIPE, check=True)
+    os.close(child)
+    shown = b""
+    with suppress(OSError):
+        while chunk := os.read(parent, 65536):
+            shown += chunk
+    os.close(parent)
+    text = shown.decode()
+    assert "0.2500" in text
+    assert "a.run (trec), 2 topics" in text
+    assert "query_id" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["none.run", "--qrels", "qrels"], 3, "there is no file"),
+        (["a.run", "--qrels", "none"], 3, "there is no file"),
+        (["bad.run", "--qrels", "qrels"], 3, "line 2: query 'q1' has doc 'a' already on line 1"),
+        (["qrels", "--qrels", "qrels"], 3, "line 1: 4 columns"),
+        (["other.run", "--qrels", "qrels"], 3, "no topic in common"),
+        (["a.run", "--qrels", "qrels", "--measures", "ndcg_cut_10"], 2, "did you mean nDCG@10?"),
+        (["a.run", "--qrels", "qrels", "--measures", "P@0"], 2, "cutoff must be 1 or more"),
+        (["a.run", "--qrels", "qrels", "--measures", " "], 2, "no measure is asked for"),
+    ],
+)
+def test_what_is_wrong_has_its_exit_code(folder: Path, arguments: list[str], code: int, message: str) -> None:
+    (folder / "bad.run").write_text("q1 Q0 a 1 3 t\nq1 Q0 a 2 2 t\n")
+    (folder / "other.run").write_text("001 Q0 a 1 3 t\n")
+    done = _eval(*arguments)
+    assert isinstance(done.exception, BeamrankError)
+    assert done.exception.exit_code == code
+    assert message in str(done.exception)
+    assert done.stdout == ""
+
+
+def test_the_command_line_ends_with_the_errors_code(folder: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    command = [sys.executable, "-m", "pipelines.cli", "eval", "none.run", "--qrels", "qrels"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "there is no file" in done.stderr
+
+
+def test_qrels_must_be_given(folder: Path) -> None:
+    assert _eval("a.run").exit_code == 2
+
+
+def test_reads_compressed_three_column_runs(folder: Path) -> None:
+    (folder / "zero.tsv.gz").write_bytes(gzip.compress(b"q1\ta\t0\nq1\tc\t1\n"))
+    done = _eval("zero.tsv.gz", "--qrels", "qrels", "--measures", "RR@10", "--json")
+    assert json.loads(done.stdout)["measures"] == {"RR@10": 0.25}
+
+
+@pytest.mark.data
+def test_published_figures(shared_data: Path, tmp_path: Path) -> None:
+    folder = shared_data / "msmarco/ans_small"
+    run = str(folder / "run.monobert.ans_small.dev.tsv.gz")
+    done = _eval(run, "--qrels", str(folder / "qrels.dev.small.tsv"), "--measures", "RR@10 RR@1000 RR")
+    figures = dict(line.split("\t") for line in done.stdout.splitlines())
+    assert figures["RR@10"] == "0.40267951625094484"
+    assert round(float(figures["RR"]), 4) == round(float(figures["RR@1000"]), 4) == 0.4109
+    assert done.stderr == ""
