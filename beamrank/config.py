@@ -29,10 +29,11 @@ class CorpusConfig(_Section):
 
 
 class TopicsConfig(_Section):
-    """Where the topics are."""
+    """Where the topics are; `only_judged` keeps those of the qrels (BEIR ships all splits' topics in one file)."""
 
     path: str
     format: Literal["tsv", "jsonl", "beir", "trec", "car"]
+    only_judged: bool = False
 
 
 class IndexConfig(_Section):
@@ -123,6 +124,12 @@ class RunConfig(_Section):
     on_missing_doc: Literal["error", "drop"] = "error"
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
     stall_minutes: Annotated[float, Field(gt=0)] = 30.0
+
+    @model_validator(mode="after")
+    def _check_judged(self) -> Self:
+        if self.topics.only_judged and self.qrels is None:
+            raise ValueError("topics.only_judged keeps the topics of the qrels: give `qrels` too")
+        return self
 
     @model_validator(mode="after")
     def _check_first_stage(self) -> Self:

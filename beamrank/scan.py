@@ -1,4 +1,4 @@
-"""What a scan of the corpus found: one report a unit, so that bad rows are counted once however often units are read."""
+"""What a scan of the corpus found: one report a unit, so that rows are counted once however often units are read."""
 
 import json
 from collections.abc import Sequence

@@ -56,7 +56,7 @@ class _Terminated(BaseException):
     """SIGTERM arrived."""
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
     raise _Terminated
 
 

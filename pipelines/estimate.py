@@ -6,19 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from models.checkpoints import resolve_checkpoint
+from models.duobert import score_duo
+from models.engine import InputLimits, ScoringEngine, StageCounts
+from models.monobert import score_mono
 
 from beamrank import schemas, storage
 from beamrank.config import RunConfig
 from beamrank.corpora import list_units, read_unit
 from beamrank.plan import MAX_DOC_TOKENS, cut_shards
 from beamrank.records import Doc, Topic
-from beamrank.topics import read_topics
-from models.checkpoints import resolve_checkpoint
-from models.duobert import score_duo
-from models.engine import InputLimits, ScoringEngine, StageCounts
-from models.monobert import score_mono
 from models.tokenizer import load_tokenizer
-from pipelines.planning import resolve_scoring
+from pipelines.planning import chosen_topics, resolve_scoring
 from transforms.score import special_tokens
 from transforms.tokenize import part_schema
 
@@ -54,7 +53,7 @@ def estimate(config: RunConfig) -> Estimate:
 
     Every topic is taken to have all its candidates, so that counts are upper bounds.
     """
-    topics = read_topics(config.topics)
+    topics = chosen_topics(config)
     shards = len(cut_shards(topics, config.shards))
     k0 = config.first_stage_k
     stages = [StageEstimate("retrieve", 0, len(topics) * k0 * _CANDIDATE_BYTES, len(topics) / _BM25_TOPICS_PER_SECOND)]

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import apache_beam as beam
 import psutil
+import pyarrow.compute as pc
+from models.checkpoints import resolve_checkpoint
 
 from beamrank import storage
 from beamrank.candidates import split_run
@@ -16,8 +18,8 @@ from beamrank.join import NeededDocs
 from beamrank.plan import Plan, StageSpec
 from beamrank.receipts import Manifest
 from beamrank.scan import ScanTotal, count_scans, read_scans
-from models.checkpoints import resolve_checkpoint
 from models.tokenizer import load_tokenizer
+from pipelines.planning import usable_cores
 from pipelines.progress import Bar, Talk
 from pipelines.runners import Runner, beam_options
 from pipelines.watch import run_watched
@@ -110,45 +112,49 @@ class Launcher:
         folder = self.plan.folder(stage.name)
         checkpoint = resolve_checkpoint(stage.places["checkpoint"], stage.places["kind"])
         vocab_size = load_tokenizer(checkpoint.folder).vocab_size
-        wanted = self._wanted(stage, tasks)
-        needed = NeededDocs.collect(wanted())
+        needed = NeededDocs.collect(self._wanted(stage, tasks))
         passes = self._passes(len(needed.hashes), units, len(tasks))
         if passes > 1:
             self.talk.note(f"{stage.name}: the shuffle does not fit in memory at once; {passes} passes over the corpus")
         for number in range(passes):
             some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
-            url = (
-                needed.publish(folder.url)
-                if passes == 1
-                else NeededDocs.collect(self._wanted(stage, some)()).publish(folder.url)
-            )
-            job = self._tokenize_job(stage, url, tuple(units))
-            pipeline = self._pipeline()
-            _ = pipeline | "Tasks" >> beam.Create(some) | "TokenizeShards" >> TokenizeShards(job, vocab_size)
-            corpus = stage.keys["corpus"]
-            self._watch(pipeline, stage, digests, bar, lambda: count_scans(folder.url, corpus, len(units)))
-            storage.remove(url)
+            if passes > 1:
+                needed = NeededDocs.collect(self._wanted(stage, some))
+            self._join(stage, some, needed, units, vocab_size, digests, bar)
         self._check_scan(read_scans(folder.url, stage.keys["corpus"], range(len(units))))
 
-    def _wanted(self, stage: StageSpec, tasks: Sequence[ShardTask]) -> Callable[[], Iterator[tuple[int, list[str]]]]:
+    def _join(
+        self,
+        stage: StageSpec,
+        tasks: Sequence[ShardTask],
+        needed: NeededDocs,
+        units: Sequence[CorpusUnit],
+        vocab_size: int,
+        digests: tuple[str, ...],
+        bar: Bar,
+    ) -> None:
+        """One pass over the corpus."""
+        folder = self.plan.folder(stage.name)
+        url = needed.publish(folder.url)
+        job = self._tokenize_job(stage, url, tuple(units))
+        pipeline = self._pipeline()
+        _ = pipeline | "Tasks" >> beam.Create(tasks) | "TokenizeShards" >> TokenizeShards(job, vocab_size)
+        self._watch(pipeline, stage, digests, bar, lambda: count_scans(folder.url, stage.keys["corpus"], len(units)))
+        storage.remove(url)
+
+    def _wanted(self, stage: StageSpec, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, list[str]]]:
         retrieve = self.plan.folder("retrieve")
-
-        def wanted() -> Iterator[tuple[int, list[str]]]:
-            for task in tasks:
-                part = retrieve.read_part(task.inputs[0])
-                admitted = [rank <= stage.keys["k"] for rank in part["rank"].to_pylist()]
-                yield task.shard, part["doc_id"].filter(admitted).to_pylist()
-
-        return wanted
+        for task in tasks:
+            part = retrieve.read_part(task.inputs[0])
+            yield task.shard, part.filter(pc.less_equal(part["rank"], stage.keys["k"]))["doc_id"].to_pylist()
 
     def _passes(self, wishes: int, units: Sequence[CorpusUnit], tasks: int) -> int:
-        if self.runner not in (Runner.LOCAL, Runner.EMBED):
-            return 1
+        """How often the corpus is read so that what is shuffled at once fits in this machine's memory."""
         room = psutil.virtual_memory().available * _LOCAL_SHUFFLE_SHARE / _LOCAL_SHUFFLE_FACTOR
         return max(1, min(tasks, -int(-wishes * self._doc_bytes(units) // room)))
 
     def _doc_bytes(self, units: Sequence[CorpusUnit]) -> float:
-        """What one doc's tokens weigh in the shuffle, guessed from the first docs: two bytes a token of four letters."""
+        """What one doc's tokens weigh in the shuffle, guessed from the first docs: two bytes for four letters."""
         lengths: list[int] = []
         for batch in read_unit(units[0]):
             lengths += [min(len(text) // 2, 1024) for text in batch.texts]
@@ -185,7 +191,7 @@ class Launcher:
 
     def _retrieve_job(self, stage: StageSpec) -> RetrieveJob:
         keys = stage.keys
-        threads = self.config.threads or psutil.cpu_count() or 1
+        threads = self.config.threads or usable_cores()
         url = self.plan.folder(stage.name).url
         return RetrieveJob(url, stage.places["index"], keys["index"], keys["k1"], keys["b"], keys["k"], threads)
 

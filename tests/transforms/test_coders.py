@@ -1,0 +1,72 @@
+"""Record batches travel as Arrow IPC, never pickled."""
+
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from transforms.coders import RecordBatchCoder
+from transforms.tokenize import TokenizeJob, TokenizeShards
+
+
+def batch(rows: int) -> pa.RecordBatch:
+    tokens = pa.array([[number % 999, 1] for number in range(rows)], pa.list_(pa.uint16()))
+    return pa.record_batch({"doc_id": [str(number) for number in range(rows)], "tokens": tokens})
+
+
+def test_a_batch_survives() -> None:
+    coder = RecordBatchCoder()
+    assert coder.decode(coder.encode(batch(10))) == batch(10)
+    assert coder.encode(batch(10)) == coder.encode(batch(10))
+    empty = coder.decode(coder.encode(batch(10).slice(0, 0).replace_schema_metadata({"task": "x"})))
+    assert empty.num_rows == 0
+    assert empty.schema.metadata == {b"task": b"x"}
+
+
+def test_a_slice_does_not_carry_its_parent() -> None:
+    coder = RecordBatchCoder()
+    part = batch(100_000).slice(50_000, 10)
+    assert coder.decode(coder.encode(part)) == part
+    assert len(coder.encode(part)) < 4096
+
+
+def _components(pipeline: beam.Pipeline) -> beam_runner_api_pb2.Components:
+    return pipeline.to_runner_api().components
+
+
+def _leaf_coders(components: beam_runner_api_pb2.Components, coder_id: str) -> list[str]:
+    coder = components.coders[coder_id]
+    if coder.component_coder_ids:
+        return [leaf for each in coder.component_coder_ids for leaf in _leaf_coders(components, each)]
+    decoded: Any = beam.coders.Coder.from_runner_api(coder, _Context(components))
+    return [type(decoded).__name__]
+
+
+class _Context:
+    """What a coder's proto is decoded in."""
+
+    def __init__(self, components: beam_runner_api_pb2.Components) -> None:
+        self.coders = self
+        self._components = components
+
+    def get_by_id(self, coder_id: str) -> Any:
+        return beam.coders.Coder.from_runner_api(self._components.coders[coder_id], self)
+
+
+def test_the_shuffle_of_the_join_uses_our_coder() -> None:
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    job = TokenizeJob("out", "in", "checkpoint", "mono", "digest", "needed", (), 10, 512, "error")
+    _ = pipeline | beam.Create([]) | "Join" >> TokenizeShards(job, 30522)
+    components = _components(pipeline)
+    grouped = [
+        transform
+        for transform in components.transforms.values()
+        if transform.unique_name.endswith("Join/GroupByShard")
+        and transform.spec.urn == "beam:transform:group_by_key:v1"
+    ]
+    assert len(grouped) == 1
+    for inputs in grouped[0].inputs.values():
+        leaves = _leaf_coders(components, components.pcollections[inputs].coder_id)
+        assert leaves == ["VarIntCoder", "RecordBatchCoder"]
