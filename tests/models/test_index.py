@@ -1,0 +1,245 @@
+"""Tests of building, checking and copying indexes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from beamrank.config import CorpusConfig
+from beamrank.corpora import corpus_digest
+from beamrank.errors import BeamrankError, DataError, PreflightError
+from models.index import build_index, check_index, local_index, read_index_info
+
+pytestmark = pytest.mark.jvm
+
+DOCS = {"d1": "a red fox", "d2": "a brown bear", "d3": "", "d4": "the fox and the bear"}
+BUILD = """
+import sys
+from beamrank.config import CorpusConfig
+from models.index import build_index
+print(build_index(CorpusConfig(path=sys.argv[1], format="jsonl"), sys.argv[2], 1).digest)
+"""
+
+
+def _corpus(folder, docs=DOCS, name="corpus.jsonl", extra=""):
+    path = folder / name
+    path.write_text("".join(json.dumps({"id": key, "contents": text}) + "\n" for key, text in docs.items()) + extra)
+    return CorpusConfig(path=str(path), format="jsonl")
+
+
+def _start_build(corpus, index):
+    command = [sys.executable, "-c", BUILD, corpus.path, str(index)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("built")
+    corpus = _corpus(folder, extra='{"id": "d5"}\n')
+    read = []
+    info = build_index(corpus, str(folder / "index"), threads=2, progress=read.append)
+    assert read == [4]
+    return folder, corpus, info
+
+
+@pytest.fixture
+def copy(built, tmp_path):
+    """A copy of the index that a test may damage."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for file in (built[0] / "index").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def test_what_is_known_of_an_index(built):
+    folder, corpus, info = built
+    assert (info.docs, info.empty_docs, info.bad_rows, info.warnings) == (3, 1, 1, ())
+    assert "corpus.jsonl" in info.bad_examples[0].place
+    assert info.corpus_digest == corpus_digest(corpus)
+    assert read_index_info(str(folder / "index")) == check_index(str(folder / "index"), info.corpus_digest) == info
+    assert sorted(file.name for file in folder.iterdir()) == [".index.lock", "corpus.jsonl", "index"]
+
+
+def test_an_index_of_the_same_corpus_is_kept(built):
+    folder, corpus, info = built
+    before = (folder / "index" / "beamrank.json").stat().st_mtime_ns
+    assert build_index(corpus, str(folder / "index"), threads=1) == info
+    assert (folder / "index" / "beamrank.json").stat().st_mtime_ns == before
+
+
+def test_another_corpus_is_refused_with_both_digests(built, tmp_path):
+    folder, _, info = built
+    other = _corpus(tmp_path, {"d1": "something else"})
+    with pytest.raises(PreflightError, match="another corpus") as raised:
+        build_index(other, str(folder / "index"), threads=1)
+    assert info.corpus_digest[:12] in str(raised.value)
+    assert corpus_digest(other)[:12] in str(raised.value)
+
+
+def test_a_foreign_index_is_accepted_with_a_warning(built, copy):
+    (copy / "beamrank.json").unlink()
+    (copy / "README").write_text("an index of somebody else")
+    info = check_index(str(copy), "0" * 64)
+    assert info.digest == built[2].digest
+    assert (info.corpus_digest, info.docs, len(info.warnings)) == (None, None, 1)
+    assert build_index(built[1], str(copy), threads=1) == info
+
+
+def test_a_damaged_index_is_refused(copy):
+    largest = max(copy.iterdir(), key=lambda file: file.stat().st_size * (file.name != "beamrank.json"))
+    largest.write_bytes(largest.read_bytes()[:-1])
+    with pytest.raises(PreflightError, match=f"damaged: {largest.name} has"):
+        read_index_info(str(copy))
+    largest.unlink()
+    with pytest.raises(PreflightError, match=f"damaged: {largest.name} is missing"):
+        read_index_info(str(copy))
+
+
+@pytest.mark.parametrize("content", ["", "not json", '{"digest": "abc"}'])
+def test_a_broken_beamrank_json_is_refused(copy, content):
+    (copy / "beamrank.json").write_text(content)
+    with pytest.raises(PreflightError, match=r"beamrank\.json is not what"):
+        read_index_info(str(copy))
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [([], "no files"), (["notes.txt"], "no segments file"), (["segments_1"], "not written by Lucene")],
+)
+def test_a_folder_that_is_no_index_is_refused(tmp_path, files, message):
+    corpus = _corpus(tmp_path)
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name in files:
+        (folder / name).write_text("text")
+    with pytest.raises(PreflightError, match=message):
+        check_index(str(folder), None)
+    if files:
+        with pytest.raises(PreflightError, match=message):
+            build_index(corpus, str(folder), threads=1)
+        assert sorted(file.name for file in folder.iterdir()) == files
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    corpus = _corpus(tmp_path)
+    with pytest.raises(PreflightError, match="cannot write"):
+        build_index(corpus, f"{corpus.path}/index", threads=1)
+
+
+def test_duplicate_doc_ids_are_named_with_both_places(tmp_path):
+    line = json.dumps({"id": "d2", "contents": "again"}) + "\n"
+    corpus = _corpus(tmp_path, extra=line)
+    first = Path(corpus.path).read_text().index('{"id": "d2"')
+    second = Path(corpus.path).stat().st_size - len(line)
+    with pytest.raises(DataError, match="doc_id 'd2' stands twice") as raised:
+        build_index(corpus, str(tmp_path / "index"), threads=1)
+    assert f"byte {first} " in str(raised.value)
+    assert f"byte {second}." in str(raised.value)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".index.lock", "corpus.jsonl"]
+
+
+def test_too_many_bad_rows_end_the_build(tmp_path):
+    corpus = _corpus(tmp_path, extra="{broken\n" * 3)
+    with pytest.raises(DataError, match=r"max_bad_rows \(2\)") as raised:
+        build_index(corpus, str(tmp_path / "index"), threads=1, max_bad_rows=2)
+    assert str(raised.value).count("corpus.jsonl at byte") == 3
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_corpus_without_text_is_an_error(tmp_path):
+    corpus = _corpus(tmp_path, {"d1": "", "d2": " "})
+    with pytest.raises(DataError, match=r"no doc of the corpus .* has text"):
+        build_index(corpus, str(tmp_path / "index"), threads=1)
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
+    corpus = _corpus(tmp_path, {"d" * 40_000: "an id that is longer than a term of Lucene may be", "d2": "text"})
+    with pytest.raises(BeamrankError, match="Anserini could not index all 2 docs"):
+        build_index(corpus, str(tmp_path / "index"), threads=1)
+    assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.parametrize("moment", ["docs", "log"])
+def test_a_killed_build_leaves_no_index_and_the_next_one_cleans_up(tmp_path, moment):
+    corpus, index = _corpus(tmp_path), tmp_path / "index"
+    process = _start_build(corpus, index)
+    while not list(tmp_path.glob(f".index.building-*/{moment}")):
+        assert process.poll() is None
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not index.exists()
+    assert list(tmp_path.glob(".index.building-*"))
+    build_index(corpus, str(index), threads=1)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".index.lock", "corpus.jsonl", "index"]
+
+
+def test_two_builds_at_once_make_one_index(tmp_path):
+    corpus, index = _corpus(tmp_path), tmp_path / "index"
+    builds = [_start_build(corpus, index) for _ in range(2)]
+    digests = {build.communicate(timeout=120)[0].strip() for build in builds}
+    assert [build.returncode for build in builds] == [0, 0]
+    assert digests == {read_index_info(str(index)).digest}
+
+
+def test_a_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
+    corpus, url = _corpus(tmp_path), "memory://test_index/remote/index"
+    info = build_index(corpus, url, threads=1)
+    assert check_index(url, corpus_digest(corpus)) == info
+
+    folder = local_index(url, info.digest)
+    assert folder == str(tmp_path / "cache" / "indexes" / info.digest)
+    assert read_index_info(folder) == info
+    before = Path(folder).stat().st_mtime_ns
+    assert local_index(url, info.digest) == folder
+    assert Path(folder).stat().st_mtime_ns == before
+    with pytest.raises(PreflightError, match="no longer, the one"):
+        local_index(url, "0" * 64)
+
+    memory = fsspec.filesystem("memory")
+    memory.rm("/test_index/remote/index/beamrank.json")
+    memory.pipe("/test_index/remote/index/beamrank.uploading", b"")
+    with pytest.raises(PreflightError, match="upload did not end"):
+        check_index(url, None)
+    again = build_index(corpus, url, threads=1)
+    assert {Path(name).name for name in memory.ls("/test_index/remote/index", detail=False)} == {
+        *again.files,
+        "beamrank.json",
+    }
+
+
+def test_a_local_index_stays_where_it_is(built):
+    folder, _, info = built
+    assert local_index(str(folder / "index"), info.digest) == str(folder / "index")
+
+
+def test_no_java_on_the_machine_and_no_utf8_locale(tmp_path):
+    folder = tmp_path / "índice 索引"
+    folder.mkdir()
+    corpus = _corpus(folder)
+    script = """
+from models.bm25 import Bm25Searcher
+from beamrank.records import Topic
+with Bm25Searcher(sys.argv[2], 0.9, 0.4, 1) as searcher:
+    print(searcher.search([Topic("q", "fox")], 10)["doc_id"].to_pylist())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD + script, corpus.path, str(folder / "index")],
+        env={"LC_ALL": "C", "PATH": "/nowhere", "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == ["['d1', 'd4']"]
+    assert done.stderr == ""
