@@ -1,0 +1,260 @@
+"""Tests of BM25: CACM to the published figure, and every query that is out of the ordinary."""
+
+import json
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from html.parser import HTMLParser
+from pathlib import Path
+
+import ir_measures
+import pytest
+from ir_measures import AP, P
+
+from beamrank.config import CorpusConfig, TopicsConfig
+from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.records import Topic
+from beamrank.schemas import CANDIDATES
+from beamrank.topics import read_topics
+from models import jvm
+from models.bm25 import Bm25Searcher
+from models.index import build_index
+from models.index.documents import run_anserini
+
+pytestmark = pytest.mark.jvm
+
+DOCS = {
+    "d1": "a red fox",
+    "d-ü": "Übergröße von Äpfeln, 日本語 テキスト",
+    "d-😀": "the fox and the bear 😀",
+    "d3": "a fox, a fox, a fox",
+    "d4": "a red fox",
+}
+
+
+class _Data(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.parts = []
+        self.feed(text)
+        self.close()
+
+    def handle_data(self, data):
+        self.parts.append(data)
+
+
+def _write_docs(path, docs):
+    path.write_text("".join(json.dumps({"id": key, "contents": text}) + "\n" for key, text in docs.items()))
+    return CorpusConfig(path=str(path), format="jsonl")
+
+
+def _index(folder, docs):
+    return build_index(_write_docs(folder / "corpus.jsonl", docs), str(folder / "index"), threads=2)
+
+
+def _foreign_index(folder, lines):
+    """An index that beamrank's checks have not seen."""
+    (folder / "docs").mkdir()
+    rows = [json.dumps({"id": doc_id, "contents": text}) + "\n" for doc_id, text in lines]
+    (folder / "docs" / "docs.jsonl").write_text("".join(rows))
+    run_anserini(folder, 1, len(lines))
+    return str(folder / "index")
+
+
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("animals")
+    _index(folder, DOCS)
+    with Bm25Searcher(str(folder / "index"), 0.9, 0.4, 2) as searcher:
+        yield searcher
+
+
+@pytest.fixture(scope="module")
+def cacm_docs(shared_data):
+    docs = {}
+    with tarfile.open(shared_data / "cacm" / "cacm.tar.gz") as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            if file is not None:
+                text = " ".join(_Data(file.read().decode("utf-8", "replace")).parts)
+                docs[Path(member.name).stem] = " ".join(text.split())
+    assert len(docs) == 3204
+    return docs
+
+
+@pytest.fixture(scope="module")
+def cacm_folder(cacm_docs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cacm")
+    _index(folder, cacm_docs)
+    return str(folder / "index")
+
+
+@pytest.fixture(scope="module")
+def cacm(cacm_folder):
+    with Bm25Searcher(cacm_folder, 0.9, 0.4, 2) as searcher:
+        yield searcher
+
+
+@pytest.fixture(scope="module")
+def cacm_topics(shared_data):
+    topics = read_topics(TopicsConfig(path=str(shared_data / "cacm" / "topics.cacm.txt"), format="trec"))
+    assert len(topics) == 64
+    return topics
+
+
+def _rows(searcher, query_id, text, k=10):
+    return searcher.search([Topic(query_id, text)], k).to_pylist()
+
+
+@pytest.mark.data
+def test_cacm_has_the_published_figures(cacm, cacm_topics, shared_data):
+    found = cacm.search(cacm_topics, 1000)
+    run = [ir_measures.ScoredDoc(row["query_id"], row["doc_id"], row["score"]) for row in found.to_pylist()]
+    qrels = list(ir_measures.read_trec_qrels(str(shared_data / "cacm" / "qrels.cacm.txt")))
+    assert len({qrel.query_id for qrel in qrels}) == 52
+    measures = ir_measures.calc_aggregate([AP, P @ 30], qrels, run)
+    assert round(measures[AP], 4) == 0.3123
+    assert round(measures[P @ 30], 4) == 0.1942
+
+
+@pytest.mark.data
+def test_cacm_has_the_hits_of_the_run_that_anserini_wrote(cacm, cacm_topics, shared_data):
+    found = cacm.search(cacm_topics, 30)
+    ours = {(row["query_id"], row["rank"]): row for row in found.to_pylist()}
+    lines = (shared_data / "cacm" / "cacm-bm25.txt").read_text().split("\n")
+    for query_id, _, doc_id, rank, score, _ in (line.split() for line in lines if line):
+        row = ours[query_id, int(rank)]
+        assert row["doc_id"] == doc_id
+        assert row["score"] == pytest.approx(float(score), abs=1e-5)
+
+
+@pytest.mark.data
+def test_hits_are_those_of_bare_pyserini(cacm, cacm_folder, cacm_topics, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none: pyserini makes a client when it is imported")
+
+    def bare():
+        from pyserini.search.lucene import LuceneSearcher
+
+        searcher = LuceneSearcher(cacm_folder)
+        searcher.set_bm25(0.9, 0.4)
+        query_ids, texts = [topic.query_id for topic in cacm_topics], [topic.text for topic in cacm_topics]
+        hits = searcher.batch_search(texts, query_ids, k=1000, threads=2)
+        return {query_id: [(hit.docid, hit.score) for hit in found] for query_id, found in hits.items()}
+
+    expected = jvm.call(bare)
+    found = cacm.search(cacm_topics, 1000)
+    assert found.schema == CANDIDATES
+    ours = {}
+    for row in found.to_pylist():
+        hits = ours.setdefault(row["query_id"], [])
+        hits.append((row["doc_id"], row["score"]))
+        assert row["rank"] == len(hits)
+    assert list(ours) == sorted(expected)
+    assert ours == expected
+
+
+@pytest.mark.data
+def test_k1_and_b_count(cacm_folder, cacm, cacm_topics):
+    with Bm25Searcher(cacm_folder, 2.0, 0.9, 2) as other:
+        assert not other.search(cacm_topics, 10).equals(cacm.search(cacm_topics, 10))
+
+
+@pytest.mark.data
+def test_threads_that_search_at_once_get_their_own_answers(cacm, cacm_topics):
+    shares = [cacm_topics[number::8] for number in range(8)] * 3
+    alone = [cacm.search(share, 100) for share in shares]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda share: cacm.search(share, 100), shares))
+    assert all(one.equals(other) for one, other in zip(alone, together, strict=True))
+
+
+@pytest.mark.data
+def test_a_query_of_2000_words(cacm, cacm_docs):
+    words = sorted({word for text in cacm_docs.values() for word in text.lower().split() if word.isalpha()})
+    assert len(_rows(cacm, "long", " ".join(words[:2000]), k=1000)) == 1000
+
+
+@pytest.mark.data
+def test_batches_of_topics_do_not_change_the_hits(cacm, cacm_topics):
+    many = [Topic(f"{topic.query_id}-{copy}", topic.text) for topic in cacm_topics for copy in range(3)]
+    found = cacm.search(many, 1000)
+    once = cacm.search(cacm_topics, 1000)
+    assert found["query_id"].to_pylist() == sorted(found["query_id"].to_pylist())
+    assert found.num_rows == 3 * once.num_rows
+    parts = [[row["doc_id"] for row in found.to_pylist() if row["query_id"] == f"64-{copy}"] for copy in range(3)]
+    assert parts == [[row["doc_id"] for row in once.to_pylist() if row["query_id"] == "64"]] * 3
+
+
+def test_ties_are_ordered_by_doc_id_and_set_apart(animals):
+    rows = _rows(animals, "q", "red")
+    assert [row["doc_id"] for row in rows] == ["d1", "d4"]
+    assert 0 < rows[0]["score"] - rows[1]["score"] < 1e-5
+
+
+def test_k_cuts(animals):
+    assert [row["rank"] for row in _rows(animals, "q", "fox", k=2)] == [1, 2]
+
+
+@pytest.mark.parametrize("text", ["", "the and of", "?!", "unicorn"])
+def test_a_topic_that_matches_nothing_has_no_rows(animals, text):
+    found = animals.search([Topic("q1", text), Topic("q2", "bear")], 10)
+    assert found["query_id"].to_pylist() == ["q2"]
+    alone = animals.search([Topic("q1", text)], 10)
+    assert (alone.num_rows, alone.schema) == (0, CANDIDATES)
+
+
+def test_no_topics(animals):
+    assert animals.search([], 10).num_rows == 0
+
+
+def test_text_and_ids_beyond_ascii(animals):
+    assert [row["doc_id"] for row in _rows(animals, "ä", "übergröße")] == ["d-ü"]
+    assert [row["doc_id"] for row in _rows(animals, "問", "日本語")] == ["d-ü"]
+    assert _rows(animals, "q-😀", "bear 😀")[0]["doc_id"] == "d-😀"
+    assert _rows(animals, "q-😀", "bear 😀")[0]["query_id"] == "q-😀"
+
+
+def test_a_query_id_given_twice_is_an_error(animals):
+    with pytest.raises(DataError, match="query_id 'q' is given twice: 'bear' and 'fox'"):
+        animals.search([Topic("q", "fox"), Topic("q", "bear")], 10)
+
+
+def test_a_query_that_fails_is_named(animals):
+    def limit(clauses):
+        import jnius
+
+        jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(clauses)
+
+    jvm.call(limit, 1)
+    try:
+        with pytest.raises(BeamrankError, match=r"query_id 'q2' \('red bear'\).*maxClauseCount"):
+            animals.search([Topic("q1", "fox"), Topic("q2", "red bear")], 10)
+    finally:
+        jvm.call(limit, 2**31 - 1)
+
+
+def test_a_folder_that_is_no_index(tmp_path):
+    with pytest.raises(PreflightError, match="no Lucene index"):
+        Bm25Searcher(str(tmp_path), 0.9, 0.4, 1)
+
+
+def test_an_index_that_lucene_cannot_open(tmp_path):
+    _index(tmp_path, DOCS)
+    segments = tmp_path / "index" / "segments_1"
+    content = bytearray(segments.read_bytes())
+    content[-1] ^= 1
+    segments.write_bytes(content)
+    with pytest.raises(PreflightError, match=r"Lucene cannot open the index .*CorruptIndexException"):
+        Bm25Searcher(str(tmp_path / "index"), 0.9, 0.4, 1)
+
+
+def test_an_index_without_docs(tmp_path):
+    with pytest.raises(PreflightError, match="holds no docs"):
+        Bm25Searcher(_foreign_index(tmp_path, [("d1", "")]), 0.9, 0.4, 1)
+
+
+def test_an_index_with_a_doc_id_twice(tmp_path):
+    folder = _foreign_index(tmp_path, [("d1", "a red fox"), ("d1", "a red bear"), ("d2", "a bear")])
+    with Bm25Searcher(folder, 0.9, 0.4, 1) as searcher:
+        assert [row["doc_id"] for row in _rows(searcher, "q1", "fox")] == ["d1"]
+        with pytest.raises(DataError, match="holds a doc_id twice: query_id 'q2'"):
+            searcher.search([Topic("q1", "fox"), Topic("q2", "red")], 10)
