@@ -16,18 +16,24 @@ from typing import Any
 
 # Tests, games and demonstrations; graphics, which distributions package apart; modules that not every version has;
 # and what stands behind another module's name.
-_LEFT_OUT = frozenset(
-    "antigravity distutils encodings ensurepip idlelib lib2to3 msilib ntpath nturl2path pydoc_data sre_compile "
-    "sre_constants sre_parse test this tkinter turtle turtledemo".split()  # noqa: SIM905
-)
+# fmt: off
+_LEFT_OUT = frozenset([
+    "antigravity", "distutils", "encodings", "ensurepip", "idlelib", "lib2to3", "msilib", "ntpath", "nturl2path",
+    "pydoc_data", "sre_compile", "sre_constants", "sre_parse", "test", "this", "tkinter", "turtle", "turtledemo",
+])
+# fmt: on
 _LEFT_OUT_PARTS = frozenset(["test", "tests", "__main__", "__pycache__"])
 _PUBLIC_NAMES = {"posixpath": "os.path", "genericpath": "os.path"}
-_WITH_C_PARTS = (
-    "array atexit binascii bisect builtins bz2 cmath codecs collections contextvars copy csv datetime decimal errno "
-    "faulthandler fcntl fractions functools gc getpass grp hashlib heapq hmac io itertools json locale lzma marshal "
-    "math mmap operator os pickle pwd queue random re resource select signal socket sqlite3 ssl statistics string "
-    "struct sys syslog termios threading time tracemalloc types unicodedata weakref zlib"
-).split()  # noqa: SIM905
+# fmt: off
+_WITH_C_PARTS = [
+    "array", "atexit", "binascii", "bisect", "builtins", "bz2", "cmath", "codecs", "collections", "contextvars",
+    "copy", "csv", "datetime", "decimal", "errno", "faulthandler", "fcntl", "fractions", "functools", "gc", "getpass",
+    "grp", "hashlib", "heapq", "hmac", "io", "itertools", "json", "locale", "lzma", "marshal", "math", "mmap",
+    "operator", "os", "pickle", "pwd", "queue", "random", "re", "resource", "select", "signal", "socket", "sqlite3",
+    "ssl", "statistics", "string", "struct", "sys", "syslog", "termios", "threading", "time", "tracemalloc", "types",
+    "unicodedata", "weakref", "zlib",
+]
+# fmt: on
 
 _CALLABLES = (types.BuiltinFunctionType, types.MethodType)
 _MEMBERS = (
