@@ -1,16 +1,8 @@
 """The command line: `beamrank COMMAND`. Standard output is data, standard error is talk."""
 
-import logging
-import os
-import signal
-import sys
-from types import FrameType
-from typing import NoReturn
-
 import typer
 
 from beamrank import __version__
-from beamrank.errors import BeamrankError
 from pipelines.commands.aggregate import aggregate
 from pipelines.commands.demo import demo
 from pipelines.commands.doctor import doctor
@@ -19,8 +11,6 @@ from pipelines.commands.index import index
 from pipelines.commands.plan import plan
 from pipelines.commands.run import run
 from pipelines.commands.status import status
-from pipelines.runners import prepare_environment
-from pipelines.watch import end_children
 
 app = typer.Typer(
     name="beamrank",
@@ -50,47 +40,3 @@ def _options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Re-rank in bulk."""
-
-
-class _Terminated(BaseException):
-    """SIGTERM arrived."""
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise _Terminated
-
-
-def main() -> NoReturn:
-    """The console script."""
-    prepare_environment()
-    # Beam and its friends warn of much that is not the user's business; what matters is raised.
-    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-    signal.signal(signal.SIGTERM, _terminate)
-    _leave(_run())
-
-
-def _run() -> int:
-    try:
-        app(standalone_mode=True)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(bool(end.code))
-    except BeamrankError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except (KeyboardInterrupt, _Terminated) as interruption:
-        print("interrupted: finished shards are kept; run the same command again to resume", file=sys.stderr)
-        return 130 if isinstance(interruption, KeyboardInterrupt) else 143
-    return 0
-
-
-def _leave(code: int) -> NoReturn:
-    """Ends the process at once: a pipeline that hangs would keep its threads, and so this process, for ever."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    end_children()
-    os._exit(code)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from models.checkpoints import resolve_checkpoint
-from models.duobert import score_duo
-from models.engine import InputLimits, ScoringEngine, StageCounts
-from models.monobert import score_mono
 
 from beamrank import schemas, storage
 from beamrank.config import RunConfig
 from beamrank.corpora import list_units, read_unit
 from beamrank.plan import MAX_DOC_TOKENS, cut_shards
 from beamrank.records import Doc, Topic
+from models.checkpoints import resolve_checkpoint
+from models.duobert import score_duo
+from models.engine import InputLimits, ScoringEngine, StageCounts
+from models.monobert import score_mono
 from models.tokenizer import load_tokenizer
 from pipelines.planning import chosen_topics, resolve_scoring
 from transforms.score import special_tokens

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import apache_beam as beam
 import psutil
 import pyarrow.compute as pc
-from models.checkpoints import resolve_checkpoint
 
 from beamrank import storage
 from beamrank.candidates import split_run
@@ -18,6 +17,7 @@ from beamrank.join import NeededDocs
 from beamrank.plan import Plan, StageSpec
 from beamrank.receipts import Manifest
 from beamrank.scan import ScanTotal, count_scans, read_scans
+from models.checkpoints import resolve_checkpoint
 from models.tokenizer import load_tokenizer
 from pipelines.planning import usable_cores
 from pipelines.progress import Bar, Talk

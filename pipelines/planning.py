@@ -3,9 +3,6 @@
 import os
 from dataclasses import dataclass
 
-from models.checkpoints import Checkpoint, resolve_checkpoint
-from models.engine import default_token_budget, resolve_device, resolve_dtype
-
 from beamrank import storage
 from beamrank.candidates import candidates_digest
 from beamrank.config import DuoConfig, RunConfig
@@ -16,7 +13,9 @@ from beamrank.plan import MAX_DOC_TOKENS, Plan, StageSpec, cut_shards
 from beamrank.qrels import read_qrels
 from beamrank.records import Topic
 from beamrank.topics import read_topics
-from models.index import build_index, check_index
+from models.checkpoints import Checkpoint, resolve_checkpoint
+from models.engine import default_token_budget, resolve_device, resolve_dtype
+from models.index import build_index, check_index, require_index
 from models.tokenizer import load_tokenizer
 from pipelines.progress import Talk
 
@@ -99,17 +98,21 @@ def _check_writable(output: str) -> None:
 def ensure_index(config: RunConfig, corpus: str, talk: Talk) -> str:
     """The digest of the configured index, which is built first where it is not there."""
     assert config.index is not None
-    if not storage.exists(config.index.path):
-        talk.note(f"building the index {config.index.path}")
+    path = config.index.path
+    if require_index(path) is None:
+        talk.note(f"building the index {path}")
         with talk.bar("index") as bar:
-            build_index(
+            info = build_index(
                 config.corpus,
-                config.index.path,
+                path,
                 config.threads or usable_cores(),
                 max_bad_rows=config.max_bad_rows,
                 progress=lambda docs: bar.update(docs, docs, "docs"),
             )
-    info = check_index(config.index.path, corpus)
+        if info.bad_rows:
+            first = "; ".join(f"{row.place}: {row.reason}" for row in info.bad_examples[:3])
+            talk.warn(f"{info.bad_rows} rows of the corpus are not in the index (first: {first})")
+    info = check_index(path, corpus)
     for warning in info.warnings:
         talk.warn(warning)
     return info.digest

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
-from beamrank.demo.collection import stdlib_docs, write_collection
 from rich.console import Console
 from rich.table import Table
 
 from beamrank import storage
 from beamrank.config import RunConfig
+from beamrank.demo.collection import stdlib_docs, write_collection
 from beamrank.plan import Plan
 from beamrank.receipts import Manifest
 from pipelines.launcher import Launcher

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
-from models.checkpoints import resolve_checkpoint
-from models.engine import resolve_device, resolve_dtype
 from rich.console import Console
 from rich.table import Table
 
 from beamrank import __version__
 from beamrank.errors import BeamrankError, PreflightError
+from models.checkpoints import resolve_checkpoint
+from models.engine import resolve_device, resolve_dtype
 from models.jvm import java_home
 from pipelines.planning import usable_cores
 
