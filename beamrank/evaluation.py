@@ -1,6 +1,7 @@
 """Effectiveness: ir_measures over a run that was ordered once, so that its providers cannot disagree about ties."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -9,7 +10,7 @@ from beamrank.measures import Measure, iter_values, parse_measures
 from beamrank.qrels import Qrels, QrelsNotes, read_qrels
 from beamrank.runs import RunNotes, read_run
 
-Order: TypeAlias = Mapping[str, Sequence[str]]
+Rankings: TypeAlias = Iterable[tuple[str, Sequence[str]]]
 
 _COUNT_JUDGMENTS = ("NumQ", "NumRel")
 _TOPICS_AT_ONCE = 500
@@ -74,14 +75,16 @@ class RunEvaluation:
         return [*self.run_notes.lines(), *self.qrels_notes.lines(), *self.evaluation.notes.lines()]
 
 
-def evaluate(order: Order, qrels: Qrels, measures: Sequence[str], topics: Collection[str] | None = None) -> Evaluation:
+def evaluate(
+    rankings: Rankings, qrels: Qrels, measures: Sequence[str], topics: Collection[str] | None = None
+) -> Evaluation:
     """Measures a run in the order given.
 
     The means are over all topics of the qrels, as with trec_eval's -c: a topic that the run lacks counts as 0. Docs
     without judgment, or with a negative one, count as trec_eval has it.
 
     Args:
-        order: the doc_ids of each query, best first.
+        rankings: each query's doc_ids, best first; read once, and only some hundred queries are held at a time.
         qrels: the judgments.
         measures: names, as ir_measures writes them.
         topics: the query_ids that were to be run, to say which judged ones are not among them.
@@ -90,23 +93,28 @@ def evaluate(order: Order, qrels: Qrels, measures: Sequence[str], topics: Collec
         ConfigError: see `parse_measures`.
     """
     parsed = parse_measures(measures)
-    # Added up in the run's order, as the MS MARCO script does it, the means agree with it to the last digit.
-    retrieved = [query_id for query_id in order if order[query_id] and query_id in qrels.relevance]
-    missing = [query_id for query_id in qrels.relevance if not order.get(query_id)]
     names: dict[Measure, list[str]] = {}
     for name, measure in parsed.items():
         names.setdefault(measure, []).append(name)
-    per_query: dict[str, dict[str, float]] = {
-        query_id: {name: float(measure.DEFAULT) for name, measure in parsed.items()}
-        for query_id in [*retrieved, *missing]
-    }
-    for query_id, measure, value in _values(order, qrels, list(names), retrieved, missing):
-        per_query[query_id].update(dict.fromkeys(names[measure], value))
+    defaults = {name: float(measure.DEFAULT) for name, measure in parsed.items()}
+    # Added up in the run's order, as the MS MARCO script does it, the means agree with it to the last digit.
+    per_query: dict[str, dict[str, float]] = {}
+    not_judged: list[str] = []
+    for some in _batches(rankings):
+        judged = {query_id: doc_ids for query_id, doc_ids in some if doc_ids and query_id in qrels.relevance}
+        not_judged += [query_id for query_id, _ in some if query_id not in qrels.relevance]
+        per_query.update({query_id: dict(defaults) for query_id in judged})
+        _fill(per_query, names, _only(qrels, judged), {one: _scored(doc_ids) for one, doc_ids in judged.items()})
+    missing = [query_id for query_id in qrels.relevance if query_id not in per_query]
+    per_query.update({query_id: dict(defaults) for query_id in missing})
+    counts = {measure: each for measure, each in names.items() if measure.NAME in _COUNT_JUDGMENTS}
+    if missing and counts:
+        _fill(per_query, counts, _only(qrels, missing), {query_id: {} for query_id in missing})
     notes = EvaluationNotes(
         topics=len(per_query),
         not_in_run=tuple(missing),
         not_in_topics=() if topics is None else tuple(sorted(set(per_query).difference(topics))),
-        not_judged=tuple(query_id for query_id in order if query_id not in qrels.relevance),
+        not_judged=tuple(not_judged),
     )
     means = {name: _aggregate(measure, [row[name] for row in per_query.values()]) for name, measure in parsed.items()}
     return Evaluation(means, per_query, notes)
@@ -122,7 +130,7 @@ def evaluate_run(run_url: str, qrels_url: str, measures: Sequence[str]) -> RunEv
     parse_measures(measures)
     qrels = read_qrels(qrels_url)
     run = read_run(run_url)
-    evaluation = evaluate(run.order, qrels, measures)
+    evaluation = evaluate(run.order.items(), qrels, measures)
     if len(evaluation.notes.not_in_run) == evaluation.notes.topics:
         raise PreflightError(
             f"the run {run_url} and the qrels {qrels_url} have no topic in common: "
@@ -131,16 +139,23 @@ def evaluate_run(run_url: str, qrels_url: str, measures: Sequence[str]) -> RunEv
     return RunEvaluation(evaluation, run.notes, qrels.notes)
 
 
-def _values(
-    order: Order, qrels: Qrels, measures: Sequence[Measure], retrieved: Sequence[str], missing: Sequence[str]
-) -> Iterator[tuple[str, Measure, float]]:
-    """The values of each judged topic; some hundred topics at a time, because ir_measures takes Python dicts."""
-    for start in range(0, len(retrieved), _TOPICS_AT_ONCE):
-        query_ids = retrieved[start : start + _TOPICS_AT_ONCE]
-        yield from iter_values(measures, _only(qrels, query_ids), {one: _scored(order[one]) for one in query_ids})
-    counts = [measure for measure in measures if measure.NAME in _COUNT_JUDGMENTS]
-    if missing and counts:
-        yield from iter_values(counts, _only(qrels, missing), {query_id: {} for query_id in missing})
+def _batches(rankings: Rankings) -> Iterator[list[tuple[str, Sequence[str]]]]:
+    """Some hundred queries at a time, because ir_measures takes Python dicts."""
+    iterator = iter(rankings)
+    while some := list(itertools.islice(iterator, _TOPICS_AT_ONCE)):
+        yield some
+
+
+def _fill(
+    per_query: dict[str, dict[str, float]],
+    names: Mapping[Measure, Sequence[str]],
+    relevance: dict[str, dict[str, int]],
+    scored: dict[str, dict[str, float]],
+) -> None:
+    """Puts the values of some queries into their rows."""
+    if scored:
+        for query_id, measure, value in iter_values(list(names), relevance, scored):
+            per_query[query_id].update(dict.fromkeys(names[measure], value))
 
 
 def _scored(doc_ids: Sequence[str]) -> dict[str, float]:
@@ -148,7 +163,7 @@ def _scored(doc_ids: Sequence[str]) -> dict[str, float]:
     return {doc_id: float(len(doc_ids) - position) for position, doc_id in enumerate(doc_ids)}
 
 
-def _only(qrels: Qrels, query_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+def _only(qrels: Qrels, query_ids: Iterable[str]) -> dict[str, dict[str, int]]:
     return {query_id: qrels.relevance[query_id] for query_id in query_ids}
 
 

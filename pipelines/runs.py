@@ -69,7 +69,7 @@ def evaluate_runs(plan: Plan, config: RunConfig, talk: Talk) -> dict[str, Evalua
     qrels = read_qrels(config.qrels)
     topics = {topic.query_id for topic in plan.topics}
     found = {
-        file.name: evaluate(_order(plan, file), qrels, config.measures, topics) for file in run_files(plan, config)
+        file.name: evaluate(_orders(plan, file), qrels, config.measures, topics) for file in run_files(plan, config)
     }
     for note in next(iter(found.values())).notes.lines():
         talk.note(note)
@@ -78,14 +78,12 @@ def evaluate_runs(plan: Plan, config: RunConfig, talk: Talk) -> dict[str, Evalua
     return found
 
 
-def _order(plan: Plan, file: RunFile) -> dict[str, list[str]]:
+def _orders(plan: Plan, file: RunFile) -> Iterator[tuple[str, list[str]]]:
     """The order in which the written run is read: scores decrease strictly, so it is the rankings' own."""
     manifests = _manifests(plan, file)
-    return {
-        query_id: [doc_id for doc_id, _ in ranking]
-        for shard in plan.shards
-        for query_id, ranking in _rankings(plan, manifests, shard.index, file).items()
-    }
+    for shard in plan.shards:
+        for query_id, ranking in _rankings(plan, manifests, shard.index, file).items():
+            yield query_id, [doc_id for doc_id, _ in ranking]
 
 
 def write_run_file(plan: Plan, config: RunConfig, file: RunFile, run_format: RunFormat = "trec") -> str:

@@ -25,7 +25,7 @@ QRELS = _qrels({"q3": {"m": 1}, "q2": {"x": 0, "y": 2}, "q1": {"b": 1, "d": 3, "
 
 
 def test_the_mean_is_over_all_judged_topics() -> None:
-    evaluation = evaluate(ORDER, QRELS, ["RR", "P@2", "R@4", "Success@1", "Judged@2"])
+    evaluation = evaluate(ORDER.items(), QRELS, ["RR", "P@2", "R@4", "Success@1", "Judged@2"])
     assert evaluation.per_query == {
         "q1": {"RR": 0.5, "P@2": 0.5, "R@4": pytest.approx(2 / 3), "Success@1": 0, "Judged@2": 0.5},
         "q2": {"RR": 0.5, "P@2": 0.5, "R@4": 1, "Success@1": 0, "Judged@2": 1},
@@ -35,18 +35,18 @@ def test_the_mean_is_over_all_judged_topics() -> None:
 
 
 def test_topics_that_do_not_fit_are_named() -> None:
-    notes = evaluate(ORDER, QRELS, ["RR"], topics=["q1", "q3", "q9"]).notes
+    notes = evaluate(ORDER.items(), QRELS, ["RR"], topics=["q1", "q3", "q9"]).notes
     assert (notes.topics, notes.not_in_run, notes.not_in_topics, notes.not_judged) == (3, ("q3",), ("q2",), ("q9",))
     assert notes.lines() == [
         "judged topics that are not among the topics: 1 of 3 ('q2')",
         "judged topics that are not in the run: 1 of 3 ('q3'); they count as 0",
         "topics of the run without judgments: 1 ('q9'); they are left out",
     ]
-    assert evaluate({"q": ["a"]}, _qrels({"q": {"a": 1}}), ["RR"], topics=["q"]).notes.lines() == []
+    assert evaluate({"q": ["a"]}.items(), _qrels({"q": {"a": 1}}), ["RR"], topics=["q"]).notes.lines() == []
 
 
 def test_what_counts_judgments_counts_those_of_missing_topics() -> None:
-    assert evaluate(ORDER, QRELS, ["NumQ", "NumRel", "NumRet", "NumRelRet"]).means == {
+    assert evaluate(ORDER.items(), QRELS, ["NumQ", "NumRel", "NumRet", "NumRelRet"]).means == {
         "NumQ": 3,
         "NumRel": 5,
         "NumRet": 6,
@@ -58,7 +58,7 @@ def test_every_measure_reads_the_same_order() -> None:
     """ir_measures alone sends RR@10 and RR to providers with opposite tie rules."""
     order = {"q": [f"d{number:02}" for number in range(40)]}
     for position, doc_id in enumerate(order["q"], 1):
-        values = evaluate(order, _qrels({"q": {doc_id: 1}}), ["RR", "RR@10", "RR@1000"]).means
+        values = evaluate(order.items(), _qrels({"q": {doc_id: 1}}), ["RR", "RR@10", "RR@1000"]).means
         assert values == {"RR": 1 / position, "RR@10": 1 / position if position <= 10 else 0, "RR@1000": 1 / position}
 
 
@@ -67,15 +67,15 @@ def test_measures_do_not_change_each_other() -> None:
     qrels = _qrels({"q": {"a": 1, "c": 0, "d": 2}})
     order = {"q": ["a", "x", "b", "d"]}
     names = ["NumRet", "P(judged_only=True)@2", "nDCG(gains={1:7})@3", "nDCG@3", "nDCG", "AP(rel=2)", "SetF(beta=2.0)"]
-    together = evaluate(order, qrels, names).means
-    assert together == {name: evaluate(order, qrels, [name]).means[name] for name in names}
+    together = evaluate(order.items(), qrels, names).means
+    assert together == {name: evaluate(order.items(), qrels, [name]).means[name] for name in names}
     assert together["NumRet"] == 4
     assert together["P(judged_only=True)@2"] == 1
 
 
 def test_negative_and_missing_judgments_are_not_relevant() -> None:
     qrels = _qrels({"q": {"a": -1, "b": 1}, "r": {"a": 0}})
-    means = evaluate({"q": ["a", "x", "b"], "r": ["a"]}, qrels, ["AP", "P@3", "NumRel", "nDCG@2"]).means
+    means = evaluate({"q": ["a", "x", "b"], "r": ["a"]}.items(), qrels, ["AP", "P@3", "NumRel", "nDCG@2"]).means
     assert means == {"AP": pytest.approx(1 / 6), "P@3": pytest.approx(1 / 6), "NumRel": 1, "nDCG@2": 0}
 
 
@@ -85,21 +85,21 @@ def test_interpolated_precision_is_that_of_trec_eval_10() -> None:
     qrels = _qrels({"q": {"r1": 1, "r2": 1, "r3": 2, "r4": 1, "r5": 1, "n1": 0}, "missing": {"a": 1}})
     names = [f"IPrec@{recall}" for recall in (0.0, 0.1, 0.29, 0.5, 0.7, 0.8, 1.0)]
     values = [1, 1, 1, 3 / 4, 4 / 7, 4 / 7, 0]
-    assert evaluate(order, qrels, names).per_query["q"] == pytest.approx(dict(zip(names, values, strict=True)))
-    assert evaluate(order, qrels, ["IPrec(rel=2)@1.0", "IPrec(judged_only=True)@0.8"]).per_query == {
+    assert evaluate(order.items(), qrels, names).per_query["q"] == pytest.approx(dict(zip(names, values, strict=True)))
+    assert evaluate(order.items(), qrels, ["IPrec(rel=2)@1.0", "IPrec(judged_only=True)@0.8"]).per_query == {
         "q": {"IPrec(rel=2)@1.0": 1 / 4, "IPrec(judged_only=True)@0.8": pytest.approx(4 / 5)},
         "missing": {"IPrec(rel=2)@1.0": 0, "IPrec(judged_only=True)@0.8": 0},
     }
 
 
 def test_values_have_the_names_they_were_asked_by() -> None:
-    assert evaluate(ORDER, QRELS, ["MRR@10", "RR@10"]).means.keys() == {"MRR@10", "RR@10"}
+    assert evaluate(ORDER.items(), QRELS, ["MRR@10", "RR@10"]).means.keys() == {"MRR@10", "RR@10"}
 
 
 def test_more_topics_than_are_taken_at_once() -> None:
     order = {f"q{number}": ["a", "b"] for number in range(1203)}
     qrels = _qrels({query_id: {"b": 1} for query_id in reversed(order)})
-    evaluation = evaluate(order, qrels, ["RR@10", "AP"])
+    evaluation = evaluate(order.items(), qrels, ["RR@10", "AP"])
     assert evaluation.means == {"RR@10": 0.5, "AP": 0.5}
     assert len(evaluation.per_query) == 1203
 
@@ -135,7 +135,7 @@ def test_a_cutoff_of_zero_is_an_error(name: str) -> None:
 
 def test_no_measure_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no measure is asked for"):
-        evaluate(ORDER, QRELS, [])
+        evaluate(ORDER.items(), QRELS, [])
 
 
 def test_a_list_of_measures_is_split_outside_parentheses() -> None:
@@ -211,7 +211,7 @@ def _compare(shared_data: Path, run: str, output: str) -> tuple[int, set[str]]:
     names = {name: _measure_of(name) for _, name, _ in expected}
     measures = sorted({name for name in names.values() if name})
     order = read_run(str(folder / run)).order
-    evaluation = evaluate(order, read_qrels(str(folder / "qrels.test")), measures)
+    evaluation = evaluate(order.items(), read_qrels(str(folder / "qrels.test")), measures)
     with_c = output.endswith("c")
     averaged = [query_id for query_id in evaluation.per_query if with_c or query_id in order]
     compared = 0
@@ -261,7 +261,7 @@ def test_agrees_with_trec_eval_on_a_run_with_a_hash_in_its_ids(shared_data: Path
     run = read_run(str(folder / "results.comment.test.gz")).order
     qrels = read_qrels(str(folder / "qrels.comment.test"))
     judged = {query_id: doc_ids for query_id, doc_ids in run.items() if query_id in qrels.relevance}
-    means = evaluate(run, qrels, list(names.values())).means
+    means = evaluate(run.items(), qrels, list(names.values())).means
     assert len(judged) == len(qrels.relevance) == 31
     assert len(names) == 28
     for name, measure in names.items():

@@ -74,7 +74,7 @@ def test_a_terminal_gets_a_table(folder: Path) -> None:
     """The command line itself, on a pseudo-terminal."""
     parent, child = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "100"}
-    command = [sys.executable, "-m", "pipelines.cli", "eval", "a.run", "--qrels", "qrels", "--measures", "RR"]
+    command = [sys.executable, "-m", "pipelines.main", "eval", "a.run", "--qrels", "qrels", "--measures", "RR"]
     subprocess.run([*command, "--per-query"], env=environment, stdout=child, stderr=subprocess.PIPE, check=True)
     os.close(child)
     shown = b""
@@ -113,7 +113,7 @@ def test_what_is_wrong_has_its_exit_code(folder: Path, arguments: list[str], cod
 
 def test_the_command_line_ends_with_the_errors_code(folder: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    command = [sys.executable, "-m", "pipelines.cli", "eval", "none.run", "--qrels", "qrels"]
+    command = [sys.executable, "-m", "pipelines.main", "eval", "none.run", "--qrels", "qrels"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (3, "")
     assert "there is no file" in done.stderr
