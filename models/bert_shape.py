@@ -1,0 +1,88 @@
+"""The sizes of a BERT, and the tensors that follow from them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from beamrank.errors import PreflightError
+
+TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
+
+_GELU = {"gelu": False, "gelu_python": False, "gelu_new": True, "gelu_pytorch_tanh": True}
+
+
+@dataclass(frozen=True)
+class BertShape:
+    """The sizes of a BERT, and what of its function its weights do not tell."""
+
+    layers: int
+    heads: int
+    hidden: int
+    inner: int
+    vocab_size: int
+    positions: int
+    token_types: int
+    layer_norm_eps: float
+    tanh_gelu: bool
+
+    def tensors(self, num_labels: int) -> dict[str, tuple[int, ...]]:
+        """The name and shape of every tensor of transformers' BertForSequenceClassification."""
+        hidden, inner = self.hidden, self.inner
+        sizes: dict[str, tuple[int, ...]] = {
+            "bert.embeddings.word_embeddings.weight": (self.vocab_size, hidden),
+            "bert.embeddings.position_embeddings.weight": (self.positions, hidden),
+            TOKEN_TYPES: (self.token_types, hidden),
+        }
+        linear = {"bert.pooler.dense": (hidden, hidden), "classifier": (num_labels, hidden)}
+        norms = ["bert.embeddings.LayerNorm"]
+        for index in range(self.layers):
+            layer = f"bert.encoder.layer.{index}"
+            for part in ("self.query", "self.key", "self.value", "output.dense"):
+                linear[f"{layer}.attention.{part}"] = (hidden, hidden)
+            linear[f"{layer}.intermediate.dense"] = (inner, hidden)
+            linear[f"{layer}.output.dense"] = (hidden, inner)
+            norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
+        for name, size in linear.items():
+            sizes |= {f"{name}.weight": size, f"{name}.bias": size[:1]}
+        for name in norms:
+            sizes |= {f"{name}.weight": (hidden,), f"{name}.bias": (hidden,)}
+        return sizes
+
+
+def read_shape(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]], reference: str) -> BertShape:
+    """The sizes that config.json gives.
+
+    The number of token types is the table's own: the first duoBERT was released with two rows under a configuration
+    that says three.
+
+    Args:
+        config: config.json.
+        found: the shapes of the checkpoint's tensors.
+        reference: names the checkpoint in errors.
+
+    Raises:
+        PreflightError: config.json is not whole, or names an activation that is not known.
+    """
+    activation = config.get("hidden_act", "gelu")
+    if activation not in _GELU:
+        raise PreflightError(f"the checkpoint {reference} has hidden_act {activation!r}; known: {', '.join(_GELU)}")
+    try:
+        shape = BertShape(
+            layers=int(config["num_hidden_layers"]),
+            heads=int(config["num_attention_heads"]),
+            hidden=int(config["hidden_size"]),
+            inner=int(config["intermediate_size"]),
+            vocab_size=int(config["vocab_size"]),
+            positions=int(config.get("max_position_embeddings", 512)),
+            token_types=found.get(TOKEN_TYPES, (0,))[0],
+            layer_norm_eps=float(config.get("layer_norm_eps", 1e-12)),
+            tanh_gelu=_GELU[activation],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise PreflightError(f"config.json of the checkpoint {reference} is not whole: {error!r}") from error
+    if min(shape.layers, shape.heads) < 1 or shape.hidden % shape.heads:
+        raise PreflightError(
+            f"config.json of the checkpoint {reference} has {shape.layers} layers and {shape.heads} heads over a width "
+            f"of {shape.hidden}: the heads must share the width evenly"
+        )
+    return shape

@@ -1,0 +1,266 @@
+"""Checkpoints: BERT sequence classifiers with one or two logits, checked by name and shape before anything starts.
+
+The check reads config.json and the header of the weights; it needs no torch where these are safetensors.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError, safe_open
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.fingerprint import digest
+from models.bert_shape import TOKEN_TYPES, BertShape, read_shape
+from models.checkpoint_sources import (
+    CONFIG,
+    PICKLED,
+    SAFETENSORS,
+    SENTENCE_TRANSFORMERS,
+    SHARDED,
+    TOKENIZER_FILES,
+    locate,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+SEGMENTS = {"mono": 2, "duo": 3}
+
+_POSITIVE = {"relevant", "positive", "true", "yes", "1", "label_1", "entailment", "duplicate", "match"}
+_NEGATIVE = {"irrelevant", "negative", "false", "no", "0", "label_0", "not_entailment", "contradiction"}
+_NEGATIVE |= {f"{prefix}_{name}" for prefix in ("not", "non") for name in _POSITIVE}
+_HASHED_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on this machine.
+
+    Attributes:
+        folder: config.json, tokenizer and weights, in the format of Hugging Face.
+        digest: SHA-256 over these files.
+        reference: what leads to it from any machine; a Hugging Face id carries its commit.
+        kind: `mono` or `duo`, what it is used as.
+        num_labels: logits, 1 or 2.
+        weights: the weights' file name.
+        shape: the model's sizes as in the files.
+        warnings: what its user should know.
+    """
+
+    folder: str
+    digest: str
+    reference: str
+    kind: str
+    num_labels: int
+    weights: str
+    shape: BertShape
+    warnings: tuple[str, ...] = ()
+
+    def check_length(self, max_length: int) -> None:
+        """Raises PreflightError where inputs of max_length tokens are too long for the model."""
+        if max_length > self.shape.positions:
+            raise PreflightError(
+                f"the checkpoint {self.reference} knows {self.shape.positions} positions and input.max_length is "
+                f"{max_length}: set input.max_length to {self.shape.positions} or less"
+            )
+
+
+def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
+    """Finds a checkpoint, brings it to this machine and checks that it can be used.
+
+    Args:
+        reference: `embedded:mono`, `embedded:duo`, a folder, an fsspec URL, or a Hugging Face id, `@revision` or not.
+        kind: `mono` or `duo`.
+
+    Raises:
+        ConfigError: there is no such kind.
+        PreflightError: the checkpoint is not there, cannot be reached or is not a BERT classifier that ranks.
+    """
+    if kind not in SEGMENTS:
+        raise ConfigError(f"a checkpoint is used as mono or duo, not as {kind!r}")
+    folder, definite = locate(reference, checkpoint_digest)
+    return _check(folder, definite, kind)
+
+
+def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
+    """The tensors of the classifier, float32 on the CPU, with a row for each of the kind's segments."""
+    import torch
+
+    for warning in checkpoint.warnings:
+        logging.getLogger(__name__).warning("%s", warning)
+    path = os.path.join(checkpoint.folder, checkpoint.weights)
+    if checkpoint.weights == SAFETENSORS:
+        from safetensors.torch import load_file
+
+        tensors = load_file(path)
+    else:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    weights = {name: tensors[name].float() for name in checkpoint.shape.tensors(checkpoint.num_labels)}
+    types = weights[TOKEN_TYPES]
+    missing_rows = max(0, SEGMENTS[checkpoint.kind] - len(types))
+    weights[TOKEN_TYPES] = torch.cat([types, types.new_zeros(missing_rows, types.shape[1])])
+    return weights
+
+
+def checkpoint_digest(folder: str) -> str:
+    """The SHA-256 over a checkpoint's configuration, tokenizer and weights."""
+    names = [CONFIG, *TOKENIZER_FILES, weights_file(folder)]
+    return digest({name: _file_sha256(path) for name in names if os.path.exists(path := os.path.join(folder, name))})
+
+
+def weights_file(folder: str) -> str:
+    """The name of a folder's weights.
+
+    Raises:
+        PreflightError: there are none that can be read.
+    """
+    for name in (SAFETENSORS, PICKLED):
+        if os.path.isfile(os.path.join(folder, name)):
+            return name
+    if any(os.path.isfile(os.path.join(folder, name)) for name in SHARDED):
+        raise PreflightError(f"the weights in {folder} are split over several files: save them as one {SAFETENSORS}")
+    raise PreflightError(
+        f"there are no weights in {folder}: neither {SAFETENSORS} nor {PICKLED}; no other format is read"
+    )
+
+
+def _check(folder: str, reference: str, kind: str) -> Checkpoint:
+    config = _read_json(folder, CONFIG, reference)
+    _check_architecture(config, folder, reference)
+    weights = weights_file(folder)
+    found = _tensor_shapes(os.path.join(folder, weights), reference)
+    num_labels = _count_labels(config, found, reference)
+    shape = read_shape(config, found, reference)
+    _check_tensors(found, shape.tensors(num_labels), reference)
+    return Checkpoint(
+        folder=folder,
+        digest=checkpoint_digest(folder),
+        reference=reference,
+        kind=kind,
+        num_labels=num_labels,
+        weights=weights,
+        shape=shape,
+        warnings=_check_token_types(shape, kind, reference),
+    )
+
+
+def _read_json(folder: str, name: str, reference: str) -> Any:
+    path = os.path.join(folder, name)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError as error:
+        raise PreflightError(f"the checkpoint {reference} has no {name}: it is not in Hugging Face's format") from error
+    except ValueError as error:
+        raise PreflightError(f"{path} is no valid JSON: {error}") from error
+
+
+def _check_architecture(config: Any, folder: str, reference: str) -> None:
+    if not isinstance(config, dict) or config.get("model_type") != "bert":
+        found = config.get("model_type") if isinstance(config, dict) else type(config).__name__
+        raise PreflightError(f"the checkpoint {reference} has the model_type {found!r}; only 'bert' can be scored")
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        raise PreflightError(
+            f"the checkpoint {reference} has position_embedding_type {config['position_embedding_type']!r}; only "
+            "'absolute' can be scored"
+        )
+    if config.get("is_decoder"):
+        raise PreflightError(f"the checkpoint {reference} is a decoder (is_decoder): a re-ranker reads both ways")
+    if os.path.isfile(os.path.join(folder, SENTENCE_TRANSFORMERS)):
+        _check_modules(_read_json(folder, SENTENCE_TRANSFORMERS, reference), reference)
+
+
+def _check_modules(modules: Any, reference: str) -> None:
+    """A cross-encoder of sentence-transformers is one Transformer; what follows one would have to be run too."""
+    others = [str(module.get("type")).rpartition(".")[2] for module in modules[1:]]
+    if others:
+        raise PreflightError(
+            f"the checkpoint {reference} is a sentence-transformers model that goes on with {', '.join(others)}: an "
+            "embedding model, say. A re-ranker's score is the logits of a BERT sequence classifier (a cross-encoder)"
+        )
+
+
+def _count_labels(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]], reference: str) -> int:
+    if "classifier.weight" not in found:
+        raise PreflightError(
+            f"the checkpoint {reference} has no classifier.weight: it is a bare encoder, which gives no scores. "
+            "Fine-tune it as a re-ranker first (`beamrank train`)"
+        )
+    labels = found["classifier.weight"][0]
+    if labels not in (1, 2):
+        raise PreflightError(f"the checkpoint {reference} has {labels} labels; a re-ranker has one logit or two")
+    names = config.get("id2label")
+    if names is not None and len(names) != labels:
+        raise PreflightError(
+            f"the checkpoint {reference} contradicts itself: id2label has {len(names)} labels, its weights {labels}"
+        )
+    if names is not None and labels == 2:
+        _check_label_order(names, reference)
+    return labels
+
+
+def _check_label_order(id2label: Mapping[str, str], reference: str) -> None:
+    plain = {int(key): str(name).strip().lower().replace("-", "_").replace(" ", "_") for key, name in id2label.items()}
+    if plain.get(0) in _POSITIVE or plain.get(1) in _NEGATIVE:
+        raise PreflightError(
+            f"the checkpoint {reference} has a reversed id2label: {dict(id2label)}. The score is logit 1 - logit 0, so "
+            "label 1 must be the relevant one, or every ranking would be upside down; swap the classifier's two rows"
+        )
+
+
+def _tensor_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
+    try:
+        if path.endswith(SAFETENSORS):
+            with safe_open(path, framework="numpy") as file:
+                return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        import torch
+
+        tensors = torch.load(path, map_location="meta", weights_only=True)
+        return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    except (SafetensorError, OSError, RuntimeError, pickle.UnpicklingError, EOFError, AttributeError) as error:
+        raise PreflightError(
+            f"the weights of the checkpoint {reference} cannot be read from {path}: {error}. Only plain tensors are"
+        ) from error
+
+
+def _check_tensors(
+    found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], reference: str
+) -> None:
+    missing = [name for name in expected if name not in found]
+    if missing:
+        raise PreflightError(
+            f"the checkpoint {reference} lacks {len(missing)} of the {len(expected)} tensors that its config.json "
+            f"calls for: {', '.join(missing[:3])}"
+        )
+    for name, size in expected.items():
+        if found[name] != size:
+            raise PreflightError(f"the checkpoint {reference}: {name} is {found[name]}, config.json calls for {size}")
+
+
+def _check_token_types(shape: BertShape, kind: str, reference: str) -> tuple[str, ...]:
+    segments = SEGMENTS[kind]
+    if shape.token_types >= segments:
+        return ()
+    if shape.token_types < 2:
+        raise PreflightError(
+            f"the checkpoint {reference} knows {shape.token_types} token type, and {kind}BERT's input has {segments} "
+            "segments: it cannot have been trained for this"
+        )
+    return (
+        f"the checkpoint {reference} has token type embeddings for 2 segments, duoBERT's input has 3. The second doc "
+        "gets a row of zeros, as TensorFlow gave the models of 2019 that came so; any other model scores badly",
+    )
+
+
+def _file_sha256(path: str) -> str:
+    hashed = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_HASHED_BYTES):
+            hashed.update(block)
+    return hashed.hexdigest()

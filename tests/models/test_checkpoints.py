@@ -1,0 +1,228 @@
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from beamrank.errors import ConfigError, PreflightError
+from models.checkpoints import load_weights, resolve_checkpoint
+from tests.models.bert import MINILM, save_tiny
+
+
+def _edit_config(folder: Path, **changes: Any) -> str:
+    path = folder / "config.json"
+    values = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
+    return str(folder)
+
+
+def _edit_weights(folder: Path, **changes: torch.Tensor | None) -> str:
+    weights = {**load_file(folder / "model.safetensors"), **changes}
+    save_file({name: tensor for name, tensor in weights.items() if tensor is not None}, folder / "model.safetensors")
+    return str(folder)
+
+
+def _pickle(folder: Path, **options: Any) -> str:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin", **options)
+    (folder / "model.safetensors").unlink()
+    return str(folder)
+
+
+def test_describes_a_checkpoint(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path, num_labels=1, max_position_embeddings=128)
+    checkpoint = resolve_checkpoint(folder, "mono")
+    assert (checkpoint.folder, checkpoint.reference, checkpoint.kind) == (folder, folder, "mono")
+    assert (checkpoint.num_labels, checkpoint.weights, checkpoint.warnings) == (1, "model.safetensors", ())
+    assert (checkpoint.shape.positions, checkpoint.shape.vocab_size, checkpoint.shape.token_types) == (128, 1000, 2)
+    checkpoint.check_length(128)
+    with pytest.raises(
+        PreflightError, match=r"knows 128 positions and input\.max_length is 129: set input\.max_length"
+    ):
+        checkpoint.check_length(129)
+
+
+def test_the_digest_covers_what_decides_scores(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path)
+    before = resolve_checkpoint(folder, "mono").digest
+    (tmp_path / "README.md").write_text("a model")
+    assert resolve_checkpoint(folder, "duo").digest == before
+    seen = {before}
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nmore\n")
+    seen.add(resolve_checkpoint(folder, "mono").digest)
+    _edit_config(tmp_path, layer_norm_eps=1e-6)
+    seen.add(resolve_checkpoint(folder, "mono").digest)
+    _edit_weights(tmp_path, **{"classifier.bias": torch.ones(2)})
+    seen.add(resolve_checkpoint(folder, "mono").digest)
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}], ids=["zip", "2019"])
+def test_reads_pytorch_weights(tmp_path: Path, options: dict[str, Any]) -> None:
+    wanted = load_weights(resolve_checkpoint(save_tiny(tmp_path), "mono"))
+    checkpoint = resolve_checkpoint(_pickle(tmp_path, **options), "mono")
+    assert checkpoint.weights == "pytorch_model.bin"
+    found = load_weights(checkpoint)
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_half_precision_weights_are_read_as_float32(tmp_path: Path) -> None:
+    save_tiny(tmp_path)
+    halves = {name: tensor.half() for name, tensor in load_file(tmp_path / "model.safetensors").items()}
+    weights = load_weights(resolve_checkpoint(_edit_weights(tmp_path, **halves), "mono"))
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+
+
+class _Payload:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("executed"),))
+
+
+def test_pickled_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = _pickle(Path(save_tiny(tmp_path)))
+    torch.save({"classifier.weight": _Payload()}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(PreflightError, match=r"cannot be read from .*pytorch_model\.bin"):
+        resolve_checkpoint(folder, "mono")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_the_check_needs_no_torch(tmp_path: Path) -> None:
+    program = (
+        "import sys; from models.checkpoints import resolve_checkpoint; "
+        "print(resolve_checkpoint(sys.argv[1], 'mono').num_labels, 'torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program, save_tiny(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["2", "False"]
+
+
+def test_three_segments_are_taken_as_they_are(tmp_path: Path) -> None:
+    checkpoint = resolve_checkpoint(save_tiny(tmp_path, type_vocab_size=3), "duo")
+    assert checkpoint.warnings == ()
+    assert torch.equal(
+        load_weights(checkpoint)["bert.embeddings.token_type_embeddings.weight"],
+        load_file(tmp_path / "model.safetensors")["bert.embeddings.token_type_embeddings.weight"],
+    )
+
+
+@pytest.mark.parametrize("told", [2, 3])
+def test_two_segments_get_a_row_of_zeros_for_duo(tmp_path: Path, caplog: pytest.LogCaptureFixture, told: int) -> None:
+    save_tiny(tmp_path)
+    checkpoint = resolve_checkpoint(_edit_config(tmp_path, type_vocab_size=told), "duo")
+    (warning,) = checkpoint.warnings
+    assert "has token type embeddings for 2 segments, duoBERT's input has 3" in warning
+    with caplog.at_level(logging.WARNING):
+        table = load_weights(checkpoint)["bert.embeddings.token_type_embeddings.weight"]
+    assert warning in caplog.messages
+    saved = load_file(tmp_path / "model.safetensors")["bert.embeddings.token_type_embeddings.weight"]
+    assert torch.equal(table, torch.cat([saved, torch.zeros(1, 32)]))
+
+
+@pytest.mark.parametrize("kind", ["mono", "duo"])
+def test_one_segment_is_refused(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(PreflightError, match=r"knows 1 token type, and (mono|duo)BERT's input has (2|3) segments"):
+        resolve_checkpoint(save_tiny(tmp_path, type_vocab_size=1), kind)
+
+
+@pytest.mark.parametrize(
+    "id2label",
+    [
+        {"0": "relevant", "1": "not_relevant"},
+        {"0": "LABEL_1", "1": "LABEL_0"},
+        {"0": "True", "1": "False"},
+        {"0": "Positive", "1": "other"},
+        {"0": "a", "1": "Not Relevant"},
+        {"0": "entailment", "1": "not-entailment"},
+    ],
+    ids=str,
+)
+def test_a_reversed_id2label_is_refused(tmp_path: Path, id2label: dict[str, str]) -> None:
+    save_tiny(tmp_path)
+    with pytest.raises(PreflightError, match="has a reversed id2label"):
+        resolve_checkpoint(_edit_config(tmp_path, id2label=id2label), "mono")
+
+
+@pytest.mark.parametrize(
+    "id2label", [{"0": "not_relevant", "1": "relevant"}, {"0": "LABEL_0", "1": "LABEL_1"}, {"0": "a", "1": "b"}, None]
+)
+def test_other_labels_are_fine(tmp_path: Path, id2label: dict[str, str] | None) -> None:
+    save_tiny(tmp_path)
+    assert resolve_checkpoint(_edit_config(tmp_path, id2label=id2label), "mono").num_labels == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "roberta"}, "has the model_type 'roberta'; only 'bert' can be scored"),
+        ({"model_type": None}, "has the model_type None"),
+        ({"position_embedding_type": "relative_key"}, "has position_embedding_type 'relative_key'"),
+        ({"is_decoder": True}, "is a decoder"),
+        ({"hidden_act": "relu"}, "has hidden_act 'relu'; known: gelu"),
+        ({"hidden_size": None}, "config.json of the checkpoint .* is not whole: KeyError..hidden_size"),
+        ({"num_attention_heads": 5}, "has 2 layers and 5 heads over a width of 32"),
+        ({"num_hidden_layers": 3}, "lacks 16 of the 57 tensors that its config.json calls for: bert.encoder.layer.2"),
+        ({"vocab_size": 999}, r"word_embeddings.weight is \(1000, 32\), config.json calls for \(999, 32\)"),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "id2label has 3 labels, its weights 2"),
+    ],
+    ids=str,
+)
+def test_other_models_are_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    save_tiny(tmp_path)
+    with pytest.raises(PreflightError, match=message):
+        resolve_checkpoint(_edit_config(tmp_path, **changes), "mono")
+
+
+def test_more_than_two_labels_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="has 3 labels; a re-ranker has one logit or two"):
+        resolve_checkpoint(save_tiny(tmp_path, num_labels=3), "mono")
+
+
+def test_a_head_without_a_pooler_is_refused(tmp_path: Path) -> None:
+    save_tiny(tmp_path)
+    folder = _edit_weights(tmp_path, **{"bert.pooler.dense.weight": None, "bert.pooler.dense.bias": None})
+    with pytest.raises(PreflightError, match=r"lacks 2 of the 41 tensors .*: bert\.pooler\.dense\.weight"):
+        resolve_checkpoint(folder, "mono")
+
+
+def test_an_embedding_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="a sentence-transformers model that goes on with Pooling, Normalize"):
+        resolve_checkpoint(str(MINILM), "mono")
+    for name in ("config.json", "vocab.txt", "model.safetensors"):
+        (tmp_path / name).symlink_to(MINILM / name)
+    with pytest.raises(PreflightError, match=r"has no classifier\.weight: it is a bare encoder"):
+        resolve_checkpoint(str(tmp_path), "mono")
+
+
+def test_a_cross_encoder_of_sentence_transformers_is_taken(tmp_path: Path) -> None:
+    save_tiny(tmp_path, num_labels=1)
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
+    assert resolve_checkpoint(str(tmp_path), "mono").num_labels == 1
+
+
+def test_folders_that_hold_no_checkpoint_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match=r"has no config\.json"):
+        resolve_checkpoint(str(tmp_path), "mono")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(PreflightError, match=r"config\.json is no valid JSON"):
+        resolve_checkpoint(str(tmp_path), "mono")
+    save_tiny(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "tf_model.h5")
+    with pytest.raises(PreflightError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
+        resolve_checkpoint(str(tmp_path), "mono")
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(PreflightError, match="split over several files"):
+        resolve_checkpoint(str(tmp_path), "mono")
+    (tmp_path / "model.safetensors").write_bytes(b"cut short")
+    with pytest.raises(PreflightError, match=r"the weights of the checkpoint .* cannot be read from"):
+        resolve_checkpoint(str(tmp_path), "mono")
+
+
+def test_a_kind_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="as mono or duo, not as 'trio'"):
+        resolve_checkpoint(save_tiny(tmp_path), "trio")
