@@ -1,0 +1,38 @@
+"""Which inputs of a shard go through the model together: decided by their lengths alone, so alike on every machine."""
+
+import numpy as np
+import numpy.typing as npt
+
+from beamrank.layout import Lengths
+
+Rows = npt.NDArray[np.intp]
+
+_MULTIPLE_TOKENS = 8
+
+
+def padded_width(lengths: Lengths, positions: int) -> int:
+    """The width of a batch: its longest input, padded up to a multiple of 8, at most the model's positions."""
+    longest = int(lengths.max())
+    return min(-(-longest // _MULTIPLE_TOKENS) * _MULTIPLE_TOKENS, positions)
+
+
+def cut_batches(lengths: Lengths, token_budget: int, positions: int) -> list[Rows]:
+    """Cuts a shard into batches of inputs of about one length, the longest first.
+
+    Args:
+        lengths: int64[n], tokens of each input.
+        token_budget: how many tokens a batch may hold, padding included; an input above it goes alone.
+        positions: the longest input that the model reads.
+
+    Returns:
+        The rows of each batch; every row is in one of them.
+    """
+    longest_first = np.argsort(-lengths, kind="stable")
+    batches = []
+    start = 0
+    while start < len(lengths):
+        width = padded_width(lengths[longest_first[start : start + 1]], positions)
+        end = start + max(1, token_budget // width)
+        batches.append(longest_first[start:end])
+        start = end
+    return batches

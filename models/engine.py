@@ -1,0 +1,286 @@
+"""The scoring engine of both rerankers: a shard's inputs go in, log-odds come out. One call at a time a process."""
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from beamrank.config import Truncation
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
+from beamrank.layout import PackedInputs, PaddedBatch, lay_out
+from models.batching import Rows, cut_batches, padded_width
+from models.checkpoints import Checkpoint, load_weights
+
+if TYPE_CHECKING:
+    import torch
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+_GPU_TOKEN_BUDGET = 1 << 16
+# On a CPU small batches win: their activations stay in the cache, and in memory that the process already has.
+_CPU_TOKEN_BUDGET = 1024
+_CPU_TOKENS_PER_THREAD = 512
+
+
+class InputLimits(NamedTuple):
+    """How long a model's input may be; lengths in tokens, special tokens included (beamrank/layout.py)."""
+
+    truncation: Truncation
+    max_query_length: int
+    max_length: int
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A shard's log-odds, float32[n] in the order of the inputs, and what they took."""
+
+    log_odds: npt.NDArray[np.float32]
+    inferences: int
+    tokens: int
+    padded_tokens: int
+    halvings: int
+
+
+@dataclass(frozen=True)
+class StageCounts:
+    """What a stage did on one shard, for its receipt.
+
+    `tokens` and `padded_tokens` are what went through the model, without and with padding. `truncated_queries` and
+    `truncated_docs` (candidates) lost wordpieces to the truncation rule. `duplicate_inputs` were not asked again.
+    `halvings` counts batches that had to be cut in two for want of memory.
+    """
+
+    queries: int
+    inferences: int
+    tokens: int
+    padded_tokens: int
+    halvings: int
+    truncated_queries: int
+    truncated_docs: int
+    duplicate_inputs: int
+
+    @classmethod
+    def of(
+        cls, scores: Scores, *, queries: int, truncated_queries: int, truncated_docs: int, duplicate_inputs: int
+    ) -> Self:
+        """The counts of a shard whose distinct inputs have these scores."""
+        return cls(
+            queries=queries,
+            inferences=scores.inferences,
+            tokens=scores.tokens,
+            padded_tokens=scores.padded_tokens,
+            halvings=scores.halvings,
+            truncated_queries=truncated_queries,
+            truncated_docs=truncated_docs,
+            duplicate_inputs=duplicate_inputs,
+        )
+
+
+def resolve_device(requested: str) -> str:
+    """`cuda` or `cpu`; `auto` is CUDA where there is a device.
+
+    Raises:
+        PreflightError: this machine has no CUDA device.
+    """
+    import torch
+
+    if requested == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if requested == "cuda" and not torch.cuda.is_available():
+        raise PreflightError(
+            "device is cuda, and torch finds no CUDA device on this machine: set device to auto or cpu"
+        )
+    return requested
+
+
+def resolve_dtype(requested: str, device: str) -> str:
+    """The dtype of the encoder; `auto` is what the device is fast at.
+
+    On a CPU that is bfloat16 only with AMX tiles: without them it was slower than float32 wherever it was measured.
+
+    Raises:
+        PreflightError: the device does not compute in the requested dtype.
+    """
+    import torch
+
+    if requested == "auto":
+        if device == "cuda":
+            return "float16"
+        return "bfloat16" if torch.cpu._is_amx_tile_supported() else "float32"
+    if requested not in DTYPES:
+        raise ConfigError(f"dtype must be auto or one of {', '.join(DTYPES)}, not {requested!r}")
+    if requested == "bfloat16" and device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise PreflightError("dtype is bfloat16, and this GPU does not compute in it: set dtype to float16 or float32")
+    return requested
+
+
+def default_token_budget(device: str, threads: int = 1) -> int:
+    """How many tokens a batch may hold where nothing else is said."""
+    if device == "cuda":
+        return _GPU_TOKEN_BUDGET
+    return max(_CPU_TOKEN_BUDGET, _CPU_TOKENS_PER_THREAD * threads)
+
+
+class ScoringEngine:
+    """A checkpoint, ready to score."""
+
+    def __init__(self, checkpoint: Checkpoint, device: str, dtype: str, threads: int, token_budget: int) -> None:
+        """Loads the checkpoint.
+
+        Args:
+            checkpoint: the model.
+            device: `cpu` or `cuda`.
+            dtype: of the encoder's layers; the head is float32.
+            threads: torch's threads in this process.
+            token_budget: how many tokens a batch may hold, padding included.
+
+        Raises:
+            PreflightError: this machine cannot honour the device or the dtype.
+        """
+        import torch
+
+        from models.encoder import BertScorer
+
+        self.checkpoint = checkpoint
+        self.token_budget = token_budget
+        self.threads = threads
+        self._device = resolve_device(device)
+        layers_dtype = getattr(torch, resolve_dtype(dtype, self._device))
+        torch.set_num_threads(threads)
+        model = BertScorer(checkpoint.shape, load_weights(checkpoint), layers_dtype)
+        self._model = model.to(self._device).eval()
+
+    def score(self, inputs: PackedInputs) -> Scores:
+        """Scores a shard's inputs.
+
+        The batches follow from the inputs' lengths, so the same shard with the same threads gives the same bits, unless
+        memory ran out: then a batch is cut in two, and counted.
+
+        Raises:
+            DataError: an input does not fit the model, or scores are not finite.
+            BeamrankError: there is not memory enough for one input.
+        """
+        import torch
+
+        lengths = inputs.lengths
+        self._check(inputs)
+        batches = cut_batches(lengths, self.token_budget, self.checkpoint.shape.positions)
+        # torch keeps the number of threads for each thread that calls it.
+        torch.set_num_threads(self.threads)
+        work = _Work(self._model, inputs, self.checkpoint.shape.positions, self._device)
+        with torch.inference_mode():
+            for rows, batch in _prefetched(work, batches):
+                work.score(rows, batch)
+        log_odds = work.log_odds()
+        _check_finite(log_odds, self.checkpoint.reference)
+        return Scores(log_odds, len(lengths), int(lengths.sum()), work.padded_tokens, work.halvings)
+
+    def _check(self, inputs: PackedInputs) -> None:
+        shape = self.checkpoint.shape
+        if len(inputs) and (longest := int(inputs.lengths.max())) > shape.positions:
+            raise DataError(
+                f"an input has {longest} tokens, and the checkpoint {self.checkpoint.reference} knows "
+                f"{shape.positions} positions: lower input.max_length"
+            )
+        if len(inputs.tokens) and (largest := int(inputs.tokens.max())) >= shape.vocab_size:
+            raise DataError(
+                f"token id {largest} is not in the vocabulary of the checkpoint {self.checkpoint.reference}, which has "
+                f"{shape.vocab_size} entries: the shard was tokenized for another model"
+            )
+
+
+class _Work:
+    """One shard on its way through the model."""
+
+    def __init__(self, model: "torch.nn.Module", inputs: PackedInputs, positions: int, device: str) -> None:
+        self._model = model
+        self._inputs = inputs
+        self._lengths = inputs.lengths
+        self._positions = positions
+        self._device = device
+        self._rows: list[Rows] = []
+        self._pieces: list[torch.Tensor] = []
+        self.padded_tokens = 0
+        self.halvings = 0
+
+    def lay_out(self, rows: Rows) -> PaddedBatch:
+        """The batch of some rows."""
+        return lay_out(self._inputs, rows, padded_width(self._lengths[rows], self._positions))
+
+    def score(self, rows: Rows, batch: PaddedBatch) -> None:
+        """Scores a batch, in halves where memory is short."""
+        import torch
+
+        scores = self._forward(batch)
+        if scores is not None:
+            self._rows.append(rows)
+            self._pieces.append(scores)
+            self.padded_tokens += batch.token_ids.size
+            return
+        torch.cuda.empty_cache()
+        if len(rows) == 1:
+            raise BeamrankError(
+                f"there is not memory enough on {self._device} to score one input of {self._lengths[rows[0]]} tokens: "
+                "use a machine with more memory, or fewer workers on this one"
+            )
+        self.halvings += 1
+        middle = len(rows) // 2
+        for half in (rows[:middle], rows[middle:]):
+            self.score(half, self.lay_out(half))
+
+    def _forward(self, batch: PaddedBatch) -> "torch.Tensor | None":
+        """float32[b] log-odds, or None where memory ran out."""
+        import torch
+
+        try:
+            width = batch.token_ids.shape[1]
+            has_padding = bool((batch.lengths < width).any())
+            mask = torch.from_numpy(np.arange(width) < batch.lengths[:, None]) if has_padding else None
+            scores: torch.Tensor = self._model(
+                torch.from_numpy(batch.token_ids).to(self._device),
+                torch.from_numpy(batch.token_types).to(self._device),
+                None if mask is None else mask.to(self._device),
+            )
+        except (RuntimeError, MemoryError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            return None
+        return scores
+
+    def log_odds(self) -> npt.NDArray[np.float32]:
+        """float32[n], in the order of the inputs."""
+        import torch
+
+        scores = np.empty(len(self._inputs), dtype=np.float32)
+        if self._pieces:
+            scores[np.concatenate(self._rows)] = torch.cat(self._pieces).cpu().numpy()
+        return scores
+
+
+def _prefetched(work: _Work, batches: list[Rows]) -> Iterator[tuple[Rows, PaddedBatch]]:
+    """Lays the next batch out while the caller works on this one."""
+    with ThreadPoolExecutor(max_workers=1) as layouts:
+        pending = deque(layouts.submit(work.lay_out, rows) for rows in batches[:1])
+        for index, rows in enumerate(batches):
+            batch = pending.popleft().result()
+            pending.extend(layouts.submit(work.lay_out, later) for later in batches[index + 1 : index + 2])
+            yield rows, batch
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
+def _check_finite(log_odds: npt.NDArray[np.float32], reference: str) -> None:
+    broken = int(np.count_nonzero(~np.isfinite(log_odds)))
+    if broken:
+        raise DataError(
+            f"{broken} of {len(log_odds)} scores of the checkpoint {reference} are not finite, and cannot be ranked: "
+            "its activations overflow in this dtype, or its weights are broken. Run with dtype float32"
+        )

@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertForSequenceClassification
+
+from models.checkpoints import load_weights, resolve_checkpoint
+from models.encoder import BertScorer
+from tests.models.bert import save_tiny
+
+
+def _scorer(folder: str, kind: str = "mono", dtype: torch.dtype = torch.float32) -> BertScorer:
+    checkpoint = resolve_checkpoint(folder, kind)
+    return BertScorer(checkpoint.shape, load_weights(checkpoint), dtype)
+
+
+def _wanted(folder: str, ids: torch.Tensor, types: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    model = BertForSequenceClassification.from_pretrained(folder).eval()
+    logits = model(input_ids=ids, token_type_ids=types, attention_mask=mask.long()).logits
+    return logits[:, -1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"num_labels": 2},
+        {"num_labels": 1},
+        {"hidden_act": "gelu_new"},
+        {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-3},
+        {"num_hidden_layers": 1},
+        {"num_attention_heads": 2, "intermediate_size": 96, "max_position_embeddings": 40, "type_vocab_size": 4},
+    ],
+    ids=str,
+)
+def test_equals_transformers(tmp_path: Path, config: dict[str, object]) -> None:
+    folder = save_tiny(tmp_path, **config)
+    ids = torch.randint(0, 1000, (5, 40), generator=torch.Generator().manual_seed(1))
+    types = (torch.arange(40) > 9).long().expand(5, 40)
+    mask = torch.arange(40) < torch.tensor([40, 3, 17, 40, 39])[:, None]
+    with torch.inference_mode():
+        wanted = _wanted(folder, ids, types, mask)
+        found = _scorer(folder)(ids, types, mask)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+        full = torch.ones_like(mask)
+        torch.testing.assert_close(
+            _scorer(folder)(ids, types, None), _wanted(folder, ids, types, full), rtol=0, atol=1e-5
+        )
+    assert wanted.std() > 0.1
+
+
+def test_the_head_is_float32_whatever_the_layers_are(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path)
+    ids = torch.randint(0, 1000, (64, 20), generator=torch.Generator().manual_seed(1))
+    types = torch.zeros_like(ids)
+    with torch.inference_mode():
+        exact = _scorer(folder)(ids, types, None)
+        scores = _scorer(folder, dtype=torch.bfloat16)(ids, types, None)
+    assert scores.dtype == torch.float32
+    assert (scores != scores.bfloat16().float()).sum() > 50
+    torch.testing.assert_close(scores, exact, rtol=0, atol=0.2 * exact.std().item())
+
+
+def test_a_missing_third_segment_is_a_row_of_zeros(tmp_path: Path) -> None:
+    scorer = _scorer(save_tiny(tmp_path), "duo")
+    assert scorer.types.shape == (3, 32)
+    assert not scorer.types[2].any()
+    assert scorer.types[1].any()

@@ -1,0 +1,195 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
+from beamrank.layout import PackedInputs
+from models.checkpoints import resolve_checkpoint
+from models.engine import ScoringEngine, default_token_budget, resolve_device, resolve_dtype
+from tests.models.bert import SPECIAL, save_tiny
+
+
+def _inputs(text: list[int], count: int, longest: int = 200) -> PackedInputs:
+    """Neighbouring stretches of a text as queries and docs of many lengths."""
+    kept = np.stack([np.arange(count) % 12, np.linspace(0, longest - 15, count).astype(int)], axis=1)
+    ends = np.cumsum(kept.ravel())
+    starts = (ends - kept.ravel()).reshape(kept.shape)
+    return PackedInputs(np.array([*text[: ends[-1]], 0], np.uint16), starts, kept, SPECIAL)
+
+
+def test_the_same_shard_gives_the_same_bits(mono_engine: ScoringEngine, text: list[int]) -> None:
+    inputs = _inputs(text, 60)
+    first, second = mono_engine.score(inputs), mono_engine.score(inputs)
+    assert first.log_odds.tobytes() == second.log_odds.tobytes()
+    assert first.log_odds.dtype == np.float32
+    assert first.log_odds.std() > 0.5
+
+
+def test_two_threads_and_other_budgets_change_rounding_alone(
+    mono_engine: ScoringEngine, mono_folder: str, text: list[int]
+) -> None:
+    inputs = _inputs(text, 24)
+    scores = mono_engine.score(inputs)
+    for threads, budget in [(2, 1024), (1, 1), (1, 8192)]:
+        engine = ScoringEngine(resolve_checkpoint(mono_folder, "mono"), "cpu", "float32", threads, budget)
+        others = engine.score(inputs)
+        np.testing.assert_allclose(others.log_odds, scores.log_odds, rtol=0, atol=1e-4)
+        assert (others.inferences, others.tokens, others.halvings) == (24, int(inputs.lengths.sum()), 0)
+        assert others.log_odds.tobytes() == engine.score(inputs).log_odds.tobytes()
+
+
+def test_an_input_does_not_feel_its_neighbours(mono_engine: ScoringEngine, text: list[int]) -> None:
+    inputs = _inputs(text, 60)
+    before = mono_engine.score(inputs).log_odds
+    for row in (7, 30, 59):
+        changed = inputs.tokens.copy()
+        start, kept = inputs.starts[row, 1], inputs.kept[row, 1]
+        changed[start : start + kept] = np.flip(changed[start : start + kept]) + 1
+        after = mono_engine.score(PackedInputs(changed, inputs.starts, inputs.kept, SPECIAL)).log_odds
+        others = np.arange(60) != row
+        np.testing.assert_allclose(after[others], before[others], rtol=0, atol=1e-6)
+        assert abs(after[row] - before[row]) > 1e-3
+
+
+def test_counts(tmp_path: Path, text: list[int]) -> None:
+    engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path), "mono"), "cpu", "float32", 1, 64)
+    tokens = np.array([number % 1000 for number in range(100)], np.uint16)
+    kept = np.array([[2, 10], [2, 4], [3, 20], [0, 0]])
+    scores = engine.score(PackedInputs(tokens, np.zeros((4, 2), np.int64), kept, SPECIAL))
+    assert scores.inferences == 4
+    assert scores.tokens == 15 + 9 + 26 + 3
+    assert scores.padded_tokens == 2 * 32 + 2 * 16
+    assert scores.halvings == 0
+
+
+def test_nothing_to_score(mono_engine: ScoringEngine) -> None:
+    nothing = np.empty((0, 2), np.int64)
+    scores = mono_engine.score(PackedInputs(np.zeros(1, np.uint16), nothing, nothing, SPECIAL))
+    assert scores.log_odds.shape == (0,)
+    assert scores.inferences == scores.padded_tokens == 0
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_stays_near(mono_engine: ScoringEngine, mono_folder: str, text: list[int], dtype: str) -> None:
+    inputs = _inputs(text, 24, 64)
+    engine = ScoringEngine(resolve_checkpoint(mono_folder, "mono"), "cpu", dtype, 1, 1024)
+    scores, exact = engine.score(inputs).log_odds, mono_engine.score(inputs).log_odds
+    difference = np.abs(scores - exact)
+    assert 0 < difference.max() < {"bfloat16": 0.5, "float16": 0.05}[dtype]
+    assert len(np.unique(scores)) == len(np.unique(exact))
+
+
+def test_one_logit_is_the_score(tmp_path: Path) -> None:
+    engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path, num_labels=1), "mono"), "cpu", "float32", 1, 1024)
+    weights = load_file(tmp_path / "model.safetensors")
+    inputs = PackedInputs(np.arange(10, dtype=np.uint16), np.array([[0, 3]]), np.array([[3, 5]]), SPECIAL)
+    before = engine.score(inputs).log_odds
+    weights["classifier.bias"] += 2.5
+    save_file(weights, tmp_path / "model.safetensors")
+    engine = ScoringEngine(resolve_checkpoint(str(tmp_path), "mono"), "cpu", "float32", 1, 1024)
+    np.testing.assert_allclose(engine.score(inputs).log_odds, before + 2.5, atol=1e-5)
+
+
+def test_scores_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["bert.embeddings.word_embeddings.weight"][7] = torch.inf
+    save_file(weights, tmp_path / "model.safetensors")
+    engine = ScoringEngine(resolve_checkpoint(folder, "mono"), "cpu", "float32", 1, 1024)
+    tokens = np.array([5, 6, 7, 8, 0], np.uint16)
+    starts = np.array([[0, 1], [0, 2], [0, 3]])
+    with pytest.raises(DataError, match=r"1 of 3 scores of the checkpoint .* are not finite"):
+        engine.score(PackedInputs(tokens, starts, np.ones((3, 2), np.int64), SPECIAL))
+
+
+def test_inputs_that_the_model_does_not_know_are_refused(tmp_path: Path) -> None:
+    engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path), "mono"), "cpu", "float32", 1, 1024)
+    starts = np.array([[0, 0]])
+    with pytest.raises(DataError, match="token id 1000 is not in the vocabulary"):
+        engine.score(PackedInputs(np.array([1000], np.uint16), starts, np.array([[1, 1]]), SPECIAL))
+    with pytest.raises(DataError, match=r"an input has 513 tokens, and the checkpoint .* knows 512 positions"):
+        engine.score(PackedInputs(np.zeros(600, np.uint16), starts, np.array([[10, 500]]), SPECIAL))
+
+
+# The limit is on address space, so that memory really runs out; a first small batch lets the libraries take theirs.
+_SHORT_OF_MEMORY = """
+import resource, sys
+import numpy as np
+from beamrank.errors import BeamrankError
+from beamrank.layout import PackedInputs, SpecialTokens
+from models.checkpoints import resolve_checkpoint
+from models.engine import ScoringEngine
+
+def inputs(count):
+    tokens = np.arange(600, dtype=np.uint16)
+    starts = np.stack([np.zeros(count, np.int64), np.arange(count) % 90], axis=1)
+    kept = np.stack([np.full(count, 8), np.full(count, 500)], axis=1)
+    return PackedInputs(tokens, starts, kept, SpecialTokens(2, 3, 0))
+
+checkpoint = resolve_checkpoint(sys.argv[1], "mono")
+spare_mebibytes, count = map(int, sys.argv[2:])
+wanted = ScoringEngine(checkpoint, "cpu", "float32", 1, 512).score(inputs(count)).log_odds
+engine = ScoringEngine(checkpoint, "cpu", "float32", 1, 1 << 20)
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + spare_mebibytes * 2**20, resource.RLIM_INFINITY))
+try:
+    scores = engine.score(inputs(count))
+except BeamrankError as error:
+    print("refused:", error)
+else:
+    assert scores.inferences == count
+    assert np.abs(scores.log_odds - wanted).max() < 1e-4, np.abs(scores.log_odds - wanted).max()
+    print("halvings:", scores.halvings)
+"""
+
+
+def _short_of_memory(folder: str, spare_mebibytes: int, count: int) -> str:
+    command = [sys.executable, "-c", _SHORT_OF_MEMORY, folder, str(spare_mebibytes), str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on address space")
+def test_a_batch_is_halved_where_memory_runs_out(tmp_path: Path) -> None:
+    # One activation of the whole batch takes 96 x 512 x 1024 x 4 bytes = 192 MiB; a quarter of it fits.
+    folder = save_tiny(tmp_path, intermediate_size=1024)
+    assert int(_short_of_memory(folder, 300, 96).removeprefix("halvings:")) in range(1, 8)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on address space")
+def test_one_input_that_memory_cannot_hold_is_an_error(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path, intermediate_size=1 << 16)
+    assert _short_of_memory(folder, 100, 2).startswith(
+        "refused: there is not memory enough on cpu to score one input of 51"
+    )
+
+
+def test_devices_and_dtypes() -> None:
+    assert resolve_device("cpu") == "cpu"
+    assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert resolve_dtype("auto", "cuda") == "float16"
+    assert resolve_dtype("auto", "cpu") == ("bfloat16" if torch.cpu._is_amx_tile_supported() else "float32")
+    assert resolve_dtype("bfloat16", "cpu") == "bfloat16"
+    with pytest.raises(ConfigError, match="dtype must be auto or one of float32, bfloat16, float16, not 'int8'"):
+        resolve_dtype("int8", "cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_a_device_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="torch finds no CUDA device"):
+        resolve_device("cuda")
+    with pytest.raises(BeamrankError, match="torch finds no CUDA device"):
+        ScoringEngine(resolve_checkpoint(save_tiny(tmp_path), "mono"), "cuda", "float32", 1, 1024)
+
+
+def test_token_budgets() -> None:
+    assert default_token_budget("cpu") == default_token_budget("cpu", 2) == 1024
+    assert default_token_budget("cpu", 16) == 8192
+    assert default_token_budget("cuda", 16) == 65536
