@@ -1,0 +1,117 @@
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from beamrank import schemas
+from models.engine import InputLimits, ScoringEngine, StageCounts
+from models.monobert import score_mono
+from tests.models.bert import SPECIAL, Oracle, assert_parity, shard
+
+ORIGINAL = InputLimits("original", 64, 512)
+PAPER = InputLimits("paper", 64, 512)
+
+
+def _pairs(queries: list[list[int]], text: list[int], count: int) -> list[tuple[list[int], list[int]]]:
+    """Real pairs whose inputs have every length from 3 to 512, evenly."""
+    pairs = []
+    source = iter(text)
+    for number, length in enumerate(np.linspace(3, 512, count).astype(int).tolist()):
+        query = queries[number % len(queries)][: (length - 3) // 2 if length < 40 else 62]
+        pairs.append((query, list(islice(source, length - 3 - len(query)))))
+    return pairs
+
+
+def _check_parity(engine: ScoringEngine, oracle: Oracle, pairs: list[tuple[list[int], list[int]]]) -> None:
+    tokens = shard([(f"q{number:03d}", query, {"d": doc}) for number, (query, doc) in enumerate(pairs)])
+    table, counts = score_mono(engine, tokens, 1, SPECIAL, PAPER)
+    assert counts.inferences == len(pairs)
+    assert counts.truncated_docs == counts.truncated_queries == 0
+    assert counts.tokens == sum(3 + len(query) + len(doc) for query, doc in pairs)
+    wanted = [oracle.log_odds(query, doc) for query, doc in pairs]
+    assert np.std(wanted) > 1
+    assert_parity(table["score"].to_pylist(), wanted)
+
+
+def test_equals_transformers_on_every_length(
+    mono_engine: ScoringEngine, mono_oracle: Oracle, queries: list[list[int]], text: list[int]
+) -> None:
+    _check_parity(mono_engine, mono_oracle, _pairs(queries, text, 120))
+
+
+@pytest.mark.slow
+def test_equals_transformers_on_500_pairs(
+    mono_engine: ScoringEngine, mono_oracle: Oracle, queries: list[list[int]], text: list[int]
+) -> None:
+    _check_parity(mono_engine, mono_oracle, _pairs(queries, text, 500))
+
+
+def test_truncates_scores_the_first_k_and_sorts(
+    mono_engine: ScoringEngine, mono_oracle: Oracle, queries: list[list[int]], text: list[int]
+) -> None:
+    long_query = text[:80]
+    rows = [
+        ("b", queries[0], {"short": text[:20], "long": text[100:612], "left out": text[:9]}),
+        ("a", long_query, {"empty": [], "long": text[100:612]}),
+        ("c", queries[1], {}),
+    ]
+    table, counts = score_mono(mono_engine, shard(rows), 2, SPECIAL, ORIGINAL)
+    assert table.schema == schemas.MONO
+    assert table.select(["query_id", "doc_id", "segment", "rank"]).to_pylist() == [
+        {"query_id": "a", "doc_id": "empty", "segment": 0, "rank": 1},
+        {"query_id": "a", "doc_id": "long", "segment": 0, "rank": 2},
+        {"query_id": "b", "doc_id": "short", "segment": 0, "rank": 1},
+        {"query_id": "b", "doc_id": "long", "segment": 0, "rank": 2},
+    ]
+    wanted = [
+        mono_oracle.log_odds(long_query[:62], []),
+        mono_oracle.log_odds(long_query[:62], text[100 : 100 + 446]),
+        mono_oracle.log_odds(queries[0], text[:20]),
+        mono_oracle.log_odds(queries[0], text[100 : 100 + 508 - len(queries[0])]),
+    ]
+    assert_parity(table["score"].to_pylist(), wanted)
+    tokens = 65 + 511 + (3 + len(queries[0]) + 20) + 511
+    assert counts == StageCounts(
+        queries=3,
+        inferences=4,
+        tokens=tokens,
+        padded_tokens=2 * 512 + 2 * 72,
+        halvings=0,
+        truncated_queries=1,
+        truncated_docs=2,
+        duplicate_inputs=0,
+    )
+
+
+def test_inputs_that_are_the_same_once_cut_are_scored_once(
+    mono_engine: ScoringEngine, queries: list[list[int]], text: list[int]
+) -> None:
+    head = text[:509]
+    rows = [
+        ("a", queries[0], {"d1": [*head, 7, 8], "d2": text[:30], "d3": [*head, 9], "d4": text[:30]}),
+        ("b", queries[1], {"d2": text[:30]}),
+    ]
+    table, counts = score_mono(mono_engine, shard(rows), 10, SPECIAL, ORIGINAL)
+    scores = table["score"].to_pylist()
+    assert counts.inferences == 3
+    assert counts.duplicate_inputs == 2
+    assert scores[0] == scores[2]
+    assert scores[1] == scores[3]
+    assert len(set(scores)) == 3
+
+
+def test_the_hf_rule_cuts_the_longer_text(mono_engine: ScoringEngine, mono_oracle: Oracle, text: list[int]) -> None:
+    limits = InputLimits("hf", 64, 64)
+    rows = [("q", text[:40], {"d1": text[100:110], "d2": text[200:260]})]
+    table, counts = score_mono(mono_engine, shard(rows), 2, SPECIAL, limits)
+    wanted = [mono_oracle.log_odds(text[:40], text[100:110]), mono_oracle.log_odds(text[:30], text[200:231])]
+    assert_parity(table["score"].to_pylist(), wanted)
+    assert (counts.truncated_queries, counts.truncated_docs) == (1, 1)
+
+
+def test_a_shard_without_candidates(mono_engine: ScoringEngine, queries: list[list[int]]) -> None:
+    for rows in ([], [("a", queries[0], {})]):
+        table, counts = score_mono(mono_engine, shard(rows), 10, SPECIAL, ORIGINAL)
+        assert table.num_rows == 0
+        assert table.schema == schemas.MONO
+        assert (counts.queries, counts.inferences) == (len(rows), 0)
