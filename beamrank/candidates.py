@@ -1,12 +1,15 @@
 """A run that the user already has, as the first stage."""
 
+import hashlib
+import io
 import time
 from collections.abc import Sequence
+from typing import cast
 
 import pyarrow as pa
 
 from beamrank import storage
-from beamrank.fingerprint import sha256
+from beamrank.errors import PreflightError
 from beamrank.plan import Shard
 from beamrank.receipts import StageFolder
 from beamrank.runs import Run, read_run
@@ -14,14 +17,28 @@ from beamrank.schemas import CANDIDATES
 
 
 def candidates_digest(url: str) -> str:
-    """The digest of the run's bytes."""
-    return sha256(storage.read_bytes(url))
+    """The digest of the run's bytes.
+
+    Raises:
+        PreflightError: there is no such file.
+    """
+    try:
+        with storage.open_binary(url) as file:
+            return hashlib.file_digest(cast(io.BufferedIOBase, file), "sha256").hexdigest()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise PreflightError(f"there is no run {url}: give `candidates.run` a TREC or MS MARCO run") from error
 
 
-def split_run(url: str, k: int, shards: Sequence[Shard], digests: Sequence[str], folder: StageFolder) -> None:
+def split_run(url: str, k: int, shards: Sequence[Shard], digests: Sequence[str], folder: StageFolder) -> list[str]:
     """Commits each shard's share of a given run, cut to its best `k` a query: by score, then by rank.
 
     Queries of the run that are no topics are left out; topics that the run does not have are counted.
+
+    Returns:
+        What is worth knowing about the run, a line each.
+
+    Raises:
+        PreflightError: the run cannot be read or has wrong lines, duplicates among them.
     """
     run = read_run(url, ties="rank")
     for shard, digest in zip(shards, digests, strict=True):
@@ -34,6 +51,22 @@ def split_run(url: str, k: int, shards: Sequence[Shard], digests: Sequence[str],
             "candidates": table.num_rows,
         }
         folder.commit(shard.index, digest, table, seconds=time.monotonic() - start, counts=counts)
+    return _notes(run, shards)
+
+
+def _notes(run: Run, shards: Sequence[Shard]) -> list[str]:
+    topics = {topic.query_id for shard in shards for topic in shard.topics}
+    strangers = [query_id for query_id in run.order if query_id not in topics]
+    notes = []
+    if strangers:
+        notes.append(f"queries that are no topics: {len(strangers):,} ({strangers[0]!r}, ...); they are left out")
+    if run.notes.tied_scores:
+        notes.append(f"rows with the score of the row before: {run.notes.tied_scores:,}; ordered by their ranks")
+    if run.notes.rank_disagreements:
+        notes.append(f"rows whose rank disagrees with the scores: {run.notes.rank_disagreements:,}; the scores decide")
+    if run.notes.tied_ranks:
+        notes.append(f"rows with the rank of the row before: {run.notes.tied_ranks:,}; ordered as they stand")
+    return notes
 
 
 def _share(run: Run, k: int, shard: Shard) -> pa.Table:

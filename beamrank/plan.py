@@ -7,7 +7,7 @@ status of a run needs, so that reading it takes no model, no JVM and no Beam.
 import io
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -98,12 +98,21 @@ class Plan:
 
     def sealed(self, name: str) -> Manifest | None:
         """A stage's manifest, sealing it where all its receipts are there; None while it or an input is unfinished."""
+        return self._manifest(name, StageFolder.seal)
+
+    def finished(self, name: str) -> Manifest | None:
+        """What `sealed` returns, without writing anything."""
+        return self._manifest(name, StageFolder.whole)
+
+    def _manifest(
+        self, name: str, find: Callable[[StageFolder, str, tuple[str, ...]], Manifest | None]
+    ) -> Manifest | None:
         stage = self.stage(name)
-        inputs = [self.sealed(each) for each in stage.inputs]
+        inputs = [self._manifest(each, find) for each in stage.inputs]
         whole = [manifest for manifest in inputs if manifest is not None]
         if len(whole) < len(inputs):
             return None
-        return self.folder(name).seal(name, self.shard_digests(stage, whole))
+        return find(self.folder(name), name, self.shard_digests(stage, whole))
 
     def publish(self) -> str:
         """Writes `plan-<digest12>.json`, its topics, and the pointer to the plan that is being run."""
@@ -155,8 +164,10 @@ def read_plan(output: str) -> Plan:
     try:
         name = json.loads(storage.read_bytes(storage.join(output, CURRENT)))["plan"]
         values = json.loads(storage.read_bytes(storage.join(output, name)))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it") from error
+    except (ValueError, KeyError) as error:
+        raise PreflightError(f"the plan in {output} cannot be read ({error}): run again to write it anew") from error
     if values["engine_version"] != ENGINE_VERSION:
         raise PreflightError(
             f"{output} was written by engine version {values['engine_version']} and this is version {ENGINE_VERSION}: "

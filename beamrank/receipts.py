@@ -8,6 +8,7 @@ runner, leave one result. Readers trust only the manifest.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
 from typing import Any
 
 import pyarrow as pa
@@ -209,6 +210,16 @@ class StageFolder:
             return None
         return Manifest(values["stage"], values["digest"], tuple(whole))
 
+    def whole(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """The manifest, sealed or as it would be sealed now, or None while shards are missing. Writes nothing."""
+        return self.manifest(shard_digests) or self._gather(stage, shard_digests)
+
+    def _gather(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+        receipts = self.receipts(shard_digests)
+        if len(receipts) != len(shard_digests):
+            return None
+        return Manifest(stage, digest(shard_digests), tuple(receipts[shard] for shard in range(len(receipts))))
+
     def seal(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """Publishes the manifest if every shard has its receipt; sealing twice changes nothing.
 
@@ -218,10 +229,9 @@ class StageFolder:
         sealed = self.manifest(shard_digests)
         if sealed is not None:
             return sealed
-        receipts = self.receipts(shard_digests)
-        if len(receipts) != len(shard_digests):
+        manifest = self._gather(stage, shard_digests)
+        if manifest is None:
             return None
-        manifest = Manifest(stage, digest(shard_digests), tuple(receipts[shard] for shard in range(len(receipts))))
         values = {"stage": stage, "digest": manifest.digest, "receipts": [asdict(one) for one in manifest.receipts]}
         content = json.dumps(values, sort_keys=True, indent=1).encode()
         url = self._manifest_url(shard_digests)
@@ -229,3 +239,10 @@ class StageFolder:
             return first
         storage.replace(url, content)
         return manifest
+
+    def sweep(self, pattern: str) -> None:
+        """Removes the files of a sealed stage that killed attempts left: temporary ones, and those of a pattern."""
+        for folder in (self.url, storage.join(self.url, RECEIPTS)):
+            for name in storage.sizes_bytes(folder):
+                if fnmatch(name, pattern) or fnmatch(name, ".*.tmp"):
+                    storage.remove(storage.join(folder, name))

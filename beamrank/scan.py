@@ -1,11 +1,14 @@
-"""What a scan of the corpus found: one report a unit, so that rows are counted once however often units are read."""
+"""What a scan of the corpus found: one report a unit, so that rows are counted once however often units are read.
+
+Reports are named by the corpus, not by the candidates: every pass, every attempt and every set of candidates finds the
+same bad rows in a unit.
+"""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from beamrank import storage
-from beamrank.fingerprint import SHORT, digest
+from beamrank.fingerprint import SHORT
 
 SCANS = "scans"
 
@@ -20,8 +23,8 @@ class ScanReport:
     examples: tuple[str, ...]
 
     def publish(self, folder: str, corpus_digest: str) -> None:
-        """Writes the report; scanning the unit again changes nothing."""
-        storage.publish(_url(folder, corpus_digest, self.unit), json.dumps(asdict(self)).encode())
+        """Writes the report, also over the same one of an earlier scan, so that its time shows that a scan goes on."""
+        storage.replace(_url(folder, corpus_digest, self.unit), json.dumps(asdict(self)).encode())
 
 
 @dataclass(frozen=True)
@@ -33,27 +36,29 @@ class ScanTotal:
     examples: tuple[str, ...]
 
 
-def _name(corpus_digest: str, unit: int) -> str:
-    return f"unit-{unit:05d}-{digest([corpus_digest, unit])[:SHORT]}.json"
-
-
 def _url(folder: str, corpus_digest: str, unit: int) -> str:
-    return storage.join(folder, SCANS, _name(corpus_digest, unit))
+    return storage.join(folder, SCANS, f"unit-{unit:05d}-{corpus_digest[:SHORT]}.json")
 
 
-def count_scans(folder: str, corpus_digest: str, units: int) -> int:
-    """How many units have been scanned."""
-    present = storage.sizes_bytes(storage.join(folder, SCANS))
-    return sum(_name(corpus_digest, unit) in present for unit in range(units))
+class ScanWatch:
+    """Counts the units that are scanned from now on."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = storage.join(folder, SCANS)
+        self._before = storage.states(self._folder)
+
+    def count(self) -> int:
+        """How many units have been scanned since, again or for the first time."""
+        return sum(state != self._before.get(name) for name, state in storage.states(self._folder).items())
 
 
-def read_scans(folder: str, corpus_digest: str, units: Sequence[int]) -> ScanTotal:
-    """The sum of the reports."""
-    present = storage.sizes_bytes(storage.join(folder, SCANS))
+def read_scans(folder: str, corpus_digest: str) -> ScanTotal:
+    """The sum of a corpus's reports, by unit."""
+    present = sorted(storage.sizes_bytes(storage.join(folder, SCANS)))
     reports = [
-        ScanReport(**json.loads(storage.read_bytes(_url(folder, corpus_digest, unit))))
-        for unit in units
-        if _name(corpus_digest, unit) in present
+        ScanReport(**json.loads(storage.read_bytes(storage.join(folder, SCANS, name))))
+        for name in present
+        if name.endswith(f"-{corpus_digest[:SHORT]}.json")
     ]
     examples = [example for report in reports for example in report.examples]
     return ScanTotal(sum(one.docs for one in reports), sum(one.bad_rows for one in reports), tuple(examples[:5]))

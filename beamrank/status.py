@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from beamrank.plan import Plan, StageSpec
 from beamrank.receipts import Manifest, Receipt
+from beamrank.scan import read_scans
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def _stage_status(plan: Plan, stage: StageSpec) -> StageStatus:
         stage=stage.name,
         shards=shards,
         done=len(receipts),
-        bad_rows=sum(receipt.bad_rows for receipt in receipts.values()),
+        bad_rows=sum(receipt.bad_rows for receipt in receipts.values()) + _corpus_bad_rows(plan, stage),
         eta_seconds=_eta(list(receipts.values()), shards),
     )
 
@@ -43,11 +44,18 @@ def _receipts(plan: Plan, stage: StageSpec) -> dict[int, Receipt]:
     """The receipts that count; none while an input is unfinished, since what they must carry is not known yet."""
     inputs: list[Manifest] = []
     for name in stage.inputs:
-        manifest = plan.sealed(name)
+        manifest = plan.finished(name)
         if manifest is None:
             return {}
         inputs.append(manifest)
     return plan.folder(stage.name).receipts(plan.shard_digests(stage, inputs))
+
+
+def _corpus_bad_rows(plan: Plan, stage: StageSpec) -> int:
+    """The rows of the corpus that could not be read; the stage that scans it counts them."""
+    if stage.kind != "tokenize":
+        return 0
+    return read_scans(plan.folder(stage.name).url, stage.keys["corpus"]).bad_rows
 
 
 def _eta(receipts: list[Receipt], shards: int) -> float | None:

@@ -74,12 +74,21 @@ def size_bytes(url: str) -> int:
 
 def sizes_bytes(folder: str) -> dict[str, int]:
     """The names and sizes of the files in a folder; empty where there is no folder."""
+    return {name(entry["name"]): int(entry["size"]) for entry in _files(folder)}
+
+
+def states(folder: str) -> dict[str, str]:
+    """The names of the files in a folder, each with a text that changes when the file is written again."""
+    return {name(entry["name"]): repr(entry) for entry in _files(folder)}
+
+
+def _files(folder: str) -> list[dict[str, Any]]:
     filesystem, path = _locate(folder)
     try:
         entries = filesystem.ls(path, detail=True)
     except (FileNotFoundError, NotADirectoryError):
-        return {}
-    return {name(entry["name"]): int(entry["size"]) for entry in entries if entry["type"] == "file"}
+        return []
+    return [entry for entry in entries if entry["type"] == "file"]
 
 
 def find(url: str) -> list[str]:

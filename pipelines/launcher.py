@@ -8,7 +8,6 @@ import apache_beam as beam
 import psutil
 import pyarrow.compute as pc
 
-from beamrank import storage
 from beamrank.candidates import split_run
 from beamrank.config import RunConfig
 from beamrank.corpora import CorpusUnit, list_units, read_unit
@@ -16,12 +15,12 @@ from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.join import NeededDocs
 from beamrank.plan import Plan, StageSpec
 from beamrank.receipts import Manifest
-from beamrank.scan import ScanTotal, count_scans, read_scans
+from beamrank.scan import ScanWatch, read_scans
 from models.checkpoints import resolve_checkpoint
 from models.tokenizer import load_tokenizer
 from pipelines.planning import usable_cores
 from pipelines.progress import Bar, Talk
-from pipelines.runners import Runner, beam_options
+from pipelines.runners import Runner, new_pipeline
 from pipelines.watch import run_watched
 from transforms.retrieve import RetrieveJob
 from transforms.score import ScoreJob
@@ -45,6 +44,7 @@ class Launcher:
     runner: Runner = Runner.LOCAL
     beam_flags: Sequence[str] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+    _accepted: set[str] = field(default_factory=set, init=False, repr=False)
 
     def run_all(self) -> None:
         """Runs every stage in order."""
@@ -64,18 +64,18 @@ class Launcher:
         sealed = folder.seal(stage.name, digests)
         if sealed is not None:
             self.talk.note(f"{stage.name}: all {len(digests)} shards are there already")
-            return sealed
+            return self._accept(stage, sealed)
         start = time.monotonic()
         tasks = self._tasks(digests, inputs, skip=set(folder.receipts(digests)))
         if len(tasks) < len(digests):
             self.talk.note(f"{stage.name}: resuming, {len(digests) - len(tasks)} of {len(digests)} shards are there")
-        with self.talk.bar(stage.name) as bar:
-            if stage.kind == "tokenize":
-                self._tokenize(stage, tasks, digests, bar)
-            elif stage.kind == "retrieve" and "run" in stage.places:
-                split_run(stage.places["run"], stage.keys["k"], self.plan.shards, digests, folder)
-            else:
-                self._score_or_retrieve(stage, tasks, digests, bar)
+        try:
+            self._do(stage, tasks, digests)
+        except BeamrankError:
+            # Whatever went wrong, the stage is what its receipts say: another run into this folder may have ended it.
+            if folder.seal(stage.name, digests) is None:
+                self._check_corpus(stage)
+                raise
         manifest = folder.seal(stage.name, digests)
         if manifest is None:
             raise BeamrankError(
@@ -83,6 +83,26 @@ class Launcher:
                 "no receipt: run the same command again to do those"
             )
         self.seconds[stage.name] = time.monotonic() - start
+        return self._accept(stage, manifest)
+
+    def _do(self, stage: StageSpec, tasks: list[ShardTask], digests: tuple[str, ...]) -> None:
+        with self.talk.bar(stage.name) as bar:
+            if stage.kind == "tokenize":
+                self._tokenize(stage, tasks, digests, bar)
+            elif stage.kind == "retrieve" and "run" in stage.places:
+                folder = self.plan.folder(stage.name)
+                run = stage.places["run"]
+                for note in split_run(run, stage.keys["k"], self.plan.shards, digests, folder):
+                    self.talk.note(f"{run}: {note}")
+            else:
+                self._score_or_retrieve(stage, tasks, digests, bar)
+
+    def _accept(self, stage: StageSpec, manifest: Manifest) -> Manifest:
+        """A sealed stage, once what its corpus lacks was looked at and what killed attempts left is gone."""
+        if stage.name not in self._accepted:
+            self._accepted.add(stage.name)
+            self.plan.folder(stage.name).sweep("needed-*.bin")
+            self._check_corpus(stage)
         return manifest
 
     def _sealed_input(self, stage: StageSpec, name: str) -> Manifest:
@@ -92,7 +112,7 @@ class Launcher:
                 f"{stage.name} reads {name}, which is not finished under {self.plan.output}: run it first, with "
                 f"--stage {self.plan.stage(name).kind} or without --stage"
             )
-        return manifest
+        return self._accept(self.plan.stage(name), manifest)
 
     def _tasks(self, digests: Sequence[str], inputs: Sequence[Manifest], skip: set[int]) -> list[ShardTask]:
         return [
@@ -103,13 +123,12 @@ class Launcher:
 
     def _score_or_retrieve(self, stage: StageSpec, tasks: list[ShardTask], digests: tuple[str, ...], bar: Bar) -> None:
         job = self._retrieve_job(stage) if stage.kind == "retrieve" else self._score_job(stage)
-        pipeline = self._pipeline()
+        pipeline = new_pipeline(self.runner, self.beam_flags)
         _ = pipeline | "Tasks" >> beam.Create(tasks) | "RunShards" >> RunShards(job)
         self._watch(pipeline, stage, digests, bar, lambda: 0)
 
     def _tokenize(self, stage: StageSpec, tasks: list[ShardTask], digests: tuple[str, ...], bar: Bar) -> None:
         units = list_units(self.config.corpus)
-        folder = self.plan.folder(stage.name)
         checkpoint = resolve_checkpoint(stage.places["checkpoint"], stage.places["kind"])
         vocab_size = load_tokenizer(checkpoint.folder).vocab_size
         needed = NeededDocs.collect(self._wanted(stage, tasks))
@@ -121,7 +140,6 @@ class Launcher:
             if passes > 1:
                 needed = NeededDocs.collect(self._wanted(stage, some))
             self._join(stage, some, needed, units, vocab_size, digests, bar)
-        self._check_scan(read_scans(folder.url, stage.keys["corpus"], range(len(units))))
 
     def _join(
         self,
@@ -137,10 +155,9 @@ class Launcher:
         folder = self.plan.folder(stage.name)
         url = needed.publish(folder.url)
         job = self._tokenize_job(stage, url, tuple(units))
-        pipeline = self._pipeline()
+        pipeline = new_pipeline(self.runner, self.beam_flags)
         _ = pipeline | "Tasks" >> beam.Create(tasks) | "TokenizeShards" >> TokenizeShards(job, vocab_size)
-        self._watch(pipeline, stage, digests, bar, lambda: count_scans(folder.url, stage.keys["corpus"], len(units)))
-        storage.remove(url)
+        self._watch(pipeline, stage, digests, bar, ScanWatch(folder.url).count)
 
     def _wanted(self, stage: StageSpec, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, list[str]]]:
         retrieve = self.plan.folder("retrieve")
@@ -162,7 +179,11 @@ class Launcher:
                 break
         return _ROW_OVERHEAD_BYTES + sum(lengths) / max(1, len(lengths))
 
-    def _check_scan(self, scan: ScanTotal) -> None:
+    def _check_corpus(self, stage: StageSpec) -> None:
+        """Says what the scan could not read; asked of every run, since receipts alone would let the next one pass."""
+        if stage.kind != "tokenize":
+            return
+        scan = read_scans(self.plan.folder(stage.name).url, stage.keys["corpus"])
         if scan.bad_rows == 0:
             return
         text = f"{scan.bad_rows} rows of the corpus could not be read (first: {'; '.join(scan.examples)})"
@@ -172,9 +193,6 @@ class Launcher:
                 "their docs may be left out"
             )
         self.talk.warn(f"{text}; their docs are left out")
-
-    def _pipeline(self) -> beam.Pipeline:
-        return beam.Pipeline(options=beam_options(self.runner, self.beam_flags))
 
     def _watch(
         self, pipeline: beam.Pipeline, stage: StageSpec, digests: tuple[str, ...], bar: Bar, scanned: Callable[[], int]

@@ -1,9 +1,11 @@
 """The console script: sets the process up, runs a command, and turns its end into an exit code."""
 
+import contextlib
 import logging
 import os
 import signal
 import sys
+import traceback
 from types import FrameType
 from typing import NoReturn
 
@@ -44,7 +46,13 @@ def _run() -> int:
         return 130 if isinstance(interruption, KeyboardInterrupt) else 143
     except BrokenPipeError:
         # Whoever read our output has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"error: {error}. Finished shards are kept; run the same command again to resume", file=sys.stderr)
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
     return 0
 
 
@@ -52,9 +60,12 @@ def _leave(code: int) -> NoReturn:
     """Ends the process at once: a pipeline that hangs would keep its threads, and so this process, for ever."""
     from pipelines.watch import end_children
 
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     end_children()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BrokenPipeError):
+            stream.flush()
     os._exit(code)
 
 

@@ -5,15 +5,21 @@ import contextlib
 import difflib
 import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from apache_beam.options.pipeline_options import PipelineOptions
+import apache_beam as beam
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from beamrank.errors import ConfigError
+
+WORKER_MODULE = "pipelines.worker"
 
 
 class Runner(StrEnum):
@@ -38,6 +44,21 @@ def beam_options(runner: Runner, flags: Sequence[str]) -> PipelineOptions:
     """
     _check_flags(flags)
     return PipelineOptions([*_PINNED[runner], *flags])
+
+
+def new_pipeline(runner: Runner, flags: Sequence[str]) -> beam.Pipeline:
+    """An empty pipeline of a runner with the user's Beam flags."""
+    options = beam_options(runner, flags)
+    direct = options.view_as(DirectOptions)
+    if runner is not Runner.LOCAL or direct.direct_running_mode != "multi_processing":
+        return beam.Pipeline(options=options)
+    # What Beam does in this mode, but for the command: Beam's does not quote the interpreter's path, and its worker
+    # writes its log to our standard error.
+    direct.direct_running_mode = "in_memory"
+    command = f"exec {shlex.quote(sys.executable)} -m {WORKER_MODULE}"
+    return beam.Pipeline(
+        runner=FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command)), options=options
+    )
 
 
 def _check_flags(flags: Sequence[str]) -> None:

@@ -14,11 +14,13 @@ import psutil
 
 from beamrank import errors
 from beamrank.errors import BeamrankError
+from pipelines.runners import WORKER_MODULE
 
 _POLL_SECONDS = 0.25
 # Workers end shortly before the pipeline's own thread does; one that ends earlier was killed.
 _GRACE_SECONDS = 15.0
-_OURS = re.compile(r"(?:beamrank\.errors\.)?\b(\w+Error): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL)
+_OURS = re.compile(r"beamrank\.errors\.(\w+): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL)
+_OURS_TAIL = re.compile(r" \[while running .*\]\Z", re.DOTALL)
 
 
 def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seconds: float) -> None:
@@ -85,7 +87,7 @@ class _Workers:
 
 def _is_worker(process: psutil.Process) -> bool:
     try:
-        return any("sdk_worker_main" in word for word in process.cmdline())
+        return WORKER_MODULE in process.cmdline()
     except psutil.Error:
         return False
 
@@ -106,9 +108,6 @@ def explain(error: BaseException) -> BeamrankError:
         if isinstance(kind, type) and issubclass(kind, BeamrankError):
             return kind(message.strip())
     return BeamrankError(f"the Beam job failed: {type(error).__name__}: {error}")
-
-
-_OURS_TAIL = re.compile(r" \[while running .*\]\Z", re.DOTALL)
 
 
 def end_children() -> None:

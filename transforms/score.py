@@ -5,15 +5,15 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 import pyarrow as pa
-from models.checkpoints import resolve_checkpoint
-from models.duobert import score_duo
-from models.engine import InputLimits, ScoringEngine, StageCounts
-from models.monobert import score_mono
 
 from beamrank.config import Truncation
 from beamrank.errors import PreflightError
 from beamrank.layout import SpecialTokens
 from beamrank.receipts import Receipt, StageFolder
+from models.checkpoints import resolve_checkpoint
+from models.duobert import score_duo
+from models.engine import InputLimits, ScoringEngine, StageCounts
+from models.monobert import score_mono
 from transforms.shards import ShardTask
 
 

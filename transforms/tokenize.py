@@ -9,7 +9,6 @@ from functools import lru_cache
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from models.checkpoints import resolve_checkpoint
 
 from beamrank import schemas
 from beamrank.corpora import CorpusUnit, place, read_unit
@@ -17,6 +16,7 @@ from beamrank.errors import DataError
 from beamrank.join import JoinedShard, NeededDocs, doc_tokens_schema, join_shard
 from beamrank.receipts import Receipt, StageFolder
 from beamrank.scan import ScanReport
+from models.checkpoints import resolve_checkpoint
 from models.tokenizer import BertTokenizer, load_tokenizer
 from transforms import coders as coders  # registers the coder of record batches
 from transforms.shards import ShardTask

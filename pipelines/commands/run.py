@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from beamrank.config import load_config
+from beamrank.config import RunConfig, load_config
 from beamrank.errors import ConfigError
-from beamrank.plan import Plan, StageSpec
 from pipelines.commands.arguments import ConfigPath, Output, Overrides
 from pipelines.launcher import Launcher
 from pipelines.planning import make_plan
@@ -46,23 +45,22 @@ def run(
     settings = load_config(config, overrides or (), output)
     flags = context.args
     beam_options(runner, flags)
+    _check_stage(settings, stage)
     plan = make_plan(settings, talk)
     plan.publish()
     launcher = Launcher(plan, settings, talk, runner, flags)
+    for spec in plan.stages:
+        if stage is None or spec.kind == stage.value:
+            launcher.run_stage(spec)
     if stage in (None, Stage.RUNS):
-        if stage is None:
-            launcher.run_all()
         finish(launcher)
-        return
-    for spec in _specs(plan, stage):
-        launcher.run_stage(spec)
 
 
-def _specs(plan: Plan, stage: Stage | None) -> list[StageSpec]:
-    found = [spec for spec in plan.stages if spec.kind == stage]
-    if not found:
-        raise ConfigError(f"the configuration has no stage {stage}: there is no `{stage}:` section in it")
-    return found
+def _check_stage(settings: RunConfig, stage: Stage | None) -> None:
+    """Makes sure that the configuration has the stage that is asked for; mono is what tokens are for."""
+    section = "duo" if stage is Stage.DUO else "mono"
+    if stage in (Stage.TOKENIZE, Stage.MONO, Stage.DUO) and getattr(settings, section) is None:
+        raise ConfigError(f"the configuration has no stage {stage}: there is no `{section}:` section in it")
 
 
 def finish(launcher: Launcher) -> None:
