@@ -10,14 +10,21 @@ from types import FrameType
 from typing import NoReturn
 
 from beamrank.errors import BeamrankError
+from pipelines.children import end_children
+
+_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 
 
-class _Terminated(BaseException):
-    """SIGTERM arrived."""
+class _Interrupted(BaseException):
+    """A signal asked for the end. Not KeyboardInterrupt, which typer would turn into a silent exit."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
 
 
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise _Terminated
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    raise _Interrupted(number)
 
 
 def main() -> NoReturn:
@@ -25,7 +32,12 @@ def main() -> NoReturn:
     # Before Beam is imported: it and its friends warn of much that is not the user's business; what matters is raised.
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-    signal.signal(signal.SIGTERM, _terminate)
+    # A logger's filter sees what is logged on itself alone, and only Beam logs on the root.
+    logging.getLogger().addFilter(lambda _: False)
+    for number in _INTERRUPTIONS:
+        # Whoever started this process in the background may have made it deaf to Ctrl-C.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
     _leave(_run())
 
 
@@ -41,9 +53,9 @@ def _run() -> int:
     except BeamrankError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except (KeyboardInterrupt, _Terminated) as interruption:
+    except _Interrupted as interruption:
         print("interrupted: finished shards are kept; run the same command again to resume", file=sys.stderr)
-        return 130 if isinstance(interruption, KeyboardInterrupt) else 143
+        return interruption.exit_code
     except BrokenPipeError:
         # Whoever read our output has seen enough.
         return 0
@@ -58,15 +70,15 @@ def _run() -> int:
 
 def _leave(code: int) -> NoReturn:
     """Ends the process at once: a pipeline that hangs would keep its threads, and so this process, for ever."""
-    from pipelines.watch import end_children
-
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _INTERRUPTIONS:
         signal.signal(number, signal.SIG_IGN)
-    end_children()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BrokenPipeError):
             stream.flush()
-    os._exit(code)
+    # Everything is said; what Beam's threads print while they lose their workers is of no use.
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+        end_children()
+        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What a command says on standard error while it works: bars on a terminal, a line now and then elsewhere."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ class Talk:
     """Standard error: notes, warnings and progress. Standard output is for data alone."""
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
+        # Standard error as it is now: while a job runs, run_watched keeps Beam's own writing away from it.
+        self.console = console or Console(file=sys.stderr, highlight=False)
         self._quiet = quiet
 
     def note(self, text: str) -> None:

@@ -4,6 +4,8 @@ FnApiRunner hangs when a worker process is killed, so the pipeline runs in a thr
 and the receipts.
 """
 
+import contextlib
+import os
 import re
 import threading
 import time
@@ -36,11 +38,21 @@ def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seco
     """
     outcome: list[BaseException | None] = []
     thread = threading.Thread(target=_run, args=(pipeline, outcome), name="pipeline", daemon=True)
-    thread.start()
+    # Beam prints the traceback of every failure that it raises, once or twice.
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+        thread.start()
+        _wait(thread, progress, stall_seconds)
+    if outcome and outcome[0] is not None:
+        raise explain(outcome[0]) from outcome[0]
+
+
+def _wait(thread: threading.Thread, progress: Callable[[], int], stall_seconds: float) -> None:
     workers = _Workers()
     last, moved = progress(), time.monotonic()
-    while thread.is_alive():
+    while True:
         thread.join(_POLL_SECONDS)
+        if not thread.is_alive():
+            return
         workers.check()
         done = progress()
         if done != last:
@@ -50,8 +62,6 @@ def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seco
                 f"no shard was finished in {stall_seconds / 60:g} minutes (stall_minutes): the job is taken for dead. "
                 "Run the same command again to resume; raise stall_minutes if one shard takes longer than that"
             )
-    if outcome and outcome[0] is not None:
-        raise explain(outcome[0]) from outcome[0]
 
 
 def _run(pipeline: beam.Pipeline, outcome: list[BaseException | None]) -> None:
@@ -108,20 +118,3 @@ def explain(error: BaseException) -> BeamrankError:
         if isinstance(kind, type) and issubclass(kind, BeamrankError):
             return kind(message.strip())
     return BeamrankError(f"the Beam job failed: {type(error).__name__}: {error}")
-
-
-def end_children() -> None:
-    """Ends every process below this one, so that none outlives an interrupted command."""
-    children = psutil.Process().children(recursive=True)
-    for child in children:
-        _signal(child.terminate)
-    _, alive = psutil.wait_procs(children, timeout=3)
-    for child in alive:
-        _signal(child.kill)
-
-
-def _signal(send: Callable[[], None]) -> None:
-    try:
-        send()
-    except psutil.NoSuchProcess:
-        return
