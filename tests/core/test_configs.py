@@ -1,0 +1,25 @@
+"""Every configuration that the project ships can be loaded."""
+
+from pathlib import Path
+
+import pytest
+
+from beamrank.config import load_config
+from beamrank.measures import parse_measures
+
+_ROOT = Path(__file__).resolve().parents[2]
+_CONFIGS = sorted([*_ROOT.glob("configs/*.yaml"), *_ROOT.glob("examples/*/config.yaml")])
+
+
+def test_there_are_configurations() -> None:
+    names = {path.name for path in _CONFIGS}
+    assert {"msmarco-passage.yaml", "beir.yaml", "trec-car.yaml", "own-run.yaml", "config.yaml"} <= names
+
+
+@pytest.mark.parametrize("path", _CONFIGS, ids=lambda path: str(path.relative_to(_ROOT)))
+def test_a_configuration_is_sound(path: Path) -> None:
+    config = load_config(str(path))
+    assert parse_measures(config.measures)
+    assert config.mono is not None
+    assert not {config.corpus.path, config.topics.path, config.output} & {"", str(_ROOT)}
+    assert Path(config.output).is_relative_to(_ROOT)

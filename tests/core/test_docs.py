@@ -1,0 +1,98 @@
+"""What the pages say in tables, computed; and that their links lead somewhere."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+from beamrank.aggregation import METHODS
+from beamrank.config import RunConfig, Truncation
+from beamrank.layout import duo_kept, mono_kept
+from beamrank.plan import MAX_DOC_TOKENS
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PAGES = [*sorted(_ROOT.glob("*.md")), *sorted(_ROOT.glob("docs/*.md"))]
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+
+def _table(page: str, first_column: str) -> list[list[str]]:
+    """The cells of the rows below a header that begins with these columns."""
+    lines = iter((_ROOT / page).read_text(encoding="utf-8").splitlines())
+    assert any(line.startswith(first_column) for line in lines), f"{page} has no table {first_column}"
+    assert set(next(lines)) <= set("|-")
+    rows = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip().strip("`") for cell in line.strip("|").split("|")])
+    return rows
+
+
+def _shown(kept: tuple[np.ndarray, ...]) -> str:
+    lengths = [int(each[0]) for each in kept]
+    return f"{' + '.join(map(str, lengths))} = {sum(lengths) + len(lengths) + 1}"
+
+
+def test_truncation_of_mono() -> None:
+    rows = _table("docs/input.md", "| query | doc | `original` |")
+    assert len(rows) >= 5
+    for query, doc, *cells in rows:
+        lengths = [np.array([min(int(each), MAX_DOC_TOKENS)]) for each in (query, doc)]
+        rules: tuple[Truncation, ...] = get_args(Truncation)
+        assert cells == [_shown(mono_kept(rule, *lengths, 64, 512)) for rule in rules]
+
+
+def test_truncation_of_duo() -> None:
+    rows = _table("docs/input.md", "| query | doc_i | doc_j |")
+    assert len(rows) >= 5
+    for query, first, second, *cells in rows:
+        lengths = [np.array([int(each)]) for each in (query, first, second)]
+        assert cells == [_shown(duo_kept(rule, *lengths, 64, 512)) for rule in ("original", "paper")]
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> set[str]:
+    found = set()
+    for name, field in model.model_fields.items():
+        sections = [each for each in (field.annotation, *get_args(field.annotation)) if isinstance(each, type)]
+        section = next((each for each in sections if issubclass(each, BaseModel)), None)
+        found |= _keys(section, f"{prefix}{name}.") if section else {prefix + name}
+    return found
+
+
+def test_every_key_of_the_configuration_has_its_row() -> None:
+    rows = _table("docs/configuration.md", "| key | default |")
+    documented = {key.strip().strip("`") for cells in rows for key in cells[0].split(",")}
+    assert documented == _keys(RunConfig)
+
+
+def test_every_aggregation_has_its_row() -> None:
+    names = {name.strip("` ") for cells in _table("docs/runs.md", "| name | score") for name in cells[0].split(",")}
+    assert names == set(METHODS)
+
+
+def test_the_readme_shows_the_example() -> None:
+    readme = (_ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    assert shown is not None
+    example = (_ROOT / "examples/own_corpus/config.yaml").read_text(encoding="utf-8")
+    assert _plain(shown[1]) == _plain(example)
+
+
+def _plain(text: str) -> list[str]:
+    lines = (re.sub(r"(^|\s+)#.*", "", line).strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    assert broken == []
+
+
+def test_the_index_names_every_page() -> None:
+    index = (_ROOT / "docs/README.md").read_text(encoding="utf-8")
+    pages = {page.name for page in _ROOT.glob("docs/*.md")} - {"README.md"}
+    assert pages - set(_LINK.findall(index)) == set()
