@@ -19,6 +19,7 @@ from beamrank.errors import ReceiptError
 from beamrank.fingerprint import SHORT, digest, sha256
 
 RECEIPTS = "receipts"
+NEEDED_PATTERN = "needed-*.bin"
 
 
 @dataclass(frozen=True)
@@ -240,9 +241,13 @@ class StageFolder:
         storage.replace(url, content)
         return manifest
 
-    def sweep(self, pattern: str) -> None:
-        """Removes the files of a sealed stage that killed attempts left: temporary ones, and those of a pattern."""
+    def sweep(self) -> None:
+        """Removes from a sealed stage what its job needed, and what killed attempts left.
+
+        Another run may be at work on the same stage. It needs none of this any more, but may be sealing.
+        """
         for folder in (self.url, storage.join(self.url, RECEIPTS)):
             for name in storage.sizes_bytes(folder):
-                if fnmatch(name, pattern) or fnmatch(name, ".*.tmp"):
+                unfinished = name.endswith(".tmp") and not name.startswith(".manifest-")
+                if unfinished or fnmatch(name, NEEDED_PATTERN):
                     storage.remove(storage.join(folder, name))

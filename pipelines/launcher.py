@@ -71,7 +71,7 @@ class Launcher:
             self.talk.note(f"{stage.name}: resuming, {len(digests) - len(tasks)} of {len(digests)} shards are there")
         try:
             self._do(stage, tasks, digests)
-        except BeamrankError:
+        except (BeamrankError, OSError):
             # Whatever went wrong, the stage is what its receipts say: another run into this folder may have ended it.
             if folder.seal(stage.name, digests) is None:
                 self._check_corpus(stage)
@@ -101,7 +101,7 @@ class Launcher:
         """A sealed stage, once what its corpus lacks was looked at and what killed attempts left is gone."""
         if stage.name not in self._accepted:
             self._accepted.add(stage.name)
-            self.plan.folder(stage.name).sweep("needed-*.bin")
+            self.plan.folder(stage.name).sweep()
             self._check_corpus(stage)
         return manifest
 

@@ -1,0 +1,49 @@
+"""The same bytes from every runner, and what may follow `--`."""
+
+from pathlib import Path
+
+import pytest
+
+from beamrank.errors import ConfigError
+from pipelines.runners import Runner, beam_options
+from tests.pipelines.cascades import beamrank, run_bytes
+from tests.pipelines.processes import TWO_PROCESSES, parts, undisturbed_run
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize(
+    "arguments", [TWO_PROCESSES, ("--runner", "embed")], ids=["multi_processing", "embedded job server"]
+)
+def test_runners_write_the_same_bytes(config_path: Path, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    expected = undisturbed_run(config_path)
+    done = beamrank("run", config_path, "--output", tmp_path / "out", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert len(run_bytes(expected)) == 3
+    assert all(run_bytes(expected).values())
+    assert run_bytes(tmp_path / "out") == run_bytes(expected)
+    assert parts(tmp_path / "out") == parts(expected)
+    assert len(parts(expected)) == 4 * 4
+    # Workers have nothing to say where nothing is wrong.
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["wrote", "wrote", "wrote", "no"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--no_such_flag=1"], "Beam knows no flag '--no_such_flag=1'"),
+        (["--direct_num_worker=2"], "did you mean --direct_num_workers?"),
+        (["word"], "Beam knows no flag 'word'"),
+        (["--runner=DirectRunner"], "before `--`"),
+        (["--runner", "DirectRunner"], "before `--`"),
+        (["--direct_running_mode=quickly"], "invalid choice"),
+        (["--direct_num_workers=two"], "invalid int value"),
+    ],
+)
+def test_what_beam_does_not_know_is_refused(flags: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
+        beam_options(Runner.LOCAL, flags)
+
+
+def test_flags_reach_beam_beside_the_pinned_ones() -> None:
+    options = beam_options(Runner.EMBED, ["--direct_num_workers=3"]).get_all_options(drop_default=True)
+    assert (options["direct_num_workers"], options["runner"], options["job_endpoint"]) == (3, "PortableRunner", "embed")
