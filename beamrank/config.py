@@ -1,14 +1,16 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from beamrank import storage
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.measures import split_measures
 
 Aggregation = Literal["sum", "binary", "min", "max", "sample", "sym_sum", "log_sum", "sym_log_sum"]
 Truncation = Literal["original", "paper", "hf"]
@@ -58,14 +60,14 @@ class CandidatesConfig(_Section):
 
 
 class MonoConfig(_Section):
-    """monoBERT over the first `k` candidates (the papers' k0)."""
+    """monoBERT over the first `k` candidates (the papers' k0); by default 1000, or all where there are fewer."""
 
     checkpoint: str
     k: Positive = 1000
 
 
 class DuoConfig(_Section):
-    """duoBERT over the first `k` candidates of monoBERT (the papers' k1).
+    """duoBERT over the first `k` candidates of monoBERT (the papers' k1); by default 50, or all where there are fewer.
 
     `opponents` is the m of SAMPLE (section 3.3, equation 7) and `seed` decides which are drawn.
     """
@@ -125,6 +127,28 @@ class RunConfig(_Section):
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
     stall_minutes: Annotated[float, Field(gt=0)] = 30.0
 
+    @field_validator("measures", mode="before")
+    @classmethod
+    def _split_measures(cls, value: Any) -> Any:
+        return split_measures(value) if isinstance(value, str) else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fit_depths(cls, values: Any) -> Any:
+        """A depth that is left out is never more than what the stage before it gives."""
+        if not isinstance(values, dict):
+            return values
+        depth = _depth(values.get("candidates") or values.get("bm25"), 1000)
+        for name, default in (
+            ("mono", MonoConfig.model_fields["k"].default),
+            ("duo", DuoConfig.model_fields["k"].default),
+        ):
+            section = values.get(name)
+            if isinstance(section, dict):
+                section.setdefault("k", min(default, depth))
+                depth = _depth(section, depth)
+        return values
+
     @model_validator(mode="after")
     def _check_judged(self) -> Self:
         if self.topics.only_judged and self.qrels is None:
@@ -161,6 +185,12 @@ class RunConfig(_Section):
     def first_stage_bm25(self) -> Bm25Config:
         """The parameters of BM25, the defaults where the configuration gives none."""
         return self.bm25 or Bm25Config()
+
+
+def _depth(section: Any, default: int) -> int:
+    """The `k` of a section as it is written; whether it is one is checked later."""
+    k = section.get("k", default) if isinstance(section, dict) else default
+    return k if isinstance(k, int) else default
 
 
 def load_config(path: str, overrides: Sequence[str] = (), output: str | None = None) -> RunConfig:
@@ -242,6 +272,26 @@ def _explain(error: ValidationError) -> str:
         where = ".".join(str(part) for part in finding["loc"]) or "configuration"
         message = finding["msg"].removeprefix("Value error, ")
         if finding["type"] == "extra_forbidden":
-            message = "unknown key"
+            message = f"unknown key{_suggest(finding['loc'])}"
         lines.append(f"{where}: {message}")
     return "\n  ".join(["the configuration is wrong", *lines])
+
+
+def _suggest(location: tuple[int | str, ...]) -> str:
+    """Which key may have been meant."""
+    section = _SECTIONS.get(str(location[0]), RunConfig) if len(location) > 1 else RunConfig
+    known = list(section.model_fields)
+    close = difflib.get_close_matches(str(location[-1]), known, n=1)
+    return f": did you mean {close[0]}?" if close else f" (there are {', '.join(known)})"
+
+
+_SECTIONS: dict[str, type[_Section]] = {
+    "corpus": CorpusConfig,
+    "topics": TopicsConfig,
+    "index": IndexConfig,
+    "bm25": Bm25Config,
+    "candidates": CandidatesConfig,
+    "mono": MonoConfig,
+    "duo": DuoConfig,
+    "input": InputConfig,
+}

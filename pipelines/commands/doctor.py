@@ -32,7 +32,8 @@ class Finding(NamedTuple):
 def doctor() -> None:
     """Look at this machine: Python, Java, models, memory, disk. Exit code 3 where something is missing."""
     findings = [_look(what, look) for what, look in _LOOKS]
-    table = Table("", "what", "found")
+    table = Table("", "what")
+    table.add_column("found", overflow="fold")
     for finding in findings:
         table.add_row("ok" if finding.ok else "MISSING", finding.what, finding.found)
     Console(file=sys.stdout).print(table)

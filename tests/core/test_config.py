@@ -1,5 +1,6 @@
 """The configuration: checked whole, with errors that say which key."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,9 @@ def test_overrides_are_yaml(path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("mono.kk=1", "mono.kk: unknown key"),
+        ("mono.kk=1", "mono.kk: unknown key: did you mean k?"),
+        ("momo=1", "momo: unknown key: did you mean mono?"),
+        ("bm25.zzz=1", "bm25.zzz: unknown key (there are k1, b, k)"),
         ("mono.k=0", "mono.k: Input should be greater than or equal to 1"),
         ("mono.k=1001", "mono.k 1001 is more than the 1000 candidates"),
         ("duo={checkpoint: x, k: 101}", "duo.k 101 is more than the 100 candidates"),
@@ -69,8 +72,22 @@ def test_overrides_are_yaml(path: Path) -> None:
 )
 def test_what_is_wrong_is_named(path: Path, override: str, message: str) -> None:
     overrides = ["run_tag=t", override]
-    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         load_config(str(path), overrides)
+
+
+def test_a_depth_that_is_left_out_is_what_the_stage_before_gives(path: Path) -> None:
+    config = load_config(str(path), ["bm25={k: 20}", "mono={checkpoint: x}", "duo={checkpoint: x}"])
+    assert config.mono is not None
+    assert config.duo is not None
+    assert (config.mono.k, config.duo.k) == (20, 20)
+    deep = load_config(str(path), ["mono={checkpoint: x}", "duo={checkpoint: x}"])
+    assert deep.duo is not None
+    assert deep.duo.k == 50
+
+
+def test_measures_may_be_written_as_one_string(path: Path) -> None:
+    assert load_config(str(path), ["measures=RR@10 AP"]).measures == ("RR@10", "AP")
 
 
 def test_duo_needs_mono() -> None:
