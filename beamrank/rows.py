@@ -41,6 +41,10 @@ class Rows:
                     yield line, columns
         except FileNotFoundError as error:
             raise PreflightError(f"there is no file {self.url}") from error
+        except IsADirectoryError as error:
+            runs = [each for each in storage.find(self.url) if each.endswith((".trec", ".tsv", ".txt"))][:_SHOWN]
+            hint = f", such as {', '.join(runs)}" if runs else ""
+            raise PreflightError(f"{self.url} is a folder: give a file{hint}") from error
         except (OSError, EOFError, ImportError, ValueError, zlib.error) as error:
             raise PreflightError(f"cannot read {self.url}: {error}") from error
 

@@ -92,6 +92,7 @@ def test_a_terminal_gets_a_table(folder: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["none.run", "--qrels", "qrels"], 3, "there is no file"),
+        (["out", "--qrels", "qrels"], 3, "is a folder: give a file, such as"),
         (["a.run", "--qrels", "none"], 3, "there is no file"),
         (["bad.run", "--qrels", "qrels"], 3, "line 2: query 'q1' has doc 'a' already on line 1"),
         (["qrels", "--qrels", "qrels"], 3, "line 1: 4 columns"),
@@ -104,6 +105,8 @@ def test_a_terminal_gets_a_table(folder: Path) -> None:
 def test_what_is_wrong_has_its_exit_code(folder: Path, arguments: list[str], code: int, message: str) -> None:
     (folder / "bad.run").write_text("q1 Q0 a 1 3 t\nq1 Q0 a 2 2 t\n")
     (folder / "other.run").write_text("001 Q0 a 1 3 t\n")
+    (folder / "out").mkdir()
+    (folder / "out" / "bm25.trec").write_text(RUN)
     done = _eval(*arguments)
     assert isinstance(done.exception, BeamrankError)
     assert done.exception.exit_code == code
