@@ -38,9 +38,10 @@ def split_run(url: str, k: int, shards: Sequence[Shard], digests: Sequence[str],
         What is worth knowing about the run, a line each.
 
     Raises:
-        PreflightError: the run cannot be read or has wrong lines, duplicates among them.
+        PreflightError: the run cannot be read, has wrong lines (duplicates among them) or none of the topics.
     """
     run = read_run(url, ties="rank")
+    _check_topics(url, run, shards)
     for shard, digest in zip(shards, digests, strict=True):
         start = time.monotonic()
         table = _share(run, k, shard)
@@ -52,6 +53,15 @@ def split_run(url: str, k: int, shards: Sequence[Shard], digests: Sequence[str],
         }
         folder.commit(shard.index, digest, table, seconds=time.monotonic() - start, counts=counts)
     return _notes(run, shards)
+
+
+def _check_topics(url: str, run: Run, shards: Sequence[Shard]) -> None:
+    if any(topic.query_id in run.order for shard in shards for topic in shard.topics):
+        return
+    raise PreflightError(
+        f"the run {url} has none of the topics: its first query_id is {next(iter(run.order))!r}, the topics' "
+        f"{shards[0].topics[0].query_id!r}. Give the run that was made for these topics"
+    )
 
 
 def _notes(run: Run, shards: Sequence[Shard]) -> list[str]:

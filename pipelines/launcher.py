@@ -186,7 +186,7 @@ class Launcher:
         scan = read_scans(self.plan.folder(stage.name).url, stage.keys["corpus"])
         if scan.bad_rows == 0:
             return
-        text = f"{scan.bad_rows} rows of the corpus could not be read (first: {'; '.join(scan.examples)})"
+        text = f"rows of the corpus that could not be read: {scan.bad_rows:,} (first: {'; '.join(scan.examples)})"
         if scan.bad_rows > self.config.max_bad_rows:
             raise DataError(
                 f"{text}: more than max_bad_rows {self.config.max_bad_rows}. Mend the corpus, or raise max_bad_rows if "

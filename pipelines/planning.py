@@ -75,6 +75,12 @@ def make_plan(config: RunConfig, talk: Talk) -> Plan:
 def chosen_topics(config: RunConfig) -> list[Topic]:
     """The topics to run; qrels are read also where they choose none, to find what is wrong with them now."""
     topics = read_topics(config.topics)
+    comments = [topic.query_id for topic in topics if topic.query_id.startswith("#")]
+    if comments:
+        raise PreflightError(
+            f"the query_id {comments[0]!r} of {config.topics.path} begins with `#`: trec_eval would read its lines of "
+            "a run as comments. Give it another id"
+        )
     judged = read_qrels(config.qrels).relevance if config.qrels is not None else {}
     if not config.topics.only_judged:
         return topics

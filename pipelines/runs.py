@@ -130,7 +130,8 @@ def _rankings(plan: Plan, manifests: dict[str, Manifest], shard: int, file: RunF
     parts = [plan.folder(each.stage).read_part(each.receipts[shard]) for each in manifests.values()]
     if len(parts) == 1:
         return bm25_ranking(parts[0])
-    parts[0] = without_dropped(parts[0], parts[1], plan.stage("mono").keys["k"])
+    if plan.of_kind("tokenize")[0].keys["on_missing_doc"] == "drop":
+        parts[0] = without_dropped(parts[0], parts[1], plan.stage("mono").keys["k"])
     if len(parts) == 2:
         return mono_ranking(parts[0], parts[1])
     duo = parts[2] if file.k1 is None else restrict_duo(parts[2], file.k1)
