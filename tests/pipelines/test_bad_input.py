@@ -237,7 +237,8 @@ def test_errors_have_their_exit_codes_and_no_traceback(collection: Collection) -
 
 
 @pytest.mark.parametrize(
-    ("row", "reason"), [(b"d5\tcaf\xe9", "not valid UTF-8"), (b"no tab here", "1 column where id<TAB>text"), (b"\ttext", "empty id")]
+    ("row", "reason"),
+    [(b"d5\tcaf\xe9", "not valid UTF-8"), (b"no tab here", "1 column where id<TAB>text"), (b"\ttext", "empty id")],
 )
 def test_rows_of_the_corpus_that_cannot_be_read(
     collection: Collection, row: bytes, reason: str, capsys: pytest.CaptureFixture[str]

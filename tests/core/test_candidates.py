@@ -1,0 +1,104 @@
+"""A given run as the first stage: cut by score, then rank, and shared out to the shards."""
+
+from pathlib import Path
+
+import pytest
+
+from beamrank.candidates import candidates_digest, split_run
+from beamrank.errors import PreflightError
+from beamrank.plan import Shard
+from beamrank.receipts import StageFolder
+from beamrank.records import Topic
+
+SHARDS = (Shard(0, (Topic("q2", "x"), Topic("q1", "y"))), Shard(1, (Topic("q3", "z"),)))
+DIGESTS = ("a" * 64, "b" * 64)
+
+
+def _split(folder: Path, lines: list[str], k: int = 3) -> tuple[list[list[dict[str, object]]], list[dict[str, int]]]:
+    run = folder / "given.run"
+    run.write_text("".join(f"{line}\n" for line in lines))
+    stage = StageFolder(str(folder / "retrieve"))
+    split_run(str(run), k, SHARDS, DIGESTS, stage)
+    receipts = stage.receipts(DIGESTS)
+    return [stage.read_part(receipts[shard]).to_pylist() for shard in (0, 1)], [
+        dict(receipts[shard].counts) for shard in (0, 1)
+    ]
+
+
+def _row(query_id: str, doc_id: str, rank: int, score: float) -> dict[str, object]:
+    return {"query_id": query_id, "doc_id": doc_id, "rank": rank, "score": score}
+
+
+def test_a_trec_run_is_cut_by_score_and_ties_by_rank(tmp_path: Path) -> None:
+    parts, counts = _split(
+        tmp_path,
+        [
+            "q1 Q0 low 1 1.0 t",
+            "q1 Q0 tied-second 3 2.0 t",
+            "q1 Q0 tied-first 2 2.0 t",
+            "q1 Q0 best 4 9.5 t",
+            "q2 Q0 only 1 0.5 t",
+            "q9 Q0 stranger 1 1.0 t",
+        ],
+    )
+    assert parts == [
+        [
+            _row("q1", "best", 1, 9.5),
+            _row("q1", "tied-first", 2, 2.0),
+            _row("q1", "tied-second", 3, 2.0),
+            _row("q2", "only", 1, 0.5),
+        ],
+        [],
+    ]
+    assert counts == [
+        {"topics": 2, "topics_without_candidates": 0, "candidates": 4},
+        {"topics": 1, "topics_without_candidates": 1, "candidates": 0},
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_ms_marco_run_is_cut_by_rank(tmp_path: Path, first: int) -> None:
+    lines = [f"q3\td{rank}\t{rank + first}" for rank in (2, 0, 1, 3)]
+    parts, _ = _split(tmp_path, lines, k=2)
+    assert [(row["doc_id"], row["rank"]) for row in parts[1]] == [("d0", 1), ("d1", 2)]
+
+
+def test_what_is_worth_knowing_is_said(tmp_path: Path) -> None:
+    run = tmp_path / "given.run"
+    run.write_text("q1 Q0 a 1 2.0 t\nq1 Q0 b 2 2.0 t\nq1 Q0 c 3 3.0 t\nq8 Q0 a 1 1.0 t\n")
+    said = split_run(str(run), 3, SHARDS, DIGESTS, StageFolder(str(tmp_path / "retrieve")))
+    assert said == [
+        "queries that are no topics: 1 ('q8', ...); they are left out",
+        "rows with the score of the row before: 1; ordered by their ranks",
+        "rows whose rank disagrees with the scores: 1; the scores decide",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["q1 Q0 a 1 2.0 t", "q2 Q0 a 1 2.0 t", "q1 Q0 a 2 1.0 t"], "line 3: query 'q1' has doc 'a' already on line 1"),
+        (["q1\ta\t1", "q1\ta\t2"], "line 2: query 'q1' has doc 'a' already on line 1"),
+        (["q1 Q0 a 1 nan t"], "not finite"),
+        (["q8 Q0 a 1 1.0 t"], "has none of the topics"),
+        ([], "given.run"),
+    ],
+)
+def test_a_run_that_cannot_be_used(tmp_path: Path, lines: list[str], message: str) -> None:
+    with pytest.raises(PreflightError, match=message):
+        _split(tmp_path, lines)
+    assert not (tmp_path / "retrieve").exists()
+
+
+def test_the_digest_is_of_the_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("q1 Q0 a 1 2.0 t\n")
+    (tmp_path / "b").write_text("q1 Q0 a 1 2.0 t\n")
+    (tmp_path / "c").write_text("q1 Q0 a 1 2.5 t\n")
+    digests = [candidates_digest(str(tmp_path / name)) for name in "abc"]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize("name", ["none", "."])
+def test_a_run_that_is_not_there(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PreflightError, match="there is no run"):
+        candidates_digest(str(tmp_path / name))

@@ -1,0 +1,73 @@
+"""Tasks are run once, one at a time in a process, and not at all where a receipt is there."""
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+
+from beamrank import storage
+from beamrank.receipts import Receipt, StageFolder
+from transforms.shards import RunShards, ShardTask
+
+_running: list[int] = []
+_most: list[int] = []
+
+
+@dataclass(frozen=True)
+class SlowJob:
+    """Writes a shard's number, slowly, and keeps count of how many do so at once."""
+
+    url: str
+
+    @property
+    def folder(self) -> StageFolder:
+        return StageFolder(self.url)
+
+    def run(self, task: ShardTask) -> Receipt:
+        _running.append(threading.get_ident())
+        _most.append(len(_running))
+        time.sleep(0.02)
+        _running.pop()
+        table = pa.table({"shard": [task.shard]})
+        return self.folder.commit(task.shard, task.digest, table, seconds=0, counts={})
+
+
+def _tasks(shards: int) -> list[ShardTask]:
+    return [ShardTask(shard, f"digest{shard}", (), ()) for shard in range(shards)]
+
+
+def _run(folder: Path, shards: int, *flags: str) -> None:
+    options = PipelineOptions(["--runner=FnApiRunner", *flags])
+    with beam.Pipeline(options=options) as pipeline:
+        done = pipeline | beam.Create(_tasks(shards)) | RunShards(SlowJob(str(folder)))
+        assert_that(done, equal_to(list(range(shards))))
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("--direct_running_mode=multi_threading", "--direct_num_workers=4")], ids=["in_memory", "4 threads"]
+)
+def test_every_task_leaves_a_receipt_and_one_runs_at_a_time(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    _most.clear()
+    _run(tmp_path, 12, *flags)
+    assert len(_most) == 12
+    assert set(_most) == {1}
+    receipts = StageFolder(str(tmp_path)).receipts(task.digest for task in _tasks(12))
+    assert sorted(receipts) == list(range(12))
+
+
+def test_committed_tasks_are_not_run_again(tmp_path: Path) -> None:
+    _run(tmp_path, 3)
+    _most.clear()
+    _run(tmp_path, 5)
+    assert len(_most) == 2
+    receipt = StageFolder(str(tmp_path)).receipt(1, "digest1")
+    assert receipt is not None
+    storage.remove(StageFolder(str(tmp_path)).part_url(receipt))
+    _run(tmp_path, 5)
+    assert len(_most) == 3
