@@ -1,0 +1,142 @@
+"""Questions and passages to train on: SQuAD's training half, MedQuAD and the standard library's docstrings.
+
+What answers a question of the demo is left out: `beamrank.demo.collection.held_out_objects`.
+"""
+
+import html
+import random
+import re
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+from xml.etree import ElementTree
+
+from beamrank.demo.collection import held_out_objects, object_name, stdlib_docs
+from beamrank.errors import PreflightError
+
+# Passages of several lengths, most of them short: length is what training costs.
+_WINDOW_WORDS = (20, 30, 40, 80)
+_MEDQUAD_WINDOWS = 3
+_KEPT_SHARE = 0.7
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query, and the passage that answers it (`labelled`) or that it was made from (not labelled)."""
+
+    text: str
+    passage: int
+    labelled: bool
+
+
+@dataclass
+class Collection:
+    """Passages and the questions about them; negatives come from the same collection."""
+
+    name: str
+    passages: list[str] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+
+
+def read_squad(archive: str, articles: int, questions: int, seed: int) -> Collection:
+    """Reads windows of paragraphs, and questions whose answer stands in one, from a sample of the training articles.
+
+    Args:
+        archive: SQuAD 1.1 as its authors' HTML pages, in a tar.gz with the folders train and dev; dev is not read.
+        articles: how many articles to sample.
+        questions: how many of their questions to sample.
+        seed: decides the sample.
+
+    Raises:
+        PreflightError: the archive has no such pages.
+    """
+    rng = random.Random(seed)
+    collection = Collection("squad")
+    for page in _sample(rng, sorted(_read_members(archive, r"/train/(?!index)[^/]+\.html$")), articles):
+        for paragraph in page.split('<div class="para-wrap">')[1:]:
+            text = " ".join(html.unescape(paragraph.partition("<pre>")[2].partition("</pre>")[0]).split())
+            first = len(collection.passages)
+            collection.passages.extend(cut_windows(text, rng))
+            for block in paragraph.split('<div class="qa-wrap">')[1:]:
+                question, answer = (
+                    html.unescape(re.search(rf'class="{kind}">(.*?)<', block, re.DOTALL)[1]).strip()  # type: ignore[index]
+                    for kind in ("question", "answer")
+                )
+                places = [n for n in range(first, len(collection.passages)) if answer in collection.passages[n]]
+                if places:
+                    collection.questions.append(Question(question, places[0], True))
+    collection.questions = _sample(rng, collection.questions, questions)
+    return _checked(collection, archive)
+
+
+def read_medquad(archive: str, files: int, questions: int, seed: int) -> Collection:
+    """Reads windows of answers from a sample of MedQuAD's files; a question is answered by its answer's first one."""
+    rng = random.Random(seed)
+    collection = Collection("medquad")
+    seen: set[str] = set()
+    for text in _sample(rng, sorted(_read_members(archive, r"\.xml$")), files):
+        for pair in ElementTree.fromstring(text).iter("QAPair"):
+            question, answer = (" ".join((pair.findtext(tag) or "").split()) for tag in ("Question", "Answer"))
+            if question and answer and answer not in seen:
+                seen.add(answer)
+                collection.questions.append(Question(question, len(collection.passages), True))
+                collection.passages.extend(cut_windows(answer, rng)[:_MEDQUAD_WINDOWS])
+    collection.questions = _sample(rng, collection.questions, questions)
+    return _checked(collection, archive)
+
+
+def read_stdlib(questions: int, seed: int) -> Collection:
+    """Makes queries of summaries with words left out, and of names; none is about an object that the demo asks for."""
+    rng = random.Random(seed)
+    collection = Collection("stdlib")
+    for doc in stdlib_docs():
+        name = object_name(doc.doc_id)
+        if name in held_out_objects():
+            continue
+        if doc.doc_id == f"{name}:0":
+            query = _make_query(name, doc.text.removeprefix(f"{name}: "), rng)
+            collection.questions.append(Question(query, len(collection.passages), False))
+        collection.passages.append(doc.text)
+    collection.questions = _sample(rng, collection.questions, questions)
+    return collection
+
+
+def cut_windows(text: str, rng: random.Random) -> list[str]:
+    """Joins sentences to windows of about 20, 30, 40 or 80 words, one of these for a text."""
+    wanted = rng.choice(_WINDOW_WORDS)
+    windows: list[list[str]] = []
+    for sentence in re.split(r"(?<=[.!?]) ", text):
+        words = sentence.split()
+        if windows and len(windows[-1]) + len(words) / 2 <= wanted:
+            windows[-1].extend(words)
+        else:
+            windows.append(words)
+    return [" ".join(words) for words in windows if words]
+
+
+def _make_query(name: str, summary: str, rng: random.Random) -> str:
+    if rng.random() < 0.2:
+        return " ".join(re.findall(r"[a-z0-9]+|[A-Z][a-z0-9]*", name)).lower()
+    words = [word for word in re.findall(r"[\w'-]+", summary.lower())[:20] if rng.random() < _KEPT_SHARE]
+    return " ".join(words) or summary.lower()
+
+
+def _sample(rng: random.Random, values: list[_T], count: int) -> list[_T]:
+    return rng.sample(values, min(count, len(values)))
+
+
+def _read_members(archive: str, pattern: str) -> Iterator[str]:
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            content = tar.extractfile(member) if re.search(pattern, member.name) else None
+            if content:
+                yield content.read().decode("utf-8")
+
+
+def _checked(collection: Collection, archive: str) -> Collection:
+    if not collection.questions:
+        raise PreflightError(f"no question was found in {archive}: is it {collection.name}'s archive?")
+    return collection
