@@ -1,0 +1,189 @@
+"""`beamrank run` and `beamrank status`: stages alone, changed configurations, exit codes."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from beamrank.errors import BeamrankError
+from pipelines import launcher
+from pipelines.cli import app
+from tests.pipelines.cascades import BEAMRANK, read_trec, run_bytes, run_here
+from tests.pipelines.processes import committed, parts, undisturbed_run
+
+
+def _invoke(*arguments: str | Path) -> Any:
+    """The command in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def _done(*arguments: str | Path) -> str:
+    """Standard error of a command that succeeds."""
+    result = _invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    return str(result.stderr)
+
+
+def _error(*arguments: str | Path) -> tuple[int, str]:
+    """The exit code and the message of a command that does not."""
+    result = _invoke(*arguments)
+    assert isinstance(result.exception, BeamrankError)
+    assert result.stdout == ""
+    return result.exception.exit_code, str(result.exception)
+
+
+@pytest.mark.jvm
+def test_stages_alone_in_order_are_one_run(config_path: Path, tmp_path: Path) -> None:
+    expected = undisturbed_run(config_path)
+    command = ["run", config_path, "--output", tmp_path / "out", "--stage"]
+    _done(*command, "retrieve")
+    code, message = _error(*command, "mono")
+    assert code == 3
+    assert message.startswith("mono reads tokenize-")
+    assert "run it first, with --stage tokenize" in message
+    _done(*command, "tokenize")
+    _done(*command, "mono")
+    code, message = _error(*command, "runs")
+    assert code == 3
+    assert "duo is not finished" in message
+    _done(*command, "duo")
+    assert not (tmp_path / "out/runs/duo-sum.trec").exists()
+    _done(*command, "runs")
+    assert run_bytes(tmp_path / "out") == run_bytes(expected)
+    assert parts(tmp_path / "out") == parts(expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stage", "duo", "--set", "duo=null"], "no stage duo: there is no `duo:` section"),
+        (["--stage", "mono", "--set", "duo=null", "--set", "mono=null"], "no stage mono: there is no `mono:` section"),
+        (["--stage", "tokenize", "--set", "duo=null", "--set", "mono=null"], "no stage tokenize: there is no `mono:`"),
+        (["--no-wait"], "--no-wait needs a runner that outlives this command"),
+        (["--", "--no_such_flag"], "Beam knows no flag '--no_such_flag'"),
+        (["--", "--runner=FnApiRunner"], "give the runner as beamrank's own --runner"),
+        (["word"], "'word'"),
+        (["--set", "mono.kk=1"], "mono.kk: unknown key"),
+        (["--set", "mono.k"], "must look like mono.k=100"),
+    ],
+)
+def test_wrong_flags_are_refused_before_anything_starts(
+    config_path: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    code, said = _error("run", config_path, "--output", tmp_path / "out", *arguments)
+    assert code == 2
+    assert message in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--stage", "later"], ["--runner", "dask"], ["--direct_num_workers=2"]], ids=lambda each: each[0]
+)
+def test_words_that_the_command_line_does_not_know(config_path: Path, arguments: list[str]) -> None:
+    assert _invoke("run", config_path, *arguments).exit_code == 2
+
+
+def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+    code, message = _error("run", tmp_path / "none.yaml")
+    assert code == 3
+    assert "cannot read the configuration" in message
+
+
+@pytest.mark.jvm
+def test_what_changed_is_redone_and_what_did_not_is_not(config_path: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    shutil.copytree(undisturbed_run(config_path), output)
+    before = committed(output)
+    _done("run", config_path, "--output", output, "--set", "measures=[AP]", "--set", "run_tag=other")
+    assert committed(output) == before
+    said = _done("run", config_path, "--output", output, "--set", "duo.k=2")
+    after = committed(output)
+    assert {name: after[name] for name in before} == before
+    assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"duo"}
+    assert "mono: all 4 shards are there already" in said
+    # And back: what the first configuration left is still there.
+    _done("run", config_path, "--output", output)
+    assert committed(output) == after
+    assert run_bytes(output) == run_bytes(undisturbed_run(config_path))
+
+
+@pytest.mark.jvm
+def test_a_corpus_read_in_several_passes_gives_the_same_bytes(
+    config_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = undisturbed_run(config_path)
+    shutil.copytree(expected / "retrieve", tmp_path / "out/retrieve")
+    monkeypatch.setattr(launcher, "_LOCAL_SHUFFLE_SHARE", 1e-12)
+    said = _done("run", config_path, "--output", tmp_path / "out")
+    assert "the shuffle does not fit in memory at once; 4 passes over the corpus" in said
+    assert parts(tmp_path / "out") == parts(expected)
+    assert run_bytes(tmp_path / "out") == run_bytes(expected)
+    assert not list((tmp_path / "out").glob("*/needed-*"))
+
+
+@pytest.mark.jvm
+def test_a_given_run_stands_instead_of_bm25(config_path: Path, tmp_path: Path) -> None:
+    """BM25's own run, given back, ends in the same order; so does it in MS MARCO's format."""
+    expected = undisturbed_run(config_path)
+    bm25 = (expected / "runs/bm25.trec").read_text()
+    (config_path.parent / "given.trec").write_text(bm25)
+    rows = (line.split() for line in bm25.splitlines())
+    (config_path.parent / "given.tsv").write_text("".join(f"{row[0]}\t{row[2]}\t{row[3]}\n" for row in rows))
+    for name in ("given.trec", "given.tsv"):
+        run_here(
+            config_path,
+            tmp_path / name,
+            ["index=null", "bm25=null", f"candidates.run={config_path.parent / name}", "candidates.k=12"],
+        )
+        for run, ours in (("bm25", "candidates"), ("mono", "mono"), ("duo-sum", "duo-sum")):
+            assert read_trec(tmp_path / name / f"runs/{ours}.trec") == read_trec(expected / f"runs/{run}.trec")
+        assert [part for part in parts(tmp_path / name) if part.startswith(("mono", "duo"))] == [
+            part for part in parts(expected) if part.startswith(("mono", "duo"))
+        ]
+
+
+@pytest.mark.jvm
+def test_status_reads_receipts_alone(config_path: Path, tmp_path: Path) -> None:
+    shutil.copytree(undisturbed_run(config_path), tmp_path / "out")
+    for path in (tmp_path / "out").glob("*/manifest-*"):
+        path.unlink()
+    before = sorted(path for path in (tmp_path / "out").rglob("*"))
+    result = _invoke("status", tmp_path / "out", "--json")
+    stages = json.loads(result.stdout)["stages"]
+    assert [stage["stage"].split("-")[0] for stage in stages] == ["retrieve", "tokenize", "mono", "duo"]
+    for stage in stages:
+        assert set(stage) == {"stage", "shards", "done", "bad_rows", "eta_seconds"}
+        assert (stage["shards"], stage["done"], stage["bad_rows"], stage["eta_seconds"]) == (4, 4, 0, 0.0)
+    # Reading is not sealing.
+    assert sorted((tmp_path / "out").rglob("*")) == before
+    assert "finished" in _invoke("status", tmp_path / "out").stdout
+
+
+@pytest.mark.parametrize("name", ["none", "file"])
+def test_status_of_what_is_no_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("text")
+    code, message = _error("status", tmp_path / name)
+    assert code == 3
+    assert "holds no beamrank run" in message
+
+
+def test_a_damaged_plan_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "current-plan.json").write_text('{"plan": "plan-x.json"}')
+    (tmp_path / "plan-x.json").write_text('{"engine_ver')
+    assert _error("status", tmp_path)[0] == 3
+
+
+@pytest.mark.jvm
+def test_a_reader_that_has_seen_enough_is_no_error(config_path: Path) -> None:
+    """`beamrank status DIR --json | head -0`."""
+    command = [BEAMRANK, "status", str(undisturbed_run(config_path)), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
