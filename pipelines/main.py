@@ -56,9 +56,6 @@ def _run() -> int:
     except _Interrupted as interruption:
         print("interrupted: finished shards are kept; run the same command again to resume", file=sys.stderr)
         return interruption.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        return 0
     except OSError as error:
         print(f"error: {error}. Finished shards are kept; run the same command again to resume", file=sys.stderr)
         return 1
