@@ -17,6 +17,7 @@ class Reference:
     """Truncation `original`: what the 2019 code does to the token."""
 
     def __init__(self, mono_folder: str, duo_folder: str) -> None:
+        torch.set_num_threads(1)
         self.tokenizer = BertTokenizer.from_pretrained(mono_folder)
         self.mono = BertForSequenceClassification.from_pretrained(mono_folder, dtype=torch.float32).eval()
         self.duo = BertForSequenceClassification.from_pretrained(duo_folder, dtype=torch.float32).eval()

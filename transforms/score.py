@@ -56,8 +56,22 @@ class ScoreJob:
         start = time.monotonic()
         table, counts = self._score(engine, task)
         return self.folder.commit(
-            task.shard, task.digest, table, seconds=time.monotonic() - start, counts=asdict(counts)
+            task.shard,
+            task.digest,
+            table.replace_schema_metadata(self._metadata()),
+            seconds=time.monotonic() - start,
+            counts=asdict(counts),
         )
+
+    def _metadata(self) -> dict[str, str]:
+        """What a reader of a part alone should know of its scores."""
+        return {
+            "checkpoint": self.checkpoint_digest,
+            "dtype": self.dtype,
+            "truncation": self.truncation,
+            "max_query_length": str(self.max_query_length),
+            "max_length": str(self.max_length),
+        }
 
     def _score(self, engine: ScoringEngine, task: ShardTask) -> tuple[pa.Table, StageCounts]:
         tokens, *rest = (StageFolder(url).read_part(each) for url, each in zip(self.inputs, task.inputs, strict=True))

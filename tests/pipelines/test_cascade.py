@@ -152,6 +152,18 @@ def test_the_cascade_equals_the_papers_loop_on_the_demo(
 
 
 @pytest.mark.jvm
+@pytest.mark.parametrize("rule", ["original", "paper"])
+def test_the_truncation_rule_is_in_the_plan_and_in_the_parts(config_path: Path, tmp_path: Path, rule: str) -> None:
+    plan, _ = run_here(config_path, tmp_path / "out", [f"input.truncation={rule}", "mono.k=1", "duo.k=1"])
+    for name in ("mono", "duo"):
+        manifest = plan.finished(name)
+        assert manifest is not None
+        assert plan.stage(name).keys["truncation"] == rule
+        assert plan.folder(name).read_part(manifest.receipts[0]).schema.metadata[b"truncation"] == rule.encode()
+        assert {"truncated_queries", "truncated_docs"} <= manifest.receipts[0].counts.keys()
+
+
+@pytest.mark.jvm
 def test_shards_change_neither_scores_nor_order(config_path: Path, tmp_path: Path) -> None:
     plans = [run_here(config_path, tmp_path / str(shards), [f"shards={shards}"])[0] for shards in (1, 3, 16)]
     scores = [(_mono_log_odds(plan), _duo_log_odds(plan)) for plan in plans]
