@@ -1,0 +1,1 @@
+"""What beamrank costs, measured against named peers: `make bench`."""

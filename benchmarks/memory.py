@@ -1,0 +1,50 @@
+"""Peak memory of each stage's processes, for more and more topics at small depths.
+
+Each stage is a command of its own (`beamrank run --stage`), so that one stage's peak does not hide another's.
+"""
+
+import shutil
+
+from benchmarks.results import Part, Target
+from benchmarks.watched import BEAMRANK, watch
+from benchmarks.workspace import Depths, Workspace
+
+_STAGES = ("retrieve", "tokenize", "mono", "duo", "runs")
+_DEPTHS = Depths(bm25=100, mono=3, duo=2)
+_WANTED_GROWTH = 1.05
+# Java takes memory for its heap rather than collect garbage; a small heap shows what is needed.
+_JAVA_HEAP = "256m"
+
+
+def measure(workspace: Workspace) -> Part:
+    """The peaks, and how much the largest number of topics takes over the smallest."""
+    sizes = workspace.settings.memory_topics
+    # No stage's peak shall be that of indexing.
+    workspace.index()
+    peaks = {str(topics): _peaks_mib(workspace, topics) for topics in sizes}
+    fewest, most = peaks[str(min(sizes))], peaks[str(max(sizes))]
+    growth = {stage: round(most[stage] / fewest[stage], 3) for stage in _STAGES}
+    worst = max(ratio for stage, ratio in growth.items() if stage != "tokenize")
+    times = max(sizes) / min(sizes)
+    return Part(
+        figures={
+            "depths": {"bm25": _DEPTHS.bm25, "mono": _DEPTHS.mono, "duo": _DEPTHS.duo},
+            "java_heap": _JAVA_HEAP,
+            "peak_mib_by_topics": peaks,
+            "growth": growth,
+        },
+        targets=(Target(f"peak memory with {times:g} times the topics, join apart", worst, "at most", _WANTED_GROWTH),),
+    )
+
+
+def _peaks_mib(workspace: Workspace, topics: int) -> dict[str, int]:
+    output = workspace.folder / f"memory-{topics}"
+    shutil.rmtree(output, ignore_errors=True)
+    config = workspace.config(workspace.squad.chosen(topics), _DEPTHS)
+    return {
+        stage: watch(
+            [BEAMRANK, "run", config, "--output", output, "--stage", stage], BEAMRANK_JAVA_HEAP=_JAVA_HEAP
+        ).peak_bytes
+        >> 20
+        for stage in _STAGES
+    }

@@ -1,0 +1,215 @@
+"""Scoring: monoBERT pairs per second, from texts to log-odds, against CrossEncoder with the same checkpoint and pairs.
+
+Both sides run in one process, alternating, with the same number of torch threads, and must agree on every score. Inputs
+are the same to the token: truncation `hf` is what CrossEncoder does.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beamrank.plan import MAX_DOC_TOKENS
+from beamrank.records import Topic
+from benchmarks.peers import CrossEncoderPeer, CrossEncoderSetting, Pair
+from benchmarks.results import Part, Target
+from benchmarks.watched import run_apart
+from benchmarks.workspace import Workspace
+from models.bm25 import Bm25Searcher
+from models.checkpoints import resolve_checkpoint
+from models.engine import InputLimits, ScoringEngine, default_token_budget, resolve_device, resolve_dtype
+from models.monobert import score_mono
+from models.tokenizer import load_tokenizer
+from pipelines.planning import usable_cores
+from transforms.score import special_tokens
+from transforms.tokenize import part_schema
+
+_LIMITS = InputLimits("hf", 64, 512)
+_BATCH_SIZES = (8, 16, 32, 64, 128)
+_TRIED_SHARE = 4
+_FLOAT32_TOLERANCE = 1e-3
+_WANTED_RATIO = 1.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """Topics in order of query_id, each with the doc_ids and texts of its candidates in rank order."""
+
+    checkpoint: str
+    topics: tuple[Topic, ...]
+    candidates: tuple[tuple[str, ...], ...]
+    texts: dict[str, str]
+    threads: int
+    rounds: int
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """(query, passage) texts, in the order of the scores."""
+        return [
+            (topic.text, self.texts[doc_id])
+            for topic, doc_ids in zip(self.topics, self.candidates, strict=True)
+            for doc_id in doc_ids
+        ]
+
+
+def measure(workspace: Workspace) -> Part:
+    """Pairs per second of the engine, and of CrossEncoder with its defaults and at its best."""
+    figures = run_apart(compare, _job(workspace))
+    rates = figures["pairs_per_second"]
+    of_best = round(rates["beamrank, auto"] / rates["CrossEncoder, best"], 3)
+    of_float32 = round(rates["beamrank, float32"] / rates["CrossEncoder, best in float32"], 3)
+    of_default = round(rates["beamrank, auto"] / rates["CrossEncoder, defaults"], 3)
+    return Part(
+        figures={**figures, "ratio_defaults": of_default, "ratio_best": of_best, "ratio_best_float32": of_float32},
+        targets=(
+            Target("mono pairs/s over CrossEncoder at its best", of_best, "at least", _WANTED_RATIO),
+            Target("mono pairs/s over CrossEncoder at its best, both float32", of_float32, "at least", _WANTED_RATIO),
+        ),
+    )
+
+
+def _job(workspace: Workspace) -> Job:
+    """The BM25 candidates of as many topics as make the wanted number of pairs."""
+    depth = workspace.settings.depths.mono
+    topics = sorted(workspace.topics[: -(-workspace.settings.pairs // depth)])
+    passages = dict(workspace.squad.passages)
+    candidates = run_apart(retrieve_candidates, str(workspace.index()), topics, depth)
+    return Job(
+        checkpoint=workspace.checkpoints["mono"],
+        topics=tuple(topics),
+        candidates=tuple(tuple(candidates.get(topic.query_id, ())) for topic in topics),
+        texts={doc_id: passages[doc_id] for found in candidates.values() for doc_id in found},
+        threads=usable_cores(),
+        rounds=workspace.settings.rounds,
+    )
+
+
+def retrieve_candidates(index: str, topics: Sequence[Topic], k: int) -> dict[str, list[str]]:
+    """The doc_ids of each topic, best first."""
+    found: dict[str, list[str]] = {}
+    for row in Bm25Searcher(index, 0.9, 0.4, usable_cores()).search(topics, k).to_pylist():
+        found.setdefault(row["query_id"], []).append(row["doc_id"])
+    return found
+
+
+def compare(job: Job) -> dict[str, Any]:
+    """Finds CrossEncoder's best setting on a part of the pairs, then measures every side on all of them."""
+    import torch
+
+    torch.set_num_threads(job.threads)
+    pairs = job.pairs
+    device = resolve_device("auto")
+    folder = resolve_checkpoint(job.checkpoint, "mono").folder
+    tried = _try_settings(folder, pairs[::_TRIED_SHARE], device)
+    best = max(tried, key=lambda setting: tried[setting])
+    best_float32 = max((setting for setting in tried if setting.dtype == "float32"), key=lambda setting: tried[setting])
+    auto = resolve_dtype("auto", device)
+    ours = {dtype: _Ours(job, device, dtype) for dtype in {"float32", auto}}
+    peers = {
+        setting: CrossEncoderPeer(folder, setting, device, _LIMITS.max_length)
+        for setting in {CrossEncoderSetting(), best, best_float32}
+    }
+    sides: dict[Any, Callable[[], npt.NDArray[np.float32]]] = {name: each.score for name, each in ours.items()}
+    sides |= {setting: lambda peer=peer: peer.score(pairs) for setting, peer in peers.items()}  # type: ignore[misc]
+    seconds, scores = _alternate(sides, job.rounds)
+    difference = float(np.abs(scores["float32"] - scores[CrossEncoderSetting()]).max())
+    if difference > _FLOAT32_TOLERANCE:
+        raise RuntimeError(f"CrossEncoder's log-odds differ from ours by up to {difference:g}: the inputs differ")
+    rates = {side: round(len(pairs) / each, 1) for side, each in seconds.items()}
+    return {
+        "pairs": len(pairs),
+        "tokens_per_pair": round(ours["float32"].tokens / len(pairs), 1),
+        "device": device,
+        "threads": job.threads,
+        "auto_dtype": auto,
+        "best_setting": str(best),
+        "best_setting_float32": str(best_float32),
+        "largest_difference_float32": difference,
+        "pairs_per_second": {
+            "beamrank, auto": rates[auto],
+            "beamrank, float32": rates["float32"],
+            "CrossEncoder, defaults": rates[CrossEncoderSetting()],
+            "CrossEncoder, best": rates[best],
+            "CrossEncoder, best in float32": rates[best_float32],
+        },
+        "settings_tried": {str(setting): round(rate, 1) for setting, rate in tried.items()},
+    }
+
+
+class _Ours:
+    """What the tokenize and mono stages do to a shard of these pairs."""
+
+    def __init__(self, job: Job, device: str, dtype: str) -> None:
+        self._job = job
+        checkpoint = resolve_checkpoint(job.checkpoint, "mono")
+        self._folder = checkpoint.folder
+        budget = default_token_budget(device, job.threads)
+        self._engine = ScoringEngine(checkpoint, device, dtype, job.threads, budget)
+        self.tokens = 0
+
+    def score(self) -> npt.NDArray[np.float32]:
+        """float32[n] log-odds; the tokenizer starts with an empty memory for words."""
+        table = self._tokenize()
+        depth = max(map(len, self._job.candidates))
+        scored, counts = score_mono(self._engine, table, depth, special_tokens(table.schema), _LIMITS)
+        self.tokens = counts.tokens
+        log_odds: npt.NDArray[np.float32] = scored["score"].to_numpy()
+        return log_odds
+
+    def _tokenize(self) -> pa.Table:
+        job, tokenizer = self._job, load_tokenizer(self._folder)
+        doc_ids = list(job.texts)
+        row_of = {doc_id: row for row, doc_id in enumerate(doc_ids)}
+        docs = tokenizer.encode([job.texts[doc_id] for doc_id in doc_ids], MAX_DOC_TOKENS).ids
+        rows = [row_of[doc_id] for found in job.candidates for doc_id in found]
+        ranks = [rank for found in job.candidates for rank in range(1, len(found) + 1)]
+        offsets = pa.array(np.cumsum([0, *map(len, job.candidates)]), pa.int32())
+        return pa.table(
+            [
+                pa.array([topic.query_id for topic in job.topics]),
+                tokenizer.encode([topic.text for topic in job.topics], MAX_DOC_TOKENS).ids,
+                pa.ListArray.from_arrays(offsets, pa.array([doc_ids[row] for row in rows])),
+                pa.ListArray.from_arrays(offsets, pa.array(ranks, pa.int32())),
+                pa.ListArray.from_arrays(offsets, docs.take(pa.array(rows))),
+            ],
+            schema=part_schema(tokenizer),
+        )
+
+
+def _try_settings(folder: str, pairs: Sequence[Pair], device: str) -> dict[CrossEncoderSetting, float]:
+    """Pairs per second of each batch size, then of the other attention and dtypes at the best of these."""
+    tried: dict[CrossEncoderSetting, float] = {}
+
+    def attempt(setting: CrossEncoderSetting) -> None:
+        peer = CrossEncoderPeer(folder, setting, device, _LIMITS.max_length)
+        peer.score(pairs[: setting.batch_size])
+        start = time.perf_counter()
+        peer.score(pairs)
+        tried[setting] = len(pairs) / (time.perf_counter() - start)
+
+    for batch_size in _BATCH_SIZES:
+        attempt(CrossEncoderSetting(batch_size))
+    best = max(tried, key=lambda setting: tried[setting])
+    attempt(replace(best, attention="eager"))
+    for dtype in ("bfloat16", "float16") if device == "cuda" else ("bfloat16",):
+        attempt(replace(best, dtype=dtype))
+    return tried
+
+
+def _alternate(
+    sides: dict[Any, Callable[[], npt.NDArray[np.float32]]], rounds: int
+) -> tuple[dict[Any, float], dict[Any, npt.NDArray[np.float32]]]:
+    """The median seconds of each side, one after the other in each round, and its scores."""
+    seconds: dict[Any, list[float]] = {side: [] for side in sides}
+    scores = {}
+    for _ in range(rounds):
+        for side, score in sides.items():
+            start = time.perf_counter()
+            scores[side] = score()
+            seconds[side].append(time.perf_counter() - start)
+    return {side: statistics.median(each) for side, each in seconds.items()}, scores

@@ -1,0 +1,92 @@
+"""The folder in which a benchmark works: the collection, an index, checkpoints and configurations."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from beamrank.records import Topic
+from benchmarks.checkpoints import checkpoint_for, describe_checkpoint
+from benchmarks.squad import Question, Squad, read_squad, write_collection, write_questions
+from benchmarks.watched import BEAMRANK, watch
+
+MEASURES = ("RR@10", "nDCG@10", "R@100")
+
+
+@dataclass(frozen=True)
+class Depths:
+    """How many candidates each stage receives."""
+
+    bm25: int = 100
+    mono: int = 100
+    duo: int = 10
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the figures, apart from the machine."""
+
+    questions: int
+    pairs: int
+    memory_topics: tuple[int, ...]
+    rounds: int
+    depths: Depths = Depths()
+
+
+class Workspace:
+    """Makes what is measured; everything that one part leaves here may be used by the next."""
+
+    def __init__(self, folder: Path, archive: Path, settings: Settings) -> None:
+        """Writes the corpus and finds the checkpoints."""
+        self.folder = folder
+        self.settings = settings
+        self.squad: Squad = read_squad(archive)
+        self.checkpoints = {kind: checkpoint_for(kind, folder) for kind in ("mono", "duo")}
+        write_collection(self.squad, folder)
+
+    @property
+    def questions(self) -> list[Question]:
+        """The chosen questions."""
+        return self.squad.chosen(self.settings.questions)
+
+    @property
+    def topics(self) -> list[Topic]:
+        """The chosen questions as topics."""
+        return [question.topic for question in self.questions]
+
+    def index(self) -> Path:
+        """A Lucene index of the passages, built at the first call; building it takes part in no figure."""
+        watch([BEAMRANK, "index", self.config(self.questions[:1], self.settings.depths)])
+        return self.folder / "index"
+
+    def config(self, questions: list[Question], depths: Depths, index: Path | None = None) -> Path:
+        """A configuration file for some questions; a run's output is given on the command line."""
+        name = "-".join(str(number) for number in (len(questions), depths.bm25, depths.mono, depths.duo))
+        folder = self.folder / f"topics-{name}"
+        write_questions(questions, folder)
+        values: dict[str, Any] = {
+            "run_tag": "bench",
+            "corpus": {"path": str(self.folder / "corpus.jsonl"), "format": "jsonl"},
+            "topics": {"path": "topics.tsv", "format": "tsv"},
+            "qrels": "qrels.txt",
+            "index": {"path": str(index or self.folder / "index")},
+            "bm25": {"k1": 0.9, "b": 0.4, "k": depths.bm25},
+            "mono": {"checkpoint": self.checkpoints["mono"], "k": depths.mono},
+            "duo": {"checkpoint": self.checkpoints["duo"], "k": depths.duo},
+            "measures": list(MEASURES),
+            "output": "out",
+        }
+        path = folder / f"config{'' if index is None else '-own-index'}.yaml"
+        path.write_text(yaml.safe_dump(values))
+        return path
+
+    def describe(self) -> dict[str, Any]:
+        """The settings as the results file has them."""
+        checkpoints = {kind: describe_checkpoint(reference, kind) for kind, reference in self.checkpoints.items()}
+        return {
+            **asdict(self.settings),
+            "memory_topics": list(self.settings.memory_topics),
+            "passages": len(self.squad.passages),
+            "checkpoints": checkpoints,
+        }

@@ -1,0 +1,138 @@
+"""The benchmark's reader of SQuAD and its report; the measurement itself is `make bench`."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from beamrank.config import CorpusConfig, TopicsConfig
+from beamrank.corpora import list_units, read_unit
+from beamrank.qrels import read_qrels
+from beamrank.topics import read_topics
+from benchmarks.report import render
+from benchmarks.results import Part, Target, open_results, part_to_json, write_results
+from benchmarks.squad import read_squad, write_collection, write_questions
+
+_PAGE = """<h1>{title}</h1>
+<div class="para-wrap"><pre>AT&amp;T was
+founded.</pre><pre>not this</pre><strong class="question">Who  was &quot;founded&quot;?</strong></div>
+<div class="para-wrap"><pre id="second">{title}</pre><strong class="question">What?</strong>
+<strong class="question">Why?</strong></div>"""
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "squad.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name in ("dev/B.html", "dev/A.html", "train/C.html", "LICENSE"):
+            file = tmp_path / "page"
+            file.write_text(_PAGE.format(title=name))
+            tar.add(file, f"squad/{name}")
+    return path
+
+
+def test_reads_first_pre_and_dev_questions(archive: Path):
+    squad = read_squad(archive)
+    assert dict(squad.passages)["dev-000-000"] == "AT&T was\nfounded."
+    assert dict(squad.passages)["dev-000-001"] == "dev/A.html"
+    assert [doc_id for doc_id, _ in squad.passages] == [
+        *("train-000-000", "train-000-001", "dev-000-000", "dev-000-001", "dev-001-000", "dev-001-001")
+    ]
+    assert [(topic.text, doc_id) for topic, doc_id in squad.questions[:3]] == [
+        ('Who was "founded"?', "dev-000-000"),
+        ("What?", "dev-000-001"),
+        ("Why?", "dev-000-001"),
+    ]
+
+
+def test_smaller_choice_is_part_of_larger(archive: Path):
+    squad = read_squad(archive)
+    assert set(squad.chosen(2)) < set(squad.chosen(5))
+    with pytest.raises(ValueError, match="has 6"):
+        squad.chosen(7)
+
+
+def test_refuses_another_archive(tmp_path: Path):
+    path = tmp_path / "other.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(__file__, "dev/page.py")
+    with pytest.raises(ValueError, match="no HTML pages"):
+        read_squad(path)
+
+
+def test_collection_is_what_beamrank_reads(archive: Path, tmp_path: Path):
+    squad = read_squad(archive)
+    write_collection(squad, tmp_path)
+    write_questions(squad.questions, tmp_path)
+    units = list_units(CorpusConfig(path=str(tmp_path / "corpus.jsonl"), format="jsonl"))
+    batches = [batch for unit in units for batch in read_unit(unit)]
+    assert [pair for batch in batches for pair in zip(batch.doc_ids, batch.texts, strict=True)] == list(squad.passages)
+    topics = read_topics(TopicsConfig(path=str(tmp_path / "topics.tsv"), format="tsv"))
+    assert topics == [question.topic for question in squad.questions]
+    assert read_qrels(str(tmp_path / "qrels.txt")).relevance["dev-000-001-00"] == {"dev-000-001": 1}
+
+
+@pytest.mark.data
+def test_squad_has_its_published_counts(shared_data: Path):
+    squad = read_squad(shared_data / "squad_v1.1.tar.gz")
+    splits = [doc_id.split("-")[0] for doc_id, _ in squad.passages]
+    assert (splits.count("train"), splits.count("dev"), len(squad.questions)) == (18_896, 2_067, 10_570)
+
+
+_MACHINE = {
+    "cpu": "A Processor",
+    "cpu_extensions": ["avx2"],
+    "cores": 2,
+    "memory_gib": 8.0,
+    "gpu": None,
+    "system": "Linux",
+    "python": "3.11",
+    "java": "21",
+    "libraries": {"torch": "2"},
+}
+_SETTINGS = {
+    "questions": 5,
+    "passages": 6,
+    "depths": {"bm25": 4, "mono": 3, "duo": 2},
+    "checkpoints": {"mono": "embedded:mono"},
+}
+_TOKENIZE = Part(
+    {"passages": 6, "words_per_passage": 3, "passages_per_second": {"one process": 12_345}},
+    (Target("passages tokenized per second", 12_345, "at least", 20_000),),
+)
+_MEMORY = Part(
+    {
+        "depths": {"bm25": 4, "mono": 3, "duo": 2},
+        "java_heap": "256m",
+        "growth": {"mono": 1.01},
+        "peak_mib_by_topics": {"125": {"mono": 800}, "500": {"mono": 808}},
+    },
+    (Target("peak memory", 1.01, "at most", 1.05),),
+)
+
+
+def test_parts_come_together_in_one_file_and_page(tmp_path: Path):
+    path = tmp_path / "squad.json"
+    for name, part in (("memory", _MEMORY), ("tokenize", _TOKENIZE)):
+        results = open_results(path, _MACHINE, _SETTINGS)
+        results["parts"][name] = part_to_json(part, 2.0, "python -m benchmarks.cascade", 0.1)
+        write_results(path, results, ["tokenize", "memory"])
+    results = json.loads(path.read_text())
+    assert list(results["parts"]) == ["tokenize", "memory"]
+    page = render(results)
+    assert "| passages tokenized per second | at least 20,000 | 12,345 | **missed** |" in page
+    assert "| peak memory | at most 1.05 | 1.01 | met |" in page
+    assert "| mono | 800 | 808 | 1.01 |" in page
+    assert "## Scoring" not in page
+
+
+@pytest.mark.parametrize("changed", ["machine", "settings"])
+def test_figures_of_other_machines_and_settings_are_not_mixed(tmp_path: Path, changed: str):
+    path = tmp_path / "squad.json"
+    results = open_results(path, _MACHINE, _SETTINGS)
+    results["parts"]["tokenize"] = part_to_json(_TOKENIZE, 2.0, "", 0.1)
+    write_results(path, results, ["tokenize"])
+    now = {"machine": _MACHINE, "settings": _SETTINGS} | {changed: {"cores": 64}}
+    assert open_results(path, _MACHINE, _SETTINGS)["parts"]
+    assert open_results(path, now["machine"], now["settings"])["parts"] == {}
