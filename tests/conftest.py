@@ -1,8 +1,12 @@
 """What the tests share."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# As the command line sets it, before anything imports torch.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 _SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
