@@ -1,9 +1,11 @@
 """Jobs that are killed, interrupted, run twice at once or damaged in between, and what the next run makes of them."""
 
+import contextlib
 import json
 import random
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -111,16 +113,32 @@ def test_an_interrupted_run_goes_on_where_it_was(config_path: Path, tmp_path: Pa
     assert "retrieve: all 4 shards are there already" in _finish(config_path, tmp_path / "out")
 
 
+def _workers(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+    found = []
+    for child in children(process):
+        with contextlib.suppress(psutil.Error):
+            if WORKER_MODULE in child.cmdline():
+                found.append(child)
+    return found
+
+
 def test_a_dead_worker_ends_the_run_which_goes_on_from_there(config_path: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     with started(config_path, output, *TWO_PROCESSES) as process:
-        wait_until(receipts("mono", 1), output, process)
-        workers = [child for child in children(process) if WORKER_MODULE in child.cmdline()]
+        wait_until(receipts("tokenize", 4), output, process)
+        workers: list[psutil.Process] = []
+
+        def a_shard_is_done(output: Path) -> bool:
+            # Looked up before, so that the worker dies while it has another shard to do.
+            workers[:] = _workers(process)
+            return receipts("mono", 1)(output)
+
+        wait_until(a_shard_is_done, output, process)
         assert len(workers) == 2
         workers[0].kill()
         talk = process.communicate(timeout=60)[1]
     assert process.returncode == 1
-    assert talk.startswith(f"error: worker process {workers[0].pid} died")
+    assert talk.splitlines()[-1].startswith(f"error: worker process {workers[0].pid} died")
     assert RESUME in talk
     assert "Traceback" not in talk
     assert "mono: resuming" in _finish(config_path, output)
