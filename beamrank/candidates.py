@@ -11,7 +11,8 @@ import pyarrow as pa
 from beamrank import storage
 from beamrank.errors import PreflightError
 from beamrank.plan import Shard
-from beamrank.receipts import StageFolder
+from beamrank.receipts import Receipt, StageFolder
+from beamrank.records import Topic
 from beamrank.runs import Run, read_run
 from beamrank.schemas import CANDIDATES
 
@@ -44,15 +45,38 @@ def split_run(url: str, k: int, shards: Sequence[Shard], digests: Sequence[str],
     _check_topics(url, run, shards)
     for shard, digest in zip(shards, digests, strict=True):
         start = time.monotonic()
-        table = _share(run, k, shard)
-        without = sum(topic.query_id not in run.order for topic in shard.topics)
-        counts = {
-            "topics": len(shard.topics),
-            "topics_without_candidates": without,
-            "candidates": table.num_rows,
-        }
-        folder.commit(shard.index, digest, table, seconds=time.monotonic() - start, counts=counts)
+        commit_candidates(folder, shard.index, digest, shard.topics, _share(run, k, shard), start)
     return _notes(run, shards)
+
+
+def commit_candidates(
+    folder: StageFolder, shard: int, digest: str, topics: Sequence[Topic], candidates: pa.Table, start: float
+) -> Receipt:
+    """Commits what the first stage found for a shard; topics that it found nothing for are counted and named.
+
+    Args:
+        folder: the stage's.
+        shard: its number.
+        digest: what its receipt must carry.
+        topics: the shard's.
+        candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
+        start: when the shard was begun, of `time.monotonic()`.
+    """
+    found = set(candidates["query_id"].unique().to_pylist())
+    without = [topic.query_id for topic in topics if topic.query_id not in found]
+    counts = {
+        "topics": len(topics),
+        "topics_without_candidates": len(without),
+        "candidates": candidates.num_rows,
+    }
+    return folder.commit(
+        shard,
+        digest,
+        candidates,
+        seconds=time.monotonic() - start,
+        counts=counts,
+        examples=[f"query {query_id!r} has no candidates" for query_id in without],
+    )
 
 
 def _check_topics(url: str, run: Run, shards: Sequence[Shard]) -> None:

@@ -158,6 +158,10 @@ _REPORTED = {
 }
 
 
+# Receipts name the first of these.
+_NAMED = ("topics_without_candidates", "missing_docs")
+
+
 def _report_counts(plan: Plan, talk: Talk) -> None:
     """Says what the receipts counted, so that nothing is lost silently."""
     for stage in plan.stages:
@@ -165,4 +169,9 @@ def _report_counts(plan: Plan, talk: Talk) -> None:
         for count, text in _REPORTED.items():
             total = manifest.total(count)
             if total:
-                talk.note(f"{stage.name}: {total:,} {text}")
+                talk.note(f"{stage.name}: {total:,} {text}{_first(manifest) if count in _NAMED else ''}")
+
+
+def _first(manifest: Manifest) -> str:
+    examples = [example for receipt in manifest.receipts for example in receipt.examples][:3]
+    return f" (first: {'; '.join(examples)})"

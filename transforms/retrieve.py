@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 
+from beamrank.candidates import commit_candidates
 from beamrank.receipts import Receipt, StageFolder
 from models.bm25 import Bm25Searcher
 from models.index import local_index
@@ -32,13 +33,7 @@ class RetrieveJob:
         searcher = _searcher(self.index_url, self.index_digest, self.k1, self.b, self.threads)
         start = time.monotonic()
         candidates = searcher.search(task.topics, self.k)
-        found = len(candidates["query_id"].unique())
-        counts = {
-            "topics": len(task.topics),
-            "topics_without_candidates": len(task.topics) - found,
-            "candidates": candidates.num_rows,
-        }
-        return self.folder.commit(task.shard, task.digest, candidates, seconds=time.monotonic() - start, counts=counts)
+        return commit_candidates(self.folder, task.shard, task.digest, task.topics, candidates, start)
 
 
 @lru_cache(maxsize=1)

@@ -347,6 +347,7 @@ def test_no_topic_finds_anything(collection: Collection) -> None:
     done = beamrank("run", collection.write_config())
     assert done.returncode == 0, done.stderr
     assert "2 topics have no candidates" in done.stderr
+    assert "query 'none' has no candidates" in done.stderr
     assert {path.name: path.read_text() for path in (collection.output / "runs").glob("*.trec")} == {
         "bm25.trec": "",
         "mono.trec": "",
