@@ -174,6 +174,11 @@ class RunConfig(_Section):
             raise ValueError(f"duo.k {self.duo.k} is more than the {self.mono.k} candidates that mono scores (mono.k)")
         if self.duo is not None and self.input.truncation == "hf":
             raise ValueError("truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
+        if self.duo is not None and self.input.max_length - self.input.max_query_length < 6:
+            raise ValueError(
+                f"input.max_length {self.input.max_length} leaves duoBERT's two docs no room beside a query of "
+                f"max_query_length {self.input.max_query_length}"
+            )
         return self
 
     @property

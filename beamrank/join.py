@@ -39,10 +39,10 @@ class NeededDocs:
         order = np.lexsort((all_shards, all_hashes))
         return cls(all_hashes[order], all_shards[order])
 
-    def publish(self, folder: str) -> str:
-        """Writes the arrays under their content's own name; returns where they are."""
+    def publish(self, folder: str, prefix: str = "needed-") -> str:
+        """Writes the arrays under a prefix and their content's own name; returns where they are."""
         content = self.hashes.astype("<u8").tobytes() + self.shards.astype("<u4").tobytes()
-        url = storage.join(folder, f"needed-{sha256(content)[:SHORT]}.bin")
+        url = storage.join(folder, f"{prefix}{sha256(content)[:SHORT]}.bin")
         storage.publish(url, content)
         return url
 

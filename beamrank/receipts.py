@@ -6,7 +6,7 @@ runner, leave one result. Readers trust only the manifest.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from typing import Any
@@ -19,7 +19,6 @@ from beamrank.errors import ReceiptError
 from beamrank.fingerprint import SHORT, digest, sha256
 
 RECEIPTS = "receipts"
-NEEDED_PATTERN = "needed-*.bin"
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,11 @@ def part_bytes(table: Any) -> bytes:
 def receipt_name(shard: int, shard_digest: str) -> str:
     """The name that a shard's receipt has below `receipts/`."""
     return f"{shard:05d}-{shard_digest[:SHORT]}.json"
+
+
+def needed_prefix(shard_digests: Sequence[str]) -> str:
+    """How the needed docs of a stage are named: by what its job makes, so that another plan's are left alone."""
+    return f"needed-{digest(shard_digests)[:SHORT]}-"
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,14 @@ class StageFolder:
                 found[shard] = receipt
         return found
 
+    def discard_broken(self, shard_digests: Iterable[str]) -> None:
+        """Removes the receipts that do not count, so that whoever counts receipts by name sees their shards redone."""
+        digests = list(shard_digests)
+        whole = self.receipts(digests)
+        for shard, each in enumerate(digests):
+            if shard not in whole:
+                storage.remove(storage.join(self.url, RECEIPTS, receipt_name(shard, each)))
+
     def receipt(self, shard: int, shard_digest: str) -> Receipt | None:
         """One shard's receipt, if it counts."""
         try:
@@ -241,13 +253,14 @@ class StageFolder:
         storage.replace(url, content)
         return manifest
 
-    def sweep(self) -> None:
+    def sweep(self, shard_digests: tuple[str, ...]) -> None:
         """Removes from a sealed stage what its job needed, and what killed attempts left.
 
         Another run may be at work on the same stage. It needs none of this any more, but may be sealing.
         """
+        needed = f"{needed_prefix(shard_digests)}*"
         for folder in (self.url, storage.join(self.url, RECEIPTS)):
             for name in storage.sizes_bytes(folder):
                 unfinished = name.endswith(".tmp") and not name.startswith(".manifest-")
-                if unfinished or fnmatch(name, NEEDED_PATTERN):
+                if unfinished or fnmatch(name, needed):
                     storage.remove(storage.join(folder, name))

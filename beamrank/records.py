@@ -17,15 +17,6 @@ class Doc(NamedTuple):
     text: str
 
 
-class Candidate(NamedTuple):
-    """A doc that a stage hands on for a query; `rank` counts from 1."""
-
-    query_id: str
-    doc_id: str
-    rank: int
-    score: float
-
-
 class BadRow(NamedTuple):
     """An input row that could not be used: where it stands and why."""
 

@@ -15,12 +15,13 @@ SCANS = "scans"
 
 @dataclass(frozen=True)
 class ScanReport:
-    """One corpus unit: how many docs it held, how many rows were bad, and the first of those."""
+    """One corpus unit: how many docs it held, how many rows were bad, the first of those, and what reading it took."""
 
     unit: int
     docs: int
     bad_rows: int
     examples: tuple[str, ...]
+    seconds: float = 0.0
 
     def publish(self, folder: str, corpus_digest: str) -> None:
         """Writes the report, also over the same one of an earlier scan, so that its time shows that a scan goes on."""
@@ -34,6 +35,7 @@ class ScanTotal:
     docs: int
     bad_rows: int
     examples: tuple[str, ...]
+    seconds: float = 0.0
 
 
 def _url(folder: str, corpus_digest: str, unit: int) -> str:
@@ -61,4 +63,9 @@ def read_scans(folder: str, corpus_digest: str) -> ScanTotal:
         if name.endswith(f"-{corpus_digest[:SHORT]}.json")
     ]
     examples = [example for report in reports for example in report.examples]
-    return ScanTotal(sum(one.docs for one in reports), sum(one.bad_rows for one in reports), tuple(examples[:5]))
+    return ScanTotal(
+        sum(one.docs for one in reports),
+        sum(one.bad_rows for one in reports),
+        tuple(examples[:5]),
+        sum(one.seconds for one in reports),
+    )

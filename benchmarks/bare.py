@@ -65,6 +65,7 @@ def tokenize_seconds(config_path: str, output: str, name: str) -> float:
             candidates_url=candidates.url,
             checkpoint=stage.places["checkpoint"],
             kind=stage.places["kind"],
+            tokenizer_digest=stage.keys["tokenizer"],
             corpus_digest=stage.keys["corpus"],
             needed_url=NeededDocs.collect(enumerate(parts)).publish(folder),
             units=units,

@@ -190,7 +190,7 @@ def _count_labels(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]
     if "classifier.weight" not in found:
         raise PreflightError(
             f"the checkpoint {reference} has no classifier.weight: it is a bare encoder, which gives no scores. "
-            "Fine-tune it as a re-ranker first (`beamrank train`)"
+            "Fine-tune it as a re-ranker first"
         )
     labels = found["classifier.weight"][0]
     if labels not in (1, 2):

@@ -9,22 +9,27 @@ import pyarrow as pa
 
 from beamrank import schemas, storage
 from beamrank.config import RunConfig
-from beamrank.corpora import list_units, read_unit
+from beamrank.corpora import corpus_digest, list_units, read_unit
+from beamrank.errors import PreflightError
+from beamrank.measures import parse_measures
 from beamrank.plan import MAX_DOC_TOKENS, cut_shards
 from beamrank.records import Doc, Topic
+from models.bm25 import Bm25Searcher
 from models.checkpoints import resolve_checkpoint
 from models.duobert import score_duo
 from models.engine import InputLimits, ScoringEngine, StageCounts
+from models.index import check_index, local_index
 from models.monobert import score_mono
 from models.tokenizer import load_tokenizer
-from pipelines.planning import chosen_topics, resolve_scoring
+from pipelines.planning import chosen_topics, resolve_scoring, usable_cores
 from transforms.score import special_tokens
 from transforms.tokenize import part_schema
 
 _SAMPLE_TOPICS = 4
 _SAMPLE_DOCS = 24
 _SAMPLE_DUO_DOCS = 6
-# Anserini's own figure for one thread on 8.8 million passages is about 13 queries a second.
+_SEARCH_TOPICS = 16
+# Where there is no index to search yet: Anserini's own figure for one thread on 8.8 million passages.
 _BM25_TOPICS_PER_SECOND = 13.0
 _CANDIDATE_BYTES = 12
 
@@ -53,23 +58,45 @@ def estimate(config: RunConfig) -> Estimate:
 
     Every topic is taken to have all its candidates, so that counts are upper bounds.
     """
+    parse_measures(config.measures)
     topics = chosen_topics(config)
     shards = len(cut_shards(topics, config.shards))
     k0 = config.first_stage_k
-    stages = [StageEstimate("retrieve", 0, len(topics) * k0 * _CANDIDATE_BYTES, len(topics) / _BM25_TOPICS_PER_SECOND)]
+    seconds = _retrieve_seconds(config, topics)
+    stages = [StageEstimate("retrieve", 0, len(topics) * k0 * _CANDIDATE_BYTES, seconds)]
     if config.mono is not None:
         stages += _scoring(config, topics)
     return Estimate(len(topics), shards, tuple(stages))
 
 
+def _retrieve_seconds(config: RunConfig, topics: Sequence[Topic]) -> float:
+    """Searches the first topics where there is an index; a run that is given takes no search."""
+    if config.index is None:
+        return 0.0
+    if not storage.sizes_bytes(config.index.path):
+        return len(topics) / _BM25_TOPICS_PER_SECOND
+    bm25 = config.first_stage_bm25
+    info = check_index(config.index.path, corpus_digest(config.corpus))
+    some = topics[:_SEARCH_TOPICS]
+    folder = local_index(config.index.path, info.digest)
+    with Bm25Searcher(folder, bm25.k1, bm25.b, config.threads or usable_cores()) as searcher:
+        searcher.search(some, bm25.k)
+        start = time.monotonic()
+        searcher.search(some, bm25.k)
+    return (time.monotonic() - start) / len(some) * len(topics)
+
+
 def _scoring(config: RunConfig, topics: Sequence[Topic]) -> Iterator[StageEstimate]:
     assert config.mono is not None
+    start = time.monotonic()
     docs = list(itertools.islice(_docs(config), 2000))
-    sample = _Sample(config, topics[:_SAMPLE_TOPICS], docs)
+    sample = _Sample(config, topics[:_SAMPLE_TOPICS], docs, time.monotonic() - start)
     pairs = len(topics) * config.mono.k
     corpus_bytes = sum(storage.size_bytes(url) for url in {unit.url for unit in list_units(config.corpus)})
-    scan_seconds = corpus_bytes / sample.corpus_bytes * sample.tokenize_seconds
-    yield StageEstimate("tokenize", 0, int(pairs * sample.doc_tokens * 2), scan_seconds)
+    samples_read = corpus_bytes / sample.corpus_bytes
+    samples_tokenized = min(samples_read, pairs / len(docs))
+    seconds = samples_read * sample.read_seconds + samples_tokenized * sample.tokenize_seconds
+    yield StageEstimate("tokenize", 0, int(pairs * sample.doc_tokens * 2), seconds)
     yield StageEstimate("mono", pairs, pairs * _CANDIDATE_BYTES, pairs * sample.mono_seconds())
     if config.duo is not None:
         asked = min(config.duo.opponents or config.duo.k, config.duo.k - 1)
@@ -86,11 +113,15 @@ def _docs(config: RunConfig) -> Iterator[Doc]:
 class _Sample:
     """The first topics and docs, tokenized, and the time that one input of each model takes."""
 
-    def __init__(self, config: RunConfig, topics: Sequence[Topic], docs: Sequence[Doc]) -> None:
+    def __init__(self, config: RunConfig, topics: Sequence[Topic], docs: Sequence[Doc], read_seconds: float) -> None:
         assert config.mono is not None
+        if not docs:
+            raise PreflightError(f"the corpus {config.corpus.path} holds no doc that can be read")
+        self.read_seconds = read_seconds
         self._config, self._scoring = config, resolve_scoring(config)
         self._limits = InputLimits(config.input.truncation, config.input.max_query_length, config.input.max_length)
         self._checkpoint = resolve_checkpoint(config.mono.checkpoint, "mono")
+        self._checkpoint.check_length(config.input.max_length)
         tokenizer = load_tokenizer(self._checkpoint.folder)
         start = time.monotonic()
         tokens = tokenizer.encode([doc.text for doc in docs], MAX_DOC_TOKENS).ids

@@ -14,7 +14,7 @@ from beamrank.corpora import CorpusUnit, list_units, read_unit
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.join import NeededDocs
 from beamrank.plan import Plan, StageSpec
-from beamrank.receipts import Manifest
+from beamrank.receipts import Manifest, needed_prefix
 from beamrank.scan import ScanWatch, read_scans
 from models.checkpoints import resolve_checkpoint
 from models.tokenizer import load_tokenizer
@@ -66,6 +66,7 @@ class Launcher:
             self.talk.note(f"{stage.name}: all {len(digests)} shards are there already")
             return self._accept(stage, sealed)
         start = time.monotonic()
+        folder.discard_broken(digests)
         tasks = self._tasks(digests, inputs, skip=set(folder.receipts(digests)))
         if len(tasks) < len(digests):
             self.talk.note(f"{stage.name}: resuming, {len(digests) - len(tasks)} of {len(digests)} shards are there")
@@ -101,7 +102,7 @@ class Launcher:
         """A sealed stage, once what its corpus lacks was looked at and what killed attempts left is gone."""
         if stage.name not in self._accepted:
             self._accepted.add(stage.name)
-            self.plan.folder(stage.name).sweep()
+            self.plan.folder(stage.name).sweep(tuple(receipt.digest for receipt in manifest.receipts))
             self._check_corpus(stage)
         return manifest
 
@@ -153,7 +154,7 @@ class Launcher:
     ) -> None:
         """One pass over the corpus."""
         folder = self.plan.folder(stage.name)
-        url = needed.publish(folder.url)
+        url = needed.publish(folder.url, needed_prefix(digests))
         job = self._tokenize_job(stage, url, tuple(units))
         pipeline = new_pipeline(self.runner, self.beam_flags)
         _ = pipeline | "Tasks" >> beam.Create(tasks) | "TokenizeShards" >> TokenizeShards(job, vocab_size)
@@ -220,6 +221,7 @@ class Launcher:
             candidates_url=self.plan.folder("retrieve").url,
             checkpoint=stage.places["checkpoint"],
             kind=stage.places["kind"],
+            tokenizer_digest=keys["tokenizer"],
             corpus_digest=keys["corpus"],
             needed_url=needed_url,
             units=units,

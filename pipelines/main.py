@@ -70,7 +70,7 @@ def _leave(code: int) -> NoReturn:
     for number in _INTERRUPTIONS:
         signal.signal(number, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             stream.flush()
     # Everything is said; what Beam's threads print while they lose their workers is of no use.
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):

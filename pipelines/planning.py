@@ -121,6 +121,8 @@ def ensure_index(config: RunConfig, corpus: str, talk: Talk) -> str:
             first = "; ".join(f"{row.place}: {row.reason}" for row in info.bad_examples[:3])
             talk.warn(f"{info.bad_rows} rows of the corpus are not in the index (first: {first})")
     info = check_index(path, corpus)
+    if info.empty_docs:
+        talk.note(f"{info.empty_docs:,} docs of the corpus have no text: BM25 finds none of them")
     for warning in info.warnings:
         talk.warn(warning)
     return info.digest

@@ -40,7 +40,8 @@ class RunFile:
         if self.stage != "duo":
             return self.stage
         depth = "" if self.k1 is None else f"-k{self.k1}"
-        return f"duo-{self.aggregation}{depth}"
+        sample = "" if self.opponents is None else f"-m{self.opponents}-s{self.seed}"
+        return f"duo-{self.aggregation}{depth}{sample}"
 
 
 def run_files(plan: Plan, config: RunConfig) -> list[RunFile]:

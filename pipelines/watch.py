@@ -21,7 +21,7 @@ from pipelines.runners import WORKER_MODULE
 _POLL_SECONDS = 0.25
 # Workers end shortly before the pipeline's own thread does; one that ends earlier was killed.
 _GRACE_SECONDS = 15.0
-_OURS = re.compile(r"beamrank\.errors\.(\w+): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL)
+_OURS = re.compile(r"(?:beamrank\.errors|models\.jvm)\.(\w+): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL)
 _OURS_TAIL = re.compile(r" \[while running .*\]\Z", re.DOTALL)
 
 
@@ -112,9 +112,10 @@ def _lives(process: psutil.Process) -> bool:
 def explain(error: BaseException) -> BeamrankError:
     """The error that a worker raised, out of the text in which a runner wraps it."""
     if isinstance(error, BeamrankError):
-        return type(error)(_OURS_TAIL.sub("", str(error)))
+        kind = type(error) if type(error).__module__ == errors.__name__ else BeamrankError
+        return kind(_OURS_TAIL.sub("", str(error)))
     for name, message in reversed(_OURS.findall(str(error))):
-        kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, BeamrankError):
-            return kind(message.strip())
+        ours = BeamrankError if name == "JavaError" else getattr(errors, name, None)
+        if isinstance(ours, type) and issubclass(ours, BeamrankError):
+            return ours(message.strip())
     return BeamrankError(f"the Beam job failed: {type(error).__name__}: {error}")

@@ -9,10 +9,11 @@ from functools import lru_cache
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beamrank import schemas
 from beamrank.corpora import CorpusUnit, place, read_unit
-from beamrank.errors import DataError
+from beamrank.errors import DataError, PreflightError
 from beamrank.join import JoinedShard, NeededDocs, doc_tokens_schema, join_shard
 from beamrank.receipts import Receipt, StageFolder
 from beamrank.scan import ScanReport
@@ -36,6 +37,7 @@ class TokenizeJob:
     candidates_url: str
     checkpoint: str
     kind: str
+    tokenizer_digest: str
     corpus_digest: str
     needed_url: str
     units: tuple[CorpusUnit, ...]
@@ -51,7 +53,7 @@ class TokenizeJob:
     @property
     def tokenizer(self) -> BertTokenizer:
         """This process's tokenizer."""
-        return _tokenizer(self.checkpoint, self.kind)
+        return _tokenizer(self.checkpoint, self.kind, self.tokenizer_digest)
 
     def place(self, unit: int, position: int) -> str:
         """Where in the corpus a doc stands."""
@@ -94,7 +96,7 @@ class TokenizeJob:
             [topic.query_id for topic in topics],
             queries.ids,
             int(np.count_nonzero(queries.truncated)),
-            candidates.filter(pa.compute.less_equal(candidates["rank"], self.k)),
+            candidates.filter(pc.less_equal(candidates["rank"], self.k)),
             pa.Table.from_batches(batches, doc_tokens_schema(schemas.token_type(self.tokenizer.vocab_size))),
             self.place,
         )
@@ -112,8 +114,14 @@ def part_schema(tokenizer: BertTokenizer) -> pa.Schema:
 
 
 @lru_cache(maxsize=2)
-def _tokenizer(checkpoint: str, kind: str) -> BertTokenizer:
-    return load_tokenizer(resolve_checkpoint(checkpoint, kind).folder)
+def _tokenizer(checkpoint: str, kind: str, digest: str) -> BertTokenizer:
+    tokenizer = load_tokenizer(resolve_checkpoint(checkpoint, kind).folder)
+    if tokenizer.digest != digest:
+        raise PreflightError(
+            f"the tokenizer of {checkpoint} changed since the run was planned: its digest is {tokenizer.digest[:12]}, "
+            f"the plan has {digest[:12]}. Tokens of two vocabularies would be mixed: run again to plan it anew"
+        )
+    return tokenizer
 
 
 @lru_cache(maxsize=1)
@@ -124,6 +132,7 @@ def _needed(url: str) -> NeededDocs:
 def scan_unit(job: TokenizeJob, unit: CorpusUnit) -> Iterator[ShardTokens]:
     """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards that want them."""
     needed, tokenizer = _needed(job.needed_url), job.tokenizer
+    start = time.monotonic()
     docs, bad_rows = 0, 0
     examples: list[str] = []
     buffer: list[pa.RecordBatch] = []
@@ -153,7 +162,8 @@ def scan_unit(job: TokenizeJob, unit: CorpusUnit) -> Iterator[ShardTokens]:
             yield from _by_shard(buffer, shards)
             buffer, shards = [], []
     yield from _by_shard(buffer, shards)
-    ScanReport(unit.index, docs, bad_rows, tuple(examples)).publish(job.url, job.corpus_digest)
+    seconds = round(time.monotonic() - start, 3)
+    ScanReport(unit.index, docs, bad_rows, tuple(examples), seconds).publish(job.url, job.corpus_digest)
 
 
 def _by_shard(buffer: Sequence[pa.RecordBatch], shards: Sequence[np.ndarray]) -> Iterator[ShardTokens]:

@@ -20,7 +20,7 @@ def aggregate(
     opponents: Annotated[
         int | None, typer.Option(min=1, help="With sample: how many opponents a candidate meets.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="With sample: which opponents are drawn.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="With sample: which opponents are drawn; 0 by default.")] = None,
 ) -> None:
     """Write duo runs for other aggregations, or for a smaller k1. Prints the path of each."""
     plan = read_plan(folder)
@@ -36,6 +36,10 @@ def aggregate(
     stored = config.duo.opponents is not None
     if ("sample" in names and not stored) != (opponents is not None):
         raise ConfigError("--opponents says how many opponents `sample` draws from a full matrix: give both or neither")
+    if stored and k1 is not None:
+        raise ConfigError("the stored pairs are a sample (duo.opponents): no smaller k1 can be taken from them")
+    if seed is not None and opponents is None:
+        raise ConfigError("--seed decides which --opponents are drawn: give both")
     for name in names:
         drawn = opponents if name == "sample" else None
-        typer.echo(write_run_file(plan, config, RunFile("duo", name, k1, drawn, seed)))
+        typer.echo(write_run_file(plan, config, RunFile("duo", name, k1, drawn, seed or 0)))

@@ -15,6 +15,7 @@ from beamrank.config import RunConfig
 from beamrank.demo.collection import stdlib_docs, write_collection
 from beamrank.plan import Plan
 from beamrank.receipts import Manifest
+from beamrank.scan import read_scans
 from pipelines.launcher import Launcher
 from pipelines.planning import make_plan
 from pipelines.progress import Talk
@@ -90,8 +91,15 @@ def _stages(plan: Plan, config: RunConfig, talk: Talk) -> list[DemoStage]:
         manifests = [_sealed(plan, name) for name in names]
         inferences = manifests[-1].total("inferences") / len(plan.topics)
         seconds = sum(receipt.seconds for manifest in manifests for receipt in manifest.receipts)
+        seconds += sum(_scan_seconds(plan, name) for name in names)
         found.append(DemoStage(stage, evaluations[run].means, round(inferences, 1), round(seconds, 1)))
     return found
+
+
+def _scan_seconds(plan: Plan, name: str) -> float:
+    """What reading the corpus took, for a stage that reads it."""
+    corpus = plan.stage(name).keys.get("corpus")
+    return 0.0 if corpus is None else read_scans(plan.folder(name).url, corpus).seconds
 
 
 def _sealed(plan: Plan, name: str) -> Manifest:

@@ -152,7 +152,7 @@ def test_a_folder_and_a_broken_archive_are_errors(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(PreflightError, match=f"cannot read .*{name}"):
             read_run(str(path))
-    with pytest.raises(PreflightError, match="cannot read"):
+    with pytest.raises(PreflightError, match="is a folder"):
         read_run(str(tmp_path))
 
 

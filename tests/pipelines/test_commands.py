@@ -186,4 +186,5 @@ def test_a_reader_that_has_seen_enough_is_left_in_peace(config_path: Path) -> No
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == 1
+    # 1 where click finds the pipe closed, 0 where the interpreter only does so as it ends.
+    assert process.returncode in (0, 1)

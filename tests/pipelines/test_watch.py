@@ -9,6 +9,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
+from models.jvm import JavaError
 from pipelines.watch import explain, run_watched
 from tests.pipelines.cascades import beamrank, write_config
 from tests.pipelines.processes import TWO_PROCESSES
@@ -77,6 +78,14 @@ def test_our_error_is_found_in_what_a_runner_wraps_it(text: str, kind: type[Beam
     found = explain(RuntimeError(text))
     assert isinstance(found, kind)
     assert str(found).endswith(message)
+
+
+def test_javas_error_is_ours_too() -> None:
+    assert (
+        str(explain(RuntimeError("models.jvm.JavaError: java.lang.Error: b [while running 'X']")))
+        == "java.lang.Error: b"
+    )
+    assert str(explain(JavaError("java.lang.Error", "b"))) == "java.lang.Error: b"
 
 
 def test_a_pipeline_that_ends_raises_nothing() -> None:

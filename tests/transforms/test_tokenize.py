@@ -12,6 +12,7 @@ from beamrank.config import CorpusConfig
 from beamrank.corpora import corpus_digest, list_units
 from beamrank.join import NeededDocs
 from beamrank.scan import ScanWatch, read_scans
+from models.tokenizer import load_tokenizer
 from transforms import tokenize
 from transforms.tokenize import TokenizeJob, scan_unit
 
@@ -41,6 +42,7 @@ def job(tmp_path: Path, checkpoint: str) -> TokenizeJob:
         candidates_url=str(tmp_path / "retrieve"),
         checkpoint=checkpoint,
         kind="mono",
+        tokenizer_digest=load_tokenizer(checkpoint).digest,
         corpus_digest=corpus_digest(corpus),
         needed_url=NeededDocs.collect(WANTED).publish(str(tmp_path / "out")),
         units=tuple(list_units(corpus, unit_bytes=2000)),
