@@ -161,18 +161,21 @@ for _ in range(2):
 
 def test_signals_still_reach_python():
     script = """
-import os, signal, sys
+import os, signal, sys, time
 from models import jvm
 jvm.start()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+def wait():  # in short sleeps: the kernel may hand a signal to one of Java's threads, which does not end a long one
+    for _ in range(200):
+        time.sleep(0.05)
 try:
     os.kill(os.getpid(), signal.SIGINT)
-    signal.pause()
+    wait()
 except KeyboardInterrupt:
     print("interrupted")
 try:
     os.kill(os.getpid(), signal.SIGTERM)
-    signal.pause()
+    wait()
 except SystemExit as ended:
     print(ended.code)
 """
