@@ -1,12 +1,15 @@
 """What the tests share."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 # As the command line sets it, before anything imports torch.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# A shell starts what it runs in the background deaf to Ctrl-C, and deafness is inherited; some tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
