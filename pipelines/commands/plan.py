@@ -20,7 +20,10 @@ def plan(
     output: Output = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show shards, inferences, bytes and seconds, from a short measurement on this machine. Writes nothing."""
+    """Show shards, inferences, bytes and seconds, from a short measurement on this machine. Writes nothing.
+
+    BM25's seconds are a guess as long as there is no index to search.
+    """
     found = estimate(load_config(config, overrides or (), output))
     if as_json:
         print(json.dumps(asdict(found)))
