@@ -46,6 +46,23 @@ def test_prints_tab_separated_values_and_talks_on_stderr(folder: Path) -> None:
     ]
 
 
+def test_compares_with_another_run(folder: Path) -> None:
+    (folder / "b.run").write_text("q1 Q0 c 1 3 t\nq2 Q0 a 1 2 t\n")
+    asked = ("b.run", "--qrels", "qrels", "--measures", "RR NumRet", "--against", "a.run")
+    done = _eval(*asked)
+    assert done.exit_code == 0
+    (name, mean, other, difference, p_value), counted = (line.split("\t") for line in done.stdout.splitlines())
+    assert (name, mean, other, difference) == ("RR", "1.0", "0.25", "0.75")
+    assert 0 < float(p_value) < 1
+    assert counted == ["NumRet", "2.0"]
+    assert "note: not compared, since it is no mean over two topics or more: NumRet" in done.stderr
+    assert "note: topics of the run without judgments: 1 ('q9'); they are left out" in done.stderr
+    compared = json.loads(_eval(*asked, "--json").stdout)["against"]
+    assert compared["run"] == "a.run"
+    assert compared["measures"]["RR"]["better"] == 2
+    assert compared["measures"]["RR"]["p_value"] == float(p_value)
+
+
 def test_prints_each_topic(folder: Path) -> None:
     done = _eval("a.run", "--qrels", "qrels", "--measures", "RR,P@2", "--per-query")
     assert [line.split("\t") for line in done.stdout.splitlines()] == [

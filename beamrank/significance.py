@@ -1,0 +1,86 @@
+"""Whether two runs differ by more than chance would have it: the paired t-test over topics."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from ir_measures.measures import MeanAgg
+from scipy.stats import ttest_rel
+
+from beamrank.evaluation import Evaluation
+from beamrank.measures import parse_measures
+
+_LEVEL = 0.95
+_FEWEST_TOPICS = 2
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A measure of two runs over the same topics.
+
+    Attributes:
+        mean: of the run.
+        baseline: the mean of the run that it is compared with.
+        difference: the first less the second.
+        low: lower end of the difference's 95 % confidence interval.
+        high: upper end of it.
+        p_value: two-sided, of the paired t-test; 1 where no topic differs, 0 where all differ by the same.
+        better: topics that the run has a higher value for.
+        equal: topics with the same value.
+        worse: topics that the run has a lower value for.
+    """
+
+    mean: float
+    baseline: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    better: int
+    equal: int
+    worse: int
+
+
+def compare_evaluations(run: Evaluation, baseline: Evaluation) -> dict[str, Comparison]:
+    """Compares the measures of two evaluations with the same qrels, those that are means over topics.
+
+    Fewer than two topics can tell nothing, and give no comparison. Several measures are several tests: nothing is
+    corrected for their number.
+    """
+    names = [
+        name for name, measure in parse_measures(list(run.means)).items() if isinstance(measure.aggregator(), MeanAgg)
+    ]
+    if len(run.per_query) < _FEWEST_TOPICS:
+        return {}
+    query_ids = list(run.per_query)
+    return {
+        name: compare_values(
+            [run.per_query[query_id][name] for query_id in query_ids],
+            [baseline.per_query[query_id][name] for query_id in query_ids],
+        )
+        for name in names
+    }
+
+
+def compare_values(run: Sequence[float], baseline: Sequence[float]) -> Comparison:
+    """Compares the values of two runs for the same topics, in the same order; at least two."""
+    mine, theirs = np.asarray(run, np.float64), np.asarray(baseline, np.float64)
+    differences = mine - theirs
+    difference = float(differences.mean())
+    # Where all topics differ by the same, the test divides by 0: its limit is certainty.
+    low, high, p_value = difference, difference, float(not differences.any())
+    if np.ptp(differences) > 0:
+        test = ttest_rel(mine, theirs)
+        interval = test.confidence_interval(_LEVEL)
+        low, high, p_value = float(interval.low), float(interval.high), float(test.pvalue)
+    return Comparison(
+        float(mine.mean()),
+        float(theirs.mean()),
+        difference,
+        low,
+        high,
+        p_value,
+        better=int((differences > 0).sum()),
+        equal=int((differences == 0).sum()),
+        worse=int((differences < 0).sum()),
+    )

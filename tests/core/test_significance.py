@@ -1,0 +1,53 @@
+"""The paired t-test, against a computation by hand and against runs whose difference is known."""
+
+import math
+
+import pytest
+
+from beamrank.evaluation import evaluate
+from beamrank.qrels import Qrels, QrelsNotes
+from beamrank.significance import compare_evaluations, compare_values
+
+QRELS = Qrels({"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 1}}, QrelsNotes("trec", 3, 3, 0, 0))
+GOOD = {"q1": ["a", "x"], "q2": ["b", "x"], "q3": ["x", "y", "z", "c"]}
+POOR = {"q1": ["x", "a"], "q2": ["b"]}
+
+
+def test_the_test_is_the_one_of_the_textbook() -> None:
+    run, baseline = [0.5, 1.0, 0.25, 0.0], [0.25, 0.5, 0.5, 0.0]
+    differences = [0.25, 0.5, -0.25, 0.0]
+    mean = sum(differences) / 4
+    deviation = math.sqrt(sum((each - mean) ** 2 for each in differences) / 3)
+    found = compare_values(run, baseline)
+    assert (found.mean, found.baseline, found.difference) == pytest.approx((0.4375, 0.3125, 0.125))
+    # Student's t with 3 degrees of freedom: its 97.5 % quantile, and its distribution function in closed form.
+    assert found.high - found.difference == pytest.approx(3.182446305 * deviation / 2)
+    assert found.difference - found.low == pytest.approx(3.182446305 * deviation / 2)
+    x = mean / (deviation / 2) / math.sqrt(3)
+    assert found.p_value == pytest.approx(1 - 2 / math.pi * (x / (1 + x * x) + math.atan(x)))
+    assert (found.better, found.equal, found.worse) == (2, 1, 1)
+
+
+def test_runs_that_do_not_differ_have_p_1() -> None:
+    found = compare_values([0.5, 1.0], [0.5, 1.0])
+    assert (found.difference, found.low, found.high, found.p_value, found.equal) == (0, 0, 0, 1, 2)
+
+
+def test_a_difference_without_any_spread_is_certain() -> None:
+    found = compare_values([0.5, 1.0], [0.25, 0.75])
+    assert (found.difference, found.low, found.high, found.p_value, found.better) == (0.25, 0.25, 0.25, 0, 2)
+
+
+def test_topics_are_paired_by_their_id_whatever_their_order() -> None:
+    run = evaluate(GOOD.items(), QRELS, ["RR", "P@1", "NumRelRet"])
+    baseline = evaluate(dict(reversed(POOR.items())).items(), QRELS, ["RR", "P@1", "NumRelRet"])
+    found = compare_evaluations(run, baseline)
+    assert list(found) == ["RR", "P@1"]
+    assert (found["RR"].better, found["RR"].equal, found["RR"].worse) == (2, 1, 0)
+    assert found["RR"].difference == pytest.approx((0.5 + 0 + 0.25) / 3)
+    assert found["RR"].difference == pytest.approx(run.means["RR"] - baseline.means["RR"])
+
+
+def test_one_topic_tells_nothing() -> None:
+    qrels = Qrels({"q1": {"a": 1}}, QrelsNotes("trec", 1, 1, 0, 0))
+    assert compare_evaluations(evaluate(GOOD.items(), qrels, ["RR"]), evaluate(POOR.items(), qrels, ["RR"])) == {}
