@@ -16,7 +16,7 @@ from models.training.curves import Curves, DevRow, StepRow
 from models.training.dev import DevSet
 from models.training.groups import Group, Position, Source
 from models.training.losses import check_finite
-from models.training.optimizer import BertAdam, clip_gradients, learning_rate_at
+from models.training.optimizer import BertAdam, clip_gradients, learning_rate_at, without_denormals
 from models.training.processes import Processes
 from models.training.start import publish_checkpoint, save_checkpoint
 from models.training.state import Progress, StateFolder
@@ -89,6 +89,7 @@ class Trainer:
         self._dev = dev
         self._optimizer = BertAdam(self._model.named_parameters(), schedule.weight_decay)
 
+    @without_denormals()
     def train(self, stop: Callable[[], bool]) -> Progress:
         """Trains to the end, or until `stop` says so; then a state is left from which the next call goes on.
 

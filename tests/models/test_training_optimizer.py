@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from models.training.optimizer import BertAdam, clip_gradients, learning_rate_at
+from models.training.optimizer import BertAdam, clip_gradients, learning_rate_at, without_denormals
 
 
 def parameter(*values: float) -> nn.Parameter:
@@ -79,3 +79,10 @@ def test_gradients_are_clipped_by_their_common_norm():
     one.grad, other.grad = (torch.tensor([value], dtype=torch.float64) for value in (3.0, 4.0))
     assert clip_gradients([one, other], 1.0) == pytest.approx(5.0)
     assert (one.grad.item(), other.grad.item()) == pytest.approx((0.6, 0.8), rel=1e-5)
+
+
+def test_denormal_numbers_are_0_within_and_kept_without():
+    tiny = torch.full((1000,), 1e-30)
+    with without_denormals():
+        assert not (tiny * 1e-10).any()
+    assert (tiny * 1e-10).all()
