@@ -1,5 +1,7 @@
 import functools
+import json
 import random
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -8,17 +10,30 @@ import torch
 
 from beamrank.demo.collection import demo_questions, held_out_objects
 from beamrank.errors import PreflightError
-from models.training.embedded.data import Collection, Question, cut_windows, read_medquad, read_squad, read_stdlib
-from models.training.embedded.distil import duo_loss, mono_loss, random_pairs
-from models.training.embedded.mining import mine_groups
+from models.engine import InputLimits
+from models.training.embedded.data import (
+    Collection,
+    Question,
+    cut_windows,
+    read_medquad,
+    read_nfcorpus,
+    read_squad,
+    read_stdlib,
+)
+from models.training.embedded.distil import duo_loss, mono_loss, random_pairs, taught_by
+from models.training.embedded.mining import count_words, mine_groups, weigh_words
 from models.training.embedded.teacher import embed_texts
+from models.training.encoding import InputEncoder
 from models.training.groups import FixedSource, Group
 from models.training.processes import Processes
+from models.training.start import save_checkpoint
 from models.training.state import StateFolder
 from models.training.tasks import DuoTask, MonoTask, Task
 from models.training.trainer import Schedule, Trainer
 from tests.models.bert import MINILM
 from tests.models.training import Quiet, make_scorer, save_start
+
+ENCODER = functools.partial(InputEncoder, limits=InputLimits("original", 34, 64), token_budget=1024)
 
 
 def embed_by_letters(texts):
@@ -67,10 +82,44 @@ def test_a_group_holds_its_own_passage_first_and_hard_negatives():
     assert [group.relevant is not None for group in groups] == [True, False]
     assert groups[0].relevant == (True,) + (False,) * 7
     assert all(len(set(group.docs)) == 8 for group in groups)
-    by_bm25 = groups[0].docs[1:4]
+    by_bm25 = groups[0].docs[1:5]
     assert sum("apple" in passage for passage in by_bm25) >= 1
+    weights, vocabulary = weigh_words(passages)
+    bm25 = (count_words(["an apple"], vocabulary) @ weights.T).toarray()[0]
+    cosines = embed_by_letters(list(groups[0].docs)) @ embed_by_letters(["an apple"])[0]
     assert groups[0].teacher_scores == pytest.approx(
-        embed_by_letters(list(groups[0].docs)) @ embed_by_letters(["an apple"])[0], rel=1e-5
+        cosines + 0.03 * bm25[[passages.index(doc) for doc in groups[0].docs]], rel=1e-5
+    )
+
+
+def test_another_relevant_passage_is_no_negative():
+    passages = [f"apple number {n}" for n in range(40)]
+    collection = Collection("fruit", passages, [Question("apple", 0, True, frozenset(range(12)))])
+    (group,) = mine_groups(collection, embed_by_letters, seed=0)
+    assert len(group.docs) == 8
+    assert set(group.docs[1:]) <= set(passages[12:])
+
+
+@pytest.mark.data
+def test_nfcorpus_gives_the_queries_of_train_and_no_other(shared_data):
+    archive = shared_data / "nfcorpus" / "nfcorpus.zip"
+    collection = read_nfcorpus(str(archive), questions=5000, seed=0)
+    assert len(collection.passages) == 3633
+    assert 2500 < len(collection.questions) < 2590
+    assert all(question.passage in question.others for question in collection.questions)
+    with zipfile.ZipFile(archive) as folder:
+        queries = {row["_id"]: row["text"] for row in map(json.loads, folder.open("nfcorpus/queries.jsonl"))}
+        test = folder.read("nfcorpus/qrels/test.tsv").decode().splitlines()[1:]
+    shared = {queries[line.split("\t")[0]] for line in test} & {question.text for question in collection.questions}
+    assert not shared
+
+
+def test_a_mono_teaches_by_its_log_odds(tmp_path):
+    start, mono = save_start(tmp_path / "start"), str(tmp_path / "mono")
+    save_checkpoint(make_scorer(start, "mono").model, start, mono, "float32")
+    (group,) = taught_by(mono, [Group("what is sky", ("blue", "red"), None, (0.0, 0.0))], ENCODER)
+    assert group.teacher_scores == pytest.approx(
+        [log_odds(mono, "mono", "what is sky", doc) for doc in ("blue", "red")], abs=1e-5
     )
 
 
@@ -92,12 +141,13 @@ def test_mono_learns_a_few_groups_and_duo_goes_on_from_it(tmp_path):
     sky = Group("what is sky", ("blue", "red", "green", "red red"), known, (0.9, 0.2, 0.1, 0.1))
     grass = Group("what is grass", ("green", "red", "blue", "red red"), unknown, (0.8, 0.2, 0.1, 0.0))
     start = save_start(tmp_path / "start")
-    mono = train(MonoTask(make_scorer(start, "mono"), mono_loss()), [sky, grass], start, tmp_path / "mono")
+    mono = train(MonoTask(make_scorer(start, "mono"), mono_loss(0.5)), [sky, grass], start, tmp_path / "mono")
     assert log_odds(mono, "mono", "what is sky", "blue") > log_odds(mono, "mono", "what is sky", "green") + 3
     assert log_odds(mono, "mono", "what is grass", "green") > log_odds(mono, "mono", "what is grass", "blue") + 3
 
     pairs = functools.partial(random_pairs, seed=0)
-    duo = train(DuoTask(make_scorer(mono, "duo"), duo_loss, pairs), [sky, grass], mono, tmp_path / "duo")
+    taught = taught_by(mono, [sky, grass], ENCODER)
+    duo = train(DuoTask(make_scorer(mono, "duo"), duo_loss, pairs), taught, mono, tmp_path / "duo")
     assert log_odds(duo, "duo", "what is sky", "blue", "green") > 1
     assert log_odds(duo, "duo", "what is sky", "green", "blue") < -1
 

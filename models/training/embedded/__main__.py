@@ -1,7 +1,8 @@
-"""`python -m models.training.embedded mono|duo`: trains the embedded pair, with the trainer of `beamrank train`."""
+"""`python -m models.training.embedded mono|duo`: makes the embedded pair, with the trainer of `beamrank train`."""
 
 import argparse
 import functools
+import os
 import signal
 import sys
 
@@ -9,8 +10,10 @@ import torch
 
 from beamrank import storage
 from models.engine import InputLimits
-from models.training.embedded.data import read_medquad, read_squad, read_stdlib
-from models.training.embedded.distil import duo_loss, mono_loss, random_pairs
+from models.training.embedded import beginning
+from models.training.embedded.data import read_medquad, read_nfcorpus, read_squad, read_stdlib
+from models.training.embedded.distil import duo_loss, mono_loss, random_pairs, taught_by
+from models.training.embedded.marks import MarkedShape, hold_marks
 from models.training.embedded.mining import mine_groups
 from models.training.embedded.teacher import embed_texts
 from models.training.encoding import InputEncoder
@@ -22,9 +25,10 @@ from models.training.tasks import DuoTask, MonoTask, Scorer, Task
 from models.training.trainer import RECORDS, Schedule, Trainer
 
 _MAX_QUERY_LENGTH = 34
-_TOKEN_BUDGET = 2048
+_TOKEN_BUDGET = 4096
 _GROUPS_A_STEP = 4
-_WARM_UP, _DROPOUT = 0.05, 0.1
+_WARM_UP = 0.05
+_START = "start"
 
 
 class _Lines:
@@ -39,14 +43,20 @@ class _Lines:
 
 
 def main() -> None:
-    """Reads the collections, mines groups, trains, and writes the checkpoint."""
+    """Reads the collections, mines groups, makes the model to begin with, trains it, and writes the checkpoint."""
     options = _parse()
     torch.set_num_threads(options.threads)
-    groups = _mine(options)
     lines = _Lines()
+    groups = _mine(options)
     lines.note(f"{len(groups)} groups, {sum(group.relevant is not None for group in groups)} with a label")
-    torch.manual_seed(options.seed)
-    start = Start(options.start, options.max_length)
+    encoder = functools.partial(
+        InputEncoder,
+        limits=InputLimits("original", _MAX_QUERY_LENGTH, options.max_length),
+        token_budget=_TOKEN_BUDGET,
+    )
+    if options.model == "duo":
+        groups = taught_by(options.start, groups, encoder)
+    start = Start(_beginning(options, groups, encoder), options.max_length)
     schedule = Schedule(
         steps=options.steps,
         groups_a_step=_GROUPS_A_STEP,
@@ -57,7 +67,7 @@ def main() -> None:
     identity = {name: value for name, value in vars(options).items() if name != "output"}
     states = StateFolder(storage.join(options.output, RECORDS), identity, Processes())
     trainer = Trainer(
-        _task(options, start),
+        _task(options, start, encoder(start.tokenizer)),
         FixedSource(groups, options.seed),
         schedule,
         start.folder,
@@ -71,20 +81,37 @@ def main() -> None:
     trainer.train(lambda: bool(signals))
 
 
-def _task(options: argparse.Namespace, start: Start) -> Task:
-    limits = InputLimits("original", _MAX_QUERY_LENGTH, options.max_length)
-    model = start.model(options.model, 2, _DROPOUT, train_word_embeddings=False)
-    score = Scorer(model, InputEncoder(start.tokenizer, limits, _TOKEN_BUDGET), "cpu", torch.float32)
+def _beginning(options: argparse.Namespace, groups: list[Group], encoder: beginning.EncoderOf) -> str:
+    """The folder of the model to begin with, made if need be."""
+    if options.model == "mono" and not beginning.is_bi_encoder(options.start):
+        return str(options.start)
+    folder = storage.join(options.output, RECORDS, _START)
+    if os.path.exists(folder):
+        return folder
     if options.model == "mono":
-        return MonoTask(score, mono_loss())
+        beginning.make_mono_start(options.start, groups, encoder, folder, options.seed)
+    else:
+        beginning.make_duo_start(options.start, groups, encoder, folder)
+    return folder
+
+
+def _task(options: argparse.Namespace, start: Start, encoder: InputEncoder) -> Task:
+    model = start.model(options.model, 2, dropout=0.0, train_word_embeddings=False)
+    segments = model.config.type_vocab_size
+    heads = model.config.num_attention_heads
+    hold_marks(model, MarkedShape(model.config.hidden_size - segments * heads, heads, segments))
+    score = Scorer(model, encoder, "cpu", torch.float32)
+    if options.model == "mono":
+        return MonoTask(score, mono_loss(options.label_weight))
     return DuoTask(score, duo_loss, functools.partial(random_pairs, seed=options.seed))
 
 
 def _mine(options: argparse.Namespace) -> list[Group]:
     collections = (
-        read_squad(options.squad, options.articles, round(0.3 * options.questions), options.seed),
-        read_medquad(options.medquad, options.files, round(0.2 * options.questions), options.seed),
-        read_stdlib(round(0.5 * options.questions), options.seed),
+        read_squad(options.squad, options.articles, round(0.55 * options.questions), options.seed),
+        read_medquad(options.medquad, options.files, round(0.15 * options.questions), options.seed),
+        read_nfcorpus(options.nfcorpus, round(0.12 * options.questions), options.seed),
+        read_stdlib(round(0.18 * options.questions), options.seed),
     )
     embed = functools.partial(embed_texts, options.teacher)
     return [group for collection in collections for group in mine_groups(collection, embed, options.seed)]
@@ -93,18 +120,22 @@ def _mine(options: argparse.Namespace) -> list[Group]:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m models.training.embedded", description=__doc__)
     parser.add_argument("model", choices=["mono", "duo"])
-    parser.add_argument("--start", required=True, help="folder of the BERT to begin with; for duo, of a trained mono")
+    parser.add_argument(
+        "--start", required=True, help="mono: folder of the bi-encoder, or of a mono to train further; duo: of a mono"
+    )
     parser.add_argument("--teacher", required=True, help="folder of the bi-encoder to learn from")
     parser.add_argument("--squad", required=True, help="tar.gz of SQuAD 1.1's HTML pages; only train/ is read")
     parser.add_argument("--medquad", required=True, help="tar.gz of MedQuAD's XML files")
+    parser.add_argument("--nfcorpus", required=True, help="zip of BEIR's NFCorpus; only the queries of train are read")
     parser.add_argument("--output", required=True, help="folder that the checkpoint is written to")
-    parser.add_argument("--steps", type=int, default=900)
-    parser.add_argument("--questions", type=int, default=4000, help="30 %% of SQuAD, 20 %% of MedQuAD")
-    parser.add_argument("--articles", type=int, default=30, help="of SQuAD")
-    parser.add_argument("--files", type=int, default=400, help="of MedQuAD")
-    parser.add_argument("--learning-rate", type=float, default=1e-4)
-    parser.add_argument("--max-length", type=int, default=132, help="tokens of an input")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=1400)
+    parser.add_argument("--questions", type=int, default=21590, help="55 %% of SQuAD, 12 %% of NFCorpus")
+    parser.add_argument("--articles", type=int, default=300, help="of SQuAD")
+    parser.add_argument("--files", type=int, default=1200, help="of MedQuAD")
+    parser.add_argument("--learning-rate", type=float, default=3e-5)
+    parser.add_argument("--label-weight", type=float, default=0.5, help="of the labels' loss; the teacher's has 1")
+    parser.add_argument("--max-length", type=int, default=144, help="tokens of an input")
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

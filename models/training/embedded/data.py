@@ -1,12 +1,14 @@
-"""Questions and passages to train on: SQuAD's training half, MedQuAD and the standard library's docstrings.
+"""Questions and passages to train on: SQuAD's and NFCorpus' training halves, MedQuAD, the library's docstrings.
 
 What answers a question of the demo is left out: `beamrank.demo.collection.held_out_objects`.
 """
 
 import html
+import json
 import random
 import re
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,8 +17,8 @@ from xml.etree import ElementTree
 from beamrank.demo.collection import held_out_objects, object_name, stdlib_docs
 from beamrank.errors import PreflightError
 
-# Passages of several lengths, most of them short: length is what training costs.
-_WINDOW_WORDS = (20, 30, 40, 80)
+# Passages of several lengths, many of them short: length is what training costs. The last is whole paragraphs.
+_WINDOW_WORDS = (30, 50, 80, 400)
 _MEDQUAD_WINDOWS = 3
 _KEPT_SHARE = 0.7
 
@@ -25,11 +27,19 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Question:
-    """A query, and the passage that answers it (`labelled`) or that it was made from (not labelled)."""
+    """A query, and the passage that answers it (`labelled`) or that it was made from (not labelled).
+
+    Attributes:
+        text: the query.
+        passage: the passage's place in the collection.
+        labelled: whether it is known to be relevant.
+        others: places of more relevant passages, which are no negatives.
+    """
 
     text: str
     passage: int
     labelled: bool
+    others: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -67,7 +77,7 @@ def read_squad(archive: str, articles: int, questions: int, seed: int) -> Collec
                 )
                 places = [n for n in range(first, len(collection.passages)) if answer in collection.passages[n]]
                 if places:
-                    collection.questions.append(Question(question, places[0], True))
+                    collection.questions.append(Question(question, places[0], True, frozenset(places)))
     collection.questions = _sample(rng, collection.questions, questions)
     return _checked(collection, archive)
 
@@ -84,6 +94,32 @@ def read_medquad(archive: str, files: int, questions: int, seed: int) -> Collect
                 seen.add(answer)
                 collection.questions.append(Question(question, len(collection.passages), True))
                 collection.passages.extend(cut_windows(answer, rng)[:_MEDQUAD_WINDOWS])
+    collection.questions = _sample(rng, collection.questions, questions)
+    return _checked(collection, archive)
+
+
+def read_nfcorpus(archive: str, questions: int, seed: int) -> Collection:
+    """Reads BEIR's NFCorpus: titles with their abstracts, and the queries of train; dev and test are not read.
+
+    A query's passage is one of those that the qrels call most relevant. Some queries stand in two splits under two
+    ids: they are left out.
+    """
+    rng = random.Random(seed)
+    collection = Collection("nfcorpus")
+    with zipfile.ZipFile(archive) as folder:
+        texts = {row["_id"]: row["text"] for row in _read_rows(folder, "queries.jsonl")}
+        places: dict[str, int] = {}
+        for number, row in enumerate(_read_rows(folder, "corpus.jsonl")):
+            places[row["_id"]] = number
+            collection.passages.append(" ".join(f"{row['title']} {row['text']}".split()))
+        judged = _read_qrels(folder, "train")
+        held_out = {texts[query_id] for split in ("dev", "test") for query_id in _read_qrels(folder, split)}
+    for query_id, relevance_of in judged.items():
+        if texts[query_id] in held_out:
+            continue
+        best = [doc_id for doc_id, relevance in relevance_of.items() if relevance == max(relevance_of.values())]
+        own, others = places[rng.choice(best)], frozenset(places[doc_id] for doc_id in relevance_of)
+        collection.questions.append(Question(texts[query_id], own, True, others))
     collection.questions = _sample(rng, collection.questions, questions)
     return _checked(collection, archive)
 
@@ -105,7 +141,7 @@ def read_stdlib(questions: int, seed: int) -> Collection:
 
 
 def cut_windows(text: str, rng: random.Random) -> list[str]:
-    """Joins sentences to windows of about 20, 30, 40 or 80 words, one of these for a text."""
+    """Joins sentences to windows of about 30, 50, 80 or 400 words, one of these for a text."""
     wanted = rng.choice(_WINDOW_WORDS)
     windows: list[list[str]] = []
     for sentence in re.split(r"(?<=[.!?]) ", text):
@@ -134,6 +170,25 @@ def _read_members(archive: str, pattern: str) -> Iterator[str]:
             content = tar.extractfile(member) if re.search(pattern, member.name) else None
             if content:
                 yield content.read().decode("utf-8")
+
+
+def _read_rows(folder: zipfile.ZipFile, name: str) -> Iterator[dict[str, str]]:
+    return map(json.loads, folder.read(_member(folder, name)).decode("utf-8").splitlines())
+
+
+def _read_qrels(folder: zipfile.ZipFile, split: str) -> dict[str, dict[str, int]]:
+    judged: dict[str, dict[str, int]] = {}
+    for line in folder.read(_member(folder, f"qrels/{split}.tsv")).decode("utf-8").splitlines()[1:]:
+        query_id, doc_id, relevance = line.split("\t")
+        judged.setdefault(query_id, {})[doc_id] = int(relevance)
+    return judged
+
+
+def _member(folder: zipfile.ZipFile, name: str) -> str:
+    found = next((member for member in folder.namelist() if member.endswith(name)), None)
+    if found is None:
+        raise PreflightError(f"{folder.filename} has no {name}: is it BEIR's NFCorpus?")
+    return found
 
 
 def _checked(collection: Collection, archive: str) -> Collection:

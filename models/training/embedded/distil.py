@@ -1,31 +1,46 @@
-"""The embedded pair's objectives: the teacher's ranking of each group, and the labels where there are any."""
+"""The embedded pair's objectives: a teacher's ranking of each group, and the labels where there are any."""
 
 import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import BertForSequenceClassification
 
-from models.training.encoding import both_orders
+from models.tokenizer import BertTokenizer, load_tokenizer
+from models.training.encoding import InputEncoder, both_orders
 from models.training.groups import Group
 from models.training.losses import pairwise_cross_entropy
-from models.training.tasks import GroupLoss, Pairs, PairTargets, group_loss
+from models.training.tasks import GroupLoss, Pairs, PairTargets, Scorer, group_loss
 
 _TEMPERATURE = 20.0
-_WEIGHTS = {"listwise_kl": 1.0, "bert_ce": 0.3, "pointwise": 0.1}
 _PAIRS = 4
 
 
-def mono_loss() -> GroupLoss:
-    """The teacher's distribution over a group at temperature 20, and the labels, listwise (.3) and pointwise (.1)."""
-    return group_loss(_WEIGHTS, _TEMPERATURE, margin=0.0)
+def mono_loss(label_weight: float) -> GroupLoss:
+    """The teacher's distribution over a group at temperature 20, and the labels, listwise and a little pointwise."""
+    return group_loss({"listwise_kl": 1.0, "bert_ce": label_weight, "pointwise": 0.1}, _TEMPERATURE, margin=0.0)
 
 
 def duo_loss(scores: Tensor, known: PairTargets) -> Tensor:
-    """Soft labels by the teacher; where one is known, it counts half, the teacher half."""
-    taught = torch.sigmoid(known.taught() * _TEMPERATURE)
+    """Soft labels by the mono, whose scores are log-odds; where a label is known, it counts half, the mono half."""
+    taught = torch.sigmoid(known.taught())
     mixed = (taught + known.preferred) / 2
     return pairwise_cross_entropy(scores, torch.where(known.labelled > 0, mixed, taught))
+
+
+def taught_by(mono: str, groups: Sequence[Group], encoder: Callable[[BertTokenizer], InputEncoder]) -> list[Group]:
+    """The groups with the log-odds of a mono, a folder, as the teacher's scores."""
+    model = BertForSequenceClassification.from_pretrained(mono, dtype=torch.float32).train(False)
+    score = Scorer(model, encoder(load_tokenizer(mono)), "cpu", torch.float32)
+    taught = []
+    for group in groups:
+        with torch.inference_mode():
+            scores = score([(group.query, doc) for doc in group.docs])
+        taught.append(replace(group, teacher_scores=tuple(scores.tolist())))
+    return taught
 
 
 def random_pairs(group: Group, number: int, seed: int) -> Pairs:

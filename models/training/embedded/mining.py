@@ -1,4 +1,8 @@
-"""Groups to train on: a question's own passage, hard negatives by BM25 and by the teacher, and random ones."""
+"""Groups to train on: a question's own passage, hard negatives by BM25 and by the teacher, and random ones.
+
+What is learnt from is the bi-encoder's cosine and BM25's score together: on NFCorpus and SQuAD the sum is better than
+either.
+"""
 
 import re
 from collections import Counter
@@ -8,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from models.training.embedded.data import Collection
+from models.training.embedded.data import Collection, Question
 from models.training.groups import Group
 
 _GROUP = 8
 _HARD_POOL = 30
-_BM25_NEGATIVES, _TEACHER_NEGATIVES = 3, 2
+_BM25_NEGATIVES, _TEACHER_NEGATIVES = 4, 2
+_BM25_SHARE = 0.03
 _QUERIES_AT_A_TIME = 256
 
 Embed = Callable[[list[str]], NDArray[np.float32]]
@@ -37,24 +42,29 @@ def mine_groups(collection: Collection, embed: Embed, seed: int) -> list[Group]:
         cosines = queries[start : start + _QUERIES_AT_A_TIME] @ passages.T
         bm25 = (count_words([question.text for question in questions], vocabulary) @ weights.T).toarray()
         for question, by_teacher, by_bm25 in zip(questions, cosines, bm25, strict=True):
-            chosen = _choose(question.passage, by_teacher, by_bm25, rng)
+            chosen = _choose(question, by_teacher, by_bm25, rng)
             texts = tuple(collection.passages[number] for number in chosen)
             relevant = (True,) + (False,) * (_GROUP - 1) if question.labelled else None
-            groups.append(Group(question.text, texts, relevant, tuple(by_teacher[chosen].tolist())))
+            taught = by_teacher[chosen] + _BM25_SHARE * by_bm25[chosen]
+            groups.append(Group(question.text, texts, relevant, tuple(taught.tolist())))
     return groups
 
 
 def _choose(
-    own: int, by_teacher: NDArray[np.float32], by_bm25: NDArray[np.float64], rng: np.random.Generator
+    question: Question, by_teacher: NDArray[np.float32], by_bm25: NDArray[np.float64], rng: np.random.Generator
 ) -> list[int]:
-    chosen = [own]
+    chosen = [question.passage]
+    left_out = {question.passage, *question.others}
     for scores, count in ((by_bm25, _BM25_NEGATIVES), (by_teacher, _TEACHER_NEGATIVES)):
-        pool = [int(number) for number in np.argpartition(-scores, _HARD_POOL)[:_HARD_POOL] if number not in chosen]
-        chosen.extend(int(number) for number in rng.choice(pool, count, replace=False))
+        pool = [int(number) for number in np.argpartition(-scores, _HARD_POOL)[:_HARD_POOL] if number not in left_out]
+        drawn = [int(number) for number in rng.choice(pool, min(count, len(pool)), replace=False)]
+        chosen.extend(drawn)
+        left_out.update(drawn)
     while len(chosen) < _GROUP:
         number = int(rng.integers(len(by_teacher)))
-        if number not in chosen:
+        if number not in left_out:
             chosen.append(number)
+            left_out.add(number)
     return chosen
 
 

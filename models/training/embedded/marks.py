@@ -1,0 +1,202 @@
+"""Marks: a few dimensions beside a BERT's own that say which segment a token is of, so that segments can be kept apart.
+
+A bi-encoder reads query and doc by themselves, a cross-encoder reads them side by side. With marks the layers of the
+first can be layers of the second: every attention head gets one dimension for each segment, in which a query of one
+segment and a key of another have a product far below 0, and two of one segment have exactly 0. So each segment
+attends to itself alone, and sees what it saw in the bi-encoder. Everything is weights of an ordinary BERT:
+transformers knows nothing of it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from transformers import BertForSequenceClassification, BertModel
+from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer
+
+_SIZE = 0.05
+# What a key of another segment loses. Marks of tokens with large states are small after LayerNorm, hence so much.
+_APART = 5000.0
+# Each layer adds the marks of the tokens attended to, so that those of large states do not fade from layer to layer.
+_REFRESHED = 5.0
+# Rows of a Hadamard matrix: orthogonal to each other and, since LayerNorm takes away the mean, to the constant one.
+_ROWS = ((1.0, -1.0, 1.0, -1.0), (1.0, 1.0, -1.0, -1.0), (1.0, -1.0, -1.0, 1.0))
+
+
+@dataclass(frozen=True)
+class MarkedShape:
+    """Where the marks are in a BERT's tensors.
+
+    Attributes:
+        own: dimensions of the BERT without marks; they come first.
+        heads: attention heads.
+        segments: 2 for mono, 3 for duo; a mark for each in every head.
+    """
+
+    own: int
+    heads: int
+    segments: int
+
+    @property
+    def own_head(self) -> int:
+        """A head's dimensions without its marks."""
+        return self.own // self.heads
+
+    @property
+    def head(self) -> int:
+        """A head's dimensions, its marks last."""
+        return self.own_head + self.segments
+
+    @property
+    def width(self) -> int:
+        """All dimensions."""
+        return self.heads * self.head
+
+    @property
+    def marks(self) -> slice:
+        """The dimensions of hidden states that are marks."""
+        return slice(self.own, self.width)
+
+    def head_rows(self, head: int) -> slice:
+        """Rows of query, key and value that are a head's own."""
+        return slice(head * self.head, head * self.head + self.own_head)
+
+    def mark_rows(self, head: int) -> slice:
+        """Rows of query, key and value that are a head's marks, one for each segment."""
+        return slice(head * self.head + self.own_head, (head + 1) * self.head)
+
+    def own_rows(self) -> Tensor:
+        """int[own], the heads' own rows."""
+        return torch.cat([torch.arange(self.width)[self.head_rows(head)] for head in range(self.heads)])
+
+    def all_mark_rows(self) -> Tensor:
+        """int[width - own], the heads' mark rows."""
+        return torch.cat([torch.arange(self.width)[self.mark_rows(head)] for head in range(self.heads)])
+
+    def patterns(self) -> Tensor:
+        """float[segments, width - own]: what each segment's tokens have in the marks, as signs."""
+        return torch.tensor(_ROWS[: self.segments]).repeat(1, (self.width - self.own) // 4)
+
+
+def layers_of(model: BertModel) -> list[BertLayer]:
+    """A model's layers, from the first."""
+    return cast(list[BertLayer], list(model.encoder.layer))
+
+
+def embeddings_of(model: BertModel) -> BertEmbeddings:
+    """What a model begins with."""
+    return model.embeddings
+
+
+@torch.no_grad()
+def mark_tokens(model: BertForSequenceClassification, shape: MarkedShape) -> None:
+    """Writes the marks to the token types; their other dimensions stay."""
+    embeddings_of(model.bert).token_type_embeddings.weight[:, shape.marks] = _SIZE * shape.patterns()
+
+
+@torch.no_grad()
+def keep_apart(layer: BertLayer, shape: MarkedShape, seen: Tensor) -> None:
+    """Makes every head of a layer attend only where it may.
+
+    Args:
+        layer: its marks' weights are 0.
+        shape: where the marks are.
+        seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
+    """
+    patterns = shape.patterns()
+    weight = _weight(shape, _APART)
+    for head in range(shape.heads):
+        rows = shape.mark_rows(head)
+        layer.attention.self.query.weight[rows, shape.marks] = -weight * patterns
+        layer.attention.self.key.weight[rows, shape.marks] = weight * (~seen).float() @ patterns
+
+
+@torch.no_grad()
+def refresh(layer: BertLayer, shape: MarkedShape) -> None:
+    """Makes a layer write the marks that it reads."""
+    patterns = shape.patterns()
+    for head in range(shape.heads):
+        rows = shape.mark_rows(head)
+        layer.attention.self.value.weight[rows, shape.marks] = patterns / patterns.shape[1]
+        layer.attention.output.dense.weight[shape.marks, rows] = _REFRESHED / shape.heads * patterns.T
+
+
+@torch.no_grad()
+def look_at(layer: BertLayer, shape: MarkedShape, head: int, segment: int) -> None:
+    """Makes a head attend to one segment, whatever token asks."""
+    patterns, rows = shape.patterns(), shape.mark_rows(head)
+    others = patterns.sum(dim=0) - patterns[segment]
+    layer.attention.self.query.bias[rows.start] = -math.sqrt(_APART * math.sqrt(shape.head))
+    layer.attention.self.key.weight[rows.start, shape.marks] = _weight(shape, _APART) * others
+
+
+@torch.no_grad()
+def size_marks(
+    model: BertForSequenceClassification, shape: MarkedShape, inputs: Mapping[str, Tensor], layers: int
+) -> None:
+    """Sets what the norms multiply the marks by, so that on average they have one size after each of the first layers.
+
+    Args:
+        model: a model with marks.
+        shape: where they are.
+        inputs: a batch of real inputs, as the model takes them.
+        layers: how many.
+    """
+    norms: list[nn.LayerNorm] = [embeddings_of(model.bert).LayerNorm]
+    for layer in layers_of(model.bert)[:layers]:
+        norms += [layer.attention.output.LayerNorm, layer.output.LayerNorm]
+    real = inputs["attention_mask"].bool()
+    for norm in norms:
+        marks = outputs_of(model, norm, inputs)[real][:, shape.marks]
+        norm.weight[shape.marks] *= _SIZE / marks.std(dim=1, correction=0).mean()
+
+
+@torch.inference_mode()
+def outputs_of(model: nn.Module, part: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
+    """What a part of a model gives, as the model reads a batch."""
+    given: list[Tensor] = []
+    hook = part.register_forward_hook(lambda _part, _inputs, output: given.append(output))
+    model(**inputs)
+    hook.remove()
+    return given[0].clone()
+
+
+def hold_marks(model: BertForSequenceClassification, shape: MarkedShape) -> None:
+    """Keeps a training that leaves word embeddings alone from changing the marks.
+
+    A little change would already make each segment blind to itself.
+    """
+    embeddings = embeddings_of(model.bert)
+    for table in (embeddings.position_embeddings, embeddings.token_type_embeddings):
+        _hold(table.weight, (slice(None), shape.marks))
+    *lower, last = layers_of(model.bert)
+    norms: list[nn.LayerNorm] = [embeddings.LayerNorm]
+    rows = shape.all_mark_rows()
+    for layer in (*lower, last):
+        attention = layer.attention.self
+        for part in (attention.query, attention.key, *([] if layer is last else [attention.value])):
+            _hold(part.weight, (rows,), (slice(None), shape.marks))
+            _hold(part.bias, (rows,))
+    for layer in lower:
+        norms += [layer.attention.output.LayerNorm, layer.output.LayerNorm]
+        for part in (layer.attention.output.dense, layer.output.dense):
+            _hold(part.weight, (shape.marks,))
+            _hold(part.bias, (shape.marks,))
+    for norm in norms:
+        _hold(norm.weight, (shape.marks,))
+        _hold(norm.bias, (shape.marks,))
+
+
+def _hold(parameter: Tensor, *places: tuple[slice | Tensor, ...]) -> None:
+    mask = torch.ones_like(parameter)
+    for place in places:
+        mask[place] = 0
+    parameter.register_hook(lambda gradient: gradient * mask)  # type: ignore[no-untyped-call]
+
+
+def _weight(shape: MarkedShape, product: float) -> float:
+    """What two marks of usual size are multiplied by for their product in a head to be this."""
+    return math.sqrt(product * math.sqrt(shape.head)) / (_SIZE * (shape.width - shape.own))
