@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Annotated
 
@@ -35,9 +35,10 @@ def eval_run(
     """Evaluate a run: means over all topics of the qrels (trec_eval's -c)."""
     for name, url in (("RUN", run), ("--qrels", qrels), ("--against", against)):
         refuse_credentials(url or "", name)
-    found = evaluate_run(run, qrels, split_measures(measures))
-    _note(found)
-    compared = {} if against is None else _compare(found, evaluate_run(against, qrels, split_measures(measures)))
+    names = split_measures(measures)
+    found = evaluate_run(run, qrels, names)
+    _note(found.lines())
+    compared = {} if against is None else _compare(found, evaluate_run(against, qrels, names), against)
     if as_json:
         typer.echo(json.dumps(_as_object(run, found.evaluation, per_query, against, compared), ensure_ascii=False))
     elif sys.stdout.isatty():
@@ -47,17 +48,18 @@ def eval_run(
             typer.echo("\t".join(row))
 
 
-def _note(found: RunEvaluation) -> None:
-    for line in found.lines():
+def _note(lines: Iterable[str]) -> None:
+    for line in lines:
         typer.echo(f"note: {line}", err=True)
 
 
-def _compare(found: RunEvaluation, baseline: RunEvaluation) -> dict[str, Comparison]:
-    _note(baseline)
+def _compare(found: RunEvaluation, baseline: RunEvaluation, against: str) -> dict[str, Comparison]:
+    # What there is to say of the qrels has been said.
+    _note(f"{against}: {line}" for line in (*baseline.run_notes.lines(), *baseline.evaluation.notes.lines()))
     compared = compare_evaluations(found.evaluation, baseline.evaluation)
     left_out = [name for name in found.evaluation.means if name not in compared]
     if left_out:
-        typer.echo(f"note: not compared, since it is no mean over two topics or more: {', '.join(left_out)}", err=True)
+        _note([f"not compared, since it is no mean over two topics or more: {', '.join(left_out)}"])
     return compared
 
 

@@ -56,7 +56,7 @@ def test_compares_with_another_run(folder: Path) -> None:
     assert 0 < float(p_value) < 1
     assert counted == ["NumRet", "2.0"]
     assert "note: not compared, since it is no mean over two topics or more: NumRet" in done.stderr
-    assert "note: topics of the run without judgments: 1 ('q9'); they are left out" in done.stderr
+    assert "note: a.run: topics of the run without judgments: 1 ('q9'); they are left out" in done.stderr
     compared = json.loads(_eval(*asked, "--json").stdout)["against"]
     assert compared["run"] == "a.run"
     assert compared["measures"]["RR"]["better"] == 2

@@ -1,7 +1,5 @@
 """Copies of what lies at a store: fetched once a machine, and checked."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from models.index import local_index, needs_building, read_index_info
 from models.index.info import UPLOADING_NAME
 from tests.models.bert import save_tiny
 from tests.stores.servers import Store
+from tests.stores.together import run_together
 
 _FETCHER = """
 import sys
@@ -50,20 +49,7 @@ def index(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_two_processes_that_start_together_fetch_once(store: Store, checkpoint: str, index: str) -> None:
     digest = read_index_info(index).digest
     store.requests.clear()
-    command = [sys.executable, "-c", _FETCHER, checkpoint, index, digest]
-    processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ})
-        for _ in range(2)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    found = {process.communicate(timeout=120)[0] for process in processes}
-    assert [process.returncode for process in processes] == [0, 0]
+    found = set(run_together([[sys.executable, "-c", _FETCHER, checkpoint, index, digest]] * 2, 120))
     assert found == {f"{resolve_checkpoint(checkpoint, 'mono').folder}\n{local_index(index, digest)}\n"}
     assert store.reads("checkpoint", "model.safetensors") == 1
     # A foreign index is read once for its digest, which is its name here, and once to be copied.

@@ -10,6 +10,7 @@ import pytest
 from beamrank import storage
 from beamrank.errors import PreflightError
 from tests.stores.servers import Store
+from tests.stores.together import run_together
 
 # Above these sizes a file goes up in several requests: 100 MiB with s3fs, 50 MiB with gcsfs.
 _IN_PARTS_BYTES = {"s3": 101 << 20, "gs": 51 << 20}
@@ -52,20 +53,8 @@ def test_the_first_writer_of_a_large_file_wins(any_store: Store) -> None:
 
 def test_of_two_processes_one_wins(any_store: Store) -> None:
     url, count = f"{any_store.url}/race", 25
-    command = [sys.executable, "-c", _WRITER, url]
-    writers = [
-        subprocess.Popen([*command, name, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for name in "ab"
-    ]
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n"
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    outcomes = [writer.communicate(timeout=60)[0].split() for writer in writers]
-    assert [writer.returncode for writer in writers] == [0, 0]
+    commands = [[sys.executable, "-c", _WRITER, url, name, str(count)] for name in "ab"]
+    outcomes = [printed.split() for printed in run_together(commands, 60)]
     for number, won in enumerate(zip(*outcomes, strict=True)):
         assert sorted(won) == ["0", "1"]
         assert storage.read_bytes(f"{url}/{number}") == b"ab"[won.index("1") :][:1] * 1000

@@ -56,7 +56,7 @@ def assemble_mono(
     embeddings_of(model.bert).token_type_embeddings.weight.data[:, : shape.own] = types[0]
     mark_tokens(model, shape)
     for new, old in zip(layers[:-2], layers_of(encoder), strict=True):
-        copy_layer(new, old, shape)
+        copy_layer(new, old, shape, torch.arange(shape.own))
         keep_apart(new, shape, apart)
         refresh(new, shape)
     size_marks(model, shape, inputs, len(layers) - 2)
@@ -105,21 +105,29 @@ def copy_embeddings(model: BertForSequenceClassification, source: BertModel, sha
 
 
 @torch.no_grad()
-def copy_layer(new: BertLayer, old: BertLayer, shape: MarkedShape) -> None:
-    """Copies what a layer does to the dimensions that are no marks, in which `old` has none."""
-    rows = shape.own_rows()
+def copy_layer(new: BertLayer, old: BertLayer, shape: MarkedShape, old_rows: Tensor) -> None:
+    """Copies what a layer does to the dimensions that are no marks.
+
+    Args:
+        new: the layer to write to.
+        old: a layer with marks of another number of segments, or without marks.
+        shape: where the marks of `new` are.
+        old_rows: int[own], the rows of query, key and value in `old` that are no marks.
+    """
+    rows, own = shape.own_rows(), shape.own
+    old_head = old.attention.self.query.weight.shape[0] / shape.heads
     for name in ("query", "key", "value"):
         to, source = getattr(new.attention.self, name), getattr(old.attention.self, name)
         # Scores are divided by the root of a head's dimensions, of which there are more now.
-        scale = math.sqrt(shape.head / shape.own_head) if name == "query" else 1.0
-        to.weight[rows, : shape.own] = scale * source.weight
-        to.bias[rows] = scale * source.bias
-    new.attention.output.dense.weight[: shape.own, rows] = old.attention.output.dense.weight
-    new.intermediate.dense.weight[:, : shape.own] = old.intermediate.dense.weight
+        scale = math.sqrt(shape.head / old_head) if name == "query" else 1.0
+        to.weight[rows, :own] = scale * source.weight[old_rows, :own]
+        to.bias[rows] = scale * source.bias[old_rows]
+    new.attention.output.dense.weight[:own, rows] = old.attention.output.dense.weight[:own][:, old_rows]
+    new.intermediate.dense.weight[:, :own] = old.intermediate.dense.weight[:, :own]
     new.intermediate.dense.bias.copy_(old.intermediate.dense.bias)
-    new.output.dense.weight[: shape.own] = old.output.dense.weight
+    new.output.dense.weight[:own] = old.output.dense.weight[:own]
     for to, source in ((new.attention.output, old.attention.output), (new.output, old.output)):
-        to.dense.bias[: shape.own] = source.dense.bias
+        to.dense.bias[:own] = source.dense.bias[:own]
         copy_norm(to.LayerNorm, source.LayerNorm, shape)
 
 

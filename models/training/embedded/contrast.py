@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import BertForSequenceClassification
 from transformers.models.bert.modeling_bert import BertLayer
 
-from models.training.embedded.assemble import copy_embeddings, copy_norm, new_classifier
+from models.training.embedded.assemble import copy_embeddings, copy_layer, new_classifier
 from models.training.embedded.marks import (
     MarkedShape,
     embeddings_of,
@@ -46,35 +46,18 @@ def make_duo(mono: BertForSequenceClassification, inputs: Mapping[str, Tensor]) 
     mark_tokens(model, new)
     *lower, compare, last = zip(layers_of(model.bert), layers_of(mono.bert), strict=True)
     for to, source in (*lower, compare):
-        _copy_layer(to, source, new, old)
+        copy_layer(to, source, new, old.own_rows())
         _copy_uses_of_marks(to, source, new, old)
     for to, _ in lower:
         keep_apart(to, new, torch.eye(3, dtype=torch.bool))
         refresh(to, new)
     is_query = torch.arange(3) == _QUERY
     keep_apart(compare[0], new, is_query[:, None] ^ is_query[None])
-    _copy_layer(*last, new, old)
+    copy_layer(*last, new, old.own_rows())
     _share_heads(last[0], new)
     _copy_score(model, mono, new, old)
     size_marks(model, new, inputs, model.config.num_hidden_layers - 1)
     return model
-
-
-@torch.no_grad()
-def _copy_layer(to: BertLayer, source: BertLayer, new: MarkedShape, old: MarkedShape) -> None:
-    rows, old_rows = new.own_rows(), old.own_rows()
-    for name in ("query", "key", "value"):
-        part, given = getattr(to.attention.self, name), getattr(source.attention.self, name)
-        scale = math.sqrt(new.head / old.head) if name == "query" else 1.0
-        part.weight[rows, : new.own] = scale * given.weight[old_rows, : old.own]
-        part.bias[rows] = scale * given.bias[old_rows]
-    to.attention.output.dense.weight[: new.own, rows] = source.attention.output.dense.weight[: old.own][:, old_rows]
-    to.intermediate.dense.weight[:, : new.own] = source.intermediate.dense.weight[:, : old.own]
-    to.intermediate.dense.bias.copy_(source.intermediate.dense.bias)
-    to.output.dense.weight[: new.own] = source.output.dense.weight[: old.own]
-    for part, given in ((to.attention.output, source.attention.output), (to.output, source.output)):
-        part.dense.bias[: new.own] = given.dense.bias[: old.own]
-        copy_norm(part.LayerNorm, given.LayerNorm, new)
 
 
 @torch.no_grad()
