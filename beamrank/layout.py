@@ -70,9 +70,24 @@ class PackedInputs:
         segments = self.kept.shape[1]
         return np.asarray(self.kept.sum(axis=1) + segments + 1, dtype=np.int64)
 
+    def in_chunks(self, count: int) -> "PackedInputs":
+        """Each input as `count` inputs in a row, its last segment shared out evenly among them."""
+        if count == 1:
+            return self
+        borders = self.kept[:, -1:] * np.arange(count + 1) // count
+        starts, kept = np.repeat(self.starts, count, axis=0), np.repeat(self.kept, count, axis=0)
+        starts[:, -1] += borders[:, :-1].ravel()
+        kept[:, -1] = np.diff(borders).ravel()
+        return PackedInputs(self.tokens, starts, kept, self.special)
+
 
 def mono_kept(
-    rule: Truncation, query_lengths: Lengths, doc_lengths: Lengths, max_query_length: int, max_length: int
+    rule: Truncation,
+    query_lengths: Lengths,
+    doc_lengths: Lengths,
+    max_query_length: int,
+    max_length: int,
+    chunks: int = 1,
 ) -> tuple[Lengths, Lengths]:
     """How many wordpieces of each query and doc a pair keeps.
 
@@ -82,15 +97,19 @@ def mono_kept(
         doc_lengths: int64[n].
         max_query_length: the query's limit in tokens, [CLS] and [SEP] included.
         max_length: the input's limit in tokens, special tokens included.
+        chunks: how many inputs the doc is shared out among; the rule holds for each of them.
 
     Returns:
-        int64[n] for the queries, int64[n] for the docs.
+        int64[n] for the queries, int64[n] for the docs, all their chunks together.
     """
+    longest_chunks = -(-doc_lengths // chunks)
     if rule == "hf":
-        return _longest_first(query_lengths, doc_lengths, max_length - 3)
-    query = _query_kept(query_lengths, max_query_length)
-    unused = 2 if rule == "original" else 1
-    return query, np.minimum(doc_lengths, max_length - (query + QUERY_SPECIAL_TOKENS) - unused)
+        query, chunk = _longest_first(query_lengths, longest_chunks, max_length - 3)
+    else:
+        query = _query_kept(query_lengths, max_query_length)
+        unused = 2 if rule == "original" else 1
+        chunk = np.minimum(longest_chunks, max_length - (query + QUERY_SPECIAL_TOKENS) - unused)
+    return query, np.minimum(doc_lengths, chunk * chunks)
 
 
 def duo_kept(

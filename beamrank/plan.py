@@ -33,6 +33,11 @@ BROKEN_PLAN = (FileNotFoundError, ValueError, KeyError, TypeError, IndexError, A
 StageKind = Literal["retrieve", "tokenize", "mono", "duo"]
 
 
+def max_doc_tokens(max_length: int, chunks: int) -> int:
+    """How many wordpieces of a text are stored for a model that reads it as so many inputs."""
+    return max(MAX_DOC_TOKENS, max_length * chunks)
+
+
 class EngineVersionError(PreflightError):
     """A plan was written by another version of the engine."""
 

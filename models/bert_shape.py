@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from beamrank.errors import PreflightError
+from models.chunks import POOLING, chunk_sizes
 
 TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
 
@@ -13,7 +14,12 @@ _GELU = {"gelu": False, "gelu_python": False, "gelu_new": True, "gelu_pytorch_ta
 
 @dataclass(frozen=True)
 class BertShape:
-    """The sizes of a BERT, and what of its function its weights do not tell."""
+    """The sizes of a BERT, and what of its function its weights do not tell.
+
+    Attributes:
+        chunks: how many inputs a passage is read as.
+        attention_size: of the attention over the chunks; 0 where there is none.
+    """
 
     layers: int
     heads: int
@@ -24,6 +30,8 @@ class BertShape:
     token_types: int
     layer_norm_eps: float
     tanh_gelu: bool
+    chunks: int = 1
+    attention_size: int = 0
 
     def tensors(self, num_labels: int) -> dict[str, tuple[int, ...]]:
         """The name and shape of every tensor of transformers' BertForSequenceClassification."""
@@ -34,6 +42,9 @@ class BertShape:
             TOKEN_TYPES: (self.token_types, hidden),
         }
         linear = {"bert.pooler.dense": (hidden, hidden), "classifier": (num_labels, hidden)}
+        if self.attention_size:
+            linear[f"{POOLING}.dense"] = (self.attention_size, hidden)
+            sizes[f"{POOLING}.context.weight"] = (1, self.attention_size)
         norms = ["bert.embeddings.LayerNorm"]
         for index in range(self.layers):
             layer = f"bert.encoder.layer.{index}"
@@ -67,6 +78,7 @@ def read_shape(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]], 
     if activation not in _GELU:
         raise PreflightError(f"the checkpoint {reference} has hidden_act {activation!r}; known: {', '.join(_GELU)}")
     try:
+        chunks, attention_size = chunk_sizes(config)
         shape = BertShape(
             layers=int(config["num_hidden_layers"]),
             heads=int(config["num_attention_heads"]),
@@ -77,6 +89,8 @@ def read_shape(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]], 
             token_types=found.get(TOKEN_TYPES, (0,))[0],
             layer_norm_eps=float(config.get("layer_norm_eps", 1e-12)),
             tanh_gelu=_GELU[activation],
+            chunks=chunks,
+            attention_size=attention_size,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PreflightError(f"config.json of the checkpoint {reference} is not whole: {error!r}") from error

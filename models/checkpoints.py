@@ -26,6 +26,7 @@ from models.checkpoint_sources import (
     TOKENIZER_FILES,
     locate,
 )
+from models.chunks import CHUNKED_BERT
 
 if TYPE_CHECKING:
     import torch
@@ -132,7 +133,7 @@ def weights_file(folder: str) -> str:
 
 def _check(folder: str, reference: str, kind: str) -> Checkpoint:
     config = _read_json(folder, CONFIG, reference)
-    _check_architecture(config, folder, reference)
+    _check_architecture(config, kind, folder, reference)
     weights = weights_file(folder)
     found = _tensor_shapes(os.path.join(folder, weights), reference)
     num_labels = _count_labels(config, found, reference)
@@ -164,10 +165,15 @@ def _read_json(folder: str, name: str, reference: str) -> Any:
         raise PreflightError(f"{path} is no valid JSON: {error}") from error
 
 
-def _check_architecture(config: Any, folder: str, reference: str) -> None:
-    if not isinstance(config, dict) or config.get("model_type") != "bert":
-        found = config.get("model_type") if isinstance(config, dict) else type(config).__name__
-        raise PreflightError(f"the checkpoint {reference} has the model_type {found!r}; only 'bert' can be scored")
+def _check_architecture(config: Any, kind: str, folder: str, reference: str) -> None:
+    found = config.get("model_type") if isinstance(config, dict) else type(config).__name__
+    if found == CHUNKED_BERT and kind != "mono":
+        raise PreflightError(f"the checkpoint {reference} reads passages in chunks, which is for mono alone")
+    if found not in ("bert", CHUNKED_BERT):
+        raise PreflightError(
+            f"the checkpoint {reference} has the model_type {found!r}; only 'bert' and beamrank's own {CHUNKED_BERT!r} "
+            "can be scored"
+        )
     if config.get("position_embedding_type", "absolute") != "absolute":
         raise PreflightError(
             f"the checkpoint {reference} has position_embedding_type {config['position_embedding_type']!r}; only "

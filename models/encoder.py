@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.bert_shape import TOKEN_TYPES, BertShape
+from models.chunk_pooling import ChunkPooling
+from models.chunks import POOLING
 
 
 class _Norm(nn.Module):
@@ -100,18 +102,22 @@ class BertScorer(nn.Module):
         self.lower_layers = nn.ModuleList(lower).to(dtype)
         self.last_layer = last.to(dtype)
         self.pooler = _Linear(weights, "bert.pooler.dense")
+        self.chunk_pooling = ChunkPooling(shape.chunks, shape.hidden, shape.attention_size).requires_grad_(False)
+        self.chunk_pooling.load_state_dict(
+            {name: weights[f"{POOLING}.{name}"] for name in self.chunk_pooling.state_dict()}
+        )
         self.classifier = _Linear(weights, "classifier")
 
     def forward(self, token_ids: Tensor, token_types: Tensor, mask: Tensor | None) -> Tensor:
         """Scores inputs.
 
         Args:
-            token_ids: int[b, n].
+            token_ids: int[b, n]; the chunks of a passage, where it has several, stand one after the other.
             token_types: int[b, n].
             mask: bool[b, n], True on tokens; None where no row has padding.
 
         Returns:
-            float32[b], log-odds: logit 1 - logit 0, or the logit itself where the head has one.
+            float32[b / chunks], log-odds: logit 1 - logit 0, or the logit itself where the head has one.
         """
         hidden = F.embedding(token_ids, self.words)
         hidden += self.positions[: token_ids.shape[1]]
@@ -122,7 +128,7 @@ class BertScorer(nn.Module):
             hidden = layer(hidden, keys)
         first: Tensor = self.last_layer.first_row(hidden, keys)
         pooled = torch.tanh(self.pooler(first[:, 0].float()))
-        logits: Tensor = self.classifier(pooled)
+        logits: Tensor = self.classifier(self.chunk_pooling(pooled))
         return logits[:, -1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
 
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from beamrank.config import Truncation
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.layout import PackedInputs, PaddedBatch, lay_out
-from models.batching import Rows, cut_batches, padded_width
+from models.batching import Rows, chunk_rows, cut_batches, longest_chunks, padded_width
+from models.bert_shape import BertShape
 from models.checkpoints import Checkpoint, load_weights
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class InputLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class Scores:
-    """A shard's log-odds, float32[n] in the order of the inputs, and what they took."""
+    """A shard's log-odds, float32[n] in the order of the inputs, and what they took (an inference for each chunk)."""
 
     log_odds: npt.NDArray[np.float32]
     inferences: int
@@ -166,18 +167,19 @@ class ScoringEngine:
         """
         import torch
 
-        lengths = inputs.lengths
+        shape = self.checkpoint.shape
+        inputs = inputs.in_chunks(shape.chunks)
         self._check(inputs)
-        batches = cut_batches(lengths, self.token_budget, self.checkpoint.shape.positions)
         # torch keeps the number of threads for each thread that calls it.
         torch.set_num_threads(self.threads)
-        work = _Work(self._model, inputs, self.checkpoint.shape.positions, self._device)
+        work = _Work(self._model, inputs, shape, self._device)
+        batches = cut_batches(work.lengths, self.token_budget // shape.chunks, shape.positions)
         with torch.inference_mode():
             for rows, batch in _prefetched(work, batches):
                 work.score(rows, batch)
         log_odds = work.log_odds()
         _check_finite(log_odds, self.checkpoint.reference)
-        return Scores(log_odds, len(lengths), int(lengths.sum()), work.padded_tokens, work.halvings)
+        return Scores(log_odds, len(inputs), int(inputs.lengths.sum()), work.padded_tokens, work.halvings)
 
     def _check(self, inputs: PackedInputs) -> None:
         shape = self.checkpoint.shape
@@ -196,12 +198,12 @@ class ScoringEngine:
 class _Work:
     """One shard on its way through the model."""
 
-    def __init__(self, model: "torch.nn.Module", inputs: PackedInputs, positions: int, device: str) -> None:
+    def __init__(self, model: "torch.nn.Module", inputs: PackedInputs, shape: BertShape, device: str) -> None:
         self._model = model
         self._inputs = inputs
-        self._lengths = inputs.lengths
-        self._positions = positions
+        self._shape = shape
         self._device = device
+        self.lengths = longest_chunks(inputs.lengths, shape.chunks)
         self._rows: list[Rows] = []
         self._pieces: list[torch.Tensor] = []
         self.padded_tokens = 0
@@ -209,7 +211,8 @@ class _Work:
 
     def lay_out(self, rows: Rows) -> PaddedBatch:
         """The batch of some rows."""
-        return lay_out(self._inputs, rows, padded_width(self._lengths[rows], self._positions))
+        width = padded_width(self.lengths[rows], self._shape.positions)
+        return lay_out(self._inputs, chunk_rows(rows, self._shape.chunks), width)
 
     def score(self, rows: Rows, batch: PaddedBatch) -> None:
         """Scores a batch, in halves where memory is short."""
@@ -224,7 +227,7 @@ class _Work:
         torch.cuda.empty_cache()
         if len(rows) == 1:
             raise BeamrankError(
-                f"there is not memory enough on {self._device} to score one input of {self._lengths[rows[0]]} tokens: "
+                f"there is not memory enough on {self._device} to score one input of {self.lengths[rows[0]]} tokens: "
                 "use a machine with more memory, or fewer workers on this one"
             )
         self.halvings += 1
@@ -255,7 +258,7 @@ class _Work:
         """float32[n], in the order of the inputs."""
         import torch
 
-        scores = np.empty(len(self._inputs), dtype=np.float32)
+        scores = np.empty(len(self.lengths), dtype=np.float32)
         if self._pieces:
             scores[np.concatenate(self._rows)] = torch.cat(self._pieces).cpu().numpy()
         return scores

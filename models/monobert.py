@@ -17,7 +17,7 @@ def score_mono(
     Inputs that are the same for a query once they are cut are scored once.
 
     Args:
-        engine: with a checkpoint for mono.
+        engine: with a checkpoint for mono; one that reads a doc in chunks has the rule hold for each.
         tokens: a shard, `beamrank.schemas.tokenized`, each query's candidates in rank order.
         k: how many candidates of a query are scored.
         special: the special tokens of the tokenizer that made the shard.
@@ -30,8 +30,9 @@ def score_mono(
     chosen = np.flatnonzero(shard.places < k)
     queries = shard.queries[chosen]
     query_lengths, doc_lengths = shard.query_lengths[queries], shard.doc_lengths[chosen]
+    chunks = engine.checkpoint.shape.chunks
     query_kept, doc_kept = mono_kept(
-        limits.truncation, query_lengths, doc_lengths, limits.max_query_length, limits.max_length
+        limits.truncation, query_lengths, doc_lengths, limits.max_query_length, limits.max_length, chunks
     )
     starts = np.stack([shard.query_starts[queries], shard.doc_starts[chosen]], axis=1)
     texts = number_texts(shard.tokens, starts[:, 1], doc_kept)
@@ -53,5 +54,5 @@ def score_mono(
         queries=tokens.num_rows,
         truncated_queries=len(np.unique(queries[query_kept < query_lengths])),
         truncated_docs=int(np.count_nonzero(doc_kept < doc_lengths)),
-        duplicate_inputs=len(chosen) - len(rows),
+        duplicate_inputs=(len(chosen) - len(rows)) * chunks,
     )

@@ -12,10 +12,10 @@ from beamrank.config import RunConfig
 from beamrank.corpora import corpus_digest, list_units, read_unit
 from beamrank.errors import PreflightError
 from beamrank.measures import parse_measures
-from beamrank.plan import MAX_DOC_TOKENS, cut_shards
+from beamrank.plan import cut_shards, max_doc_tokens
 from beamrank.records import Doc, Topic
 from models.bm25 import Bm25Searcher
-from models.checkpoints import resolve_checkpoint
+from models.checkpoints import Checkpoint, resolve_checkpoint
 from models.duobert import score_duo
 from models.engine import InputLimits, ScoringEngine, StageCounts
 from models.index import check_index, local_index
@@ -68,8 +68,10 @@ def estimate(config: RunConfig) -> Estimate:
     stages = [StageEstimate("retrieve", 0, len(topics) * k0 * _CANDIDATE_BYTES, seconds)]
     passes = 0
     if config.mono is not None:
-        passes = join_passes(len(topics) * config.mono.k, list_units(config.corpus), shards)
-        stages += _scoring(config, topics)
+        mono = resolve_checkpoint(config.mono.checkpoint, "mono")
+        doc_tokens = max_doc_tokens(config.input.max_length, mono.shape.chunks)
+        passes = join_passes(len(topics) * config.mono.k, list_units(config.corpus), shards, doc_tokens)
+        stages += _scoring(config, mono, doc_tokens, topics)
     return Estimate(len(topics), shards, passes, tuple(stages))
 
 
@@ -90,18 +92,19 @@ def _retrieve_seconds(config: RunConfig, topics: Sequence[Topic]) -> float:
     return (time.monotonic() - start) / len(some) * len(topics)
 
 
-def _scoring(config: RunConfig, topics: Sequence[Topic]) -> Iterator[StageEstimate]:
+def _scoring(config: RunConfig, mono: Checkpoint, doc_tokens: int, topics: Sequence[Topic]) -> Iterator[StageEstimate]:
     assert config.mono is not None
     start = time.monotonic()
     docs = list(itertools.islice(_docs(config), 2000))
-    sample = _Sample(config, topics[:_SAMPLE_TOPICS], docs, time.monotonic() - start)
+    sample = _Sample(config, mono, doc_tokens, topics[:_SAMPLE_TOPICS], docs, time.monotonic() - start)
     pairs = len(topics) * config.mono.k
     corpus_bytes = sum(storage.size_bytes(url) for url in {unit.url for unit in list_units(config.corpus)})
     samples_read = corpus_bytes / sample.corpus_bytes
     samples_tokenized = min(samples_read, pairs / len(docs))
     seconds = samples_read * sample.read_seconds + samples_tokenized * sample.tokenize_seconds
     yield StageEstimate("tokenize", 0, int(pairs * sample.doc_tokens * 2), seconds)
-    yield StageEstimate("mono", pairs, pairs * _CANDIDATE_BYTES, pairs * sample.mono_seconds())
+    inferences = pairs * mono.shape.chunks
+    yield StageEstimate("mono", inferences, pairs * _CANDIDATE_BYTES, inferences * sample.mono_seconds())
     if config.duo is not None:
         asked = min(config.duo.opponents or config.duo.k, config.duo.k - 1)
         triples = len(topics) * config.duo.k * asked
@@ -117,23 +120,29 @@ def _docs(config: RunConfig) -> Iterator[Doc]:
 class _Sample:
     """The first topics and docs, tokenized, and the time that one input of each model takes."""
 
-    def __init__(self, config: RunConfig, topics: Sequence[Topic], docs: Sequence[Doc], read_seconds: float) -> None:
-        assert config.mono is not None
+    def __init__(
+        self,
+        config: RunConfig,
+        mono: Checkpoint,
+        doc_tokens: int,
+        topics: Sequence[Topic],
+        docs: Sequence[Doc],
+        read_seconds: float,
+    ) -> None:
         if not docs:
             raise PreflightError(f"the corpus {config.corpus.path} holds no doc that can be read")
         self.read_seconds = read_seconds
         self._config, self._scoring = config, resolve_scoring(config)
         self._limits = InputLimits(config.input.truncation, config.input.max_query_length, config.input.max_length)
-        self._checkpoint = resolve_checkpoint(config.mono.checkpoint, "mono")
-        self._checkpoint.check_length(config.input.max_length)
-        tokenizer = load_tokenizer(self._checkpoint.folder)
+        mono.check_length(config.input.max_length)
+        tokenizer = load_tokenizer(mono.folder)
         start = time.monotonic()
-        tokens = tokenizer.encode([doc.text for doc in docs], MAX_DOC_TOKENS).ids
+        tokens = tokenizer.encode([doc.text for doc in docs], doc_tokens).ids
         self.tokenize_seconds = time.monotonic() - start
         self.corpus_bytes = max(1, sum(len(doc.text.encode()) for doc in docs))
         self.doc_tokens = len(tokens.flatten()) / max(1, len(docs))
         count = min(_SAMPLE_DOCS, len(docs))
-        queries = tokenizer.encode([topic.text for topic in topics], MAX_DOC_TOKENS).ids
+        queries = tokenizer.encode([topic.text for topic in topics], doc_tokens).ids
         offsets = pa.array([count * number for number in range(len(topics) + 1)], pa.int32())
         self._table = pa.table(
             [
@@ -147,7 +156,7 @@ class _Sample:
         )
 
     def mono_seconds(self) -> float:
-        """Seconds for one pair; a first call warms the model up."""
+        """Seconds for one inference; a first call warms the model up."""
         engine = self._engine("mono", self._config.mono.checkpoint if self._config.mono else "")
         return _seconds_per_inference(
             lambda: score_mono(engine, self._table, _SAMPLE_DOCS, special_tokens(self._table.schema), self._limits)[1]

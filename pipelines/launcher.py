@@ -155,7 +155,7 @@ class Launcher:
         checkpoint = resolve_checkpoint(stage.places["checkpoint"], stage.places["kind"])
         vocab_size = load_tokenizer(checkpoint.folder).vocab_size
         needed = NeededDocs.collect(self._wanted(stage, tasks))
-        passes = join_passes(len(needed.hashes), units, len(tasks)) if self.runner in IN_MEMORY else 1
+        passes = self._passes(stage, needed, units, len(tasks))
         if passes > 1:
             self.talk.note(f"{stage.name}: the shuffle does not fit in memory at once; {passes} passes over the corpus")
         for number in range(passes):
@@ -250,6 +250,11 @@ class Launcher:
             max_doc_tokens=keys["max_doc_tokens"],
             on_missing_doc=keys["on_missing_doc"],
         )
+
+    def _passes(self, stage: StageSpec, needed: NeededDocs, units: Sequence[CorpusUnit], shards: int) -> int:
+        if self.runner not in IN_MEMORY:
+            return 1
+        return join_passes(len(needed.hashes), units, shards, stage.keys["max_doc_tokens"])
 
     def _score_job(self, stage: StageSpec) -> ScoreJob:
         keys = stage.keys

@@ -9,7 +9,7 @@ from beamrank.config import DuoConfig, RunConfig
 from beamrank.corpora import corpus_digest, list_units
 from beamrank.errors import PreflightError
 from beamrank.measures import parse_measures
-from beamrank.plan import MAX_DOC_TOKENS, Plan, StageSpec, cut_shards
+from beamrank.plan import Plan, StageSpec, cut_shards, max_doc_tokens
 from beamrank.qrels import read_qrels
 from beamrank.records import Topic
 from beamrank.topics import read_topics
@@ -159,7 +159,7 @@ def _scoring_specs(
         keys = {
             "corpus": corpus,
             "tokenizer": digest,
-            "max_doc_tokens": MAX_DOC_TOKENS,
+            "max_doc_tokens": max_doc_tokens(config.input.max_length, checkpoint.shape.chunks),
             "k": config.mono.k,
             "on_missing_doc": config.on_missing_doc,
         }

@@ -53,7 +53,18 @@ def _input(session: "Session") -> str:
     layers, width = session.model.config.num_hidden_layers, session.model.config.hidden_size
     size = f"{layers} layers, {width} wide, {millions:.1f} million parameters, {session.config.weights}"
     scores = "It ranks nothing before it is fine-tuned." if session.kind == "tcp" else _SCORES[session.config.labels]
-    return f"A {model} ({size}), trained by beamrank {__version__}.\n\n{_INPUTS[session.kind]} {scores}\n"
+    inputs = f"{_INPUTS[session.kind]}{_chunks(session.config)}"
+    return f"A {model} ({size}), trained by beamrank {__version__}.\n\n{inputs} {scores}\n"
+
+
+def _chunks(config: TrainConfig) -> str:
+    if config.chunks is None:
+        return ""
+    return (
+        f" A passage is cut into {config.chunks.count} even chunks, each of them is read as such an input, and their "
+        f"[CLS]\nvectors are combined by {config.chunks.pooling} pooling below the head: beamrank scores with it, "
+        "transformers does not load it."
+    )
 
 
 def _recipe(session: "Session", progress: Progress, command: str) -> str:

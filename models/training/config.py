@@ -140,6 +140,24 @@ class CardConfig(Section):
     data: tuple[str, ...] = ()
 
 
+class ChunksConfig(Section):
+    """Each passage is cut into `count` even chunks, and their [CLS] vectors are combined (Mass et al. 2019).
+
+    Attributes:
+        attention_size: of the attention over the chunks, 192 in the paper; `max` has none.
+    """
+
+    count: Annotated[int, Field(ge=2)]
+    pooling: Literal["attention", "max"] = "attention"
+    attention_size: Positive = 192
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Self:
+        if self.pooling == "max" and "attention_size" in self.model_fields_set:
+            raise ValueError("`attention_size` is that of `pooling: attention`, and `max` has none: leave it out")
+        return self
+
+
 class TrainConfig(Section):
     """Everything that a training needs to know. See docs/training.md."""
 
@@ -152,6 +170,7 @@ class TrainConfig(Section):
     sampling: SamplingConfig = SamplingConfig()
     optimizer: OptimizerConfig
     input: InputConfig = InputConfig()
+    chunks: ChunksConfig | None = None
     dev: DevConfig | None = None
     folds: FoldsConfig | None = None
     labels: Literal[1, 2] = 2
@@ -163,6 +182,11 @@ class TrainConfig(Section):
     save_minutes: Above0 = 10.0
     card: CardConfig = CardConfig()
     output: str
+
+    @property
+    def inputs_a_passage(self) -> int:
+        """How many inputs a passage is read as."""
+        return 1 if self.chunks is None else self.chunks.count
 
     @field_validator("objective", mode="before")
     @classmethod
@@ -228,6 +252,8 @@ def _check_kind(config: TrainConfig, kind: Kind, path: str) -> None:
         raise ConfigError(
             f"{path}: objective: {unknown[0]!r} is not one of {kind}'s; those are {', '.join(OBJECTIVES[kind])}"
         )
+    if kind != "mono" and config.chunks is not None:
+        raise ConfigError(f"{path}: chunks: only mono reads a passage in chunks: leave them out")
     if kind == "duo" and config.input.truncation == "hf":
         raise ConfigError(f"{path}: truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
     if storage.is_remote(config.output):

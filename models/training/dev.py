@@ -10,7 +10,7 @@ from beamrank.errors import PreflightError
 from beamrank.evaluation import evaluate
 from beamrank.layout import SpecialTokens
 from beamrank.merge import Ranking, bm25_ranking, duo_ranking, mono_ranking
-from beamrank.plan import MAX_DOC_TOKENS
+from beamrank.plan import max_doc_tokens
 from beamrank.qrels import Qrels, read_qrels
 from beamrank.runs import read_run
 from beamrank.topics import read_topics
@@ -107,7 +107,9 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
         k=depth,
         measure=dev.measure,
         candidates=_candidates(ranked),
-        tokens=_tokens(shown, queries, texts, tokenizer),
+        tokens=_tokens(
+            shown, queries, texts, tokenizer, max_doc_tokens(config.input.max_length, config.inputs_a_passage)
+        ),
         special=SpecialTokens(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id),
         qrels=Qrels(relevance, judged.notes),
         limits=InputLimits(config.input.truncation, config.input.max_query_length, config.input.max_length),
@@ -134,12 +136,16 @@ def _candidates(ranked: dict[str, list[str]]) -> pa.Table:
 
 
 def _tokens(
-    shown: dict[str, list[str]], queries: dict[str, str], texts: dict[str, str], tokenizer: BertTokenizer
+    shown: dict[str, list[str]],
+    queries: dict[str, str],
+    texts: dict[str, str],
+    tokenizer: BertTokenizer,
+    most: int,
 ) -> pa.Table:
     doc_ids = list(texts)
-    doc_tokens = tokenizer.encode([texts[one] for one in doc_ids], MAX_DOC_TOKENS).ids.to_pylist()
+    doc_tokens = tokenizer.encode([texts[one] for one in doc_ids], most).ids.to_pylist()
     encoded = dict(zip(doc_ids, doc_tokens, strict=True))
-    query_tokens = tokenizer.encode([queries[query_id] for query_id in shown], MAX_DOC_TOKENS).ids.to_pylist()
+    query_tokens = tokenizer.encode([queries[query_id] for query_id in shown], most).ids.to_pylist()
     rows = [
         {
             "query_id": query_id,

@@ -91,7 +91,7 @@ class Session:
             model = self.start.masked_model(optimizer.dropout, optimizer.train_word_embeddings)
         else:
             labels, words = self.config.labels, optimizer.train_word_embeddings
-            model = self.start.model(self.kind, labels, optimizer.dropout, words)
+            model = self.start.model(self.kind, labels, optimizer.dropout, words, self.config.chunks)
         if optimizer.gradient_checkpointing:
             model.activation_checkpointing_enable({"use_reentrant": False})
         return model.to(self.processes.device)
@@ -109,7 +109,7 @@ class Session:
                 self.dtype,
                 self.config.seed,
             )
-        encoder = InputEncoder(self.start.tokenizer, self.limits, budget)
+        encoder = InputEncoder(self.start.tokenizer, self.limits, budget, self.config.inputs_a_passage)
         score = Scorer(self.model, encoder, self.processes.device, self.dtype)
         config = self.config
         if self.kind == "mono":

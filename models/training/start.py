@@ -15,10 +15,13 @@ from transformers.utils import logging as transformers_logging
 from beamrank.errors import PreflightError
 from models.checkpoint_sources import CONFIG, SAFETENSORS, TOKENIZER_FILES, locate
 from models.checkpoints import checkpoint_digest
+from models.chunks import POOLING
 from models.tokenizer import BertTokenizer, load_tokenizer
+from models.training.chunked_bert import ChunkedBert, chunked_config
+from models.training.config import ChunksConfig
 
 _TYPES = "embeddings.token_type_embeddings.weight"
-_NEW = ("classifier.", "bert.pooler.", "cls.")
+_NEW = ("classifier.", "bert.pooler.", "cls.", f"{POOLING}.")
 _NOT_PRETRAINED = ("bert.pooler.", "cls.seq_relationship.")
 _Model = TypeVar("_Model", bound=PreTrainedModel)
 _LABELS = {1: ("relevant",), 2: ("not_relevant", "relevant")}
@@ -57,7 +60,12 @@ class Start:
             )
 
     def model(
-        self, kind: str, labels: int, dropout: float, train_word_embeddings: bool
+        self,
+        kind: str,
+        labels: int,
+        dropout: float,
+        train_word_embeddings: bool,
+        chunks: ChunksConfig | None = None,
     ) -> BertForSequenceClassification:
         """The classifier to train, float32: a head that fits is kept, another one is new and random.
 
@@ -66,13 +74,17 @@ class Start:
             labels: logits, 1 or 2.
             dropout: on all layers.
             train_word_embeddings: whether these change too.
+            chunks: how a passage is read; None as one input.
 
         Raises:
             PreflightError: the weights are not those of a BERT with this configuration.
         """
         says_duo = self._config.type_vocab_size > 2
         config = self._configured(labels, dropout)
-        model = self._fitting(BertForSequenceClassification, config)
+        if chunks is None:
+            model = self._fitting(BertForSequenceClassification, config)
+        else:
+            model = self._fitting(ChunkedBert, chunked_config(config, chunks))
         if kind == "duo" and config.type_vocab_size == 2:
             _add_token_type(model, zero=says_duo)
         model.bert.embeddings.word_embeddings.requires_grad_(train_word_embeddings)

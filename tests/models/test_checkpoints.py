@@ -173,7 +173,7 @@ def test_other_labels_are_fine(tmp_path: Path, id2label: dict[str, str] | None) 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "roberta"}, "has the model_type 'roberta'; only 'bert' can be scored"),
+        ({"model_type": "roberta"}, "has the model_type 'roberta'; only 'bert' and beamrank's own"),
         ({"model_type": None}, "has the model_type None"),
         ({"position_embedding_type": "relative_key"}, "has position_embedding_type 'relative_key'"),
         ({"is_decoder": True}, "is a decoder"),

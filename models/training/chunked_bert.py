@@ -1,0 +1,44 @@
+"""monoBERT that reads a passage in chunks, to train: transformers' classifier, with a pooling below its head."""
+
+from typing import Any
+
+from torch import Tensor
+from transformers import BertConfig, BertForSequenceClassification
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from models.chunk_pooling import ChunkPooling
+from models.chunks import CHUNKED_BERT, CHUNKS, chunk_entry, chunk_sizes
+from models.training.config import ChunksConfig
+
+
+class ChunkedBertConfig(BertConfig):  # type: ignore[no-untyped-call]
+    """BERT's configuration with an entry `chunks`; transformers does not know its model_type, and so refuses it."""
+
+    model_type = CHUNKED_BERT
+
+
+class ChunkedBert(BertForSequenceClassification):  # type: ignore[no-untyped-call]
+    """BertForSequenceClassification whose pooled [CLS] vectors of a passage's chunks become one before the head."""
+
+    config_class = ChunkedBertConfig
+
+    def __init__(self, config: ChunkedBertConfig) -> None:
+        """Makes a model with random weights."""
+        super().__init__(config)
+        chunks, attention_size = chunk_sizes(config.to_dict())
+        self.chunk_pooling = ChunkPooling(chunks, config.hidden_size, attention_size)
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> SequenceClassifierOutput:
+        """int64[b * chunks, n] each, the chunks of a passage one after the other -> float[b, labels] logits."""
+        vectors = self.bert(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).pooler_output
+        return SequenceClassifierOutput(logits=self.classifier(self.dropout(self.chunk_pooling(vectors))))
+
+
+def chunked_config(config: BertConfig, chunks: ChunksConfig) -> ChunkedBertConfig:
+    """A BERT's configuration with the chunks' entry."""
+    size = chunks.attention_size if chunks.pooling == "attention" else 0
+    values: dict[str, Any] = config.to_dict() | {CHUNKS: chunk_entry(chunks.count, size)}
+    values.pop("model_type")
+    found: ChunkedBertConfig = ChunkedBertConfig.from_dict(values)
+    return found

@@ -1,0 +1,263 @@
+"""Passages that are read in chunks: layout, pooling, training, and the same scores from the saved checkpoint."""
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.layout import PackedInputs, SpecialTokens, mono_kept
+from models.checkpoints import resolve_checkpoint
+from models.chunk_pooling import ChunkPooling
+from models.engine import ScoringEngine
+from models.monobert import score_mono
+from models.training.chunked_bert import ChunkedBert
+from models.training.config import ChunksConfig
+from models.training.encoding import InputEncoder
+from models.training.groups import FixedSource, Group
+from models.training.optimizer import BertAdam, clip_gradients, learning_rate_at
+from models.training.start import Start, save_checkpoint
+from models.training.tasks import MonoTask, Scorer, group_loss
+from tests.models.bert import shard
+from tests.models.training import (
+    COLOURS,
+    LIMITS,
+    THINGS,
+    WORDS,
+    Quiet,
+    make_session,
+    save_start,
+    write_train_config,
+)
+
+_STEPS = 200
+_SPECIAL = SpecialTokens(WORDS.index("[CLS]"), WORDS.index("[SEP]"), WORDS.index("[PAD]"))
+_POOLINGS = [ChunksConfig(count=3, attention_size=8), ChunksConfig(count=2, pooling="max")]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_start(tmp_path_factory.mktemp("start"))
+
+
+def _scorer(start_folder: str, chunks: ChunksConfig, labels: int = 2) -> Scorer:
+    start = Start(start_folder, LIMITS.max_length)
+    torch.manual_seed(1)
+    model = start.model("mono", labels, 0.0, train_word_embeddings=True, chunks=chunks)
+    return Scorer(model, InputEncoder(start.tokenizer, LIMITS, 512, chunks.count), "cpu", torch.float32)
+
+
+def _ids(text: str) -> list[int]:
+    return [WORDS.index(word) for word in text.split()]
+
+
+def _by_hand(model: ChunkedBert, query: str, chunks: list[str]) -> float:
+    """The log-odds, one unpadded chunk at a time, the pooling written out in numbers."""
+    vectors = []
+    for chunk in chunks:
+        ids = [_SPECIAL.cls_id, *_ids(query), _SPECIAL.sep_id, *_ids(chunk), _SPECIAL.sep_id]
+        types = [0] * (len(_ids(query)) + 2) + [1] * (len(_ids(chunk)) + 1)
+        inputs = {"input_ids": torch.tensor([ids]), "token_type_ids": torch.tensor([types])}
+        vectors.append(model.bert(**inputs).pooler_output[0].tolist())
+    pooling = dict(model.chunk_pooling.named_parameters())
+    if pooling:
+        rows, biases = pooling["dense.weight"].tolist(), pooling["dense.bias"].tolist()
+        context = pooling["context.weight"][0].tolist()
+        raw = [
+            sum(
+                u * math.tanh(sum(w * h for w, h in zip(row, vector, strict=True)) + bias)
+                for u, row, bias in zip(context, rows, biases, strict=True)
+            )
+            for vector in vectors
+        ]
+        total = sum(math.exp(each) for each in raw)
+        vector = [
+            sum(math.exp(each) / total * chunk[place] for each, chunk in zip(raw, vectors, strict=True))
+            for place in range(len(vectors[0]))
+        ]
+    else:
+        vector = [max(values) for values in zip(*vectors, strict=True)]
+    logits = model.classifier(torch.tensor(vector))
+    found: list[float] = logits.tolist()
+    return found[1] - found[0] if len(found) == 2 else found[0]
+
+
+def test_the_last_segment_is_shared_out_evenly_and_none_of_it_is_lost() -> None:
+    inputs = PackedInputs(np.arange(30), np.array([[0, 5], [2, 9]]), np.array([[3, 8], [2, 1]]), _SPECIAL)
+    chunks = inputs.in_chunks(3)
+    assert chunks.starts.tolist() == [[0, 5], [0, 7], [0, 10], [2, 9], [2, 9], [2, 9]]
+    assert chunks.kept.tolist() == [[3, 2], [3, 3], [3, 3], [2, 0], [2, 0], [2, 1]]
+
+
+@pytest.mark.parametrize("rule", ["original", "paper", "hf"])
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_each_chunk_holds_the_rule(rule, chunks) -> None:
+    queries, docs = (each.ravel() for each in np.meshgrid([1, 12, 40], np.arange(0, 200)))
+    query_kept, doc_kept = mono_kept(rule, queries, docs, 16, 48, chunks)
+    starts = np.zeros((len(docs), 2), np.int64)
+    laid_out = PackedInputs(np.zeros(300, np.uint16), starts, np.stack([query_kept, doc_kept], 1), _SPECIAL)
+    lengths = laid_out.in_chunks(chunks).lengths
+    assert lengths.max() == (47 if rule == "original" else 48)
+    assert (doc_kept[docs <= 15 * chunks] == docs[docs <= 15 * chunks]).all()
+    longest = docs == 199
+    one_query, one_doc = mono_kept(rule, queries[longest], docs[longest], 16, 48)
+    if rule != "hf":
+        assert (query_kept[longest] == one_query).all()
+        assert (doc_kept[longest] == chunks * one_doc).all()
+
+
+def test_attention_over_chunks_by_hand() -> None:
+    pooling = ChunkPooling(2, 2, 1)
+    with torch.no_grad():
+        pooling.dense.weight.copy_(torch.tensor([[1.0, -2.0]]))
+        pooling.dense.bias.fill_(0.5)
+        pooling.context.weight.fill_(3.0)
+    first, second = [0.2, 0.4], [-1.0, 0.3]
+    vectors = torch.tensor([first, second], requires_grad=True)
+    found = pooling(vectors)
+
+    def pooled(one: list[float], other: list[float]) -> list[float]:
+        raw = [math.exp(3 * math.tanh(h[0] - 2 * h[1] + 0.5)) for h in (one, other)]
+        return [(raw[0] * a + raw[1] * b) / sum(raw) for a, b in zip(one, other, strict=True)]
+
+    assert found[0].tolist() == pytest.approx(pooled(first, second), rel=1e-5)
+    torch.autograd.backward(found.sum())
+    step = 1e-5
+    for chunk, place in itertools.product(range(2), range(2)):
+        moved = [list(first), list(second)]
+        moved[chunk][place] += step
+        slope = (sum(pooled(*moved)) - sum(pooled(first, second))) / step
+        assert vectors.grad is not None
+        assert vectors.grad[chunk, place].item() == pytest.approx(slope, abs=1e-3)
+
+
+def test_max_pooling_takes_each_dimensions_best_chunk() -> None:
+    vectors = torch.tensor([[1.0, -2.0], [0.0, 5.0], [3.0, 3.0], [4.0, 2.0]], requires_grad=True)
+    found = ChunkPooling(2, 2, 0)(vectors)
+    assert found.tolist() == [[1, 5], [4, 3]]
+    torch.autograd.backward(found.sum())
+    assert vectors.grad is not None
+    assert vectors.grad.tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("chunks", _POOLINGS)
+@pytest.mark.parametrize("labels", [1, 2])
+def test_a_saved_checkpoint_scores_as_the_model_and_as_by_hand(chunks, labels, start, tmp_path: Path) -> None:
+    score = _scorer(start, chunks, labels)
+    with torch.no_grad():
+        for module in (score.model.chunk_pooling, score.model.bert.pooler, score.model.classifier):
+            for parameter in module.parameters():
+                parameter.normal_(std=1.0)
+    docs = ["blue green red", "sky is the blue sea the milk", "red", " ".join(COLOURS * 9)]
+    query = "what is the sky"
+    save_checkpoint(score.model, start, str(tmp_path), "float32")
+    engine = ScoringEngine(resolve_checkpoint(str(tmp_path), "mono"), "cpu", "float32", 1, 64)
+    table = shard([("q", _ids(query), {f"d{number}": _ids(doc) for number, doc in enumerate(docs)})])
+    table, counts = score_mono(engine, table, 10, _SPECIAL, LIMITS)
+    room = (LIMITS.max_length - len(_ids(query)) - 4) * chunks.count
+    by_hand = []
+    for doc in docs:
+        words = doc.split()[:room]
+        borders = [len(words) * number // chunks.count for number in range(chunks.count + 1)]
+        cut = [" ".join(words[first:last]) for first, last in itertools.pairwise(borders)]
+        by_hand.append(_by_hand(score.model.eval(), query, cut))
+    assert np.std(by_hand) > 0.3
+    assert table["score"].to_pylist() == pytest.approx(by_hand, abs=2e-5)
+    with torch.inference_mode():
+        assert score([(query, doc) for doc in docs]).tolist() == pytest.approx(by_hand, abs=2e-5)
+    assert counts.inferences == len(docs) * chunks.count
+    assert counts.truncated_docs == 1
+    loaded = ChunkedBert.from_pretrained(tmp_path)
+    assert all(torch.equal(each, loaded.state_dict()[name]) for name, each in score.model.state_dict().items())
+
+
+def test_transformers_refuses_it_and_so_does_duo(start, tmp_path: Path) -> None:
+    save_checkpoint(_scorer(start, _POOLINGS[0]).model, start, str(tmp_path), "float32")
+    with pytest.raises(ValueError, match="chunked_bert"):
+        AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    with pytest.raises(PreflightError, match="reads passages in chunks, which is for mono alone"):
+        resolve_checkpoint(str(tmp_path), "duo")
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace('"pooling": "attention"', '"pooling": "mean"'))
+    with pytest.raises(PreflightError, match=r"not whole: ValueError\(\"chunks.pooling 'mean'\"\)"):
+        resolve_checkpoint(str(tmp_path), "mono")
+
+
+def _answers_in_the_second_half() -> list[Group]:
+    groups = []
+    for number, thing in enumerate(THINGS):
+        docs = tuple(f"the milk is {COLOURS[(number + step) % len(COLOURS)]}" for step in range(2))
+        groups.append(Group(f"what is {thing}", docs, (True, False), (3.0, 1.5)))
+    return groups
+
+
+@pytest.mark.parametrize(
+    ("objective", "chunks"),
+    [
+        ("pointwise", _POOLINGS[0]),
+        ("bertlets", _POOLINGS[0]),
+        ("bertlets", _POOLINGS[1]),
+        ("bert_ce", _POOLINGS[1]),
+        ("margin_mse", _POOLINGS[0]),
+        ("listwise_kl", _POOLINGS[1]),
+    ],
+)
+def test_every_objective_overfits_twenty_pairs(objective, chunks, start) -> None:
+    labels = 1 if objective in ("bertlets", "bert_ce") else 2
+    groups = _answers_in_the_second_half()
+    task = MonoTask(_scorer(start, chunks, labels), group_loss({objective: 1.0}, 1.0, 0.2))
+    before = task.loss(groups, 0).item()
+    optimizer = BertAdam(task.model.named_parameters(), 0.0)
+    stream = FixedSource(groups, 0).stream({})
+    for step in range(_STEPS):
+        batch = [group for group, _ in itertools.islice(stream, len(groups))]
+        torch.autograd.backward(task.loss(batch, 0))
+        clip_gradients(optimizer.parameters, 1.0)
+        optimizer.step(learning_rate_at(step, 3e-3, 10, _STEPS))
+    assert before > 0.05
+    assert task.loss(groups, 0).item() < 0.01
+
+
+def test_a_training_with_chunks_measures_resumes_and_says_so_in_its_card(start, tmp_path: Path) -> None:
+    dev = {"topics": {"path": "topics.tsv", "format": "tsv"}, "qrels": "qrels.txt", "run": "run.trec", "k": 6}
+    chunks = {"count": 2, "attention_size": 8}
+    config = write_train_config(tmp_path, start, chunks=chunks, dev=dev, objective="bertlets", labels=1)
+    calls = iter(range(100))
+    make_session(config, "mono").train(lambda: next(calls) == 7, Quiet(), "")
+    listener = Quiet()
+    progress = make_session(config, "mono").train(lambda: False, listener, "beamrank train mono train.yaml")
+    assert progress.finished
+    assert any("going on after step 8" in line for line in listener.lines)
+    assert resolve_checkpoint(str(tmp_path / "out"), "mono").shape.chunks == 2
+    card = (tmp_path / "out/README.md").read_text()
+    assert "A passage is cut into 2 even chunks" in card
+    assert "combined by attention pooling" in card
+    with pytest.raises(ConfigError, match=r"chunks\.count: 2 there, 3 now"):
+        make_session(config, "mono", ["chunks.count=3"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "chunks", "message"),
+    [
+        ("duo", {"count": 2}, "only mono reads a passage in chunks"),
+        ("mono", {"count": 1}, "chunks.count"),
+        ("mono", {"count": 2, "pooling": "max", "attention_size": 8}, "`max` has none"),
+        ("mono", {"count": 2, "pooling": "mean"}, "chunks.pooling"),
+    ],
+)
+def test_chunks_that_cannot_be_are_refused(kind, chunks, message, start, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_session(write_train_config(tmp_path, start, chunks=chunks), kind)
+
+
+def test_more_of_a_text_is_kept_than_one_input_holds(start, tmp_path: Path) -> None:
+    """700 wordpieces before the answer: with 40 chunks of 32 tokens it is read."""
+    score = _scorer(start, ChunksConfig(count=40, pooling="max"))
+    far = " ".join(["the"] * 700)
+    with torch.inference_mode():
+        scores = score([("what is sky", f"{far} blue"), ("what is sky", f"{far} milk")]).tolist()
+    assert abs(scores[0] - scores[1]) > 1e-4
