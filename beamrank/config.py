@@ -14,6 +14,7 @@ from beamrank.measures import split_measures
 
 Aggregation = Literal["sum", "binary", "min", "max", "sample", "sym_sum", "log_sum", "sym_log_sum"]
 Truncation = Literal["original", "paper", "hf"]
+SegmentPooling = Literal["max", "first", "mean"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Positive = Annotated[int, Field(ge=1)]
 
@@ -55,11 +56,54 @@ class CandidatesConfig(Section):
     k: Positive = 1000
 
 
+class SegmentsConfig(Section):
+    """A long doc in windows that monoBERT scores one by one; the doc's score is `pooling` of theirs.
+
+    A window of `length_tokens` wordpieces begins every `stride_tokens`; by default one where the other ends. At most
+    `limit` of a doc are read; `first` reads one.
+    """
+
+    length_tokens: Positive
+    stride_tokens: Positive | None = None
+    pooling: SegmentPooling = "max"
+    limit: Annotated[int, Field(ge=1, le=1000)] = 16
+
+    @model_validator(mode="after")
+    def _check_stride(self) -> Self:
+        if self.stride > self.length_tokens:
+            raise ValueError(
+                f"stride_tokens {self.stride} is more than length_tokens {self.length_tokens}: what is between two "
+                "segments would not be read"
+            )
+        return self
+
+    @property
+    def stride(self) -> int:
+        """Wordpieces from the beginning of a segment to that of the next."""
+        return self.stride_tokens or self.length_tokens
+
+    @property
+    def most(self) -> int:
+        """How many segments of a doc are scored at most."""
+        return 1 if self.pooling == "first" else self.limit
+
+    @property
+    def doc_tokens(self) -> int:
+        """How many wordpieces of a doc they cover at most."""
+        return self.length_tokens + (self.most - 1) * self.stride
+
+
 class MonoConfig(Section):
     """monoBERT over the first `k` candidates (the papers' k0); by default 1000, or all where there are fewer."""
 
     checkpoint: str
     k: Positive = 1000
+    segments: SegmentsConfig | None = None
+
+    @property
+    def pooling(self) -> SegmentPooling:
+        """How a doc's segments make its score; whatever it is where docs are whole."""
+        return "max" if self.segments is None else self.segments.pooling
 
 
 class DuoConfig(Section):
@@ -174,6 +218,19 @@ class RunConfig(Section):
             raise ValueError(
                 f"input.max_length {self.input.max_length} leaves duoBERT's two docs no room beside a query of "
                 f"max_query_length {self.input.max_query_length}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_segments(self) -> Self:
+        if self.mono is None or self.mono.segments is None:
+            return self
+        room = self.input.max_length - self.input.max_query_length - 2
+        if self.mono.segments.length_tokens > room:
+            raise ValueError(
+                f"mono.segments.length_tokens is {self.mono.segments.length_tokens}, and an input of max_length "
+                f"{self.input.max_length} holds {room} wordpieces of a doc beside the longest query: what is over "
+                "would be cut off each segment"
             )
         return self
 

@@ -35,11 +35,11 @@ def bm25_ranking(candidates: Table) -> dict[str, Ranking]:
 def mono_ranking(candidates: Table, mono: Table) -> dict[str, Ranking]:
     """What monoBERT scored, best first, then the other candidates in the first stage's order.
 
-    A doc's score is the highest of its segments' (MaxP); ties go to the better rank of the first stage.
+    Ties go to the better rank of the first stage.
 
     Args:
         candidates: a table of schemas.CANDIDATES.
-        mono: a table of schemas.MONO for the same queries.
+        mono: a table of schemas.MONO for the same queries, one row a candidate (beamrank.segments.pool_segments).
 
     Raises:
         DataError: mono scored a doc that is no candidate of its query.
@@ -47,8 +47,7 @@ def mono_ranking(candidates: Table, mono: Table) -> dict[str, Ranking]:
     rankings = bm25_ranking(candidates)
     scores: dict[str, dict[str, float]] = {}
     for query_id, doc_id, score in _rows(mono, "query_id", "doc_id", "score"):
-        docs = scores.setdefault(query_id, {})
-        docs[doc_id] = max(score, docs.get(doc_id, score))
+        scores.setdefault(query_id, {})[doc_id] = score
     for query_id, docs in scores.items():
         previous = rankings.get(query_id, [])
         strangers = docs.keys() - {doc_id for doc_id, _ in previous}
@@ -67,7 +66,7 @@ def duo_ranking(candidates: Table, mono: Table, duo: Table, aggregation: str) ->
 
     Args:
         candidates: a table of schemas.CANDIDATES.
-        mono: a table of schemas.MONO for the same queries.
+        mono: a table of schemas.MONO for the same queries, one row a candidate.
         duo: a table of schemas.DUO for the same queries.
         aggregation: see beamrank.aggregation.aggregate.
 

@@ -33,9 +33,9 @@ BROKEN_PLAN = (FileNotFoundError, ValueError, KeyError, TypeError, IndexError, A
 StageKind = Literal["retrieve", "tokenize", "mono", "duo"]
 
 
-def max_doc_tokens(max_length: int, chunks: int) -> int:
-    """How many wordpieces of a text are stored for a model that reads it as so many inputs."""
-    return max(MAX_DOC_TOKENS, max_length * chunks)
+def max_doc_tokens(read_tokens: int) -> int:
+    """How many wordpieces of a text are stored where a model reads so many at most."""
+    return max(MAX_DOC_TOKENS, read_tokens)
 
 
 class EngineVersionError(PreflightError):

@@ -32,7 +32,8 @@ def score_duo(
     Args:
         engine: with a checkpoint for duo.
         tokens: a shard, `beamrank.schemas.tokenized`.
-        mono: the same shard's `beamrank.schemas.MONO`; the best docs are those of the highest score, then lowest rank.
+        mono: the same shard's `beamrank.schemas.MONO`, a row a candidate; the best docs are those of the highest score,
+            then lowest rank.
         k: how many docs of a query meet each other.
         special: the special tokens of the tokenizer that made the shard.
         limits: the truncation rule and its lengths.

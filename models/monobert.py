@@ -5,12 +5,18 @@ import pyarrow as pa
 
 from beamrank import schemas
 from beamrank.layout import PackedInputs, SpecialTokens, mono_kept
+from beamrank.segments import SegmentRule, cut_segments
 from models.engine import InputLimits, ScoringEngine, StageCounts
 from models.shard_tokens import distinct, number_texts, read_shard
 
 
 def score_mono(
-    engine: ScoringEngine, tokens: pa.Table, k: int, special: SpecialTokens, limits: InputLimits
+    engine: ScoringEngine,
+    tokens: pa.Table,
+    k: int,
+    special: SpecialTokens,
+    limits: InputLimits,
+    segment_rule: SegmentRule | None = None,
 ) -> tuple[pa.Table, StageCounts]:
     """Scores the first k candidates of each query of a shard.
 
@@ -22,19 +28,24 @@ def score_mono(
         k: how many candidates of a query are scored.
         special: the special tokens of the tokenizer that made the shard.
         limits: the truncation rule and its lengths.
+        segment_rule: how docs are cut into segments; None scores each as a whole.
 
     Returns:
-        `beamrank.schemas.MONO`, sorted by query_id and rank, and the counts for the receipt.
+        `beamrank.schemas.MONO`, a row a segment, sorted by query_id, rank and segment, and the counts for the receipt.
     """
     shard = read_shard(tokens)
-    chosen = np.flatnonzero(shard.places < k)
+    candidates = np.flatnonzero(shard.places < k)
+    segments = cut_segments(shard.doc_lengths[candidates], segment_rule)
+    chosen = candidates[segments.docs]
     queries = shard.queries[chosen]
-    query_lengths, doc_lengths = shard.query_lengths[queries], shard.doc_lengths[chosen]
+    query_lengths, doc_lengths = shard.query_lengths[queries], segments.lengths
     chunks = engine.checkpoint.shape.chunks
     query_kept, doc_kept = mono_kept(
         limits.truncation, query_lengths, doc_lengths, limits.max_query_length, limits.max_length, chunks
     )
-    starts = np.stack([shard.query_starts[queries], shard.doc_starts[chosen]], axis=1)
+    read = np.zeros(len(candidates), np.int64)
+    np.maximum.at(read, segments.docs, segments.starts + doc_kept)
+    starts = np.stack([shard.query_starts[queries], shard.doc_starts[chosen] + segments.starts], axis=1)
     texts = number_texts(shard.tokens, starts[:, 1], doc_kept)
     rows, inverse = distinct(queries, query_kept, texts)
     kept = np.stack([query_kept, doc_kept], axis=1)
@@ -43,16 +54,16 @@ def score_mono(
         [
             shard.query_ids.take(pa.array(queries)),
             shard.doc_ids.take(pa.array(chosen)),
-            pa.array(np.zeros(len(chosen), np.int16)),
+            pa.array(segments.numbers, pa.int16()),
             pa.array(shard.ranks[chosen]),
             pa.array(scores.log_odds[inverse]),
         ],
         schema=schemas.MONO,
     )
-    return table.sort_by([("query_id", "ascending"), ("rank", "ascending")]), StageCounts.of(
+    return table.sort_by([("query_id", "ascending"), ("rank", "ascending"), ("segment", "ascending")]), StageCounts.of(
         scores,
         queries=tokens.num_rows,
         truncated_queries=len(np.unique(queries[query_kept < query_lengths])),
-        truncated_docs=int(np.count_nonzero(doc_kept < doc_lengths)),
+        truncated_docs=int(np.count_nonzero(read < shard.doc_lengths[candidates])),
         duplicate_inputs=(len(chosen) - len(rows)) * chunks,
     )

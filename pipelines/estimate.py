@@ -5,15 +5,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from beamrank import schemas, storage
 from beamrank.config import RunConfig
 from beamrank.corpora import corpus_digest, list_units, read_unit
 from beamrank.errors import PreflightError
+from beamrank.layout import Lengths
 from beamrank.measures import parse_measures
-from beamrank.plan import cut_shards, max_doc_tokens
+from beamrank.plan import cut_shards
 from beamrank.records import Doc, Topic
+from beamrank.segments import SegmentRule, cut_segments
 from models.bm25 import Bm25Searcher
 from models.checkpoints import Checkpoint, resolve_checkpoint
 from models.duobert import score_duo
@@ -21,7 +24,14 @@ from models.engine import InputLimits, ScoringEngine, StageCounts
 from models.index import check_index, local_index
 from models.monobert import score_mono
 from models.tokenizer import load_tokenizer
-from pipelines.planning import chosen_topics, resolve_scoring, usable_cores
+from pipelines.planning import (
+    check_segments,
+    chosen_topics,
+    resolve_scoring,
+    segment_rule,
+    stored_doc_tokens,
+    usable_cores,
+)
 from pipelines.shuffle import join_passes
 from transforms.score import special_tokens
 from transforms.tokenize import part_schema
@@ -69,7 +79,8 @@ def estimate(config: RunConfig) -> Estimate:
     passes = 0
     if config.mono is not None:
         mono = resolve_checkpoint(config.mono.checkpoint, "mono")
-        doc_tokens = max_doc_tokens(config.input.max_length, mono.shape.chunks)
+        check_segments(config.mono, mono)
+        doc_tokens = stored_doc_tokens(config, mono)
         passes = join_passes(len(topics) * config.mono.k, list_units(config.corpus), shards, doc_tokens)
         stages += _scoring(config, mono, doc_tokens, topics)
     return Estimate(len(topics), shards, passes, tuple(stages))
@@ -103,12 +114,18 @@ def _scoring(config: RunConfig, mono: Checkpoint, doc_tokens: int, topics: Seque
     samples_tokenized = min(samples_read, pairs / len(docs))
     seconds = samples_read * sample.read_seconds + samples_tokenized * sample.tokenize_seconds
     yield StageEstimate("tokenize", 0, int(pairs * sample.doc_tokens * 2), seconds)
-    inferences = pairs * mono.shape.chunks
-    yield StageEstimate("mono", inferences, pairs * _CANDIDATE_BYTES, inferences * sample.mono_seconds())
+    most, mean = _segments_a_doc(segment_rule(config.mono), sample.doc_lengths)
+    seconds = pairs * mean * mono.shape.chunks * sample.mono_seconds()
+    yield StageEstimate("mono", pairs * most * mono.shape.chunks, pairs * most * _CANDIDATE_BYTES, seconds)
     if config.duo is not None:
         asked = min(config.duo.opponents or config.duo.k, config.duo.k - 1)
         triples = len(topics) * config.duo.k * asked
         yield StageEstimate("duo", triples, len(topics) * config.duo.k**2 * 4, triples * sample.duo_seconds())
+
+
+def _segments_a_doc(rule: SegmentRule | None, doc_lengths: Lengths) -> tuple[int, float]:
+    """The most that any doc can have, and the mean of the sampled docs."""
+    return 1 if rule is None else rule.limit, len(cut_segments(doc_lengths, rule).docs) / max(1, len(doc_lengths))
 
 
 def _docs(config: RunConfig) -> Iterator[Doc]:
@@ -140,7 +157,8 @@ class _Sample:
         tokens = tokenizer.encode([doc.text for doc in docs], doc_tokens).ids
         self.tokenize_seconds = time.monotonic() - start
         self.corpus_bytes = max(1, sum(len(doc.text.encode()) for doc in docs))
-        self.doc_tokens = len(tokens.flatten()) / max(1, len(docs))
+        self.doc_lengths: Lengths = np.diff(tokens.offsets.to_numpy()).astype(np.int64)
+        self.doc_tokens = float(self.doc_lengths.mean())
         count = min(_SAMPLE_DOCS, len(docs))
         queries = tokenizer.encode([topic.text for topic in topics], doc_tokens).ids
         offsets = pa.array([count * number for number in range(len(topics) + 1)], pa.int32())

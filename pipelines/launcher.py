@@ -17,6 +17,7 @@ from beamrank.join import NeededDocs
 from beamrank.plan import Plan, StageSpec
 from beamrank.receipts import Manifest, needed_prefix
 from beamrank.scan import ScanWatch, read_scans
+from beamrank.segments import SegmentRule
 from models.checkpoints import resolve_checkpoint
 from models.tokenizer import load_tokenizer
 from pipelines.planning import usable_cores
@@ -272,6 +273,8 @@ class Launcher:
             max_query_length=keys["max_query_length"],
             max_length=keys["max_length"],
             k=keys["k"],
+            segments=SegmentRule(*keys["segments"]) if "segments" in keys else None,
+            pooling=keys.get("pooling", "max"),
             opponents=keys.get("opponents"),
             seed=keys.get("seed", 0),
         )

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from beamrank import storage
 from beamrank.candidates import candidates_digest
-from beamrank.config import DuoConfig, RunConfig
+from beamrank.config import DuoConfig, MonoConfig, RunConfig
 from beamrank.corpora import corpus_digest, list_units
 from beamrank.errors import PreflightError
 from beamrank.measures import parse_measures
 from beamrank.plan import Plan, StageSpec, cut_shards, max_doc_tokens
 from beamrank.qrels import read_qrels
 from beamrank.records import Topic
+from beamrank.segments import SegmentRule
 from beamrank.topics import read_topics
 from models.checkpoints import Checkpoint, resolve_checkpoint
 from models.engine import default_token_budget, resolve_device, resolve_dtype
@@ -67,6 +68,8 @@ def make_plan(config: RunConfig, talk: Talk, scoring: Device | None = None) -> P
         checkpoint.check_length(config.input.max_length)
         for warning in checkpoint.warnings:
             talk.warn(warning)
+    if config.mono is not None:
+        check_segments(config.mono, checkpoints["mono"])
     list_units(config.corpus)
     corpus = corpus_digest(config.corpus)
     stages = [_retrieve_spec(config, corpus, talk)]
@@ -159,7 +162,7 @@ def _scoring_specs(
         keys = {
             "corpus": corpus,
             "tokenizer": digest,
-            "max_doc_tokens": max_doc_tokens(config.input.max_length, checkpoint.shape.chunks),
+            "max_doc_tokens": stored_doc_tokens(config, checkpoint),
             "k": config.mono.k,
             "on_missing_doc": config.on_missing_doc,
         }
@@ -175,13 +178,43 @@ def _scoring_specs(
         "token_budget": scoring.token_budget,
     }
     mono = checkpoints["mono"]
-    mono_keys = {**shared, "checkpoint": mono.digest, "k": config.mono.k}
+    mono_keys = {**shared, "checkpoint": mono.digest, "k": config.mono.k, **_segments(config.mono)}
     specs["mono"] = StageSpec("mono", "mono", mono_keys, (tokenized["mono"],), {"checkpoint": mono.reference})
     if config.duo is not None:
         duo = checkpoints["duo"]
         duo_keys = {**shared, "checkpoint": duo.digest, "k": config.duo.k, **_sampling(config.duo)}
+        if config.mono.segments is not None:
+            duo_keys["pooling"] = config.mono.pooling
         specs["duo"] = StageSpec("duo", "duo", duo_keys, (tokenized["duo"], "mono"), {"checkpoint": duo.reference})
     return list(specs.values())
+
+
+def stored_doc_tokens(config: RunConfig, checkpoint: Checkpoint) -> int:
+    """How many wordpieces of a doc are stored for a checkpoint."""
+    if checkpoint.kind == "mono" and config.mono is not None and config.mono.segments is not None:
+        return max_doc_tokens(config.mono.segments.doc_tokens)
+    return max_doc_tokens(config.input.max_length * checkpoint.shape.chunks)
+
+
+def check_segments(mono: MonoConfig, checkpoint: Checkpoint) -> None:
+    """Raises PreflightError where docs would be cut twice."""
+    if mono.segments is not None and checkpoint.shape.chunks > 1:
+        raise PreflightError(
+            f"the checkpoint {checkpoint.reference} cuts a doc into {checkpoint.shape.chunks} chunks itself, as it was "
+            "trained to: leave out mono.segments"
+        )
+
+
+def segment_rule(mono: MonoConfig) -> SegmentRule | None:
+    """How mono's docs are cut; None where they are read whole."""
+    segments = mono.segments
+    return None if segments is None else SegmentRule(segments.length_tokens, segments.stride, segments.most)
+
+
+def _segments(mono: MonoConfig) -> dict[str, list[int]]:
+    """What was scored depends on segments; how they are pooled is left to those who read the scores."""
+    rule = segment_rule(mono)
+    return {} if rule is None else {"segments": list(rule)}
 
 
 def _sampling(duo: DuoConfig) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import BinaryIO, Literal
 import pyarrow as pa
 
 from beamrank import storage
-from beamrank.config import RunConfig
+from beamrank.config import RunConfig, SegmentPooling
 from beamrank.errors import PreflightError
 from beamrank.evaluation import Evaluation, evaluate
 from beamrank.merge import Ranking, bm25_ranking, duo_ranking, mono_ranking, restrict_duo, sample_duo
@@ -18,6 +18,7 @@ from beamrank.plan import Plan
 from beamrank.qrels import read_qrels
 from beamrank.receipts import Manifest
 from beamrank.runs import RunFormat
+from beamrank.segments import pool_segments
 from beamrank.trec import run_lines
 from pipelines.progress import Talk
 
@@ -85,7 +86,8 @@ def measure_runs(plan: Plan, config: RunConfig) -> dict[str, Evaluation]:
     qrels = read_qrels(config.qrels)
     topics = {topic.query_id for topic in plan.topics}
     return {
-        file.name: evaluate(_orders(plan, file), qrels, config.measures, topics) for file in run_files(plan, config)
+        file.name: evaluate(_orders(plan, config, file), qrels, config.measures, topics)
+        for file in run_files(plan, config)
     }
 
 
@@ -94,11 +96,11 @@ def measures_content(found: dict[str, Evaluation]) -> bytes:
     return json.dumps({name: evaluation.means for name, evaluation in found.items()}, indent=1).encode()
 
 
-def _orders(plan: Plan, file: RunFile) -> Iterator[tuple[str, list[str]]]:
+def _orders(plan: Plan, config: RunConfig, file: RunFile) -> Iterator[tuple[str, list[str]]]:
     """The order in which the written run is read: scores decrease strictly, so it is the rankings' own."""
-    manifests = _manifests(plan, file)
+    manifests, pooling = _manifests(plan, file), _pooling(config)
     for shard in plan.shards:
-        for query_id, ranking in _rankings(plan, manifests, shard.index, file).items():
+        for query_id, ranking in _rankings(plan, manifests, shard.index, file, pooling).items():
             yield query_id, [doc_id for doc_id, _ in ranking]
 
 
@@ -113,11 +115,11 @@ def write_run_file(plan: Plan, config: RunConfig, file: RunFile, run_format: Run
 @contextmanager
 def run_content(plan: Plan, config: RunConfig, file: RunFile, run_format: RunFormat) -> Iterator[Iterator[bytes]]:
     """One run, queries sorted by id, in pieces; memory holds one shard's rankings and two numbers a topic."""
-    manifests = _manifests(plan, file)
+    manifests, pooling = _manifests(plan, file), _pooling(config)
     with tempfile.TemporaryFile() as spool:
         places: dict[str, tuple[int, int]] = {}
         for shard in plan.shards:
-            for query_id, ranking in _rankings(plan, manifests, shard.index, file).items():
+            for query_id, ranking in _rankings(plan, manifests, shard.index, file, pooling).items():
                 places[query_id] = _append(spool, run_lines(query_id, ranking, config.run_tag, run_format))
         yield _in_order(spool, sorted(places), places)
 
@@ -149,18 +151,25 @@ def _sealed(plan: Plan, name: str) -> Manifest:
     return manifest
 
 
-def _rankings(plan: Plan, manifests: dict[str, Manifest], shard: int, file: RunFile) -> dict[str, Ranking]:
+def _rankings(
+    plan: Plan, manifests: dict[str, Manifest], shard: int, file: RunFile, pooling: SegmentPooling
+) -> dict[str, Ranking]:
     parts = [plan.folder(each.stage).read_part(each.receipts[shard]) for each in manifests.values()]
     if len(parts) == 1:
         return bm25_ranking(parts[0])
     if plan.of_kind("tokenize")[0].keys["on_missing_doc"] == "drop":
         parts[0] = without_dropped(parts[0], parts[1], plan.stage("mono").keys["k"])
+    parts[1] = pool_segments(parts[1], pooling)
     if len(parts) == 2:
         return mono_ranking(parts[0], parts[1])
     duo = parts[2] if file.k1 is None else restrict_duo(parts[2], file.k1)
     if file.opponents is not None:
         duo = sample_duo(duo, file.opponents, file.seed)
     return duo_ranking(parts[0], parts[1], duo, file.aggregation)
+
+
+def _pooling(config: RunConfig) -> SegmentPooling:
+    return "max" if config.mono is None else config.mono.pooling
 
 
 def without_dropped(candidates: pa.Table, mono: pa.Table, k: int) -> pa.Table:

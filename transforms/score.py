@@ -6,10 +6,11 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from beamrank.config import Truncation
+from beamrank.config import SegmentPooling, Truncation
 from beamrank.errors import PreflightError
 from beamrank.layout import SpecialTokens
 from beamrank.receipts import Receipt, StageFolder
+from beamrank.segments import SegmentRule, pool_segments
 from models.checkpoints import resolve_checkpoint
 from models.duobert import score_duo
 from models.engine import InputLimits, ScoringEngine, StageCounts
@@ -34,6 +35,8 @@ class ScoreJob:
     max_query_length: int
     max_length: int
     k: int
+    segments: SegmentRule | None
+    pooling: SegmentPooling
     opponents: int | None
     seed: int
 
@@ -65,21 +68,24 @@ class ScoreJob:
 
     def _metadata(self) -> dict[str, str]:
         """What a reader of a part alone should know of its scores."""
-        return {
+        found = {
             "checkpoint": self.checkpoint_digest,
             "dtype": self.dtype,
             "truncation": self.truncation,
             "max_query_length": str(self.max_query_length),
             "max_length": str(self.max_length),
         }
+        cut = {} if self.segments is None else self.segments._asdict()
+        return found | {f"segment_{name}": str(value) for name, value in cut.items()}
 
     def _score(self, engine: ScoringEngine, task: ShardTask) -> tuple[pa.Table, StageCounts]:
         tokens, *rest = (StageFolder(url).read_part(each) for url, each in zip(self.inputs, task.inputs, strict=True))
         limits = InputLimits(self.truncation, self.max_query_length, self.max_length)
         special = special_tokens(tokens.schema)
         if self.kind == "mono":
-            return score_mono(engine, tokens, self.k, special, limits)
-        return score_duo(engine, tokens, rest[0], self.k, special, limits, self.opponents, self.seed)
+            return score_mono(engine, tokens, self.k, special, limits, self.segments)
+        mono = pool_segments(rest[0], self.pooling)
+        return score_duo(engine, tokens, mono, self.k, special, limits, self.opponents, self.seed)
 
 
 def special_tokens(schema: pa.Schema) -> SpecialTokens:

@@ -108,7 +108,7 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
         measure=dev.measure,
         candidates=_candidates(ranked),
         tokens=_tokens(
-            shown, queries, texts, tokenizer, max_doc_tokens(config.input.max_length, config.inputs_a_passage)
+            shown, queries, texts, tokenizer, max_doc_tokens(config.input.max_length * config.inputs_a_passage)
         ),
         special=SpecialTokens(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id),
         qrels=Qrels(relevance, judged.notes),

@@ -54,7 +54,7 @@ class InputEncoder:
         """
         numbers: dict[str, int] = {}
         rows = np.array([[numbers.setdefault(text, len(numbers)) for text in texts] for texts in inputs])
-        ids = self._tokenizer.encode(list(numbers), max_doc_tokens(self._limits.max_length, self._chunks)).ids
+        ids = self._tokenizer.encode(list(numbers), max_doc_tokens(self._limits.max_length * self._chunks)).ids
         offsets = ids.offsets.to_numpy().astype(np.int64)
         tokens = np.concatenate([ids.values.to_numpy(), np.zeros(1, ids.values.type.to_pandas_dtype())])
         lengths = np.diff(offsets)[rows].T

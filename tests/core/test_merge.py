@@ -49,11 +49,6 @@ def test_equal_scores_keep_the_previous_order() -> None:
     assert [doc_id for doc_id, _ in mono_ranking(FOUR, mono)["q"]] == ["d", "a", "b", "c"]
 
 
-def test_a_doc_scores_as_its_best_segment() -> None:
-    mono = _mono(("q", "a", 0, 1, -9.0), ("q", "a", 1, 1, 6.0), ("q", "a", 2, 1, 0.0), ("q", "b", 0, 2, 5.0))
-    assert mono_ranking(FOUR, mono)["q"][:2] == [("a", 6.0), ("b", 5.0)]
-
-
 def test_what_mono_did_not_score_is_not_lost() -> None:
     mono = _mono(("q", "a", 0, 1, -2.0), ("q", "c", 0, 3, 1.0))
     assert [doc_id for doc_id, _ in mono_ranking(FOUR, mono)["q"]] == ["c", "a", "b", "d"]

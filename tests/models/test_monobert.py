@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from beamrank import schemas
+from beamrank.segments import SegmentRule
 from models.engine import InputLimits, ScoringEngine, StageCounts
 from models.monobert import score_mono
 from tests.models.bert import SPECIAL, Oracle, assert_parity, shard
@@ -115,3 +116,18 @@ def test_a_shard_without_candidates(mono_engine: ScoringEngine, queries: list[li
         assert table.num_rows == 0
         assert table.schema == schemas.MONO
         assert (counts.queries, counts.inferences) == (len(rows), 0)
+
+
+def test_segments_are_inputs_of_their_own(
+    mono_engine: ScoringEngine, mono_oracle: Oracle, queries: list[list[int]], text: list[int]
+) -> None:
+    rows = [("q", queries[0], {"long": text[:50], "short": text[:20], "beyond": text[100:180]})]
+    table, counts = score_mono(mono_engine, shard(rows), 3, SPECIAL, ORIGINAL, SegmentRule(20, 15, 3))
+    assert table.select(["doc_id", "segment", "rank"]).to_pylist() == [
+        {"doc_id": doc_id, "segment": segment, "rank": rank}
+        for rank, doc_id, count in ((1, "long", 3), (2, "short", 1), (3, "beyond", 3))
+        for segment in range(count)
+    ]
+    windows = [text[:20], text[15:35], text[30:50], text[:20], text[100:120], text[115:135], text[130:150]]
+    assert_parity(table["score"].to_pylist(), [mono_oracle.log_odds(queries[0], window) for window in windows])
+    assert (counts.inferences, counts.duplicate_inputs, counts.truncated_docs) == (6, 1, 1)

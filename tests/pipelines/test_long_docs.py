@@ -8,6 +8,7 @@ import torch
 import yaml
 
 from beamrank.config import load_config
+from beamrank.errors import PreflightError
 from beamrank.plan import Plan
 from beamrank.topics import read_topics
 from models.engine import InputLimits
@@ -15,18 +16,21 @@ from models.training.config import ChunksConfig
 from models.training.encoding import InputEncoder
 from models.training.start import Start, save_checkpoint
 from models.training.tasks import Scorer
-from tests.models.bert import MINILM
+from pipelines.estimate import estimate
+from tests.models.bert import MINILM, Oracle
 from tests.pipelines.cascades import read_trec, run_here, write_config
+from tests.reference import disagreements
 
 _LENGTH = 48
 _LIMITS = InputLimits("original", 16, _LENGTH)
+TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="session")
 def long_docs(corpus: dict[str, str]) -> dict[str, str]:
-    """Eight docs of some hundred words, two shorter ones, and one of no word."""
+    """Four docs of some hundred words, two shorter ones, and one of no word."""
     texts = [corpus[doc_id] for doc_id in sorted(corpus)]
-    long = {f"long{number}": " ".join(texts[number * 6 : number * 6 + 6]) for number in range(8)}
+    long = {f"long{number}": " ".join(texts[number * 10 : number * 10 + 10]) for number in range(4)}
     return long | {"short0": "a stack of paths", "short1": texts[-1], "empty": "."}
 
 
@@ -40,7 +44,7 @@ def given(
 ) -> Path:
     """A configuration with a given run, so that nothing needs Java."""
     folder = tmp_path_factory.mktemp("long")
-    some = dict(list(topics.items())[:4])
+    some = dict(list(topics.items())[:3])
     path = write_config(folder, long_docs, some, mono_checkpoint, duo_checkpoint)
     values = yaml.safe_load(path.read_text())
     for key in ("index", "bm25", "duo"):
@@ -77,7 +81,7 @@ def test_a_checkpoint_that_reads_chunks(given: Path, long_docs: dict[str, str], 
     assert plan.of_kind("tokenize")[0].keys["max_doc_tokens"] == 16 * _LENGTH
     manifest = plan.finished("mono")
     assert manifest is not None
-    assert manifest.total("inferences") == 4 * 16 * len(long_docs)
+    assert manifest.total("inferences") == 3 * 16 * len(long_docs)
     rows = _parts(plan, "mono")
     assert {row["segment"] for row in rows} == {0}
     some = [row for row in rows if row["query_id"] == rows[0]["query_id"]]
@@ -89,3 +93,77 @@ def test_a_checkpoint_that_reads_chunks(given: Path, long_docs: dict[str, str], 
     assert [row["score"] for row in some] == pytest.approx(wanted, abs=2e-5)
     best = max(some, key=lambda row: row["score"])
     assert read_trec(tmp_path / "out/runs/mono.trec")[best["query_id"]][0] == best["doc_id"]
+
+
+_SEGMENTS = ["mono.segments.length_tokens=20", "mono.segments.stride_tokens=15", "mono.segments.limit=36"]
+
+
+def _by_hand(plan: Plan, checkpoint: str, limit: int) -> dict[tuple[str, str], list[float]]:
+    """The log-odds of each segment, one unpadded input at a time, from the stored wordpieces."""
+    oracle = Oracle(checkpoint)
+    found = {}
+    for row in _parts(plan, plan.of_kind("tokenize")[0].name):
+        for doc_id, doc in zip(row["doc_ids"], row["doc_tokens"], strict=True):
+            cut = [doc[:20]]
+            while len(cut) < limit and 15 * (len(cut) - 1) + 20 < len(doc):
+                cut.append(doc[15 * len(cut) : 15 * len(cut) + 20])
+            query = row["query_tokens"][:14]
+            found[row["query_id"], doc_id] = [oracle.log_odds(query, segment) for segment in cut]
+    return found
+
+
+@pytest.mark.parametrize("pooling", ["max", "first", "mean"])
+def test_segments_pooled_by_hand(
+    pooling: str, given: Path, mono_checkpoint: str, long_docs: dict[str, str], tmp_path: Path
+) -> None:
+    plan, _ = run_here(given, tmp_path, [*_SEGMENTS, f"mono.segments.pooling={pooling}", "shards=2"])
+    scored = _by_hand(plan, mono_checkpoint, 1 if pooling == "first" else 36)
+    assert max(map(len, scored.values())) == (1 if pooling == "first" else 36)
+    stored = plan.of_kind("tokenize")[0].keys["max_doc_tokens"]
+    assert stored == (512 if pooling == "first" else 20 + 35 * 15)
+    rows = _parts(plan, "mono")
+    found: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        found.setdefault((row["query_id"], row["doc_id"]), []).append(row["segment"])
+    assert found == {key: list(range(len(each))) for key, each in scored.items()}
+    wanted = [scored[row["query_id"], row["doc_id"]][row["segment"]] for row in rows]
+    assert [row["score"] for row in rows] == pytest.approx(wanted, abs=TOLERANCE)
+    pool = {"max": max, "first": lambda each: each[0], "mean": lambda each: sum(each) / len(each)}[pooling]
+    pooled = {key: pool(each) for key, each in scored.items()}
+    orders = read_trec(tmp_path / "runs/mono.trec")
+    assert len(orders) == 3
+    for query_id, doc_ids in orders.items():
+        assert set(doc_ids) == set(long_docs)
+        assert disagreements(doc_ids, lambda doc_id, q=query_id: pooled[q, doc_id], 2 * TOLERANCE) == []
+
+
+def test_another_pooling_scores_duo_anew_but_not_mono(given: Path, duo_checkpoint: str, tmp_path: Path) -> None:
+    duo = [*_SEGMENTS, f"duo.checkpoint={duo_checkpoint}", "duo.k=3", "shards=2"]
+    first, _ = run_here(given, tmp_path, [*duo, "mono.segments.pooling=max"])
+    receipts = sorted(each.name for each in (tmp_path / "mono/receipts").iterdir())
+    by_max = read_trec(tmp_path / "runs/mono.trec")
+    second, _ = run_here(given, tmp_path, [*duo, "mono.segments.pooling=mean"])
+    assert sorted(each.name for each in (tmp_path / "mono/receipts").iterdir()) == receipts
+    assert first.digest != second.digest
+    by_mean = read_trec(tmp_path / "runs/mono.trec")
+    assert by_mean != by_max
+    for run, orders in ((first, by_max), (second, by_mean)):
+        for row in _parts(run, "duo"):
+            assert set(row["doc_ids"]) == set(orders[row["query_id"]][:3])
+
+
+def test_the_plan_counts_segments(given: Path) -> None:
+    found = estimate(load_config(str(given), _SEGMENTS))
+    docs = 3 * 7
+    mono = found.stages[-1]
+    assert (mono.stage, mono.inferences) == ("mono", docs * 36)
+    whole = estimate(load_config(str(given))).stages[-1]
+    assert whole.inferences == docs
+
+
+def test_a_doc_is_not_cut_twice(given: Path, tmp_path: Path) -> None:
+    start = Start(str(MINILM), _LENGTH)
+    model = start.model("mono", 1, 0.0, False, ChunksConfig(count=2, pooling="max"))
+    save_checkpoint(model, start.folder, str(tmp_path / "chunked"), "float32")
+    with pytest.raises(PreflightError, match="cuts a doc into 2 chunks itself, as it was trained to"):
+        run_here(given, tmp_path / "out", [*_SEGMENTS, f"mono.checkpoint={tmp_path / 'chunked'}"])

@@ -1,0 +1,107 @@
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beamrank.config import MonoConfig, RunConfig
+from beamrank.schemas import MONO
+from beamrank.segments import SegmentRule, cut_segments, pool_segments
+
+SCORED = [
+    ("r", "x", 1, 2, -4.0),
+    ("q", "a", 0, 1, -9.0),
+    ("r", "x", 0, 2, -3.0),
+    ("q", "b", 0, 2, 5.0),
+    ("q", "a", 2, 1, 0.0),
+    ("q", "a", 1, 1, 6.0),
+]
+
+
+def _mono(rows: list[tuple[str, str, int, int, float]]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(MONO.names, row, strict=True)) for row in rows], schema=MONO)
+
+
+def test_windows_by_hand() -> None:
+    found = cut_segments(np.array([0, 4, 5, 11, 30]), SegmentRule(4, 3, 3))
+    assert found.docs.tolist() == [0, 1, 2, 2, 3, 3, 3, 4, 4, 4]
+    assert found.numbers.tolist() == [0, 0, 0, 1, 0, 1, 2, 0, 1, 2]
+    assert found.starts.tolist() == [0, 0, 0, 3, 0, 3, 6, 0, 3, 6]
+    assert found.lengths.tolist() == [0, 4, 4, 2, 4, 4, 4, 4, 4, 4]
+
+
+def test_a_whole_doc_is_one_segment() -> None:
+    found = cut_segments(np.array([7, 0]), None)
+    assert [each.tolist() for each in found] == [[0, 1], [0, 0], [0, 0], [7, 0]]
+
+
+@given(st.lists(st.integers(0, 60), max_size=5), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
+def test_every_token_up_to_the_limit_is_read(lengths: list[int], length: int, stride: int, limit: int) -> None:
+    stride = min(stride, length)
+    found = cut_segments(np.array(lengths, np.int64), SegmentRule(length, stride, limit))
+    for doc, tokens in enumerate(lengths):
+        own = found.docs == doc
+        spans = list(zip(found.starts[own].tolist(), found.lengths[own].tolist(), strict=True))
+        read = {place for start, kept in spans for place in range(start, start + kept)}
+        assert read == set(range(min(tokens, length + (limit - 1) * stride)))
+        assert len(spans) <= limit
+        assert tokens == 0 or min(kept for _, kept in spans) > 0
+        # No segment lies within the one before it.
+        assert all(start + kept > first + whole for (first, whole), (start, kept) in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize(
+    ("pooling", "scores"), [("max", [6.0, 5.0, -3.0]), ("first", [-9.0, 5.0, -3.0]), ("mean", [-1.0, 5.0, -3.5])]
+)
+def test_pooling_by_hand(pooling, scores) -> None:
+    found = pool_segments(_mono(SCORED), pooling)
+    assert found.schema == MONO
+    assert found.select(["query_id", "doc_id", "segment", "rank"]).to_pylist() == [
+        {"query_id": "q", "doc_id": "a", "segment": 0, "rank": 1},
+        {"query_id": "q", "doc_id": "b", "segment": 0, "rank": 2},
+        {"query_id": "r", "doc_id": "x", "segment": 0, "rank": 2},
+    ]
+    assert found["score"].to_pylist() == scores
+    assert pool_segments(found, pooling).equals(found)
+    assert pool_segments(MONO.empty_table(), pooling).num_rows == 0
+
+
+def _config(**segments: object) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "corpus": {"path": "c", "format": "tsv"},
+            "topics": {"path": "t", "format": "tsv"},
+            "candidates": {"run": "r"},
+            "mono": {"checkpoint": "embedded:mono", "segments": segments},
+            "output": "o",
+        }
+    )
+
+
+def test_how_much_of_a_doc_is_stored() -> None:
+    def tokens(**segments: object) -> int:
+        mono: MonoConfig | None = _config(**segments).mono
+        assert mono is not None
+        assert mono.segments is not None
+        return mono.segments.doc_tokens
+
+    assert tokens(length_tokens=225, stride_tokens=200, limit=3) == 625
+    assert tokens(length_tokens=225, limit=3) == 675
+    assert tokens(length_tokens=225, limit=3, pooling="first") == 225
+
+
+@pytest.mark.parametrize(
+    ("segments", "message"),
+    [
+        ({"length_tokens": 447}, "holds 446 wordpieces of a doc beside the longest query"),
+        ({"length_tokens": 100, "stride_tokens": 101}, "what is between two segments would not be read"),
+        ({"length_tokens": 100, "pooling": "sum"}, "'max', 'first' or 'mean'"),
+        ({"length_tokens": 100, "limit": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_segments_that_lose_text_are_refused(segments, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        _config(**segments)
+    assert _config(length_tokens=446).mono is not None
