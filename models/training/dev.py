@@ -1,5 +1,6 @@
 """The dev run: candidates that a model re-ranks while it is trained, through the code that scores for real."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,7 @@ import pyarrow as pa
 
 from beamrank import schemas
 from beamrank.errors import PreflightError
-from beamrank.evaluation import evaluate
+from beamrank.evaluation import Evaluation, evaluate
 from beamrank.layout import SpecialTokens
 from beamrank.merge import Ranking, bm25_ranking, duo_ranking, mono_ranking
 from beamrank.plan import max_doc_tokens
@@ -61,19 +62,31 @@ class DevSet:
         Raises:
             DataError: a score is not finite.
         """
+        return self._value(self.reranked(folder, device, threads))
+
+    def reranked(self, folder: str, device: str, threads: int) -> dict[str, Ranking]:
+        """The run, re-ranked by the checkpoint in a folder.
+
+        Raises:
+            DataError: a score is not finite.
+        """
         checkpoint = resolve_checkpoint(folder, self.kind)
         budget = default_token_budget(device, threads)
         engine = ScoringEngine(checkpoint, device, resolve_dtype("auto", device), threads, budget)
         if self.kind == "mono":
             scores, _ = score_mono(engine, self.tokens, self.k, self.special, self.limits)
-            return self._value(mono_ranking(self.candidates, scores))
+            return mono_ranking(self.candidates, scores)
         before = _as_scored(self.candidates)
         matrices, _ = score_duo(engine, self.tokens, before, self.k, self.special, self.limits, None, 0)
-        return self._value(duo_ranking(self.candidates, before, matrices, _AGGREGATION))
+        return duo_ranking(self.candidates, before, matrices, _AGGREGATION)
+
+    def evaluate(self, rankings: dict[str, Ranking], measures: Sequence[str]) -> Evaluation:
+        """Measures rankings of its topics."""
+        ordered = ((query_id, [doc_id for doc_id, _ in ranking]) for query_id, ranking in rankings.items())
+        return evaluate(ordered, self.qrels, measures)
 
     def _value(self, rankings: dict[str, Ranking]) -> float:
-        ordered = ((query_id, [doc_id for doc_id, _ in ranking]) for query_id, ranking in rankings.items())
-        return evaluate(ordered, self.qrels, [self.measure]).means[self.measure]
+        return self.evaluate(rankings, [self.measure]).means[self.measure]
 
 
 def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind: Kind) -> DevSet:

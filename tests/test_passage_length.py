@@ -1,0 +1,109 @@
+"""The length study: its collection, its table, and a whole study of a model that takes no time."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from benchmarks import length_study, length_table
+from benchmarks.length_study import Row, Settings
+from benchmarks.medquad import read_medquad, write_collection
+from benchmarks.passage_length import main
+from tests.models.training import COLOURS, THINGS, save_start
+
+_PAIR = "<QAPair><Question>what is {}</Question><Answer>{}</Answer></QAPair>"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Ten questions and one twice, with an answer of its own; one answer serves two, and one is empty."""
+    pairs = [_PAIR.format(thing, f"the {colour}") for thing, colour in zip(THINGS, COLOURS, strict=True)]
+    pairs += [_PAIR.format("sky", "the  teal"), _PAIR.format("the milk", "the blue"), _PAIR.format("cream", "")]
+    path = tmp_path / "medquad.tar.gz"
+    (tmp_path / "page.xml").write_text(f"<Document><QAPairs>{''.join(pairs)}</QAPairs></Document>")
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(tmp_path / "page.xml", "medquad/1/0000001.xml")
+    return path
+
+
+def test_what_stands_twice_counts_once(archive: Path):
+    collection = read_medquad(archive)
+    assert [doc.text for doc in collection.passages] == [f"the {colour}" for colour in COLOURS]
+    assert len(collection.topics) == 11
+    texts = {topic.text: collection.answers[topic.query_id] for topic in collection.topics}
+    assert texts["what is sky"] == ("a00000", "a00006")
+    assert texts["what is the milk"] == ("a00000",)
+    assert set(collection.chosen(3)) < set(collection.chosen(5)) < set(collection.chosen(None))
+
+
+def _row(method: str, tokens: int, fold: int, ranks: str, value: float) -> dict:
+    measures = dict.fromkeys(length_study.MEASURES, value)
+    bm25 = dict.fromkeys(length_study.MEASURES, 0.25)
+    row = {"method": method, "tokens": tokens, "chunks": 1, "fold": fold, "topics": len(ranks.split()), "steps": 3}
+    return {**row, "measures": measures, "ranks": ranks, "bm25": bm25}
+
+
+def test_the_table_by_hand():
+    settings = {"start": "bert", "questions": None, "k": 10, "negatives": 2, "steps": None, "folds": 2}
+    rows = [
+        _row("BERTlets", 256, 0, "1 2 4 0", 0.4),
+        _row("BERTlets", 256, 1, "1 1", 1.0),
+        _row("BERTlets", 128, 0, "2 2 2 2", 0.5),
+    ]
+    page = length_table.render({"settings": settings, "rows": rows})
+    assert page.count("| 256 |  | 0.600 |  |") == 3
+    assert page.count("| 128 |  | 0.500 (1 of 2) |  |") == 3
+    assert "| BM25 alone | 0.250 | 0.250 | 0.250 |" in page
+    # .5 less the mean of 1, .5, .25 and 0; a paired t-test over four topics.
+    assert "| 128 |  | +0.062 (p 0.79) |  |" in page
+    assert "All questions, start `bert`, three epochs, at most 2 triplets a positive." in page
+
+
+def test_a_study_goes_on_where_it_was(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    start = save_start(tmp_path / "start", max_position_embeddings=128)
+    data = tmp_path / "work/questions-all-k3"
+    collection = read_medquad(archive)
+    write_collection(collection, collection.topics, data)
+    run = [
+        f"{topic.query_id} Q0 a{(number + step) % 10:05d} {step} {-step} bm25\n"
+        for number, topic in enumerate(collection.topics)
+        for step in (1, 2, 3)
+    ]
+    (data / "bm25.trec").write_text("".join(run))
+    output = tmp_path / "results/passage-length.json"
+    arguments = ["--medquad", str(archive), "--start", start, "--k", "3", "--steps", "12", "--folds", "2"]
+    arguments += ["--dtype", "float32", "--work", str(tmp_path / "work"), "--output", str(output), "--only-folds", "1"]
+    main([*arguments, "--only", "BERTlets", "BERT[PW]", "--inputs", "64"])
+    main([*arguments, "--only", "BERTlets", "--inputs", "64", "2*128"])
+    assert capsys.readouterr().err.count("training ") == 3
+    results = json.loads(output.read_text())
+    assert [(row["method"], row["tokens"], row["chunks"], row["fold"]) for row in results["rows"]] == [
+        ("BERTlets", 64, 1, 1),
+        ("BERT[PW]", 64, 1, 1),
+        ("BERTlets", 128, 2, 1),
+    ]
+    assert results["settings"]["start"] == "start"
+    for row in results["rows"]:
+        values = [1 / int(rank) if rank != "0" else 0 for rank in row["ranks"].split()]
+        assert len(values) == row["topics"] > 2
+        assert row["measures"]["RR"] == pytest.approx(sum(values) / len(values), abs=1e-5)
+        assert row["steps"] == 12
+        # BM25 has no right passage, or has it after two wrong ones; then it is put at rank 3.
+        assert 0.3 < row["bm25"]["RR"] <= 1
+    assert "(1 of 2)" in output.with_suffix(".md").read_text()
+    assert not list(data.glob("*-fold1"))
+    with pytest.raises(SystemExit, match="holds rows of other settings"):
+        main([*arguments, "--seed", "1"])
+
+
+def test_a_row_is_the_nonfactoid_recipe(tmp_path: Path):
+    settings = Settings("x/y", None, 10, 2, None, 5, 0, "float32")
+    config = length_study.train_config(Row("BERT[PW]", 128, 3, 4), settings, tmp_path)
+    assert config.chunks is not None
+    assert (config.chunks.count, config.chunks.attention_size, config.input.max_length) == (3, 192, 128)
+    assert (config.optimizer.learning_rate, config.optimizer.epochs, config.labels) == (2e-5, 3, 2)
+    assert config.folds is not None
+    assert (config.folds.count, config.folds.held_out, config.objective) == (5, 4, {"pointwise": 1.0})
+    assert config.dev is not None
+    assert config.dev.add_relevant
