@@ -6,6 +6,7 @@ Collections are synthetic (synthetic.py); each row is one `beamrank run --stage 
 """
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
@@ -15,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from scipy import stats
 
 from beamrank.plan import read_plan
@@ -29,7 +29,7 @@ _RESULTS = Path(__file__).resolve().parent / "results" / "scale.json"
 _MILLION = 1_000_000
 _FEWEST_TOPICS = 1000
 _WANTED_SECONDS, _WANTED_MIB = 600, 6 * 1024
-# How far the largest corpus may lie above the line through the origin of the smallest, and its memory above it.
+# How far the largest corpus may lie above the smallest: its scan for each passage, and its memory.
 _WANTED_GROWTH = 1.1
 
 
@@ -48,23 +48,29 @@ class Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures each size, the corpus first and then the topics; a row is in the results as soon as it is there."""
+    """Measures each size, the corpus first and then the topics; a row is in the results as soon as it is there.
+
+    Every runner has parts of its own in them.
+    """
     options = _parser().parse_args(arguments)
+    command = " ".join(["python -m benchmarks.scale", *(arguments if arguments is not None else sys.argv[1:])])
     load = load_average()
     be_quiet()
     folder = nullcontext(str(options.work)) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-scale-")
     with folder as path:
         work = Path(path)
         work.mkdir(parents=True, exist_ok=True)
-        settings = {"k": options.k, "runner": options.runner, "beam_flags": options.beam_flags}
-        found = results.open_results(options.output, describe_machine(), settings, "synthetic passages")
+        found = results.open_results(options.output, describe_machine(), {"k": options.k}, "synthetic passages")
         for name, sizes in _parts(options).items():
             start = time.monotonic()
-            rows = [_measure(work, options, *size) for size in sizes]
-            command = " ".join(["python -m benchmarks.scale", *(arguments if arguments is not None else sys.argv[1:])])
-            part = Part({"rows": [asdict(row) for row in rows], **_growth(rows)}, _targets(name, rows))
-            found["parts"][name] = results.part_to_json(part, time.monotonic() - start, command, load)
-            found = results.write_results(options.output, found, ("corpus", "candidates"))
+            rows: list[Row] = []
+            for size in sizes:
+                rows.append(_measure(work, options, *size))
+                part = Part({"rows": [asdict(row) for row in rows], **_growth(rows)}, targets(name, rows))
+                found["parts"][f"{options.runner}: {name}"] = results.part_to_json(
+                    part, time.monotonic() - start, command, load
+                )
+                found = results.write_results(options.output, found, sorted(found["parts"]))
 
 
 def _parts(options: argparse.Namespace) -> dict[str, list[tuple[int, int]]]:
@@ -81,12 +87,10 @@ def _measure(work: Path, options: argparse.Namespace, passages: int, topics: int
     corpus, folder = work / f"corpus-{passages}.tsv", work / f"{passages}-{topics}"
     if not corpus.exists():
         synthetic.write_corpus(corpus, passages)
-    folder.mkdir(exist_ok=True)
-    synthetic.write_topics(folder / "topics.tsv", topics)
-    synthetic.write_run(folder / "given.trec", topics, options.k, passages)
-    config = folder / "config.yaml"
-    config.write_text(yaml.safe_dump(_config(corpus, options.k)))
+    config = synthetic.write_config(folder, corpus, passages, topics, options.k)
     output = folder / "out"
+    # What an earlier measurement left would be resumed.
+    shutil.rmtree(output, ignore_errors=True)
     command = [BEAMRANK, "run", str(config), "--output", str(output), "--stage"]
     watch([*command, "retrieve"])
     watched = watch([*command, "tokenize", "--runner", options.runner, "--", *options.beam_flags])
@@ -106,17 +110,6 @@ def _measure(work: Path, options: argparse.Namespace, passages: int, topics: int
     )
 
 
-def _config(corpus: Path, k: int) -> dict[str, Any]:
-    return {
-        "run_tag": "scale",
-        "corpus": {"path": str(corpus), "format": "tsv"},
-        "topics": {"path": "topics.tsv", "format": "tsv"},
-        "candidates": {"run": "given.trec", "k": k},
-        "mono": {"checkpoint": "embedded:mono", "k": k},
-        "output": "out",
-    }
-
-
 def _growth(rows: Sequence[Row]) -> dict[str, Any]:
     """Seconds as a line over passages or candidates, whichever grows."""
     name = "passages" if len({row.passages for row in rows}) > 1 else "candidates"
@@ -131,7 +124,8 @@ def _growth(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _targets(name: str, rows: Sequence[Row]) -> tuple[Target, ...]:
+def targets(name: str, rows: Sequence[Row]) -> tuple[Target, ...]:
+    """What is wanted of a growing corpus. Its scan shall be linear: the rest of a command is mostly its start."""
     if name != "corpus" or len(rows) < 2:
         return ()
     first, last = rows[0], rows[-1]
@@ -141,8 +135,8 @@ def _targets(name: str, rows: Sequence[Row]) -> tuple[Target, ...]:
         Target(f"seconds of {last.passages:,} passages", last.seconds, "at most", _WANTED_SECONDS),
         Target(f"peak MiB of a process, {last.passages:,} passages", max(peak), "at most", _WANTED_MIB),
         Target(
-            "seconds per passage, largest over smallest corpus",
-            round(last.seconds / first.seconds / times, 3),
+            "seconds of the scan per passage, largest over smallest corpus",
+            round(last.scan_seconds / first.scan_seconds / times, 3),
             "at most",
             _WANTED_GROWTH,
         ),

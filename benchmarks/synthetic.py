@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import yaml
 
 from models.checkpoints import resolve_checkpoint
 
@@ -44,6 +46,25 @@ def write_run(path: Path, topics: int, k: int, passages: int) -> None:
         for topic in range(topics):
             found = rng.choice(passages, k, replace=False, shuffle=False)
             file.writelines(f"{topic} Q0 {doc} {rank} {k - rank + 1} drawn\n" for rank, doc in enumerate(found, 1))
+
+
+def write_config(folder: Path, corpus: Path, passages: int, topics: int, k: int, **more: Any) -> Path:
+    """Writes a configuration with its topics and run into a folder; the corpus is there. `more` are further keys."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_topics(folder / "topics.tsv", topics)
+    write_run(folder / "given.trec", topics, k, passages)
+    values = {
+        "run_tag": "synthetic",
+        "corpus": {"path": str(corpus), "format": "tsv"},
+        "topics": {"path": "topics.tsv", "format": "tsv"},
+        "candidates": {"run": "given.trec", "k": k},
+        "mono": {"checkpoint": "embedded:mono", "k": k},
+        "output": "out",
+        **more,
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
 
 
 def _texts(count: int, rng: np.random.Generator) -> Iterator[str]:

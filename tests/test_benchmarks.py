@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.config import CorpusConfig, TopicsConfig
+from beamrank.config import CorpusConfig, TopicsConfig, load_config
 from beamrank.corpora import list_units, read_unit
 from beamrank.qrels import read_qrels
 from beamrank.topics import read_topics
+from benchmarks import engines, scale, synthetic
 from benchmarks.report import render
 from benchmarks.results import Part, Target, open_results, part_to_json, write_results
 from benchmarks.squad import read_squad, write_collection, write_questions
@@ -136,3 +137,39 @@ def test_figures_of_other_machines_and_settings_are_not_mixed(tmp_path: Path, ch
     now = {"machine": _MACHINE, "settings": _SETTINGS} | {changed: {"cores": 64}}
     assert open_results(path, _MACHINE, _SETTINGS)["parts"]
     assert open_results(path, now["machine"], now["settings"])["parts"] == {}
+
+
+def test_a_smaller_synthetic_corpus_begins_the_larger(tmp_path: Path):
+    synthetic.write_corpus(tmp_path / "small", 3)
+    synthetic.write_corpus(tmp_path / "large", 70_000)
+    small, large = ((tmp_path / name).read_text().splitlines() for name in ("small", "large"))
+    assert large[:3] == small
+    assert len({line.split("\t")[0] for line in large}) == 70_000
+
+
+def test_a_synthetic_configuration_is_one(tmp_path: Path):
+    corpus = tmp_path / "corpus.tsv"
+    synthetic.write_corpus(corpus, 50)
+    path = synthetic.write_config(tmp_path / "run", corpus, 50, 7, 5, shards=3)
+    config = load_config(str(path))
+    assert len(read_topics(config.topics)) == 7
+    assert config.shards == 3
+    lines = (tmp_path / "run" / "given.trec").read_text().splitlines()
+    wanted = {line.split()[2] for line in lines}
+    docs = {doc_id for unit in list_units(config.corpus) for batch in read_unit(unit) for doc_id in batch.doc_ids}
+    assert len(lines) == 35
+    assert wanted <= docs
+
+
+def test_an_engine_is_not_charged_what_its_shards_took():
+    row = engines.compare("local", "mono", few=(10.0, 1.0), many=(14.0, 2.0), more_shards=60)
+    assert (row.receipts_seconds, row.shard_milliseconds) == (1.0, 50.0)
+
+
+def test_linear_is_judged_by_the_scan():
+    """The seconds of a small run are mostly those of its start, which would hide a scan that grows too fast."""
+    rows = [scale.Row(millions * 1_000_000, 1000, 10**6, 63, 100, 10 * millions**2, 900, 0) for millions in (1, 2)]
+    targets = {target.name: target for target in scale.targets("corpus", rows)}
+    growth = targets["seconds of the scan per passage, largest over smallest corpus"]
+    assert (growth.measured, growth.met) == (2.0, False)
+    assert targets["peak memory, largest over smallest corpus"].met
