@@ -20,6 +20,7 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 from beamrank.errors import ConfigError
 from pipelines.engines import FLINK, SPARK, Say, java_command, prism_command
 from pipelines.job_server import Command, job_endpoint
+from pipelines.pool import share
 
 WORKER_MODULE = "pipelines.worker"
 
@@ -47,6 +48,7 @@ _PINNED = {
     # The rest differs from stage to stage: pipelines/dataflow.py.
     Runner.DATAFLOW: ["--runner=DataflowRunner"],
 }
+_JAVA = frozenset({Runner.SPARK, Runner.FLINK})
 # Where what is shuffled stays in the memory of this machine.
 IN_MEMORY = frozenset({Runner.LOCAL, Runner.EMBED, Runner.PRISM})
 
@@ -65,6 +67,8 @@ def new_pipeline(runner: Runner, flags: Sequence[str]) -> beam.Pipeline:
     """An empty pipeline of a runner with the user's Beam flags."""
     options = beam_options(runner, flags)
     server = server_command(runner, flags)
+    if runner in _JAVA:
+        share()
     if server is not None:
         options.view_as(PortableOptions).job_endpoint = job_endpoint(runner.value, server)
     direct = options.view_as(DirectOptions)

@@ -1,11 +1,17 @@
 """A small real collection and two small real checkpoints."""
 
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 import yaml
+from apache_beam.utils.subprocess_server import pick_port
 from fsspec import register_implementation
 from transformers import BertConfig, BertForSequenceClassification
 
@@ -111,3 +117,24 @@ def remote_config(bucket: Path, config_path: Path, topics: dict[str, str], corpu
     path = bucket / "config.yaml"
     path.write_text(yaml.safe_dump(values))
     return path
+
+
+@pytest.fixture(scope="session")
+def worker_pool() -> Iterator[str]:
+    """The address of a pool that starts workers as processes of its own; it stands for another machine."""
+    (port,) = pick_port(None)
+    command = [sys.executable, "-m", "pipelines.pool", f"--service_port={port}"]
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=nowhere, stderr=nowhere) as pool:
+        while not _answers(port):
+            assert pool.poll() is None
+            time.sleep(0.1)
+        yield f"localhost:{port}"
+        for child in psutil.Process(pool.pid).children(recursive=True):
+            child.kill()
+        pool.kill()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("localhost", port)) == 0

@@ -1,19 +1,14 @@
 """Engines that are programs of their own: the same bytes as `local`, and what a user sees when a worker is lost."""
 
 import contextlib
-import os
 import shutil
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import apache_beam as beam
 import psutil
 import pytest
-from apache_beam.utils.subprocess_server import pick_port
 
 from beamrank.errors import BeamrankError, PreflightError
 from pipelines.runners import Runner, new_pipeline, prepare_environment, server_command
@@ -29,7 +24,7 @@ _ENGINES = [
 ]
 
 
-def _get(name: str) -> None:
+def get_engine(name: str) -> None:
     """An engine that is there, got first with the tool that gets it; where there is no such tool either, a skip."""
     try:
         server_command(Runner(name), [])
@@ -41,32 +36,9 @@ def _get(name: str) -> None:
 
 @pytest.fixture(params=_ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
-    _get(request.param)
+    get_engine(request.param)
     name: str = request.param
     return name
-
-
-@pytest.fixture(scope="module")
-def worker_pool() -> Iterator[str]:
-    """The address of a pool that starts workers as processes of its own; it stands for another machine."""
-    (port,) = pick_port(None)
-    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
-    # The pool starts bare `python`.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    nowhere = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=nowhere, stderr=nowhere, env={**os.environ, "PATH": path}) as pool:
-        while not _answers(port):
-            assert pool.poll() is None
-            time.sleep(0.1)
-        yield f"localhost:{port}"
-        for child in psutil.Process(pool.pid).children(recursive=True):
-            child.kill()
-        pool.kill()
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("localhost", port)) == 0
 
 
 @pytest.mark.jvm
@@ -91,7 +63,7 @@ def test_engines_write_the_same_bytes(
 
 @pytest.mark.go
 def test_a_worker_that_prism_loses_ends_the_job() -> None:
-    _get("prism")
+    get_engine("prism")
     prepare_environment()
     pipeline = new_pipeline(Runner.PRISM, ["--experiments=use_loopback_process_worker"])
     _ = pipeline | beam.Create([["sleep", "61"]]) | beam.Reshuffle() | beam.Map(subprocess.call)
@@ -114,7 +86,7 @@ def test_a_worker_that_prism_loses_ends_the_job() -> None:
 @pytest.mark.go
 def test_a_job_of_prism_may_take_longer_than_beams_client_waits() -> None:
     """Beam takes `--job_server_timeout`, 300 by default, for the longest that a job of Prism may take."""
-    _get("prism")
+    get_engine("prism")
     pipeline = new_pipeline(Runner.PRISM, ["--job_server_timeout=2"])
     _ = pipeline | beam.Create([5.0]) | beam.Reshuffle() | beam.Map(time.sleep)
     start = time.monotonic()
