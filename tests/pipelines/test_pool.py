@@ -1,47 +1,82 @@
 """A pool of workers whose clients give the same numbers."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import psutil
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2 as api
-from apache_beam.portability.api import beam_fn_api_pb2_grpc, endpoints_pb2
+from apache_beam.portability.api import beam_fn_api_pb2_grpc as services
+from apache_beam.portability.api import endpoints_pb2
 
 from pipelines.pool import SharedPool
 from pipelines.runners import prepare_environment
 
+_PATIENCE_SECONDS = 60
+
+
+class _Client(services.BeamFnControlServicer):
+    """A Java process that has a worker and nothing for it to do."""
+
+    def __init__(self) -> None:
+        self.has_worker = threading.Event()
+        self._server = grpc.server(ThreadPoolExecutor(2))
+        services.add_BeamFnControlServicer_to_server(self, self._server)
+        self.endpoint = endpoints_pb2.ApiServiceDescriptor(
+            url=f"localhost:{self._server.add_insecure_port('localhost:0')}"
+        )
+        self._server.start()
+
+    def Control(self, request_iterator: Any, context: grpc.ServicerContext) -> Iterator[api.InstructionRequest]:
+        self.has_worker.set()
+        hung_up = threading.Event()
+        context.add_callback(hung_up.set)
+        hung_up.wait()
+        yield from ()
+
+    def hang_up(self) -> None:
+        self._server.stop(0)
+
 
 @pytest.fixture
-def pool() -> Iterator[beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub]:
+def pool() -> Iterator[services.BeamFnExternalWorkerPoolStub]:
     prepare_environment()
     address, server = SharedPool.start(use_process=True)
     with grpc.insecure_channel(address) as channel:
-        yield beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
+        yield services.BeamFnExternalWorkerPoolStub(channel)
     server.stop(0)
     for worker in _workers():
         worker.kill()
 
 
 def _workers() -> list[psutil.Process]:
-    found = [child for child in psutil.Process().children() if "SdkHarness" in " ".join(child.cmdline())]
-    return [worker for worker in found if worker.status() != psutil.STATUS_ZOMBIE]
+    found = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in found if "SdkHarness" in " ".join(child.cmdline())]
 
 
-def _start(pool: beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub, number: str, port: int) -> None:
-    # Nobody answers there, and a worker waits.
-    endpoint = endpoints_pb2.ApiServiceDescriptor(url=f"localhost:{port}")
-    assert not pool.StartWorker(api.StartWorkerRequest(worker_id=number, control_endpoint=endpoint)).error
+def _start(pool: services.BeamFnExternalWorkerPoolStub, number: str, client: _Client) -> psutil.Process:
+    before = _workers()
+    assert not pool.StartWorker(api.StartWorkerRequest(worker_id=number, control_endpoint=client.endpoint)).error
+    (worker,) = set(_workers()) - set(before)
+    return worker
 
 
-def test_one_client_does_not_stop_the_worker_of_another(
-    pool: beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub,
-) -> None:
-    _start(pool, "1-1", 1)
-    _start(pool, "1-1", 2)
-    _start(pool, "1-2", 1)
-    assert len(_workers()) == 3
-    pool.StopWorker(api.StopWorkerRequest(worker_id="1-1"))
-    assert len(_workers()) == 3
-    pool.StopWorker(api.StopWorkerRequest(worker_id="1-2"))
-    assert len(_workers()) == 2
+def _stop(pool: services.BeamFnExternalWorkerPoolStub, number: str) -> None:
+    pool.StopWorker(api.StopWorkerRequest(worker_id=number))
+
+
+def test_one_client_does_not_stop_the_worker_of_another(pool: services.BeamFnExternalWorkerPoolStub) -> None:
+    first, second = _Client(), _Client()
+    one, same, other = _start(pool, "1-1", first), _start(pool, "1-1", second), _start(pool, "1-2", first)
+    _stop(pool, "1-1")
+    assert set(_workers()) == {one, same, other}
+    _stop(pool, "1-2")
+    assert set(_workers()) == {one, same}
+    assert first.has_worker.wait(_PATIENCE_SECONDS)
+    first.hang_up()
+    psutil.wait_procs([one], timeout=_PATIENCE_SECONDS)
+    assert _workers() == [same]
+    second.hang_up()
