@@ -12,7 +12,7 @@ from models.training.optimizer import BertAdam, clip_gradients, learning_rate_at
 from models.training.tasks import DuoTask, MonoTask, Task, group_loss, labelled_pairs, pair_loss
 from tests.models.training import LIMITS, WORDS, colour_groups, make_scorer, save_start
 
-_STEPS = 200
+_STEPS = 300
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def overfit(task: Task, groups: list[Group]) -> float:
         batch = [group for group, _ in itertools.islice(stream, len(groups))]
         torch.autograd.backward(task.loss(batch, 0))
         clip_gradients(optimizer.parameters, 1.0)
-        optimizer.step(learning_rate_at(step, 3e-3, 10, _STEPS))
+        optimizer.step(learning_rate_at(step, 1e-3, 10, _STEPS))
     with torch.inference_mode():
         return task.loss(groups, 0).item()
 
