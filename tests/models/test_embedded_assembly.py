@@ -5,43 +5,31 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from beamrank.demo.collection import demo_topics, stdlib_docs
 from models.engine import InputLimits
 from models.tokenizer import load_tokenizer
-from models.training.embedded.assemble import assemble_mono, principal_axes
+from models.training.embedded.assemble import Example, assemble_mono, principal_axes
 from models.training.embedded.contrast import make_duo
-from models.training.embedded.marks import MarkedShape, hold_marks, outputs_of
+from models.training.embedded.marks import outputs_of, shape_of, train_upper
 from models.training.embedded.pruning import choose_units, prune_units
 from models.training.embedded.teacher import encoder_inputs, load_encoder
+from models.training.embedded.words import dims_of, rarities, read_number
 from models.training.encoding import InputEncoder
 from models.training.losses import log_odds
 from tests.models.bert import MINILM
 
-QUERIES = [
-    "how do I read a file",
-    "add two dates",
-    "send an email over the network",
-    "random numbers from a normal distribution",
-]
-DOCS = [
-    "Open file and return a stream. Raise OSError upon failure.",
-    "Read up to size bytes from the object and return them.",
-    "A date that is some days after another, by adding a timedelta.",
-    "Time difference between two datetime objects.",
-    "Send a mail message over SMTP, with the addresses of sender and recipients.",
-    "Make a socket and connect it to a host and port.",
-    "Normal distribution, also called the Gaussian: mu is the mean, and sigma the standard deviation.",
-    "Shuffle a list in place.",
-]
+QUERIES = [topic.text for topic in demo_topics()[:6]]
+DOCS = [doc.text for doc in stdlib_docs()[:6000:750]]
 PAIRS = [(query, doc) for query in QUERIES for doc in DOCS]
 TRIPLES = [(query, one, other) for query in QUERIES for one, other in zip(DOCS, DOCS[1:] + DOCS[:1], strict=True)]
 TOKENIZER = load_tokenizer(str(MINILM))
 
 
 def shallow_encoder():
-    """The bi-encoder's first two layers: a bi-encoder too, and quick."""
+    """The bi-encoder's first three layers: a bi-encoder too, and quick."""
     encoder = load_encoder(str(MINILM))
-    encoder.encoder.layer = encoder.encoder.layer[:2]
-    encoder.config.num_hidden_layers = 2
+    encoder.encoder.layer = encoder.encoder.layer[:3]
+    encoder.config.num_hidden_layers = 3
     return encoder
 
 
@@ -62,12 +50,35 @@ def embed(encoder, texts):
     return vectors
 
 
-@pytest.fixture(scope="module")
-def mono():
+def rarity():
+    return torch.from_numpy(rarities(TOKENIZER.encode(QUERIES + DOCS, 64).ids.to_pylist(), 30522))
+
+
+def example(encoder, share_of_words=0.0):
+    """All pairs, and a teacher that is the cosine, with a share of words in both."""
+    queries, docs = (embed(encoder, list(texts)) for texts in zip(*PAIRS, strict=True))
+    numbers = torch.arange(len(PAIRS)) // len(DOCS)
+    scores = 20 * (queries * docs).sum(dim=1) + share_of_words * shared_words()
+    return Example(batch_of(PAIRS), numbers, queries, docs, scores)
+
+
+def shared_words():
+    """Counted by hand: of the query's words, the idf of those that stand in the doc, float[pairs]."""
+    idf, ids = rarity(), dict(zip(QUERIES + DOCS, TOKENIZER.encode(QUERIES + DOCS, 64).ids.to_pylist(), strict=True))
+    return torch.tensor([sum(float(idf[word]) for word in ids[query] if word in ids[doc]) for query, doc in PAIRS])
+
+
+def assembled(share_of_words=0.0):
     generator = torch.Generator().manual_seed(3)
     encoder = shallow_encoder()
     axes = principal_axes(embed(encoder, QUERIES * 20 + DOCS * 20), 128, generator)
-    return assemble_mono(encoder, axes, batch_of(PAIRS), generator)
+    edges = (TOKENIZER.cls_id, TOKENIZER.sep_id)
+    return assemble_mono(encoder, axes, rarity(), edges, [example(encoder, share_of_words)], generator)
+
+
+@pytest.fixture(scope="module")
+def mono():
+    return assembled()
 
 
 @torch.inference_mode()
@@ -75,53 +86,81 @@ def scores_of(model, inputs):
     return log_odds(model(**batch_of(inputs)).logits)
 
 
+def within_queries(scores):
+    """Scores of all pairs, less the mean of their query's, and all of one size."""
+    table = scores.view(len(QUERIES), len(DOCS))
+    return F.normalize(table - table.mean(dim=1, keepdim=True), dim=1)
+
+
+def agreement(scores, others):
+    """The mean correlation within a query."""
+    return float((within_queries(scores) * within_queries(others)).sum(dim=1).mean())
+
+
 def test_before_any_training_mono_ranks_about_as_the_cosine(mono):
-    encoder = shallow_encoder()
-    cosines = (embed(encoder, QUERIES) @ embed(encoder, DOCS).T).flatten()
-    scores = scores_of(mono, PAIRS)
-    assert float(torch.corrcoef(torch.stack([cosines, scores]))[0, 1]) > 0.85
-    assert float(scores.std()) == pytest.approx(3, rel=0.3)
+    assert agreement(scores_of(mono, PAIRS), example(shallow_encoder()).scores) > 0.9
 
 
-def test_until_tokens_are_compared_a_query_sees_nothing_of_its_doc(mono):
-    one, other = batch_of([(QUERIES[0], DOCS[0])]), batch_of([(QUERIES[0], DOCS[6])])
+def test_shared_words_are_found_and_added_up_over_the_query(mono):
+    states = outputs_of(mono, mono.bert.encoder.layer[2], batch_of(PAIRS))
+    added = read_number(states[:, 0], dims_of(shape_of(mono)).total)
+    assert agreement(added, shared_words()) > 0.8
+
+
+def test_a_teacher_that_counts_words_too_is_matched():
+    wanted = example(shallow_encoder(), share_of_words=10.0).scores
+    with_words = agreement(scores_of(assembled(share_of_words=10.0), PAIRS), wanted)
+    assert with_words > 0.8
+    assert with_words > agreement(example(shallow_encoder()).scores, wanted) + 0.02
+
+
+def test_until_tokens_are_compared_a_query_sees_nothing_of_its_doc_but_words(mono):
+    one, other = batch_of([(QUERIES[0], DOCS[0])]), batch_of([(QUERIES[0], DOCS[1])])
     query = 1 + one["input_ids"][0].tolist().index(TOKENIZER.sep_id)
-    below = mono.bert.encoder.layer[1]
-    assert torch.allclose(outputs_of(mono, below, one)[:, :query], outputs_of(mono, below, other)[:, :query], atol=1e-4)
-    opened = copy.deepcopy(mono)
-    opened.bert.encoder.layer[2].attention.output.dense.weight.data.normal_(0.0, 0.1)
-    comparing = opened.bert.encoder.layer[2]
-    changed = outputs_of(opened, comparing, one)[:, :query] - outputs_of(opened, comparing, other)[:, :query]
-    assert float(changed.abs().max()) > 1e-3
+    own = slice(0, shape_of(mono).own)
+
+    def change(layer):
+        states = (outputs_of(mono, layer, inputs)[:, :query, own] for inputs in (one, other))
+        return float(torch.sub(*states).abs().max())
+
+    below, comparing = mono.bert.encoder.layer[2], mono.bert.encoder.layer[3]
+    assert change(below) < 1e-2
+    opened = copy.deepcopy(comparing)
+    opened.attention.output.dense.weight.data.normal_(0.0, 0.1)
+    mono.bert.encoder.layer[3] = opened
+    changed = change(opened)
+    mono.bert.encoder.layer[3] = comparing
+    assert changed > 0.1
 
 
-def test_a_step_changes_no_mark(mono):
-    shape = MarkedShape(384, 12, 2)
+def test_a_training_changes_the_upper_layers_and_no_mark(mono):
     trained = copy.deepcopy(mono)
-    trained.bert.embeddings.word_embeddings.requires_grad_(False)
-    hold_marks(trained, shape)
-    inputs = batch_of(PAIRS)
+    shape = shape_of(mono)
+    train_upper(trained, shape)
+    inputs = batch_of(PAIRS[:20])
     trained(**inputs).logits.square().sum().backward()
     with torch.no_grad():
         for parameter in trained.parameters():
             if parameter.grad is not None:
                 parameter -= 1e-3 * parameter.grad.sign()
-    assert int((trained.bert.encoder.layer[0].attention.self.key.weight.grad != 0).sum()) > 100_000
-    marks = outputs_of(trained, trained.bert.encoder.layer[1], inputs)[..., shape.marks] @ shape.patterns().T
+    lower, compare = trained.bert.encoder.layer[2], trained.bert.encoder.layer[3]
+    assert all(parameter.grad is None for parameter in lower.parameters())
+    assert int((compare.attention.output.dense.weight.grad != 0).sum()) > 100_000
+    marks = outputs_of(trained, compare, inputs)[..., shape.marks] @ shape.patterns().T
     real = inputs["attention_mask"].bool()
     for segment in (0, 1):
-        own = marks[real & (inputs["token_type_ids"] == segment)]
-        assert float(own[:, segment].min()) > 1e-3
-        assert float(own[:, 1 - segment].abs().max()) < 1e-5
+        of = marks[real & (inputs["token_type_ids"] == segment)]
+        assert float(of[:, segment].min()) > 1e-3
+        assert float(of[:, 1 - segment].abs().max()) < 1e-5
 
 
 def test_before_any_training_duo_prefers_about_what_mono_scores_higher(mono):
-    duo = make_duo(mono, batch_of(TRIPLES))
-    assert duo.config.type_vocab_size == 3
-    z = scores_of(duo, TRIPLES)
     margins = scores_of(mono, [(query, one) for query, one, _ in TRIPLES]) - scores_of(
         mono, [(query, other) for query, _, other in TRIPLES]
     )
+    duo = make_duo(mono, [batch_of(TRIPLES)], margins)
+    assert duo.config.type_vocab_size == 3
+    z = scores_of(duo, TRIPLES)
     assert float(torch.corrcoef(torch.stack([z, margins]))[0, 1]) > 0.7
     turned = scores_of(duo, [(query, other, one) for query, one, other in TRIPLES])
     assert float(torch.corrcoef(torch.stack([z, -turned]))[0, 1]) > 0.9

@@ -13,7 +13,7 @@ from models.engine import InputLimits
 from models.training.embedded import beginning
 from models.training.embedded.data import read_medquad, read_nfcorpus, read_squad, read_stdlib
 from models.training.embedded.distil import duo_loss, mono_loss, random_pairs, taught_by
-from models.training.embedded.marks import MarkedShape, hold_marks
+from models.training.embedded.marks import shape_of, train_upper
 from models.training.embedded.mining import mine_groups
 from models.training.embedded.teacher import embed_texts
 from models.training.encoding import InputEncoder
@@ -54,7 +54,7 @@ def main() -> None:
         limits=InputLimits("original", _MAX_QUERY_LENGTH, options.max_length),
         token_budget=_TOKEN_BUDGET,
     )
-    if options.model == "duo":
+    if options.model == "duo" and options.steps:
         groups = taught_by(options.start, groups, encoder)
     start = Start(_beginning(options, groups, encoder), options.max_length)
     schedule = Schedule(
@@ -97,9 +97,7 @@ def _beginning(options: argparse.Namespace, groups: list[Group], encoder: beginn
 
 def _task(options: argparse.Namespace, start: Start, encoder: InputEncoder) -> Task:
     model = start.model(options.model, 2, dropout=0.0, train_word_embeddings=False)
-    segments = model.config.type_vocab_size
-    heads = model.config.num_attention_heads
-    hold_marks(model, MarkedShape(model.config.hidden_size - segments * heads, heads, segments))
+    train_upper(model, shape_of(model))
     score = Scorer(model, encoder, "cpu", torch.float32)
     if options.model == "mono":
         return MonoTask(score, mono_loss(options.label_weight))
@@ -128,7 +126,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--medquad", required=True, help="tar.gz of MedQuAD's XML files")
     parser.add_argument("--nfcorpus", required=True, help="zip of BEIR's NFCorpus; only the queries of train are read")
     parser.add_argument("--output", required=True, help="folder that the checkpoint is written to")
-    parser.add_argument("--steps", type=int, default=1400)
+    parser.add_argument("--steps", type=int, default=1400, help="0: the model as it is wired")
     parser.add_argument("--questions", type=int, default=21590, help="55 %% of SQuAD, 12 %% of NFCorpus")
     parser.add_argument("--articles", type=int, default=300, help="of SQuAD")
     parser.add_argument("--files", type=int, default=1200, help="of MedQuAD")

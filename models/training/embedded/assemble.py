@@ -1,12 +1,14 @@
-"""A monoBERT made of a bi-encoder's weights: before any training its score is nearly the bi-encoder's cosine.
+"""A monoBERT made of a bi-encoder's weights: before any training its score is nearly the teacher's.
 
-The bi-encoder's layers come first, query and doc apart (see `marks`). A layer follows in which tokens look at like
-tokens of the other segment, and which writes nothing until it is trained. In the last one [CLS] gathers the mean of
-either segment, and the inner products of the two are what the head reads.
+The bi-encoder's layers come first, query and doc apart (see `marks`), with a head that finds words in both (`words`). A
+layer follows in which tokens look at like tokens of the other segment, and which writes nothing until it is trained. In
+the last one [CLS] gathers the mean of either segment; the inner products of the two, and the words, are what the head
+reads.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -24,37 +26,75 @@ from models.training.embedded.marks import (
     refresh,
     size_marks,
 )
+from models.training.embedded.words import (
+    dims_of,
+    find_words,
+    raise_total,
+    read_number,
+    size_words,
+    sum_found,
+    write_words,
+)
 
 # Like tokens score about so much more than unlike ones in the layer that compares them.
 _LIKENESS = 10.0
-# The means are made this much larger than what [CLS] itself says. A query's mean is the larger one, for [CLS] is in it.
-_MEANS, _QUERY_SHARE = 20.0, 0.4
+# The means, and the words, are made so much larger than what [CLS] itself says.
+_MEANS, WORDS = 250.0, 300.0
 # GELU(x) + GELU(-x) is about proportional to x^2 for inputs of about this size.
 _SMALL = 0.4
+# The products' sum is written with this deviation: much more would make the last norm squeeze what stands beside it.
+_WRITTEN = 0.3
 # Hidden units of the pooler that carry the score, and how much of tanh's range it takes.
 _CARRIERS, _RANGE = 8, 0.2
-_SCORE_DEVIATION = 3.0
+_RIDGE = 0.1
+
+
+@dataclass(frozen=True)
+class Example:
+    """Inputs of mono in one batch, and what the teacher makes of them.
+
+    Attributes:
+        inputs: the batch, as transformers takes it.
+        groups: int[n], which inputs have one query.
+        queries: float[n, own], the teacher's embeddings of the queries.
+        docs: float[n, own], and of the docs.
+        scores: float[n], and its scores, as log-odds.
+    """
+
+    inputs: Mapping[str, Tensor]
+    groups: Tensor
+    queries: Tensor
+    docs: Tensor
+    scores: Tensor
 
 
 def assemble_mono(
-    encoder: BertModel, axes: Tensor, inputs: Mapping[str, Tensor], generator: torch.Generator
+    encoder: BertModel,
+    axes: Tensor,
+    rarity: Tensor,
+    edges: tuple[int, int],
+    examples: Sequence[Example],
+    generator: torch.Generator,
 ) -> BertForSequenceClassification:
     """Makes the model.
 
     Args:
         encoder: the bi-encoder: its embedding of a text is the mean over its tokens.
-        axes: float[k, d], orthonormal rows: the directions of embeddings that are compared; 4 k <= intermediate size.
-        inputs: a batch of real inputs of mono, as transformers takes them, that sizes are set by.
+        axes: float[k, own], orthonormal rows: the directions of embeddings that are compared; 4 k <= intermediate size.
+        rarity: float[vocabulary], idf.
+        edges: the ids of [CLS] and [SEP].
+        examples: real inputs; sizes are set by the first batch, the score is fitted to the teacher's on all.
         generator: decides the new weights.
     """
     shape = MarkedShape(encoder.config.hidden_size, encoder.config.num_attention_heads, segments=2)
     model = new_classifier(encoder.config, shape, encoder.config.num_hidden_layers + 2)
     apart, across = torch.eye(2, dtype=torch.bool), ~torch.eye(2, dtype=torch.bool)
-    layers = layers_of(model.bert)
+    layers, inputs = layers_of(model.bert), examples[0].inputs
     copy_embeddings(model, encoder, shape)
     types = embeddings_of(encoder).token_type_embeddings.weight.detach()
     embeddings_of(model.bert).token_type_embeddings.weight.data[:, : shape.own] = types[0]
     mark_tokens(model, shape)
+    write_words(model, shape, rarity, edges, generator)
     for new, old in zip(layers[:-2], layers_of(encoder), strict=True):
         copy_layer(new, old, shape, torch.arange(shape.own))
         keep_apart(new, shape, apart)
@@ -64,9 +104,19 @@ def assemble_mono(
     _compare_tokens(layers[-2], shape, states, generator)
     keep_apart(layers[-2], shape, across)
     size_marks(model, shape, inputs, len(layers) - 1)
-    _gather_means(layers[-1], shape, axes, generator)
+    size_words(model, shape, inputs, 0)
+    find_words(layers[0], shape, across, 0, outputs_of(model, embeddings_of(model.bert), inputs), inputs)
+    size_words(model, shape, inputs, 2)
+    sum_found(layers[2], shape, outputs_of(model, layers[1], inputs), inputs)
+    size_words(model, shape, inputs, len(layers) - 1)
+    _gather_means(layers[-1], shape, _fit_means(model, shape, axes, examples))
+    raise_total(layers[-1], shape, WORDS)
     _multiply(layers[-1], shape, len(axes))
-    _read_score(model, shape, inputs, generator)
+    _size_products(model, shape, examples)
+    assert model.bert.pooler is not None
+    model.bert.pooler.dense.weight.data.normal_(0.0, 0.02, generator=generator)
+    groups, scores = (torch.cat([getattr(each, name) for each in examples]) for name in ("groups", "scores"))
+    read_score(model, shape, [each.inputs for each in examples], groups, scores)
     return model
 
 
@@ -77,7 +127,7 @@ def new_classifier(config: BertConfig, shape: MarkedShape, layers: int) -> BertF
             vocab_size=config.vocab_size,
             hidden_size=shape.width,
             num_hidden_layers=layers,
-            num_attention_heads=shape.heads,
+            num_attention_heads=shape.heads + 1,
             intermediate_size=config.intermediate_size,
             max_position_embeddings=config.max_position_embeddings,
             type_vocab_size=shape.segments,
@@ -115,7 +165,7 @@ def copy_layer(new: BertLayer, old: BertLayer, shape: MarkedShape, old_rows: Ten
         old_rows: int[own], the rows of query, key and value in `old` that are no marks.
     """
     rows, own = shape.own_rows(), shape.own
-    old_head = old.attention.self.query.weight.shape[0] / shape.heads
+    old_head = old.attention.self.attention_head_size
     for name in ("query", "key", "value"):
         to, source = getattr(new.attention.self, name), getattr(old.attention.self, name)
         # Scores are divided by the root of a head's dimensions, of which there are more now.
@@ -157,23 +207,47 @@ def _compare_tokens(layer: BertLayer, shape: MarkedShape, states: Tensor, genera
         norm.bias[: shape.own] = states.mean()
 
 
+def _fit_means(
+    model: BertForSequenceClassification, shape: MarkedShape, axes: Tensor, examples: Sequence[Example]
+) -> list[tuple[Tensor, Tensor]]:
+    """For query and doc, weights float[k, own] and bias float[k] that make the teacher's embedding, along the axes, of
+    the mean over the segment: a doc stands elsewhere here, and without a [CLS] of its own.
+    """
+    fitted = []
+    for segment in (0, 1):
+        means, embeddings = [], []
+        for example in examples:
+            states = outputs_of(model, layers_of(model.bert)[-2], example.inputs)[..., : shape.own]
+            of = (example.inputs["attention_mask"].bool() & (example.inputs["token_type_ids"] == segment)).unsqueeze(-1)
+            means.append((states * of).sum(dim=1) / of.sum(dim=1))
+            embeddings.append((example.queries, example.docs)[segment])
+        given, wanted = torch.cat(means).double(), torch.cat(embeddings).double() @ axes.double().T
+        center = given.mean(dim=0)
+        gram = (given - center).T @ (given - center)
+        damped = gram + _RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
+        weights = torch.linalg.solve(damped, (given - center).T @ (wanted - wanted.mean(dim=0))).T
+        fitted.append((weights.float(), (wanted.mean(dim=0) - weights @ center).float()))
+    return fitted
+
+
 @torch.no_grad()
-def _gather_means(layer: BertLayer, shape: MarkedShape, axes: Tensor, generator: torch.Generator) -> None:
+def _gather_means(layer: BertLayer, shape: MarkedShape, fitted: Sequence[tuple[Tensor, Tensor]]) -> None:
     """Half of the heads take the mean over the query, the others that over the doc, each its part of the axes."""
     per_segment = shape.heads // 2
-    wanted = per_segment * shape.own_head
-    directions = torch.cat([axes, _orthonormal(max(0, wanted - len(axes)), shape.own, generator)])[:wanted]
+    others = per_segment * shape.own_head - len(fitted[0][0])
     for head in range(shape.heads):
         segment, part = divmod(head, per_segment)
-        rows = shape.head_rows(head)
+        weights = torch.cat([fitted[segment][0], torch.zeros(others, shape.own)])
+        bias = torch.cat([fitted[segment][1], torch.zeros(others)])
+        rows, taken = shape.head_rows(head), slice(part * shape.own_head, (part + 1) * shape.own_head)
         look_at(layer, shape, head, segment)
-        layer.attention.self.value.weight[rows, : shape.own] = directions[
-            part * shape.own_head : (part + 1) * shape.own_head
-        ]
-        scale = _MEANS * (_QUERY_SHARE if segment == 0 else 1.0)
+        layer.attention.self.value.weight[rows, : shape.own] = weights[taken]
+        layer.attention.self.value.bias[rows] = bias[taken]
         to = slice(head * shape.own_head, (head + 1) * shape.own_head)
-        layer.attention.output.dense.weight[to, rows] = scale * torch.eye(shape.own_head)
-    layer.attention.output.LayerNorm.weight[shape.marks] = 0.0
+        layer.attention.output.dense.weight[to, rows] = _MEANS * torch.eye(shape.own_head)
+    layer.attention.output.LayerNorm.weight[shape.own :] = 0.0
+    total = dims_of(shape).total
+    layer.attention.output.LayerNorm.weight[total : total + 2] = 1.0
 
 
 @torch.no_grad()
@@ -189,22 +263,52 @@ def _multiply(layer: BertLayer, shape: MarkedShape, axes: int) -> None:
 
 
 @torch.no_grad()
-def _read_score(
-    model: BertForSequenceClassification, shape: MarkedShape, inputs: Mapping[str, Tensor], generator: torch.Generator
+def _size_products(model: BertForSequenceClassification, shape: MarkedShape, examples: Sequence[Example]) -> None:
+    """Gives the products' sum a mean of 0 and a small deviation."""
+    written, signs = layers_of(model.bert)[-1].output.dense, _score_signs(shape)
+    sums = torch.cat([outputs_of(model, written, each.inputs)[:, 0, shape.marks] * signs for each in examples])
+    deviation = sums.mean(dim=1).std() / _WRITTEN
+    written.weight[shape.marks] /= deviation
+    written.bias[shape.marks] = -sums.mean() / deviation * signs
+
+
+@torch.no_grad()
+def read_score(
+    model: BertForSequenceClassification,
+    shape: MarkedShape,
+    batches: Sequence[Mapping[str, Tensor]],
+    groups: Tensor,
+    scores: Tensor,
 ) -> None:
-    """Log-odds with a mean of 0 and a standard deviation of 3 over the batch."""
-    written = layers_of(model.bert)[-1].output.dense
-    signs = _score_signs(shape)
-    scores = (outputs_of(model, written, inputs)[:, 0, shape.marks] * signs).mean(dim=1)
-    written.weight[shape.marks] /= scores.std()
-    written.bias[shape.marks] = -scores.mean() / scores.std() * signs
+    """Lets the head read the products' sum and the words', weighted to be nearest to known scores within a group.
+
+    Args:
+        model: the rest of it is there.
+        shape: where dimensions are.
+        batches: real inputs.
+        groups: int[n], which of them are compared.
+        scores: float[n], log-odds.
+    """
+    states = torch.cat([outputs_of(model, layers_of(model.bert)[-1], inputs)[:, 0] for inputs in batches])
+    signs, total = _score_signs(shape), dims_of(shape).total
+    read = torch.stack([(states[:, shape.marks] * signs).mean(dim=1), read_number(states, total)], dim=1)
+    weights = torch.linalg.lstsq(_within(read, groups), _within(scores[:, None], groups)).solution[:, 0]
+    fitted = read @ weights
     assert model.bert.pooler is not None
-    pooler, classifier = model.bert.pooler.dense, model.classifier
-    pooler.weight.normal_(0.0, 0.02, generator=generator)
+    pooler, scale = model.bert.pooler.dense, _RANGE / fitted.std()
     pooler.weight[:_CARRIERS] = 0.0
-    pooler.weight[:_CARRIERS, shape.marks] = _RANGE / len(signs) * signs
-    half = _SCORE_DEVIATION / (_CARRIERS * _RANGE) / 2
-    classifier.weight[:, :_CARRIERS] = torch.tensor([[-half], [half]])
+    pooler.weight[:_CARRIERS, shape.marks] = scale * weights[0] / len(signs) * signs
+    pooler.weight[:_CARRIERS, total] = scale * weights[1] / 2
+    pooler.weight[:_CARRIERS, total + 1] = -scale * weights[1] / 2
+    pooler.bias[:_CARRIERS] = -scale * fitted.mean()
+    model.classifier.weight[:, :_CARRIERS] = torch.tensor([[-0.5], [0.5]]) / (_CARRIERS * scale)
+
+
+def _within(values: Tensor, groups: Tensor) -> Tensor:
+    """Values, float[n, c], less the mean of their group."""
+    means = torch.zeros(int(groups.max()) + 1, values.shape[1])
+    counts = groups.bincount().clamp(min=1)[:, None]
+    return values - (means.index_add(0, groups, values) / counts)[groups]
 
 
 def _score_signs(shape: MarkedShape) -> Tensor:

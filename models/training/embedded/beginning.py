@@ -8,26 +8,31 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 from transformers import BertForSequenceClassification, PreTrainedModel
 
+from beamrank.plan import MAX_DOC_TOKENS
 from models.checkpoint_sources import CONFIG
 from models.tokenizer import BertTokenizer, load_tokenizer
-from models.training.embedded.assemble import assemble_mono, principal_axes
+from models.training.embedded.assemble import Example, assemble_mono, principal_axes
 from models.training.embedded.contrast import make_duo
+from models.training.embedded.distil import TEMPERATURE
 from models.training.embedded.pruning import prune_units
 from models.training.embedded.teacher import embed_texts, encoder_inputs, load_encoder
-from models.training.encoding import InputEncoder, Texts
+from models.training.embedded.words import rarities
+from models.training.encoding import InputEncoder
 from models.training.groups import Group
 from models.training.start import save_checkpoint
+from models.training.tasks import Scorer
 
 _T = TypeVar("_T")
 EncoderOf = Callable[[BertTokenizer], InputEncoder]
 
 _UNITS = 512
 _AXES = 128
-# Texts that pruning and axes are fitted to, and inputs that sizes are set by.
+# Texts that pruning and axes are fitted to; inputs that duo's score is fitted to; groups that mono's is fitted to, and
+# how many docs of each.
 _TEXTS, _INPUTS = 1600, 128
+_GROUPS, _DOCS = 400, 4
 
 
 def is_bi_encoder(folder: str) -> bool:
@@ -52,26 +57,44 @@ def make_mono_start(bi_encoder: str, groups: Sequence[Group], encoder: EncoderOf
     prune_units(model, [inputs for _, inputs in encoder_inputs(tokenizer, texts)], _UNITS)
     generator = torch.Generator().manual_seed(seed)
     axes = principal_axes(torch.from_numpy(embed_texts(bi_encoder, texts)), _AXES, generator)
-    inputs = [(group.query, doc) for group in _sample(groups, _INPUTS // 4) for doc in group.docs[:4]]
-    mono = assemble_mono(model, axes, _batch(encoder(tokenizer), inputs), generator)
+    docs = sorted({doc for group in groups for doc in group.docs})
+    rarity = torch.from_numpy(rarities(tokenizer.encode(docs, MAX_DOC_TOKENS).ids.to_pylist(), model.config.vocab_size))
+    examples = make_examples(bi_encoder, _sample(groups, _GROUPS), encoder(tokenizer))
+    mono = assemble_mono(model, axes, rarity, (tokenizer.cls_id, tokenizer.sep_id), examples, generator)
     _save(mono, bi_encoder, folder)
+
+
+def make_examples(bi_encoder: str, groups: Sequence[Group], encoder: InputEncoder) -> list[Example]:
+    """Inputs of mono with the teacher's embeddings and scores, in batches of mixed lengths."""
+    pairs = [(number, doc) for number, group in enumerate(groups) for doc in range(_DOCS)]
+    inputs = [(groups[number].query, groups[number].docs[doc]) for number, doc in pairs]
+    queries, docs = (torch.from_numpy(embed_texts(bi_encoder, list(texts))) for texts in zip(*inputs, strict=True))
+    numbers = torch.tensor([number for number, _ in pairs])
+    scores = torch.tensor([TEMPERATURE * (groups[number].teacher_scores or ())[doc] for number, doc in pairs])
+    examples = []
+    for batch in encoder.batches(inputs):
+        rows = torch.from_numpy(batch.rows)
+        examples.append(Example(batch.tensors, numbers[rows], queries[rows], docs[rows], scores[rows]))
+    return sorted(examples, key=lambda example: -len(example.groups))
 
 
 def make_duo_start(mono: str, groups: Sequence[Group], encoder: EncoderOf, folder: str) -> None:
     """Makes a duo of a trained mono, and writes it with the mono's tokenizer. Arguments as for `make_mono_start`."""
     model = BertForSequenceClassification.from_pretrained(mono, dtype=torch.float32).train(False)
-    chosen = _sample(groups, _INPUTS // 2)
-    inputs = [(group.query, *group.docs[place : place + 2]) for group in chosen for place in (0, 2)]
-    _save(make_duo(model, _batch(encoder(load_tokenizer(mono)), inputs)), mono, folder)
+    encode = encoder(load_tokenizer(mono))
+    triples = [
+        (group.query, *group.docs[place : place + 2]) for group in _sample(groups, _INPUTS // 2) for place in (0, 2)
+    ]
+    batches = sorted(encode.batches(triples), key=lambda batch: -len(batch.rows))
+    score = Scorer(model, encode, "cpu", torch.float32)
+    with torch.inference_mode():
+        firsts, seconds = (score([(triple[0], triple[place]) for triple in triples]) for place in (1, 2))
+    rows = torch.cat([torch.from_numpy(batch.rows) for batch in batches])
+    _save(make_duo(model, [batch.tensors for batch in batches], (firsts - seconds)[rows]), mono, folder)
 
 
 def _sample(values: Sequence[_T], count: int) -> list[_T]:
     return list(values[:: max(1, len(values) // count)])[:count]
-
-
-def _batch(encoder: InputEncoder, inputs: Sequence[Texts]) -> dict[str, Tensor]:
-    """The largest of the batches that the encoder makes of the inputs."""
-    return max(encoder.batches(inputs), key=lambda batch: len(batch.rows)).tensors
 
 
 def _save(model: PreTrainedModel, tokenizer: str, folder: str) -> None:

@@ -2,18 +2,20 @@
 
 Segments stay apart as in mono; where mono compares the tokens of query and doc, the query's look at both docs and
 either doc's at the query. In the last layer a third of the heads take the mean over doc j, as others do over doc i,
-and their products with the query's count with the other sign.
+and their products with the query's count with the other sign. So do the query's words that doc j has: the second layer
+finds them, with the head that finds those of doc i in the first.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from transformers import BertForSequenceClassification
 from transformers.models.bert.modeling_bert import BertLayer
 
-from models.training.embedded.assemble import copy_embeddings, copy_layer, new_classifier
+from models.training.embedded.assemble import WORDS, copy_embeddings, copy_layer, new_classifier, read_score
 from models.training.embedded.marks import (
     MarkedShape,
     embeddings_of,
@@ -21,29 +23,39 @@ from models.training.embedded.marks import (
     layers_of,
     look_at,
     mark_tokens,
+    outputs_of,
     refresh,
+    shape_of,
     size_marks,
 )
+from models.training.embedded.words import find_words, raise_total, size_words, sum_found
 
 # The segment of mono that each of duo's is like: query, doc i, doc j.
 _LIKE = torch.tensor([0, 1, 1])
 _QUERY, _DOC_I, _DOC_J = range(3)
 
 
-def make_duo(mono: BertForSequenceClassification, inputs: Mapping[str, Tensor]) -> BertForSequenceClassification:
+def make_duo(
+    mono: BertForSequenceClassification, batches: Sequence[Mapping[str, Tensor]], margins: Tensor
+) -> BertForSequenceClassification:
     """Makes the model.
 
     Args:
         mono: what `assemble_mono` made, trained or not, its marks unchanged.
-        inputs: a batch of real inputs of duo, as transformers takes them, that sizes are set by.
+        batches: real inputs of duo, as transformers takes them; sizes are set by the first.
+        margins: float[n], mono's score of doc i less that of doc j for each, in their order.
     """
-    own, heads = _own_width(mono), mono.config.num_attention_heads
-    old, new = MarkedShape(own, heads, segments=2), MarkedShape(own, heads, segments=3)
+    inputs = batches[0]
+    old = shape_of(mono)
+    new, own = replace(old, segments=3), slice(0, old.own)
+    is_query = torch.arange(3) == _QUERY
     model = new_classifier(mono.config, new, mono.config.num_hidden_layers)
     copy_embeddings(model, mono.bert, new)
     types = embeddings_of(mono.bert).token_type_embeddings.weight.detach()
-    embeddings_of(model.bert).token_type_embeddings.weight.data[:, :own] = types[_LIKE][:, :own]
+    embeddings_of(model.bert).token_type_embeddings.weight.data[:, own] = types[_LIKE][:, own]
     mark_tokens(model, new)
+    words = embeddings_of(model.bert).word_embeddings.weight.data
+    words[:, _places(new, old)[old.words]] = embeddings_of(mono.bert).word_embeddings.weight.detach()[:, old.words]
     *lower, compare, last = zip(layers_of(model.bert), layers_of(mono.bert), strict=True)
     for to, source in (*lower, compare):
         copy_layer(to, source, new, old.own_rows())
@@ -51,13 +63,27 @@ def make_duo(mono: BertForSequenceClassification, inputs: Mapping[str, Tensor]) 
     for to, _ in lower:
         keep_apart(to, new, torch.eye(3, dtype=torch.bool))
         refresh(to, new)
-    is_query = torch.arange(3) == _QUERY
     keep_apart(compare[0], new, is_query[:, None] ^ is_query[None])
     copy_layer(*last, new, old.own_rows())
     _share_heads(last[0], new)
+    raise_total(last[0], new, WORDS)
     _copy_score(model, mono, new, old)
     size_marks(model, new, inputs, model.config.num_hidden_layers - 1)
+    given = [embeddings_of(model.bert), *layers_of(model.bert)]
+    for number, doc in enumerate((_DOC_I, _DOC_J)):
+        size_words(model, new, inputs, number)
+        seen = is_query[:, None] & (torch.arange(3) == doc)[None]
+        find_words(lower[number][0], new, seen, number, outputs_of(model, given[number], inputs), inputs)
+    size_words(model, new, inputs, 2)
+    sum_found(layers_of(model.bert)[2], new, outputs_of(model, given[2], inputs), inputs)
+    size_words(model, new, inputs, model.config.num_hidden_layers - 1)
+    read_score(model, new, batches, torch.zeros(len(margins), dtype=torch.long), margins)
     return model
+
+
+def _places(new: MarkedShape, old: MarkedShape) -> Tensor:
+    """int[old width], where each dimension of mono is in duo; marks carry the score in the last layer."""
+    return torch.cat([torch.arange(old.marks.stop), new.words.start + torch.arange(old.width - old.words.start)])
 
 
 @torch.no_grad()
@@ -107,18 +133,18 @@ def _copy_score(
     last, given = layers_of(model.bert)[-1], layers_of(mono.bert)[-1]
     assert model.bert.pooler is not None
     assert mono.bert.pooler is not None
-    last.attention.output.LayerNorm.weight[new.marks] = 0.0
-    last.output.dense.weight[new.own : old.width] = given.output.dense.weight[old.marks]
-    last.output.LayerNorm.weight[new.marks] = 0.0
+    places, score = _places(new, old), slice(old.own, old.width)
+    for norm in (last.attention.output.LayerNorm, last.output.LayerNorm):
+        norm.weight[new.own :] = 0.0
+    last.output.dense.weight[places[score]] = given.output.dense.weight[score]
     scale = math.sqrt(old.width / new.width)
-    last.output.LayerNorm.weight[new.own : old.width] = scale * given.output.LayerNorm.weight[old.marks]
-    last.output.LayerNorm.bias[new.own : old.width] = given.output.LayerNorm.bias[old.marks]
-    model.bert.pooler.dense.weight[: old.width, : old.width] = mono.bert.pooler.dense.weight
-    model.bert.pooler.dense.bias[: old.width] = mono.bert.pooler.dense.bias
-    model.classifier.weight[:, : old.width] = mono.classifier.weight
-
-
-def _own_width(mono: BertForSequenceClassification) -> int:
-    """The width without marks: each head has two of these."""
-    width: int = mono.config.hidden_size
-    return width - 2 * mono.config.num_attention_heads
+    for to, norm in (
+        (last.attention.output.LayerNorm, given.attention.output.LayerNorm),
+        (last.output.LayerNorm, given.output.LayerNorm),
+    ):
+        to.weight[places[score]] = scale * norm.weight[score]
+        to.bias[places[score]] = norm.bias[score]
+    pooler, source = model.bert.pooler.dense, mono.bert.pooler.dense
+    pooler.weight[places[:, None], places] = source.weight
+    pooler.bias[places] = source.bias
+    model.classifier.weight[:, places] = mono.classifier.weight

@@ -15,13 +15,13 @@ from models.training.groups import Group
 from models.training.losses import pairwise_cross_entropy
 from models.training.tasks import GroupLoss, Pairs, PairTargets, Scorer, group_loss
 
-_TEMPERATURE = 20.0
+TEMPERATURE = 20.0
 _PAIRS = 4
 
 
 def mono_loss(label_weight: float) -> GroupLoss:
     """The teacher's distribution over a group at temperature 20, and the labels, listwise and a little pointwise."""
-    return group_loss({"listwise_kl": 1.0, "bert_ce": label_weight, "pointwise": 0.1}, _TEMPERATURE, margin=0.0)
+    return group_loss({"listwise_kl": 1.0, "bert_ce": label_weight, "pointwise": 0.1}, TEMPERATURE, margin=0.0)
 
 
 def duo_loss(scores: Tensor, known: PairTargets) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import BertForSequenceClassification, BertModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer
 
-_SIZE = 0.05
+SIZE = 0.05
 # What a key of another segment loses. Marks of tokens with large states are small after LayerNorm, hence so much.
 _APART = 5000.0
 # Each layer adds the marks of the tokens attended to, so that those of large states do not fade from layer to layer.
@@ -32,8 +32,8 @@ class MarkedShape:
 
     Attributes:
         own: dimensions of the BERT without marks; they come first.
-        heads: attention heads.
-        segments: 2 for mono, 3 for duo; a mark for each in every head.
+        heads: its attention heads; one more, for words, comes after them.
+        segments: 2 for mono, 3 for duo; a mark for each in every head of the BERT's own.
     """
 
     own: int
@@ -53,12 +53,22 @@ class MarkedShape:
     @property
     def width(self) -> int:
         """All dimensions."""
-        return self.heads * self.head
+        return (self.heads + 1) * self.head
 
     @property
     def marks(self) -> slice:
         """The dimensions of hidden states that are marks."""
-        return slice(self.own, self.width)
+        return slice(self.own, self.own + self.heads * self.segments)
+
+    @property
+    def words(self) -> slice:
+        """The dimensions of hidden states that words are matched in, see `words`; as many as a head has."""
+        return slice(self.marks.stop, self.width)
+
+    @property
+    def word_rows(self) -> slice:
+        """Rows of query, key and value of the head that matches words."""
+        return slice(self.heads * self.head, self.width)
 
     def head_rows(self, head: int) -> slice:
         """Rows of query, key and value that are a head's own."""
@@ -73,12 +83,18 @@ class MarkedShape:
         return torch.cat([torch.arange(self.width)[self.head_rows(head)] for head in range(self.heads)])
 
     def all_mark_rows(self) -> Tensor:
-        """int[width - own], the heads' mark rows."""
+        """int[heads * segments], the heads' mark rows."""
         return torch.cat([torch.arange(self.width)[self.mark_rows(head)] for head in range(self.heads)])
 
     def patterns(self) -> Tensor:
-        """float[segments, width - own]: what each segment's tokens have in the marks, as signs."""
-        return torch.tensor(_ROWS[: self.segments]).repeat(1, (self.width - self.own) // 4)
+        """float[segments, heads * segments]: what each segment's tokens have in the marks, as signs."""
+        return torch.tensor(_ROWS[: self.segments]).repeat(1, self.heads * self.segments // 4)
+
+
+def shape_of(model: BertForSequenceClassification) -> MarkedShape:
+    """The shape of a model with marks."""
+    segments, heads = model.config.type_vocab_size, model.config.num_attention_heads - 1
+    return MarkedShape(heads * (model.config.hidden_size // (heads + 1) - segments), heads, segments)
 
 
 def layers_of(model: BertModel) -> list[BertLayer]:
@@ -94,7 +110,7 @@ def embeddings_of(model: BertModel) -> BertEmbeddings:
 @torch.no_grad()
 def mark_tokens(model: BertForSequenceClassification, shape: MarkedShape) -> None:
     """Writes the marks to the token types; their other dimensions stay."""
-    embeddings_of(model.bert).token_type_embeddings.weight[:, shape.marks] = _SIZE * shape.patterns()
+    embeddings_of(model.bert).token_type_embeddings.weight[:, shape.marks] = SIZE * shape.patterns()
 
 
 @torch.no_grad()
@@ -106,12 +122,16 @@ def keep_apart(layer: BertLayer, shape: MarkedShape, seen: Tensor) -> None:
         shape: where the marks are.
         seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
     """
-    patterns = shape.patterns()
-    weight = _weight(shape, _APART)
     for head in range(shape.heads):
-        rows = shape.mark_rows(head)
-        layer.attention.self.query.weight[rows, shape.marks] = -weight * patterns
-        layer.attention.self.key.weight[rows, shape.marks] = weight * (~seen).float() @ patterns
+        keep_rows_apart(layer, shape, shape.mark_rows(head), seen)
+
+
+@torch.no_grad()
+def keep_rows_apart(layer: BertLayer, shape: MarkedShape, rows: slice, seen: Tensor) -> None:
+    """As `keep_apart`, for one head, by the rows given, one for each segment."""
+    patterns, weight = shape.patterns(), _weight(shape, _APART)
+    layer.attention.self.query.weight[rows, shape.marks] = -weight * patterns
+    layer.attention.self.key.weight[rows, shape.marks] = weight * (~seen).float() @ patterns
 
 
 @torch.no_grad()
@@ -145,13 +165,28 @@ def size_marks(
         inputs: a batch of real inputs, as the model takes them.
         layers: how many.
     """
+    real = inputs["attention_mask"].bool()
+    for norm in norms_of(model, layers):
+        marks = outputs_of(model, norm, inputs)[real][:, shape.marks]
+        norm.weight[shape.marks] *= SIZE / marks.std(dim=1, correction=0).mean()
+
+
+def norms_of(model: BertForSequenceClassification, layers: int) -> list[nn.LayerNorm]:
+    """The norms of the embeddings and of the first layers, in their order."""
     norms: list[nn.LayerNorm] = [embeddings_of(model.bert).LayerNorm]
     for layer in layers_of(model.bert)[:layers]:
         norms += [layer.attention.output.LayerNorm, layer.output.LayerNorm]
-    real = inputs["attention_mask"].bool()
-    for norm in norms:
-        marks = outputs_of(model, norm, inputs)[real][:, shape.marks]
-        norm.weight[shape.marks] *= _SIZE / marks.std(dim=1, correction=0).mean()
+    return norms
+
+
+@torch.inference_mode()
+def inputs_of(model: nn.Module, part: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
+    """What a part of a model is given, as the model reads a batch."""
+    given: list[Tensor] = []
+    hook = part.register_forward_hook(lambda _part, arguments, _output: given.append(arguments[0]))
+    model(**inputs)
+    hook.remove()
+    return given[0].clone()
 
 
 @torch.inference_mode()
@@ -164,30 +199,30 @@ def outputs_of(model: nn.Module, part: nn.Module, inputs: Mapping[str, Tensor]) 
     return given[0].clone()
 
 
-def hold_marks(model: BertForSequenceClassification, shape: MarkedShape) -> None:
-    """Keeps a training that leaves word embeddings alone from changing the marks.
+def train_upper(model: BertForSequenceClassification, shape: MarkedShape) -> None:
+    """Lets a training change the last two layers and the head alone, and in them no mark and no head for words.
 
-    A little change would already make each segment blind to itself.
+    What is below is the bi-encoder's, which a short training would make worse. A little change of the marks would
+    already make each segment blind to itself.
     """
-    embeddings = embeddings_of(model.bert)
-    for table in (embeddings.position_embeddings, embeddings.token_type_embeddings):
-        _hold(table.weight, (slice(None), shape.marks))
-    *lower, last = layers_of(model.bert)
-    norms: list[nn.LayerNorm] = [embeddings.LayerNorm]
-    rows = shape.all_mark_rows()
-    for layer in (*lower, last):
+    *lower, compare, last = layers_of(model.bert)
+    for part in (embeddings_of(model.bert), *lower):
+        part.requires_grad_(False)
+    rows = torch.cat([shape.all_mark_rows(), torch.arange(shape.width)[shape.word_rows]])
+    for layer in (compare, last):
         attention = layer.attention.self
-        for part in (attention.query, attention.key, *([] if layer is last else [attention.value])):
+        for part in (attention.query, attention.key):
             _hold(part.weight, (rows,), (slice(None), shape.marks))
             _hold(part.bias, (rows,))
-    for layer in lower:
-        norms += [layer.attention.output.LayerNorm, layer.output.LayerNorm]
-        for part in (layer.attention.output.dense, layer.output.dense):
-            _hold(part.weight, (shape.marks,))
-            _hold(part.bias, (shape.marks,))
-    for norm in norms:
-        _hold(norm.weight, (shape.marks,))
-        _hold(norm.bias, (shape.marks,))
+    beside = slice(shape.own, None)
+    _hold(compare.attention.self.value.weight, (rows,))
+    _hold(compare.attention.self.value.bias, (rows,))
+    for part in (compare.attention.output.dense, compare.output.dense):
+        _hold(part.weight, (beside,))
+        _hold(part.bias, (beside,))
+    for norm in (compare.attention.output.LayerNorm, compare.output.LayerNorm):
+        _hold(norm.weight, (beside,))
+        _hold(norm.bias, (beside,))
 
 
 def _hold(parameter: Tensor, *places: tuple[slice | Tensor, ...]) -> None:
@@ -199,4 +234,4 @@ def _hold(parameter: Tensor, *places: tuple[slice | Tensor, ...]) -> None:
 
 def _weight(shape: MarkedShape, product: float) -> float:
     """What two marks of usual size are multiplied by for their product in a head to be this."""
-    return math.sqrt(product * math.sqrt(shape.head)) / (_SIZE * (shape.width - shape.own))
+    return math.sqrt(product * math.sqrt(shape.head)) / (SIZE * shape.heads * shape.segments)

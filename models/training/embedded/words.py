@@ -1,0 +1,238 @@
+"""Words that query and doc share, found and weighed by a BERT's own arithmetic: a head that was not there before.
+
+The means of two texts say little of a rare name that stands in both. So each word of the vocabulary gets a random code
+in a few added dimensions, and its rarity (idf) beside it. In the first layer one more head lets a token of the query
+look at the same word in the doc, and takes that one's idf with it; later the query's tokens take the sum over all of
+them: of the query's words, the idf of those that the doc has. That is BM25 without counts and lengths.
+
+A norm subtracts from all dimensions a mean that differs from token to token. So what is written here stands once above
+0 and once as much below, and the difference is read: codes have as many bits of either sign, numbers a twin.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import BertForSequenceClassification
+from transformers.models.bert.modeling_bert import BertLayer
+
+from models.training.embedded.marks import (
+    SIZE,
+    MarkedShape,
+    embeddings_of,
+    inputs_of,
+    keep_rows_apart,
+    norms_of,
+)
+
+_CODE_BITS = 24
+# What a word and itself score; two others score less than half of it, nearly always. Without the word in the other text
+# a token looks at [SEP], which scores this share of it.
+_SAME, _NONE_SHARE = 60.0, 0.75
+# What takes their mean from the bits of a code.
+_CENTERED = torch.eye(_CODE_BITS) - 1 / _CODE_BITS
+# A token attends to [CLS] this much more than to each other, so that it takes a sum and not a mean.
+_SINK = 200.0
+
+
+@dataclass(frozen=True)
+class WordDims:
+    """Which of a hidden state's dimensions are for what; a number's twin is the dimension after its own.
+
+    Attributes:
+        first: the first of them.
+    """
+
+    first: int
+
+    @property
+    def code(self) -> slice:
+        """A word's random code; [CLS] and [SEP] have none."""
+        return slice(self.first, self.first + _CODE_BITS)
+
+    @property
+    def idf(self) -> int:
+        """A word's rarity."""
+        return self.first + _CODE_BITS
+
+    @property
+    def edge(self) -> int:
+        """Above 0 in [SEP], below 0 in [CLS]."""
+        return self.idf + 2
+
+    @property
+    def found(self) -> tuple[int, int]:
+        """The idf of the same word in the first doc, and in the second, where there is one."""
+        return self.idf + 4, self.idf + 6
+
+    @property
+    def total(self) -> int:
+        """In all tokens of the query: the sum of what was found over it."""
+        return self.idf + 8
+
+
+def dims_of(shape: MarkedShape) -> WordDims:
+    """The dimensions for words of a BERT of this shape."""
+    return WordDims(shape.words.start)
+
+
+def rarities(ids: Iterable[list[int]], vocabulary: int) -> NDArray[np.float32]:
+    """Idf of every word over some texts, float32[vocabulary], from 0 to 1.
+
+    Args:
+        ids: each text's words.
+        vocabulary: how many words there are.
+    """
+    texts, holders = 0, np.zeros(vocabulary)
+    for each in ids:
+        texts += 1
+        holders[list(set(each))] += 1
+    idf = np.log1p((texts - holders + 0.5) / (holders + 0.5)).astype(np.float32)
+    shares: NDArray[np.float32] = idf / idf.max()
+    return shares
+
+
+def read_number(states: Tensor, dim: int) -> Tensor:
+    """A number out of hidden states, float[..., width] -> float[...]."""
+    return (states[..., dim] - states[..., dim + 1]) / 2
+
+
+@torch.no_grad()
+def write_words(
+    model: BertForSequenceClassification,
+    shape: MarkedShape,
+    rarity: Tensor,
+    edges: tuple[int, int],
+    generator: torch.Generator,
+) -> None:
+    """Writes every word's code and idf to the table of words.
+
+    Args:
+        model: has its other dimensions already, and no word's.
+        shape: where they are.
+        rarity: float[vocabulary], idf.
+        edges: the ids of [CLS] and [SEP].
+        generator: decides the codes.
+    """
+    embeddings, dims, own = embeddings_of(model.bert), dims_of(shape), slice(0, shape.own)
+    table = embeddings.word_embeddings.weight
+    added = embeddings.position_embeddings.weight[:, own].mean(dim=0) + embeddings.token_type_embeddings.weight[0, own]
+    # The norm divides a token by its size; what is multiplied by that before comes out alike for all words.
+    size = (table[:, own] + added).std(dim=1, correction=0)
+    size = SIZE * size / size.mean()
+    ranks = torch.rand(len(table), _CODE_BITS, generator=generator).argsort(dim=1)
+    table[:, dims.code] = torch.where(ranks < _CODE_BITS // 2, size[:, None], -size[:, None])
+    _write(table, dims.idf, size * rarity)
+    for word, sign in zip(edges, (-1.0, 1.0), strict=True):
+        table[word, shape.words] = 0.0
+        _write(table[word], dims.edge, sign * size[word])
+
+
+@torch.no_grad()
+def find_words(
+    layer: BertLayer, shape: MarkedShape, seen: Tensor, doc: int, states: Tensor, inputs: Mapping[str, Tensor]
+) -> None:
+    """Makes a layer's last head find each token's word in the segments that it sees, and take that one's idf.
+
+    Args:
+        layer: the head's weights are 0.
+        shape: where dimensions are.
+        seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
+        doc: 0 or 1, where the idf is written to.
+        states: float[n, t, width], what the layer is given.
+        inputs: the real inputs that this is of.
+    """
+    dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
+    scale = math.sqrt(shape.head)
+    edges = read_number(states[inputs["attention_mask"].bool()], dims.edge)
+    codes = states[inputs["attention_mask"].bool()][:, dims.code] @ _CENTERED
+    size = codes.square().mean(dim=1).sqrt().median()
+    for part in (attention.query, attention.key):
+        part.weight[first : first + _CODE_BITS, dims.code] = math.sqrt(_SAME * scale / _CODE_BITS) / size * _CENTERED
+    edge = first + _CODE_BITS
+    attention.query.bias[edge] = scale
+    _read(attention.key.weight[edge], dims.edge, _NONE_SHARE * _SAME / float(edges[edges > edges.max() / 2].mean()))
+    keep_rows_apart(layer, shape, slice(edge + 1, edge + 1 + shape.segments), seen)
+    _read(attention.value.weight[first], dims.idf, 1.0)
+    _write(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(1.0))
+
+
+@torch.no_grad()
+def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapping[str, Tensor]) -> None:
+    """Makes a layer's last head add up what was found over the query; what was found in a second doc counts negative.
+
+    From each word a share of its own idf is taken away, so that the sum is about 0 in the mean: what comes after
+    divides states by their size, which must not change a sum that all docs of a query have.
+
+    Args:
+        layer: the head's weights are 0.
+        shape: where dimensions are.
+        states: float[n, t, width], what the layer is given.
+        inputs: the real inputs that this is of.
+    """
+    dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
+    attention.query.bias[first] = math.sqrt(shape.head)
+    _read(attention.key.weight[first], dims.edge, math.log(_SINK) / float(read_number(states[:, 0], dims.edge).mean()))
+    own = torch.eye(shape.segments, dtype=torch.bool)
+    keep_rows_apart(layer, shape, slice(first + 1, first + 1 + shape.segments), own)
+    words = (inputs["token_type_ids"] == 0) & inputs["attention_mask"].bool()
+    found = [read_number(states[words], dim).sum() for dim in dims.found]
+    share = (found[0] - found[1]) / read_number(states[words], dims.idf).sum()
+    for dim, factor in ((dims.found[0], 1.0), (dims.found[1], -1.0), (dims.idf, -float(share))):
+        _read(attention.value.weight[first], dim, factor)
+    _write(layer.attention.output.dense.weight[:, first], dims.total, torch.tensor(_SINK))
+
+
+@torch.no_grad()
+def raise_total(layer: BertLayer, shape: MarkedShape, factor: float) -> None:
+    """Makes a layer's last head write the sum, which all tokens of the query have, once more and so much larger.
+
+    Args:
+        layer: the head's weights are 0.
+        shape: where dimensions are.
+        factor: how much.
+    """
+    dims, first = dims_of(shape), shape.word_rows.start
+    own = torch.eye(shape.segments, dtype=torch.bool)
+    keep_rows_apart(layer, shape, slice(first, first + shape.segments), own)
+    _read(layer.attention.self.value.weight[first], dims.total, 1.0)
+    _write(layer.attention.output.dense.weight[:, first], dims.total, torch.tensor(factor))
+
+
+@torch.no_grad()
+def size_words(
+    model: BertForSequenceClassification, shape: MarkedShape, inputs: Mapping[str, Tensor], layers: int
+) -> None:
+    """Sets what the norms multiply words' dimensions by, so that each leaves a norm about as large as it came.
+
+    A norm divides each token by its own deviation; the mean counts a token by what the dimension says there, for [CLS]
+    and [SEP] deviate much more than others.
+
+    Args:
+        model: a model with words.
+        shape: where they are.
+        inputs: a batch of real inputs, as the model takes them.
+        layers: how many of the first layers.
+    """
+    real, dims = inputs["attention_mask"].bool(), dims_of(shape)
+    for norm in norms_of(model, layers):
+        given = inputs_of(model, norm, inputs)[real]
+        deviations = given.std(dim=1, correction=0)
+        norm.weight[dims.code] = deviations.mean()
+        for dim in (dims.idf, dims.edge, *dims.found, dims.total):
+            says = read_number(given, dim).square()
+            norm.weight[dim : dim + 2] = deviations @ says / says.sum().clamp(min=1e-12)
+
+
+def _read(row: Tensor, dim: int, factor: float) -> None:
+    """Makes a row of weights, float[width], take a number times a factor."""
+    row[dim], row[dim + 1] = factor / 2, -factor / 2
+
+
+def _write(places: Tensor, dim: int, value: Tensor) -> None:
+    """Writes a number to its dimension and the twin: float[..., width] of states or tables, float[width] of weights."""
+    places[..., dim], places[..., dim + 1] = value, -value
