@@ -8,7 +8,8 @@ transformers knows nothing of it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -179,24 +180,40 @@ def norms_of(model: BertForSequenceClassification, layers: int) -> list[nn.Layer
     return norms
 
 
-@torch.inference_mode()
+class _Reached(Exception):
+    """The part of a model that was wanted has run; the rest need not."""
+
+
 def inputs_of(model: nn.Module, part: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
     """What a part of a model is given, as the model reads a batch."""
-    given: list[Tensor] = []
-    hook = part.register_forward_hook(lambda _part, arguments, _output: given.append(arguments[0]))
-    model(**inputs)
-    hook.remove()
-    return given[0].clone()
+    return _reach(model, part, inputs, lambda given, _output: given[0])
+
+
+def outputs_of(model: nn.Module, part: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
+    """What a part of a model gives, as the model reads a batch."""
+    return _reach(model, part, inputs, lambda _given, output: output)
 
 
 @torch.inference_mode()
-def outputs_of(model: nn.Module, part: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
-    """What a part of a model gives, as the model reads a batch."""
-    given: list[Tensor] = []
-    hook = part.register_forward_hook(lambda _part, _inputs, output: given.append(output))
-    model(**inputs)
-    hook.remove()
-    return given[0].clone()
+def _reach(
+    model: nn.Module,
+    part: nn.Module,
+    inputs: Mapping[str, Tensor],
+    choose: Callable[[tuple[Tensor, ...], Tensor], Tensor],
+) -> Tensor:
+    found: list[Tensor] = []
+
+    def keep(_part: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+        found.append(choose(given, output))
+        raise _Reached
+
+    hook = part.register_forward_hook(keep)
+    try:
+        with suppress(_Reached):
+            model(**inputs)
+    finally:
+        hook.remove()
+    return found[0].clone()
 
 
 def train_upper(model: BertForSequenceClassification, shape: MarkedShape) -> None:
