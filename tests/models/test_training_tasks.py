@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -7,31 +5,14 @@ import torch
 from beamrank.layout import lay_out
 from models.tokenizer import load_tokenizer
 from models.training.encoding import InputEncoder
-from models.training.groups import FixedSource, Group
-from models.training.optimizer import BertAdam, clip_gradients, learning_rate_at
-from models.training.tasks import DuoTask, MonoTask, Task, group_loss, labelled_pairs, pair_loss
-from tests.models.training import LIMITS, WORDS, colour_groups, make_scorer, save_start
-
-_STEPS = 300
+from models.training.groups import Group
+from models.training.tasks import DuoTask, MonoTask, group_loss, labelled_pairs, pair_loss
+from tests.models.training import LIMITS, WORDS, colour_groups, make_scorer, overfit, save_start
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_start(tmp_path_factory.mktemp("start"))
-
-
-def overfit(task: Task, groups: list[Group]) -> float:
-    """The loss over all groups after training on them, without dropout."""
-    optimizer = BertAdam(task.model.named_parameters(), 0.0)
-    task.model.train()
-    stream = FixedSource(groups, 0).stream({})
-    for step in range(_STEPS):
-        batch = [group for group, _ in itertools.islice(stream, len(groups))]
-        torch.autograd.backward(task.loss(batch, 0))
-        clip_gradients(optimizer.parameters, 1.0)
-        optimizer.step(learning_rate_at(step, 1e-3, 10, _STEPS))
-    with torch.inference_mode():
-        return task.loss(groups, 0).item()
 
 
 @pytest.mark.parametrize("objective", ["pointwise", "bertlets", "bert_ce", "margin_mse", "listwise_kl"])

@@ -1,5 +1,6 @@
 """A tiny BERT and a tiny collection for the tests of training."""
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,16 +14,18 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel
 from models.engine import InputLimits
 from models.training.config import Kind, load_train_config
 from models.training.encoding import InputEncoder
-from models.training.groups import Group
+from models.training.groups import FixedSource, Group
+from models.training.optimizer import BertAdam, clip_gradients, learning_rate_at
 from models.training.processes import Processes
 from models.training.session import Session
 from models.training.start import Start
-from models.training.tasks import Scorer
+from models.training.tasks import Scorer, Task
 
 THINGS = ("sky", "grass", "blood", "snow", "coal", "sun", "sea", "rose", "leaf", "milk")
 COLOURS = ("blue", "green", "red", "white", "black", "gold", "teal", "pink", "lime", "cream")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", "is", "the", *THINGS, *COLOURS]
 LIMITS = InputLimits("original", 10, 32)
+_OVERFITTING_STEPS = 300
 
 
 def save_start(folder: Path, **config: Any) -> str:
@@ -69,6 +72,20 @@ def make_scorer(start_folder: str, kind: str, labels: int = 2, dropout: float = 
     torch.manual_seed(1)
     model = start.model(kind, labels, dropout, train_word_embeddings=True)
     return Scorer(model, InputEncoder(start.tokenizer, LIMITS, 512), "cpu", torch.float32)
+
+
+def overfit(task: Task, groups: list[Group]) -> float:
+    """The loss over all groups after training on them, without dropout."""
+    optimizer = BertAdam(task.model.named_parameters(), 0.0)
+    task.model.train()
+    stream = FixedSource(groups, 0).stream({})
+    for step in range(_OVERFITTING_STEPS):
+        batch = [group for group, _ in itertools.islice(stream, len(groups))]
+        torch.autograd.backward(task.loss(batch, 0))
+        clip_gradients(optimizer.parameters, 1.0)
+        optimizer.step(learning_rate_at(step, 1e-3, 10, _OVERFITTING_STEPS))
+    with torch.inference_mode():
+        return task.loss(groups, 0).item()
 
 
 def write_collection(folder: Path) -> dict[str, Any]:

@@ -214,12 +214,12 @@ def _fit_means(
     the mean over the segment: a doc stands elsewhere here, and without a [CLS] of its own.
     """
     fitted = []
+    states = [outputs_of(model, layers_of(model.bert)[-2], each.inputs)[..., : shape.own] for each in examples]
     for segment in (0, 1):
         means, embeddings = [], []
-        for example in examples:
-            states = outputs_of(model, layers_of(model.bert)[-2], example.inputs)[..., : shape.own]
+        for example, given_states in zip(examples, states, strict=True):
             of = (example.inputs["attention_mask"].bool() & (example.inputs["token_type_ids"] == segment)).unsqueeze(-1)
-            means.append((states * of).sum(dim=1) / of.sum(dim=1))
+            means.append((given_states * of).sum(dim=1) / of.sum(dim=1))
             embeddings.append((example.queries, example.docs)[segment])
         given, wanted = torch.cat(means).double(), torch.cat(embeddings).double() @ axes.double().T
         center = given.mean(dim=0)
@@ -317,8 +317,6 @@ def _score_signs(shape: MarkedShape) -> Tensor:
 
 def _orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
     """float[rows, columns], random orthonormal rows."""
-    if not rows:
-        return torch.zeros(0, columns)
     orthonormal: Tensor = torch.linalg.qr(torch.randn(columns, rows, generator=generator)).Q
     return orthonormal.T
 
