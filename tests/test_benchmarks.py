@@ -10,7 +10,7 @@ from beamrank.config import CorpusConfig, TopicsConfig, load_config
 from beamrank.corpora import list_units, read_unit
 from beamrank.qrels import read_qrels
 from beamrank.topics import read_topics
-from benchmarks import engines, scale, synthetic
+from benchmarks import embedded_pair, engines, scale, synthetic
 from benchmarks.report import render
 from benchmarks.results import Part, Target, open_results, part_to_json, write_results
 from benchmarks.squad import read_squad, write_collection, write_questions
@@ -159,6 +159,25 @@ def test_a_synthetic_configuration_is_one(tmp_path: Path):
     docs = {doc_id for unit in list_units(config.corpus) for batch in read_unit(unit) for doc_id in batch.doc_ids}
     assert len(lines) == 35
     assert wanted <= docs
+
+
+def test_fewer_test_queries_are_part_of_more_and_keep_their_judgments(tmp_path: Path):
+    (tmp_path / "qrels").mkdir()
+    judged = [(f"q{number}", f"d{doc}") for number in range(9) for doc in range(2)]
+    lines = ["query-id\tcorpus-id\tscore", *(f"{query_id}\t{doc_id}\t2" for query_id, doc_id in judged)]
+    (tmp_path / "qrels/test.tsv").write_text("\n".join(lines) + "\n")
+    queries = [{"_id": f"q{number}", "text": f"query\n{number}"} for number in range(12)]
+    (tmp_path / "queries.jsonl").write_text("".join(f"{json.dumps(query)}\n" for query in queries))
+    chosen = {}
+    for count in (3, 5, 20):
+        topics, qrels = tmp_path / f"topics-{count}.tsv", tmp_path / f"qrels-{count}.txt"
+        embedded_pair.write_test_topics(tmp_path, count, topics, qrels)
+        read = {topic.query_id: topic.text for topic in read_topics(TopicsConfig(path=str(topics), format="tsv"))}
+        assert read_qrels(str(qrels)).relevance == {query_id: {"d0": 2, "d1": 2} for query_id in read}
+        assert all(text == f"query {query_id[1:]}" for query_id, text in read.items())
+        chosen[count] = set(read)
+    assert [len(chosen[count]) for count in (3, 5, 20)] == [3, 5, 9]
+    assert chosen[3] < chosen[5] < chosen[20]
 
 
 def test_an_engine_is_not_charged_what_its_shards_took():

@@ -13,7 +13,7 @@ from models.engine import InputLimits
 from models.training.embedded import beginning
 from models.training.embedded.data import read_medquad, read_nfcorpus, read_squad, read_stdlib
 from models.training.embedded.distil import duo_loss, mono_loss, random_pairs, taught_by
-from models.training.embedded.marks import shape_of, train_upper
+from models.training.embedded.marks import shape_of, train_last
 from models.training.embedded.mining import mine_groups
 from models.training.embedded.teacher import embed_texts
 from models.training.encoding import InputEncoder
@@ -97,7 +97,7 @@ def _beginning(options: argparse.Namespace, groups: list[Group], encoder: beginn
 
 def _task(options: argparse.Namespace, start: Start, encoder: InputEncoder) -> Task:
     model = start.model(options.model, 2, dropout=0.0, train_word_embeddings=False)
-    train_upper(model, shape_of(model))
+    train_last(model, shape_of(model))
     score = Scorer(model, encoder, "cpu", torch.float32)
     if options.model == "mono":
         return MonoTask(score, mono_loss(options.label_weight))
@@ -106,10 +106,10 @@ def _task(options: argparse.Namespace, start: Start, encoder: InputEncoder) -> T
 
 def _mine(options: argparse.Namespace) -> list[Group]:
     collections = (
-        read_squad(options.squad, options.articles, round(0.55 * options.questions), options.seed),
-        read_medquad(options.medquad, options.files, round(0.15 * options.questions), options.seed),
-        read_nfcorpus(options.nfcorpus, round(0.12 * options.questions), options.seed),
-        read_stdlib(round(0.18 * options.questions), options.seed),
+        read_squad(options.squad, options.articles, round(0.40 * options.questions), options.seed),
+        read_medquad(options.medquad, options.files, round(0.10 * options.questions), options.seed),
+        read_nfcorpus(options.nfcorpus, round(0.20 * options.questions), options.seed),
+        read_stdlib(round(0.30 * options.questions), options.seed),
     )
     embed = functools.partial(embed_texts, options.teacher)
     return [group for collection in collections for group in mine_groups(collection, embed, options.seed)]
@@ -126,13 +126,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--medquad", required=True, help="tar.gz of MedQuAD's XML files")
     parser.add_argument("--nfcorpus", required=True, help="zip of BEIR's NFCorpus; only the queries of train are read")
     parser.add_argument("--output", required=True, help="folder that the checkpoint is written to")
-    parser.add_argument("--steps", type=int, default=1400, help="0: the model as it is wired")
-    parser.add_argument("--questions", type=int, default=21590, help="55 %% of SQuAD, 12 %% of NFCorpus")
-    parser.add_argument("--articles", type=int, default=300, help="of SQuAD")
-    parser.add_argument("--files", type=int, default=1200, help="of MedQuAD")
+    parser.add_argument("--steps", type=int, default=0, help="of training; with 0 the model is as it was wired")
+    parser.add_argument("--questions", type=int, default=3000, help="40 %% of SQuAD, 30 %% of the library")
+    parser.add_argument("--articles", type=int, default=100, help="of SQuAD")
+    parser.add_argument("--files", type=int, default=400, help="of MedQuAD")
     parser.add_argument("--learning-rate", type=float, default=3e-5)
     parser.add_argument("--label-weight", type=float, default=0.5, help="of the labels' loss; the teacher's has 1")
-    parser.add_argument("--max-length", type=int, default=144, help="tokens of an input")
+    parser.add_argument("--max-length", type=int, default=224, help="tokens of an input")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()

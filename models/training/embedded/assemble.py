@@ -1,8 +1,7 @@
 """A monoBERT made of a bi-encoder's weights: before any training its score is nearly the teacher's.
 
-The bi-encoder's layers come first, query and doc apart (see `marks`), with a head that finds words in both (`words`). A
-layer follows in which tokens look at like tokens of the other segment, and which writes nothing until it is trained. In
-the last one [CLS] gathers the mean of either segment; the inner products of the two, and the words, are what the head
+The bi-encoder's layers come first, query and doc apart (see `marks`), with a head that finds words in both (`words`).
+In one more layer [CLS] gathers the mean of either segment; the distance of the two, and the words, are what the head
 reads.
 """
 
@@ -36,13 +35,11 @@ from models.training.embedded.words import (
     write_words,
 )
 
-# Like tokens score about so much more than unlike ones in the layer that compares them.
-_LIKENESS = 10.0
 # The means, and the words, are made so much larger than what [CLS] itself says.
 _MEANS, WORDS = 250.0, 300.0
 # GELU(x) + GELU(-x) is about proportional to x^2 for inputs of about this size.
 _SMALL = 0.4
-# The products' sum is written with this deviation: much more would make the last norm squeeze what stands beside it.
+# The distance is written with this deviation: much more would make the last norm squeeze what stands beside it.
 _WRITTEN = 0.3
 # Hidden units of the pooler that carry the score, and how much of tanh's range it takes.
 _CARRIERS, _RANGE = 8, 0.2
@@ -80,14 +77,15 @@ def assemble_mono(
 
     Args:
         encoder: the bi-encoder: its embedding of a text is the mean over its tokens.
-        axes: float[k, own], orthonormal rows: the directions of embeddings that are compared; 4 k <= intermediate size.
+        axes: float[k, own], orthonormal rows: the directions of embeddings that are compared; 4 k <= intermediate size,
+            which is what duo takes.
         rarity: float[vocabulary], idf.
         edges: the ids of [CLS] and [SEP].
         examples: real inputs; sizes are set by the first batch, the score is fitted to the teacher's on all.
         generator: decides the new weights.
     """
     shape = MarkedShape(encoder.config.hidden_size, encoder.config.num_attention_heads, segments=2)
-    model = new_classifier(encoder.config, shape, encoder.config.num_hidden_layers + 2)
+    model = new_classifier(encoder.config, shape, encoder.config.num_hidden_layers + 1)
     apart, across = torch.eye(2, dtype=torch.bool), ~torch.eye(2, dtype=torch.bool)
     layers, inputs = layers_of(model.bert), examples[0].inputs
     copy_embeddings(model, encoder, shape)
@@ -95,24 +93,21 @@ def assemble_mono(
     embeddings_of(model.bert).token_type_embeddings.weight.data[:, : shape.own] = types[0]
     mark_tokens(model, shape)
     write_words(model, shape, rarity, edges, generator)
-    for new, old in zip(layers[:-2], layers_of(encoder), strict=True):
+    for new, old in zip(layers[:-1], layers_of(encoder), strict=True):
         copy_layer(new, old, shape, torch.arange(shape.own))
         keep_apart(new, shape, apart)
         refresh(new, shape)
-    size_marks(model, shape, inputs, len(layers) - 2)
-    states = outputs_of(model, layers[-3], inputs)[inputs["attention_mask"].bool()]
-    _compare_tokens(layers[-2], shape, states, generator)
-    keep_apart(layers[-2], shape, across)
     size_marks(model, shape, inputs, len(layers) - 1)
     size_words(model, shape, inputs, 0)
     find_words(layers[0], shape, across, 0, outputs_of(model, embeddings_of(model.bert), inputs), inputs)
     size_words(model, shape, inputs, 2)
     sum_found(layers[2], shape, outputs_of(model, layers[1], inputs), inputs)
     size_words(model, shape, inputs, len(layers) - 1)
-    _gather_means(layers[-1], shape, _fit_means(model, shape, axes, examples))
+    _gather_means(layers[-1], shape, _fit_means(model, shape, axes, examples), generator)
     raise_total(layers[-1], shape, WORDS)
-    _multiply(layers[-1], shape, len(axes))
-    _size_products(model, shape, examples)
+    axis = torch.arange(len(axes))
+    write_distance(layers[-1], shape, axis, shape.own // 2 + axis, nearness=1.0)
+    size_distance(model, shape, [each.inputs for each in examples])
     assert model.bert.pooler is not None
     model.bert.pooler.dense.weight.data.normal_(0.0, 0.02, generator=generator)
     groups, scores = (torch.cat([getattr(each, name) for each in examples]) for name in ("groups", "scores"))
@@ -188,25 +183,6 @@ def copy_norm(new: nn.LayerNorm, old: nn.LayerNorm, shape: MarkedShape) -> None:
     new.bias[: shape.own] = old.bias[: shape.own]
 
 
-@torch.no_grad()
-def _compare_tokens(layer: BertLayer, shape: MarkedShape, states: Tensor, generator: torch.Generator) -> None:
-    """Queries and keys are the same random projections, so that like tokens find each other; norms change little."""
-    attention = layer.attention.self
-    for head in range(shape.heads):
-        rows = shape.head_rows(head)
-        projection = _orthonormal(shape.own_head, shape.own, generator)
-        projection -= projection.mean(dim=1, keepdim=True)
-        projected = states[:, : shape.own] @ projection.T
-        scale = math.sqrt(_LIKENESS * math.sqrt(shape.head) / projected.square().sum(dim=1).mean())
-        attention.query.weight[rows, : shape.own] = scale * projection
-        attention.key.weight[rows, : shape.own] = scale * projection
-        attention.value.weight[rows, : shape.own] = _orthonormal(shape.own_head, shape.own, generator)
-    layer.intermediate.dense.weight.normal_(0.0, 0.02, generator=generator)
-    for norm in (layer.attention.output.LayerNorm, layer.output.LayerNorm):
-        norm.weight.fill_(states.std(dim=1, correction=0).mean())
-        norm.bias[: shape.own] = states.mean()
-
-
 def _fit_means(
     model: BertForSequenceClassification, shape: MarkedShape, axes: Tensor, examples: Sequence[Example]
 ) -> list[tuple[Tensor, Tensor]]:
@@ -231,8 +207,13 @@ def _fit_means(
 
 
 @torch.no_grad()
-def _gather_means(layer: BertLayer, shape: MarkedShape, fitted: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """Half of the heads take the mean over the query, the others that over the doc, each its part of the axes."""
+def _gather_means(
+    layer: BertLayer, shape: MarkedShape, fitted: Sequence[tuple[Tensor, Tensor]], generator: torch.Generator
+) -> None:
+    """Half of the heads take the mean over the query, the others that over the doc, each its part of the axes.
+
+    [CLS] asks for something, which no token has before a training: so a training can make the mean a weighted one.
+    """
     per_segment = shape.heads // 2
     others = per_segment * shape.own_head - len(fitted[0][0])
     for head in range(shape.heads):
@@ -241,6 +222,7 @@ def _gather_means(layer: BertLayer, shape: MarkedShape, fitted: Sequence[tuple[T
         bias = torch.cat([fitted[segment][1], torch.zeros(others)])
         rows, taken = shape.head_rows(head), slice(part * shape.own_head, (part + 1) * shape.own_head)
         look_at(layer, shape, head, segment)
+        layer.attention.self.query.bias[rows].normal_(generator=generator)
         layer.attention.self.value.weight[rows, : shape.own] = weights[taken]
         layer.attention.self.value.bias[rows] = bias[taken]
         to = slice(head * shape.own_head, (head + 1) * shape.own_head)
@@ -251,22 +233,38 @@ def _gather_means(layer: BertLayer, shape: MarkedShape, fitted: Sequence[tuple[T
 
 
 @torch.no_grad()
-def _multiply(layer: BertLayer, shape: MarkedShape, axes: int) -> None:
-    """The products ((a + b)^2 - (a - b)^2) / 4 of all axes, a square in two units; their sum goes where marks were."""
+def write_distance(
+    layer: BertLayer, shape: MarkedShape, query: Tensor, doc: Tensor, nearness: float, pull: float = 1.0, first: int = 0
+) -> None:
+    """Makes a layer write |a - pull b|^2 of what [CLS] gathered, a square in two units, to where marks were.
+
+    With a pull of 1 it is an inner product: the norm before divides by |a|^2 + |b|^2.
+
+    Args:
+        layer: the layer's units are 0, or others were written.
+        shape: where dimensions are.
+        query: int[k], the dimensions of a.
+        doc: int[k], of b.
+        nearness: what it counts; above 0 the near one gets the larger number.
+        pull: how much b is drawn out.
+        first: the first of the 2 k units.
+    """
     up, down = layer.intermediate.dense.weight, layer.output.dense.weight
-    signs = _score_signs(shape)
-    for number, (sign, product) in enumerate(((1, 1), (-1, 1), (1, -1), (-1, -1))):
-        units, axis = number * axes + torch.arange(axes), torch.arange(axes)
-        up[units, axis] = sign * _SMALL
-        up[units, shape.own // 2 + axis] = sign * product * _SMALL
-        down[shape.marks, units[0] : units[-1] + 1] = (product / _SMALL**2 * signs)[:, None].expand(-1, axes)
+    for sign in (1.0, -1.0):
+        units = first + torch.arange(len(query))
+        up[units, query] = sign * _SMALL
+        up[units, doc] = -sign * pull * _SMALL
+        down[shape.marks, first : first + len(query)] = -nearness * _score_signs(shape)[:, None].expand(-1, len(query))
+        first += len(query)
 
 
 @torch.no_grad()
-def _size_products(model: BertForSequenceClassification, shape: MarkedShape, examples: Sequence[Example]) -> None:
-    """Gives the products' sum a mean of 0 and a small deviation."""
+def size_distance(
+    model: BertForSequenceClassification, shape: MarkedShape, batches: Sequence[Mapping[str, Tensor]]
+) -> None:
+    """Gives what the distance's units write a mean of 0 and a small deviation."""
     written, signs = layers_of(model.bert)[-1].output.dense, _score_signs(shape)
-    sums = torch.cat([outputs_of(model, written, each.inputs)[:, 0, shape.marks] * signs for each in examples])
+    sums = torch.cat([outputs_of(model, written, inputs)[:, 0, shape.marks] * signs for inputs in batches])
     deviation = sums.mean(dim=1).std() / _WRITTEN
     written.weight[shape.marks] /= deviation
     written.bias[shape.marks] = -sums.mean() / deviation * signs
@@ -280,7 +278,7 @@ def read_score(
     groups: Tensor,
     scores: Tensor,
 ) -> None:
-    """Lets the head read the products' sum and the words', weighted to be nearest to known scores within a group.
+    """Lets the head read the distance and the words, weighted to be nearest to known scores within a group.
 
     Args:
         model: the rest of it is there.

@@ -31,8 +31,8 @@ _UNITS = 512
 _AXES = 128
 # Texts that pruning and axes are fitted to; inputs that duo's score is fitted to; groups that mono's is fitted to, and
 # how many docs of each.
-_TEXTS, _INPUTS = 1600, 128
-_GROUPS, _DOCS = 400, 4
+_TEXTS, _INPUTS = 1600, 800
+_GROUPS, _DOCS = 1200, 4
 
 
 def is_bi_encoder(folder: str) -> bool:
@@ -83,7 +83,9 @@ def make_duo_start(mono: str, groups: Sequence[Group], encoder: EncoderOf, folde
     model = BertForSequenceClassification.from_pretrained(mono, dtype=torch.float32).train(False)
     encode = encoder(load_tokenizer(mono))
     triples = [
-        (group.query, *group.docs[place : place + 2]) for group in _sample(groups, _INPUTS // 2) for place in (0, 2)
+        (group.query, group.docs[one], group.docs[other])
+        for group in _sample(groups, _INPUTS // 4)
+        for one, other in ((0, 1), (1, 0), (2, 3), (3, 2))
     ]
     batches = sorted(encode.batches(triples), key=lambda batch: -len(batch.rows))
     score = Scorer(model, encode, "cpu", torch.float32)

@@ -1,9 +1,12 @@
 """A duoBERT made of the assembled monoBERT's weights: before any training z_ij is about z_i less z_j.
 
-Segments stay apart as in mono; where mono compares the tokens of query and doc, the query's look at both docs and
-either doc's at the query. In the last layer a third of the heads take the mean over doc j, as others do over doc i,
-and their products with the query's count with the other sign. So do the query's words that doc j has: the second layer
-finds them, with the head that finds those of doc i in the first.
+Segments stay apart as in mono. In the last layer a third of the heads take the mean over doc j, as others do over doc
+i, and its distance to the query's counts with the other sign. So do the query's words that doc j has: the second layer
+finds them, with the head that finds doc i's in the first.
+
+Mono's norm divides the inner product of query and doc by the size of both; here there is one norm for two docs, so that
+a large doc would seem a near one. Hence the distance to the doc drawn out: |a - pb|^2 = |a|^2 - 2p (ab - p|b|^2 / 2).
+How much, least squares say.
 """
 
 import math
@@ -15,7 +18,15 @@ from torch import Tensor
 from transformers import BertForSequenceClassification
 from transformers.models.bert.modeling_bert import BertLayer
 
-from models.training.embedded.assemble import WORDS, copy_embeddings, copy_layer, new_classifier, read_score
+from models.training.embedded.assemble import (
+    WORDS,
+    copy_embeddings,
+    copy_layer,
+    new_classifier,
+    read_score,
+    size_distance,
+    write_distance,
+)
 from models.training.embedded.marks import (
     MarkedShape,
     embeddings_of,
@@ -28,7 +39,7 @@ from models.training.embedded.marks import (
     shape_of,
     size_marks,
 )
-from models.training.embedded.words import find_words, raise_total, size_words, sum_found
+from models.training.embedded.words import dims_of, find_words, raise_total, read_number, size_words, sum_found
 
 # The segment of mono that each of duo's is like: query, doc i, doc j.
 _LIKE = torch.tensor([0, 1, 1])
@@ -42,7 +53,8 @@ def make_duo(
 
     Args:
         mono: what `assemble_mono` made, trained or not, its marks unchanged.
-        batches: real inputs of duo, as transformers takes them; sizes are set by the first.
+        batches: real inputs of duo, as transformers takes them, each pair of docs in both orders; sizes are set by the
+            first.
         margins: float[n], mono's score of doc i less that of doc j for each, in their order.
     """
     inputs = batches[0]
@@ -56,18 +68,15 @@ def make_duo(
     mark_tokens(model, new)
     words = embeddings_of(model.bert).word_embeddings.weight.data
     words[:, _places(new, old)[old.words]] = embeddings_of(mono.bert).word_embeddings.weight.detach()[:, old.words]
-    *lower, compare, last = zip(layers_of(model.bert), layers_of(mono.bert), strict=True)
-    for to, source in (*lower, compare):
+    *lower, last = zip(layers_of(model.bert), layers_of(mono.bert), strict=True)
+    for to, source in lower:
         copy_layer(to, source, new, old.own_rows())
-        _copy_uses_of_marks(to, source, new, old)
-    for to, _ in lower:
         keep_apart(to, new, torch.eye(3, dtype=torch.bool))
         refresh(to, new)
-    keep_apart(compare[0], new, is_query[:, None] ^ is_query[None])
     copy_layer(*last, new, old.own_rows())
     _share_heads(last[0], new)
     raise_total(last[0], new, WORDS)
-    _copy_score(model, mono, new, old)
+    _copy_norms(last[0], last[1], new, old)
     size_marks(model, new, inputs, model.config.num_hidden_layers - 1)
     given = [embeddings_of(model.bert), *layers_of(model.bert)]
     for number, doc in enumerate((_DOC_I, _DOC_J)):
@@ -77,6 +86,9 @@ def make_duo(
     size_words(model, new, inputs, 2)
     sum_found(layers_of(model.bert)[2], new, outputs_of(model, given[2], inputs), inputs)
     size_words(model, new, inputs, model.config.num_hidden_layers - 1)
+    _contrast(model, new, batches, margins)
+    size_distance(model, new, batches)
+    _copy_pooler(model, mono, new, old)
     read_score(model, new, batches, torch.zeros(len(margins), dtype=torch.long), margins)
     return model
 
@@ -84,17 +96,6 @@ def make_duo(
 def _places(new: MarkedShape, old: MarkedShape) -> Tensor:
     """int[old width], where each dimension of mono is in duo; marks carry the score in the last layer."""
     return torch.cat([torch.arange(old.marks.stop), new.words.start + torch.arange(old.width - old.words.start)])
-
-
-@torch.no_grad()
-def _copy_uses_of_marks(to: BertLayer, source: BertLayer, new: MarkedShape, old: MarkedShape) -> None:
-    """Copies what training has made of the marks: units that read them, and heads that write them elsewhere."""
-    patterns, marks = new.patterns(), new.width - new.own
-    read = source.intermediate.dense.weight[:, old.marks] @ old.patterns().T
-    to.intermediate.dense.weight[:, new.marks] = read[:, _LIKE] @ patterns / marks
-    for head in range(new.heads):
-        written = source.attention.output.dense.weight[: old.own, old.mark_rows(head)]
-        to.attention.output.dense.weight[: new.own, new.mark_rows(head)] = written[:, _LIKE]
 
 
 @torch.no_grad()
@@ -122,29 +123,57 @@ def _copy_head(layer: BertLayer, shape: MarkedShape, head: int, source: int) -> 
     written = layer.attention.output.dense.weight
     written[: shape.own, rows] = 0.0
     written[to, rows] = written[source_to, source_rows]
-    layer.intermediate.dense.weight[:, to] = -layer.intermediate.dense.weight[:, source_to]
 
 
 @torch.no_grad()
-def _copy_score(
+def _contrast(
+    model: BertForSequenceClassification, shape: MarkedShape, batches: Sequence[Mapping[str, Tensor]], margins: Tensor
+) -> None:
+    """Writes the distance of query and doc j less that of query and doc i."""
+    last, half = layers_of(model.bert)[-1], shape.own // 2
+    kept = half - half // 3
+    query = torch.arange(kept)
+    doc_i, doc_j = half + query, torch.cat([torch.arange(kept, half), torch.arange(half + kept, shape.own)])
+    states = torch.cat([outputs_of(model, last.attention.output.LayerNorm, inputs)[:, 0] for inputs in batches])
+    a, b, c = (states[:, dims] for dims in (query, doc_i, doc_j))
+    known = torch.stack(
+        [
+            (a * (b - c)).sum(dim=1),
+            (c.square() - b.square()).sum(dim=1) / 2,
+            read_number(states, dims_of(shape).total),
+            torch.ones(len(states)),
+        ],
+        dim=1,
+    )
+    weights = torch.linalg.lstsq(known, margins[:, None]).solution[:, 0]
+    pull = float(weights[1] / weights[0])
+    last.intermediate.dense.weight.zero_()
+    last.output.dense.weight.zero_()
+    write_distance(last, shape, query, doc_i, 1.0, pull)
+    write_distance(last, shape, query, doc_j, -1.0, pull, first=2 * kept)
+
+
+@torch.no_grad()
+def _copy_norms(to: BertLayer, source: BertLayer, new: MarkedShape, old: MarkedShape) -> None:
+    """Copies what the last layer's norms do to the dimensions that carry the score where the marks would be."""
+    places, score, scale = _places(new, old), slice(old.own, old.width), math.sqrt(old.width / new.width)
+    for norm, given in (
+        (to.attention.output.LayerNorm, source.attention.output.LayerNorm),
+        (to.output.LayerNorm, source.output.LayerNorm),
+    ):
+        norm.weight[new.own :] = 0.0
+        norm.weight[places[score]] = scale * given.weight[score]
+        norm.bias[places[score]] = given.bias[score]
+
+
+@torch.no_grad()
+def _copy_pooler(
     model: BertForSequenceClassification, mono: BertForSequenceClassification, new: MarkedShape, old: MarkedShape
 ) -> None:
-    """Copies the head, which reads the score where the last layer's marks would be; z_ij has no constant part."""
-    last, given = layers_of(model.bert)[-1], layers_of(mono.bert)[-1]
+    """Copies the head, which reads the score; z_ij has no constant part."""
     assert model.bert.pooler is not None
     assert mono.bert.pooler is not None
-    places, score = _places(new, old), slice(old.own, old.width)
-    for norm in (last.attention.output.LayerNorm, last.output.LayerNorm):
-        norm.weight[new.own :] = 0.0
-    last.output.dense.weight[places[score]] = given.output.dense.weight[score]
-    scale = math.sqrt(old.width / new.width)
-    for to, norm in (
-        (last.attention.output.LayerNorm, given.attention.output.LayerNorm),
-        (last.output.LayerNorm, given.output.LayerNorm),
-    ):
-        to.weight[places[score]] = scale * norm.weight[score]
-        to.bias[places[score]] = norm.bias[score]
-    pooler, source = model.bert.pooler.dense, mono.bert.pooler.dense
+    places, pooler, source = _places(new, old), model.bert.pooler.dense, mono.bert.pooler.dense
     pooler.weight[places[:, None], places] = source.weight
     pooler.bias[places] = source.bias
     model.classifier.weight[:, places] = mono.classifier.weight

@@ -216,35 +216,32 @@ def _reach(
     return found[0].clone()
 
 
-def train_upper(model: BertForSequenceClassification, shape: MarkedShape) -> None:
-    """Lets a training change the last two layers and the head alone, and in them no mark and no head for words.
+def train_last(model: BertForSequenceClassification, shape: MarkedShape) -> None:
+    """Lets a training change which tokens are gathered in the last layer, as what, and how much words count beside.
 
-    What is below is the bi-encoder's, which a short training would make worse. A little change of the marks would
-    already make each segment blind to itself.
+    What is below is the bi-encoder's, which a short training would make worse; a little change of the marks would
+    already make each segment blind to itself. What is above takes a distance, which duo does for either doc.
     """
-    *lower, compare, last = layers_of(model.bert)
-    for part in (embeddings_of(model.bert), *lower):
-        part.requires_grad_(False)
-    rows = torch.cat([shape.all_mark_rows(), torch.arange(shape.width)[shape.word_rows]])
-    for layer in (compare, last):
-        attention = layer.attention.self
-        for part in (attention.query, attention.key):
-            _hold(part.weight, (rows,), (slice(None), shape.marks))
-            _hold(part.bias, (rows,))
-    beside = slice(shape.own, None)
-    _hold(compare.attention.self.value.weight, (rows,))
-    _hold(compare.attention.self.value.bias, (rows,))
-    for part in (compare.attention.output.dense, compare.output.dense):
-        _hold(part.weight, (beside,))
-        _hold(part.bias, (beside,))
-    for norm in (compare.attention.output.LayerNorm, compare.output.LayerNorm):
-        _hold(norm.weight, (beside,))
-        _hold(norm.bias, (beside,))
+    model.requires_grad_(False)
+    attention, pooler = layers_of(model.bert)[-1].attention.self, model.bert.pooler
+    assert pooler is not None
+    own, beside = slice(0, shape.own), slice(shape.own, None)
+    not_own = torch.cat([shape.all_mark_rows(), torch.arange(shape.width)[shape.word_rows]])
+    idle = (attention.value.weight[:, own] == 0).all(dim=1)
+    for part in (attention.key, attention.value):
+        _train(part.weight, but=((not_own,), (idle,), (slice(None), beside)))
+    for part in (attention.query, attention.value):
+        _train(part.bias, but=((not_own,), (idle,)))
+    _train(pooler.dense.weight, but=((slice(None), own),))
+    _train(pooler.dense.bias, but=())
+    model.classifier.requires_grad_(True)
 
 
-def _hold(parameter: Tensor, *places: tuple[slice | Tensor, ...]) -> None:
+def _train(parameter: Tensor, but: tuple[tuple[slice | Tensor, ...], ...]) -> None:
+    """Lets a training change a parameter but for some places."""
+    parameter.requires_grad_(True)
     mask = torch.ones_like(parameter)
-    for place in places:
+    for place in but:
         mask[place] = 0
     parameter.register_hook(lambda gradient: gradient * mask)  # type: ignore[no-untyped-call]
 

@@ -18,7 +18,7 @@ from models.training.groups import Group
 _GROUP = 8
 _HARD_POOL = 30
 _BM25_NEGATIVES, _TEACHER_NEGATIVES = 4, 2
-_BM25_SHARE = 0.03
+_BM25_SHARE = 0.05
 _QUERIES_AT_A_TIME = 256
 
 Embed = Callable[[list[str]], NDArray[np.float32]]

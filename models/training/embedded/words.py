@@ -165,6 +165,7 @@ def find_words(
 def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapping[str, Tensor]) -> None:
     """Makes a layer's last head add up what was found over the query; what was found in a second doc counts negative.
 
+    The second doc's is drawn out to the size of the first's: it was found a layer later, where codes are less clear.
     From each word a share of its own idf is taken away, so that the sum is about 0 in the mean: what comes after
     divides states by their size, which must not change a sum that all docs of a query have.
 
@@ -172,7 +173,7 @@ def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapp
         layer: the head's weights are 0.
         shape: where dimensions are.
         states: float[n, t, width], what the layer is given.
-        inputs: the real inputs that this is of.
+        inputs: the real inputs that this is of; if of duo, each pair of docs in both orders.
     """
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
     attention.query.bias[first] = math.sqrt(shape.head)
@@ -181,9 +182,12 @@ def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapp
     keep_rows_apart(layer, shape, slice(first + 1, first + 1 + shape.segments), own)
     words = (inputs["token_type_ids"] == 0) & inputs["attention_mask"].bool()
     found = [read_number(states[words], dim).sum() for dim in dims.found]
-    share = (found[0] - found[1]) / read_number(states[words], dims.idf).sum()
-    for dim, factor in ((dims.found[0], 1.0), (dims.found[1], -1.0), (dims.idf, -float(share))):
-        _read(attention.value.weight[first], dim, factor)
+    _read(attention.value.weight[first], dims.found[0], 1.0)
+    if shape.segments == 3:
+        _read(attention.value.weight[first], dims.found[1], -float(found[0] / found[1]))
+    else:
+        share = found[0] / read_number(states[words], dims.idf).sum()
+        _read(attention.value.weight[first], dims.idf, -float(share))
     _write(layer.attention.output.dense.weight[:, first], dims.total, torch.tensor(_SINK))
 
 
