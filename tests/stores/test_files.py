@@ -40,6 +40,14 @@ def test_the_first_writer_wins(any_store: Store) -> None:
     assert storage.publish(url, b"4")
 
 
+@pytest.mark.parametrize("content", [b"", b"\r", b"\n", b"a\r", b"a\n", b"a\r\n", b"\na\r\n\r", b"\xff\0--\r\n--"])
+def test_bytes_that_end_lines_are_kept(any_store: Store, content: bytes) -> None:
+    url = f"{any_store.url}/ends"
+    storage.replace(url, content)
+    assert storage.size_bytes(url) == len(content)
+    assert storage.read_bytes(url) == content
+
+
 def test_the_first_writer_of_a_large_file_wins(any_store: Store) -> None:
     size = _IN_PARTS_BYTES[any_store.url.partition("://")[0]]
     url = f"{any_store.url}/large"
