@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     load = load_average()
     be_quiet()
-    from pipelines.runners import prepare_environment
+    from pipelines.children import prepare_environment
 
     prepare_environment()
     settings = Settings(options.questions, options.pairs, tuple(options.memory_topics), options.rounds)

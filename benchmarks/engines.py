@@ -53,7 +53,7 @@ class Row:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures each runner; its rows are in the results as soon as they are there."""
     options = _parser().parse_args(arguments)
-    command = " ".join(["python -m benchmarks.engines", *(arguments if arguments is not None else sys.argv[1:])])
+    command = results.command_line("engines", arguments)
     load = load_average()
     be_quiet()
     settings = {"shards": options.shards, "rounds": options.rounds}

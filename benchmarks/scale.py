@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Every runner has parts of its own in them.
     """
     options = _parser().parse_args(arguments)
-    command = " ".join(["python -m benchmarks.scale", *(arguments if arguments is not None else sys.argv[1:])])
+    command = results.command_line("scale", arguments)
     load = load_average()
     be_quiet()
     folder = nullcontext(str(options.work)) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-scale-")

@@ -19,7 +19,8 @@ import pipelines.flex
 from beamrank.config import RunConfig, load_config
 from infra.flex_template.generate import METADATA, metadata, render
 from pipelines.flex import STAGES, command, parameters
-from pipelines.runners import Runner, beam_options
+from pipelines.runners import beam_options
+from pipelines.words import Runner
 
 # After Google's TemplateMetadata and ParameterMetadata.
 _SCHEMA = {

@@ -1,4 +1,7 @@
-"""The Spark submission script, run by bash with a `beamrank` that writes its arguments down."""
+"""The Spark submission script, run by bash with a `beamrank` that writes its arguments down.
+
+tests/pipelines/test_clusters.py runs it on a cluster.
+"""
 
 import subprocess
 from pathlib import Path
@@ -16,8 +19,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environment = {"PATH": f"{folder}:/usr/bin:/bin"}
+def _run(folder: Path, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", **variables}
     return subprocess.run([str(_SCRIPT), *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
@@ -29,6 +32,21 @@ def test_what_it_runs(folder: Path) -> None:
         "--spark_master_url=spark://master:7077",
         "--environment_type=EXTERNAL",
         "--environment_config=localhost:50000",
+    ]
+
+
+def test_jars_that_every_machine_has_are_not_sent(folder: Path) -> None:
+    given = {"BEAMRANK_SPARK_CLASSPATH": "/jars/a b.jar:/jars/c.jar", "BEAMRANK_WORKER_PORT": "7"}
+    done = _run(folder, "config.yaml", "spark://master:7077", "--", "--parallelism=2", **given)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        *("run", "config.yaml", "--runner", "spark", "--"),
+        "--spark_master_url=spark://master:7077",
+        "--environment_type=EXTERNAL",
+        "--environment_config=localhost:7",
+        "--job_server_jvm_properties=-Dspark.executor.extraClassPath=/jars/a b.jar:/jars/c.jar",
+        "--files_to_stage=/jars/a b.jar",
+        "--parallelism=2",
     ]
 
 

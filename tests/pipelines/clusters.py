@@ -66,16 +66,18 @@ class Cluster:
     """A cluster with two workers.
 
     Attributes:
-        flags: Beam's flags that send a job to it.
+        address: its master's.
+        flags: Beam's flags that a job needs beside it.
         done: for each worker that it used, how much it did.
     """
 
+    address: str
     flags: tuple[str, ...]
     done: Callable[[], dict[str, int]]
 
 
 @contextmanager
-def spark_cluster(folder: Path, class_path: str) -> Iterator[Cluster]:
+def spark_cluster(folder: Path) -> Iterator[Cluster]:
     """A master and two workers; `done` counts the applications that had an executor on a worker."""
     home = distribution("spark")
     java = ["java", "-Xmx512m", "-cp", f"{home}/jars/*"]
@@ -94,13 +96,9 @@ def spark_cluster(folder: Path, class_path: str) -> Iterator[Cluster]:
             command = [*java, f"{package}.worker.Worker", *address, *size, master]
             stack.enter_context(_started(command, worker, environment))
         _wait_for(lambda: _read(page, "json/")["aliveworkers"] == len(workers))
-        properties = {"spark.driver.host": _HOST, "spark.executor.extraClassPath": class_path}
         yield Cluster(
-            (
-                f"--spark_master_url={master}",
-                *(f"--job_server_jvm_properties=-D{name}={value}" for name, value in properties.items()),
-                f"--files_to_stage={_first(class_path)}",
-            ),
+            master,
+            (f"--job_server_jvm_properties=-Dspark.driver.host={_HOST}",),
             lambda: {worker.name: len(list(worker.glob("app-*"))) for worker in workers},
         )
 
@@ -125,13 +123,9 @@ def flink_cluster(folder: Path, class_path: str) -> Iterator[Cluster]:
             worker = [*java, "-Xmx768m", f"{package}.taskexecutor.TaskManagerRunner", *configuration]
             stack.enter_context(_started(worker, folder / name, {}))
         _wait_for(lambda: _read(rest, "overview")["slots-available"] == 2)
-        flags = (f"--flink_master={_HOST}:{rest}", "--parallelism=2", f"--files_to_stage={_first(class_path)}")
-        yield Cluster(flags, lambda: _finished_subtasks(rest))
-
-
-def _first(class_path: str) -> str:
-    """One jar: the workers have them all, and a job server sends its whole class path where it is told of none."""
-    return class_path.split(os.pathsep)[0]
+        # The workers have all jars, and a job server sends its whole class path where it is told of none.
+        flags = ("--parallelism=2", f"--files_to_stage={class_path.split(os.pathsep)[0]}")
+        yield Cluster(f"{_HOST}:{rest}", flags, lambda: _finished_subtasks(rest))
 
 
 def distribution(name: str) -> Path:

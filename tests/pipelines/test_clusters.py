@@ -1,16 +1,21 @@
 """The cascade on clusters that are processes of their own: the same bytes, and both workers of a cluster at work."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from pipelines.runners import Runner, server_command
-from tests.pipelines.cascades import beamrank, run_bytes
-from tests.pipelines.clusters import flink_cluster, spark_cluster
+from pipelines.runners import server_command
+from pipelines.words import Runner
+from tests.pipelines.cascades import BEAMRANK, beamrank, run_bytes
+from tests.pipelines.clusters import Cluster, flink_cluster, spark_cluster
 from tests.pipelines.processes import parts, undisturbed_run
 from tests.pipelines.test_engines import get_engine
 
-_CLUSTERS = {"spark": spark_cluster, "flink": flink_cluster}
+_SUBMIT = Path(__file__).resolve().parents[2] / "infra/spark/submit.sh"
+
+pytestmark = [pytest.mark.maven, pytest.mark.jvm, pytest.mark.slow]
 
 
 def _class_path(engine: str) -> str:
@@ -21,23 +26,36 @@ def _class_path(engine: str) -> str:
     return words[words.index("-cp") + 1]
 
 
-@pytest.mark.maven
-@pytest.mark.jvm
-@pytest.mark.slow
-@pytest.mark.parametrize(("engine", "workers"), [("spark", "in a pool"), ("flink", "in the launcher")])
-def test_clusters_write_the_same_bytes(
-    config_path: Path, tmp_path: Path, engine: str, workers: str, request: pytest.FixtureRequest
-) -> None:
-    get_engine(engine)
-    flags = ["--"]
-    if workers == "in a pool":
-        flags += ["--environment_type=EXTERNAL", f"--environment_config={request.getfixturevalue('worker_pool')}"]
-    with _CLUSTERS[engine](tmp_path / "cluster", _class_path(engine)) as cluster:
-        done = beamrank("run", config_path, "--output", tmp_path / "out", "--runner", engine, *flags, *cluster.flags)
-        assert done.returncode == 0, done.stderr
-        did = cluster.done()
+def _check(done: "subprocess.CompletedProcess[str]", cluster: Cluster, config_path: Path, output: Path) -> None:
+    assert done.returncode == 0, done.stderr
+    did = cluster.done()
     assert len(did) == 2
     assert min(did.values()) > 0
     expected = undisturbed_run(config_path)
-    assert run_bytes(tmp_path / "out") == run_bytes(expected)
-    assert parts(tmp_path / "out") == parts(expected)
+    assert run_bytes(output) == run_bytes(expected)
+    assert parts(output) == parts(expected)
+
+
+def test_spark_with_workers_in_a_pool(config_path: Path, tmp_path: Path, worker_pool: str) -> None:
+    get_engine("spark")
+    output = tmp_path / "out"
+    environment = {
+        "PATH": f"{Path(BEAMRANK).parent}:{os.environ['PATH']}",
+        "BEAMRANK_WORKER_PORT": worker_pool.rpartition(":")[2],
+        "BEAMRANK_SPARK_CLASSPATH": _class_path("spark"),
+    }
+    with spark_cluster(tmp_path / "cluster") as cluster:
+        command = [_SUBMIT, config_path, cluster.address, "--output", output, "--", *cluster.flags]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, env=os.environ | environment, check=False
+        )
+        _check(done, cluster, config_path, output)
+
+
+def test_flink_with_workers_in_the_launcher(config_path: Path, tmp_path: Path) -> None:
+    get_engine("flink")
+    output = tmp_path / "out"
+    with flink_cluster(tmp_path / "cluster", _class_path("flink")) as cluster:
+        flags = ["--", f"--flink_master={cluster.address}", *cluster.flags]
+        done = beamrank("run", config_path, "--output", output, "--runner", "flink", *flags)
+        _check(done, cluster, config_path, output)
