@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import BertForSequenceClassification
 
 from beamrank.demo.collection import demo_topics, stdlib_docs
+from models.checkpoint_sources import locate
 from models.engine import InputLimits
 from models.tokenizer import load_tokenizer
 from models.training.embedded.assemble import Example, assemble_mono, principal_axes
@@ -73,7 +75,8 @@ def assembled(share_of_words=0.0):
     encoder = shallow_encoder()
     axes = principal_axes(embed(encoder, QUERIES * 20 + DOCS * 20), 128, generator)
     edges = (TOKENIZER.cls_id, TOKENIZER.sep_id)
-    return assemble_mono(encoder, axes, rarity(), edges, [example(encoder, share_of_words)], generator)
+    examples = [example(encoder, share_of_words)]
+    return assemble_mono(encoder, axes, rarity(), edges, batch_of(PAIRS), examples, generator)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +106,7 @@ def test_before_any_training_mono_ranks_about_as_the_cosine(mono):
 
 def test_shared_words_are_found_and_added_up_over_the_query(mono):
     states = outputs_of(mono, mono.bert.encoder.layer[2], batch_of(PAIRS))
-    added = read_number(states[:, 0], dims_of(shape_of(mono)).total)
+    added = read_number(states[:, 1], dims_of(shape_of(mono)).total)
     assert agreement(added, shared_words()) > 0.8
 
 
@@ -114,17 +117,32 @@ def test_a_teacher_that_counts_words_too_is_matched():
     assert with_words > agreement(example(shallow_encoder()).scores, wanted) + 0.02
 
 
-def test_until_they_are_gathered_a_query_sees_nothing_of_its_doc_but_words(mono):
+def test_in_the_first_layers_a_query_sees_nothing_of_its_doc_but_words(mono):
     one, other = batch_of([(QUERIES[0], DOCS[0])]), batch_of([(QUERIES[0], DOCS[1])])
     query = 1 + one["input_ids"][0].tolist().index(TOKENIZER.sep_id)
     own = slice(0, shape_of(mono).own)
 
     def change(layer):
-        states = (outputs_of(mono, layer, inputs)[:, :query, own] for inputs in (one, other))
+        states = (outputs_of(mono, layer, inputs)[:, 1:query, own] for inputs in (one, other))
         return float(torch.sub(*states).abs().max())
 
     assert change(mono.bert.encoder.layer[2]) < 1e-2
     assert change(mono.bert.encoder.layer[3].attention.output.LayerNorm) > 0.1
+
+
+def test_a_doc_is_read_as_the_bi_encoder_reads_it(mono):
+    inputs = batch_of([(QUERIES[0], doc) for doc in DOCS])
+    of_doc = (inputs["token_type_ids"] == 1).unsqueeze(-1)
+    states = outputs_of(mono, mono.bert.encoder.layer[2], inputs)[..., : shape_of(mono).own]
+    cosines = (F.normalize((states * of_doc).sum(dim=1), dim=1) * embed(shallow_encoder(), DOCS)).sum(dim=1)
+    # Not 1: some docs are cut here, and all stand elsewhere.
+    assert float(cosines.mean()) > 0.94
+    assert float(cosines.min()) > 0.85
+
+
+def test_what_cls_is_while_marks_are_refreshed_depends_on_nothing(mono):
+    states = outputs_of(mono, mono.bert.encoder.layer[1], batch_of(PAIRS))[:, 0, : shape_of(mono).own]
+    assert float((states - states[0]).abs().max()) < 1e-3
 
 
 def test_a_training_changes_what_is_gathered_and_nothing_below(mono):
@@ -145,12 +163,20 @@ def test_before_any_training_duo_prefers_about_what_mono_scores_higher(mono):
     margins = scores_of(mono, [(query, one) for query, one, _ in TRIPLES]) - scores_of(
         mono, [(query, other) for query, _, other in TRIPLES]
     )
-    duo = make_duo(mono, [batch_of(TRIPLES)], margins)
+    duo = make_duo(mono, TOKENIZER.cls_id, batch_of(TRIPLES), [batch_of(TRIPLES)], margins)
     assert duo.config.type_vocab_size == 3
     z = scores_of(duo, TRIPLES)
     assert float(torch.corrcoef(torch.stack([z, margins]))[0, 1]) > 0.7
     turned = scores_of(duo, [(query, other, one) for query, one, other in TRIPLES])
     assert float(torch.corrcoef(torch.stack([z, -turned]))[0, 1]) > 0.9
+
+
+@pytest.mark.parametrize(("kind", "inputs"), [("mono", PAIRS), ("duo", TRIPLES)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_shipped_pair_ranks_the_same_in_half_precision(kind, inputs, dtype):
+    folder, _ = locate(f"embedded:{kind}", lambda _: "")
+    whole, half = (BertForSequenceClassification.from_pretrained(folder, dtype=each) for each in (torch.float32, dtype))
+    assert agreement(scores_of(whole, inputs), scores_of(half, inputs)) > 0.99
 
 
 def test_units_that_others_can_stand_in_for_go_without_a_loss():

@@ -88,8 +88,14 @@ def test_a_group_holds_its_own_passage_first_and_hard_negatives():
     bm25 = (count_words(["an apple"], vocabulary) @ weights.T).toarray()[0]
     cosines = embed_by_letters(list(groups[0].docs)) @ embed_by_letters(["an apple"])[0]
     assert groups[0].teacher_scores == pytest.approx(
-        cosines + 0.05 * bm25[[passages.index(doc) for doc in groups[0].docs]], rel=1e-5
+        cosines + 0.04 * bm25[[passages.index(doc) for doc in groups[0].docs]], rel=1e-5
     )
+
+
+def test_too_few_passages_to_choose_from_are_said():
+    collection = Collection("fruit", ["an apple"] * 12, [Question("apple", 0, True)])
+    with pytest.raises(ValueError, match="fruit has 12 passages, and negatives are chosen from"):
+        mine_groups(collection, embed_by_letters, seed=0)
 
 
 def test_another_relevant_passage_is_no_negative():

@@ -70,6 +70,7 @@ def assemble_mono(
     axes: Tensor,
     rarity: Tensor,
     edges: tuple[int, int],
+    inputs: Mapping[str, Tensor],
     examples: Sequence[Example],
     generator: torch.Generator,
 ) -> BertForSequenceClassification:
@@ -81,22 +82,23 @@ def assemble_mono(
             which is what duo takes.
         rarity: float[vocabulary], idf.
         edges: the ids of [CLS] and [SEP].
-        examples: real inputs; sizes are set by the first batch, the score is fitted to the teacher's on all.
+        inputs: real inputs of mixed lengths, as transformers takes them; sizes are set by these.
+        examples: real inputs; the score is fitted to the teacher's on these.
         generator: decides the new weights.
     """
     shape = MarkedShape(encoder.config.hidden_size, encoder.config.num_attention_heads, segments=2)
     model = new_classifier(encoder.config, shape, encoder.config.num_hidden_layers + 1)
     apart, across = torch.eye(2, dtype=torch.bool), ~torch.eye(2, dtype=torch.bool)
-    layers, inputs = layers_of(model.bert), examples[0].inputs
+    layers = layers_of(model.bert)
     copy_embeddings(model, encoder, shape)
     types = embeddings_of(encoder).token_type_embeddings.weight.detach()
     embeddings_of(model.bert).token_type_embeddings.weight.data[:, : shape.own] = types[0]
-    mark_tokens(model, shape)
+    mark_tokens(model, shape, edges[0])
     write_words(model, shape, rarity, edges, generator)
     for new, old in zip(layers[:-1], layers_of(encoder), strict=True):
         copy_layer(new, old, shape, torch.arange(shape.own))
         keep_apart(new, shape, apart)
-        refresh(new, shape)
+    refresh(model, shape)
     size_marks(model, shape, inputs, len(layers) - 1)
     size_words(model, shape, inputs, 0)
     find_words(layers[0], shape, across, 0, outputs_of(model, embeddings_of(model.bert), inputs), inputs)
@@ -187,7 +189,7 @@ def _fit_means(
     model: BertForSequenceClassification, shape: MarkedShape, axes: Tensor, examples: Sequence[Example]
 ) -> list[tuple[Tensor, Tensor]]:
     """For query and doc, weights float[k, own] and bias float[k] that make the teacher's embedding, along the axes, of
-    the mean over the segment: a doc stands elsewhere here, and without a [CLS] of its own.
+    the mean over the segment and [CLS]: a doc stands elsewhere here, and [CLS] is not its own.
     """
     fitted = []
     states = [outputs_of(model, layers_of(model.bert)[-2], each.inputs)[..., : shape.own] for each in examples]
@@ -195,6 +197,7 @@ def _fit_means(
         means, embeddings = [], []
         for example, given_states in zip(examples, states, strict=True):
             of = (example.inputs["attention_mask"].bool() & (example.inputs["token_type_ids"] == segment)).unsqueeze(-1)
+            of[:, 0] = True
             means.append((given_states * of).sum(dim=1) / of.sum(dim=1))
             embeddings.append((example.queries, example.docs)[segment])
         given, wanted = torch.cat(means).double(), torch.cat(embeddings).double() @ axes.double().T
@@ -221,7 +224,7 @@ def _gather_means(
         weights = torch.cat([fitted[segment][0], torch.zeros(others, shape.own)])
         bias = torch.cat([fitted[segment][1], torch.zeros(others)])
         rows, taken = shape.head_rows(head), slice(part * shape.own_head, (part + 1) * shape.own_head)
-        look_at(layer, shape, head, segment)
+        look_at(layer, shape, shape.mark_rows(head).start, segment)
         layer.attention.self.query.bias[rows].normal_(generator=generator)
         layer.attention.self.value.weight[rows, : shape.own] = weights[taken]
         layer.attention.self.value.bias[rows] = bias[taken]

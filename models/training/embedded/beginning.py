@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 from transformers import BertForSequenceClassification, PreTrainedModel
 
 from beamrank.plan import MAX_DOC_TOKENS
@@ -19,7 +21,7 @@ from models.training.embedded.distil import TEMPERATURE
 from models.training.embedded.pruning import prune_units
 from models.training.embedded.teacher import embed_texts, encoder_inputs, load_encoder
 from models.training.embedded.words import rarities
-from models.training.encoding import InputEncoder
+from models.training.encoding import InputEncoder, Texts
 from models.training.groups import Group
 from models.training.start import save_checkpoint
 from models.training.tasks import Scorer
@@ -30,9 +32,10 @@ EncoderOf = Callable[[BertTokenizer], InputEncoder]
 _UNITS = 512
 _AXES = 128
 # Texts that pruning and axes are fitted to; inputs that duo's score is fitted to; groups that mono's is fitted to, and
-# how many docs of each.
+# how many docs of each; groups that sizes are set by.
 _TEXTS, _INPUTS = 1600, 800
-_GROUPS, _DOCS = 1200, 4
+_GROUPS, _DOCS = 1600, 4
+_SIZED = 16
 
 
 def is_bi_encoder(folder: str) -> bool:
@@ -60,12 +63,15 @@ def make_mono_start(bi_encoder: str, groups: Sequence[Group], encoder: EncoderOf
     docs = sorted({doc for group in groups for doc in group.docs})
     rarity = torch.from_numpy(rarities(tokenizer.encode(docs, MAX_DOC_TOKENS).ids.to_pylist(), model.config.vocab_size))
     examples = make_examples(bi_encoder, _sample(groups, _GROUPS), encoder(tokenizer))
-    mono = assemble_mono(model, axes, rarity, (tokenizer.cls_id, tokenizer.sep_id), examples, generator)
+    pairs = [(group.query, doc) for group in _sample(groups, _SIZED) for doc in group.docs[:_DOCS]]
+    sized = mixed_batch(encoder(tokenizer), pairs)
+    edges = (tokenizer.cls_id, tokenizer.sep_id)
+    mono = assemble_mono(model, axes, rarity, edges, sized, examples, generator)
     _save(mono, bi_encoder, folder)
 
 
 def make_examples(bi_encoder: str, groups: Sequence[Group], encoder: InputEncoder) -> list[Example]:
-    """Inputs of mono with the teacher's embeddings and scores, in batches of mixed lengths."""
+    """Inputs of mono with the teacher's embeddings and scores."""
     pairs = [(number, doc) for number, group in enumerate(groups) for doc in range(_DOCS)]
     inputs = [(groups[number].query, groups[number].docs[doc]) for number, doc in pairs]
     queries, docs = (torch.from_numpy(embed_texts(bi_encoder, list(texts))) for texts in zip(*inputs, strict=True))
@@ -75,24 +81,39 @@ def make_examples(bi_encoder: str, groups: Sequence[Group], encoder: InputEncode
     for batch in encoder.batches(inputs):
         rows = torch.from_numpy(batch.rows)
         examples.append(Example(batch.tensors, numbers[rows], queries[rows], docs[rows], scores[rows]))
-    return sorted(examples, key=lambda example: -len(example.groups))
+    return examples
 
 
 def make_duo_start(mono: str, groups: Sequence[Group], encoder: EncoderOf, folder: str) -> None:
     """Makes a duo of a trained mono, and writes it with the mono's tokenizer. Arguments as for `make_mono_start`."""
     model = BertForSequenceClassification.from_pretrained(mono, dtype=torch.float32).train(False)
-    encode = encoder(load_tokenizer(mono))
-    triples = [
-        (group.query, group.docs[one], group.docs[other])
-        for group in _sample(groups, _INPUTS // 4)
-        for one, other in ((0, 1), (1, 0), (2, 3), (3, 2))
-    ]
-    batches = sorted(encode.batches(triples), key=lambda batch: -len(batch.rows))
+    tokenizer = load_tokenizer(mono)
+    encode = encoder(tokenizer)
+    triples = _triples(_sample(groups, _INPUTS // 4))
+    batches = list(encode.batches(triples))
     score = Scorer(model, encode, "cpu", torch.float32)
     with torch.inference_mode():
         firsts, seconds = (score([(triple[0], triple[place]) for triple in triples]) for place in (1, 2))
     rows = torch.cat([torch.from_numpy(batch.rows) for batch in batches])
-    _save(make_duo(model, [batch.tensors for batch in batches], (firsts - seconds)[rows]), mono, folder)
+    sized = mixed_batch(encode, _triples(_sample(groups, _SIZED)))
+    inputs, margins = [batch.tensors for batch in batches], (firsts - seconds)[rows]
+    _save(make_duo(model, tokenizer.cls_id, sized, inputs, margins), mono, folder)
+
+
+def mixed_batch(encoder: InputEncoder, inputs: Sequence[Texts]) -> dict[str, Tensor]:
+    """Inputs of any lengths as one batch."""
+    batches = [batch.tensors for batch in encoder.batches(inputs)]
+    width = max(batch["attention_mask"].shape[1] for batch in batches)
+    return {
+        name: torch.cat([F.pad(batch[name], (0, width - batch[name].shape[1])) for batch in batches])
+        for name in batches[0]
+    }
+
+
+def _triples(groups: Sequence[Group]) -> list[Texts]:
+    """Two pairs of each group's docs, in both orders."""
+    orders = ((0, 1), (1, 0), (2, 3), (3, 2))
+    return [(group.query, group.docs[one], group.docs[other]) for group in groups for one, other in orders]
 
 
 def _sample(values: Sequence[_T], count: int) -> list[_T]:

@@ -47,17 +47,22 @@ _QUERY, _DOC_I, _DOC_J = range(3)
 
 
 def make_duo(
-    mono: BertForSequenceClassification, batches: Sequence[Mapping[str, Tensor]], margins: Tensor
+    mono: BertForSequenceClassification,
+    cls_id: int,
+    inputs: Mapping[str, Tensor],
+    batches: Sequence[Mapping[str, Tensor]],
+    margins: Tensor,
 ) -> BertForSequenceClassification:
     """Makes the model.
 
     Args:
         mono: what `assemble_mono` made, trained or not, its marks unchanged.
-        batches: real inputs of duo, as transformers takes them, each pair of docs in both orders; sizes are set by the
-            first.
-        margins: float[n], mono's score of doc i less that of doc j for each, in their order.
+        cls_id: the id of [CLS].
+        inputs: real inputs of duo of mixed lengths, as transformers takes them, each pair of docs in both orders; sizes
+            are set by these.
+        batches: real inputs; z_ij is fitted on these.
+        margins: float[n], mono's score of doc i less that of doc j for each of the latter, in their order.
     """
-    inputs = batches[0]
     old = shape_of(mono)
     new, own = replace(old, segments=3), slice(0, old.own)
     is_query = torch.arange(3) == _QUERY
@@ -65,18 +70,18 @@ def make_duo(
     copy_embeddings(model, mono.bert, new)
     types = embeddings_of(mono.bert).token_type_embeddings.weight.detach()
     embeddings_of(model.bert).token_type_embeddings.weight.data[:, own] = types[_LIKE][:, own]
-    mark_tokens(model, new)
+    mark_tokens(model, new, cls_id)
     words = embeddings_of(model.bert).word_embeddings.weight.data
     words[:, _places(new, old)[old.words]] = embeddings_of(mono.bert).word_embeddings.weight.detach()[:, old.words]
     *lower, last = zip(layers_of(model.bert), layers_of(mono.bert), strict=True)
     for to, source in lower:
         copy_layer(to, source, new, old.own_rows())
         keep_apart(to, new, torch.eye(3, dtype=torch.bool))
-        refresh(to, new)
     copy_layer(*last, new, old.own_rows())
     _share_heads(last[0], new)
     raise_total(last[0], new, WORDS)
     _copy_norms(last[0], last[1], new, old)
+    refresh(model, new)
     size_marks(model, new, inputs, model.config.num_hidden_layers - 1)
     given = [embeddings_of(model.bert), *layers_of(model.bert)]
     for number, doc in enumerate((_DOC_I, _DOC_J)):
@@ -105,7 +110,7 @@ def _share_heads(layer: BertLayer, shape: MarkedShape) -> None:
     kept = half - half // 3
     for head in range(shape.heads):
         segment = _DOC_J if head % half >= kept else (_QUERY, _DOC_I)[head // half]
-        look_at(layer, shape, head, segment)
+        look_at(layer, shape, shape.mark_rows(head).start, segment)
     moved = [head for head in range(shape.heads) if head % half >= kept]
     for head, model_head in zip(moved, range(half, half + len(moved)), strict=True):
         _copy_head(layer, shape, head, model_head)
@@ -170,10 +175,9 @@ def _copy_norms(to: BertLayer, source: BertLayer, new: MarkedShape, old: MarkedS
 def _copy_pooler(
     model: BertForSequenceClassification, mono: BertForSequenceClassification, new: MarkedShape, old: MarkedShape
 ) -> None:
-    """Copies the head, which reads the score; z_ij has no constant part."""
+    """Copies the pooler: what of it will not carry the score is for a training to use."""
     assert model.bert.pooler is not None
     assert mono.bert.pooler is not None
     places, pooler, source = _places(new, old), model.bert.pooler.dense, mono.bert.pooler.dense
     pooler.weight[places[:, None], places] = source.weight
     pooler.bias[places] = source.bias
-    model.classifier.weight[:, places] = mono.classifier.weight

@@ -3,8 +3,10 @@
 A bi-encoder reads query and doc by themselves, a cross-encoder reads them side by side. With marks the layers of the
 first can be layers of the second: every attention head gets one dimension for each segment, in which a query of one
 segment and a key of another have a product far below 0, and two of one segment have exactly 0. So each segment
-attends to itself alone, and sees what it saw in the bi-encoder. Everything is weights of an ordinary BERT:
-transformers knows nothing of it.
+attends to itself alone, and sees what it saw in the bi-encoder. There either text had a [CLS], which most heads look
+at when they look for nothing: here all segments see the one [CLS], which has no segment's mark. In the first layers,
+where marks are refreshed by what a token attends to, a mark of its own keeps it from seeing anything else; later it
+sees all. Everything is weights of an ordinary BERT: transformers knows nothing of it.
 """
 
 import math
@@ -21,8 +23,10 @@ from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer
 SIZE = 0.05
 # What a key of another segment loses. Marks of tokens with large states are small after LayerNorm, hence so much.
 _APART = 5000.0
-# Each layer adds the marks of the tokens attended to, so that those of large states do not fade from layer to layer.
-_REFRESHED = 5.0
+# The first layers add the marks of the tokens attended to, so that those of large states do not fade. The mark that
+# keeps [CLS] from taking others' is not refreshed: after two layers half precision would round it away.
+_REFRESHED, _REFRESHING = 5.0, 2
+_CLS_SIZE = 3.0
 # Rows of a Hadamard matrix: orthogonal to each other and, since LayerNorm takes away the mean, to the constant one.
 _ROWS = ((1.0, -1.0, 1.0, -1.0), (1.0, 1.0, -1.0, -1.0), (1.0, -1.0, -1.0, 1.0))
 
@@ -91,6 +95,13 @@ class MarkedShape:
         """float[segments, heads * segments]: what each segment's tokens have in the marks, as signs."""
         return torch.tensor(_ROWS[: self.segments]).repeat(1, self.heads * self.segments // 4)
 
+    def cls_pattern(self) -> Tensor:
+        """float[heads * segments]: what [CLS] has in the marks; orthogonal to all segments'."""
+        blocks = self.heads * self.segments // 4
+        signs = torch.tensor([1.0, -1.0]).repeat(blocks // 2 + 1)[:blocks]
+        signs[blocks - blocks % 2 :] = 0.0
+        return (signs[:, None] * torch.tensor(_ROWS[0])).flatten()
+
 
 def shape_of(model: BertForSequenceClassification) -> MarkedShape:
     """The shape of a model with marks."""
@@ -109,9 +120,11 @@ def embeddings_of(model: BertModel) -> BertEmbeddings:
 
 
 @torch.no_grad()
-def mark_tokens(model: BertForSequenceClassification, shape: MarkedShape) -> None:
-    """Writes the marks to the token types; their other dimensions stay."""
-    embeddings_of(model.bert).token_type_embeddings.weight[:, shape.marks] = SIZE * shape.patterns()
+def mark_tokens(model: BertForSequenceClassification, shape: MarkedShape, cls_id: int) -> None:
+    """Writes the marks to the token types, and [CLS]'s own to its word; their other dimensions stay."""
+    embeddings, patterns = embeddings_of(model.bert), shape.patterns()
+    embeddings.token_type_embeddings.weight[:, shape.marks] = SIZE * patterns
+    embeddings.word_embeddings.weight[cls_id, shape.marks] = SIZE * (_CLS_SIZE * shape.cls_pattern() - patterns[0])
 
 
 @torch.no_grad()
@@ -130,28 +143,30 @@ def keep_apart(layer: BertLayer, shape: MarkedShape, seen: Tensor) -> None:
 @torch.no_grad()
 def keep_rows_apart(layer: BertLayer, shape: MarkedShape, rows: slice, seen: Tensor) -> None:
     """As `keep_apart`, for one head, by the rows given, one for each segment."""
-    patterns, weight = shape.patterns(), _weight(shape, _APART)
+    patterns, weight = shape.patterns(), _weight(shape)
     layer.attention.self.query.weight[rows, shape.marks] = -weight * patterns
     layer.attention.self.key.weight[rows, shape.marks] = weight * (~seen).float() @ patterns
 
 
 @torch.no_grad()
-def refresh(layer: BertLayer, shape: MarkedShape) -> None:
-    """Makes a layer write the marks that it reads."""
+def refresh(model: BertForSequenceClassification, shape: MarkedShape) -> None:
+    """Makes the first layers write the marks that they read, and keeps [CLS], which has none, from taking others'."""
     patterns = shape.patterns()
-    for head in range(shape.heads):
-        rows = shape.mark_rows(head)
-        layer.attention.self.value.weight[rows, shape.marks] = patterns / patterns.shape[1]
-        layer.attention.output.dense.weight[shape.marks, rows] = _REFRESHED / shape.heads * patterns.T
+    for layer in layers_of(model.bert)[:_REFRESHING]:
+        for head in range(shape.heads):
+            rows = shape.mark_rows(head)
+            layer.attention.self.query.weight[rows, shape.marks] -= _weight(shape) * shape.cls_pattern()
+            layer.attention.self.value.weight[rows, shape.marks] = patterns / patterns.shape[1]
+            layer.attention.output.dense.weight[shape.marks, rows] = _REFRESHED / shape.heads * patterns.T
 
 
 @torch.no_grad()
-def look_at(layer: BertLayer, shape: MarkedShape, head: int, segment: int) -> None:
-    """Makes a head attend to one segment, whatever token asks."""
-    patterns, rows = shape.patterns(), shape.mark_rows(head)
+def look_at(layer: BertLayer, shape: MarkedShape, row: int, segment: int) -> None:
+    """Makes a head, of which a row is given, attend to one segment and [CLS], whatever token asks."""
+    patterns = shape.patterns()
     others = patterns.sum(dim=0) - patterns[segment]
-    layer.attention.self.query.bias[rows.start] = -math.sqrt(_APART * math.sqrt(shape.head))
-    layer.attention.self.key.weight[rows.start, shape.marks] = _weight(shape, _APART) * others
+    layer.attention.self.query.bias[row] = -_refusal(shape)
+    layer.attention.self.key.weight[row, shape.marks] = _weight(shape) * others
 
 
 @torch.no_grad()
@@ -246,6 +261,11 @@ def _train(parameter: Tensor, but: tuple[tuple[slice | Tensor, ...], ...]) -> No
     parameter.register_hook(lambda gradient: gradient * mask)  # type: ignore[no-untyped-call]
 
 
-def _weight(shape: MarkedShape, product: float) -> float:
-    """What two marks of usual size are multiplied by for their product in a head to be this."""
-    return math.sqrt(product * math.sqrt(shape.head)) / (SIZE * shape.heads * shape.segments)
+def _refusal(shape: MarkedShape) -> float:
+    """What is in a query, with a minus, and in a key that it shall not attend to."""
+    return math.sqrt(_APART * math.sqrt(shape.head))
+
+
+def _weight(shape: MarkedShape) -> float:
+    """What marks of usual size are multiplied by to be a refusal."""
+    return _refusal(shape) / (SIZE * shape.heads * shape.segments)

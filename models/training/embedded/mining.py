@@ -18,7 +18,8 @@ from models.training.groups import Group
 _GROUP = 8
 _HARD_POOL = 30
 _BM25_NEGATIVES, _TEACHER_NEGATIVES = 4, 2
-_BM25_SHARE = 0.05
+# What the teacher's score has of BM25's, beside the cosine.
+BM25_SHARE = 0.04
 _QUERIES_AT_A_TIME = 256
 
 Embed = Callable[[list[str]], NDArray[np.float32]]
@@ -31,7 +32,15 @@ def mine_groups(collection: Collection, embed: Embed, seed: int) -> list[Group]:
         collection: the questions, and the passages to choose from.
         embed: texts to unit vectors, float32[texts, width].
         seed: decides which negatives are drawn.
+
+    Raises:
+        ValueError: there are too few passages to choose negatives from.
     """
+    if len(collection.passages) <= _HARD_POOL:
+        raise ValueError(
+            f"{collection.name} has {len(collection.passages)} passages, and negatives are chosen from a "
+            f"question's {_HARD_POOL} best: read more of it"
+        )
     rng = np.random.default_rng(seed)
     passages = embed(collection.passages)
     queries = embed([question.text for question in collection.questions])
@@ -45,7 +54,7 @@ def mine_groups(collection: Collection, embed: Embed, seed: int) -> list[Group]:
             chosen = _choose(question, by_teacher, by_bm25, rng)
             texts = tuple(collection.passages[number] for number in chosen)
             relevant = (True,) + (False,) * (_GROUP - 1) if question.labelled else None
-            taught = by_teacher[chosen] + _BM25_SHARE * by_bm25[chosen]
+            taught = by_teacher[chosen] + BM25_SHARE * by_bm25[chosen]
             groups.append(Group(question.text, texts, relevant, tuple(taught.tolist())))
     return groups
 

@@ -26,6 +26,7 @@ from models.training.embedded.marks import (
     embeddings_of,
     inputs_of,
     keep_rows_apart,
+    look_at,
     norms_of,
 )
 
@@ -193,7 +194,7 @@ def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapp
 
 @torch.no_grad()
 def raise_total(layer: BertLayer, shape: MarkedShape, factor: float) -> None:
-    """Makes a layer's last head write the sum, which all tokens of the query have, once more and so much larger.
+    """Makes a layer's last head write the sum, which all tokens of the query have, to all tokens and so much larger.
 
     Args:
         layer: the head's weights are 0.
@@ -201,8 +202,7 @@ def raise_total(layer: BertLayer, shape: MarkedShape, factor: float) -> None:
         factor: how much.
     """
     dims, first = dims_of(shape), shape.word_rows.start
-    own = torch.eye(shape.segments, dtype=torch.bool)
-    keep_rows_apart(layer, shape, slice(first, first + shape.segments), own)
+    look_at(layer, shape, first, segment=0)
     _read(layer.attention.self.value.weight[first], dims.total, 1.0)
     _write(layer.attention.output.dense.weight[:, first], dims.total, torch.tensor(factor))
 
