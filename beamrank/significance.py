@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from ir_measures.measures import MeanAgg
-from scipy.stats import ttest_rel
 
 from beamrank.evaluation import Evaluation
 from beamrank.measures import parse_measures
@@ -70,6 +69,9 @@ def compare_values(run: Sequence[float], baseline: Sequence[float]) -> Compariso
     # Where all topics differ by the same, the test divides by 0: its limit is certainty.
     low, high, p_value = difference, difference, float(not differences.any())
     if np.ptp(differences) > 0:
+        # It takes a second to import, and few commands compare.
+        from scipy.stats import ttest_rel
+
         test = ttest_rel(mine, theirs)
         interval = test.confidence_interval(_LEVEL)
         low, high, p_value = float(interval.low), float(interval.high), float(test.pvalue)

@@ -8,11 +8,9 @@ from typing import Any
 import torch
 import yaml
 
-from beamrank import storage
-from beamrank.config import CorpusConfig
 from beamrank.evaluation import Evaluation
 from beamrank.merge import bm25_ranking
-from benchmarks.medquad import read_medquad, write_collection
+from benchmarks.medquad_training import MAX_QUERY_LENGTH, data_and_dev, first_ranks
 from models.engine import resolve_device
 from models.training.config import TrainConfig, load_train_config
 from models.training.dev import DevSet
@@ -28,8 +26,6 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 # Tokens of an input, and how many inputs a passage is read as.
 INPUTS = ((64, 1), (128, 1), (256, 1), (384, 1), (128, 2), (128, 3))
-# A topic of MedQuAD has some 10 wordpieces; with BERT's 64 an input of 64 tokens would have no room for a passage.
-_MAX_QUERY_LENGTH = 34
 _NEVER = 1_000_000_000
 
 
@@ -81,55 +77,15 @@ def input_name(tokens: int, chunks: int) -> str:
     return str(tokens) if chunks == 1 else f"{chunks}*{tokens}"
 
 
-def prepare(archive: Path, settings: Settings, folder: Path) -> None:
-    """Writes corpus, topics, qrels and BM25's run, where the folder does not have them yet."""
-    run = folder / "bm25.trec"
-    if run.exists():
-        return
-    collection = read_medquad(archive)
-    topics = collection.chosen(settings.questions)
-    write_collection(collection, topics, folder)
-    from models.bm25 import Bm25Searcher
-    from models.index import build_index
-    from pipelines.planning import usable_cores
-
-    threads = usable_cores()
-    build_index(CorpusConfig(path=str(folder / "corpus.jsonl"), format="jsonl"), str(folder / "index"), threads)
-    with Bm25Searcher(str(folder / "index"), 0.9, 0.4, threads) as searcher:
-        candidates = searcher.search(topics, settings.k)
-    lines = (
-        f"{query_id} Q0 {doc_id} {rank} {settings.k - rank} bm25\n"
-        for query_id, ranking in bm25_ranking(candidates).items()
-        for rank, (doc_id, _) in enumerate(ranking, 1)
-    )
-    storage.replace(str(run), "".join(lines).encode())
-
-
 def train_config(row: Row, settings: Settings, folder: Path) -> TrainConfig:
     """The configuration of a row, written beside its data. The fold is measured once, after the last step."""
-    topics = {"path": "topics.tsv", "format": "tsv"}
     document: dict[str, Any] = {
         "recipe": "nonfactoid",
         "start": settings.start,
-        "data": {
-            "corpus": {"path": "corpus.jsonl", "format": "jsonl"},
-            "topics": topics,
-            "qrels": "qrels.txt",
-            "run": "bm25.trec",
-        },
+        **data_and_dev(settings.k, settings.folds, row.fold, "RR", _NEVER),
         **METHODS[row.method],
         "sampling": {"mode": "triplets", "ranks": [1, settings.k], "negatives": settings.negatives},
-        "input": {"max_query_length": _MAX_QUERY_LENGTH, "max_length": row.tokens},
-        "folds": {"count": settings.folds, "held_out": row.fold},
-        "dev": {
-            "topics": topics,
-            "qrels": "qrels.txt",
-            "run": "bm25.trec",
-            "k": settings.k,
-            "add_relevant": True,
-            "measure": "RR",
-            "every_steps": _NEVER,
-        },
+        "input": {"max_query_length": MAX_QUERY_LENGTH, "max_length": row.tokens},
         "dtype": settings.dtype,
         "seed": settings.seed,
         "output": row.folder,
@@ -167,7 +123,7 @@ def measure_row(row: Row, settings: Settings, folder: Path, listener: Listener) 
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "measures": _rounded(found),
-        "ranks": " ".join(map(str, _first_ranks(found))),
+        "ranks": " ".join(map(str, first_ranks(found))),
         "bm25": _rounded(_first_stage(session.dev)),
     }
 
@@ -178,8 +134,3 @@ def _first_stage(dev: DevSet) -> Evaluation:
 
 def _rounded(found: Evaluation) -> dict[str, float]:
     return {name: round(value, 5) for name, value in found.means.items()}
-
-
-def _first_ranks(found: Evaluation) -> list[int]:
-    values = (found.per_query[query_id]["RR"] for query_id in sorted(found.per_query))
-    return [round(1 / value) if value else 0 for value in values]

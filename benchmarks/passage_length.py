@@ -17,25 +17,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from beamrank import storage
 from benchmarks import length_table
-from benchmarks.length_study import INPUTS, METHODS, Row, Settings, input_name, measure_row, prepare
+from benchmarks.length_study import INPUTS, METHODS, Row, Settings, input_name, measure_row
+from benchmarks.medquad_training import ARCHIVE, Talk, prepare, start_name
 from benchmarks.watched import run_apart
 
-_ROOT = Path(__file__).resolve().parents[1]
-_ARCHIVE = _ROOT.parent / "shared" / "data" / "medquad.tar.gz"
-_RESULTS = _ROOT / "benchmarks" / "results" / "passage-length.json"
+_RESULTS = Path(__file__).resolve().parent / "results" / "passage-length.json"
 _BENCHMARK = "passage length, MedQuAD"
-
-
-class _Talk:
-    """Says on standard error what a training says."""
-
-    def note(self, text: str) -> None:
-        print(text, file=sys.stderr)
-
-    def update(self, _done: int, _total: int, _what: str) -> None:
-        """A step more or less is not said."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -57,10 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder = nullcontext(str(options.work)) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-length-")
     with folder as work:
         data = Path(work).resolve() / f"questions-{settings.questions or 'all'}-k{settings.k}"
-        run_apart(prepare, options.medquad, settings, data)
+        run_apart(prepare, options.medquad, settings.questions, settings.k, data)
         for row in _missing(options, results):
             print(f"training {row.method}, {row.input} tokens, fold {row.fold}", file=sys.stderr)
-            found = measure_row(row, settings, data, _Talk())
+            found = measure_row(row, settings, data, Talk())
             results["rows"].append(found)
             _write(options.output, results)
             shutil.rmtree(data / row.folder)
@@ -91,9 +79,7 @@ def _open(path: Path, settings: Settings) -> dict[str, Any]:
 
 
 def _shown(settings: Settings) -> dict[str, Any]:
-    """The settings; where a folder lies on this machine is nobody's business."""
-    start = storage.name(settings.start) if Path(settings.start).is_dir() else settings.start
-    return asdict(settings) | {"start": start}
+    return asdict(settings) | {"start": start_name(settings.start)}
 
 
 def _write(path: Path, results: dict[str, Any]) -> None:
@@ -109,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     inputs = [input_name(*each) for each in INPUTS]
-    parser.add_argument("--medquad", type=Path, default=_ARCHIVE, help="MedQuAD's XML files in a tar.gz")
+    parser.add_argument("--medquad", type=Path, default=ARCHIVE, help="MedQuAD's XML files in a tar.gz")
     parser.add_argument("--start", default="google-bert/bert-base-uncased", help="the BERT to begin with (%(default)s)")
     parser.add_argument("--questions", type=int, help="how many questions (all)")
     parser.add_argument("--k", type=int, default=10, help="candidates of a question (%(default)s)")

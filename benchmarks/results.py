@@ -1,8 +1,9 @@
 """The results file: one JSON object whose parts can be measured one at a time and put together."""
 
 import json
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,11 @@ class Part:
 
     figures: dict[str, Any]
     targets: tuple[Target, ...] = ()
+
+
+def command_line(module: str, arguments: Sequence[str] | None) -> str:
+    """The command that runs a benchmark, from its arguments; None is those of this process."""
+    return " ".join([f"python -m benchmarks.{module}", *(sys.argv[1:] if arguments is None else arguments)])
 
 
 def part_to_json(part: Part, seconds: float, command: str, load: float) -> dict[str, Any]:

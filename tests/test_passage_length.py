@@ -1,30 +1,21 @@
 """The length study: its collection, its table, and a whole study of a model that takes no time."""
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from benchmarks import length_study, length_table
 from benchmarks.length_study import Row, Settings
-from benchmarks.medquad import read_medquad, write_collection
+from benchmarks.medquad import read_medquad
 from benchmarks.passage_length import main
-from tests.models.training import COLOURS, THINGS, save_start
-
-_PAIR = "<QAPair><Question>what is {}</Question><Answer>{}</Answer></QAPair>"
+from tests.medquad import save_archive, save_collection
+from tests.models.training import COLOURS, save_start
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Ten questions and one twice, with an answer of its own; one answer serves two, and one is empty."""
-    pairs = [_PAIR.format(thing, f"the {colour}") for thing, colour in zip(THINGS, COLOURS, strict=True)]
-    pairs += [_PAIR.format("sky", "the  teal"), _PAIR.format("the milk", "the blue"), _PAIR.format("cream", "")]
-    path = tmp_path / "medquad.tar.gz"
-    (tmp_path / "page.xml").write_text(f"<Document><QAPairs>{''.join(pairs)}</QAPairs></Document>")
-    with tarfile.open(path, "w:gz") as tar:
-        tar.add(tmp_path / "page.xml", "medquad/1/0000001.xml")
-    return path
+    return save_archive(tmp_path)
 
 
 def test_what_stands_twice_counts_once(archive: Path):
@@ -63,14 +54,7 @@ def test_the_table_by_hand():
 def test_a_study_goes_on_where_it_was(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     start = save_start(tmp_path / "start", max_position_embeddings=128)
     data = tmp_path / "work/questions-all-k3"
-    collection = read_medquad(archive)
-    write_collection(collection, collection.topics, data)
-    run = [
-        f"{topic.query_id} Q0 a{(number + step) % 10:05d} {step} {-step} bm25\n"
-        for number, topic in enumerate(collection.topics)
-        for step in (1, 2, 3)
-    ]
-    (data / "bm25.trec").write_text("".join(run))
+    save_collection(archive, data)
     output = tmp_path / "results/passage-length.json"
     arguments = ["--medquad", str(archive), "--start", start, "--k", "3", "--steps", "12", "--folds", "2"]
     arguments += ["--dtype", "float32", "--work", str(tmp_path / "work"), "--output", str(output), "--only-folds", "1"]

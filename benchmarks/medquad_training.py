@@ -1,0 +1,99 @@
+"""Trainings on MedQuAD: its collection with BM25's run in a folder, and what a training's configuration says of it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from beamrank import storage
+from beamrank.config import CorpusConfig
+from beamrank.evaluation import Evaluation
+from beamrank.merge import bm25_ranking
+from benchmarks.medquad import read_medquad, write_collection
+
+# A topic of MedQuAD has some 10 wordpieces; with BERT's 64 an input of 64 tokens would have no room for a passage.
+MAX_QUERY_LENGTH = 34
+ARCHIVE = Path(__file__).resolve().parents[2] / "shared" / "data" / "medquad.tar.gz"
+
+
+class Talk:
+    """Says on standard error what a training says."""
+
+    def note(self, text: str) -> None:
+        """A line."""
+        print(text, file=sys.stderr)
+
+    def update(self, _done: int, _total: int, _what: str) -> None:
+        """A step more or less is not said."""
+
+
+def start_name(start: str) -> str:
+    """A start as the results name it: where a folder lies on this machine is nobody's business."""
+    return storage.name(start) if Path(start).is_dir() else start
+
+
+def prepare(archive: Path, questions: int | None, k: int, folder: Path) -> None:
+    """Writes corpus, topics, qrels and BM25's run, where the folder does not have them yet.
+
+    Args:
+        archive: MedQuAD's XML files in a tar.gz.
+        questions: how many of them; None is all.
+        k: candidates of a topic.
+        folder: where to.
+    """
+    run = folder / "bm25.trec"
+    if run.exists():
+        return
+    collection = read_medquad(archive)
+    topics = collection.chosen(questions)
+    write_collection(collection, topics, folder)
+    from models.bm25 import Bm25Searcher
+    from models.index import build_index
+    from pipelines.planning import usable_cores
+
+    threads = usable_cores()
+    build_index(CorpusConfig(path=str(folder / "corpus.jsonl"), format="jsonl"), str(folder / "index"), threads)
+    with Bm25Searcher(str(folder / "index"), 0.9, 0.4, threads) as searcher:
+        candidates = searcher.search(topics, k)
+    lines = (
+        f"{query_id} Q0 {doc_id} {rank} {k - rank} bm25\n"
+        for query_id, ranking in bm25_ranking(candidates).items()
+        for rank, (doc_id, _) in enumerate(ranking, 1)
+    )
+    storage.replace(str(run), "".join(lines).encode())
+
+
+def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: int) -> dict[str, Any]:
+    """The parts of a configuration that lies in the folder: `data`, `folds` and `dev`.
+
+    Args:
+        k: candidates of a topic; a relevant passage is at rank k where BM25 missed them all.
+        folds: how many the topics are cut into.
+        held_out: the fold that is measured on.
+        measure: what is measured.
+        every_steps: how often.
+    """
+    topics = {"path": "topics.tsv", "format": "tsv"}
+    return {
+        "data": {
+            "corpus": {"path": "corpus.jsonl", "format": "jsonl"},
+            "topics": topics,
+            "qrels": "qrels.txt",
+            "run": "bm25.trec",
+        },
+        "folds": {"count": folds, "held_out": held_out},
+        "dev": {
+            "topics": topics,
+            "qrels": "qrels.txt",
+            "run": "bm25.trec",
+            "k": k,
+            "add_relevant": True,
+            "measure": measure,
+            "every_steps": every_steps,
+        },
+    }
+
+
+def first_ranks(found: Evaluation) -> list[int]:
+    """The rank of each topic's first relevant passage, topics sorted by id; 0 where there is none."""
+    values = (found.per_query[query_id]["RR"] for query_id in sorted(found.per_query))
+    return [round(1 / value) if value else 0 for value in values]
