@@ -15,7 +15,8 @@ $(READY): pyproject.toml setup.py $(wildcard requirements/*.txt)
 	@test -f $(LOCK) || \
 		{ echo "beamrank needs Python 3.11, 3.12 or 3.13, not $(VERSION); give one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint $(LOCK) --editable '.[dev]'
+	@# Compiling all that is installed takes minutes; what is imported is compiled then.
+	$(BIN)/python -m pip install --quiet --no-compile --constraint $(LOCK) --editable '.[dev]'
 	touch $(READY)
 
 setup: $(READY)  ## Make the virtual environment from the locked dependencies
@@ -23,8 +24,11 @@ setup: $(READY)  ## Make the virtual environment from the locked dependencies
 demo: $(READY)  ## Run the whole cascade on the standard library's documentation
 	$(BIN)/beamrank demo
 
+# Two processes: each may take 4 GB. Spark, Flink and Prism come over the network while the first tests run.
 test: check  ## Run ruff, mypy, import-linter and pytest
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	$(BIN)/python -m tests.pipelines.get_engines & engines=$$!; \
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(PYTEST_FLAGS); \
+	passed=$$?; kill $$engines 2>/dev/null; exit $$passed
 
 check: $(READY)  ## Run ruff, mypy and import-linter
 	$(BIN)/ruff check .

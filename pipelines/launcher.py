@@ -22,9 +22,10 @@ from models.checkpoints import resolve_checkpoint
 from models.tokenizer import load_tokenizer
 from pipelines.planning import usable_cores
 from pipelines.progress import Bar, Talk, at_most_every
-from pipelines.runners import IN_MEMORY, Runner, new_pipeline
+from pipelines.runners import IN_MEMORY, new_pipeline
 from pipelines.shuffle import join_passes
 from pipelines.watch import in_mid_run, run_watched
+from pipelines.words import Runner
 from transforms.retrieve import RetrieveJob
 from transforms.score import ScoreJob
 from transforms.shards import RunShards, ShardTask

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import NoReturn
 
 from beamrank.errors import BeamrankError
-from pipelines.children import end_children
+from pipelines.children import end_children, prepare_environment
 
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 
@@ -44,7 +44,6 @@ def main() -> NoReturn:
 def _run() -> int:
     try:
         from pipelines.cli import app
-        from pipelines.runners import prepare_environment
 
         prepare_environment()
         app()

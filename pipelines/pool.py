@@ -39,7 +39,7 @@ def share() -> None:
 
 if __name__ == "__main__":
     # It imports this module.
-    from pipelines.runners import prepare_environment
+    from pipelines.children import prepare_environment
 
     prepare_environment()
     share()

@@ -4,12 +4,9 @@ import argparse
 import contextlib
 import difflib
 import io
-import os
 import shlex
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -21,19 +18,9 @@ from beamrank.errors import ConfigError
 from pipelines.engines import FLINK, SPARK, Say, java_command, prism_command
 from pipelines.job_server import Command, job_endpoint
 from pipelines.pool import share
+from pipelines.words import Runner
 
 WORKER_MODULE = "pipelines.worker"
-
-
-class Runner(StrEnum):
-    """Where a job runs."""
-
-    LOCAL = "local"
-    EMBED = "embed"
-    PRISM = "prism"
-    SPARK = "spark"
-    FLINK = "flink"
-    DATAFLOW = "dataflow"
 
 
 # A year: Beam's client counts the seconds of a whole job, not of one request, and gives a job of Prism up after 300.
@@ -134,14 +121,3 @@ def _subclasses(root: Any) -> list[Any]:
             found.append(each)
         found.extend(_subclasses(each))
     return list(dict.fromkeys(found))
-
-
-def prepare_environment() -> None:
-    """Makes every process that we start find this interpreter and never a folder of the user's called `models`."""
-    folder = str(Path(sys.executable).parent)
-    if os.environ.get("PATH", "").split(os.pathsep)[0] != folder:
-        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
-    os.environ["PYTHONSAFEPATH"] = "1"
-    # Torch's threads spin while they wait for each other, which starves whatever shares the cores with them, a second
-    # worker first of all: on two cores that other work shared, two spinning threads scored three times slower.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -16,7 +16,6 @@ from beamrank.demo.collection import stdlib_docs, write_collection
 from beamrank.plan import Plan
 from beamrank.receipts import Manifest
 from beamrank.scan import read_scans
-from pipelines.launcher import Launcher, resumable
 from pipelines.planning import make_plan
 from pipelines.progress import Talk
 from pipelines.runs import evaluate_runs, write_runs
@@ -41,6 +40,9 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Ask the standard library's documentation questions: BM25, then monoBERT, then duoBERT. Needs no download."""
+    # Beam takes seconds to import, and other commands do without.
+    from pipelines.launcher import Launcher, resumable
+
     talk = Talk()
     # Another Python has other docstrings, so its collection, index and run stand apart.
     folder = storage.join(storage.absolute(output), f"python{platform.python_version()}")

@@ -3,7 +3,7 @@
 import json
 import sys
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,8 +11,10 @@ from rich.table import Table
 
 from beamrank.config import load_config
 from pipelines.commands.arguments import ConfigPath, Output, Overrides
-from pipelines.estimate import Estimate, estimate
 from pipelines.progress import counted
+
+if TYPE_CHECKING:
+    from pipelines.estimate import Estimate
 
 
 def plan(
@@ -25,6 +27,9 @@ def plan(
 
     BM25's seconds are a guess as long as there is no index to search.
     """
+    # Beam takes seconds to import, and other commands do without.
+    from pipelines.estimate import estimate
+
     found = estimate(load_config(config, overrides or (), output))
     if as_json:
         print(json.dumps(asdict(found)))
@@ -32,7 +37,7 @@ def plan(
     Console(file=sys.stdout).print(_table(found))
 
 
-def _table(found: Estimate) -> Table:
+def _table(found: "Estimate") -> Table:
     table = Table(
         "stage",
         "inferences",

@@ -1,33 +1,13 @@
 """`beamrank run CONFIG`: the whole cascade, or one stage of it."""
 
-from collections.abc import Sequence
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from beamrank.config import RunConfig, load_config
+from beamrank.config import load_config
 from beamrank.errors import ConfigError
-from beamrank.plan import StageKind
-from pipelines import dataflow
 from pipelines.commands.arguments import ConfigPath, Output, Overrides
-from pipelines.dataflow_launcher import DataflowLauncher
-from pipelines.launcher import Launcher, resumable
-from pipelines.planning import make_plan
-from pipelines.progress import Talk, counted
-from pipelines.report_table import print_measures
-from pipelines.runners import Runner, beam_options, server_command
-from pipelines.runs import evaluate_runs, write_runs
-
-
-class Stage(StrEnum):
-    """What `--stage` runs alone."""
-
-    RETRIEVE = "retrieve"
-    TOKENIZE = "tokenize"
-    MONO = "mono"
-    DUO = "duo"
-    RUNS = "runs"
+from pipelines.words import Runner, Stage
 
 
 def run(
@@ -45,83 +25,8 @@ def run(
     """
     if not wait and runner is not Runner.DATAFLOW:
         raise ConfigError(f"--no-wait needs a runner that outlives this command, and `{runner}` runs inside it")
-    talk = Talk()
     settings = load_config(config, overrides or (), output)
-    flags = context.args
-    beam_options(runner, flags)
-    _check_stage(settings, stage)
-    if stage is not Stage.RUNS:
-        server_command(runner, flags, talk.note)
-    if runner is Runner.DATAFLOW:
-        run_on_dataflow(settings, talk, flags, stage, wait)
-        return
-    plan = make_plan(settings, talk)
-    launcher = Launcher(plan, settings, talk, runner, flags)
-    with resumable():
-        plan.publish()
-        for spec in plan.stages:
-            if stage is None or spec.kind == stage.value:
-                launcher.run_stage(spec)
-                if stage is not None and spec.name in launcher.seconds:
-                    seconds = launcher.seconds[spec.name]
-                    talk.note(f"{spec.name}: {counted(len(plan.shards), 'shard')} done, {seconds:.1f} s")
-        if stage in (None, Stage.RUNS):
-            finish(launcher)
+    # Beam takes seconds to import, and other commands do without.
+    from pipelines.execution import execute
 
-
-def run_on_dataflow(settings: RunConfig, talk: Talk, flags: Sequence[str], stage: Stage | None, wait: bool) -> None:
-    """Runs all stages, or one, on Dataflow. Without waiting, the id of each job is printed on standard output."""
-    if not wait and stage is None:
-        raise ConfigError("--no-wait submits one stage, as each needs the one before it finished: give --stage too")
-    dataflow.check_settings(settings)
-    settings, scoring = dataflow.settle(settings)
-    if stage is not Stage.RUNS:
-        dataflow.check_flags(flags, _kinds(settings, stage), scoring.device, wait)
-    plan = make_plan(settings, talk, scoring)
-    launcher = DataflowLauncher(plan, settings, talk, Runner.DATAFLOW, flags)
-    specs = [spec for spec in plan.stages if stage is None or spec.kind == stage.value]
-    if launcher.template and len(specs) > 1:
-        raise ConfigError(
-            f"a template makes one job, and {stage} takes {len(specs)}, as mono and duo have different tokenizers: "
-            "submit that stage without --template_location"
-        )
-    with resumable():
-        plan.publish()
-        for spec in specs:
-            if wait:
-                launcher.run_stage(spec)
-            else:
-                launcher.submit_stage(spec)
-        for job in [] if wait else launcher.submitted:
-            print(job)
-        if stage in (None, Stage.RUNS):
-            finish(launcher)
-
-
-def _kinds(settings: RunConfig, stage: Stage | None) -> list[StageKind]:
-    """The stages that will be submitted; a run that was given needs no job."""
-    kinds: list[StageKind] = [] if settings.candidates is not None and stage is None else ["retrieve"]
-    if settings.mono is not None:
-        kinds += ["tokenize", "mono"]
-    if settings.duo is not None:
-        kinds.append("duo")
-    return [kind for kind in kinds if stage is None or kind == stage.value]
-
-
-def _check_stage(settings: RunConfig, stage: Stage | None) -> None:
-    """Makes sure that the configuration has the stage that is asked for; mono is what tokens are for."""
-    section = "duo" if stage is Stage.DUO else "mono"
-    if stage in (Stage.TOKENIZE, Stage.MONO, Stage.DUO) and getattr(settings, section) is None:
-        raise ConfigError(f"the configuration has no stage {stage}: there is no `{section}:` section in it")
-
-
-def finish(launcher: Launcher) -> None:
-    """Writes the runs and their measures."""
-    plan, settings, talk = launcher.plan, launcher.config, launcher.talk
-    paths = write_runs(plan, settings, talk)
-    for path in paths:
-        talk.note(f"wrote {path}")
-    if settings.qrels is None:
-        talk.note("no qrels are given: the runs are not evaluated")
-        return
-    print_measures(evaluate_runs(plan, settings, talk))
+    execute(settings, runner, context.args, stage, wait)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ def _error(*arguments: str | Path) -> tuple[int, str]:
     assert isinstance(result.exception, BeamrankError)
     assert result.stdout == ""
     return result.exception.exit_code, str(result.exception)
+
+
+def test_the_command_line_imports_nothing_slow() -> None:
+    slow = {"apache_beam", "torch", "transformers", "scipy.stats"}
+    code = f"import sys, pipelines.cli; print({slow} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 @pytest.mark.jvm

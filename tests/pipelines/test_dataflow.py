@@ -19,7 +19,7 @@ from pipelines.cli import app
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.planning import make_plan
 from pipelines.progress import Talk
-from pipelines.runners import Runner
+from pipelines.words import Runner
 from tests.pipelines.cascades import beamrank, run_bytes, run_here
 from tests.pipelines.dataflow_stub import FLAGS, GCP, Service
 

@@ -9,7 +9,8 @@ import apache_beam as beam
 import pytest
 
 from beamrank.errors import ConfigError, PreflightError
-from pipelines.runners import Runner, server_command
+from pipelines.runners import server_command
+from pipelines.words import Runner
 from tests.pipelines.cascades import beamrank
 
 _VERSION = beam.__version__

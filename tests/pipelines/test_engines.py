@@ -11,8 +11,10 @@ import psutil
 import pytest
 
 from beamrank.errors import BeamrankError, PreflightError
-from pipelines.runners import Runner, new_pipeline, prepare_environment, server_command
+from pipelines.children import prepare_environment
+from pipelines.runners import new_pipeline, server_command
 from pipelines.watch import run_watched
+from pipelines.words import Runner
 from tests.pipelines.cascades import beamrank, run_bytes
 from tests.pipelines.processes import parts, undisturbed_run
 

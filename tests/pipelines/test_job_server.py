@@ -14,8 +14,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beamrank.errors import BeamrankError, PreflightError
 from pipelines import tether
+from pipelines.children import prepare_environment
 from pipelines.job_server import JobServer, job_endpoint
-from pipelines.runners import prepare_environment
 from pipelines.watch import run_watched
 
 # Beam's own job server, in a process.

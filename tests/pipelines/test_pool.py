@@ -12,8 +12,8 @@ from apache_beam.portability.api import beam_fn_api_pb2 as api
 from apache_beam.portability.api import beam_fn_api_pb2_grpc as services
 from apache_beam.portability.api import endpoints_pb2
 
+from pipelines.children import prepare_environment
 from pipelines.pool import SharedPool
-from pipelines.runners import prepare_environment
 
 _PATIENCE_SECONDS = 60
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from beamrank.errors import ConfigError
-from pipelines.runners import Runner, beam_options
+from pipelines.runners import beam_options
+from pipelines.words import Runner
 from tests.pipelines.cascades import beamrank, run_bytes
 from tests.pipelines.processes import TWO_PROCESSES, parts, undisturbed_run
 
