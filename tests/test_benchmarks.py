@@ -5,15 +5,17 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from sentence_transformers import SentenceTransformer
 
 from beamrank.config import CorpusConfig, TopicsConfig, load_config
 from beamrank.corpora import list_units, read_unit
 from beamrank.qrels import read_qrels
 from beamrank.topics import read_topics
-from benchmarks import embedded_pair, engines, scale, synthetic
+from benchmarks import embedded_teacher, engines, pair_collections, scale, synthetic
 from benchmarks.report import render
 from benchmarks.results import Part, Target, open_results, part_to_json, write_results
 from benchmarks.squad import read_squad, write_collection, write_questions
+from tests.models.bert import MINILM
 
 _PAGE = """<h1>{title}</h1>
 <div class="para-wrap"><pre>AT&amp;T was
@@ -171,13 +173,37 @@ def test_fewer_test_queries_are_part_of_more_and_keep_their_judgments(tmp_path: 
     chosen = {}
     for count in (3, 5, 20):
         topics, qrels = tmp_path / f"topics-{count}.tsv", tmp_path / f"qrels-{count}.txt"
-        embedded_pair.write_test_topics(tmp_path, count, topics, qrels)
+        pair_collections.write_test_topics(tmp_path, count, topics, qrels)
         read = {topic.query_id: topic.text for topic in read_topics(TopicsConfig(path=str(topics), format="tsv"))}
         assert read_qrels(str(qrels)).relevance == {query_id: {"d0": 2, "d1": 2} for query_id in read}
         assert all(text == f"query {query_id[1:]}" for query_id, text in read.items())
         chosen[count] = set(read)
     assert [len(chosen[count]) for count in (3, 5, 20)] == [3, 5, 9]
     assert chosen[3] < chosen[5] < chosen[20]
+
+
+@pytest.mark.jvm
+def test_the_teacher_ranks_by_the_cosine_of_sentence_transformers(tmp_path: Path):
+    docs = [
+        "a cat sleeps on a warm mat",
+        "the cat of the neighbour ran away",
+        "a cat",
+        "pets that purr and a cat",
+        "dogs",
+    ]
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"id": f"d{n}", "contents": text}) + "\n" for n, text in enumerate(docs)))
+    (tmp_path / "topics.tsv").write_text("q\twhere does the cat sleep\nr\tdogs\n")
+    (tmp_path / "qrels.txt").write_text("q 0 d0 1\nr 0 d4 1\n")
+    collection = pair_collections.Collection(tmp_path, {"path": str(corpus), "format": "jsonl"})
+    rows = embedded_teacher.rerank(collection, str(MINILM))
+    assert [(row["run"], row["queries"]) for row in rows] == [("bm25", 2), ("cosine", 2), ("teacher", 2)]
+    model = SentenceTransformer(str(MINILM), device="cpu")
+    query, *vectors = model.encode(["where does the cat sleep", *docs[:4]], normalize_embeddings=True)
+    wanted = sorted(range(4), key=lambda number: -float(query @ vectors[number]))
+    lines = (tmp_path / "out/runs/cosine.trec").read_text().splitlines()[:4]
+    assert [line.split()[2] for line in lines] == [f"d{number}" for number in wanted]
+    assert float(lines[0].split()[4]) == pytest.approx(float(query @ vectors[wanted[0]]), abs=1e-3)
 
 
 def test_an_engine_is_not_charged_what_its_shards_took():
