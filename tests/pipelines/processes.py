@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import psutil
 from tests.pipelines.cascades import BEAMRANK, beamrank
 
 TWO_PROCESSES = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=2")
+_PROGRESS = re.compile(r"[a-z0-9-]+: \d+ of \d+ (shards|docs).*")
 _POLL_SECONDS = 0.005
 _PATIENCE_SECONDS = 120.0
 
@@ -27,6 +29,11 @@ def undisturbed_run(config: Path) -> Path:
     done = beamrank("run", config, "--output", output)
     assert done.returncode == 0, done.stderr
     return output
+
+
+def said_but_progress(stderr: str) -> list[str]:
+    """The lines of standard error, without those that a slow machine adds: how far a stage is."""
+    return [line for line in stderr.splitlines() if not _PROGRESS.fullmatch(line)]
 
 
 def receipts(stage: str, count: int) -> Moment:

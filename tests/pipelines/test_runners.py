@@ -8,7 +8,7 @@ from beamrank.errors import ConfigError
 from pipelines.runners import beam_options
 from pipelines.words import Runner
 from tests.pipelines.cascades import beamrank, run_bytes
-from tests.pipelines.processes import TWO_PROCESSES, parts, undisturbed_run
+from tests.pipelines.processes import TWO_PROCESSES, parts, said_but_progress, undisturbed_run
 
 
 @pytest.mark.jvm
@@ -25,7 +25,7 @@ def test_runners_write_the_same_bytes(config_path: Path, tmp_path: Path, argumen
     assert parts(tmp_path / "out") == parts(expected)
     assert len(parts(expected)) == 4 * 4
     # Workers have nothing to say where nothing is wrong.
-    assert [line.split()[0] for line in done.stderr.splitlines()] == ["wrote", "wrote", "wrote", "no"]
+    assert [line.split()[0] for line in said_but_progress(done.stderr)] == ["wrote", "wrote", "wrote", "no"]
 
 
 @pytest.mark.parametrize(
