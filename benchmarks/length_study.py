@@ -39,6 +39,7 @@ class Settings:
         k: candidates of a topic; a relevant passage is at rank k where BM25 missed them all.
         negatives: triplets of a positive at most.
         steps: of a training; None is the three epochs of the paper.
+        learning_rate: its peak.
         folds: how many the topics are cut into.
     """
 
@@ -47,6 +48,7 @@ class Settings:
     k: int
     negatives: int
     steps: int | None
+    learning_rate: float
     folds: int
     seed: int
     dtype: str
@@ -86,6 +88,7 @@ def train_config(row: Row, settings: Settings, folder: Path) -> TrainConfig:
         **METHODS[row.method],
         "sampling": {"mode": "triplets", "ranks": [1, settings.k], "negatives": settings.negatives},
         "input": {"max_query_length": MAX_QUERY_LENGTH, "max_length": row.tokens},
+        "optimizer": {"learning_rate": settings.learning_rate},
         "dtype": settings.dtype,
         "seed": settings.seed,
         "output": row.folder,
@@ -93,7 +96,7 @@ def train_config(row: Row, settings: Settings, folder: Path) -> TrainConfig:
     if row.chunks > 1:
         document["chunks"] = {"count": row.chunks}
     if settings.steps is not None:
-        document["optimizer"] = {"steps": settings.steps}
+        document["optimizer"]["steps"] = settings.steps
     path = folder / f"{row.folder}.yaml"
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     return load_train_config(str(path), "mono")

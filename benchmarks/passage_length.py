@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         k=options.k,
         negatives=options.negatives,
         steps=options.steps,
+        learning_rate=options.learning_rate,
         folds=options.folds,
         seed=options.seed,
         dtype=options.dtype,
@@ -101,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--k", type=int, default=10, help="candidates of a question (%(default)s)")
     parser.add_argument("--negatives", type=int, default=2, help="triplets of a positive at most (%(default)s)")
     parser.add_argument("--steps", type=int, help="of a training, instead of three epochs")
+    parser.add_argument("--learning-rate", type=float, default=2e-5, help="its peak (%(default)s)")
     parser.add_argument("--folds", type=int, default=5, help="how many the questions are cut into (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"], help="(%(default)s)")

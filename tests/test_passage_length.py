@@ -36,19 +36,19 @@ def _row(method: str, tokens: int, fold: int, ranks: str, value: float) -> dict:
 
 
 def test_the_table_by_hand():
-    settings = {"start": "bert", "questions": None, "k": 10, "negatives": 2, "steps": None, "folds": 2}
+    settings = {"start": "bert", "questions": None, "k": 10, "negatives": 2, "steps": None, "learning_rate": 2e-5}
     rows = [
         _row("BERTlets", 256, 0, "1 2 4 0", 0.4),
         _row("BERTlets", 256, 1, "1 1", 1.0),
         _row("BERTlets", 128, 0, "2 2 2 2", 0.5),
     ]
-    page = length_table.render({"settings": settings, "rows": rows})
+    page = length_table.render({"settings": settings | {"folds": 2}, "rows": rows})
     assert page.count("| 256 |  | 0.600 |  |") == 3
     assert page.count("| 128 |  | 0.500 (1 of 2) |  |") == 3
     assert "| BM25 alone | 0.250 | 0.250 | 0.250 |" in page
     # .5 less the mean of 1, .5, .25 and 0; a paired t-test over four topics.
     assert "| 128 |  | +0.062 (p 0.79) |  |" in page
-    assert "All questions, start `bert`, three epochs, at most 2 triplets a positive." in page
+    assert "All questions, start `bert`, three epochs, learning rate 2e-05, at most 2 triplets a positive." in page
 
 
 def test_a_study_goes_on_where_it_was(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -82,11 +82,11 @@ def test_a_study_goes_on_where_it_was(archive: Path, tmp_path: Path, capsys: pyt
 
 
 def test_a_row_is_the_nonfactoid_recipe(tmp_path: Path):
-    settings = Settings("x/y", None, 10, 2, None, 5, 0, "float32")
+    settings = Settings("x/y", None, 10, 2, None, 1e-4, 5, 0, "float32")
     config = length_study.train_config(Row("BERT[PW]", 128, 3, 4), settings, tmp_path)
     assert config.chunks is not None
     assert (config.chunks.count, config.chunks.attention_size, config.input.max_length) == (3, 192, 128)
-    assert (config.optimizer.learning_rate, config.optimizer.epochs, config.labels) == (2e-5, 3, 2)
+    assert (config.optimizer.learning_rate, config.optimizer.epochs, config.labels) == (1e-4, 3, 2)
     assert config.folds is not None
     assert (config.folds.count, config.folds.held_out, config.objective) == (5, 4, {"pointwise": 1.0})
     assert config.dev is not None
