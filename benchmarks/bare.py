@@ -97,7 +97,7 @@ def scoring_seconds(output: str, kind: str, shards: int) -> tuple[float, float]:
     resolve_device(keys["device"])
     start = time.perf_counter()
     checkpoint = resolve_checkpoint(stage.places["checkpoint"], kind)
-    engine = ScoringEngine(checkpoint, keys["device"], keys["dtype"], keys["threads"], keys["token_budget"])
+    engine = ScoringEngine(checkpoint, keys["device"], keys["dtype"], usable_cores(), keys["token_budget"])
     loaded = time.perf_counter()
     for shard in range(shards):
         tokens, *rest = (folder.read_part(manifest.receipts[shard]) for folder, manifest in inputs)

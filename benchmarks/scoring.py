@@ -148,7 +148,7 @@ class _Ours:
         self._job = job
         checkpoint = resolve_checkpoint(job.checkpoint, "mono")
         self._folder = checkpoint.folder
-        budget = default_token_budget(device, job.threads)
+        budget = default_token_budget(device)
         self._engine = ScoringEngine(checkpoint, device, dtype, job.threads, budget)
         self.tokens = 0
 

@@ -24,7 +24,6 @@ DTYPES = ("float32", "bfloat16", "float16")
 _GPU_TOKEN_BUDGET = 1 << 16
 # On a CPU small batches win: their activations stay in the cache, and in memory that the process already has.
 _CPU_TOKEN_BUDGET = 1024
-_CPU_TOKENS_PER_THREAD = 512
 
 
 class InputLimits(NamedTuple):
@@ -101,7 +100,8 @@ def resolve_device(requested: str) -> str:
 def resolve_dtype(requested: str, device: str) -> str:
     """The dtype of the encoder; `auto` is what the device is fast at.
 
-    On a CPU that is bfloat16 only with AMX tiles: without them it was slower than float32 wherever it was measured.
+    On a CPU that is bfloat16 with AMX tiles, and on an AMD with AVX-512's bfloat16. Elsewhere float32 was faster, also
+    on an Intel that has these instructions without AMX.
 
     Raises:
         PreflightError: the device does not compute in the requested dtype.
@@ -111,7 +111,9 @@ def resolve_dtype(requested: str, device: str) -> str:
     if requested == "auto":
         if device == "cuda":
             return "float16"
-        return "bfloat16" if torch.cpu._is_amx_tile_supported() else "float32"
+        has = torch.cpu.get_capabilities()
+        on_amd = has.get("avx512_bf16", False) and has["cpu_name"].startswith("AMD")
+        return "bfloat16" if on_amd or torch.cpu._is_amx_tile_supported() else "float32"
     if requested not in DTYPES:
         raise ConfigError(f"dtype must be auto or one of {', '.join(DTYPES)}, not {requested!r}")
     if requested == "bfloat16" and device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
@@ -119,11 +121,9 @@ def resolve_dtype(requested: str, device: str) -> str:
     return requested
 
 
-def default_token_budget(device: str, threads: int = 1) -> int:
+def default_token_budget(device: str) -> int:
     """How many tokens a batch may hold where nothing else is said."""
-    if device == "cuda":
-        return _GPU_TOKEN_BUDGET
-    return max(_CPU_TOKEN_BUDGET, _CPU_TOKENS_PER_THREAD * threads)
+    return _GPU_TOKEN_BUDGET if device == "cuda" else _CPU_TOKEN_BUDGET
 
 
 class ScoringEngine:
@@ -136,7 +136,7 @@ class ScoringEngine:
             checkpoint: the model.
             device: `cpu` or `cuda`.
             dtype: of the encoder's layers; the head is float32.
-            threads: torch's threads in this process.
+            threads: how many batches a CPU works on at a time, a thread each.
             token_budget: how many tokens a batch may hold, padding included.
 
         Raises:
@@ -151,35 +151,37 @@ class ScoringEngine:
         self.threads = threads
         self._device = resolve_device(device)
         layers_dtype = getattr(torch, resolve_dtype(dtype, self._device))
-        torch.set_num_threads(threads)
         model = BertScorer(checkpoint.shape, load_weights(checkpoint), layers_dtype)
         self._model = model.to(self._device).eval()
 
     def score(self, inputs: PackedInputs) -> Scores:
         """Scores a shard's inputs.
 
-        The batches follow from the inputs' lengths, so the same shard with the same threads gives the same bits, unless
-        memory ran out: then a batch is cut in two, and counted.
+        The batches follow from the inputs' lengths, and each is one thread's, so the same shard gives the same bits
+        with any number of threads, unless memory ran out: then a batch is cut in two, and counted.
 
         Raises:
             DataError: an input does not fit the model, or scores are not finite.
             BeamrankError: there is not memory enough for one input.
         """
-        import torch
-
         shape = self.checkpoint.shape
         inputs = inputs.in_chunks(shape.chunks)
         self._check(inputs)
-        # torch keeps the number of threads for each thread that calls it.
-        torch.set_num_threads(self.threads)
         work = _Work(self._model, inputs, shape, self._device)
         batches = cut_batches(work.lengths, self.token_budget // shape.chunks, shape.positions)
-        with torch.inference_mode():
-            for rows, batch in _prefetched(work, batches):
-                work.score(rows, batch)
-        log_odds = work.log_odds()
+        if self._device == "cpu":
+            scored = _side_by_side(work, batches, self.threads)
+        else:
+            scored = [each for rows, batch in _prefetched(work, batches) for each in work.score(rows, batch)]
+        log_odds = _in_order(scored, len(work.lengths))
         _check_finite(log_odds, self.checkpoint.reference)
-        return Scores(log_odds, len(inputs), int(inputs.lengths.sum()), work.padded_tokens, work.halvings)
+        return Scores(
+            log_odds,
+            inferences=len(inputs),
+            tokens=int(inputs.lengths.sum()),
+            padded_tokens=sum(each.padded_tokens for each in scored),
+            halvings=len(scored) - len(batches),
+        )
 
     def _check(self, inputs: PackedInputs) -> None:
         shape = self.checkpoint.shape
@@ -195,6 +197,14 @@ class ScoringEngine:
             )
 
 
+class _Scored(NamedTuple):
+    """A batch that went through the model: float32[b] log-odds of some rows."""
+
+    rows: Rows
+    log_odds: "torch.Tensor"
+    padded_tokens: int
+
+
 class _Work:
     """One shard on its way through the model."""
 
@@ -204,36 +214,28 @@ class _Work:
         self._shape = shape
         self._device = device
         self.lengths = longest_chunks(inputs.lengths, shape.chunks)
-        self._rows: list[Rows] = []
-        self._pieces: list[torch.Tensor] = []
-        self.padded_tokens = 0
-        self.halvings = 0
 
     def lay_out(self, rows: Rows) -> PaddedBatch:
         """The batch of some rows."""
         width = padded_width(self.lengths[rows], self._shape.positions)
         return lay_out(self._inputs, chunk_rows(rows, self._shape.chunks), width)
 
-    def score(self, rows: Rows, batch: PaddedBatch) -> None:
+    def score(self, rows: Rows, batch: PaddedBatch) -> list[_Scored]:
         """Scores a batch, in halves where memory is short."""
         import torch
 
-        scores = self._forward(batch)
-        if scores is not None:
-            self._rows.append(rows)
-            self._pieces.append(scores)
-            self.padded_tokens += batch.token_ids.size
-            return
+        log_odds = self._forward(batch)
+        if log_odds is not None:
+            return [_Scored(rows, log_odds, batch.token_ids.size)]
         torch.cuda.empty_cache()
         if len(rows) == 1:
             raise BeamrankError(
                 f"there is not memory enough on {self._device} to score one input of {self.lengths[rows[0]]} tokens: "
                 "use a machine with more memory, or fewer workers on this one"
             )
-        self.halvings += 1
         middle = len(rows) // 2
-        for half in (rows[:middle], rows[middle:]):
-            self.score(half, self.lay_out(half))
+        halves = (rows[:middle], rows[middle:])
+        return [each for half in halves for each in self.score(half, self.lay_out(half))]
 
     def _forward(self, batch: PaddedBatch) -> "torch.Tensor | None":
         """float32[b] log-odds, or None where memory ran out."""
@@ -243,25 +245,29 @@ class _Work:
             width = batch.token_ids.shape[1]
             has_padding = bool((batch.lengths < width).any())
             mask = torch.from_numpy(np.arange(width) < batch.lengths[:, None]) if has_padding else None
-            scores: torch.Tensor = self._model(
-                torch.from_numpy(batch.token_ids).to(self._device),
-                torch.from_numpy(batch.token_types).to(self._device),
-                None if mask is None else mask.to(self._device),
-            )
+            with torch.inference_mode():
+                log_odds: torch.Tensor = self._model(
+                    torch.from_numpy(batch.token_ids).to(self._device),
+                    torch.from_numpy(batch.token_types).to(self._device),
+                    None if mask is None else mask.to(self._device),
+                )
         except (RuntimeError, MemoryError) as error:
             if not _is_out_of_memory(error):
                 raise
             return None
-        return scores
+        return log_odds
 
-    def log_odds(self) -> npt.NDArray[np.float32]:
-        """float32[n], in the order of the inputs."""
-        import torch
 
-        scores = np.empty(len(self.lengths), dtype=np.float32)
-        if self._pieces:
-            scores[np.concatenate(self._rows)] = torch.cat(self._pieces).cpu().numpy()
-        return scores
+def _side_by_side(work: _Work, batches: list[Rows], threads: int) -> list[_Scored]:
+    """Scores batches on a CPU, a thread each: threads that share a batch wait for one another at every operation."""
+    import torch
+
+    def score(rows: Rows) -> list[_Scored]:
+        return work.score(rows, work.lay_out(rows))
+
+    # torch keeps the number of its own threads for each thread that calls it.
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        return [each for scored in pool.map(score, batches) for each in scored]
 
 
 def _prefetched(work: _Work, batches: list[Rows]) -> Iterator[tuple[Rows, PaddedBatch]]:
@@ -272,6 +278,17 @@ def _prefetched(work: _Work, batches: list[Rows]) -> Iterator[tuple[Rows, Padded
             batch = pending.popleft().result()
             pending.extend(layouts.submit(work.lay_out, later) for later in batches[index + 1 : index + 2])
             yield rows, batch
+
+
+def _in_order(scored: list[_Scored], count: int) -> npt.NDArray[np.float32]:
+    """float32[count], in the order of the inputs."""
+    import torch
+
+    log_odds = np.empty(count, dtype=np.float32)
+    if scored:
+        rows = np.concatenate([each.rows for each in scored])
+        log_odds[rows] = torch.cat([each.log_odds for each in scored]).cpu().numpy()
+    return log_odds
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -26,8 +26,7 @@ from beamrank.plan import Plan, StageKind, StageSpec
 from models.engine import default_token_budget
 from pipelines.planning import Device
 
-# The vCPUs of every pinned machine type. Torch's threads are part of what decides bytes, so the launcher's own cores
-# must not decide them: a flex template's launcher has others than a laptop.
+# The vCPUs of every pinned machine type: the launcher is another machine, with other cores.
 WORKER_THREADS = 4
 # A GPU a worker: an autoscaler without a bound would be a surprise on the bill.
 _MAX_WORKERS = 8
@@ -75,7 +74,7 @@ def settle(settings: RunConfig) -> tuple[RunConfig, Device]:
     auto_dtype = "float16" if device == "cuda" else "float32"
     dtype = auto_dtype if settings.dtype == "auto" else settings.dtype
     settled = settings.model_copy(update={"threads": threads, "device": device, "dtype": dtype})
-    return settled, Device(device, dtype, threads, default_token_budget(device, threads))
+    return settled, Device(device, dtype, default_token_budget(device))
 
 
 def check_settings(settings: RunConfig) -> None:

@@ -30,7 +30,7 @@ from pipelines.planning import (
     resolve_scoring,
     segment_rule,
     stored_doc_tokens,
-    usable_cores,
+    threads_of,
 )
 from pipelines.shuffle import join_passes
 from transforms.score import special_tokens
@@ -96,7 +96,7 @@ def _retrieve_seconds(config: RunConfig, topics: Sequence[Topic]) -> float:
     info = check_index(config.index.path, corpus_digest(config.corpus))
     some = topics[:_SEARCH_TOPICS]
     folder = local_index(config.index.path, info.digest)
-    with Bm25Searcher(folder, bm25.k1, bm25.b, config.threads or usable_cores()) as searcher:
+    with Bm25Searcher(folder, bm25.k1, bm25.b, threads_of(config)) as searcher:
         searcher.search(some, bm25.k)
         start = time.monotonic()
         searcher.search(some, bm25.k)
@@ -192,7 +192,7 @@ class _Sample:
     def _engine(self, kind: str, reference: str) -> ScoringEngine:
         scoring = self._scoring
         checkpoint = resolve_checkpoint(reference, kind)
-        return ScoringEngine(checkpoint, scoring.device, scoring.dtype, scoring.threads, scoring.token_budget)
+        return ScoringEngine(checkpoint, scoring.device, scoring.dtype, threads_of(self._config), scoring.token_budget)
 
 
 def _ranked_as_given(table: pa.Table) -> pa.Table:

@@ -20,7 +20,7 @@ from beamrank.scan import ScanWatch, read_scans
 from beamrank.segments import SegmentRule
 from models.checkpoints import resolve_checkpoint
 from models.tokenizer import load_tokenizer
-from pipelines.planning import usable_cores
+from pipelines.planning import threads_of
 from pipelines.progress import Bar, Talk, at_most_every
 from pipelines.runners import IN_MEMORY, new_pipeline
 from pipelines.shuffle import join_passes
@@ -233,9 +233,10 @@ class Launcher:
 
     def _retrieve_job(self, stage: StageSpec) -> RetrieveJob:
         keys = stage.keys
-        threads = self.config.threads or usable_cores()
         url = self.plan.folder(stage.name).url
-        return RetrieveJob(url, stage.places["index"], keys["index"], keys["k1"], keys["b"], keys["k"], threads)
+        return RetrieveJob(
+            url, stage.places["index"], keys["index"], keys["k1"], keys["b"], keys["k"], threads_of(self.config)
+        )
 
     def _tokenize_job(self, stage: StageSpec, needed_url: str, units: tuple[CorpusUnit, ...]) -> TokenizeJob:
         keys = stage.keys
@@ -268,7 +269,7 @@ class Launcher:
             checkpoint_digest=keys["checkpoint"],
             device=keys["device"],
             dtype=keys["dtype"],
-            threads=keys["threads"],
+            threads=threads_of(self.config),
             token_budget=keys["token_budget"],
             truncation=keys["truncation"],
             max_query_length=keys["max_query_length"],

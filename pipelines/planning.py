@@ -27,7 +27,6 @@ class Device:
 
     device: str
     dtype: str
-    threads: int
     token_budget: int
 
 
@@ -36,12 +35,16 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def threads_of(config: RunConfig) -> int:
+    """How many threads a process takes, torch and Lucene alike."""
+    return config.threads or usable_cores()
+
+
 def resolve_scoring(config: RunConfig) -> Device:
-    """Device, dtype, torch threads a process and padded tokens a batch."""
+    """Device, dtype and padded tokens a batch."""
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device)
-    threads = config.threads or usable_cores()
-    return Device(device, dtype, threads, default_token_budget(device, threads))
+    return Device(device, dtype, default_token_budget(device))
 
 
 def make_plan(config: RunConfig, talk: Talk, scoring: Device | None = None) -> Plan:
@@ -123,7 +126,7 @@ def ensure_index(config: RunConfig, corpus: str, talk: Talk) -> str:
             info = build_index(
                 config.corpus,
                 path,
-                config.threads or usable_cores(),
+                threads_of(config),
                 max_bad_rows=config.max_bad_rows,
                 progress=lambda docs: bar.update(docs, docs, "docs"),
             )
@@ -174,7 +177,6 @@ def _scoring_specs(
         "max_length": config.input.max_length,
         "device": scoring.device,
         "dtype": scoring.dtype,
-        "threads": scoring.threads,
         "token_budget": scoring.token_budget,
     }
     mono = checkpoints["mono"]

@@ -71,7 +71,7 @@ class DevSet:
             DataError: a score is not finite.
         """
         checkpoint = resolve_checkpoint(folder, self.kind)
-        budget = default_token_budget(device, threads)
+        budget = default_token_budget(device)
         engine = ScoringEngine(checkpoint, device, resolve_dtype("auto", device), threads, budget)
         if self.kind == "mono":
             scores, _ = score_mono(engine, self.tokens, self.k, self.special, self.limits)

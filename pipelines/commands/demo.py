@@ -22,6 +22,8 @@ from pipelines.runs import evaluate_runs, write_runs
 
 _DEPTH = 100
 _DUO_DEPTH = 10
+# Three passages in four are shorter. It takes half the time of 512.
+_MAX_LENGTH = 128
 _MEASURES = ("RR@10", "nDCG@10", "R@100")
 
 
@@ -77,6 +79,7 @@ def demo_config(folder: str) -> RunConfig:
             "bm25": {"k": _DEPTH},
             "mono": {"checkpoint": "embedded:mono", "k": _DEPTH},
             "duo": {"checkpoint": "embedded:duo", "k": _DUO_DEPTH},
+            "input": {"max_length": _MAX_LENGTH},
             "measures": _MEASURES,
             "output": storage.join(folder, "run"),
         }

@@ -30,13 +30,24 @@ def test_the_same_shard_gives_the_same_bits(mono_engine: ScoringEngine, text: li
     assert first.log_odds.std() > 0.5
 
 
-def test_two_threads_and_other_budgets_change_rounding_alone(
-    mono_engine: ScoringEngine, mono_folder: str, text: list[int]
-) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_any_number_of_threads_gives_the_same_bits(mono_folder: str, text: list[int], dtype: str) -> None:
+    inputs = _inputs(text, 60)
+    checkpoint = resolve_checkpoint(mono_folder, "mono")
+    threads_of_this_one = torch.get_num_threads()
+    alone, *others = (ScoringEngine(checkpoint, "cpu", dtype, threads, 512).score(inputs) for threads in (1, 2, 7))
+    assert len(np.unique(alone.log_odds)) > 50
+    for scores in others:
+        assert scores.log_odds.tobytes() == alone.log_odds.tobytes()
+        assert (scores.padded_tokens, scores.halvings) == (alone.padded_tokens, 0)
+    assert torch.get_num_threads() == threads_of_this_one
+
+
+def test_other_budgets_change_rounding_alone(mono_engine: ScoringEngine, mono_folder: str, text: list[int]) -> None:
     inputs = _inputs(text, 24)
     scores = mono_engine.score(inputs)
-    for threads, budget in [(2, 1024), (1, 1), (1, 8192)]:
-        engine = ScoringEngine(resolve_checkpoint(mono_folder, "mono"), "cpu", "float32", threads, budget)
+    for budget in (1, 8192):
+        engine = ScoringEngine(resolve_checkpoint(mono_folder, "mono"), "cpu", "float32", 1, budget)
         others = engine.score(inputs)
         np.testing.assert_allclose(others.log_odds, scores.log_odds, rtol=0, atol=1e-4)
         assert (others.inferences, others.tokens, others.halvings) == (24, int(inputs.lengths.sum()), 0)
@@ -175,10 +186,26 @@ def test_devices_and_dtypes() -> None:
     assert resolve_device("cpu") == "cpu"
     assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
     assert resolve_dtype("auto", "cuda") == "float16"
-    assert resolve_dtype("auto", "cpu") == ("bfloat16" if torch.cpu._is_amx_tile_supported() else "float32")
     assert resolve_dtype("bfloat16", "cpu") == "bfloat16"
     with pytest.raises(ConfigError, match="dtype must be auto or one of float32, bfloat16, float16, not 'int8'"):
         resolve_dtype("int8", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "avx512_bf16", "amx", "dtype"),
+    [
+        ("AMD EPYC", False, False, "float32"),
+        ("AMD EPYC", True, False, "bfloat16"),
+        ("Intel Xeon", True, False, "float32"),
+        ("Intel Xeon", True, True, "bfloat16"),
+    ],
+)
+def test_bfloat16_is_taken_where_it_is_fast(
+    monkeypatch: pytest.MonkeyPatch, name: str, avx512_bf16: bool, amx: bool, dtype: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name, "avx512_bf16": avx512_bf16})
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    assert resolve_dtype("auto", "cpu") == dtype
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
@@ -190,6 +217,5 @@ def test_a_device_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_token_budgets() -> None:
-    assert default_token_budget("cpu") == default_token_budget("cpu", 2) == 1024
-    assert default_token_budget("cpu", 16) == 8192
-    assert default_token_budget("cuda", 16) == 65536
+    assert default_token_budget("cpu") == 1024
+    assert default_token_budget("cuda") == 65536

@@ -233,10 +233,10 @@ def test_the_launchers_own_machine_decides_nothing(
     auto = {"device": "auto", "dtype": "auto", "threads": None}
     settings = load_config(str(remote_config)).model_copy(update={**auto, **overrides})
     settled, scoring = dataflow.settle(settings)
-    assert (scoring.device, scoring.dtype, scoring.threads) == expected
+    assert (scoring.device, scoring.dtype) == expected[:2]
     assert (settled.device, settled.dtype, settled.threads) == expected
     stage = make_plan(settled, Talk(quiet=True), scoring).stage("mono")
-    assert (stage.keys["device"], stage.keys["dtype"], stage.keys["threads"]) == expected
+    assert (stage.keys["device"], stage.keys["dtype"]) == expected[:2]
 
 
 @pytest.mark.jvm

@@ -1,4 +1,4 @@
-"""The same bytes from every runner, and what may follow `--`."""
+"""The same bytes from every runner and with any number of threads, and what may follow `--`."""
 
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from tests.pipelines.processes import TWO_PROCESSES, parts, said_but_progress, u
 
 @pytest.mark.jvm
 @pytest.mark.parametrize(
-    "arguments", [TWO_PROCESSES, ("--runner", "embed")], ids=["multi_processing", "embedded job server"]
+    "arguments",
+    [TWO_PROCESSES, ("--runner", "embed"), ("--set", "threads=3")],
+    ids=["multi_processing", "embedded job server", "three threads"],
 )
 def test_runners_write_the_same_bytes(config_path: Path, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     expected = undisturbed_run(config_path)
