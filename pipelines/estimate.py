@@ -107,7 +107,9 @@ def _scoring(config: RunConfig, mono: Checkpoint, doc_tokens: int, topics: Seque
     assert config.mono is not None
     start = time.monotonic()
     docs = list(itertools.islice(_docs(config), 2000))
-    sample = _Sample(config, mono, doc_tokens, topics[:_SAMPLE_TOPICS], docs, time.monotonic() - start)
+    # A batch is a thread's: the sample must give work to all of them.
+    some = topics[: max(_SAMPLE_TOPICS, threads_of(config))]
+    sample = _Sample(config, mono, doc_tokens, some, docs, time.monotonic() - start)
     pairs = len(topics) * config.mono.k
     corpus_bytes = sum(storage.size_bytes(url) for url in {unit.url for unit in list_units(config.corpus)})
     samples_read = corpus_bytes / sample.corpus_bytes
