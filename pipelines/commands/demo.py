@@ -22,7 +22,7 @@ from pipelines.runs import evaluate_runs, write_runs
 
 _DEPTH = 100
 _DUO_DEPTH = 10
-# Three passages in four are shorter. It takes half the time of 512.
+# Three passages in four are shorter.
 _MAX_LENGTH = 128
 _MEASURES = ("RR@10", "nDCG@10", "R@100")
 
