@@ -9,14 +9,15 @@ import torch
 import yaml
 
 from beamrank.evaluation import Evaluation
-from beamrank.merge import bm25_ranking
-from benchmarks.medquad_training import MAX_QUERY_LENGTH, data_and_dev, first_ranks
-from models.engine import resolve_device
+from benchmarks.medquad_training import (
+    MAX_QUERY_LENGTH,
+    data_and_dev,
+    evaluate_best,
+    evaluate_bm25,
+    first_ranks,
+    train,
+)
 from models.training.config import TrainConfig, load_train_config
-from models.training.dev import DevSet
-from models.training.processes import Processes
-from models.training.session import Session
-from models.training.trainer import Listener
 
 MEASURES = ("P@1", "AP", "RR")
 METHODS: dict[str, dict[str, Any]] = {
@@ -102,7 +103,7 @@ def train_config(row: Row, settings: Settings, folder: Path) -> TrainConfig:
     return load_train_config(str(path), "mono")
 
 
-def measure_row(row: Row, settings: Settings, folder: Path, listener: Listener) -> dict[str, Any]:
+def measure_row(row: Row, settings: Settings, folder: Path) -> dict[str, Any]:
     """Trains, or goes on with what the folder holds, and measures.
 
     Returns:
@@ -110,29 +111,19 @@ def measure_row(row: Row, settings: Settings, folder: Path, listener: Listener) 
         passage, topics sorted by id; 0 where there is none among the candidates.
     """
     config = train_config(row, settings, folder)
-    device = resolve_device(config.device)
-    session = Session(config, "mono", Processes(device=device))
-    progress = session.before
-    if not progress.finished:
-        progress = session.train(lambda: False, listener, f"python -m benchmarks.passage_length ({row.folder})")
-    assert session.dev is not None
-    reranked = session.dev.reranked(config.output, device, torch.get_num_threads())
-    found = session.dev.evaluate(reranked, MEASURES)
+    session, progress = train(config, "mono", f"python -m benchmarks.passage_length ({row.folder})")
+    found = evaluate_best(session, MEASURES)
     return {
         **asdict(row),
         "topics": len(found.per_query),
         "steps": progress.step,
         "train_seconds": round(progress.seconds, 1),
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "device": torch.cuda.get_device_name() if session.processes.device == "cuda" else "cpu",
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "measures": _rounded(found),
         "ranks": " ".join(map(str, first_ranks(found))),
-        "bm25": _rounded(_first_stage(session.dev)),
+        "bm25": _rounded(evaluate_bm25(session, MEASURES)),
     }
-
-
-def _first_stage(dev: DevSet) -> Evaluation:
-    return dev.evaluate(bm25_ranking(dev.candidates), MEASURES)
 
 
 def _rounded(found: Evaluation) -> dict[str, float]:

@@ -1,21 +1,29 @@
 """Trainings on MedQuAD: its collection with BM25's run in a folder, and what a training's configuration says of it."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from beamrank import storage
 from beamrank.config import CorpusConfig
 from beamrank.evaluation import Evaluation
 from beamrank.merge import bm25_ranking
 from benchmarks.medquad import read_medquad, write_collection
+from models.engine import resolve_device
+from models.training.config import Kind, TrainConfig
+from models.training.processes import Processes
+from models.training.session import Session
+from models.training.state import Progress
 
 # A topic of MedQuAD has some 10 wordpieces; with BERT's 64 an input of 64 tokens would have no room for a passage.
 MAX_QUERY_LENGTH = 34
 ARCHIVE = Path(__file__).resolve().parents[2] / "shared" / "data" / "medquad.tar.gz"
 
 
-class Talk:
+class _Talk:
     """Says on standard error what a training says."""
 
     def note(self, text: str) -> None:
@@ -91,6 +99,31 @@ def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: i
             "every_steps": every_steps,
         },
     }
+
+
+def train(config: TrainConfig, kind: Kind, command: str) -> tuple[Session, Progress]:
+    """Trains, or goes on with what the configuration's output holds.
+
+    Args:
+        config: of the training.
+        kind: what is trained.
+        command: what the model card names.
+    """
+    session = Session(config, kind, Processes(device=resolve_device(config.device)))
+    return session, session.train(lambda: False, _Talk(), command)
+
+
+def evaluate_best(session: Session, measures: Sequence[str]) -> Evaluation:
+    """What a training's best model makes of its dev run."""
+    assert session.dev is not None
+    reranked = session.dev.reranked(session.config.output, session.processes.device, torch.get_num_threads())
+    return session.dev.evaluate(reranked, measures)
+
+
+def evaluate_bm25(session: Session, measures: Sequence[str]) -> Evaluation:
+    """The same of the dev run as it was."""
+    assert session.dev is not None
+    return session.dev.evaluate(bm25_ranking(session.dev.candidates), measures)
 
 
 def first_ranks(found: Evaluation) -> list[int]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import length_table
 from benchmarks.length_study import INPUTS, METHODS, Row, Settings, input_name, measure_row
-from benchmarks.medquad_training import ARCHIVE, Talk, prepare, start_name
+from benchmarks.medquad_training import ARCHIVE, prepare, start_name
 from benchmarks.watched import run_apart
 
 _RESULTS = Path(__file__).resolve().parent / "results" / "passage-length.json"
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run_apart(prepare, options.medquad, settings.questions, settings.k, data)
         for row in _missing(options, results):
             print(f"training {row.method}, {row.input} tokens, fold {row.fold}", file=sys.stderr)
-            found = measure_row(row, settings, data, Talk())
+            found = measure_row(row, settings, data)
             results["rows"].append(found)
             _write(options.output, results)
             shutil.rmtree(data / row.folder)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beamrank.records import Topic
+from benchmarks.agreement import Input, unpadded
 from models import jvm
 
 Hits = dict[str, list[tuple[str, float]]]
@@ -87,6 +88,15 @@ class CrossEncoderPeer:
             activation_fn=torch.nn.Identity(),
             model_kwargs={"dtype": setting.dtype, "attn_implementation": setting.attention},
         )
+
+    def inputs(self, pairs: Sequence[Pair]) -> set[Input]:
+        """What the model reads."""
+        found: set[Input] = set()
+        for start in range(0, len(pairs), self._batch_size):
+            batch = self._model.preprocess(list(pairs[start : start + self._batch_size]))
+            lengths = batch["attention_mask"].sum(dim=1)
+            found.update(unpadded(batch["input_ids"], batch["token_type_ids"], lengths))
+        return found
 
     def score(self, pairs: Sequence[Pair]) -> npt.NDArray[np.float32]:
         """float32[n] log-odds."""

@@ -17,19 +17,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from beamrank.evaluation import Evaluation
-from beamrank.merge import bm25_ranking
 from beamrank.significance import compare_values
 from benchmarks.machine import describe_machine
-from benchmarks.medquad_training import ARCHIVE, MAX_QUERY_LENGTH, Talk, data_and_dev, prepare, start_name
+from benchmarks.medquad_training import (
+    ARCHIVE,
+    MAX_QUERY_LENGTH,
+    data_and_dev,
+    evaluate_best,
+    evaluate_bm25,
+    prepare,
+    start_name,
+    train,
+)
 from benchmarks.results import command_line
 from benchmarks.watched import be_quiet, run_apart
-from models.engine import resolve_device
 from models.training.config import Kind, load_train_config
-from models.training.processes import Processes
 from models.training.session import Session
 
 _RESULTS = Path(__file__).resolve().parent / "results" / "training-pairs.json"
@@ -115,11 +120,8 @@ def measure(settings: Settings, folder: Path) -> dict[str, Any]:
     for name, start in (("plain", settings.start), ("tcp", str(folder / "pretrained"))):
         session = _train(settings, folder, "mono", start, name, fine_tuning)
         curves[name] = _curve(folder / name / "training" / "dev.csv")
-        assert session.dev is not None
-        reranked = session.dev.reranked(str(folder / name), session.processes.device, torch.get_num_threads())
-        best[name] = session.dev.evaluate(reranked, (_MEASURE,))
-    assert session.dev is not None
-    bm25 = session.dev.evaluate(bm25_ranking(session.dev.candidates), (_MEASURE,))
+        best[name] = evaluate_best(session, (_MEASURE,))
+    bm25 = evaluate_bm25(session, (_MEASURE,))
     return {
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "topics": len(bm25.per_query),
@@ -147,9 +149,7 @@ def _train(settings: Settings, folder: Path, kind: Kind, start: str, output: str
     }
     path = folder / f"{output}.yaml"
     path.write_text(yaml.safe_dump({**document, **same}))
-    config = load_train_config(str(path), kind)
-    session = Session(config, kind, Processes(device=resolve_device(config.device)))
-    session.train(lambda: False, Talk(), "python -m benchmarks.training_pairs")
+    session, _ = train(load_train_config(str(path), kind), kind, "python -m benchmarks.training_pairs")
     return session
 
 

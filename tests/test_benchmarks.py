@@ -4,17 +4,20 @@ import json
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
 from beamrank.config import CorpusConfig, TopicsConfig, load_config
 from beamrank.corpora import list_units, read_unit
 from beamrank.qrels import read_qrels
+from beamrank.records import Topic
 from beamrank.topics import read_topics
-from benchmarks import embedded_teacher, engines, pair_collections, scale, synthetic
+from benchmarks import agreement, embedded_teacher, engines, pair_collections, scale, scoring, synthetic
 from benchmarks.report import render
 from benchmarks.results import Part, Target, open_results, part_to_json, write_results
 from benchmarks.squad import read_squad, write_collection, write_questions
+from models.engine import InputLimits
 from tests.models.bert import MINILM
 
 _PAGE = """<h1>{title}</h1>
@@ -218,3 +221,31 @@ def test_linear_is_judged_by_the_scan():
     growth = targets["seconds of the scan per passage, largest over smallest corpus"]
     assert (growth.measured, growth.met) == (2.0, False)
     assert targets["peak memory, largest over smallest corpus"].met
+
+
+def _scoring_job() -> scoring.Job:
+    texts = {f"d{number}": f"passage {number} about rivers " * 4 ** (number % 5) for number in range(20)}
+    topics = (Topic("1", "which river is the longest"), Topic("2", "passage"))
+    return scoring.Job("embedded:mono", topics, (tuple(texts), tuple(texts)[:4]), texts, threads=2, rounds=1)
+
+
+def test_scoring_is_compared_on_the_same_inputs():
+    figures = scoring.compare(_scoring_job())
+    assert figures["pairs"] == 24
+    assert 0 < figures["largest_difference_float32"] < 0.1
+
+
+def test_scoring_of_other_inputs_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(scoring, "_LIMITS", InputLimits("original", 64, 512))
+    with pytest.raises(RuntimeError, match="of 24 different inputs of ours and 24 of CrossEncoder's, 20 are the same"):
+        scoring.compare(_scoring_job())
+
+
+def test_log_odds_may_differ_by_rounding_alone():
+    theirs = np.linspace(-3, 3, 50, dtype=np.float32)
+    off = np.full(5, 0.001, np.float32)
+    agreement.check_log_odds(theirs + np.float32(0.002), theirs, off)
+    with pytest.raises(RuntimeError, match=r"differ by 0\.004 "):
+        agreement.check_log_odds(theirs + np.float32(0.004), theirs, off)
+    with pytest.raises(RuntimeError, match="nan"):
+        agreement.check_log_odds(theirs * np.float32("nan"), theirs, off)

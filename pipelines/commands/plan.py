@@ -54,7 +54,8 @@ def _table(found: "Estimate") -> Table:
 
 
 def _passes(passes: int) -> str | None:
-    """How the join reads the corpus; a run without scoring does not."""
+    """How the join reads the corpus; a run without scoring does not. Engines and services shuffle on disk, at once."""
     if passes == 0:
         return None
-    return f"tokenize reads the corpus in {counted(passes, 'pass', 'passes')} with the memory that is free now"
+    read = f"tokenize reads the corpus in {counted(passes, 'pass', 'passes')}"
+    return f"{read} with the memory that is free now (runners local, embed, prism; in 1 pass on others)"
