@@ -1,4 +1,4 @@
-"""Trainings on MedQuAD: its collection with BM25's run in a folder, and what a training's configuration says of it."""
+"""Trainings on MedQuAD: its collection with BM25's run in a folder, and trainings over it, from setting to measure."""
 
 import sys
 from collections.abc import Sequence
