@@ -247,5 +247,9 @@ def test_log_odds_may_differ_by_rounding_alone():
     agreement.check_log_odds(theirs + np.float32(0.002), theirs, off)
     with pytest.raises(RuntimeError, match=r"differ by 0\.004 "):
         agreement.check_log_odds(theirs + np.float32(0.004), theirs, off)
+    one = theirs.copy()
+    one[7] += np.float32(0.0205)
+    with pytest.raises(RuntimeError, match=r"and by 0\.02\d* at most"):
+        agreement.check_log_odds(one, theirs, off)
     with pytest.raises(RuntimeError, match="nan"):
         agreement.check_log_odds(theirs * np.float32("nan"), theirs, off)

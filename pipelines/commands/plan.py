@@ -54,8 +54,8 @@ def _table(found: "Estimate") -> Table:
 
 
 def _passes(passes: int) -> str | None:
-    """How the join reads the corpus; a run without scoring does not. Engines and services shuffle on disk, at once."""
+    """How the join reads the corpus; a run without scoring does not."""
     if passes == 0:
         return None
     read = f"tokenize reads the corpus in {counted(passes, 'pass', 'passes')}"
-    return f"{read} with the memory that is free now (runners local, embed, prism; in 1 pass on others)"
+    return f"{read} with the memory that is free now; in 1 where the runner does not shuffle in this machine's memory"
