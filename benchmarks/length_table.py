@@ -14,13 +14,14 @@ def render(results: dict[str, Any]) -> str:
     rows, settings = results["rows"], results["settings"]
     questions = str(settings["questions"] or "all")
     length = "three epochs" if settings["steps"] is None else f"{settings['steps']} steps"
+    devices = ", ".join(sorted({row["device"] for row in rows}))
     parts = [
         "# Passage length on MedQuAD\n",
         "Made by `python -m benchmarks.passage_length`. The setting is that of Mass et al. 2019: BM25's top "
         f"{settings['k']} re-ranked, a right passage at rank {settings['k']} where BM25 found none, and "
         f"{settings['folds']} folds. {questions.capitalize()} questions, start `{settings['start']}`, {length}, "
-        f"learning rate {settings['learning_rate']:g}, at most {settings['negatives']} triplets a positive. A figure "
-        "over fewer than all folds names how many.\n",
+        f"learning rate {settings['learning_rate']:g}, at most {settings['negatives']} triplets a positive, dtype "
+        f"{settings['dtype']} on {devices}. A figure over fewer than all folds names how many.\n",
         *(_measure_table(rows, measure, settings["folds"]) for measure in MEASURES),
         _differences(rows),
     ]

@@ -24,7 +24,15 @@ from benchmarks.watched import run_apart
 from benchmarks.workspace import Workspace
 from models.bm25 import Bm25Searcher
 from models.checkpoints import resolve_checkpoint
-from models.engine import InputLimits, Scores, ScoringEngine, default_token_budget, resolve_device, resolve_dtype
+from models.engine import (
+    InputLimits,
+    Scores,
+    ScoringEngine,
+    StageCounts,
+    default_token_budget,
+    resolve_device,
+    resolve_dtype,
+)
 from models.monobert import score_mono
 from models.tokenizer import load_tokenizer
 from pipelines.planning import usable_cores
@@ -149,14 +157,14 @@ def _exact_scores(folder: str, pairs: Sequence[Pair], device: str) -> npt.NDArra
     return CrossEncoderPeer(folder, CrossEncoderSetting(dtype="float64"), device, _LIMITS.max_length).score(pairs)
 
 
-class _ListeningEngine(ScoringEngine):
-    """Keeps the inputs that it scored last."""
+class _NotScoring(ScoringEngine):
+    """Keeps the inputs that it is given, and scores none."""
 
-    heard: PackedInputs
+    given: PackedInputs
 
     def score(self, inputs: PackedInputs) -> Scores:
-        self.heard = inputs
-        return super().score(inputs)
+        self.given = inputs
+        return Scores(np.zeros(len(inputs), np.float32), 0, 0, 0, 0)
 
 
 class _Ours:
@@ -164,28 +172,31 @@ class _Ours:
 
     def __init__(self, job: Job, device: str, dtype: str) -> None:
         self._job = job
-        checkpoint = resolve_checkpoint(job.checkpoint, "mono")
-        self._folder = checkpoint.folder
-        budget = default_token_budget(device)
-        self._engine = _ListeningEngine(checkpoint, device, dtype, job.threads, budget)
+        self._checkpoint = resolve_checkpoint(job.checkpoint, "mono")
+        self._settings = (device, dtype, job.threads, default_token_budget(device))
+        self._engine = ScoringEngine(self._checkpoint, *self._settings)
         self.tokens = 0
 
     def inputs(self) -> set[Input]:
         """What the model reads."""
-        self.score()
-        return packed_inputs(self._engine.heard)
+        engine = _NotScoring(self._checkpoint, *self._settings)
+        self._score_with(engine)
+        return packed_inputs(engine.given)
 
     def score(self) -> npt.NDArray[np.float32]:
         """float32[n] log-odds; the tokenizer starts with an empty memory for words."""
-        table = self._tokenize()
-        depth = max(map(len, self._job.candidates))
-        scored, counts = score_mono(self._engine, table, depth, special_tokens(table.schema), _LIMITS)
+        scored, counts = self._score_with(self._engine)
         self.tokens = counts.tokens
         log_odds: npt.NDArray[np.float32] = scored["score"].to_numpy()
         return log_odds
 
+    def _score_with(self, engine: ScoringEngine) -> tuple[pa.Table, StageCounts]:
+        table = self._tokenize()
+        depth = max(map(len, self._job.candidates))
+        return score_mono(engine, table, depth, special_tokens(table.schema), _LIMITS)
+
     def _tokenize(self) -> pa.Table:
-        job, tokenizer = self._job, load_tokenizer(self._folder)
+        job, tokenizer = self._job, load_tokenizer(self._checkpoint.folder)
         doc_ids = list(job.texts)
         row_of = {doc_id: row for row, doc_id in enumerate(doc_ids)}
         docs = tokenizer.encode([job.texts[doc_id] for doc_id in doc_ids], MAX_DOC_TOKENS).ids

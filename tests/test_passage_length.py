@@ -32,23 +32,25 @@ def _row(method: str, tokens: int, fold: int, ranks: str, value: float) -> dict:
     measures = dict.fromkeys(length_study.MEASURES, value)
     bm25 = dict.fromkeys(length_study.MEASURES, 0.25)
     row = {"method": method, "tokens": tokens, "chunks": 1, "fold": fold, "topics": len(ranks.split()), "steps": 3}
-    return {**row, "measures": measures, "ranks": ranks, "bm25": bm25}
+    return {**row, "device": "cpu", "measures": measures, "ranks": ranks, "bm25": bm25}
 
 
 def test_the_table_by_hand():
     settings = {"start": "bert", "questions": None, "k": 10, "negatives": 2, "steps": None, "learning_rate": 2e-5}
+    settings |= {"folds": 2, "dtype": "bfloat16"}
     rows = [
         _row("BERTlets", 256, 0, "1 2 4 0", 0.4),
         _row("BERTlets", 256, 1, "1 1", 1.0),
         _row("BERTlets", 128, 0, "2 2 2 2", 0.5),
     ]
-    page = length_table.render({"settings": settings | {"folds": 2}, "rows": rows})
+    page = length_table.render({"settings": settings, "rows": rows})
     assert page.count("| 256 |  | 0.600 |  |") == 3
     assert page.count("| 128 |  | 0.500 (1 of 2) |  |") == 3
     assert "| BM25 alone | 0.250 | 0.250 | 0.250 |" in page
     # .5 less the mean of 1, .5, .25 and 0; a paired t-test over four topics.
     assert "| 128 |  | +0.062 (p 0.79) |  |" in page
-    assert "All questions, start `bert`, three epochs, learning rate 2e-05, at most 2 triplets a positive." in page
+    assert "All questions, start `bert`, three epochs, learning rate 2e-05, at most 2 triplets a positive, " in page
+    assert "dtype bfloat16 on cpu." in page
 
 
 def test_a_study_goes_on_where_it_was(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
