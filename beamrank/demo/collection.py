@@ -97,16 +97,6 @@ def held_out_objects() -> frozenset[str]:
     return frozenset(answer for question in demo_questions() for answer in question.answers)
 
 
-def held_out_doc_ids() -> frozenset[str]:
-    """The docs of the held-out objects.
-
-    Raises:
-        PreflightError: as `stdlib_docs`.
-    """
-    held_out = held_out_objects()
-    return frozenset(doc.doc_id for doc in stdlib_docs() if object_name(doc.doc_id) in held_out)
-
-
 def write_collection(folder: str) -> None:
     """Writes `corpus.jsonl` (id, contents), `topics.tsv` and `qrels.txt` (TREC) into a folder, local or remote.
 

@@ -8,7 +8,6 @@ from beamrank.demo.collection import (
     demo_qrels,
     demo_questions,
     demo_topics,
-    held_out_doc_ids,
     held_out_objects,
     object_name,
     stdlib_docs,
@@ -84,7 +83,8 @@ def test_questions_are_answered_by_what_this_python_documents():
 def test_qrels_are_all_passages_of_the_answering_objects():
     qrels = demo_qrels()
     assert {judgment.query_id for judgment in qrels} == {topic.query_id for topic in demo_topics()}
-    assert {judgment.doc_id for judgment in qrels} == held_out_doc_ids()
+    answering = {doc.doc_id for doc in stdlib_docs() if object_name(doc.doc_id) in held_out_objects()}
+    assert {judgment.doc_id for judgment in qrels} == answering
     assert {object_name(judgment.doc_id) for judgment in qrels} == held_out_objects()
     assert len({(judgment.query_id, judgment.doc_id) for judgment in qrels}) == len(qrels)
 
