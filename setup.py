@@ -1,4 +1,4 @@
-"""Build entry point: the package list only. Apache Beam stages this package on workers through --setup_file."""
+"""Build entry point: the package list only."""
 
 from setuptools import find_packages, setup
 

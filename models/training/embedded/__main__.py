@@ -1,4 +1,4 @@
-"""`python -m models.training.embedded mono|duo`: makes the embedded pair, with the trainer of `beamrank train`."""
+"""`python -m models.training.embedded mono|duo`: wires the embedded pair; with --steps it is trained too."""
 
 import argparse
 import functools

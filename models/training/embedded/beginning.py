@@ -1,4 +1,4 @@
-"""What the training of the embedded pair begins with: a mono made of the bi-encoder, a duo made of the trained mono."""
+"""The embedded pair as it is wired: a mono made of the bi-encoder, a duo made of the mono."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def make_examples(bi_encoder: str, groups: Sequence[Group], encoder: InputEncode
 
 
 def make_duo_start(mono: str, groups: Sequence[Group], encoder: EncoderOf, folder: str) -> None:
-    """Makes a duo of a trained mono, and writes it with the mono's tokenizer. Arguments as for `make_mono_start`."""
+    """Makes a duo of a mono, and writes it with the mono's tokenizer. Arguments as for `make_mono_start`."""
     model = BertForSequenceClassification.from_pretrained(mono, dtype=torch.float32).train(False)
     tokenizer = load_tokenizer(mono)
     encode = encoder(tokenizer)
