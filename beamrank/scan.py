@@ -41,6 +41,7 @@ class ScanReport:
 class ScanTotal:
     """All units together."""
 
+    docs: int
     bad_rows: int
     examples: tuple[str, ...]
     seconds: float = 0.0
@@ -80,6 +81,7 @@ def read_scans(folder: str, corpus_digest: str) -> ScanTotal:
     reports = [report for report in found if report is not None]
     examples = [example for report in reports for example in report.examples]
     return ScanTotal(
+        sum(one.docs for one in reports),
         sum(one.bad_rows for one in reports),
         tuple(examples[:5]),
         sum(one.seconds for one in reports),

@@ -18,14 +18,14 @@ def _examples(unit: int, count: int) -> tuple[str, ...]:
 
 
 def test_no_scan_is_nothing(folder: str) -> None:
-    assert read_scans(folder, "a" * 64) == ScanTotal(0, ())
+    assert read_scans(folder, "a" * 64) == ScanTotal(0, 0, ())
     assert ScanWatch(folder).count() == 0
 
 
 def test_reports_add_up_in_the_order_of_the_units(folder: str) -> None:
     for unit in (11, 2, 0):
         ScanReport(unit, 10, 3, _examples(unit, 3)).publish(folder, "a" * 64)
-    expected = ScanTotal(9, (*_examples(0, 3), *_examples(2, 2)))
+    expected = ScanTotal(30, 9, (*_examples(0, 3), *_examples(2, 2)))
     assert read_scans(folder, "a" * 64) == expected
     ScanReport(2, 10, 3, _examples(2, 3)).publish(folder, "a" * 64)
     assert read_scans(folder, "a" * 64) == expected
@@ -33,8 +33,8 @@ def test_reports_add_up_in_the_order_of_the_units(folder: str) -> None:
 
 def test_corpora_do_not_mix(folder: str) -> None:
     ScanReport(0, 10, 3, _examples(0, 3)).publish(folder, "a" * 64)
-    ScanReport(0, 5, 1, _examples(0, 1)).publish(folder, "b" * 64)
-    assert read_scans(folder, "b" * 64) == ScanTotal(1, _examples(0, 1))
+    ScanReport(0, 5, 0, ()).publish(folder, "b" * 64)
+    assert read_scans(folder, "b" * 64) == ScanTotal(5, 0, ())
     assert read_scans(folder, "a" * 64).bad_rows == 3
 
 
