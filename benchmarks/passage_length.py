@@ -1,6 +1,6 @@
 """The study of passage length on MedQuAD (Mass et al. 2019), written to benchmarks/results/passage-length.json and .md.
 
-    python -m benchmarks.passage_length --medquad medquad.tar.gz --work DIR [--only BERTlets] [--inputs 256 '2*128']
+    python -m benchmarks.passage_length --medquad medquad.tar.gz --work DIR --output study.json [--only BERTlets]
 
 A row is one training: a method, an input and a held-out fold. Rows that the results have are not trained again, and
 with --work an interrupted training goes on from its last state, ten minutes old at most.

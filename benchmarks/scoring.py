@@ -23,7 +23,7 @@ from benchmarks.results import Part, Target
 from benchmarks.watched import run_apart
 from benchmarks.workspace import Workspace
 from models.bm25 import Bm25Searcher
-from models.checkpoints import resolve_checkpoint
+from models.checkpoints import Checkpoint, resolve_checkpoint
 from models.engine import (
     InputLimits,
     Scores,
@@ -158,9 +158,12 @@ def _exact_scores(folder: str, pairs: Sequence[Pair], device: str) -> npt.NDArra
 
 
 class _NotScoring(ScoringEngine):
-    """Keeps the inputs that it is given, and scores none."""
+    """Keeps the inputs that it is given, and scores none: it needs no weights."""
 
     given: PackedInputs
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
 
     def score(self, inputs: PackedInputs) -> Scores:
         self.given = inputs
@@ -173,13 +176,12 @@ class _Ours:
     def __init__(self, job: Job, device: str, dtype: str) -> None:
         self._job = job
         self._checkpoint = resolve_checkpoint(job.checkpoint, "mono")
-        self._settings = (device, dtype, job.threads, default_token_budget(device))
-        self._engine = ScoringEngine(self._checkpoint, *self._settings)
+        self._engine = ScoringEngine(self._checkpoint, device, dtype, job.threads, default_token_budget(device))
         self.tokens = 0
 
     def inputs(self) -> set[Input]:
         """What the model reads."""
-        engine = _NotScoring(self._checkpoint, *self._settings)
+        engine = _NotScoring(self._checkpoint)
         self._score_with(engine)
         return packed_inputs(engine.given)
 

@@ -17,7 +17,7 @@ def status(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show how many shards of each stage are done. Reads what the workers commit, whatever runner the job runs on."""
+    """Show how many shards of each stage are done. Reads what is committed, whatever runner the job runs on."""
     stages = read_status(read_plan(folder))
     if as_json:
         print(json.dumps({"stages": [asdict(stage) for stage in stages]}))
