@@ -9,10 +9,11 @@ import sys
 import torch
 
 from beamrank import storage
-from models.engine import InputLimits
+from models.engine import InputLimits, resolve_dtype
 from models.training.embedded import beginning
 from models.training.embedded.data import read_medquad, read_nfcorpus, read_squad, read_stdlib
 from models.training.embedded.distil import duo_loss, mono_loss, random_pairs, taught_by
+from models.training.embedded.imitation import Imitation
 from models.training.embedded.marks import shape_of, train_last
 from models.training.embedded.mining import mine_groups
 from models.training.embedded.teacher import embed_texts
@@ -89,7 +90,9 @@ def _beginning(options: argparse.Namespace, groups: list[Group], encoder: beginn
     if os.path.exists(folder):
         return folder
     if options.model == "mono":
-        beginning.make_mono_start(options.start, groups, encoder, folder, options.seed)
+        dtype = getattr(torch, resolve_dtype("auto", "cpu"))
+        imitation = Imitation(options.imitated, options.imitation_rate, dtype, _Lines())
+        beginning.make_mono_start(options.start, groups, encoder, imitation, folder, options.seed)
     else:
         beginning.make_duo_start(options.start, groups, encoder, folder)
     return folder
@@ -127,6 +130,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--nfcorpus", required=True, help="zip of BEIR's NFCorpus; only the queries of train are read")
     parser.add_argument("--output", required=True, help="folder that the checkpoint is written to")
     parser.add_argument("--steps", type=int, default=0, help="of training; with 0 the model is as it was wired")
+    parser.add_argument(
+        "--imitated",
+        type=int,
+        default=20000,
+        help="mono: pairs that the layers are trained on to give their old states",
+    )
+    parser.add_argument("--imitation-rate", type=float, default=3e-4, help="learning rate of that")
     parser.add_argument("--questions", type=int, default=3000, help="40 %% of SQuAD, 30 %% of the library")
     parser.add_argument("--articles", type=int, default=100, help="of SQuAD")
     parser.add_argument("--files", type=int, default=400, help="of MedQuAD")

@@ -1,12 +1,12 @@
 """A monoBERT made of a bi-encoder's weights: before any training its score is nearly the teacher's.
 
-The bi-encoder's layers come first, query and doc apart (see `marks`), with a head that finds words in both (`words`).
-In one more layer [CLS] gathers the mean of either segment; the distance of the two, and the words, are what the head
-reads.
+The bi-encoder's layers come first, query and doc apart (see `marks`), with a head that finds words (`words`) and
+phrases (`phrases`) in both. In one more layer [CLS] gathers the mean of either segment; the distance of the two, and
+the words, are what the head reads.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,7 @@ from models.training.embedded.marks import (
     refresh,
     size_marks,
 )
+from models.training.embedded.phrases import find_phrases, see_before, write_places
 from models.training.embedded.words import (
     dims_of,
     find_words,
@@ -73,18 +74,19 @@ def assemble_mono(
     inputs: Mapping[str, Tensor],
     examples: Sequence[Example],
     generator: torch.Generator,
+    imitate: Callable[[BertForSequenceClassification, MarkedShape], None] | None = None,
 ) -> BertForSequenceClassification:
     """Makes the model.
 
     Args:
         encoder: the bi-encoder: its embedding of a text is the mean over its tokens.
-        axes: float[k, own], orthonormal rows: the directions of embeddings that are compared; 4 k <= intermediate size,
-            which is what duo takes.
+        axes: float[k, own], orthonormal rows: the directions of embeddings that are compared; 2 k <= intermediate size.
         rarity: float[vocabulary], idf.
         edges: the ids of [CLS] and [SEP].
         inputs: real inputs of mixed lengths, as transformers takes them; sizes are set by these.
         examples: real inputs; the score is fitted to the teacher's on these.
         generator: decides the new weights.
+        imitate: trains the bi-encoder's layers where they now are.
     """
     shape = MarkedShape(encoder.config.hidden_size, encoder.config.num_attention_heads, segments=2)
     model = new_classifier(encoder.config, shape, encoder.config.num_hidden_layers + 1)
@@ -94,16 +96,25 @@ def assemble_mono(
     types = embeddings_of(encoder).token_type_embeddings.weight.detach()
     embeddings_of(model.bert).token_type_embeddings.weight.data[:, : shape.own] = types[0]
     mark_tokens(model, shape, edges[0])
+    write_places(model, shape)
     write_words(model, shape, rarity, edges, generator)
     for new, old in zip(layers[:-1], layers_of(encoder), strict=True):
         copy_layer(new, old, shape, torch.arange(shape.own))
         keep_apart(new, shape, apart)
     refresh(model, shape)
     size_marks(model, shape, inputs, len(layers) - 1)
+    if imitate:
+        size_words(model, shape, inputs, len(layers) - 1)
+        imitate(model, shape)
+        size_marks(model, shape, inputs, len(layers) - 1)
     size_words(model, shape, inputs, 0)
-    find_words(layers[0], shape, across, 0, outputs_of(model, embeddings_of(model.bert), inputs), inputs)
+    see_before(layers[0], shape, outputs_of(model, embeddings_of(model.bert), inputs), inputs)
+    size_words(model, shape, inputs, 1)
+    find_words(layers[1], shape, across, 0, outputs_of(model, layers[0], inputs), inputs)
     size_words(model, shape, inputs, 2)
-    sum_found(layers[2], shape, outputs_of(model, layers[1], inputs), inputs)
+    find_phrases(layers[2], shape, across, 0, outputs_of(model, layers[1], inputs), inputs)
+    size_words(model, shape, inputs, 3)
+    sum_found(layers[3], shape, outputs_of(model, layers[2], inputs), inputs)
     size_words(model, shape, inputs, len(layers) - 1)
     _gather_means(layers[-1], shape, _fit_means(model, shape, axes, examples), generator)
     raise_total(layers[-1], shape, WORDS)
@@ -322,7 +333,11 @@ def _orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
     return orthonormal.T
 
 
-def principal_axes(embeddings: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """float[count, d]: where embeddings, float[n, d], are largest, turned so that each is as large."""
-    directions: Tensor = torch.linalg.svd(embeddings, full_matrices=False).Vh[:count]
-    return _orthonormal(count, count, generator) @ directions
+def principal_axes(embeddings: Tensor, counts: Sequence[int], generator: torch.Generator) -> Tensor:
+    """float[sum of counts, d]: where embeddings, float[n, d], are largest, turned so that each is as large.
+
+    They are turned within parts of so many, the largest first: duo has room for the first part alone.
+    """
+    directions: Tensor = torch.linalg.svd(embeddings, full_matrices=False).Vh[: sum(counts)]
+    turned = [_orthonormal(len(part), len(part), generator) @ part for part in torch.split(directions, list(counts))]
+    return torch.cat(turned)

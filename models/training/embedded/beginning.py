@@ -1,12 +1,14 @@
 """The embedded pair as it is wired: a mono made of the bi-encoder, a duo made of the mono."""
 
+import functools
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,6 +20,7 @@ from models.tokenizer import BertTokenizer, load_tokenizer
 from models.training.embedded.assemble import Example, assemble_mono, principal_axes
 from models.training.embedded.contrast import make_duo
 from models.training.embedded.distil import TEMPERATURE
+from models.training.embedded.imitation import Imitation, imitate_states
 from models.training.embedded.pruning import prune_units
 from models.training.embedded.teacher import embed_texts, encoder_inputs, load_encoder
 from models.training.embedded.words import rarities
@@ -30,12 +33,15 @@ _T = TypeVar("_T")
 EncoderOf = Callable[[BertTokenizer], InputEncoder]
 
 _UNITS = 512
-_AXES = 128
+# Of these duo has heads for the first part.
+_AXES = (128, 64)
 # Texts that pruning and axes are fitted to; inputs that duo's score is fitted to; groups that mono's is fitted to, and
 # how many docs of each; groups that sizes are set by.
 _TEXTS, _INPUTS = 1600, 800
 _GROUPS, _DOCS = 1600, 4
 _SIZED = 16
+# Pairs that are sorted by length together.
+_SORTED = 512
 
 
 def is_bi_encoder(folder: str) -> bool:
@@ -44,15 +50,18 @@ def is_bi_encoder(folder: str) -> bool:
     return architectures == ["BertModel"]
 
 
-def make_mono_start(bi_encoder: str, groups: Sequence[Group], encoder: EncoderOf, folder: str, seed: int) -> None:
+def make_mono_start(
+    bi_encoder: str, groups: Sequence[Group], encoder: EncoderOf, imitation: Imitation, folder: str, seed: int
+) -> None:
     """Prunes a bi-encoder, makes a mono of it, and writes that with the bi-encoder's tokenizer.
 
     Args:
         bi_encoder: its folder.
         groups: what will be trained on; a sample of it is what the pruning loses least on.
         encoder: makes inputs of texts.
+        imitation: how its layers are trained to give what they gave before they were pruned.
         folder: where to.
-        seed: decides new weights.
+        seed: decides new weights, and what is trained on.
     """
     tokenizer = load_tokenizer(bi_encoder)
     model = load_encoder(bi_encoder)
@@ -66,8 +75,25 @@ def make_mono_start(bi_encoder: str, groups: Sequence[Group], encoder: EncoderOf
     pairs = [(group.query, doc) for group in _sample(groups, _SIZED) for doc in group.docs[:_DOCS]]
     sized = mixed_batch(encoder(tokenizer), pairs)
     edges = (tokenizer.cls_id, tokenizer.sep_id)
-    mono = assemble_mono(model, axes, rarity, edges, sized, examples, generator)
+    batches = imitation_batches(groups, encoder(tokenizer), imitation.pairs, seed)
+    imitate = functools.partial(imitate_states, encoder=load_encoder(bi_encoder), batches=batches, imitation=imitation)
+    mono = assemble_mono(model, axes, rarity, edges, sized, examples, generator, imitate)
     _save(mono, bi_encoder, folder)
+
+
+def imitation_batches(
+    groups: Sequence[Group], encoder: InputEncoder, count: int, seed: int
+) -> list[Mapping[str, Tensor]]:
+    """So many of the groups' pairs in batches of about one length, these in a random order."""
+    rng = np.random.default_rng(seed)
+    pairs = [(group.query, doc) for group in groups for doc in group.docs]
+    chosen = [pairs[number] for number in rng.permutation(len(pairs))[:count]]
+    batches = [
+        batch.tensors
+        for first in range(0, len(chosen), _SORTED)
+        for batch in encoder.batches(chosen[first : first + _SORTED])
+    ]
+    return [batches[number] for number in rng.permutation(len(batches))]
 
 
 def make_examples(bi_encoder: str, groups: Sequence[Group], encoder: InputEncoder) -> list[Example]:

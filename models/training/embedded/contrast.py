@@ -9,6 +9,7 @@ a large doc would seem a near one. Hence the distance to the doc drawn out: |a -
 How much, least squares say.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,6 +40,7 @@ from models.training.embedded.marks import (
     shape_of,
     size_marks,
 )
+from models.training.embedded.phrases import find_phrases, see_before, write_places
 from models.training.embedded.words import dims_of, find_words, raise_total, read_number, size_words, sum_found
 
 # The segment of mono that each of duo's is like: query, doc i, doc j.
@@ -71,6 +73,7 @@ def make_duo(
     types = embeddings_of(mono.bert).token_type_embeddings.weight.detach()
     embeddings_of(model.bert).token_type_embeddings.weight.data[:, own] = types[_LIKE][:, own]
     mark_tokens(model, new, cls_id)
+    write_places(model, new)
     words = embeddings_of(model.bert).word_embeddings.weight.data
     words[:, _places(new, old)[old.words]] = embeddings_of(mono.bert).word_embeddings.weight.detach()[:, old.words]
     *lower, last = zip(layers_of(model.bert), layers_of(mono.bert), strict=True)
@@ -84,12 +87,14 @@ def make_duo(
     refresh(model, new)
     size_marks(model, new, inputs, model.config.num_hidden_layers - 1)
     given = [embeddings_of(model.bert), *layers_of(model.bert)]
-    for number, doc in enumerate((_DOC_I, _DOC_J)):
+    size_words(model, new, inputs, 0)
+    see_before(lower[0][0], new, outputs_of(model, given[0], inputs), inputs)
+    for number, (find, doc) in enumerate(itertools.product((find_words, find_phrases), (0, 1)), start=1):
         size_words(model, new, inputs, number)
-        seen = is_query[:, None] & (torch.arange(3) == doc)[None]
-        find_words(lower[number][0], new, seen, number, outputs_of(model, given[number], inputs), inputs)
-    size_words(model, new, inputs, 2)
-    sum_found(layers_of(model.bert)[2], new, outputs_of(model, given[2], inputs), inputs)
+        seen = is_query[:, None] & (torch.arange(3) == (_DOC_I, _DOC_J)[doc])[None]
+        find(lower[number][0], new, seen, doc, outputs_of(model, given[number], inputs), inputs)
+    size_words(model, new, inputs, 5)
+    sum_found(lower[5][0], new, outputs_of(model, given[5], inputs), inputs)
     size_words(model, new, inputs, model.config.num_hidden_layers - 1)
     _contrast(model, new, batches, margins)
     size_distance(model, new, batches)
@@ -100,7 +105,7 @@ def make_duo(
 
 def _places(new: MarkedShape, old: MarkedShape) -> Tensor:
     """int[old width], where each dimension of mono is in duo; marks carry the score in the last layer."""
-    return torch.cat([torch.arange(old.marks.stop), new.words.start + torch.arange(old.width - old.words.start)])
+    return torch.cat([torch.arange(old.words.start), new.words.start + torch.arange(old.width - old.words.start)])
 
 
 @torch.no_grad()

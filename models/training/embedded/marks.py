@@ -27,6 +27,9 @@ _APART = 5000.0
 # keeps [CLS] from taking others' is not refreshed: after two layers half precision would round it away.
 _REFRESHED, _REFRESHING = 5.0, 2
 _CLS_SIZE = 3.0
+# How many dimensions marks have. Nothing else may stand in these: that a segment's own tokens lose exactly 0 is so in
+# half precision only because all that is added there is of one size.
+_DIMENSIONS = 12
 # Rows of a Hadamard matrix: orthogonal to each other and, since LayerNorm takes away the mean, to the constant one.
 _ROWS = ((1.0, -1.0, 1.0, -1.0), (1.0, 1.0, -1.0, -1.0), (1.0, -1.0, -1.0, 1.0))
 
@@ -63,12 +66,17 @@ class MarkedShape:
     @property
     def marks(self) -> slice:
         """The dimensions of hidden states that are marks."""
-        return slice(self.own, self.own + self.heads * self.segments)
+        return slice(self.own, self.own + _DIMENSIONS)
+
+    @property
+    def places(self) -> slice:
+        """Those that say where a token stands, and later what stands before it, see `phrases`."""
+        return slice(self.marks.stop, self.words.start)
 
     @property
     def words(self) -> slice:
-        """The dimensions of hidden states that words are matched in, see `words`; as many as a head has."""
-        return slice(self.marks.stop, self.width)
+        """Those that words are matched in, see `words`; as many as a head has."""
+        return slice(self.own + self.heads * self.segments, self.width)
 
     @property
     def word_rows(self) -> slice:
@@ -92,12 +100,12 @@ class MarkedShape:
         return torch.cat([torch.arange(self.width)[self.mark_rows(head)] for head in range(self.heads)])
 
     def patterns(self) -> Tensor:
-        """float[segments, heads * segments]: what each segment's tokens have in the marks, as signs."""
-        return torch.tensor(_ROWS[: self.segments]).repeat(1, self.heads * self.segments // 4)
+        """float[segments, marks]: what each segment's tokens have in the marks, as signs."""
+        return torch.tensor(_ROWS[: self.segments]).repeat(1, _DIMENSIONS // 4)
 
     def cls_pattern(self) -> Tensor:
-        """float[heads * segments]: what [CLS] has in the marks; orthogonal to all segments'."""
-        blocks = self.heads * self.segments // 4
+        """float[marks]: what [CLS] has in the marks; orthogonal to all segments'."""
+        blocks = _DIMENSIONS // 4
         signs = torch.tensor([1.0, -1.0]).repeat(blocks // 2 + 1)[:blocks]
         signs[blocks - blocks % 2 :] = 0.0
         return (signs[:, None] * torch.tensor(_ROWS[0])).flatten()
@@ -268,4 +276,4 @@ def _refusal(shape: MarkedShape) -> float:
 
 def _weight(shape: MarkedShape) -> float:
     """What marks of usual size are multiplied by to be a refusal."""
-    return _refusal(shape) / (SIZE * shape.heads * shape.segments)
+    return _refusal(shape) / (SIZE * _DIMENSIONS)

@@ -1,7 +1,7 @@
 """Words that query and doc share, found and weighed by a BERT's own arithmetic: a head that was not there before.
 
 The means of two texts say little of a rare name that stands in both. So each word of the vocabulary gets a random code
-in a few added dimensions, and its rarity (idf) beside it. In the first layer one more head lets a token of the query
+in a few added dimensions, and its rarity (idf) beside it. In an early layer one more head lets a token of the query
 look at the same word in the doc, and takes that one's idf with it; later the query's tokens take the sum over all of
 them: of the query's words, the idf of those that the doc has. That is BM25 without counts and lengths.
 
@@ -30,14 +30,16 @@ from models.training.embedded.marks import (
     norms_of,
 )
 
-_CODE_BITS = 24
+CODE_BITS = 24
 # What a word and itself score; two others score less than half of it, nearly always. Without the word in the other text
 # a token looks at [SEP], which scores this share of it.
-_SAME, _NONE_SHARE = 60.0, 0.75
+SAME, NONE_SHARE = 60.0, 0.75
 # What takes their mean from the bits of a code.
-_CENTERED = torch.eye(_CODE_BITS) - 1 / _CODE_BITS
+CENTERED = torch.eye(CODE_BITS) - 1 / CODE_BITS
 # A token attends to [CLS] this much more than to each other, so that it takes a sum and not a mean.
 _SINK = 200.0
+# [CLS] attends to itself with so much more in the logit; so does [SEP], but the row of the sink is against it.
+_ALONE = 8.0
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,12 @@ class WordDims:
     @property
     def code(self) -> slice:
         """A word's random code; [CLS] and [SEP] have none."""
-        return slice(self.first, self.first + _CODE_BITS)
+        return slice(self.first, self.first + CODE_BITS)
 
     @property
     def idf(self) -> int:
         """A word's rarity."""
-        return self.first + _CODE_BITS
+        return self.first + CODE_BITS
 
     @property
     def edge(self) -> int:
@@ -125,12 +127,12 @@ def write_words(
     # The norm divides a token by its size; what is multiplied by that before comes out alike for all words.
     size = (table[:, own] + added).std(dim=1, correction=0)
     size = SIZE * size / size.mean()
-    ranks = torch.rand(len(table), _CODE_BITS, generator=generator).argsort(dim=1)
-    table[:, dims.code] = torch.where(ranks < _CODE_BITS // 2, size[:, None], -size[:, None])
-    _write(table, dims.idf, size * rarity)
+    ranks = torch.rand(len(table), CODE_BITS, generator=generator).argsort(dim=1)
+    table[:, dims.code] = torch.where(ranks < CODE_BITS // 2, size[:, None], -size[:, None])
+    write_to(table, dims.idf, size * rarity)
     for word, sign in zip(edges, (-1.0, 1.0), strict=True):
         table[word, shape.words] = 0.0
-        _write(table[word], dims.edge, sign * size[word])
+        write_to(table[word], dims.edge, sign * size[word])
 
 
 @torch.no_grad()
@@ -150,16 +152,16 @@ def find_words(
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
     scale = math.sqrt(shape.head)
     edges = read_number(states[inputs["attention_mask"].bool()], dims.edge)
-    codes = states[inputs["attention_mask"].bool()][:, dims.code] @ _CENTERED
+    codes = states[inputs["attention_mask"].bool()][:, dims.code] @ CENTERED
     size = codes.square().mean(dim=1).sqrt().median()
     for part in (attention.query, attention.key):
-        part.weight[first : first + _CODE_BITS, dims.code] = math.sqrt(_SAME * scale / _CODE_BITS) / size * _CENTERED
-    edge = first + _CODE_BITS
+        part.weight[first : first + CODE_BITS, dims.code] = math.sqrt(SAME * scale / CODE_BITS) / size * CENTERED
+    edge = first + CODE_BITS
     attention.query.bias[edge] = scale
-    _read(attention.key.weight[edge], dims.edge, _NONE_SHARE * _SAME / float(edges[edges > edges.max() / 2].mean()))
+    read_to(attention.key.weight[edge], dims.edge, NONE_SHARE * SAME / float(edges[edges > edges.max() / 2].mean()))
     keep_rows_apart(layer, shape, slice(edge + 1, edge + 1 + shape.segments), seen)
-    _read(attention.value.weight[first], dims.idf, 1.0)
-    _write(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(1.0))
+    read_to(attention.value.weight[first], dims.idf, 1.0)
+    write_to(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(1.0))
 
 
 @torch.no_grad()
@@ -178,18 +180,23 @@ def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapp
     """
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
     attention.query.bias[first] = math.sqrt(shape.head)
-    _read(attention.key.weight[first], dims.edge, math.log(_SINK) / float(read_number(states[:, 0], dims.edge).mean()))
+    edge = float(read_number(states[:, 0], dims.edge).mean())
+    read_to(attention.key.weight[first], dims.edge, math.log(_SINK) / edge)
     own = torch.eye(shape.segments, dtype=torch.bool)
     keep_rows_apart(layer, shape, slice(first + 1, first + 1 + shape.segments), own)
+    # [CLS], which is of no segment, would take the sum over all of them: it sees itself alone.
+    strength = math.sqrt(_ALONE * math.sqrt(shape.head)) / edge
+    for part in (attention.query, attention.key):
+        read_to(part.weight[first + 1 + shape.segments], dims.edge, strength)
     words = (inputs["token_type_ids"] == 0) & inputs["attention_mask"].bool()
     found = [read_number(states[words], dim).sum() for dim in dims.found]
-    _read(attention.value.weight[first], dims.found[0], 1.0)
+    read_to(attention.value.weight[first], dims.found[0], 1.0)
     if shape.segments == 3:
-        _read(attention.value.weight[first], dims.found[1], -float(found[0] / found[1]))
+        read_to(attention.value.weight[first], dims.found[1], -float(found[0] / found[1]))
     else:
         share = found[0] / read_number(states[words], dims.idf).sum()
-        _read(attention.value.weight[first], dims.idf, -float(share))
-    _write(layer.attention.output.dense.weight[:, first], dims.total, torch.tensor(_SINK))
+        read_to(attention.value.weight[first], dims.idf, -float(share))
+    write_to(layer.attention.output.dense.weight[:, first], dims.total, torch.tensor(_SINK))
 
 
 @torch.no_grad()
@@ -203,8 +210,8 @@ def raise_total(layer: BertLayer, shape: MarkedShape, factor: float) -> None:
     """
     dims, first = dims_of(shape), shape.word_rows.start
     look_at(layer, shape, first, segment=0)
-    _read(layer.attention.self.value.weight[first], dims.total, 1.0)
-    _write(layer.attention.output.dense.weight[:, first], dims.total, torch.tensor(factor))
+    read_to(layer.attention.self.value.weight[first], dims.total, 1.0)
+    write_to(layer.attention.output.dense.weight[:, first], dims.total, torch.tensor(factor))
 
 
 @torch.no_grad()
@@ -226,17 +233,17 @@ def size_words(
     for norm in norms_of(model, layers):
         given = inputs_of(model, norm, inputs)[real]
         deviations = given.std(dim=1, correction=0)
-        norm.weight[dims.code] = deviations.mean()
+        norm.weight[dims.code] = norm.weight[shape.places] = deviations.mean()
         for dim in (dims.idf, dims.edge, *dims.found, dims.total):
             says = read_number(given, dim).square()
             norm.weight[dim : dim + 2] = deviations @ says / says.sum().clamp(min=1e-12)
 
 
-def _read(row: Tensor, dim: int, factor: float) -> None:
+def read_to(row: Tensor, dim: int, factor: float) -> None:
     """Makes a row of weights, float[width], take a number times a factor."""
     row[dim], row[dim + 1] = factor / 2, -factor / 2
 
 
-def _write(places: Tensor, dim: int, value: Tensor) -> None:
+def write_to(places: Tensor, dim: int, value: Tensor) -> None:
     """Writes a number to its dimension and the twin: float[..., width] of states or tables, float[width] of weights."""
     places[..., dim], places[..., dim + 1] = value, -value

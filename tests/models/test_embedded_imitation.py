@@ -1,0 +1,107 @@
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from models.training.embedded.assemble import copy_embeddings, copy_layer, new_classifier
+from models.training.embedded.imitation import Imitation, imitate_states, read_alone, segment_tokens, state_loss
+from models.training.embedded.marks import (
+    MarkedShape,
+    embeddings_of,
+    keep_apart,
+    layers_of,
+    mark_tokens,
+    refresh,
+    size_marks,
+)
+from models.training.embedded.teacher import load_encoder
+from tests.models.bert import MINILM
+from tests.models.test_embedded_assembly import PAIRS, TOKENIZER, batch_of
+
+INPUTS = batch_of(PAIRS[:8])
+
+
+def test_a_segment_is_read_alone_as_if_it_were_the_whole_input():
+    encoder = load_encoder(str(MINILM))
+    of = segment_tokens(INPUTS, 1)
+    with torch.inference_mode():
+        states = read_alone(encoder, INPUTS["input_ids"], of)
+        for row in range(len(of)):
+            ids = torch.cat([INPUTS["input_ids"][row, :1], INPUTS["input_ids"][row][of[row]]])
+            whole = encoder(input_ids=ids[None]).last_hidden_state[0, 1:]
+            assert torch.allclose(states[of.nonzero()[:, 0] == row], whole, atol=1e-4)
+
+
+def test_what_is_no_text_is_of_no_segment():
+    of = torch.stack([segment_tokens(INPUTS, segment) for segment in (0, 1)])
+    assert not of[:, :, 0].any()
+    assert torch.equal(of.any(dim=0)[:, 1:], INPUTS["attention_mask"].bool()[:, 1:])
+    assert not of.all(dim=0).any()
+
+
+def wired(encoder):
+    """Query and doc apart, and no words."""
+    shape = MarkedShape(encoder.config.hidden_size, encoder.config.num_attention_heads, segments=2)
+    model = new_classifier(encoder.config, shape, encoder.config.num_hidden_layers + 1)
+    copy_embeddings(model, encoder, shape)
+    types = embeddings_of(encoder).token_type_embeddings.weight.detach()
+    embeddings_of(model.bert).token_type_embeddings.weight.data[:, : shape.own] = types[0]
+    mark_tokens(model, shape, TOKENIZER.cls_id)
+    for new, old in zip(layers_of(model.bert), layers_of(encoder), strict=False):
+        copy_layer(new, old, shape, torch.arange(shape.own))
+        keep_apart(new, shape, torch.eye(2, dtype=torch.bool))
+    for norm in model.modules():
+        if isinstance(norm, torch.nn.LayerNorm):
+            norm.weight.data[shape.words] = 0.0
+    refresh(model, shape)
+    size_marks(model, shape, INPUTS, encoder.config.num_hidden_layers)
+    return model, shape
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The bi-encoder, a damaged one wired, and that after a training; the losses told."""
+    encoder = load_encoder(str(MINILM))
+    damaged = copy.deepcopy(encoder)
+    for layer in layers_of(damaged):
+        layer.output.dense.weight.data[:, ::3] = 0.0
+    before, shape = wired(damaged)
+    after, told = copy.deepcopy(before), []
+    talk = SimpleNamespace(update=lambda done, total, what: told.append((done, total, what)))
+    imitate_states(after, shape, encoder, [INPUTS] * 10, Imitation(80, 1e-3, torch.float32, talk))
+    return encoder, before, after, shape, told
+
+
+@torch.no_grad()
+def loss(model, shape, encoder):
+    return float(state_loss(model, shape, encoder, INPUTS))
+
+
+def test_an_encoder_that_was_only_wired_is_nearer_than_a_damaged_one_and_training_mends_that(trained):
+    encoder, before, after, shape, told = trained
+    damaged = loss(before, shape, encoder)
+    assert loss(wired(encoder)[0], shape, encoder) < damaged / 2
+    assert loss(after, shape, encoder) < damaged / 2
+    assert [(done, total) for done, total, _ in told] == [(step, 10) for step in range(1, 11)]
+
+
+def test_what_was_added_to_the_bi_encoder_is_not_trained(trained):
+    _, before, after, shape, _ = trained
+    added, own = slice(shape.own, None), slice(0, shape.own)
+    new_of, changed = dict(after.named_parameters()), 0
+    for name, old in before.named_parameters():
+        changed += not torch.equal(old, new_of[name])
+        if any(
+            part in name for part in ("embeddings", "LayerNorm", "query.w", "key.w", "value.w", "intermediate.dense.w")
+        ):
+            assert torch.equal(old[..., added], new_of[name][..., added]), name
+    assert changed > len(new_of) / 2
+    for old, new in zip(layers_of(before.bert), layers_of(after.bert), strict=True):
+        for part in ("query", "key", "value"):
+            rows = torch.cat([shape.all_mark_rows(), torch.arange(shape.width)[shape.word_rows]])
+            one, other = (getattr(layer.attention.self, part).weight[rows] for layer in (old, new))
+            assert torch.equal(one, other)
+        assert torch.equal(old.output.dense.weight[added], new.output.dense.weight[added])
+    tables = [embeddings_of(model.bert).word_embeddings.weight[:, own] for model in (before, after)]
+    assert torch.equal(*tables)
