@@ -9,9 +9,8 @@ a large doc would seem a near one. Hence the distance to the doc drawn out: |a -
 How much, least squares say.
 """
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -87,14 +86,18 @@ def make_duo(
     refresh(model, new)
     size_marks(model, new, inputs, model.config.num_hidden_layers - 1)
     given = [embeddings_of(model.bert), *layers_of(model.bert)]
-    size_words(model, new, inputs, 0)
-    see_before(lower[0][0], new, outputs_of(model, given[0], inputs), inputs)
-    for number, (find, doc) in enumerate(itertools.product((find_words, find_phrases), (0, 1)), start=1):
+    seen = [is_query[:, None] & (torch.arange(3) == segment)[None] for segment in (_DOC_I, _DOC_J)]
+    heads: list[Callable[[BertLayer, Tensor], None]] = [
+        lambda layer, states: find_words(layer, new, seen[0], 0, states, inputs),
+        lambda layer, states: find_words(layer, new, seen[1], 1, states, inputs),
+        lambda layer, states: see_before(layer, new, states, inputs),
+        lambda layer, states: find_phrases(layer, new, seen[0], 0, states, inputs),
+        lambda layer, states: find_phrases(layer, new, seen[1], 1, states, inputs),
+        lambda layer, states: sum_found(layer, new, states, inputs),
+    ]
+    for number, write in enumerate(heads):
         size_words(model, new, inputs, number)
-        seen = is_query[:, None] & (torch.arange(3) == (_DOC_I, _DOC_J)[doc])[None]
-        find(lower[number][0], new, seen, doc, outputs_of(model, given[number], inputs), inputs)
-    size_words(model, new, inputs, 5)
-    sum_found(lower[5][0], new, outputs_of(model, given[5], inputs), inputs)
+        write(lower[number][0], outputs_of(model, given[number], inputs))
     size_words(model, new, inputs, model.config.num_hidden_layers - 1)
     _contrast(model, new, batches, margins)
     size_distance(model, new, batches)

@@ -1,8 +1,8 @@
 """Words that follow each other in the query and in the doc too: a rare name is often two common words.
 
-The first layer's head for words looks at the token before and takes part of its word's code; a later one finds the
-tokens that have the same word before them as well as the same word, and takes the idf again. That is the ordered pairs
-of the sequential dependence model (Metzler and Croft 2005), beside the single words that `words` counts.
+In a layer after those that find words, their head looks at the token before and takes part of its word's code; the next
+finds the tokens that have the same word before them as well as the same word, and takes the idf again. That is the
+ordered pairs of the sequential dependence model (Metzler and Croft 2005), beside the single words that `words` counts.
 
 Where a token stands is written beside the marks; what stands before it comes to the same dimensions, and so much larger
 that what was there is no more seen.
@@ -29,7 +29,7 @@ _LOOK = 150.0
 # Of a code, the bits that are compared of the word itself, and of the one before.
 _ITSELF, _AHEAD = slice(0, 16), slice(CODE_BITS - 11, CODE_BITS)
 # As for `words`, for both together: of two words one is often the same, and what codes say varies more by now.
-_NONE_SHARE = 0.8
+_NONE_SHARE = 0.9
 # What a word counts that follows the same word as in the query, beside what it counts by itself.
 _PAIR_SHARE = 0.5
 
@@ -48,7 +48,7 @@ def see_before(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Map
     """Makes a layer's last head take part of the code of the word before each token.
 
     Args:
-        layer: the first, which still knows places; the head's weights are 0.
+        layer: an early one, which still knows places; the head's weights are 0.
         shape: where dimensions are.
         states: float[n, t, width], what the layer is given.
         inputs: the real inputs that this is of.

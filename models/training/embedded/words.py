@@ -1,7 +1,7 @@
 """Words that query and doc share, found and weighed by a BERT's own arithmetic: a head that was not there before.
 
 The means of two texts say little of a rare name that stands in both. So each word of the vocabulary gets a random code
-in a few added dimensions, and its rarity (idf) beside it. In an early layer one more head lets a token of the query
+in a few added dimensions, and its rarity (idf) beside it. In the first layer one more head lets a token of the query
 look at the same word in the doc, and takes that one's idf with it; later the query's tokens take the sum over all of
 them: of the query's words, the idf of those that the doc has. That is BM25 without counts and lengths.
 
