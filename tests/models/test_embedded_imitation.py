@@ -4,7 +4,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from models.engine import InputLimits
 from models.training.embedded.assemble import copy_embeddings, copy_layer, new_classifier
+from models.training.embedded.beginning import imitation_batches
 from models.training.embedded.imitation import Imitation, imitate_states, read_alone, segment_tokens, state_loss
 from models.training.embedded.marks import (
     MarkedShape,
@@ -16,10 +18,27 @@ from models.training.embedded.marks import (
     size_marks,
 )
 from models.training.embedded.teacher import load_encoder
+from models.training.encoding import InputEncoder
+from models.training.groups import Group
 from tests.models.bert import MINILM
 from tests.models.test_embedded_assembly import PAIRS, TOKENIZER, batch_of
 
 INPUTS = batch_of(PAIRS[:8])
+
+
+def test_each_pair_is_trained_on_once_at_most_and_the_same_ones_for_one_seed():
+    groups = [Group(f"query {query}", tuple(f"doc {query} {doc}" for doc in range(8)), None) for query in range(20)]
+    encoder = InputEncoder(TOKENIZER, InputLimits("original", 34, 64), 256)
+
+    def inputs(count, seed):
+        batches = imitation_batches(groups, encoder, count, seed)
+        return [tuple(row) for batch in batches for row in batch["input_ids"].tolist()]
+
+    every = inputs(1000, 0)
+    assert len(every) == len(set(every)) == 160
+    assert len(set(inputs(50, 0))) == 50
+    assert set(inputs(50, 0)) <= set(every)
+    assert inputs(50, 0) == inputs(50, 0) != inputs(50, 1)
 
 
 def test_a_segment_is_read_alone_as_if_it_were_the_whole_input():
