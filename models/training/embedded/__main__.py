@@ -1,4 +1,4 @@
-"""`python -m models.training.embedded mono|duo`: wires the embedded pair; with --steps it is trained too."""
+"""`python -m models.training.embedded mono|duo`: wires the embedded pair; with --steps its last layer learns too."""
 
 import argparse
 import functools

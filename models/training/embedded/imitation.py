@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from transformers import BertForSequenceClassification, BertModel
 
-from models.training.embedded.marks import MarkedShape, embeddings_of, layers_of
+from models.training.embedded.marks import MarkedShape, embeddings_of, layers_of, train_where
 from models.training.trainer import Listener
 
 # What the error of a segment's mean counts beside that of its tokens: the mean is what is gathered later.
@@ -157,8 +157,7 @@ def _train_norm(norm: nn.LayerNorm, own: Tensor) -> list[Tensor]:
 
 def _train(parameter: Tensor, *places: Tensor) -> Tensor:
     """Lets a training change a parameter in some rows, or where some rows and columns cross."""
-    parameter.requires_grad_(True)
     mask = torch.zeros_like(parameter)
     mask[torch.meshgrid(*places, indexing="ij")] = 1
-    parameter.register_hook(lambda gradient: gradient * mask)  # type: ignore[no-untyped-call]
+    train_where(parameter, mask)
     return parameter

@@ -262,10 +262,15 @@ def train_last(model: BertForSequenceClassification, shape: MarkedShape) -> None
 
 def _train(parameter: Tensor, but: tuple[tuple[slice | Tensor, ...], ...]) -> None:
     """Lets a training change a parameter but for some places."""
-    parameter.requires_grad_(True)
     mask = torch.ones_like(parameter)
     for place in but:
         mask[place] = 0
+    train_where(parameter, mask)
+
+
+def train_where(parameter: Tensor, mask: Tensor) -> None:
+    """Lets a training change a parameter where a mask of its shape is 1, and not where it is 0."""
+    parameter.requires_grad_(True)
     parameter.register_hook(lambda gradient: gradient * mask)  # type: ignore[no-untyped-call]
 
 

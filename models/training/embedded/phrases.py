@@ -17,7 +17,7 @@ from transformers import BertForSequenceClassification
 from transformers.models.bert.modeling_bert import BertLayer
 
 from models.training.embedded.marks import SIZE, MarkedShape, embeddings_of, keep_rows_apart
-from models.training.embedded.words import CENTERED, CODE_BITS, SAME, dims_of, read_number, read_to, write_to
+from models.training.embedded.words import CENTERED, CODE_BITS, SAME, dims_of, edge_of_sep, read_to, write_to
 
 # How fast a place turns, in radians a token, in each of five planes: by a search for turns by which two tokens of
 # 512 agree in no more than 0.7 on the mean.
@@ -63,8 +63,7 @@ def see_before(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Map
     attention.key.weight[rows, shape.places] = asked * directions
     attention.query.weight[rows, shape.places] = asked * _back_by_one(turns) @ directions
     # [SEP] looks at [CLS], which has no code: what stands before [SEP] is no word of a pair.
-    edges = read_number(real, dims.edge)
-    strength = math.sqrt(2 * _LOOK * scale) / float(edges[edges > edges.max() / 2].mean())
+    strength = math.sqrt(2 * _LOOK * scale) / edge_of_sep(real, dims)
     read_to(attention.query.weight[rows.stop], dims.edge, strength)
     read_to(attention.key.weight[rows.stop], dims.edge, -strength)
     taken = CENTERED[_AHEAD]
@@ -91,9 +90,8 @@ def find_phrases(
         for part in (attention.query, attention.key):
             part.weight[rows, places] = math.sqrt(SAME * scale) / size * read
         row = rows.stop
-    edges = read_number(real, dims.edge)
     attention.query.bias[row] = scale
-    read_to(attention.key.weight[row], dims.edge, _NONE_SHARE * 2 * SAME / float(edges[edges > edges.max() / 2].mean()))
+    read_to(attention.key.weight[row], dims.edge, _NONE_SHARE * 2 * SAME / edge_of_sep(real, dims))
     keep_rows_apart(layer, shape, slice(row + 1, row + 1 + shape.segments), seen)
     read_to(attention.value.weight[first], dims.idf, 1.0)
     write_to(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(_PAIR_SHARE))

@@ -33,7 +33,7 @@ from models.training.embedded.marks import (
 CODE_BITS = 24
 # What a word and itself score; two others score less than half of it, nearly always. Without the word in the other text
 # a token looks at [SEP], which scores this share of it.
-SAME, NONE_SHARE = 60.0, 0.75
+SAME, _NONE_SHARE = 60.0, 0.75
 # What takes their mean from the bits of a code.
 CENTERED = torch.eye(CODE_BITS) - 1 / CODE_BITS
 # A token attends to [CLS] this much more than to each other, so that it takes a sum and not a mean.
@@ -151,14 +151,14 @@ def find_words(
     """
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
     scale = math.sqrt(shape.head)
-    edges = read_number(states[inputs["attention_mask"].bool()], dims.edge)
-    codes = states[inputs["attention_mask"].bool()][:, dims.code] @ CENTERED
+    real = states[inputs["attention_mask"].bool()]
+    codes = real[:, dims.code] @ CENTERED
     size = codes.square().mean(dim=1).sqrt().median()
     for part in (attention.query, attention.key):
         part.weight[first : first + CODE_BITS, dims.code] = math.sqrt(SAME * scale / CODE_BITS) / size * CENTERED
     edge = first + CODE_BITS
     attention.query.bias[edge] = scale
-    read_to(attention.key.weight[edge], dims.edge, NONE_SHARE * SAME / float(edges[edges > edges.max() / 2].mean()))
+    read_to(attention.key.weight[edge], dims.edge, _NONE_SHARE * SAME / edge_of_sep(real, dims))
     keep_rows_apart(layer, shape, slice(edge + 1, edge + 1 + shape.segments), seen)
     read_to(attention.value.weight[first], dims.idf, 1.0)
     write_to(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(1.0))
@@ -237,6 +237,12 @@ def size_words(
         for dim in (dims.idf, dims.edge, *dims.found, dims.total):
             says = read_number(given, dim).square()
             norm.weight[dim : dim + 2] = deviations @ says / says.sum().clamp(min=1e-12)
+
+
+def edge_of_sep(states: Tensor, dims: WordDims) -> float:
+    """What [SEP] has of an edge, the mean over those among states, float[n, width]."""
+    edges = read_number(states, dims.edge)
+    return float(edges[edges > edges.max() / 2].mean())
 
 
 def read_to(row: Tensor, dim: int, factor: float) -> None:
