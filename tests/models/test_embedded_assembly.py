@@ -110,6 +110,14 @@ def test_shared_words_are_found_and_added_up_over_the_query(mono):
     assert agreement(words_of(mono, PAIRS), shared_words()) > 0.8
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_words_are_added_up_alike_in_half_precision(mono, dtype):
+    half = copy.deepcopy(mono).to(dtype)
+    # Products are half precision too, as float16 on some GPUs: what is too large for it would be NaN here.
+    half.set_attn_implementation("eager")
+    assert agreement(words_of(mono, PAIRS), words_of(half, PAIRS).float()) > 0.99
+
+
 @pytest.mark.parametrize(("one", "other"), [("solar", "storms"), ("compass", "needles")])
 def test_a_word_that_follows_the_same_word_as_in_the_query_counts_half_as_much_again(mono, one, other):
     query = "how do solar storms disturb compass needles"

@@ -38,8 +38,8 @@ SAME, _NONE_SHARE = 60.0, 0.75
 CENTERED = torch.eye(CODE_BITS) - 1 / CODE_BITS
 # A token attends to [CLS] this much more than to each other, so that it takes a sum and not a mean.
 _SINK = 200.0
-# [CLS] attends to itself with so much more in the logit; so does [SEP], but the row of the sink is against it.
-_ALONE = 8.0
+# [CLS] attends to itself with so much more in the logit.
+_ALONE = 12.0
 
 
 @dataclass(frozen=True)
@@ -179,16 +179,18 @@ def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapp
         inputs: the real inputs that this is of; if of duo, each pair of docs in both orders.
     """
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
-    attention.query.bias[first] = math.sqrt(shape.head)
-    edge = float(read_number(states[:, 0], dims.edge).mean())
-    read_to(attention.key.weight[first], dims.edge, math.log(_SINK) / edge)
+    real, scale = inputs["attention_mask"].bool(), math.sqrt(shape.head)
+    # The query's [SEP] is the sink: the numbers that [CLS] has are so small by now that half precision loses them.
+    attention.query.bias[first] = scale
+    read_to(attention.key.weight[first], dims.edge, math.log(_SINK) / edge_of_sep(states[real], dims))
     own = torch.eye(shape.segments, dtype=torch.bool)
     keep_rows_apart(layer, shape, slice(first + 1, first + 1 + shape.segments), own)
     # [CLS], which is of no segment, would take the sum over all of them: it sees itself alone.
-    strength = math.sqrt(_ALONE * math.sqrt(shape.head)) / edge
+    row, (weights, bias) = first + 1 + shape.segments, _tell_cls(states[..., : shape.own], real)
     for part in (attention.query, attention.key):
-        read_to(part.weight[first + 1 + shape.segments], dims.edge, strength)
-    words = (inputs["token_type_ids"] == 0) & inputs["attention_mask"].bool()
+        part.weight[row, : shape.own] = math.sqrt(_ALONE * scale) * weights
+        part.bias[row] = math.sqrt(_ALONE * scale) * bias
+    words = (inputs["token_type_ids"] == 0) & real
     found = [read_number(states[words], dim).sum() for dim in dims.found]
     read_to(attention.value.weight[first], dims.found[0], 1.0)
     if shape.segments == 3:
@@ -237,6 +239,21 @@ def size_words(
         for dim in (dims.idf, dims.edge, *dims.found, dims.total):
             says = read_number(given, dim).square()
             norm.weight[dim : dim + 2] = deviations @ says / says.sum().clamp(min=1e-12)
+
+
+def _tell_cls(states: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights float[own] and a bias that make about 1 of what is [CLS]'s own, and 0 of others'; by least squares.
+
+    Args:
+        states: float[n, t, own].
+        real: bool[n, t], which of them are no padding.
+    """
+    is_cls = torch.zeros(real.shape, dtype=torch.float64)
+    is_cls[:, 0] = 1.0
+    known = torch.cat([states, torch.ones_like(states[..., :1])], dim=-1)[real].double()
+    damped = known.T @ known + torch.eye(known.shape[1], dtype=known.dtype)
+    weights = torch.linalg.solve(damped, known.T @ is_cls[real]).float()
+    return weights[:-1], weights[-1]
 
 
 def edge_of_sep(states: Tensor, dims: WordDims) -> float:
