@@ -133,7 +133,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--imitated",
         type=int,
-        default=15000,
+        default=24000,
         help="mono: pairs that the layers are trained on to give their old states",
     )
     parser.add_argument("--imitation-rate", type=float, default=3e-4, help="learning rate of that")

@@ -36,8 +36,9 @@ from models.training.embedded.words import (
     write_words,
 )
 
-# The means, and the words, are made so much larger than what [CLS] itself says.
-_MEANS, WORDS = 250.0, 300.0
+# The means are made so much larger than what [CLS] itself says; the words less, for the norm divides by these too, and
+# docs with many of the words would seem farther away.
+_MEANS, WORDS = 250.0, 50.0
 # GELU(x) + GELU(-x) is about proportional to x^2 for inputs of about this size.
 _SMALL = 0.4
 # The distance is written with this deviation: much more would make the last norm squeeze what stands beside it.
@@ -45,6 +46,9 @@ _WRITTEN = 0.3
 # Hidden units of the pooler that carry the score, and how much of tanh's range it takes.
 _CARRIERS, _RANGE = 8, 0.2
 _RIDGE = 0.1
+
+# What writes a layer's last head: of the layer, and of the states that it is given.
+Head = Callable[[BertLayer, Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -107,15 +111,13 @@ def assemble_mono(
         size_words(model, shape, inputs, len(layers) - 1)
         imitate(model, shape)
         size_marks(model, shape, inputs, len(layers) - 1)
-    size_words(model, shape, inputs, 0)
-    find_words(layers[0], shape, across, 0, outputs_of(model, embeddings_of(model.bert), inputs), inputs)
-    size_words(model, shape, inputs, 1)
-    see_before(layers[1], shape, outputs_of(model, layers[0], inputs), inputs)
-    size_words(model, shape, inputs, 2)
-    find_phrases(layers[2], shape, across, 0, outputs_of(model, layers[1], inputs), inputs)
-    size_words(model, shape, inputs, 3)
-    sum_found(layers[3], shape, outputs_of(model, layers[2], inputs), inputs)
-    size_words(model, shape, inputs, len(layers) - 1)
+    heads: list[Head] = [
+        lambda layer, states: see_before(layer, shape, states, inputs),
+        lambda layer, states: find_words(layer, shape, across, 0, states, inputs),
+        lambda layer, states: find_phrases(layer, shape, across, 0, states, inputs),
+        lambda layer, states: sum_found(layer, shape, states, inputs),
+    ]
+    write_heads(model, shape, heads, inputs)
     _gather_means(layers[-1], shape, _fit_means(model, shape, axes, examples), generator)
     raise_total(layers[-1], shape, WORDS)
     axis = torch.arange(len(axes))
@@ -126,6 +128,25 @@ def assemble_mono(
     groups, scores = (torch.cat([getattr(each, name) for each in examples]) for name in ("groups", "scores"))
     read_score(model, shape, [each.inputs for each in examples], groups, scores)
     return model
+
+
+@torch.no_grad()
+def write_heads(
+    model: BertForSequenceClassification, shape: MarkedShape, heads: Sequence[Head], inputs: Mapping[str, Tensor]
+) -> None:
+    """Writes to each of the first layers what its last head does, and sizes what words are matched in.
+
+    Args:
+        model: the rest of these layers is there.
+        shape: where dimensions are.
+        heads: what writes it, given the layer and what that is given, for the first layer, the second...
+        inputs: real inputs of mixed lengths.
+    """
+    layers = layers_of(model.bert)
+    for number, (write, part) in enumerate(zip(heads, [embeddings_of(model.bert), *layers], strict=False)):
+        size_words(model, shape, inputs, number)
+        write(layers[number], outputs_of(model, part, inputs))
+    size_words(model, shape, inputs, len(layers) - 1)
 
 
 def new_classifier(config: BertConfig, shape: MarkedShape, layers: int) -> BertForSequenceClassification:

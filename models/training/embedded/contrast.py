@@ -1,8 +1,8 @@
 """A duoBERT made of the assembled monoBERT's weights: before any training z_ij is about z_i less z_j.
 
 Segments stay apart as in mono. In the last layer a third of the heads take the mean over doc j, as others do over doc
-i, and its distance to the query's counts with the other sign. So do the query's words that doc j has: the second layer
-finds them, with the head that finds doc i's in the first.
+i, and its distance to the query's counts with the other sign. So do the query's words that doc j has: the third layer
+finds them, with the head that finds doc i's in the second.
 
 Mono's norm divides the inner product of query and doc by the size of both; here there is one norm for two docs, so that
 a large doc would seem a near one. Hence the distance to the doc drawn out: |a - pb|^2 = |a|^2 - 2p (ab - p|b|^2 / 2).
@@ -10,7 +10,7 @@ How much, least squares say.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -20,12 +20,14 @@ from transformers.models.bert.modeling_bert import BertLayer
 
 from models.training.embedded.assemble import (
     WORDS,
+    Head,
     copy_embeddings,
     copy_layer,
     new_classifier,
     read_score,
     size_distance,
     write_distance,
+    write_heads,
 )
 from models.training.embedded.marks import (
     MarkedShape,
@@ -40,7 +42,7 @@ from models.training.embedded.marks import (
     size_marks,
 )
 from models.training.embedded.phrases import find_phrases, see_before, write_places
-from models.training.embedded.words import dims_of, find_words, raise_total, read_number, size_words, sum_found
+from models.training.embedded.words import dims_of, find_words, raise_total, read_number, sum_found
 
 # The segment of mono that each of duo's is like: query, doc i, doc j.
 _LIKE = torch.tensor([0, 1, 1])
@@ -85,20 +87,16 @@ def make_duo(
     _copy_norms(last[0], last[1], new, old)
     refresh(model, new)
     size_marks(model, new, inputs, model.config.num_hidden_layers - 1)
-    given = [embeddings_of(model.bert), *layers_of(model.bert)]
     seen = [is_query[:, None] & (torch.arange(3) == segment)[None] for segment in (_DOC_I, _DOC_J)]
-    heads: list[Callable[[BertLayer, Tensor], None]] = [
+    heads: list[Head] = [
+        lambda layer, states: see_before(layer, new, states, inputs),
         lambda layer, states: find_words(layer, new, seen[0], 0, states, inputs),
         lambda layer, states: find_words(layer, new, seen[1], 1, states, inputs),
-        lambda layer, states: see_before(layer, new, states, inputs),
         lambda layer, states: find_phrases(layer, new, seen[0], 0, states, inputs),
         lambda layer, states: find_phrases(layer, new, seen[1], 1, states, inputs),
         lambda layer, states: sum_found(layer, new, states, inputs),
     ]
-    for number, write in enumerate(heads):
-        size_words(model, new, inputs, number)
-        write(lower[number][0], outputs_of(model, given[number], inputs))
-    size_words(model, new, inputs, model.config.num_hidden_layers - 1)
+    write_heads(model, new, heads, inputs)
     _contrast(model, new, batches, margins)
     size_distance(model, new, batches)
     _copy_pooler(model, mono, new, old)

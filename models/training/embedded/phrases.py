@@ -1,8 +1,8 @@
 """Words that follow each other in the query and in the doc too: a rare name is often two common words.
 
-In a layer after those that find words, their head looks at the token before and takes part of its word's code; the next
-finds the tokens that have the same word before them as well as the same word, and takes the idf again. That is the
-ordered pairs of the sequential dependence model (Metzler and Croft 2005), beside the single words that `words` counts.
+In the first layer the head for words looks at the token before and takes part of its word's code; after the layers that
+find words, it finds the tokens that have the same word before them as well as the same word, and takes the idf again.
+That is the ordered pairs of the sequential dependence model (Metzler and Croft 2005), beside `words`' single ones.
 
 Where a token stands is written beside the marks; what stands before it comes to the same dimensions, and so much larger
 that what was there is no more seen.
@@ -17,29 +17,30 @@ from transformers import BertForSequenceClassification
 from transformers.models.bert.modeling_bert import BertLayer
 
 from models.training.embedded.marks import SIZE, MarkedShape, embeddings_of, keep_rows_apart
-from models.training.embedded.words import CENTERED, CODE_BITS, SAME, dims_of, edge_of_sep, read_to, write_to
+from models.training.embedded.words import CENTERED, CODE_BITS, SAME, dims_of, mark_of_sep, read_to, want_more, write_to
 
 # How fast a place turns, in radians a token, in each of five planes: by a search for turns by which two tokens of
 # 512 agree in no more than 0.7 on the mean.
 _TURNS = (0.023, 0.166, 0.415, 0.9, 1.765)
 # How large a place is beside a word's code.
 _PLACE = 0.1
-# How much more a token attends to the one before than to one that agrees in nothing.
-_LOOK = 150.0
+# How much more a token attends to the one before than to one that agrees in nothing; less agreement than this is worse
+# than none, for tokens of small states say louder where they stand.
+_LOOK, _NEAR = 300.0, 0.85
 # Of a code, the bits that are compared of the word itself, and of the one before.
 _ITSELF, _AHEAD = slice(0, 16), slice(CODE_BITS - 11, CODE_BITS)
-# As for `words`, for both together: of two words one is often the same, and what codes say varies more by now.
-_NONE_SHARE = 0.9
+# As for `words`, of the two together: of two words one is often the same.
+_OTHER = 0.87
 # What a word counts that follows the same word as in the query, beside what it counts by itself.
 _PAIR_SHARE = 0.5
 
 
 @torch.no_grad()
 def write_places(model: BertForSequenceClassification, shape: MarkedShape) -> None:
-    """Writes to the table of positions where each token stands."""
+    """Writes to the table of positions where each token stands, and a 1."""
     table = embeddings_of(model.bert).position_embeddings.weight
     angles = torch.arange(len(table))[:, None] * torch.tensor(_TURNS)[None]
-    places = torch.cat([angles.cos(), angles.sin()], dim=1)
+    places = torch.cat([angles.cos(), angles.sin(), torch.ones(len(table), 1)], dim=1)
     table[:, shape.places] = _PLACE * SIZE * math.sqrt(2.0) * places @ _directions(shape)[: places.shape[1]]
 
 
@@ -48,7 +49,7 @@ def see_before(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Map
     """Makes a layer's last head take part of the code of the word before each token.
 
     Args:
-        layer: an early one, which still knows places; the head's weights are 0.
+        layer: the first, for there all codes are of one size; the head's weights are 0.
         shape: where dimensions are.
         states: float[n, t, width], what the layer is given.
         inputs: the real inputs that this is of.
@@ -56,16 +57,16 @@ def see_before(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Map
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
     real = states[inputs["attention_mask"].bool()]
     scale, turns, free = math.sqrt(shape.head), torch.tensor(_TURNS), _directions(shape)
-    directions = free[: 2 * len(turns)]
-    size = (real[:, shape.places] @ directions.T).square().sum(dim=1).sqrt().median()
+    directions = free[: 2 * len(turns) + 1]
+    size = (real[:, shape.places] @ directions[:-1].T).square().sum(dim=1).sqrt().median()
     asked = math.sqrt(_LOOK * scale) / size
     rows = slice(first, first + len(directions))
     attention.key.weight[rows, shape.places] = asked * directions
-    attention.query.weight[rows, shape.places] = asked * _back_by_one(turns) @ directions
-    # [SEP] looks at [CLS], which has no code: what stands before [SEP] is no word of a pair.
-    strength = math.sqrt(2 * _LOOK * scale) / edge_of_sep(real, dims)
-    read_to(attention.query.weight[rows.stop], dims.edge, strength)
-    read_to(attention.key.weight[rows.stop], dims.edge, -strength)
+    attention.query.weight[rows, shape.places] = asked * _just_before(turns) @ directions
+    # [SEP] looks at [SEP], which has no code: what stands before it is no word of a pair.
+    strength = math.sqrt(2 * _LOOK * scale) / mark_of_sep(real, dims)
+    read_to(attention.query.weight[rows.stop], dims.sep, strength)
+    read_to(attention.key.weight[rows.stop], dims.sep, strength)
     taken = CENTERED[_AHEAD]
     bits = (real[:, dims.code] @ taken.T).square().mean(dim=1).sqrt().median()
     attention.value.weight[first : first + len(taken), dims.code] = taken
@@ -90,17 +91,19 @@ def find_phrases(
         for part in (attention.query, attention.key):
             part.weight[rows, places] = math.sqrt(SAME * scale) / size * read
         row = rows.stop
-    attention.query.bias[row] = scale
-    read_to(attention.key.weight[row], dims.edge, _NONE_SHARE * 2 * SAME / edge_of_sep(real, dims))
-    keep_rows_apart(layer, shape, slice(row + 1, row + 1 + shape.segments), seen)
+    want_more(layer, dims, row, _OTHER * 2 * SAME * scale, real)
+    keep_rows_apart(layer, shape, slice(row + 2, row + 2 + shape.segments), seen)
     read_to(attention.value.weight[first], dims.idf, 1.0)
     write_to(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(_PAIR_SHARE))
 
 
-def _back_by_one(turns: Tensor) -> Tensor:
-    """float[2 k, 2 k]: makes of the cosines and sines of a place those of the place before."""
+def _just_before(turns: Tensor) -> Tensor:
+    """float[2 k + 1, 2 k + 1]: makes of a place that of the token before, and of its 1 what is against all."""
     cosines, sines = turns.cos().diag(), turns.sin().diag()
-    return torch.cat([torch.cat([cosines, sines], dim=1), torch.cat([-sines, cosines], dim=1)])
+    turned = torch.zeros(2 * len(turns) + 1, 2 * len(turns) + 1)
+    turned[:-1, :-1] = torch.cat([torch.cat([cosines, sines], dim=1), torch.cat([-sines, cosines], dim=1)])
+    turned[-1, -1] = -_NEAR * len(turns)
+    return turned
 
 
 def _directions(shape: MarkedShape) -> Tensor:

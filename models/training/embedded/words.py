@@ -1,7 +1,7 @@
 """Words that query and doc share, found and weighed by a BERT's own arithmetic: a head that was not there before.
 
 The means of two texts say little of a rare name that stands in both. So each word of the vocabulary gets a random code
-in a few added dimensions, and its rarity (idf) beside it. In the first layer one more head lets a token of the query
+in a few added dimensions, and its rarity (idf) beside it. In an early layer one more head lets a token of the query
 look at the same word in the doc, and takes that one's idf with it; later the query's tokens take the sum over all of
 them: of the query's words, the idf of those that the doc has. That is BM25 without counts and lengths.
 
@@ -30,10 +30,10 @@ from models.training.embedded.marks import (
     norms_of,
 )
 
-CODE_BITS = 24
-# What a word and itself score; two others score less than half of it, nearly always. Without the word in the other text
-# a token looks at [SEP], which scores this share of it.
-SAME, _NONE_SHARE = 60.0, 0.75
+CODE_BITS = 22
+# What a word and itself score, and the share of it that is taken from any two words: two whose codes differ
+# in two bits have .82. What finds nothing, or is no word, looks at [SEP], which scores a little more than nothing.
+SAME, _OTHER, _NONE = 300.0, 0.9, 10.0
 # What takes their mean from the bits of a code.
 CENTERED = torch.eye(CODE_BITS) - 1 / CODE_BITS
 # A token attends to [CLS] this much more than to each other, so that it takes a sum and not a mean.
@@ -63,19 +63,24 @@ class WordDims:
         return self.first + CODE_BITS
 
     @property
-    def edge(self) -> int:
-        """Above 0 in [SEP], below 0 in [CLS]."""
+    def word(self) -> int:
+        """The same in all words, 0 in [CLS] and [SEP]."""
         return self.idf + 2
+
+    @property
+    def sep(self) -> int:
+        """Above 0 in [SEP], 0 in all others."""
+        return self.idf + 4
 
     @property
     def found(self) -> tuple[int, int]:
         """The idf of the same word in the first doc, and in the second, where there is one."""
-        return self.idf + 4, self.idf + 6
+        return self.idf + 6, self.idf + 8
 
     @property
     def total(self) -> int:
         """In all tokens of the query: the sum of what was found over it."""
-        return self.idf + 8
+        return self.idf + 10
 
 
 def dims_of(shape: MarkedShape) -> WordDims:
@@ -130,9 +135,9 @@ def write_words(
     ranks = torch.rand(len(table), CODE_BITS, generator=generator).argsort(dim=1)
     table[:, dims.code] = torch.where(ranks < CODE_BITS // 2, size[:, None], -size[:, None])
     write_to(table, dims.idf, size * rarity)
-    for word, sign in zip(edges, (-1.0, 1.0), strict=True):
-        table[word, shape.words] = 0.0
-        write_to(table[word], dims.edge, sign * size[word])
+    write_to(table, dims.word, size)
+    table[list(edges), shape.words] = 0.0
+    write_to(table[edges[1]], dims.sep, size[edges[1]])
 
 
 @torch.no_grad()
@@ -156,12 +161,35 @@ def find_words(
     size = codes.square().mean(dim=1).sqrt().median()
     for part in (attention.query, attention.key):
         part.weight[first : first + CODE_BITS, dims.code] = math.sqrt(SAME * scale / CODE_BITS) / size * CENTERED
-    edge = first + CODE_BITS
-    attention.query.bias[edge] = scale
-    read_to(attention.key.weight[edge], dims.edge, _NONE_SHARE * SAME / edge_of_sep(real, dims))
-    keep_rows_apart(layer, shape, slice(edge + 1, edge + 1 + shape.segments), seen)
+    row = first + CODE_BITS
+    want_more(layer, dims, row, _OTHER * SAME * scale, real)
+    keep_rows_apart(layer, shape, slice(row + 2, row + 2 + shape.segments), seen)
     read_to(attention.value.weight[first], dims.idf, 1.0)
     write_to(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(1.0))
+
+
+@torch.no_grad()
+def want_more(layer: BertLayer, dims: WordDims, row: int, score: float, states: Tensor) -> None:
+    """Makes a layer's last head take a score from any two words', and look at [SEP] where no two have more.
+
+    A norm divides a token by its own deviation, and what two words score is as much smaller; so is what this takes.
+    [SEP], which is no word, always looks at [SEP].
+
+    Args:
+        layer: the head's rows are 0.
+        dims: where dimensions are.
+        row: the first of two, of query and key.
+        score: of two words as they are in the mean.
+        states: float[n, width], of tokens.
+    """
+    words = read_number(states, dims.word)
+    strength = math.sqrt(score) / float(words[words > words.max() / 8].median())
+    read_to(layer.attention.self.query.weight[row], dims.word, strength)
+    read_to(layer.attention.self.key.weight[row], dims.word, -strength)
+    sep = mark_of_sep(states, dims)
+    layer.attention.self.query.bias[row + 1] = _NONE * math.sqrt(layer.attention.self.attention_head_size)
+    read_to(layer.attention.self.query.weight[row + 1], dims.sep, score / sep)
+    read_to(layer.attention.self.key.weight[row + 1], dims.sep, 1 / sep)
 
 
 @torch.no_grad()
@@ -182,7 +210,7 @@ def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapp
     real, scale = inputs["attention_mask"].bool(), math.sqrt(shape.head)
     # The query's [SEP] is the sink: the numbers that [CLS] has are so small by now that half precision loses them.
     attention.query.bias[first] = scale
-    read_to(attention.key.weight[first], dims.edge, math.log(_SINK) / edge_of_sep(states[real], dims))
+    read_to(attention.key.weight[first], dims.sep, math.log(_SINK) / mark_of_sep(states[real], dims))
     own = torch.eye(shape.segments, dtype=torch.bool)
     keep_rows_apart(layer, shape, slice(first + 1, first + 1 + shape.segments), own)
     # [CLS], which is of no segment, would take the sum over all of them: it sees itself alone.
@@ -236,7 +264,7 @@ def size_words(
         given = inputs_of(model, norm, inputs)[real]
         deviations = given.std(dim=1, correction=0)
         norm.weight[dims.code] = norm.weight[shape.places] = deviations.mean()
-        for dim in (dims.idf, dims.edge, *dims.found, dims.total):
+        for dim in (dims.idf, dims.word, dims.sep, *dims.found, dims.total):
             says = read_number(given, dim).square()
             norm.weight[dim : dim + 2] = deviations @ says / says.sum().clamp(min=1e-12)
 
@@ -256,10 +284,10 @@ def _tell_cls(states: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     return weights[:-1], weights[-1]
 
 
-def edge_of_sep(states: Tensor, dims: WordDims) -> float:
-    """What [SEP] has of an edge, the mean over those among states, float[n, width]."""
-    edges = read_number(states, dims.edge)
-    return float(edges[edges > edges.max() / 2].mean())
+def mark_of_sep(states: Tensor, dims: WordDims) -> float:
+    """What [SEP] has that others have not, the mean over those among states, float[n, width]."""
+    marks = read_number(states, dims.sep)
+    return float(marks[marks > marks.max() / 2].mean())
 
 
 def read_to(row: Tensor, dim: int, factor: float) -> None:
