@@ -45,7 +45,6 @@ _SMALL = 0.4
 _WRITTEN = 0.3
 # Hidden units of the pooler that carry the score, and how much of tanh's range it takes.
 _CARRIERS, _RANGE = 8, 0.2
-_RIDGE = 0.1
 
 # What writes a layer's last head: of the layer, and of the states that it is given.
 Head = Callable[[BertLayer, Tensor], None]
@@ -58,15 +57,11 @@ class Example:
     Attributes:
         inputs: the batch, as transformers takes it.
         groups: int[n], which inputs have one query.
-        queries: float[n, own], the teacher's embeddings of the queries.
-        docs: float[n, own], and of the docs.
-        scores: float[n], and its scores, as log-odds.
+        scores: float[n], the teacher's scores, as log-odds.
     """
 
     inputs: Mapping[str, Tensor]
     groups: Tensor
-    queries: Tensor
-    docs: Tensor
     scores: Tensor
 
 
@@ -118,7 +113,7 @@ def assemble_mono(
         lambda layer, states: sum_found(layer, shape, states, inputs),
     ]
     write_heads(model, shape, heads, inputs)
-    _gather_means(layers[-1], shape, _fit_means(model, shape, axes, examples), generator)
+    _gather_means(layers[-1], shape, axes, _sizes_of_means(model, shape, axes, inputs), generator)
     raise_total(layers[-1], shape, WORDS)
     axis = torch.arange(len(axes))
     write_distance(layers[-1], shape, axis, shape.own // 2 + axis, nearness=1.0)
@@ -217,49 +212,36 @@ def copy_norm(new: nn.LayerNorm, old: nn.LayerNorm, shape: MarkedShape) -> None:
     new.bias[: shape.own] = old.bias[: shape.own]
 
 
-def _fit_means(
-    model: BertForSequenceClassification, shape: MarkedShape, axes: Tensor, examples: Sequence[Example]
-) -> list[tuple[Tensor, Tensor]]:
-    """For query and doc, weights float[k, own] and bias float[k] that make the teacher's embedding, along the axes, of
-    the mean over the segment and [CLS]: a doc stands elsewhere here, and [CLS] is not its own.
-    """
-    fitted = []
-    states = [outputs_of(model, layers_of(model.bert)[-2], each.inputs)[..., : shape.own] for each in examples]
+def _sizes_of_means(
+    model: BertForSequenceClassification, shape: MarkedShape, axes: Tensor, inputs: Mapping[str, Tensor]
+) -> list[float]:
+    """How large, along the axes, the means over the query and [CLS] are on average, and over the doc and [CLS]."""
+    states = outputs_of(model, layers_of(model.bert)[-2], inputs)[..., : shape.own]
+    sizes = []
     for segment in (0, 1):
-        means, embeddings = [], []
-        for example, given_states in zip(examples, states, strict=True):
-            of = (example.inputs["attention_mask"].bool() & (example.inputs["token_type_ids"] == segment)).unsqueeze(-1)
-            of[:, 0] = True
-            means.append((given_states * of).sum(dim=1) / of.sum(dim=1))
-            embeddings.append((example.queries, example.docs)[segment])
-        given, wanted = torch.cat(means).double(), torch.cat(embeddings).double() @ axes.double().T
-        center = given.mean(dim=0)
-        gram = (given - center).T @ (given - center)
-        damped = gram + _RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
-        weights = torch.linalg.solve(damped, (given - center).T @ (wanted - wanted.mean(dim=0))).T
-        fitted.append((weights.float(), (wanted.mean(dim=0) - weights @ center).float()))
-    return fitted
+        of = inputs["attention_mask"].bool() & (inputs["token_type_ids"] == segment)
+        of[:, 0] = True
+        means = (states * of.unsqueeze(-1)).sum(dim=1) / of.sum(dim=1, keepdim=True)
+        sizes.append(float((means @ axes.T).norm(dim=1).mean()))
+    return sizes
 
 
 @torch.no_grad()
 def _gather_means(
-    layer: BertLayer, shape: MarkedShape, fitted: Sequence[tuple[Tensor, Tensor]], generator: torch.Generator
+    layer: BertLayer, shape: MarkedShape, axes: Tensor, sizes: Sequence[float], generator: torch.Generator
 ) -> None:
     """Half of the heads take the mean over the query, the others that over the doc, each its part of the axes.
 
     [CLS] asks for something, which no token has before a training: so a training can make the mean a weighted one.
     """
     per_segment = shape.heads // 2
-    others = per_segment * shape.own_head - len(fitted[0][0])
+    all_axes = torch.cat([axes, torch.zeros(per_segment * shape.own_head - len(axes), shape.own)])
     for head in range(shape.heads):
         segment, part = divmod(head, per_segment)
-        weights = torch.cat([fitted[segment][0], torch.zeros(others, shape.own)])
-        bias = torch.cat([fitted[segment][1], torch.zeros(others)])
         rows, taken = shape.head_rows(head), slice(part * shape.own_head, (part + 1) * shape.own_head)
         look_at(layer, shape, shape.mark_rows(head).start, segment)
         layer.attention.self.query.bias[rows].normal_(generator=generator)
-        layer.attention.self.value.weight[rows, : shape.own] = weights[taken]
-        layer.attention.self.value.bias[rows] = bias[taken]
+        layer.attention.self.value.weight[rows, : shape.own] = all_axes[taken] / sizes[segment]
         to = slice(head * shape.own_head, (head + 1) * shape.own_head)
         layer.attention.output.dense.weight[to, rows] = _MEANS * torch.eye(shape.own_head)
     layer.attention.output.LayerNorm.weight[shape.own :] = 0.0

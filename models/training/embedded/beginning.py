@@ -38,7 +38,7 @@ _AXES = (128, 64)
 # Texts that pruning and axes are fitted to; inputs that duo's score is fitted to; groups that mono's is fitted to, and
 # how many docs of each; groups that sizes are set by.
 _TEXTS, _INPUTS = 1600, 800
-_GROUPS, _DOCS = 1600, 4
+_GROUPS, _DOCS = 400, 4
 _SIZED = 16
 # Pairs that are sorted by length together.
 _SORTED = 512
@@ -71,7 +71,7 @@ def make_mono_start(
     axes = principal_axes(torch.from_numpy(embed_texts(bi_encoder, texts)), _AXES, generator)
     docs = sorted({doc for group in groups for doc in group.docs})
     rarity = torch.from_numpy(rarities(tokenizer.encode(docs, MAX_DOC_TOKENS).ids.to_pylist(), model.config.vocab_size))
-    examples = make_examples(bi_encoder, _sample(groups, _GROUPS), encoder(tokenizer))
+    examples = make_examples(_sample(groups, _GROUPS), encoder(tokenizer))
     pairs = [(group.query, doc) for group in _sample(groups, _SIZED) for doc in group.docs[:_DOCS]]
     sized = mixed_batch(encoder(tokenizer), pairs)
     edges = (tokenizer.cls_id, tokenizer.sep_id)
@@ -96,17 +96,16 @@ def imitation_batches(
     return [batches[number] for number in rng.permutation(len(batches))]
 
 
-def make_examples(bi_encoder: str, groups: Sequence[Group], encoder: InputEncoder) -> list[Example]:
-    """Inputs of mono with the teacher's embeddings and scores."""
+def make_examples(groups: Sequence[Group], encoder: InputEncoder) -> list[Example]:
+    """Inputs of mono with the teacher's scores."""
     pairs = [(number, doc) for number, group in enumerate(groups) for doc in range(_DOCS)]
     inputs = [(groups[number].query, groups[number].docs[doc]) for number, doc in pairs]
-    queries, docs = (torch.from_numpy(embed_texts(bi_encoder, list(texts))) for texts in zip(*inputs, strict=True))
     numbers = torch.tensor([number for number, _ in pairs])
     scores = torch.tensor([TEMPERATURE * (groups[number].teacher_scores or ())[doc] for number, doc in pairs])
     examples = []
     for batch in encoder.batches(inputs):
         rows = torch.from_numpy(batch.rows)
-        examples.append(Example(batch.tensors, numbers[rows], queries[rows], docs[rows], scores[rows]))
+        examples.append(Example(batch.tensors, numbers[rows], scores[rows]))
     return examples
 
 
