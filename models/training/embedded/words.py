@@ -36,7 +36,7 @@ CODE_BITS = 22
 SAME, _OTHER, _NONE = 300.0, 0.9, 10.0
 # What takes their mean from the bits of a code.
 CENTERED = torch.eye(CODE_BITS) - 1 / CODE_BITS
-# A token attends to [CLS] this much more than to each other, so that it takes a sum and not a mean.
+# A token of the query attends to its [SEP] this much more than to each other, so that it takes a sum and not a mean.
 _SINK = 200.0
 # [CLS] attends to itself with so much more in the logit.
 _ALONE = 12.0
@@ -196,7 +196,7 @@ def want_more(layer: BertLayer, dims: WordDims, row: int, score: float, states: 
 def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapping[str, Tensor]) -> None:
     """Makes a layer's last head add up what was found over the query; what was found in a second doc counts negative.
 
-    The second doc's is drawn out to the size of the first's: it was found a layer later, where codes are less clear.
+    The second doc's is drawn out to the size of the first's: it was found a layer later, and passed fewer norms.
     From each word a share of its own idf is taken away, so that the sum is about 0 in the mean: what comes after
     divides states by their size, which must not change a sum that all docs of a query have.
 
