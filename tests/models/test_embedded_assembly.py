@@ -1,4 +1,5 @@
 import copy
+import functools
 
 import numpy as np
 import pytest
@@ -7,23 +8,29 @@ import torch.nn.functional as F
 from transformers import BertForSequenceClassification
 
 from beamrank.demo.collection import demo_topics, stdlib_docs
+from beamrank.errors import ConfigError
 from models.checkpoint_sources import locate
 from models.engine import InputLimits
 from models.tokenizer import load_tokenizer
 from models.training.embedded.assemble import Example, assemble_mono, principal_axes
+from models.training.embedded.beginning import check_wired, make_examples
 from models.training.embedded.contrast import make_duo
+from models.training.embedded.distil import TEMPERATURE
 from models.training.embedded.marks import outputs_of, shape_of, train_last
 from models.training.embedded.pruning import choose_units, prune_units
-from models.training.embedded.teacher import encoder_inputs, load_encoder
-from models.training.embedded.words import dims_of, rarities, read_number
+from models.training.embedded.teacher import embed_texts, encoder_inputs, load_encoder
+from models.training.embedded.words import dims_of, has_words, rarities, read_number, shared_rarity
 from models.training.encoding import InputEncoder
+from models.training.groups import Group
 from models.training.losses import log_odds
 from tests.models.bert import MINILM
+from tests.models.training import save_start
 
 QUERIES = [topic.text for topic in demo_topics()[:6]]
 DOCS = [doc.text for doc in stdlib_docs()[:6000:750]]
 PAIRS = [(query, doc) for query in QUERIES for doc in DOCS]
 TRIPLES = [(query, one, other) for query in QUERIES for one, other in zip(DOCS, DOCS[1:] + DOCS[:1], strict=True)]
+LENGTH = 128
 TOKENIZER = load_tokenizer(str(MINILM))
 
 
@@ -33,7 +40,7 @@ def bi_encoder():
 
 def batch_of(inputs):
     """All inputs in one batch, in their order."""
-    encoder = InputEncoder(TOKENIZER, InputLimits("original", 34, 128), 1 << 20)
+    encoder = InputEncoder(TOKENIZER, InputLimits("original", 34, LENGTH), 1 << 20)
     (batch,) = encoder.batches(inputs)
     order = np.argsort(batch.rows)
     return {name: tensor[order] for name, tensor in batch.tensors.items()}
@@ -62,8 +69,30 @@ def example(encoder, share_of_words=0.0):
 
 def shared_words():
     """Counted by hand: of the query's words, the idf of those that stand in the doc, float[pairs]."""
-    idf, ids = rarity(), dict(zip(QUERIES + DOCS, TOKENIZER.encode(QUERIES + DOCS, 64).ids.to_pylist(), strict=True))
-    return torch.tensor([sum(float(idf[word]) for word in ids[query] if word in ids[doc]) for query, doc in PAIRS])
+    texts, idf = [*QUERIES, *DOCS], rarity()
+    ids = dict(zip(texts, TOKENIZER.encode(texts, LENGTH).ids.to_pylist(), strict=True))
+    docs = [ids[doc][: LENGTH - 3 - len(ids[query])] for query, doc in PAIRS]
+    words = [[word for word in ids[query] if word in doc] for (query, _), doc in zip(PAIRS, docs, strict=True)]
+    return torch.tensor([sum(float(idf[word]) for word in each) for each in words])
+
+
+def test_words_in_common_are_counted_as_by_hand():
+    edges = (TOKENIZER.cls_id, TOKENIZER.sep_id)
+    assert torch.allclose(shared_rarity(batch_of(PAIRS), rarity(), edges), shared_words())
+
+
+def test_what_mono_is_to_score_is_the_cosine_and_a_share_of_words():
+    encoder = InputEncoder(TOKENIZER, InputLimits("original", 34, LENGTH), 1 << 20)
+    groups = [Group(query, tuple(DOCS[:4]), None) for query in QUERIES]
+    edges, embed_all = (TOKENIZER.cls_id, TOKENIZER.sep_id), functools.partial(embed_texts, str(MINILM))
+    (made,) = make_examples(groups, encoder, embed_all, rarity(), edges)
+    (batch,) = encoder.batches([(group.query, doc) for group in groups for doc in group.docs])
+    queries, docs = (torch.from_numpy(embed_all(texts)) for texts in (QUERIES, DOCS[:4]))
+    of_words = made.scores / TEMPERATURE - (queries @ docs.T).flatten()[batch.rows]
+    shared = shared_rarity(made.inputs, rarity(), edges)
+    assert made.groups.tolist() == (batch.rows // 4).tolist()
+    assert float(shared.max()) > 1
+    assert torch.allclose(of_words, shared * of_words.max() / shared.max(), atol=1e-5)
 
 
 def assembled(share_of_words=0.0):
@@ -176,6 +205,15 @@ def test_a_training_changes_what_is_gathered_and_nothing_below(mono):
     assert float(key[shape.head_rows(0), : shape.own].abs().max()) > 0
     assert float(key[shape.all_mark_rows()].abs().max()) == 0
     assert float(key[:, shape.marks].abs().max()) == 0
+
+
+def test_a_mono_that_was_not_wired_here_is_no_start_of_a_duo(mono, tmp_path):
+    assert has_words(mono)
+    other = copy.deepcopy(mono)
+    other.bert.embeddings.word_embeddings.weight.data[1000, dims_of(shape_of(mono)).word] *= 2
+    assert not has_words(other)
+    with pytest.raises(ConfigError, match="no mono that this version wired"):
+        check_wired(save_start(tmp_path / "other"))
 
 
 def test_before_any_training_duo_prefers_about_what_mono_scores_higher(mono):

@@ -5,18 +5,10 @@ import pytest
 import torch
 
 from models.engine import InputLimits
-from models.training.embedded.assemble import copy_embeddings, copy_layer, new_classifier
+from models.training.embedded.assemble import wire_apart
 from models.training.embedded.beginning import imitation_batches
 from models.training.embedded.imitation import Imitation, imitate_states, read_alone, segment_tokens, state_loss
-from models.training.embedded.marks import (
-    MarkedShape,
-    embeddings_of,
-    keep_apart,
-    layers_of,
-    mark_tokens,
-    refresh,
-    size_marks,
-)
+from models.training.embedded.marks import embeddings_of, layers_of, size_marks
 from models.training.embedded.teacher import load_encoder
 from models.training.encoding import InputEncoder
 from models.training.groups import Group
@@ -61,25 +53,26 @@ def test_what_is_no_text_is_of_no_segment():
 
 def wired(encoder):
     """Query and doc apart, and no words."""
-    shape = MarkedShape(encoder.config.hidden_size, encoder.config.num_attention_heads, segments=2)
-    model = new_classifier(encoder.config, shape, encoder.config.num_hidden_layers + 1)
-    copy_embeddings(model, encoder, shape)
-    types = embeddings_of(encoder).token_type_embeddings.weight.detach()
-    embeddings_of(model.bert).token_type_embeddings.weight.data[:, : shape.own] = types[0]
-    mark_tokens(model, shape, TOKENIZER.cls_id)
-    for new, old in zip(layers_of(model.bert), layers_of(encoder), strict=False):
-        copy_layer(new, old, shape, torch.arange(shape.own))
-        keep_apart(new, shape, torch.eye(2, dtype=torch.bool))
+    model, shape = wire_apart(encoder, TOKENIZER.cls_id)
     for norm in model.modules():
         if isinstance(norm, torch.nn.LayerNorm):
             norm.weight.data[shape.words] = 0.0
-    refresh(model, shape)
     size_marks(model, shape, INPUTS, encoder.config.num_hidden_layers)
     return model, shape
 
 
+def imitation(kept, told, identity="one"):
+    talk = SimpleNamespace(update=lambda done, total, what: told.append((done, total, what)))
+    return Imitation(80, 1e-3, torch.float32, talk, str(kept), identity)
+
+
 @pytest.fixture(scope="module")
-def trained():
+def kept(tmp_path_factory):
+    return tmp_path_factory.mktemp("training") / "records" / "imitated.safetensors"
+
+
+@pytest.fixture(scope="module")
+def trained(kept):
     """The bi-encoder, a damaged one wired, and that after a training; the losses told."""
     encoder = load_encoder(str(MINILM))
     damaged = copy.deepcopy(encoder)
@@ -87,8 +80,7 @@ def trained():
         layer.output.dense.weight.data[:, ::3] = 0.0
     before, shape = wired(damaged)
     after, told = copy.deepcopy(before), []
-    talk = SimpleNamespace(update=lambda done, total, what: told.append((done, total, what)))
-    imitate_states(after, shape, encoder, [INPUTS] * 10, Imitation(80, 1e-3, torch.float32, talk))
+    imitate_states(after, shape, encoder, [INPUTS] * 10, imitation(kept, told))
     return encoder, before, after, shape, told
 
 
@@ -124,3 +116,15 @@ def test_what_was_added_to_the_bi_encoder_is_not_trained(trained):
         assert torch.equal(old.output.dense.weight[added], new.output.dense.weight[added])
     tables = [embeddings_of(model.bert).word_embeddings.weight[:, own] for model in (before, after)]
     assert torch.equal(*tables)
+
+
+@pytest.mark.parametrize(("identity", "steps"), [("one", 0), ("another", 1)])
+def test_what_was_kept_is_taken_by_the_same_training_alone(trained, kept, identity, steps):
+    encoder, before, after, shape, _ = trained
+    again, told = copy.deepcopy(before), []
+    mine = kept.with_name(identity)
+    mine.write_bytes(kept.read_bytes())
+    imitate_states(again, shape, encoder, [INPUTS], imitation(mine, told, identity))
+    same = [torch.equal(one, other) for one, other in zip(again.parameters(), after.parameters(), strict=True)]
+    assert len(told) == steps
+    assert all(same) == (steps == 0)

@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import json
 import os
 import signal
 import sys
@@ -29,7 +30,7 @@ _MAX_QUERY_LENGTH = 34
 _TOKEN_BUDGET = 4096
 _GROUPS_A_STEP = 4
 _WARM_UP = 0.05
-_START = "start"
+_START, _IMITATED = "start", "imitated.safetensors"
 
 
 class _Lines:
@@ -48,6 +49,8 @@ def main() -> None:
     options = _parse()
     torch.set_num_threads(options.threads)
     lines = _Lines()
+    if options.model == "duo":
+        beginning.check_wired(options.start)
     groups = _mine(options)
     lines.note(f"{len(groups)} groups, {sum(group.relevant is not None for group in groups)} with a label")
     encoder = functools.partial(
@@ -65,8 +68,7 @@ def main() -> None:
         warmup_steps=round(_WARM_UP * options.steps),
         weights="float16",
     )
-    identity = {name: value for name, value in vars(options).items() if name != "output"}
-    states = StateFolder(storage.join(options.output, RECORDS), identity, Processes())
+    states = StateFolder(storage.join(options.output, RECORDS), _identity(options), Processes())
     trainer = Trainer(
         _task(options, start, encoder(start.tokenizer)),
         FixedSource(groups, options.seed),
@@ -91,11 +93,18 @@ def _beginning(options: argparse.Namespace, groups: list[Group], encoder: beginn
         return folder
     if options.model == "mono":
         dtype = getattr(torch, resolve_dtype("auto", "cpu"))
-        imitation = Imitation(options.imitated, options.imitation_rate, dtype, _Lines())
+        kept = storage.join(options.output, RECORDS, _IMITATED)
+        identity = json.dumps(_identity(options), sort_keys=True)
+        imitation = Imitation(options.imitated, options.imitation_rate, dtype, _Lines(), kept, identity)
         beginning.make_mono_start(options.start, groups, encoder, imitation, folder, options.seed)
     else:
         beginning.make_duo_start(options.start, groups, encoder, folder)
     return folder
+
+
+def _identity(options: argparse.Namespace) -> dict[str, object]:
+    """What a run has in common with one that it goes on from."""
+    return {name: value for name, value in vars(options).items() if name != "output"}
 
 
 def _task(options: argparse.Namespace, start: Start, encoder: InputEncoder) -> Task:

@@ -87,20 +87,10 @@ def assemble_mono(
         generator: decides the new weights.
         imitate: trains the bi-encoder's layers where they now are.
     """
-    shape = MarkedShape(encoder.config.hidden_size, encoder.config.num_attention_heads, segments=2)
-    model = new_classifier(encoder.config, shape, encoder.config.num_hidden_layers + 1)
-    apart, across = torch.eye(2, dtype=torch.bool), ~torch.eye(2, dtype=torch.bool)
-    layers = layers_of(model.bert)
-    copy_embeddings(model, encoder, shape)
-    types = embeddings_of(encoder).token_type_embeddings.weight.detach()
-    embeddings_of(model.bert).token_type_embeddings.weight.data[:, : shape.own] = types[0]
-    mark_tokens(model, shape, edges[0])
+    model, shape = wire_apart(encoder, edges[0])
+    layers, across = layers_of(model.bert), ~torch.eye(2, dtype=torch.bool)
     write_places(model, shape)
     write_words(model, shape, rarity, edges, generator)
-    for new, old in zip(layers[:-1], layers_of(encoder), strict=True):
-        copy_layer(new, old, shape, torch.arange(shape.own))
-        keep_apart(new, shape, apart)
-    refresh(model, shape)
     size_marks(model, shape, inputs, len(layers) - 1)
     if imitate:
         size_words(model, shape, inputs, len(layers) - 1)
@@ -123,6 +113,21 @@ def assemble_mono(
     groups, scores = (torch.cat([getattr(each, name) for each in examples]) for name in ("groups", "scores"))
     read_score(model, shape, [each.inputs for each in examples], groups, scores)
     return model
+
+
+def wire_apart(encoder: BertModel, cls_id: int) -> tuple[BertForSequenceClassification, MarkedShape]:
+    """A mono that reads query and doc apart by a bi-encoder's layers; there are no words, and the last layer is 0."""
+    shape = MarkedShape(encoder.config.hidden_size, encoder.config.num_attention_heads, segments=2)
+    model = new_classifier(encoder.config, shape, encoder.config.num_hidden_layers + 1)
+    copy_embeddings(model, encoder, shape)
+    types = embeddings_of(encoder).token_type_embeddings.weight.detach()
+    embeddings_of(model.bert).token_type_embeddings.weight.data[:, : shape.own] = types[0]
+    mark_tokens(model, shape, cls_id)
+    for new, old in zip(layers_of(model.bert)[:-1], layers_of(encoder), strict=True):
+        copy_layer(new, old, shape, torch.arange(shape.own))
+        keep_apart(new, shape, torch.eye(2, dtype=torch.bool))
+    refresh(model, shape)
+    return model, shape
 
 
 @torch.no_grad()

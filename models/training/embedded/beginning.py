@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import BertForSequenceClassification, PreTrainedModel
 
+from beamrank.errors import ConfigError
 from beamrank.plan import MAX_DOC_TOKENS
 from models.checkpoint_sources import CONFIG
 from models.tokenizer import BertTokenizer, load_tokenizer
@@ -21,9 +22,10 @@ from models.training.embedded.assemble import Example, assemble_mono, principal_
 from models.training.embedded.contrast import make_duo
 from models.training.embedded.distil import TEMPERATURE
 from models.training.embedded.imitation import Imitation, imitate_states
+from models.training.embedded.mining import Embed
 from models.training.embedded.pruning import prune_units
 from models.training.embedded.teacher import embed_texts, encoder_inputs, load_encoder
-from models.training.embedded.words import rarities
+from models.training.embedded.words import has_words, rarities, shared_rarity
 from models.training.encoding import InputEncoder, Texts
 from models.training.groups import Group
 from models.training.start import save_checkpoint
@@ -40,6 +42,8 @@ _AXES = (128, 64)
 _TEXTS, _INPUTS = 1600, 800
 _GROUPS, _DOCS = 400, 4
 _SIZED = 16
+# What the rarest word in common counts beside the cosine.
+_WORDS_SHARE = 0.2
 # Pairs that are sorted by length together.
 _SORTED = 512
 
@@ -48,6 +52,19 @@ def is_bi_encoder(folder: str) -> bool:
     """Whether a folder holds an encoder alone, not a classifier."""
     architectures: list[str] = json.loads(Path(folder, CONFIG).read_text(encoding="utf-8"))["architectures"]
     return architectures == ["BertModel"]
+
+
+def check_wired(mono: str) -> None:
+    """Raises unless a folder's mono is wired as here, as a duo's start must be.
+
+    Raises:
+        ConfigError: it is another.
+    """
+    if not has_words(_load_mono(mono)):
+        raise ConfigError(
+            f"{mono} is no mono that this version wired: its words have no codes where a duo would look for them. "
+            "Make one of the bi-encoder first, with `python -m models.training.embedded mono`"
+        )
 
 
 def make_mono_start(
@@ -71,10 +88,11 @@ def make_mono_start(
     axes = principal_axes(torch.from_numpy(embed_texts(bi_encoder, texts)), _AXES, generator)
     docs = sorted({doc for group in groups for doc in group.docs})
     rarity = torch.from_numpy(rarities(tokenizer.encode(docs, MAX_DOC_TOKENS).ids.to_pylist(), model.config.vocab_size))
-    examples = make_examples(_sample(groups, _GROUPS), encoder(tokenizer))
+    embed = functools.partial(embed_texts, bi_encoder)
+    edges = (tokenizer.cls_id, tokenizer.sep_id)
+    examples = make_examples(_sample(groups, _GROUPS), encoder(tokenizer), embed, rarity, edges)
     pairs = [(group.query, doc) for group in _sample(groups, _SIZED) for doc in group.docs[:_DOCS]]
     sized = mixed_batch(encoder(tokenizer), pairs)
-    edges = (tokenizer.cls_id, tokenizer.sep_id)
     batches = imitation_batches(groups, encoder(tokenizer), imitation.pairs, seed)
     imitate = functools.partial(imitate_states, encoder=load_encoder(bi_encoder), batches=batches, imitation=imitation)
     mono = assemble_mono(model, axes, rarity, edges, sized, examples, generator, imitate)
@@ -96,22 +114,33 @@ def imitation_batches(
     return [batches[number] for number in rng.permutation(len(batches))]
 
 
-def make_examples(groups: Sequence[Group], encoder: InputEncoder) -> list[Example]:
-    """Inputs of mono with the teacher's scores."""
+def make_examples(
+    groups: Sequence[Group], encoder: InputEncoder, embed: Embed, rarity: Tensor, edges: tuple[int, int]
+) -> list[Example]:
+    """Inputs of mono with what they should score: the bi-encoder's cosine, and a share for the words in common.
+
+    Args:
+        groups: queries and docs.
+        encoder: makes inputs of them.
+        embed: texts to the bi-encoder's unit vectors.
+        rarity: float[vocabulary], idf.
+        edges: the ids of [CLS] and [SEP].
+    """
     pairs = [(number, doc) for number, group in enumerate(groups) for doc in range(_DOCS)]
     inputs = [(groups[number].query, groups[number].docs[doc]) for number, doc in pairs]
-    numbers = torch.tensor([number for number, _ in pairs])
-    scores = torch.tensor([TEMPERATURE * (groups[number].teacher_scores or ())[doc] for number, doc in pairs])
+    queries, docs = (torch.from_numpy(embed([pair[place] for pair in inputs])) for place in (0, 1))
+    numbers, cosines = torch.tensor([number for number, _ in pairs]), (queries * docs).sum(dim=1)
     examples = []
     for batch in encoder.batches(inputs):
         rows = torch.from_numpy(batch.rows)
-        examples.append(Example(batch.tensors, numbers[rows], scores[rows]))
+        scores = cosines[rows] + _WORDS_SHARE * shared_rarity(batch.tensors, rarity, edges)
+        examples.append(Example(batch.tensors, numbers[rows], TEMPERATURE * scores))
     return examples
 
 
 def make_duo_start(mono: str, groups: Sequence[Group], encoder: EncoderOf, folder: str) -> None:
     """Makes a duo of a mono, and writes it with the mono's tokenizer. Arguments as for `make_mono_start`."""
-    model = BertForSequenceClassification.from_pretrained(mono, dtype=torch.float32).train(False)
+    model = _load_mono(mono)
     tokenizer = load_tokenizer(mono)
     encode = encoder(tokenizer)
     triples = _triples(_sample(groups, _INPUTS // 4))
@@ -133,6 +162,12 @@ def mixed_batch(encoder: InputEncoder, inputs: Sequence[Texts]) -> dict[str, Ten
         name: torch.cat([F.pad(batch[name], (0, width - batch[name].shape[1])) for batch in batches])
         for name in batches[0]
     }
+
+
+def _load_mono(folder: str) -> BertForSequenceClassification:
+    model: BertForSequenceClassification = BertForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
+    model.train(False)
+    return model
 
 
 def _triples(groups: Sequence[Group]) -> list[Texts]:

@@ -5,10 +5,13 @@ The bi-encoder read query and doc in inputs of their own, with all of its units.
 that some thousands of inputs teach much: no labels, no scores (Jiao et al. 2020, TinyBERT, distil hidden states too).
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from transformers import BertForSequenceClassification, BertModel
@@ -18,6 +21,7 @@ from models.training.trainer import Listener
 
 # What the error of a segment's mean counts beside that of its tokens: the mean is what is gathered later.
 _MEAN_SHARE = 8.0
+_IDENTITY = "identity"
 _WARM_UP, _BETAS, _CLIP = 0.05, (0.9, 0.99), 1.0
 
 
@@ -30,12 +34,16 @@ class Imitation:
         learning_rate: the highest; it rises over the first steps and falls to 0.
         dtype: what is computed in; weights stay float32.
         listener: is told of each step.
+        kept: the file that the result is kept in.
+        identity: what two runs must have in common for one to take what the other kept.
     """
 
     pairs: int
     learning_rate: float
     dtype: torch.dtype
     listener: Listener
+    kept: str
+    identity: str
 
 
 def imitate_states(
@@ -45,7 +53,7 @@ def imitate_states(
     batches: Sequence[Mapping[str, Tensor]],
     imitation: Imitation,
 ) -> None:
-    """Trains all layers but the last, and what comes before them, but for marks and words.
+    """Trains all layers but the last, and what comes before them, but for marks and words; or takes what was kept.
 
     Args:
         model: has marks; its last layer does nothing yet.
@@ -54,6 +62,9 @@ def imitate_states(
         batches: real inputs of the model, as transformers takes them; one a step.
         imitation: how.
     """
+    if _identity_of(imitation.kept) == imitation.identity:
+        model.load_state_dict(load_file(imitation.kept))
+        return
     parameters, steps = _train_own(model, shape), len(batches)
     optimizer = torch.optim.Adam(parameters, lr=imitation.learning_rate, betas=_BETAS)
     rising = max(1, round(_WARM_UP * steps))
@@ -71,6 +82,7 @@ def imitate_states(
         schedule.step()
         imitation.listener.update(done, steps, f"states' loss {loss.item():.4f}")
     model.requires_grad_(False)
+    _keep(model, imitation)
 
 
 def state_loss(
@@ -116,6 +128,21 @@ def read_alone(encoder: BertModel, ids: Tensor, of: Tensor) -> Tensor:
     mask = (torch.arange(alone.shape[1])[None] <= counts[:, None]).long()
     states: Tensor = encoder(input_ids=alone, attention_mask=mask).last_hidden_state
     return states[inputs, to]
+
+
+def _identity_of(kept: str) -> str | None:
+    if not os.path.exists(kept):
+        return None
+    with safe_open(kept, "pt") as file:
+        metadata: dict[str, str] = file.metadata() or {}
+    return metadata.get(_IDENTITY)
+
+
+def _keep(model: BertForSequenceClassification, imitation: Imitation) -> None:
+    os.makedirs(os.path.dirname(imitation.kept), exist_ok=True)
+    temporary = f"{imitation.kept}.tmp"
+    save_file(model.state_dict(), temporary, {_IDENTITY: imitation.identity})
+    os.replace(temporary, imitation.kept)
 
 
 def _means(states: Tensor, texts: Tensor, count: int) -> Tensor:

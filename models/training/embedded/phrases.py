@@ -16,8 +16,8 @@ from torch import Tensor
 from transformers import BertForSequenceClassification
 from transformers.models.bert.modeling_bert import BertLayer
 
-from models.training.embedded.marks import SIZE, MarkedShape, embeddings_of, keep_rows_apart
-from models.training.embedded.words import CENTERED, CODE_BITS, SAME, dims_of, mark_of_sep, read_to, want_more, write_to
+from models.training.embedded.marks import SIZE, MarkedShape, embeddings_of
+from models.training.embedded.words import CENTERED, CODE_BITS, SAME, dims_of, mark_of_sep, read_to, take_idf, want_more
 
 # How fast a place turns, in radians a token, in each of five planes: by a search for turns by which two tokens of
 # 512 agree in no more than 0.7 on the mean.
@@ -91,10 +91,8 @@ def find_phrases(
         for part in (attention.query, attention.key):
             part.weight[rows, places] = math.sqrt(SAME * scale) / size * read
         row = rows.stop
-    want_more(layer, dims, row, _OTHER * 2 * SAME * scale, real)
-    keep_rows_apart(layer, shape, slice(row + 2, row + 2 + shape.segments), seen)
-    read_to(attention.value.weight[first], dims.idf, 1.0)
-    write_to(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(_PAIR_SHARE))
+    want_more(layer, shape, seen, row, _OTHER * 2 * SAME * scale, real)
+    take_idf(layer, shape, doc, _PAIR_SHARE)
 
 
 def _just_before(turns: Tensor) -> Tensor:

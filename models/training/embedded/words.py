@@ -28,6 +28,7 @@ from models.training.embedded.marks import (
     keep_rows_apart,
     look_at,
     norms_of,
+    shape_of,
 )
 
 CODE_BITS = 22
@@ -104,6 +105,20 @@ def rarities(ids: Iterable[list[int]], vocabulary: int) -> NDArray[np.float32]:
     return shares
 
 
+def shared_rarity(inputs: Mapping[str, Tensor], rarity: Tensor, edges: tuple[int, int]) -> Tensor:
+    """The rarity of the query's words that the doc has, summed up: float[n], what the heads are to come to.
+
+    Args:
+        inputs: of mono, as transformers takes them.
+        rarity: float[vocabulary], idf.
+        edges: the ids of [CLS] and [SEP].
+    """
+    ids, in_doc = inputs["input_ids"], inputs["token_type_ids"] == 1
+    of_query = ~in_doc & inputs["attention_mask"].bool() & ~torch.isin(ids, torch.tensor(edges))
+    found = ((ids[:, :, None] == ids[:, None, :]) & in_doc[:, None, :]).any(dim=2) & of_query
+    return (rarity[ids] * found).sum(dim=1)
+
+
 def read_number(states: Tensor, dim: int) -> Tensor:
     """A number out of hidden states, float[..., width] -> float[...]."""
     return (states[..., dim] - states[..., dim + 1]) / 2
@@ -140,6 +155,16 @@ def write_words(
     write_to(table[edges[1]], dims.sep, size[edges[1]])
 
 
+def has_words(model: BertForSequenceClassification) -> bool:
+    """Whether a model's words are as `write_words` writes them: the bits of a code as large as what all words have."""
+    shape = shape_of(model)
+    dims, table = dims_of(shape), embeddings_of(model.bert).word_embeddings.weight.detach()
+    if dims.total + 2 > shape.width:
+        return False
+    sizes = table[:, dims.word]
+    return bool((table[:, dims.code].abs() == sizes[:, None]).all() and sizes.any())
+
+
 @torch.no_grad()
 def find_words(
     layer: BertLayer, shape: MarkedShape, seen: Tensor, doc: int, states: Tensor, inputs: Mapping[str, Tensor]
@@ -161,15 +186,12 @@ def find_words(
     size = codes.square().mean(dim=1).sqrt().median()
     for part in (attention.query, attention.key):
         part.weight[first : first + CODE_BITS, dims.code] = math.sqrt(SAME * scale / CODE_BITS) / size * CENTERED
-    row = first + CODE_BITS
-    want_more(layer, dims, row, _OTHER * SAME * scale, real)
-    keep_rows_apart(layer, shape, slice(row + 2, row + 2 + shape.segments), seen)
-    read_to(attention.value.weight[first], dims.idf, 1.0)
-    write_to(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(1.0))
+    want_more(layer, shape, seen, first + CODE_BITS, _OTHER * SAME * scale, real)
+    take_idf(layer, shape, doc, 1.0)
 
 
 @torch.no_grad()
-def want_more(layer: BertLayer, dims: WordDims, row: int, score: float, states: Tensor) -> None:
+def want_more(layer: BertLayer, shape: MarkedShape, seen: Tensor, row: int, score: float, states: Tensor) -> None:
     """Makes a layer's last head take a score from any two words', and look at [SEP] where no two have more.
 
     A norm divides a token by its own deviation, and what two words score is as much smaller; so is what this takes.
@@ -177,11 +199,13 @@ def want_more(layer: BertLayer, dims: WordDims, row: int, score: float, states: 
 
     Args:
         layer: the head's rows are 0.
-        dims: where dimensions are.
-        row: the first of two, of query and key.
+        shape: where dimensions are.
+        seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
+        row: the first of those of query and key that are free.
         score: of two words as they are in the mean.
         states: float[n, width], of tokens.
     """
+    dims = dims_of(shape)
     words = read_number(states, dims.word)
     strength = math.sqrt(score) / float(words[words > words.max() / 8].median())
     read_to(layer.attention.self.query.weight[row], dims.word, strength)
@@ -190,6 +214,15 @@ def want_more(layer: BertLayer, dims: WordDims, row: int, score: float, states: 
     layer.attention.self.query.bias[row + 1] = _NONE * math.sqrt(layer.attention.self.attention_head_size)
     read_to(layer.attention.self.query.weight[row + 1], dims.sep, score / sep)
     read_to(layer.attention.self.key.weight[row + 1], dims.sep, 1 / sep)
+    keep_rows_apart(layer, shape, slice(row + 2, row + 2 + shape.segments), seen)
+
+
+@torch.no_grad()
+def take_idf(layer: BertLayer, shape: MarkedShape, doc: int, share: float) -> None:
+    """Makes a layer's last head add a share of the idf of what it looks at to what was found in a doc, 0 or 1."""
+    dims, first = dims_of(shape), shape.word_rows.start
+    read_to(layer.attention.self.value.weight[first], dims.idf, 1.0)
+    write_to(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(share))
 
 
 @torch.no_grad()
