@@ -2,9 +2,9 @@
 
     python -m benchmarks.embedded_teacher --squad squad_v1.1.tar.gz --nfcorpus nfcorpus.zip [--questions 500]
 
-BM25's best 100 by the bi-encoder's cosine (`cosine`), and by that and BM25's score together (`teacher`). The pair is
-fitted to the latter, but with a plain BM25's score where this is Lucene's. Collections, questions and tests are those
-of `benchmarks.embedded_pair`.
+BM25's best 100 by the bi-encoder's cosine (`cosine`), and by that and BM25's score together (`teacher`). Mono is fitted
+to the former and a share for words in common; with `--steps` the pair learns from the latter, but with a plain BM25's
+score where this is Lucene's. Collections, questions and tests are those of `benchmarks.embedded_pair`.
 """
 
 from collections.abc import Sequence
