@@ -49,7 +49,7 @@ def main() -> None:
     options = _parse()
     torch.set_num_threads(options.threads)
     lines = _Lines()
-    if options.model == "duo":
+    if options.model == "duo" or not beginning.is_bi_encoder(options.start):
         beginning.check_wired(options.start)
     groups = _mine(options)
     lines.note(f"{len(groups)} groups, {sum(group.relevant is not None for group in groups)} with a label")
@@ -133,7 +133,11 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--start", required=True, help="mono: folder of the bi-encoder, or of a mono to train further; duo: of a mono"
     )
-    parser.add_argument("--teacher", required=True, help="folder of the bi-encoder to learn from")
+    parser.add_argument(
+        "--teacher",
+        required=True,
+        help="folder of the bi-encoder that chooses negatives; with --steps its cosine is learnt from too",
+    )
     parser.add_argument("--squad", required=True, help="tar.gz of SQuAD 1.1's HTML pages; only train/ is read")
     parser.add_argument("--medquad", required=True, help="tar.gz of MedQuAD's XML files")
     parser.add_argument("--nfcorpus", required=True, help="zip of BEIR's NFCorpus; only the queries of train are read")

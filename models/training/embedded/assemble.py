@@ -1,4 +1,4 @@
-"""A monoBERT made of a bi-encoder's weights: before any training its score is nearly the teacher's.
+"""A monoBERT made of a bi-encoder's weights: before any training its score is nearly what it is fitted to.
 
 The bi-encoder's layers come first, query and doc apart (see `marks`), with a head that finds words (`words`) and
 phrases (`phrases`) in both. In one more layer [CLS] gathers the mean of either segment; the distance of the two, and
@@ -52,12 +52,12 @@ Head = Callable[[BertLayer, Tensor], None]
 
 @dataclass(frozen=True)
 class Example:
-    """Inputs of mono in one batch, and what the teacher makes of them.
+    """Inputs of mono in one batch, and what they should score.
 
     Attributes:
         inputs: the batch, as transformers takes it.
         groups: int[n], which inputs have one query.
-        scores: float[n], the teacher's scores, as log-odds.
+        scores: float[n], as log-odds.
     """
 
     inputs: Mapping[str, Tensor]
@@ -83,7 +83,7 @@ def assemble_mono(
         rarity: float[vocabulary], idf.
         edges: the ids of [CLS] and [SEP].
         inputs: real inputs of mixed lengths, as transformers takes them; sizes are set by these.
-        examples: real inputs; the score is fitted to the teacher's on these.
+        examples: real inputs; the score is fitted to theirs.
         generator: decides the new weights.
         imitate: trains the bi-encoder's layers where they now are.
     """

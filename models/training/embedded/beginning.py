@@ -42,7 +42,7 @@ _AXES = (128, 64)
 _TEXTS, _INPUTS = 1600, 800
 _GROUPS, _DOCS = 400, 4
 _SIZED = 16
-# What the rarest word in common counts beside the cosine.
+# What the vocabulary's rarest word counts beside the cosine if it is in common; another by its idf.
 _WORDS_SHARE = 0.2
 # Pairs that are sorted by length together.
 _SORTED = 512
@@ -55,15 +55,16 @@ def is_bi_encoder(folder: str) -> bool:
 
 
 def check_wired(mono: str) -> None:
-    """Raises unless a folder's mono is wired as here, as a duo's start must be.
+    """Raises unless a folder's mono is wired as here: a duo is made of no other, nor is another trained further.
 
     Raises:
         ConfigError: it is another.
     """
-    if not has_words(_load_mono(mono)):
+    model = _load_mono(mono)
+    if model.config.type_vocab_size != 2 or not has_words(model):
         raise ConfigError(
-            f"{mono} is no mono that this version wired: its words have no codes where a duo would look for them. "
-            "Make one of the bi-encoder first, with `python -m models.training.embedded mono`"
+            f"{mono} is no mono that this version wired: what stands in its dimensions is not known, and would be "
+            "read wrongly. Make one of the bi-encoder first, with `python -m models.training.embedded mono`"
         )
 
 
@@ -117,7 +118,7 @@ def imitation_batches(
 def make_examples(
     groups: Sequence[Group], encoder: InputEncoder, embed: Embed, rarity: Tensor, edges: tuple[int, int]
 ) -> list[Example]:
-    """Inputs of mono with what they should score: the bi-encoder's cosine, and a share for the words in common.
+    """Inputs of mono with what they should score: the bi-encoder's cosine, and the idf of words in common.
 
     Args:
         groups: queries and docs.

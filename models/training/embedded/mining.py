@@ -1,7 +1,7 @@
 """Groups to train on: a question's own passage, hard negatives by BM25 and by the teacher, and random ones.
 
-What is learnt from is the bi-encoder's cosine and BM25's score together: on NFCorpus and SQuAD the sum is better than
-either.
+What a training learns from is the bi-encoder's cosine and BM25's score together: on NFCorpus and SQuAD the sum is
+better than either.
 """
 
 import re

@@ -106,7 +106,7 @@ def rarities(ids: Iterable[list[int]], vocabulary: int) -> NDArray[np.float32]:
 
 
 def shared_rarity(inputs: Mapping[str, Tensor], rarity: Tensor, edges: tuple[int, int]) -> Tensor:
-    """The rarity of the query's words that the doc has, summed up: float[n], what the heads are to come to.
+    """The rarity of the query's words that the doc has, summed up: float[n].
 
     Args:
         inputs: of mono, as transformers takes them.
@@ -195,13 +195,13 @@ def want_more(layer: BertLayer, shape: MarkedShape, seen: Tensor, row: int, scor
     """Makes a layer's last head take a score from any two words', and look at [SEP] where no two have more.
 
     A norm divides a token by its own deviation, and what two words score is as much smaller; so is what this takes.
-    [SEP], which is no word, always looks at [SEP].
+    [SEP], which is no word, always looks at [SEP]. The head is kept to the segments that are to be seen.
 
     Args:
         layer: the head's rows are 0.
         shape: where dimensions are.
         seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
-        row: the first of those of query and key that are free.
+        row: the first of 2 + segments rows of query and key that are free.
         score: of two words as they are in the mean.
         states: float[n, width], of tokens.
     """
