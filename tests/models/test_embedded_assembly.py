@@ -101,7 +101,7 @@ def assembled(share_of_words=0.0):
     axes = principal_axes(embed(encoder, QUERIES * 20 + DOCS * 20), (128, 64), generator)
     edges = (TOKENIZER.cls_id, TOKENIZER.sep_id)
     examples = [example(encoder, share_of_words)]
-    return assemble_mono(encoder, axes, rarity(), edges, batch_of(PAIRS), examples, generator)
+    return assemble_mono(encoder, axes, rarity(), edges, batch_of(PAIRS[::3]), examples, generator)
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +222,7 @@ def test_before_any_training_duo_prefers_about_what_mono_scores_higher(mono):
     margins = scores_of(mono, [(query, one) for query, one, _ in TRIPLES]) - scores_of(
         mono, [(query, other) for query, _, other in TRIPLES]
     )
-    duo = make_duo(mono, TOKENIZER.cls_id, batch_of(TRIPLES), [batch_of(TRIPLES)], margins)
+    duo = make_duo(mono, TOKENIZER.cls_id, batch_of(TRIPLES[::3]), [batch_of(TRIPLES)], margins)
     assert duo.config.type_vocab_size == 3
     z = scores_of(duo, TRIPLES)
     assert float(torch.corrcoef(torch.stack([z, margins]))[0, 1]) > 0.7
