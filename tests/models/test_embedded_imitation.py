@@ -61,18 +61,13 @@ def wired(encoder):
     return model, shape
 
 
-def imitation(kept, told, identity="one"):
-    talk = SimpleNamespace(update=lambda done, total, what: told.append((done, total, what)))
-    return Imitation(80, 1e-3, torch.float32, talk, str(kept), identity)
+def imitation(kept, told, noted, learning_rate=1e-3):
+    talk = SimpleNamespace(update=lambda done, total, what: told.append((done, total, what)), note=noted.append)
+    return Imitation(80, learning_rate, torch.float32, talk, str(kept))
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    return tmp_path_factory.mktemp("training") / "records" / "imitated.safetensors"
-
-
-@pytest.fixture(scope="module")
-def trained(kept):
+def trained(tmp_path_factory):
     """The bi-encoder, a damaged one wired, and that after a training; the losses told."""
     encoder = load_encoder(str(MINILM))
     damaged = copy.deepcopy(encoder)
@@ -80,7 +75,8 @@ def trained(kept):
         layer.output.dense.weight.data[:, ::3] = 0.0
     before, shape = wired(damaged)
     after, told = copy.deepcopy(before), []
-    imitate_states(after, shape, encoder, [INPUTS] * 10, imitation(kept, told))
+    file = tmp_path_factory.mktemp("ten") / "imitated.safetensors"
+    imitate_states(after, shape, encoder, [INPUTS] * 10, imitation(file, told, []))
     return encoder, before, after, shape, told
 
 
@@ -118,13 +114,55 @@ def test_what_was_added_to_the_bi_encoder_is_not_trained(trained):
     assert torch.equal(*tables)
 
 
-@pytest.mark.parametrize(("identity", "steps"), [("one", 0), ("another", 1)])
-def test_what_was_kept_is_taken_by_the_same_training_alone(trained, kept, identity, steps):
-    encoder, before, after, shape, _ = trained
-    again, told = copy.deepcopy(before), []
-    mine = kept.with_name(identity)
-    mine.write_bytes(kept.read_bytes())
-    imitate_states(again, shape, encoder, [INPUTS], imitation(mine, told, identity))
-    same = [torch.equal(one, other) for one, other in zip(again.parameters(), after.parameters(), strict=True)]
+@pytest.fixture(scope="module")
+def kept(trained, tmp_path_factory):
+    """What one step made, and the file that it is kept in."""
+    encoder, before, _, shape, _ = trained
+    after, file = copy.deepcopy(before), tmp_path_factory.mktemp("training") / "records" / "imitated.safetensors"
+    imitate_states(after, shape, encoder, [INPUTS], imitation(file, [], []))
+    return after, file
+
+
+def test_what_was_kept_is_taken_by_the_same_training(trained, kept):
+    encoder, before, _, shape, _ = trained
+    after, file = kept
+    again, told, noted = copy.deepcopy(before), [], []
+    imitate_states(again, shape, encoder, [INPUTS], imitation(file, told, noted))
+    assert told == []
+    assert noted == [f"the layers were trained before: taken from {file}"]
+    assert all(torch.equal(one, other) for one, other in zip(again.parameters(), after.parameters(), strict=True))
+
+
+def as_before(model):
+    pass
+
+
+def with_another_bias(model):
+    layers_of(model.bert)[2].output.dense.bias.data[0] += 1e-6
+
+
+@pytest.mark.parametrize(
+    ("change", "steps", "rate"),
+    [(with_another_bias, 1, 1e-3), (as_before, 2, 1e-3), (as_before, 1, 2e-3)],
+    ids=["other layers", "other inputs", "another rate"],
+)
+def test_what_another_training_kept_is_not_taken(trained, kept, tmp_path, change, steps, rate):
+    encoder, before, _, shape, _ = trained
+    mine = tmp_path / "imitated.safetensors"
+    mine.write_bytes(kept[1].read_bytes())
+    again, told, noted = copy.deepcopy(before), [], []
+    change(again)
+    imitate_states(again, shape, encoder, [INPUTS] * steps, imitation(mine, told, noted, rate))
     assert len(told) == steps
-    assert all(same) == (steps == 0)
+    assert noted == [f"the layers in {mine} are of another training: trained again"]
+
+
+def test_what_was_kept_and_damaged_is_trained_again_and_said(trained, kept, tmp_path):
+    encoder, before, _, shape, _ = trained
+    mine = tmp_path / "imitated.safetensors"
+    mine.write_bytes(kept[1].read_bytes()[:-1000])
+    again, told, noted = copy.deepcopy(before), [], []
+    imitate_states(again, shape, encoder, [INPUTS], imitation(mine, told, noted))
+    assert len(told) == 1
+    assert noted[0].startswith(f"the trained layers in {mine} cannot be read (")
+    assert mine.read_bytes() == kept[1].read_bytes()

@@ -2,7 +2,6 @@
 
 import argparse
 import functools
-import json
 import os
 import signal
 import sys
@@ -10,6 +9,10 @@ import sys
 import torch
 
 from beamrank import storage
+from beamrank.errors import BeamrankError
+from beamrank.fingerprint import SHORT, digest
+from models.checkpoint_sources import locate
+from models.checkpoints import checkpoint_digest
 from models.engine import InputLimits, resolve_dtype
 from models.training.embedded import beginning
 from models.training.embedded.data import read_medquad, read_nfcorpus, read_squad, read_stdlib
@@ -44,13 +47,30 @@ class _Lines:
             self.note(f"step {done} of {total}: {what}")
 
 
-def main() -> None:
-    """Reads the collections, mines groups, makes the model to begin with, trains it, and writes the checkpoint."""
+def main() -> int:
+    """Makes what the arguments of this process ask for; the exit code."""
     options = _parse()
+    try:
+        _make(options)
+    except (BeamrankError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code if isinstance(error, BeamrankError) else 1
+    return 0
+
+
+def _make(options: argparse.Namespace) -> None:
+    """Reads the collections, mines groups, makes the model to begin with, trains it, and writes the checkpoint."""
     torch.set_num_threads(options.threads)
     lines = _Lines()
-    if options.model == "duo" or not beginning.is_bi_encoder(options.start):
+    for name in ("start", "teacher"):
+        setattr(options, name, locate(getattr(options, name), checkpoint_digest)[0])
+    goes_on = options.model == "mono" and not beginning.is_bi_encoder(options.start)
+    if goes_on or options.model == "duo":
         beginning.check_wired(options.start)
+    states = StateFolder(storage.join(options.output, RECORDS), _identity(options), Processes())
+    if states.read().finished:
+        lines.note(f"{options.output} was made by the same command before: remove it to make it again")
+        return
     groups = _mine(options)
     lines.note(f"{len(groups)} groups, {sum(group.relevant is not None for group in groups)} with a label")
     encoder = functools.partial(
@@ -60,7 +80,7 @@ def main() -> None:
     )
     if options.model == "duo" and options.steps:
         groups = taught_by(options.start, groups, encoder)
-    start = Start(_beginning(options, groups, encoder), options.max_length)
+    start = Start(options.start if goes_on else _wire(options, groups, encoder), options.max_length)
     schedule = Schedule(
         steps=options.steps,
         groups_a_step=_GROUPS_A_STEP,
@@ -68,7 +88,6 @@ def main() -> None:
         warmup_steps=round(_WARM_UP * options.steps),
         weights="float16",
     )
-    states = StateFolder(storage.join(options.output, RECORDS), _identity(options), Processes())
     trainer = Trainer(
         _task(options, start, encoder(start.tokenizer)),
         FixedSource(groups, options.seed),
@@ -84,18 +103,15 @@ def main() -> None:
     trainer.train(lambda: bool(signals))
 
 
-def _beginning(options: argparse.Namespace, groups: list[Group], encoder: beginning.EncoderOf) -> str:
-    """The folder of the model to begin with, made if need be."""
-    if options.model == "mono" and not beginning.is_bi_encoder(options.start):
-        return str(options.start)
-    folder = storage.join(options.output, RECORDS, _START)
+def _wire(options: argparse.Namespace, groups: list[Group], encoder: beginning.EncoderOf) -> str:
+    """The folder of the model that is wired, made if need be."""
+    folder = storage.join(options.output, RECORDS, f"{_START}-{digest(_identity(options))[:SHORT]}")
     if os.path.exists(folder):
         return folder
     if options.model == "mono":
         dtype = getattr(torch, resolve_dtype("auto", "cpu"))
         kept = storage.join(options.output, RECORDS, _IMITATED)
-        identity = json.dumps(_identity(options), sort_keys=True)
-        imitation = Imitation(options.imitated, options.imitation_rate, dtype, _Lines(), kept, identity)
+        imitation = Imitation(options.imitated, options.imitation_rate, dtype, _Lines(), kept)
         beginning.make_mono_start(options.start, groups, encoder, imitation, folder, options.seed)
     else:
         beginning.make_duo_start(options.start, groups, encoder, folder)
@@ -131,12 +147,14 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m models.training.embedded", description=__doc__)
     parser.add_argument("model", choices=["mono", "duo"])
     parser.add_argument(
-        "--start", required=True, help="mono: folder of the bi-encoder, or of a mono to train further; duo: of a mono"
+        "--start",
+        required=True,
+        help="mono: the bi-encoder, or a mono to train further; duo: a mono. A folder, a URL, or embedded:mono",
     )
     parser.add_argument(
         "--teacher",
         required=True,
-        help="folder of the bi-encoder that chooses negatives; with --steps its cosine is learnt from too",
+        help="the bi-encoder that chooses negatives; with --steps its cosine is learnt from too",
     )
     parser.add_argument("--squad", required=True, help="tar.gz of SQuAD 1.1's HTML pages; only train/ is read")
     parser.add_argument("--medquad", required=True, help="tar.gz of MedQuAD's XML files")
@@ -162,4 +180,4 @@ def _parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

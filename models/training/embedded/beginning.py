@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import BertForSequenceClassification, PreTrainedModel
+from transformers import PreTrainedModel
 
 from beamrank.errors import ConfigError
 from beamrank.plan import MAX_DOC_TOKENS
@@ -20,7 +20,7 @@ from models.checkpoint_sources import CONFIG
 from models.tokenizer import BertTokenizer, load_tokenizer
 from models.training.embedded.assemble import Example, assemble_mono, principal_axes
 from models.training.embedded.contrast import make_duo
-from models.training.embedded.distil import TEMPERATURE
+from models.training.embedded.distil import TEMPERATURE, load_mono
 from models.training.embedded.imitation import Imitation, imitate_states
 from models.training.embedded.mining import Embed
 from models.training.embedded.pruning import prune_units
@@ -50,8 +50,8 @@ _SORTED = 512
 
 def is_bi_encoder(folder: str) -> bool:
     """Whether a folder holds an encoder alone, not a classifier."""
-    architectures: list[str] = json.loads(Path(folder, CONFIG).read_text(encoding="utf-8"))["architectures"]
-    return architectures == ["BertModel"]
+    config = json.loads(Path(folder, CONFIG).read_text(encoding="utf-8"))
+    return bool(config.get("architectures") == ["BertModel"])
 
 
 def check_wired(mono: str) -> None:
@@ -60,7 +60,7 @@ def check_wired(mono: str) -> None:
     Raises:
         ConfigError: it is another.
     """
-    model = _load_mono(mono)
+    model = load_mono(mono)
     if model.config.type_vocab_size != 2 or not has_words(model):
         raise ConfigError(
             f"{mono} is no mono that this version wired: what stands in its dimensions is not known, and would be "
@@ -141,7 +141,7 @@ def make_examples(
 
 def make_duo_start(mono: str, groups: Sequence[Group], encoder: EncoderOf, folder: str) -> None:
     """Makes a duo of a mono, and writes it with the mono's tokenizer. Arguments as for `make_mono_start`."""
-    model = _load_mono(mono)
+    model = load_mono(mono)
     tokenizer = load_tokenizer(mono)
     encode = encoder(tokenizer)
     triples = _triples(_sample(groups, _INPUTS // 4))
@@ -163,12 +163,6 @@ def mixed_batch(encoder: InputEncoder, inputs: Sequence[Texts]) -> dict[str, Ten
         name: torch.cat([F.pad(batch[name], (0, width - batch[name].shape[1])) for batch in batches])
         for name in batches[0]
     }
-
-
-def _load_mono(folder: str) -> BertForSequenceClassification:
-    model: BertForSequenceClassification = BertForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
-    model.train(False)
-    return model
 
 
 def _triples(groups: Sequence[Group]) -> list[Texts]:

@@ -9,7 +9,9 @@ import random
 import re
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 from xml.etree import ElementTree
@@ -106,7 +108,7 @@ def read_nfcorpus(archive: str, questions: int, seed: int) -> Collection:
     """
     rng = random.Random(seed)
     collection = Collection("nfcorpus")
-    with zipfile.ZipFile(archive) as folder:
+    with _opened(archive), zipfile.ZipFile(archive) as folder:
         texts = {row["_id"]: row["text"] for row in _read_rows(folder, "queries.jsonl")}
         places: dict[str, int] = {}
         for number, row in enumerate(_read_rows(folder, "corpus.jsonl")):
@@ -164,8 +166,17 @@ def _sample(rng: random.Random, values: list[_T], count: int) -> list[_T]:
     return rng.sample(values, min(count, len(values)))
 
 
+@contextmanager
+def _opened(archive: str) -> Iterator[None]:
+    """Names the archive in what is wrong with it."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
+        raise PreflightError(f"{archive} cannot be read ({error}): get it again, or give its path") from error
+
+
 def _read_members(archive: str, pattern: str) -> Iterator[str]:
-    with tarfile.open(archive) as tar:
+    with _opened(archive), tarfile.open(archive, "r:gz") as tar:
         for member in tar:
             content = tar.extractfile(member) if re.search(pattern, member.name) else None
             if content:

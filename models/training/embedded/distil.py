@@ -31,10 +31,16 @@ def duo_loss(scores: Tensor, known: PairTargets) -> Tensor:
     return pairwise_cross_entropy(scores, torch.where(known.labelled > 0, mixed, taught))
 
 
+def load_mono(folder: str) -> BertForSequenceClassification:
+    """A mono, ready to score."""
+    model: BertForSequenceClassification = BertForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
+    model.train(False)
+    return model
+
+
 def taught_by(mono: str, groups: Sequence[Group], encoder: Callable[[BertTokenizer], InputEncoder]) -> list[Group]:
     """The groups with the log-odds of a mono, a folder, as the teacher's scores."""
-    model = BertForSequenceClassification.from_pretrained(mono, dtype=torch.float32).train(False)
-    score = Scorer(model, encoder(load_tokenizer(mono)), "cpu", torch.float32)
+    score = Scorer(load_mono(mono), encoder(load_tokenizer(mono)), "cpu", torch.float32)
     taught = []
     for group in groups:
         with torch.inference_mode():

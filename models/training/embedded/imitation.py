@@ -5,23 +5,26 @@ The bi-encoder read query and doc in inputs of their own, with all of its units.
 that some thousands of inputs teach much: no labels, no scores (Jiao et al. 2020, TinyBERT, distil hidden states too).
 """
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from transformers import BertForSequenceClassification, BertModel
 
+from beamrank import storage
 from models.training.embedded.marks import MarkedShape, embeddings_of, layers_of, train_where
 from models.training.trainer import Listener
 
 # What the error of a segment's mean counts beside that of its tokens: the mean is what is gathered later.
 _MEAN_SHARE = 8.0
-_IDENTITY = "identity"
+_DIGEST = "digest"
 _WARM_UP, _BETAS, _CLIP = 0.05, (0.9, 0.99), 1.0
 
 
@@ -35,7 +38,6 @@ class Imitation:
         dtype: what is computed in; weights stay float32.
         listener: is told of each step.
         kept: the file that the result is kept in.
-        identity: what two runs must have in common for one to take what the other kept.
     """
 
     pairs: int
@@ -43,7 +45,6 @@ class Imitation:
     dtype: torch.dtype
     listener: Listener
     kept: str
-    identity: str
 
 
 def imitate_states(
@@ -53,7 +54,9 @@ def imitate_states(
     batches: Sequence[Mapping[str, Tensor]],
     imitation: Imitation,
 ) -> None:
-    """Trains all layers but the last, and what comes before them, but for marks and words; or takes what was kept.
+    """Trains all layers but the last, and what comes before them, but for marks and words.
+
+    What the same training of the same model on the same inputs kept is taken instead.
 
     Args:
         model: has marks; its last layer does nothing yet.
@@ -62,8 +65,10 @@ def imitate_states(
         batches: real inputs of the model, as transformers takes them; one a step.
         imitation: how.
     """
-    if _identity_of(imitation.kept) == imitation.identity:
-        model.load_state_dict(load_file(imitation.kept))
+    digest = _digest(model, encoder, batches, imitation)
+    kept = _read_kept(imitation, digest)
+    if kept is not None:
+        model.load_state_dict(kept)
         return
     parameters, steps = _train_own(model, shape), len(batches)
     optimizer = torch.optim.Adam(parameters, lr=imitation.learning_rate, betas=_BETAS)
@@ -82,7 +87,7 @@ def imitate_states(
         schedule.step()
         imitation.listener.update(done, steps, f"states' loss {loss.item():.4f}")
     model.requires_grad_(False)
-    _keep(model, imitation)
+    storage.replace(imitation.kept, save(model.state_dict(), {_DIGEST: digest}))
 
 
 def state_loss(
@@ -130,19 +135,36 @@ def read_alone(encoder: BertModel, ids: Tensor, of: Tensor) -> Tensor:
     return states[inputs, to]
 
 
-def _identity_of(kept: str) -> str | None:
-    if not os.path.exists(kept):
+def _digest(
+    model: BertForSequenceClassification,
+    encoder: BertModel,
+    batches: Sequence[Mapping[str, Tensor]],
+    imitation: Imitation,
+) -> str:
+    """SHA-256 of all that the result follows from: where it begins, what it comes near to, by what, and how fast."""
+    digest = hashlib.sha256(f"{imitation.learning_rate} {imitation.dtype}".encode())
+    for name, tensor in chain(*(each.items() for each in (model.state_dict(), encoder.state_dict(), *batches))):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().numpy())
+    return digest.hexdigest()
+
+
+def _read_kept(imitation: Imitation, digest: str) -> dict[str, Tensor] | None:
+    """The weights that were kept, if they are those of this training."""
+    if not os.path.exists(imitation.kept):
         return None
-    with safe_open(kept, "pt") as file:
-        metadata: dict[str, str] = file.metadata() or {}
-    return metadata.get(_IDENTITY)
-
-
-def _keep(model: BertForSequenceClassification, imitation: Imitation) -> None:
-    os.makedirs(os.path.dirname(imitation.kept), exist_ok=True)
-    temporary = f"{imitation.kept}.tmp"
-    save_file(model.state_dict(), temporary, {_IDENTITY: imitation.identity})
-    os.replace(temporary, imitation.kept)
+    try:
+        with safe_open(imitation.kept, "pt") as file:
+            found = (file.metadata() or {}).get(_DIGEST)
+        weights = load_file(imitation.kept)
+    except (OSError, SafetensorError) as error:
+        imitation.listener.note(f"the trained layers in {imitation.kept} cannot be read ({error}): trained again")
+        return None
+    if found != digest:
+        imitation.listener.note(f"the layers in {imitation.kept} are of another training: trained again")
+        return None
+    imitation.listener.note(f"the layers were trained before: taken from {imitation.kept}")
+    return weights
 
 
 def _means(states: Tensor, texts: Tensor, count: int) -> Tensor:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from beamrank.errors import DataError
 from models.training.embedded.data import Collection, Question
 from models.training.groups import Group
 
@@ -34,10 +35,10 @@ def mine_groups(collection: Collection, embed: Embed, seed: int) -> list[Group]:
         seed: decides which negatives are drawn.
 
     Raises:
-        ValueError: there are too few passages to choose negatives from.
+        DataError: there are too few passages to choose negatives from.
     """
     if len(collection.passages) <= _HARD_POOL:
-        raise ValueError(
+        raise DataError(
             f"{collection.name} has {len(collection.passages)} passages, and negatives are chosen from a "
             f"question's {_HARD_POOL} best: read more of it"
         )
