@@ -71,7 +71,7 @@ def _make(options: argparse.Namespace) -> None:
     if states.read().finished:
         lines.note(f"{options.output} was made by the same command before: remove it to make it again")
         return
-    groups = _mine(options)
+    groups = _mine(options, lines)
     lines.note(f"{len(groups)} groups, {sum(group.relevant is not None for group in groups)} with a label")
     encoder = functools.partial(
         InputEncoder,
@@ -132,7 +132,7 @@ def _task(options: argparse.Namespace, start: Start, encoder: InputEncoder) -> T
     return DuoTask(score, duo_loss, functools.partial(random_pairs, seed=options.seed))
 
 
-def _mine(options: argparse.Namespace) -> list[Group]:
+def _mine(options: argparse.Namespace, lines: _Lines) -> list[Group]:
     collections = (
         read_squad(options.squad, options.articles, round(0.40 * options.questions), options.seed),
         read_medquad(options.medquad, options.files, round(0.10 * options.questions), options.seed),
@@ -140,7 +140,12 @@ def _mine(options: argparse.Namespace) -> list[Group]:
         read_stdlib(round(0.30 * options.questions), options.seed),
     )
     embed = functools.partial(embed_texts, options.teacher)
-    return [group for collection in collections for group in mine_groups(collection, embed, options.seed)]
+    groups = []
+    for collection in collections:
+        questions, passages = len(collection.questions), len(collection.passages)
+        lines.note(f"{collection.name}: negatives of {questions:,} questions are chosen from {passages:,} passages")
+        groups += mine_groups(collection, embed, options.seed)
+    return groups
 
 
 def _parse() -> argparse.Namespace:
