@@ -11,7 +11,6 @@ import torch
 from beamrank.demo.collection import demo_questions, held_out_objects
 from beamrank.errors import DataError, PreflightError
 from models.engine import InputLimits
-from models.training.embedded.__main__ import main
 from models.training.embedded.data import (
     Collection,
     Question,
@@ -91,27 +90,6 @@ def test_a_group_holds_its_own_passage_first_and_hard_negatives():
     assert groups[0].teacher_scores == pytest.approx(
         cosines + 0.04 * bm25[[passages.index(doc) for doc in groups[0].docs]], rel=1e-5
     )
-
-
-@pytest.mark.parametrize(
-    ("model", "start", "code", "said"),
-    [
-        ("mono", "nowhere", 3, "there is no checkpoint folder"),
-        ("duo", "embedded:duo", 2, "no mono that this version wired"),
-        ("mono", str(MINILM), 3, "squad.tar.gz cannot be read"),
-    ],
-)
-def test_what_is_wrong_is_said_before_any_work(tmp_path, monkeypatch, capsys, model, start, code, said):
-    archive, output = tmp_path / "squad.tar.gz", tmp_path / "output"
-    archive.write_text("a page that says: not found")
-    archives = [f"--{name}={archive}" for name in ("squad", "medquad", "nfcorpus")]
-    paths = ["--start", start, "--teacher", str(MINILM), *archives, "--output", str(output)]
-    monkeypatch.setattr("sys.argv", ["embedded", model, *paths, "--threads", str(torch.get_num_threads())])
-    assert main() == code
-    printed = capsys.readouterr().err
-    assert printed.splitlines()[-1].startswith("error: ")
-    assert said in printed
-    assert not output.exists()
 
 
 def test_too_few_passages_to_choose_from_are_said():

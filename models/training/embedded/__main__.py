@@ -9,13 +9,13 @@ import sys
 import torch
 
 from beamrank import storage
-from beamrank.errors import BeamrankError
+from beamrank.errors import BeamrankError, ConfigError
 from beamrank.fingerprint import SHORT, digest
 from models.checkpoint_sources import locate
 from models.checkpoints import checkpoint_digest
 from models.engine import InputLimits, resolve_dtype
 from models.training.embedded import beginning
-from models.training.embedded.data import read_medquad, read_nfcorpus, read_squad, read_stdlib
+from models.training.embedded.data import Collection, read_medquad, read_nfcorpus, read_squad, read_stdlib
 from models.training.embedded.distil import duo_loss, mono_loss, random_pairs, taught_by
 from models.training.embedded.imitation import Imitation
 from models.training.embedded.marks import shape_of, train_last
@@ -23,6 +23,7 @@ from models.training.embedded.mining import mine_groups
 from models.training.embedded.teacher import embed_texts
 from models.training.encoding import InputEncoder
 from models.training.groups import FixedSource, Group
+from models.training.identity import check_output
 from models.training.processes import Processes
 from models.training.start import Start
 from models.training.state import StateFolder
@@ -51,27 +52,25 @@ def main() -> int:
     """Makes what the arguments of this process ask for; the exit code."""
     options = _parse()
     try:
-        _make(options)
+        return _make(options)
     except (BeamrankError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code if isinstance(error, BeamrankError) else 1
-    return 0
 
 
-def _make(options: argparse.Namespace) -> None:
+def _make(options: argparse.Namespace) -> int:
     """Reads the collections, mines groups, makes the model to begin with, trains it, and writes the checkpoint."""
     torch.set_num_threads(options.threads)
-    lines = _Lines()
-    for name in ("start", "teacher"):
-        setattr(options, name, locate(getattr(options, name), checkpoint_digest)[0])
-    goes_on = options.model == "mono" and not beginning.is_bi_encoder(options.start)
-    if goes_on or options.model == "duo":
-        beginning.check_wired(options.start)
-    states = StateFolder(storage.join(options.output, RECORDS), _identity(options), Processes())
+    lines, records = _Lines(), storage.join(options.output, RECORDS)
+    given = _check(options)
+    identity = _identity(options, given.digest)
+    states = StateFolder(records, identity, Processes())
     if states.read().finished:
         lines.note(f"{options.output} was made by the same command before: remove it to make it again")
-        return
-    groups = _mine(options, lines)
+        return 0
+    collections = _read(options)
+    os.makedirs(records, exist_ok=True)
+    groups = _mine(collections, options, lines)
     lines.note(f"{len(groups)} groups, {sum(group.relevant is not None for group in groups)} with a label")
     encoder = functools.partial(
         InputEncoder,
@@ -80,7 +79,55 @@ def _make(options: argparse.Namespace) -> None:
     )
     if options.model == "duo" and options.steps:
         groups = taught_by(options.start, groups, encoder)
-    start = Start(options.start if goes_on else _wire(options, groups, encoder), options.max_length)
+    start = given
+    if not _goes_on(options):
+        wired = storage.join(records, f"{_START}-{digest(identity)[:SHORT]}")
+        _wire(options, groups, encoder, wired, lines)
+        start = Start(wired, options.max_length)
+    return _train(options, start, groups, encoder(start.tokenizer), states, lines)
+
+
+def _check(options: argparse.Namespace) -> Start:
+    """What is begun with; it, the teacher and the output are checked, and are folders of this machine afterwards."""
+    given = Start(options.start, options.max_length)
+    check_output(options.output, given.folder)
+    options.start, options.teacher = given.folder, locate(options.teacher, checkpoint_digest)[0]
+    if not beginning.is_bi_encoder(options.teacher):
+        raise ConfigError(f"--teacher: {options.teacher} is no bi-encoder, whose embeddings negatives are chosen by")
+    if options.model == "duo" or _goes_on(options):
+        beginning.check_wired(options.start)
+    return given
+
+
+def _goes_on(options: argparse.Namespace) -> bool:
+    """Whether a mono is trained further: nothing is wired."""
+    return options.model == "mono" and not beginning.is_bi_encoder(options.start)
+
+
+def _wire(
+    options: argparse.Namespace, groups: list[Group], encoder: beginning.EncoderOf, folder: str, lines: _Lines
+) -> None:
+    """Makes the model that is wired, unless its folder is there."""
+    if os.path.exists(folder):
+        return
+    if options.model == "mono":
+        dtype = getattr(torch, resolve_dtype("auto", "cpu"))
+        kept = storage.join(options.output, RECORDS, _IMITATED)
+        imitation = Imitation(options.imitated, options.imitation_rate, dtype, lines, kept)
+        beginning.make_mono_start(options.start, groups, encoder, imitation, folder, options.seed)
+    else:
+        beginning.make_duo_start(options.start, groups, encoder, folder)
+
+
+def _train(
+    options: argparse.Namespace,
+    start: Start,
+    groups: list[Group],
+    encoder: InputEncoder,
+    states: StateFolder,
+    lines: _Lines,
+) -> int:
+    """Trains for the steps that are asked for, and writes the checkpoint; the exit code."""
     schedule = Schedule(
         steps=options.steps,
         groups_a_step=_GROUPS_A_STEP,
@@ -89,7 +136,7 @@ def _make(options: argparse.Namespace) -> None:
         weights="float16",
     )
     trainer = Trainer(
-        _task(options, start, encoder(start.tokenizer)),
+        _task(options, start, encoder),
         FixedSource(groups, options.seed),
         schedule,
         start.folder,
@@ -100,27 +147,21 @@ def _make(options: argparse.Namespace) -> None:
     )
     signals: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
-    trainer.train(lambda: bool(signals))
+    if trainer.train(lambda: bool(signals)).finished:
+        return 0
+    lines.note("interrupted: run the same command again to go on")
+    return 128 + signal.SIGTERM
 
 
-def _wire(options: argparse.Namespace, groups: list[Group], encoder: beginning.EncoderOf) -> str:
-    """The folder of the model that is wired, made if need be."""
-    folder = storage.join(options.output, RECORDS, f"{_START}-{digest(_identity(options))[:SHORT]}")
-    if os.path.exists(folder):
-        return folder
-    if options.model == "mono":
-        dtype = getattr(torch, resolve_dtype("auto", "cpu"))
-        kept = storage.join(options.output, RECORDS, _IMITATED)
-        imitation = Imitation(options.imitated, options.imitation_rate, dtype, _Lines(), kept)
-        beginning.make_mono_start(options.start, groups, encoder, imitation, folder, options.seed)
-    else:
-        beginning.make_duo_start(options.start, groups, encoder, folder)
-    return folder
-
-
-def _identity(options: argparse.Namespace) -> dict[str, object]:
+def _identity(options: argparse.Namespace, start_digest: str) -> dict[str, object]:
     """What a run has in common with one that it goes on from."""
-    return {name: value for name, value in vars(options).items() if name != "output"}
+    free = ("output", "threads")
+    return {
+        **{name: value for name, value in vars(options).items() if name not in free},
+        "start digest": start_digest,
+        "teacher digest": checkpoint_digest(options.teacher),
+        "bytes": [storage.size_bytes(archive) for archive in (options.squad, options.medquad, options.nfcorpus)],
+    }
 
 
 def _task(options: argparse.Namespace, start: Start, encoder: InputEncoder) -> Task:
@@ -132,13 +173,16 @@ def _task(options: argparse.Namespace, start: Start, encoder: InputEncoder) -> T
     return DuoTask(score, duo_loss, functools.partial(random_pairs, seed=options.seed))
 
 
-def _mine(options: argparse.Namespace, lines: _Lines) -> list[Group]:
-    collections = (
+def _read(options: argparse.Namespace) -> list[Collection]:
+    return [
         read_squad(options.squad, options.articles, round(0.40 * options.questions), options.seed),
         read_medquad(options.medquad, options.files, round(0.10 * options.questions), options.seed),
         read_nfcorpus(options.nfcorpus, round(0.20 * options.questions), options.seed),
         read_stdlib(round(0.30 * options.questions), options.seed),
-    )
+    ]
+
+
+def _mine(collections: list[Collection], options: argparse.Namespace, lines: _Lines) -> list[Group]:
     embed = functools.partial(embed_texts, options.teacher)
     groups = []
     for collection in collections:
@@ -154,7 +198,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--start",
         required=True,
-        help="mono: the bi-encoder, or a mono to train further; duo: a mono. A folder, a URL, or embedded:mono",
+        help="mono: the bi-encoder, or a mono to train further; duo: a mono. "
+        "A folder, a URL, a Hugging Face id, or embedded:mono",
     )
     parser.add_argument(
         "--teacher",

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from beamrank.errors import ConfigError
+from beamrank.errors import ConfigError, DataError
 from beamrank.plan import MAX_DOC_TOKENS
 from models.checkpoint_sources import CONFIG
 from models.tokenizer import BertTokenizer, load_tokenizer
@@ -80,10 +80,18 @@ def make_mono_start(
         imitation: how its layers are trained to give what they gave before they were pruned.
         folder: where to.
         seed: decides new weights, and what is trained on.
+
+    Raises:
+        DataError: there are too few groups.
     """
     tokenizer = load_tokenizer(bi_encoder)
     model = load_encoder(bi_encoder)
     texts = _sample([text for group in groups for text in (group.query, group.docs[0])], _TEXTS)
+    if len(texts) < sum(_AXES):
+        raise DataError(
+            f"there are {len(texts)} texts of {len(groups)} questions, and the {sum(_AXES)} directions in which "
+            "embeddings are compared are found in no fewer: give more --questions, --articles or --files"
+        )
     prune_units(model, [inputs for _, inputs in encoder_inputs(tokenizer, texts)], _UNITS)
     generator = torch.Generator().manual_seed(seed)
     axes = principal_axes(torch.from_numpy(embed_texts(bi_encoder, texts)), _AXES, generator)

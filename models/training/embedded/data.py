@@ -108,7 +108,7 @@ def read_nfcorpus(archive: str, questions: int, seed: int) -> Collection:
     """
     rng = random.Random(seed)
     collection = Collection("nfcorpus")
-    with _opened(archive), zipfile.ZipFile(archive) as folder:
+    with _named(archive), zipfile.ZipFile(archive) as folder:
         texts = {row["_id"]: row["text"] for row in _read_rows(folder, "queries.jsonl")}
         places: dict[str, int] = {}
         for number, row in enumerate(_read_rows(folder, "corpus.jsonl")):
@@ -167,7 +167,7 @@ def _sample(rng: random.Random, values: list[_T], count: int) -> list[_T]:
 
 
 @contextmanager
-def _opened(archive: str) -> Iterator[None]:
+def _named(archive: str) -> Iterator[None]:
     """Names the archive in what is wrong with it."""
     try:
         yield
@@ -176,7 +176,7 @@ def _opened(archive: str) -> Iterator[None]:
 
 
 def _read_members(archive: str, pattern: str) -> Iterator[str]:
-    with _opened(archive), tarfile.open(archive, "r:gz") as tar:
+    with _named(archive), tarfile.open(archive, "r:gz") as tar:
         for member in tar:
             content = tar.extractfile(member) if re.search(pattern, member.name) else None
             if content:

@@ -141,7 +141,7 @@ def _digest(
     batches: Sequence[Mapping[str, Tensor]],
     imitation: Imitation,
 ) -> str:
-    """SHA-256 of all that the result follows from: where it begins, what it comes near to, by what, and how fast."""
+    """SHA-256 of what the result follows from beside this code: the layers, what they come near to, inputs, rate."""
     digest = hashlib.sha256(f"{imitation.learning_rate} {imitation.dtype}".encode())
     for name, tensor in chain(*(each.items() for each in (model.state_dict(), encoder.state_dict(), *batches))):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
