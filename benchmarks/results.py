@@ -1,12 +1,15 @@
 """The results file: one JSON object whose parts can be measured one at a time and put together."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+_WHOLE_PATH = re.compile(r"(^|=)/(?:.*/)?")
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,12 @@ class Part:
 
 
 def command_line(module: str, arguments: Sequence[str] | None) -> str:
-    """The command that runs a benchmark, from its arguments; None is those of this process."""
-    return " ".join([f"python -m benchmarks.{module}", *(sys.argv[1:] if arguments is None else arguments)])
+    """The command that runs a benchmark, from its arguments; None is those of this process.
+
+    Where things lie on this machine is nobody's business: of a whole path the last name is shown.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    return " ".join([f"python -m benchmarks.{module}", *(_WHOLE_PATH.sub(r"\1", argument) for argument in given)])
 
 
 def part_to_json(part: Part, seconds: float, command: str, load: float) -> dict[str, Any]:

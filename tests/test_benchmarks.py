@@ -15,7 +15,7 @@ from beamrank.records import Topic
 from beamrank.topics import read_topics
 from benchmarks import agreement, embedded_teacher, engines, pair_collections, scale, scoring, synthetic
 from benchmarks.report import render
-from benchmarks.results import Part, Target, open_results, part_to_json, write_results
+from benchmarks.results import Part, Target, command_line, open_results, part_to_json, write_results
 from benchmarks.squad import read_squad, write_collection, write_questions
 from models.engine import InputLimits
 from tests.models.bert import MINILM
@@ -131,6 +131,12 @@ def test_parts_come_together_in_one_file_and_page(tmp_path: Path):
     assert "| peak memory | at most 1.05 | 1.01 | met |" in page
     assert "| mono | 800 | 808 | 1.01 |" in page
     assert "## Scoring" not in page
+
+
+def test_a_command_does_not_tell_where_things_lie():
+    arguments = ["--squad", "/home/me/data/squad.tar.gz", "--output=/tmp/pair.json", "--runner", "a/b", "--topics", "5"]
+    shown = "python -m benchmarks.scale --squad squad.tar.gz --output=pair.json --runner a/b --topics 5"
+    assert command_line("scale", arguments) == shown
 
 
 @pytest.mark.parametrize("changed", ["machine", "settings"])
