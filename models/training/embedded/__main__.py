@@ -9,7 +9,7 @@ import sys
 import torch
 
 from beamrank import storage
-from beamrank.errors import BeamrankError, ConfigError
+from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.fingerprint import SHORT, digest
 from models.checkpoint_sources import locate
 from models.checkpoints import checkpoint_digest
@@ -154,13 +154,21 @@ def _train(
 
 
 def _identity(options: argparse.Namespace, start_digest: str) -> dict[str, object]:
-    """What a run has in common with one that it goes on from."""
+    """What a run has in common with one that it goes on from.
+
+    Raises:
+        PreflightError: an archive is not there.
+    """
     free = ("output", "threads")
+    try:
+        sizes = [storage.size_bytes(archive) for archive in (options.squad, options.medquad, options.nfcorpus)]
+    except OSError as error:
+        raise PreflightError(f"cannot read the training data: {error}") from error
     return {
         **{name: value for name, value in vars(options).items() if name not in free},
         "start digest": start_digest,
         "teacher digest": checkpoint_digest(options.teacher),
-        "bytes": [storage.size_bytes(archive) for archive in (options.squad, options.medquad, options.nfcorpus)],
+        "bytes": sizes,
     }
 
 

@@ -13,7 +13,7 @@ from itertools import chain
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from transformers import BertForSequenceClassification, BertModel
@@ -155,15 +155,15 @@ def _read_kept(imitation: Imitation, digest: str) -> dict[str, Tensor] | None:
         return None
     try:
         with safe_open(imitation.kept, "pt") as file:
-            found = (file.metadata() or {}).get(_DIGEST)
-        weights = load_file(imitation.kept)
+            same = (file.metadata() or {}).get(_DIGEST) == digest
+            weights = {name: file.get_tensor(name) for name in file.keys()} if same else None  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         imitation.listener.note(f"the trained layers in {imitation.kept} cannot be read ({error}): trained again")
         return None
-    if found != digest:
+    if same:
+        imitation.listener.note(f"the layers were trained before: taken from {imitation.kept}")
+    else:
         imitation.listener.note(f"the layers in {imitation.kept} are of another training: trained again")
-        return None
-    imitation.listener.note(f"the layers were trained before: taken from {imitation.kept}")
     return weights
 
 
