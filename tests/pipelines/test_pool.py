@@ -1,6 +1,8 @@
 """A pool of workers whose clients give the same numbers."""
 
+import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -53,14 +55,23 @@ def pool() -> Iterator[services.BeamFnExternalWorkerPoolStub]:
 
 
 def _workers() -> list[psutil.Process]:
-    found = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in found if "SdkHarness" in " ".join(child.cmdline())]
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "SdkHarness" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def _start(pool: services.BeamFnExternalWorkerPoolStub, number: str, client: _Client) -> psutil.Process:
     before = _workers()
     assert not pool.StartWorker(api.StartWorkerRequest(worker_id=number, control_endpoint=client.endpoint)).error
-    (worker,) = set(_workers()) - set(before)
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    # Linux lets the parent of a new program go on before the program's command line can be read.
+    while not (new := set(_workers()) - set(before)):
+        assert time.monotonic() < deadline, "the pool started no worker"
+        time.sleep(0.01)
+    (worker,) = new
     return worker
 
 
