@@ -46,7 +46,7 @@ def work(url: str) -> None:
 
 
 def _worker(url: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.core.test_killed_commits", str(url)]
+    command = [sys.executable, __file__, str(url)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -46,8 +46,8 @@ def test_reads_what_tensorflow_wrote() -> None:
 )
 def test_reads_what_tensorflow_writes(tmp_path: Path) -> None:
     """In a process of its own: TensorFlow and torch each bring an OpenMP."""
-    command = [sys.executable, "-m", "tests.models.tensorflow1", str(tmp_path), "3"]
-    written = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300)
+    command = [sys.executable, tensorflow1.__file__, str(tmp_path), "3"]
+    written = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert written.returncode == 0, written.stderr
     _check(TensorBundle(str(tmp_path / "model.ckpt-7")), known_variables(3))
     many = TensorBundle(str(tmp_path / "long"))

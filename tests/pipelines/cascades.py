@@ -54,7 +54,7 @@ def run_here(path: Path, output: Path, overrides: Sequence[str] = ()) -> tuple[P
     return plan, config
 
 
-def beamrank(*arguments: str | Path, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
+def beamrank(*arguments: str | Path, timeout: float = 500, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command line, as a user runs it."""
     return subprocess.run(
         [BEAMRANK, *map(str, arguments)],

@@ -47,7 +47,7 @@ def test_spark_with_workers_in_a_pool(config_path: Path, tmp_path: Path, worker_
     with spark_cluster(tmp_path / "cluster") as cluster:
         command = [_SUBMIT, config_path, cluster.address, "--output", output, "--", *cluster.flags]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=300, env=os.environ | environment, check=False
+            command, capture_output=True, text=True, timeout=500, env=os.environ | environment, check=False
         )
         _check(done, cluster, config_path, output)
 
