@@ -48,16 +48,13 @@ def _tethered(folder: Path, program: str) -> list[str]:
 def test_a_program_does_not_outlive_its_launcher(folder: Path) -> None:
     """Killed with SIGKILL, a launcher can do nothing more for its programs."""
     program = "import time; print('here', flush=True); time.sleep(600)"
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", f"import subprocess; subprocess.run({_tethered(folder, program)!r})"],
-        stdout=subprocess.PIPE,
-    )
-    assert launcher.stdout is not None
-    assert launcher.stdout.readline() == b"here\n"
-    below = psutil.Process(launcher.pid).children(recursive=True)
-    assert len(below) == 2
-    launcher.kill()
-    launcher.wait()
+    command = [sys.executable, "-c", f"import subprocess; subprocess.run({_tethered(folder, program)!r})"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == b"here\n"
+        below = psutil.Process(launcher.pid).children(recursive=True)
+        assert len(below) == 2
+        launcher.kill()
     assert all(_wait(20, process) for process in below)
     assert not folder.exists()
 
