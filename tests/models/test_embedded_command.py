@@ -46,6 +46,15 @@ def nfcorpus(path):
     return path
 
 
+def rewritten(path, name, content):
+    """The same zip, but for one member."""
+    with zipfile.ZipFile(path) as folder:
+        members = {member: folder.read(member) for member in folder.namelist()}
+    with zipfile.ZipFile(path, "w") as folder:
+        for member, kept in members.items():
+            folder.writestr(member, content if member.endswith(name) else kept)
+
+
 @pytest.fixture
 def archives(tmp_path, monkeypatch):
     """All three, as arguments; of the library few docs are read too."""
@@ -123,6 +132,29 @@ def test_an_archive_that_cannot_be_read_is_named(run, archives, tmp_path, name, 
     assert not (tmp_path / "output").exists()
 
 
+ONE_PAGE = squad_page(["a b"], ["c"])
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "said"),
+    [
+        ("squad", lambda path: tarred(path, "squad/train/a.html", ONE_PAGE.replace('"answer', '"x')), "without class"),
+        ("squad", lambda path: tarred(path, "squad/dev/a.html", ONE_PAGE), "is it squad's archive?"),
+        ("medquad", lambda path: tarred(path, "medquad/a.xml", "<Document><QAPair>"), "ParseError: no element found"),
+        ("nfcorpus", lambda path: rewritten(path, "corpus.jsonl", b"{}"), "KeyError: '_id'"),
+        ("nfcorpus", lambda path: rewritten(path, "queries.jsonl", b"\xff"), "UnicodeDecodeError: "),
+        ("nfcorpus", lambda path: rewritten(path, "qrels/dev.tsv", b"-\n1 2 3"), "ValueError: not enough values"),
+    ],
+)
+def test_an_archive_of_something_else_is_named(run, archives, tmp_path, name, write, said):
+    write(archives[name])
+    code, printed = run("mono", start=MINILM)
+    assert code == 3
+    assert str(archives[name]) in printed
+    assert said in printed
+    assert not (tmp_path / "output").exists()
+
+
 def test_too_few_questions_to_compare_embeddings_by_are_said(run):
     code, printed = run("mono", start=MINILM, questions=20)
     assert code == 1
@@ -135,3 +167,11 @@ def test_a_folder_with_another_model_is_not_written_to(run, tmp_path):
     code, printed = run("mono", start=MINILM)
     assert code == 2
     assert "holds a model that no training here has made" in printed
+
+
+@pytest.mark.parametrize("option", ["threads", "questions", "articles", "files"])
+def test_a_count_of_nothing_is_refused(run, option, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run("mono", start=MINILM, **{option: 0})
+    assert ended.value.code == 2
+    assert f"argument --{option}: 0 is less than 1" in capsys.readouterr().err

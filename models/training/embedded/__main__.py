@@ -200,6 +200,13 @@ def _mine(collections: list[Collection], options: argparse.Namespace, lines: _Li
     return groups
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m models.training.embedded", description=__doc__)
     parser.add_argument("model", choices=["mono", "duo"])
@@ -226,13 +233,13 @@ def _parse() -> argparse.Namespace:
         help="mono: pairs that the layers are trained on to give their old states",
     )
     parser.add_argument("--imitation-rate", type=float, default=3e-4, help="learning rate of that")
-    parser.add_argument("--questions", type=int, default=3000, help="40 %% of SQuAD, 30 %% of the library")
-    parser.add_argument("--articles", type=int, default=100, help="of SQuAD")
-    parser.add_argument("--files", type=int, default=400, help="of MedQuAD")
+    parser.add_argument("--questions", type=_positive, default=3000, help="40 %% of SQuAD, 30 %% of the library")
+    parser.add_argument("--articles", type=_positive, default=100, help="of SQuAD")
+    parser.add_argument("--files", type=_positive, default=400, help="of MedQuAD")
     parser.add_argument("--learning-rate", type=float, default=3e-5)
     parser.add_argument("--label-weight", type=float, default=0.5, help="of the labels' loss; the teacher's has 1")
     parser.add_argument("--max-length", type=int, default=224, help="tokens of an input")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=_positive, default=2)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

@@ -3,6 +3,7 @@
 What answers a question of the demo is left out: `beamrank.demo.collection.held_out_objects`.
 """
 
+import functools
 import html
 import json
 import random
@@ -10,10 +11,9 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 from xml.etree import ElementTree
 
 from beamrank.demo.collection import held_out_objects, object_name, stdlib_docs
@@ -24,7 +24,14 @@ _WINDOW_WORDS = (30, 50, 80, 400)
 _MEDQUAD_WINDOWS = 3
 _KEPT_SHARE = 0.7
 
+# What broken archives raise, then what whole ones of something else do.
+_UNREADABLE = (
+    *(OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile),
+    *(ValueError, KeyError, ElementTree.ParseError),
+)
+
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,21 @@ class Collection:
     questions: list[Question] = field(default_factory=list)
 
 
+def _named(read: Callable[Concatenate[str, _P], Collection]) -> Callable[Concatenate[str, _P], Collection]:
+    """Names the archive in what is wrong with it."""
+
+    @functools.wraps(read)
+    def named(archive: str, /, *args: _P.args, **kwargs: _P.kwargs) -> Collection:
+        try:
+            return read(archive, *args, **kwargs)
+        except _UNREADABLE as error:
+            what = f"{type(error).__name__}: {error}"
+            raise PreflightError(f"{archive} cannot be read ({what}): get it again, or give its path") from error
+
+    return named
+
+
+@_named
 def read_squad(archive: str, articles: int, questions: int, seed: int) -> Collection:
     """Reads windows of paragraphs, and questions whose answer stands in one, from a sample of the training articles.
 
@@ -73,10 +95,7 @@ def read_squad(archive: str, articles: int, questions: int, seed: int) -> Collec
             first = len(collection.passages)
             collection.passages.extend(cut_windows(text, rng))
             for block in paragraph.split('<div class="qa-wrap">')[1:]:
-                question, answer = (
-                    html.unescape(re.search(rf'class="{kind}">(.*?)<', block, re.DOTALL)[1]).strip()  # type: ignore[index]
-                    for kind in ("question", "answer")
-                )
+                question, answer = (_read_text(block, kind) for kind in ("question", "answer"))
                 places = [n for n in range(first, len(collection.passages)) if answer in collection.passages[n]]
                 if places:
                     collection.questions.append(Question(question, places[0], True, frozenset(places)))
@@ -84,6 +103,7 @@ def read_squad(archive: str, articles: int, questions: int, seed: int) -> Collec
     return _checked(collection, archive)
 
 
+@_named
 def read_medquad(archive: str, files: int, questions: int, seed: int) -> Collection:
     """Reads windows of answers from a sample of MedQuAD's files; a question is answered by its answer's first one."""
     rng = random.Random(seed)
@@ -100,6 +120,7 @@ def read_medquad(archive: str, files: int, questions: int, seed: int) -> Collect
     return _checked(collection, archive)
 
 
+@_named
 def read_nfcorpus(archive: str, questions: int, seed: int) -> Collection:
     """Reads BEIR's NFCorpus: titles with their abstracts, and the queries of train; dev and test are not read.
 
@@ -108,7 +129,7 @@ def read_nfcorpus(archive: str, questions: int, seed: int) -> Collection:
     """
     rng = random.Random(seed)
     collection = Collection("nfcorpus")
-    with _named(archive), zipfile.ZipFile(archive) as folder:
+    with zipfile.ZipFile(archive) as folder:
         texts = {row["_id"]: row["text"] for row in _read_rows(folder, "queries.jsonl")}
         places: dict[str, int] = {}
         for number, row in enumerate(_read_rows(folder, "corpus.jsonl")):
@@ -166,17 +187,15 @@ def _sample(rng: random.Random, values: list[_T], count: int) -> list[_T]:
     return rng.sample(values, min(count, len(values)))
 
 
-@contextmanager
-def _named(archive: str) -> Iterator[None]:
-    """Names the archive in what is wrong with it."""
-    try:
-        yield
-    except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise PreflightError(f"{archive} cannot be read ({error}): get it again, or give its path") from error
+def _read_text(block: str, kind: str) -> str:
+    found = re.search(rf'class="{kind}">(.*?)<', block, re.DOTALL)
+    if found is None:
+        raise ValueError(f"a question block without class {kind!r}")
+    return html.unescape(found[1]).strip()
 
 
 def _read_members(archive: str, pattern: str) -> Iterator[str]:
-    with _named(archive), tarfile.open(archive, "r:gz") as tar:
+    with tarfile.open(archive, "r:gz") as tar:
         for member in tar:
             content = tar.extractfile(member) if re.search(pattern, member.name) else None
             if content:
