@@ -13,8 +13,14 @@ from beamrank.errors import PreflightError
 from beamrank.plan import Shard
 from beamrank.receipts import Receipt, StageFolder
 from beamrank.records import Topic
-from beamrank.runs import Run, read_run
+from beamrank.runs import Run, Ties, read_run
 from beamrank.schemas import CANDIDATES
+
+_TIES: dict[Ties, str] = {
+    "rank": "ordered by their ranks. `beamrank eval` and trec_eval order them by doc_id, descending, so their measures "
+    "of this file can differ; `candidates.ties: doc_id` takes that order here too",
+    "doc_id": "ordered by doc_id, descending, as `beamrank eval` and trec_eval do",
+}
 
 
 def candidates_digest(url: str) -> str:
@@ -30,10 +36,20 @@ def candidates_digest(url: str) -> str:
         raise PreflightError(f"there is no run {url}: give `candidates.run` a TREC or MS MARCO run") from error
 
 
-def split_run(url: str, k: int, shards: Sequence[Shard], digests: Sequence[str], folder: StageFolder) -> list[str]:
-    """Commits each shard's share of a given run, cut to its best `k` a query: by score, then by rank.
+def split_run(
+    url: str, k: int, shards: Sequence[Shard], digests: Sequence[str], folder: StageFolder, ties: Ties = "rank"
+) -> list[str]:
+    """Commits each shard's share of a given run, cut to its best `k` a query: by score, then as `ties` tells.
 
-    Queries of the run that are no topics are left out; topics that the run does not have are counted.
+    Queries of the run that are not topics are left out; topics that the run does not have are counted.
+
+    Args:
+        url: the run.
+        k: how many candidates of a query are kept.
+        shards: the plan's.
+        digests: what each shard's receipt must carry.
+        folder: the stage's.
+        ties: the order of a TREC run's tied scores.
 
     Returns:
         What is worth knowing about the run, a line each.
@@ -41,12 +57,12 @@ def split_run(url: str, k: int, shards: Sequence[Shard], digests: Sequence[str],
     Raises:
         PreflightError: the run cannot be read, has wrong lines (duplicates among them) or none of the topics.
     """
-    run = read_run(url, ties="rank")
+    run = read_run(url, ties=ties)
     _check_topics(url, run, shards)
     for shard, digest in zip(shards, digests, strict=True):
         start = time.monotonic()
         commit_candidates(folder, shard.index, digest, shard.topics, _share(run, k, shard), start)
-    return _notes(run, shards)
+    return _notes(run, shards, ties)
 
 
 def commit_candidates(
@@ -88,14 +104,14 @@ def _check_topics(url: str, run: Run, shards: Sequence[Shard]) -> None:
     )
 
 
-def _notes(run: Run, shards: Sequence[Shard]) -> list[str]:
+def _notes(run: Run, shards: Sequence[Shard], ties: Ties) -> list[str]:
     topics = {topic.query_id for shard in shards for topic in shard.topics}
     strangers = [query_id for query_id in run.order if query_id not in topics]
     notes = []
     if strangers:
         notes.append(f"queries that are no topics: {len(strangers):,} ({strangers[0]!r}, ...); they are left out")
     if run.notes.tied_scores:
-        notes.append(f"rows with the score of the row before: {run.notes.tied_scores:,}; ordered by their ranks")
+        notes.append(f"rows with the score of the row before: {run.notes.tied_scores:,}; {_TIES[ties]}")
     if run.notes.rank_disagreements:
         notes.append(f"rows whose rank disagrees with the scores: {run.notes.rank_disagreements:,}; the scores decide")
     if run.notes.tied_ranks:

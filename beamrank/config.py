@@ -11,6 +11,7 @@ from beamrank.config_file import Section, check_document, explain, read_document
 from beamrank.credentials import refuse_credentials
 from beamrank.errors import PreflightError
 from beamrank.measures import split_measures
+from beamrank.runs import Ties
 
 Aggregation = Literal["sum", "binary", "min", "max", "sample", "sym_sum", "log_sum", "sym_log_sum"]
 Truncation = Literal["original", "paper", "hf"]
@@ -50,10 +51,14 @@ class Bm25Config(Section):
 
 
 class CandidatesConfig(Section):
-    """A TREC or MS MARCO run that takes the place of BM25, cut to its best `k` a query."""
+    """A TREC or MS MARCO run that takes the place of BM25, cut to its best `k` a query.
+
+    `ties` is the order of a TREC run's tied scores: by its rank column, or by doc_id, descending, as trec_eval has it.
+    """
 
     run: str
     k: Positive = 1000
+    ties: Ties = "rank"
 
 
 class SegmentsConfig(Section):

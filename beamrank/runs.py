@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from beamrank.rows import Rows, integer, real, shown
 
 RunFormat = Literal["trec", "msmarco"]
+Ties = Literal["rank", "doc_id"]
 Indices: TypeAlias = NDArray[np.signedinteger[Any]]
 
 _FORMATS = "TREC's six columns are query_id Q0 doc_id rank score run_tag, MS MARCO's three are query_id doc_id rank"
@@ -40,7 +41,11 @@ class RunNotes:
         """What is worth saying, a line each."""
         said = []
         if self.tied_scores:
-            said.append(f"rows with the score of the row before: {self.tied_scores:,}; ordered by doc_id, descending")
+            said.append(
+                f"rows with the score of the row before: {self.tied_scores:,}; ordered by doc_id, descending, as in "
+                "trec_eval. A run that is given as the first stage orders them by rank, unless `candidates.ties` is "
+                "`doc_id`"
+            )
         if self.tied_ranks:
             said.append(f"rows with the rank of the row before: {self.tied_ranks:,}; ordered as they stand in the file")
         if self.rank_disagreements:
@@ -78,7 +83,7 @@ class _Query:
     lines: "array[int]" = field(default_factory=lambda: array("Q"))
 
 
-def read_run(url: str, *, ties: Literal["doc_id", "rank"] = "doc_id") -> Run:
+def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
     """Reads a run from any fsspec URL, compressed or not; its format is detected.
 
     A TREC run is ordered by float32 score, descending, ties by doc_id, descending in UTF-8 bytes: trec_eval's order.
@@ -185,7 +190,7 @@ def _check_duplicates(rows: Rows, key: bytes, query: _Query) -> None:
             rows.bad(line, f"query {shown(key)} has doc {shown(doc_id)} already on line {first[doc_id]}")
 
 
-def _order(query: _Query, run_format: RunFormat, ties: Literal["doc_id", "rank"]) -> Indices:
+def _order(query: _Query, run_format: RunFormat, ties: Ties) -> Indices:
     scores = np.frombuffer(query.scores, dtype=np.float32)
     ranks = np.frombuffer(query.ranks, dtype=np.int64)
     if run_format == "msmarco":

@@ -117,7 +117,8 @@ class Launcher:
             elif stage.kind == "retrieve" and "run" in stage.places:
                 folder = self.plan.folder(stage.name)
                 run = stage.places["run"]
-                for note in split_run(run, stage.keys["k"], self.plan.shards, digests, folder):
+                ties = stage.keys.get("ties", "rank")
+                for note in split_run(run, stage.keys["k"], self.plan.shards, digests, folder, ties):
                     self.talk.note(f"{run}: {note}")
             else:
                 self._score_or_retrieve(stage, tasks, digests, bar)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from beamrank import storage
 from beamrank.candidates import candidates_digest
-from beamrank.config import DuoConfig, MonoConfig, RunConfig
+from beamrank.config import CandidatesConfig, DuoConfig, MonoConfig, RunConfig
 from beamrank.corpora import corpus_digest, list_units
 from beamrank.errors import PreflightError
 from beamrank.measures import parse_measures
@@ -144,12 +144,17 @@ def ensure_index(config: RunConfig, corpus: str, talk: Talk) -> str:
 def _retrieve_spec(config: RunConfig, corpus: str, talk: Talk) -> StageSpec:
     if config.candidates is not None:
         given = config.candidates
-        keys = {"run": candidates_digest(given.run), "k": given.k}
+        keys = {"run": candidates_digest(given.run), "k": given.k, **_ties(given)}
         return StageSpec("retrieve", "retrieve", keys, (), {"run": given.run})
     bm25 = config.first_stage_bm25
     index = ensure_index(config, corpus, talk)
     keys = {"index": index, "k1": bm25.k1, "b": bm25.b, "k": bm25.k}
     return StageSpec("retrieve", "retrieve", keys, (), {"index": config.index.path if config.index else ""})
+
+
+def _ties(given: CandidatesConfig) -> dict[str, str]:
+    """The default is left out, so that plans made before there was a choice keep their digest."""
+    return {} if given.ties == "rank" else {"ties": given.ties}
 
 
 def _scoring_specs(

@@ -9,6 +9,7 @@ from beamrank.errors import PreflightError
 from beamrank.plan import Shard
 from beamrank.receipts import StageFolder
 from beamrank.records import Topic
+from beamrank.runs import Ties, read_run
 
 SHARDS = (Shard(0, (Topic("q2", "x"), Topic("q1", "y"))), Shard(1, (Topic("q3", "z"),)))
 DIGESTS = ("a" * 64, "b" * 64)
@@ -69,9 +70,26 @@ def test_what_is_worth_knowing_is_said(tmp_path: Path) -> None:
     said = split_run(str(run), 3, SHARDS, DIGESTS, StageFolder(str(tmp_path / "retrieve")))
     assert said == [
         "queries that are no topics: 1 ('q8', ...); they are left out",
-        "rows with the score of the row before: 1; ordered by their ranks",
+        "rows with the score of the row before: 1; ordered by their ranks. `beamrank eval` and trec_eval order them "
+        "by doc_id, descending, so their measures of this file can differ; `candidates.ties: doc_id` takes that order "
+        "here too",
         "rows whose rank disagrees with the scores: 1; the scores decide",
     ]
+
+
+def test_ties_are_ordered_as_the_user_chooses(tmp_path: Path) -> None:
+    run = tmp_path / "given.run"
+    run.write_text("q1 Q0 a 1 2.0 t\nq1 Q0 b 2 2.0 t\nq1 Q0 c 3 3.0 t\nq1 Q0 d 4 2.0 t\n")
+    choices: tuple[tuple[Ties, str, str], ...] = (
+        ("rank", "cab", "ordered by their ranks"),
+        ("doc_id", "cdb", "ordered by doc_id, descending, as `beamrank eval` and trec_eval do"),
+    )
+    for ties, kept, note in choices:
+        stage = StageFolder(str(tmp_path / ties))
+        said, *_ = split_run(str(run), 3, SHARDS, DIGESTS, stage, ties)
+        assert said.startswith(f"rows with the score of the row before: 2; {note}")
+        assert [row["doc_id"] for row in stage.read_part(stage.receipts(DIGESTS)[0]).to_pylist()] == list(kept)
+    assert read_run(str(run)).order == {"q1": list("cdba")}
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ def test_prints_tab_separated_values_and_talks_on_stderr(folder: Path) -> None:
     done = _eval("a.run", "--qrels", "qrels", "--measures", "RR P@2")
     assert (done.exit_code, done.stdout) == (0, "RR\t0.25\nP@2\t0.25\n")
     assert done.stderr.splitlines() == [
-        "note: rows with the score of the row before: 1; ordered by doc_id, descending",
+        "note: rows with the score of the row before: 1; ordered by doc_id, descending, as in trec_eval. A run that is "
+        "given as the first stage orders them by rank, unless `candidates.ties` is `doc_id`",
         "note: rows whose rank disagrees with the scores: 1; the scores decide, the rank column is not read",
         "note: judged topics that are not in the run: 1 of 2 ('q2'); they count as 0",
         "note: topics of the run without judgments: 1 ('q9'); they are left out",
