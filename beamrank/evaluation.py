@@ -52,7 +52,8 @@ class Evaluation:
     """The measures of a run.
 
     Attributes:
-        means: each measure's mean over all judged topics (the sum, for those that count), by the name it was asked by.
+        means: each measure's mean over all judged topics (the sum, for those that count), by its name in
+            `parse_measures`.
         per_query: each judged topic's values, by query_id and measure; those of the run first, in its order.
         notes: how topics, run and qrels fit together.
     """
@@ -86,7 +87,7 @@ def evaluate(
     Args:
         rankings: each query's doc_ids, best first; read once, and only some hundred queries are held at a time.
         qrels: the judgments.
-        measures: names, as ir_measures writes them.
+        measures: names, as ir_measures or trec_eval writes them.
         topics: the query_ids that were to be run, to say which judged ones are not among them.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The measures that can be computed here, by their ir_measures names."""
+"""The measures that can be computed here, by their ir_measures names; trec_eval's names are translated."""
 
 import difflib
 import math
@@ -21,20 +21,37 @@ _FALLBACK: Any = FallbackProvider(_PROVIDERS)  # type: ignore[no-untyped-call]
 _NAMES = sorted({str(measure.NAME) for one in _PROVIDERS for measure in one.SUPPORTED_MEASURES}, key=str.lower)
 
 
+# trec_eval writes a measure's numbers after a dot or an underscore: P_10, ndcg_cut.10,100, iprec_at_recall_0.10.
+_TREC_NAME = re.compile(r"([A-Za-z]+(?:_[A-Za-z]+)*)(?:[._](\d+(?:\.\d+)?(?:,\d+(?:\.\d+)?)*))?")
+
+
 def split_measures(text: str) -> list[str]:
-    """The names in a list that is separated by white space or commas, those inside parentheses apart."""
-    return [name for name in re.split(r"[\s,]+(?![^(]*\))", text) if name]
+    """The names in a list that is separated by white space or commas.
+
+    A comma inside parentheses, or before a number (trec_eval's `ndcg_cut.10,100`), separates nothing.
+    """
+    return [name for name in re.split(r"(?:\s|,(?!\d+(?:\.\d+)?(?:[\s,]|$)))+(?![^(]*\))", text) if name]
 
 
 def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
-    """The measures of ir_measures, by the names they were asked by.
+    """The measures by their names: as ir_measures names were given, ir_measures' own where trec_eval's were given.
 
     Raises:
-        ConfigError: a name is no measure that can be computed here, or none is given.
+        ConfigError: a name is not a measure that can be computed here, or none is given.
     """
     if not names:
         raise ConfigError('no measure is asked for: give some, such as "RR@10 nDCG@10 AP R@1000"')
-    return {name: _parse(name) for name in names}
+    return {name: _parse(name) for given in names for name in _translate(given)}
+
+
+def explain_names(names: Sequence[str]) -> list[str]:
+    """What each of trec_eval's names among these is called in the results, a line each.
+
+    Raises:
+        ConfigError: see `parse_measures`.
+    """
+    translated = {name: _translate(name) for name in names}
+    return [f"{name} is trec_eval's name for {', '.join(own)}" for name, own in translated.items() if own != [name]]
 
 
 def iter_values(
@@ -76,6 +93,29 @@ def interpolated_precision(measure: Measure, judgments: Mapping[str, int], score
     return best
 
 
+def _translate(name: str) -> list[str]:
+    """The ir_measures names of one of trec_eval's, which can stand for several; any other name as it is."""
+    # It is slow to import, and not every command measures.
+    import pytrec_eval
+
+    if name in pytrec_eval.supported_nicknames:
+        raise ConfigError(f"{name!r} is a set of measures in trec_eval: name those that you want; {_possible()}")
+    match = _TREC_NAME.fullmatch(name)
+    base = match[1] if match else name
+    if base not in pytrec_eval.supported_measures:
+        return [name]
+    try:
+        own = ir_measures.parse_trec_measure(base)
+    except ValueError as error:
+        raise ConfigError(f"trec_eval's measure {name!r} cannot be computed here; {_possible()}") from error
+    try:
+        return [str(measure) for measure in ir_measures.parse_trec_measure(name)]
+    except ValueError as error:
+        raise ConfigError(
+            f"measure {name!r}: trec_eval's {base} takes no such number; without it, it is {own[0]}"
+        ) from error
+
+
 def _parse(name: str) -> Measure:
     try:
         measure: Measure = ir_measures.parse_measure(name)
@@ -105,15 +145,12 @@ def _check_ranges(name: str, measure: Measure) -> None:
 
 
 def _suggest(name: str) -> str:
-    """What may have been meant: a trec_eval name, or a slip."""
-    try:
-        return f": did you mean {' '.join(map(str, ir_measures.parse_trec_measure(name)))}?"
-    except (ValueError, KeyError):
-        stem = re.split(r"[@(]", name)[0]
-        computable = {known: str(measure.NAME) for known, measure in registry.items() if measure.NAME in _NAMES}
-        by_lower = {
-            known.lower(): canonical if canonical.lower() == known.lower() else known
-            for known, canonical in computable.items()
-        }
-        close = difflib.get_close_matches(stem.lower(), by_lower, n=1)
-        return f": did you mean {by_lower[close[0]]}{name[len(stem) :]}?" if close else ""
+    """What may have been meant by a slip."""
+    stem = re.split(r"[@(]", name)[0]
+    computable = {known: str(measure.NAME) for known, measure in registry.items() if measure.NAME in _NAMES}
+    by_lower = {
+        known.lower(): canonical if canonical.lower() == known.lower() else known
+        for known, canonical in computable.items()
+    }
+    close = difflib.get_close_matches(stem.lower(), by_lower, n=1)
+    return f": did you mean {by_lower[close[0]]}{name[len(stem) :]}?" if close else ""

@@ -13,6 +13,7 @@ from beamrank import storage
 from beamrank.config import RunConfig, SegmentPooling
 from beamrank.errors import PreflightError
 from beamrank.evaluation import Evaluation, evaluate
+from beamrank.measures import explain_names
 from beamrank.merge import Ranking, bm25_ranking, duo_ranking, mono_ranking, restrict_duo, sample_duo
 from beamrank.plan import Plan
 from beamrank.qrels import read_qrels
@@ -74,6 +75,8 @@ def write_runs(plan: Plan, config: RunConfig, talk: Talk) -> list[str]:
 def evaluate_runs(plan: Plan, config: RunConfig, talk: Talk) -> dict[str, Evaluation]:
     """Measures every run and leaves the figures beside them."""
     found = measure_runs(plan, config)
+    for note in explain_names(config.measures):
+        talk.note(note)
     for note in next(iter(found.values())).notes.lines():
         talk.note(note)
     storage.replace(storage.join(plan.output, RUNS, MEASURES), measures_content(found))

@@ -86,7 +86,8 @@ class DevSet:
         return evaluate(ordered, self.qrels, measures)
 
     def _value(self, rankings: dict[str, Ranking]) -> float:
-        return self.evaluate(rankings, [self.measure]).means[self.measure]
+        (value,) = self.evaluate(rankings, [self.measure]).means.values()
+        return value
 
 
 def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind: Kind) -> DevSet:

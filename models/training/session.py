@@ -47,7 +47,7 @@ class Session:
         self.limits = InputLimits(config.input.truncation, config.input.max_query_length, config.input.max_length)
         self.dtype = _resolve_dtype(config.dtype, processes.device)
         if config.dev is not None:
-            parse_measures([config.dev.measure])
+            _check_measure(config.dev.measure)
         self.source = _source(config, kind)
         self.inputs_a_group = 2 * (self.source.docs_a_group - 1) if kind == "duo" else self.source.docs_a_group
         self.schedule = _schedule(config, self.source, self.inputs_a_group, processes.count)
@@ -115,6 +115,13 @@ class Session:
         if self.kind == "mono":
             return MonoTask(score, group_loss(config.objective, config.temperature, config.margin))
         return DuoTask(score, pair_loss(config.objective, config.temperature))
+
+
+def _check_measure(name: str) -> None:
+    """Raises ConfigError where the best model cannot be chosen by this measure."""
+    names = list(parse_measures([name]))
+    if len(names) > 1:
+        raise ConfigError(f"dev.measure {name!r} stands for {len(names)} measures ({', '.join(names)}): give one")
 
 
 def _resolve_dtype(requested: str, device: str) -> torch.dtype:

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import ir_measures
 import pytest
+import pytrec_eval
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation import evaluate, evaluate_run
-from beamrank.measures import parse_measures, split_measures
+from beamrank.measures import explain_names, parse_measures, split_measures
 from beamrank.qrels import Qrels, QrelsNotes, read_qrels
 from beamrank.runs import read_run
 from beamrank.trec import write_run
@@ -109,8 +109,13 @@ def test_more_topics_than_are_taken_at_once() -> None:
     [
         ("ndcg@10", r"did you mean nDCG@10\?"),
         ("ndgc@10", r"did you mean nDCG@10\?"),
-        ("ndcg_cut_10", r"did you mean nDCG@10\?"),
-        ("map", r"did you mean AP\?"),
+        ("gm_map", "trec_eval's measure 'gm_map' cannot be computed here; possible are AP"),
+        ("11pt_avg", "trec_eval's measure '11pt_avg' cannot be computed here"),
+        ("official", "'official' is a set of measures in trec_eval: name those that you want"),
+        ("recip_rank.10", "trec_eval's recip_rank takes no such number; without it, it is RR"),
+        ("ndcg_cut_2.5", "trec_eval's ndcg_cut takes no such number"),
+        ("P_0", "cutoff must be 1 or more"),
+        ("P_10x", "unknown measure 'P_10x'"),
         ("nonsense", "unknown measure 'nonsense'; possible are AP, Bpref, Compat"),
         ("ERR@20", "cannot be computed here; possible are AP"),
         ("R", "R@ needs a number"),
@@ -133,6 +138,55 @@ def test_a_cutoff_of_zero_is_an_error(name: str) -> None:
         parse_measures([name])
 
 
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("map", ["AP"]),
+        ("ndcg", ["nDCG"]),
+        ("ndcg_cut_10", ["nDCG@10"]),
+        ("ndcg_cut.10,100", ["nDCG@10", "nDCG@100"]),
+        ("recip_rank", ["RR"]),
+        ("P_10", ["P@10"]),
+        ("recall_1000", ["R@1000"]),
+        ("success_10", ["Success@10"]),
+        ("success", ["Success@1", "Success@5", "Success@10"]),
+        ("map_cut_100", ["AP@100"]),
+        ("iprec_at_recall_0.10", ["IPrec@0.1"]),
+        ("bpref", ["Bpref"]),
+        ("num_rel", ["NumRel"]),
+        ("set_recall", ["SetR"]),
+        ("Rprec", ["Rprec"]),
+        ("infAP", ["infAP"]),
+    ],
+)
+def test_trec_evals_names_are_translated(name: str, names: list[str]) -> None:
+    assert list(parse_measures([name])) == names
+    same = [name] == names
+    assert explain_names([name]) == ([] if same else [f"{name} is trec_eval's name for {', '.join(names)}"])
+
+
+def test_every_measure_of_trec_eval_is_computed_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = set()
+    for name in sorted(pytrec_eval.supported_measures | pytrec_eval.supported_nicknames.keys()):
+        try:
+            names = parse_measures([name])
+        except ConfigError:
+            refused.add(name)
+        else:
+            assert list(parse_measures(list(names))) == list(names)
+    assert refused == {"runid", "relstring", "utility", "11pt_avg", "binG", "G", "ndcg_rel", "Rndcg"} | {
+        *("num_nonrel_judged_ret", "gm_map", "gm_bpref", "Rprec_mult", "relative_P"),
+        *("official", "set", "all_trec", "all_prefs", "prefs", "qrels_jg"),
+    }
+    assert capsys.readouterr().out == ""
+
+
+def test_results_of_trec_evals_names_have_ir_measures_names() -> None:
+    found = evaluate(ORDER.items(), QRELS, ["recip_rank", "RR", "P_2"])
+    assert found.means == pytest.approx({"RR": 1 / 3, "P@2": 1 / 3})
+    assert all(values.keys() == {"RR", "P@2"} for values in found.per_query.values())
+
+
 def test_no_measure_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no measure is asked for"):
         evaluate(ORDER.items(), QRELS, [])
@@ -144,6 +198,7 @@ def test_a_list_of_measures_is_split_outside_parentheses() -> None:
     assert split_measures(text) == names
     assert list(parse_measures(names)) == names
     assert split_measures(" ") == []
+    assert split_measures("map,ndcg_cut.10,100 P.5,10,RR@10,5x") == ["map", "ndcg_cut.10,100", "P.5,10", "RR@10", "5x"]
 
 
 def test_files_without_a_common_topic_are_an_error(tmp_path: Path) -> None:
@@ -194,13 +249,10 @@ def _expected(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _measure_of(trec_name: str) -> str | None:
-    """The ir_measures name of a trec_eval measure, from ir_measures' own table; None where it has none."""
-    renamed = {"set_relative_P": "SetRelP", "num_rel_ret": "NumRelRet", "set_F": "SetF", "infAP": "infAP"}
-    if trec_name in renamed:
-        return renamed[trec_name]
+    """The ir_measures name of a trec_eval measure; None where it has none."""
     try:
-        return str(*ir_measures.parse_trec_measure(trec_name))
-    except (ValueError, KeyError, TypeError):
+        return next(iter(parse_measures([trec_name])))
+    except ConfigError:
         return None
 
 

@@ -272,6 +272,15 @@ def test_a_dev_run_of_other_topics_is_refused(tmp_path):
         make_session(config, "mono")
 
 
+def test_the_dev_measure_may_have_trec_evals_name(tmp_path):
+    config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV | {"measure": "recip_rank"})
+    session = make_session(config, "mono")
+    assert session.dev is not None
+    assert session.dev.first_stage() == pytest.approx(0.25)
+    with pytest.raises(ConfigError, match="stands for 2 measures \\(P@5, P@10\\): give one"):
+        make_session(config, "mono", ["dev.measure=P.5,10"])
+
+
 def test_distillation_from_a_teachers_run(tmp_path):
     config = write_train_config(
         tmp_path, save_start(tmp_path / "start"), objective={"listwise_kl": 1.0, "bert_ce": 0.3}, temperature=2.0
