@@ -128,8 +128,22 @@ def evaluate_run(run_url: str, qrels_url: str, measures: Sequence[str]) -> RunEv
         ConfigError: a measure is unknown (found before anything is read).
         PreflightError: a file is not as it must be, or they have no topic in common.
     """
+    return evaluate_run_files([run_url], qrels_url, measures)[0]
+
+
+def evaluate_run_files(run_urls: Sequence[str], qrels_url: str, measures: Sequence[str]) -> list[RunEvaluation]:
+    """Measures several run files against a qrels file, which is read once.
+
+    Raises:
+        ConfigError: a measure is unknown (found before anything is read).
+        PreflightError: a file is not as it must be, or a run and the qrels have no topic in common.
+    """
     parse_measures(measures)
     qrels = read_qrels(qrels_url)
+    return [_evaluate_file(run_url, qrels, qrels_url, measures) for run_url in run_urls]
+
+
+def _evaluate_file(run_url: str, qrels: Qrels, qrels_url: str, measures: Sequence[str]) -> RunEvaluation:
     run = read_run(run_url)
     evaluation = evaluate(run.order.items(), qrels, measures)
     if len(evaluation.notes.not_in_run) == evaluation.notes.topics:

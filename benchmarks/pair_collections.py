@@ -155,19 +155,19 @@ def compare(runs: Path, names: Sequence[str], qrels: Path, measures: Sequence[st
     """Each run's measures, and its p-values against those named before it."""
     rows: list[Row] = []
     for place, run in enumerate(names):
-        rows.append({"run": run})
-        for baseline in names[:place] or (run,):
-            found = _evaluate(runs, qrels, measures, run, baseline)
-            rows[-1] |= {"queries": found["queries"], **{name: round(found["measures"][name], 4) for name in measures}}
-            if baseline != run:
-                values = found["against"]["measures"]
-                rows[-1] |= {f"p, {name}, {baseline}": round(values[name]["p_value"], 5) for name in measures}
+        found = _evaluate(runs, qrels, measures, run, names[:place])
+        rows.append({"run": run, "queries": found["queries"]})
+        rows[-1] |= {name: round(found["measures"][name], 4) for name in measures}
+        for baseline, compared in zip(names[:place], found.get("against", []), strict=True):
+            values = compared["measures"]
+            rows[-1] |= {f"p, {name}, {baseline}": round(values[name]["p_value"], 5) for name in measures}
     return rows
 
 
-def _evaluate(runs: Path, qrels: Path, measures: Sequence[str], run: str, baseline: str) -> dict[str, Any]:
+def _evaluate(runs: Path, qrels: Path, measures: Sequence[str], run: str, baselines: Sequence[str]) -> dict[str, Any]:
     command = [BEAMRANK, "eval", runs / f"{run}.trec", "--qrels", qrels, "--measures", " ".join(measures), "--json"]
-    command += ["--against", runs / f"{baseline}.trec"] if baseline != run else []
+    for baseline in baselines:
+        command += ["--against", runs / f"{baseline}.trec"]
     done = subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

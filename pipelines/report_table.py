@@ -1,12 +1,47 @@
-"""The table of measures that ends a run."""
+"""Tables of measures on standard output."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from rich import box
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from beamrank.evaluation import Evaluation
+
+_BETWEEN = 2
+_NARROWEST_NAME = 12
+
+
+def print_table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table in which no figure is cut, or a block of lines for each row where it does not fit.
+
+    Args:
+        console: where to.
+        header: the columns' names. The first column names a row, and may take several lines.
+        rows: their cells.
+    """
+    widths = [max(map(cell_len, cells)) for cells in zip(header, *rows, strict=True)]
+    needed = min(widths[0], _NARROWEST_NAME) + sum(widths[1:]) + _BETWEEN * (len(widths) - 1)
+    if needed > console.width:
+        _print_blocks(console, header, rows)
+        return
+    first = Column(Text(header[0]), overflow="fold")
+    others = [Column(Text(name), no_wrap=True) for name in header[1:]]
+    table = Table(first, *others, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def _print_blocks(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    width = max(map(cell_len, header))
+    for name, *cells in rows:
+        console.print(Text(name, "bold"), soft_wrap=True)
+        for label, cell in zip(header[1:], cells, strict=True):
+            console.print(Text(f"  {label:<{width}}  {cell}"), soft_wrap=True)
 
 
 def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
@@ -14,10 +49,7 @@ def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
     measures = list(next(iter(evaluations.values())).means)
     console = Console(file=sys.stdout)
     rows = [[name, *(f"{each.means[measure]:.4f}" for measure in measures)] for name, each in evaluations.items()]
-    if not console.is_terminal:
+    if console.is_terminal:
+        print_table(console, ["run", *measures], rows)
+    else:
         print("\n".join("\t".join(row) for row in [["run", *measures], *rows]))
-        return
-    table = Table("run", *measures)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)

@@ -56,12 +56,38 @@ def test_compares_with_another_run(folder: Path) -> None:
     assert (name, mean, other, difference) == ("RR", "1.0", "0.25", "0.75")
     assert 0 < float(p_value) < 1
     assert counted == ["NumRet", "2.0"]
-    assert "note: not compared, since it is no mean over two topics or more: NumRet" in done.stderr
+    assert "note: not compared, because it is not a mean over two topics or more: NumRet" in done.stderr
     assert "note: a.run: topics of the run without judgments: 1 ('q9'); they are left out" in done.stderr
-    compared = json.loads(_eval(*asked, "--json").stdout)["against"]
+    (compared,) = json.loads(_eval(*asked, "--json").stdout)["against"]
     assert compared["run"] == "a.run"
     assert compared["measures"]["RR"]["better"] == 2
     assert compared["measures"]["RR"]["p_value"] == float(p_value)
+
+
+def test_compares_with_several_runs(folder: Path) -> None:
+    (folder / "b.run").write_text("q1 Q0 c 1 3 t\nq2 Q0 a 1 2 t\n")
+    (folder / "c.run").write_text("q1 Q0 x 1 3 t\nq1 Q0 c 2 2 t\n")
+    asked = ("b.run", "--qrels", "qrels", "--measures", "RR NumRet", "--against", "a.run", "--against", "c.run")
+    asked += ("--against", "a.run")
+    done = _eval(*asked)
+    first, counted = (line.split("\t") for line in done.stdout.splitlines())
+    assert (first[:4], first[5:7], first[8:10]) == (["RR", "1.0", "0.25", "0.75"], ["0.25", "0.75"], ["0.25", "0.75"])
+    assert len(first) == 2 + 3 * 3
+    assert counted == ["NumRet", "2.0"]
+    assert done.stderr.count("note: not compared") == 1
+    compared = json.loads(_eval(*asked, "--json").stdout)["against"]
+    assert [each["run"] for each in compared] == ["a.run", "c.run", "a.run"]
+    assert [str(each["measures"]["RR"]["p_value"]) for each in compared] == [first[4], first[7], first[10]]
+
+
+def test_trec_evals_names_are_explained(folder: Path) -> None:
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "recip_rank,P_2")
+    assert done.stdout == "RR\t0.25\nP@2\t0.25\n"
+    assert done.stderr.startswith(
+        "note: recip_rank is trec_eval's name for RR\nnote: P_2 is trec_eval's name for P@2\n"
+    )
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "recip_rank", "--json")
+    assert json.loads(done.stdout)["measures"] == {"RR": 0.25}
 
 
 def test_prints_each_topic(folder: Path) -> None:
@@ -115,7 +141,8 @@ def test_a_terminal_gets_a_table(folder: Path) -> None:
         (["bad.run", "--qrels", "qrels"], 3, "line 2: query 'q1' has doc 'a' already on line 1"),
         (["qrels", "--qrels", "qrels"], 3, "line 1: 4 columns"),
         (["other.run", "--qrels", "qrels"], 3, "no topic in common"),
-        (["a.run", "--qrels", "qrels", "--measures", "ndcg_cut_10"], 2, "did you mean nDCG@10?"),
+        (["a.run", "--qrels", "qrels", "--measures", "ndcg@10"], 2, "did you mean nDCG@10?"),
+        (["a.run", "--qrels", "qrels", "--against", "a.run", "--against", "none.run"], 3, "there is no file none.run"),
         (["a.run", "--qrels", "qrels", "--measures", "P@0"], 2, "cutoff must be 1 or more"),
         (["a.run", "--qrels", "qrels", "--measures", " "], 2, "no measure is asked for"),
     ],

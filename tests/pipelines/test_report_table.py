@@ -1,0 +1,76 @@
+"""Tables on terminals of every width."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from beamrank.evaluation import evaluate_run_files
+from beamrank.significance import compare_evaluations
+from pipelines.commands.eval import _print_tables
+from pipelines.report_table import print_table
+
+WIDTHS = [20, 40, 60, 80, 200]
+
+
+def _console(width: int) -> Console:
+    return Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True, highlight=False)
+
+
+def _printed(console: Console) -> list[str]:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_figure_is_cut_on_a_narrow_terminal(tmp_path: Path, width: int) -> None:
+    """As `eval RUN --against A --against B --per-query` prints them."""
+    topics = [f"enwiki:Aftertaste/Aftertaste%20processing%20in%20the%20cerebral%20cortex/{each}" for each in range(7)]
+    (tmp_path / "qrels").write_text("".join(f"{topic} 0 d1 1\n" for topic in topics))
+    for run, docs in (("a", "d1 d2 d3"), ("b", "d2 d1 d3"), ("c", "d3 d2 d1")):
+        # One topic differs, or there would be no spread and no interval.
+        ranked = zip(topics, [*[docs.split()] * 6, ["d2", "d1"]], strict=True)
+        rows = (f"{topic} Q0 {doc} 1 {-place} t\n" for topic, ids in ranked for place, doc in enumerate(ids))
+        (tmp_path / run).write_text("".join(rows))
+    measures = ["RR@10", "nDCG@10", "AP", "P(rel=1)@2"]
+    run, *others = evaluate_run_files([str(tmp_path / name) for name in "abc"], str(tmp_path / "qrels"), measures)
+    by_run = [compare_evaluations(run.evaluation, each.evaluation) for each in others]
+    compared = list(zip("bc", by_run, strict=True))
+    console = _console(width)
+    _print_tables(console, "a", run, True, compared)
+    words = " ".join(_printed(console)).split()
+    figures = [f"{value:.4f}" for values in run.evaluation.per_query.values() for value in values.values()]
+    figures += [f"{value:.4f}" for value in run.evaluation.means.values()]
+    for by_measure in by_run:
+        for each in by_measure.values():
+            figures += [f"{each.baseline:.4f}", f"{each.difference:+.4f}", f"{each.low:+.4f}", f"{each.high:+.4f}"]
+            figures += [f"{each.p_value:.2g}", str(each.better), str(each.equal), str(each.worse)]
+    assert len(figures) == 7 * 4 + 4 + 2 * 4 * 8
+    assert {figure: words.count(figure) for figure in figures if words.count(figure) < figures.count(figure)} == {}
+    assert "…" not in " ".join(words)
+
+
+def test_a_table_becomes_blocks_where_it_does_not_fit() -> None:
+    rows = [["nDCG@10", "0.3353", "+0.0123"], ["AP", "0.1", "-0.2"]]
+    wide, narrow = _console(40), _console(20)
+    for console in (wide, narrow):
+        print_table(console, ["measure", "baseline", "difference"], rows)
+    header, _, *lines = _printed(wide)
+    assert header.split() == ["measure", "baseline", "difference"]
+    assert [line.split() for line in lines] == rows
+    assert [line.rstrip() for line in _printed(narrow)] == [
+        "nDCG@10",
+        "  baseline    0.3353",
+        "  difference  +0.0123",
+        "AP",
+        "  baseline    0.1",
+        "  difference  -0.2",
+    ]
+
+
+def test_eighty_columns_hold_a_comparison_in_one_table() -> None:
+    header = ["measure", "baseline", "difference", "95 % interval", "p", "better", "equal", "worse"]
+    console = _console(80)
+    print_table(console, header, [["nDCG@10", "0.3353", "+0.0123", "-0.0123 to +0.0123", "1.1e-08", "1234", "43", "6"]])
+    assert len(_printed(console)) == 3
