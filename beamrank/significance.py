@@ -1,6 +1,7 @@
-"""Whether two runs differ by more than chance would have it: the paired t-test over topics."""
+"""Whether two runs differ by more than chance explains: the paired t-test over topics."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,8 @@ from beamrank.measures import parse_measures
 
 _LEVEL = 0.95
 _FEWEST_TOPICS = 2
+# Half of the last of the four digits that a table shows.
+_SMALLEST_LOSS = 0.00005
 
 
 @dataclass(frozen=True)
@@ -40,25 +43,59 @@ class Comparison:
     worse: int
 
 
+@dataclass(frozen=True)
+class Loss:
+    """A stage whose run is below the run of the stage before it.
+
+    Attributes:
+        run: the name of its run.
+        before: the name of the run before it.
+        measure: the first measure that is a mean over topics.
+        comparison: of the two runs by that measure.
+    """
+
+    run: str
+    before: str
+    measure: str
+    comparison: Comparison
+
+
 def compare_evaluations(run: Evaluation, baseline: Evaluation) -> dict[str, Comparison]:
     """Compares the measures of two evaluations with the same qrels, those that are means over topics.
 
     Fewer than two topics can tell nothing, and give no comparison. Several measures are several tests: nothing is
     corrected for their number.
     """
-    names = [
-        name for name, measure in parse_measures(list(run.means)).items() if isinstance(measure.aggregator(), MeanAgg)
-    ]
+    return {name: _compare_measure(run, baseline, name) for name in _comparable(run)}
+
+
+def find_losses(evaluations: Mapping[str, Evaluation]) -> list[Loss]:
+    """The stages that end below the stage before them, by the first measure that is a mean over topics.
+
+    Args:
+        evaluations: of the run of each stage, in the order of the stages, with the same qrels and measures.
+    """
+    losses = []
+    for (before, baseline), (name, run) in itertools.pairwise(evaluations.items()):
+        for measure in _comparable(run)[:1]:
+            if baseline.means[measure] - run.means[measure] >= _SMALLEST_LOSS:
+                losses.append(Loss(name, before, measure, _compare_measure(run, baseline, measure)))
+    return losses
+
+
+def _comparable(run: Evaluation) -> list[str]:
+    """The measures that a t-test can compare."""
     if len(run.per_query) < _FEWEST_TOPICS:
-        return {}
-    query_ids = list(run.per_query)
-    return {
-        name: compare_values(
-            [run.per_query[query_id][name] for query_id in query_ids],
-            [baseline.per_query[query_id][name] for query_id in query_ids],
-        )
-        for name in names
-    }
+        return []
+    measures = parse_measures(list(run.means))
+    return [name for name, measure in measures.items() if isinstance(measure.aggregator(), MeanAgg)]
+
+
+def _compare_measure(run: Evaluation, baseline: Evaluation, name: str) -> Comparison:
+    return compare_values(
+        [values[name] for values in run.per_query.values()],
+        [baseline.per_query[query_id][name] for query_id in run.per_query],
+    )
 
 
 def compare_values(run: Sequence[float], baseline: Sequence[float]) -> Comparison:

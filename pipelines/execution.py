@@ -10,7 +10,7 @@ from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
 from pipelines.planning import make_plan
 from pipelines.progress import Talk, counted
-from pipelines.report_table import print_measures
+from pipelines.report_table import print_measures, warn_of_losses
 from pipelines.runners import beam_options, server_command
 from pipelines.runs import evaluate_runs, write_runs
 from pipelines.words import Runner, Stage
@@ -106,4 +106,6 @@ def _finish(launcher: Launcher) -> None:
     if settings.qrels is None:
         talk.note("no qrels are given: the runs are not evaluated")
         return
-    print_measures(evaluate_runs(plan, settings, talk))
+    evaluations = evaluate_runs(plan, settings, talk)
+    print_measures(evaluations)
+    warn_of_losses(evaluations, talk)

@@ -1,4 +1,4 @@
-"""Tables of measures on standard output."""
+"""Tables of measures on standard output, and the warning about a stage that ends below the one before it."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from beamrank.evaluation import Evaluation
+from beamrank.significance import Loss, find_losses
+from pipelines.progress import Talk
 
 _BETWEEN = 2
 _NARROWEST_NAME = 12
+_LEVEL = 0.05
 
 
 def print_table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -53,3 +56,23 @@ def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
         print_table(console, ["run", *measures], rows)
     else:
         print("\n".join("\t".join(row) for row in [["run", *measures], *rows]))
+
+
+def warn_of_losses(evaluations: Mapping[str, Evaluation], talk: Talk) -> None:
+    """Warns about each stage that ends below the stage before it."""
+    for loss in find_losses(evaluations):
+        talk.warn(_explain(loss))
+
+
+def _explain(loss: Loss) -> str:
+    found = loss.comparison
+    advice = (
+        "Use a larger checkpoint, or leave the stage out"
+        if found.p_value < _LEVEL
+        else "Chance alone can make a difference of this size"
+    )
+    return (
+        f"{loss.run} is below {loss.before}: {loss.measure} {found.mean:.4f} after {found.baseline:.4f}, difference "
+        f"{found.difference:+.4f} (topics better {found.better:,}, equal {found.equal:,}, worse {found.worse:,}; "
+        f'p = {found.p_value:.2g}, paired t-test). {advice}: docs/evaluation.md, "A stage below the one before it"'
+    )

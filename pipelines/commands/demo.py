@@ -3,21 +3,23 @@
 import json
 import platform
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from beamrank import storage
 from beamrank.config import RunConfig
 from beamrank.demo.collection import stdlib_docs, write_collection
+from beamrank.evaluation import Evaluation
 from beamrank.plan import Plan
 from beamrank.receipts import Manifest
 from beamrank.scan import read_scans
 from pipelines.planning import make_plan
 from pipelines.progress import Talk
+from pipelines.report_table import print_table, warn_of_losses
 from pipelines.runs import evaluate_runs, write_runs
 
 _DEPTH = 100
@@ -58,11 +60,13 @@ def demo(
         plan.publish()
         Launcher(plan, config, talk).run_all()
         write_runs(plan, config, talk)
-        stages = _stages(plan, config, talk)
+        evaluations = evaluate_runs(plan, config, talk)
+        stages = _stages(plan, evaluations)
     if as_json:
         print(json.dumps({"docs": docs, "topics": len(plan.topics), "stages": [_flat(stage) for stage in stages]}))
-        return
-    Console(file=sys.stdout).print(_table(stages))
+    else:
+        _print_stages(stages)
+    warn_of_losses(evaluations, talk)
     talk.note(f"runs, parts and receipts are in {folder}")
 
 
@@ -86,8 +90,7 @@ def demo_config(folder: str) -> RunConfig:
     )
 
 
-def _stages(plan: Plan, config: RunConfig, talk: Talk) -> list[DemoStage]:
-    evaluations = evaluate_runs(plan, config, talk)
+def _stages(plan: Plan, evaluations: Mapping[str, Evaluation]) -> list[DemoStage]:
     found = []
     for stage, run, names in (
         ("bm25", "bm25", ["retrieve"]),
@@ -119,9 +122,14 @@ def _flat(stage: DemoStage) -> dict[str, object]:
     return {"stage": stage.stage, **values.pop("measures"), **{key: values[key] for key in values if key != "stage"}}
 
 
-def _table(stages: list[DemoStage]) -> Table:
-    table = Table("stage", *_MEASURES, "inferences per query", "seconds")
-    for stage in stages:
-        figures = [f"{stage.measures[measure]:.4f}" for measure in _MEASURES]
-        table.add_row(stage.stage, *figures, f"{stage.inferences_per_query:g}", f"{stage.seconds:.1f}")
-    return table
+def _print_stages(stages: list[DemoStage]) -> None:
+    rows = [
+        [
+            stage.stage,
+            *(f"{stage.measures[measure]:.4f}" for measure in _MEASURES),
+            f"{stage.inferences_per_query:g}",
+            f"{stage.seconds:.1f}",
+        ]
+        for stage in stages
+    ]
+    print_table(Console(file=sys.stdout), ["stage", *_MEASURES, "inferences per query", "seconds"], rows)

@@ -6,11 +6,13 @@ import pytest
 
 from beamrank.evaluation import evaluate
 from beamrank.qrels import Qrels, QrelsNotes
-from beamrank.significance import compare_evaluations, compare_values
+from beamrank.significance import compare_evaluations, compare_values, find_losses
 
 QRELS = Qrels({"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 1}}, QrelsNotes("trec", 3, 3, 0, 0))
 GOOD = {"q1": ["a", "x"], "q2": ["b", "x"], "q3": ["x", "y", "z", "c"]}
 POOR = {"q1": ["x", "a"], "q2": ["b"]}
+# Each with the run of the stage before it: worse, the same, better.
+STAGES = {"bm25": GOOD, "mono": POOR, "duo-min": POOR, "duo-sum": GOOD}
 
 
 def test_the_test_is_the_one_of_the_textbook() -> None:
@@ -51,3 +53,24 @@ def test_topics_are_paired_by_their_id_whatever_their_order() -> None:
 def test_one_topic_tells_nothing() -> None:
     qrels = Qrels({"q1": {"a": 1}}, QrelsNotes("trec", 1, 1, 0, 0))
     assert compare_evaluations(evaluate(GOOD.items(), qrels, ["RR"]), evaluate(POOR.items(), qrels, ["RR"])) == {}
+
+
+def test_a_stage_below_the_stage_before_it_is_found() -> None:
+    stages = {name: evaluate(run.items(), QRELS, ["NumRet", "RR", "P@1"]) for name, run in STAGES.items()}
+    (loss,) = find_losses(stages)
+    assert (loss.run, loss.before, loss.measure) == ("mono", "bm25", "RR")
+    assert loss.comparison == compare_evaluations(stages["mono"], stages["bm25"])["RR"]
+    assert loss.comparison.difference == pytest.approx(-(0.5 + 0 + 0.25) / 3)
+
+
+def test_the_first_measure_decides_about_a_loss() -> None:
+    """Mono has as many relevant docs as BM25, in worse places."""
+    runs = {"bm25": {"q1": ["a", "x"], "q2": ["b"]}, "mono": {"q1": ["x", "a"], "q2": ["b"]}}
+    for measures, measure in ((["R@2", "RR"], None), (["RR", "R@2"], "RR"), (["NumRelRet", "P@1"], "P@1")):
+        losses = find_losses({name: evaluate(run.items(), QRELS, measures) for name, run in runs.items()})
+        assert [loss.measure for loss in losses] == ([] if measure is None else [measure])
+
+
+def test_no_loss_is_told_from_one_topic() -> None:
+    qrels = Qrels({"q1": {"a": 1}}, QrelsNotes("trec", 1, 1, 0, 0))
+    assert find_losses({name: evaluate(run.items(), qrels, ["RR"]) for name, run in STAGES.items()}) == []

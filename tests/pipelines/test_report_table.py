@@ -1,4 +1,4 @@
-"""Tables on terminals of every width."""
+"""Tables on terminals of every width, and the warning about a stage that ends below the one before it."""
 
 import io
 from pathlib import Path
@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from beamrank.evaluation import evaluate_run_files
+from beamrank.evaluation import evaluate, evaluate_run_files
+from beamrank.qrels import Qrels, QrelsNotes
 from beamrank.significance import compare_evaluations
 from pipelines.commands.eval import _print_tables
-from pipelines.report_table import print_table
+from pipelines.progress import Talk
+from pipelines.report_table import print_table, warn_of_losses
 
 WIDTHS = [20, 40, 60, 80, 200]
 
@@ -74,3 +76,25 @@ def test_eighty_columns_hold_a_comparison_in_one_table() -> None:
     console = _console(80)
     print_table(console, header, [["nDCG@10", "0.3353", "+0.0123", "-0.0123 to +0.0123", "1.1e-08", "1234", "43", "6"]])
     assert len(_printed(console)) == 3
+
+
+def _losses(topics: int) -> list[str]:
+    """What is said of a mono that puts the relevant doc second, where BM25 has it first, for all topics but one."""
+    relevance = {f"q{number}": {"a": 1} for number in range(topics)}
+    qrels = Qrels(relevance, QrelsNotes("trec", topics, topics, 0, 0))
+    bm25 = {query_id: ["a", "x"] for query_id in relevance}
+    mono = {query_id: ["a"] if query_id == "q0" else ["x", "a"] for query_id in relevance}
+    runs = {"bm25": bm25, "mono": mono, "duo-sum": mono}
+    console = _console(80)
+    warn_of_losses({name: evaluate(run.items(), qrels, ["RR@10"]) for name, run in runs.items()}, Talk(console))
+    return _printed(console)
+
+
+def test_a_stage_below_the_one_before_it_is_warned_about() -> None:
+    assert _losses(9) == [
+        "warning: mono is below bm25: RR@10 0.5556 after 1.0000, difference -0.4444 (topics better 0, equal 1, "
+        "worse 8; p = 4.4e-05, paired t-test). Use a larger checkpoint, or leave the stage out: docs/evaluation.md, "
+        '"A stage below the one before it"'
+    ]
+    (chance,) = _losses(2)
+    assert "p = 0.5, paired t-test). Chance alone can make a difference of this size: docs/evaluation.md" in chance
