@@ -65,6 +65,17 @@ def test_a_shard_digest_follows_its_own_input_part() -> None:
     assert [one == other for one, other in zip(digests, others, strict=True)] == [True, False, True]
 
 
+def test_a_changed_text_redoes_one_shard_and_added_topics_nearly_all() -> None:
+    """What docs/troubleshooting.md states."""
+    topics = [Topic(f"q{number}", f"text {number}") for number in range(400)]
+    before = {shard.digest for shard in cut_shards(topics, None)}
+    changed = {shard.digest for shard in cut_shards([Topic("q0", "other"), *topics[1:]], None)}
+    grown = {shard.digest for shard in cut_shards([*topics, *(Topic(f"n{each}", "new") for each in range(5))], None)}
+    assert len(before) == 25
+    assert len(before - changed) == 1
+    assert len(before - grown) >= 23
+
+
 def test_a_plan_reads_back(tmp_path: Path) -> None:
     plan = make_plan(str(tmp_path))
     plan.publish()
