@@ -63,6 +63,7 @@ def score_duo(
     return _table(shard, admitted, matrices), StageCounts.of(
         scores,
         queries=tokens.num_rows,
+        candidates=int(np.count_nonzero(met[admitted.queries])),
         truncated_queries=int(np.count_nonzero((query_kept < shard.query_lengths) & met)),
         truncated_docs=int(np.count_nonzero((doc_kept < shard.doc_lengths[admitted.docs]) & met[admitted.queries])),
         duplicate_inputs=len(inverse) - len(rows),

@@ -49,12 +49,14 @@ class Scores:
 class StageCounts:
     """What a stage did on one shard, for its receipt.
 
-    `tokens` and `padded_tokens` are what went through the model, without and with padding. `truncated_queries` and
-    `truncated_docs` (candidates) lost wordpieces to the truncation rule. `duplicate_inputs` were not asked again.
+    `candidates` are query-document pairs: what a stage ranks, however many inferences that takes. `tokens` and
+    `padded_tokens` are what went through the model, without and with padding. `truncated_queries` and `truncated_docs`
+    (counted among the candidates) lost wordpieces to the truncation rule. `duplicate_inputs` were not asked again.
     `halvings` counts batches that had to be cut in two for want of memory.
     """
 
     queries: int
+    candidates: int
     inferences: int
     tokens: int
     padded_tokens: int
@@ -65,11 +67,19 @@ class StageCounts:
 
     @classmethod
     def of(
-        cls, scores: Scores, *, queries: int, truncated_queries: int, truncated_docs: int, duplicate_inputs: int
+        cls,
+        scores: Scores,
+        *,
+        queries: int,
+        candidates: int,
+        truncated_queries: int,
+        truncated_docs: int,
+        duplicate_inputs: int,
     ) -> Self:
         """The counts of a shard whose distinct inputs have these scores."""
         return cls(
             queries=queries,
+            candidates=candidates,
             inferences=scores.inferences,
             tokens=scores.tokens,
             padded_tokens=scores.padded_tokens,

@@ -63,6 +63,7 @@ def score_mono(
     return table.sort_by([("query_id", "ascending"), ("rank", "ascending"), ("segment", "ascending")]), StageCounts.of(
         scores,
         queries=tokens.num_rows,
+        candidates=len(candidates),
         truncated_queries=len(np.unique(queries[query_kept < query_lengths])),
         truncated_docs=int(np.count_nonzero(read < shard.doc_lengths[candidates])),
         duplicate_inputs=(len(chosen) - len(rows)) * chunks,

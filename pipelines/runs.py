@@ -15,12 +15,13 @@ from beamrank.errors import PreflightError
 from beamrank.evaluation import Evaluation, evaluate
 from beamrank.measures import explain_names
 from beamrank.merge import Ranking, bm25_ranking, duo_ranking, mono_ranking, restrict_duo, sample_duo
-from beamrank.plan import Plan
+from beamrank.plan import Plan, StageSpec
 from beamrank.qrels import read_qrels
 from beamrank.receipts import Manifest
 from beamrank.runs import RunFormat
 from beamrank.segments import pool_segments
 from beamrank.trec import run_lines
+from pipelines.counts import count_lines
 from pipelines.progress import Talk
 
 RUNS = "runs"
@@ -63,8 +64,14 @@ def run_files(plan: Plan, config: RunConfig) -> list[RunFile]:
 
 
 def write_runs(plan: Plan, config: RunConfig, talk: Talk) -> list[str]:
-    """Writes every run of the plan in every format that is asked for; returns their paths."""
-    _report_counts(plan, talk)
+    """Writes every run of the plan in every format that is asked for; returns their paths.
+
+    Raises:
+        PreflightError: stages are not finished; it names them, how to run them and how to do without them.
+    """
+    for stage, manifest in _all_sealed(plan):
+        for line in count_lines(stage.kind, manifest):
+            talk.note(line)
     return [
         write_run_file(plan, config, file, run_format)
         for file in run_files(plan, config)
@@ -154,6 +161,33 @@ def _sealed(plan: Plan, name: str) -> Manifest:
     return manifest
 
 
+def _all_sealed(plan: Plan) -> list[tuple[StageSpec, Manifest]]:
+    """Every stage with its manifest."""
+    found = [(stage, plan.sealed(stage.name)) for stage in plan.stages]
+    missing = [stage for stage, manifest in found if manifest is None]
+    if missing:
+        raise PreflightError(_unfinished(plan, missing))
+    return [(stage, manifest) for stage, manifest in found if manifest is not None]
+
+
+def _unfinished(plan: Plan, missing: Sequence[StageSpec]) -> str:
+    """Which stages the runs lack, and the two ways on: to run them, or to leave them out."""
+    kinds = dict.fromkeys(stage.kind for stage in missing)
+    message = (
+        f"{', '.join(stage.name for stage in missing)} {'is' if len(missing) == 1 else 'are'} not finished under "
+        f"{plan.output}, and the runs are written from all stages of the configuration. Run what is missing: with "
+        f"{', then '.join(f'--stage {kind}' for kind in kinds)}, or everything without --stage"
+    )
+    optional = [kind for kind in ("duo", "mono") if kind in kinds]
+    if not optional:
+        return message
+    last = "mono" if optional == ["duo"] else "BM25" if "index" in plan.stage("retrieve").places else "the given run"
+    return (
+        f"{message}. To stop after {last}, leave {' and '.join(f'`{kind}`' for kind in optional)} out of the "
+        f"configuration ({' '.join(f'--set {kind}=null' for kind in optional)})"
+    )
+
+
 def _rankings(
     plan: Plan, manifests: dict[str, Manifest], shard: int, file: RunFile, pooling: SegmentPooling
 ) -> dict[str, Ranking]:
@@ -182,31 +216,3 @@ def without_dropped(candidates: pa.Table, mono: pa.Table, k: int) -> pa.Table:
     return candidates.filter(
         pa.array([rank > k or (query_id, doc_id) in scored for query_id, doc_id, rank in rows], pa.bool_())
     )
-
-
-_REPORTED = {
-    "topics_without_candidates": "topics have no candidates: they keep their place but have no run lines",
-    "missing_docs": "candidate docs are not in the corpus: dropped (on_missing_doc: drop)",
-    "truncated_queries": "queries were truncated",
-    "truncated_docs": "docs were truncated",
-    "halvings": "batches were halved for want of memory: scores of those shards may differ in the last digits",
-}
-
-
-# Receipts name the first of these.
-_NAMED = ("topics_without_candidates", "missing_docs")
-
-
-def _report_counts(plan: Plan, talk: Talk) -> None:
-    """Says what the receipts counted, so that nothing is lost silently."""
-    for stage in plan.stages:
-        manifest = _sealed(plan, stage.name)
-        for count, text in _REPORTED.items():
-            total = manifest.total(count)
-            if total:
-                talk.note(f"{stage.name}: {total:,} {text}{_first(manifest) if count in _NAMED else ''}")
-
-
-def _first(manifest: Manifest) -> str:
-    examples = [example for receipt in manifest.receipts for example in receipt.examples][:3]
-    return f" (first: {'; '.join(examples)})"

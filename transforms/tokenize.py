@@ -70,9 +70,11 @@ class TokenizeJob:
                 "Check that the corpus is the one that the index or the given run was made from, or set "
                 "on_missing_doc: drop"
             )
+        doc_ids = pc.list_flatten(joined.table["doc_ids"])
         counts = {
             "queries": joined.table.num_rows,
-            "docs": sum(len(each) for each in joined.table["doc_ids"].to_pylist()),
+            "docs": len(doc_ids),
+            "distinct_docs": pc.count_distinct(doc_ids).as_py(),
             "truncated_queries": joined.truncated_queries,
             "truncated_docs": joined.truncated_docs,
             "missing_docs": len(joined.missing),

@@ -135,7 +135,7 @@ def test_texts_are_cut_by_the_rule_and_same_inputs_scored_once(
     assert scores[0, 1] == scores[2, 1]
     assert scores[0, 2] == scores[2, 0]
     assert (counts.inferences, counts.duplicate_inputs) == (3, 3)
-    assert (counts.truncated_queries, counts.truncated_docs) == (0, 2)
+    assert (counts.truncated_queries, counts.truncated_docs, counts.candidates) == (0, 2, 3)
 
 
 def test_parts_that_do_not_match_are_refused(duo_engine: ScoringEngine, rows: Rows) -> None:

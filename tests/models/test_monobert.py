@@ -74,6 +74,7 @@ def test_truncates_scores_the_first_k_and_sorts(
     tokens = 65 + 511 + (3 + len(queries[0]) + 20) + 511
     assert counts == StageCounts(
         queries=3,
+        candidates=4,
         inferences=4,
         tokens=tokens,
         padded_tokens=2 * 512 + 2 * 72,

@@ -58,6 +58,8 @@ def test_stages_alone_in_order_are_one_run(config_path: Path, tmp_path: Path) ->
     code, message = _error(*command, "runs")
     assert code == 3
     assert "duo is not finished" in message
+    assert "Run what is missing: with --stage duo" in message
+    assert "To stop after mono, leave `duo` out of the configuration (--set duo=null)" in message
     _done(*command, "duo")
     assert not (tmp_path / "out/runs/duo-sum.trec").exists()
     _done(*command, "runs")

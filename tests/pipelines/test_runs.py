@@ -1,0 +1,94 @@
+"""What is reported when the runs are written, and what stops them from being written."""
+
+from pathlib import Path
+
+import pytest
+
+from beamrank.config import RunConfig
+from beamrank.errors import PreflightError
+from beamrank.plan import StageKind
+from beamrank.receipts import Manifest, Receipt
+from pipelines.counts import count_lines
+from pipelines.progress import Talk
+from pipelines.runs import write_runs
+from tests.core.outputs import make_plan, seal_stage
+
+
+def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = ()) -> Manifest:
+    receipts = (Receipt(shard, "", "", "", 0, 1, 0, 1.0, each, examples) for shard, each in enumerate(counts))
+    return Manifest(stage, "", tuple(receipts))
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts", "line"),
+    [
+        (
+            "mono",
+            [{"truncated_docs": 1000, "candidates": 20_000}, {"truncated_docs": 234, "candidates": 30_000}],
+            "mono: 1,234 of 50,000 query-document pairs (2.5 %) had their doc truncated",
+        ),
+        (
+            "duo",
+            [{"truncated_docs": 1, "candidates": 5000}],
+            "duo: 1 of 5,000 query-document pairs (less than 0.1 %) had their doc truncated",
+        ),
+        ("mono", [{"truncated_queries": 2, "queries": 16}], "mono: 2 of 16 queries (12.5 %) were truncated"),
+        (
+            "tokenize",
+            [{"truncated_docs": 3, "distinct_docs": 12}],
+            "tokenize: 3 of 12 docs (counted once for each shard that needs them) (25.0 %) were truncated",
+        ),
+    ],
+)
+def test_a_count_is_reported_with_its_unit_and_share(kind: StageKind, counts: list[dict[str, int]], line: str) -> None:
+    assert list(count_lines(kind, _manifest(kind, *counts))) == [line]
+
+
+def test_a_share_is_left_out_where_a_receipt_lacks_the_total() -> None:
+    manifest = _manifest("mono", {"truncated_docs": 4}, {"truncated_docs": 1, "candidates": 9})
+    assert list(count_lines("mono", manifest)) == ["mono: 5 query-document pairs had their doc truncated"]
+
+
+def test_a_count_of_zero_is_not_reported() -> None:
+    assert list(count_lines("mono", _manifest("mono", {"truncated_docs": 0, "candidates": 9, "halvings": 0}))) == []
+
+
+def test_missing_docs_are_named() -> None:
+    manifest = _manifest(
+        "tokenize", {"missing_docs": 1, "distinct_docs": 3}, examples=("doc 'd' is not in the corpus",)
+    )
+    (line,) = count_lines("tokenize", manifest)
+    assert line.startswith("tokenize: 1 of 4 docs")
+    assert line.endswith("(first: doc 'd' is not in the corpus)")
+
+
+@pytest.mark.parametrize(
+    ("finished", "message"),
+    [
+        (
+            ["retrieve"],
+            "tokenize-0a1b2c3d, mono are not finished under .*: with --stage tokenize, then --stage mono, or "
+            r"everything without --stage\. To stop after BM25, leave `mono` out of the configuration "
+            r"\(--set mono=null\)",
+        ),
+        (["retrieve", "tokenize-0a1b2c3d"], "mono is not finished under .*: with --stage mono, or everything"),
+    ],
+)
+def test_runs_of_an_unfinished_plan_name_what_is_missing(tmp_path: Path, finished: list[str], message: str) -> None:
+    plan = make_plan(str(tmp_path))
+    for stage in finished:
+        seal_stage(plan, stage)
+    with pytest.raises(PreflightError, match=message):
+        write_runs(plan, _CONFIG, Talk(quiet=True))
+    assert not (tmp_path / "runs").exists()
+
+
+_CONFIG = RunConfig.model_validate(
+    {
+        "corpus": {"path": "c", "format": "tsv"},
+        "topics": {"path": "t", "format": "tsv"},
+        "index": {"path": "i"},
+        "mono": {"checkpoint": "x", "k": 5},
+        "output": "o",
+    }
+)
