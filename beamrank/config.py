@@ -36,6 +36,12 @@ class TopicsConfig(Section):
     only_judged: bool = False
 
 
+class RunTopicsConfig(TopicsConfig):
+    """The topics of a run; `limit` keeps the first so many in the plan's order, for a trial."""
+
+    limit: Positive | None = None
+
+
 class IndexConfig(Section):
     """A Lucene index folder; built from the corpus when it is not there."""
 
@@ -153,7 +159,7 @@ class RunConfig(Section):
 
     run_tag: Annotated[str, Field(pattern=r"^\S+$")] = "beamrank"
     corpus: CorpusConfig
-    topics: TopicsConfig
+    topics: RunTopicsConfig
     qrels: str | None = None
     index: IndexConfig | None = None
     bm25: Bm25Config | None = None

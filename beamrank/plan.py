@@ -83,6 +83,11 @@ class Plan:
         return digest([ENGINE_VERSION, [shard.digest for shard in self.shards], stages])
 
     @property
+    def limited(self) -> bool:
+        """Whether `topics.limit` left topics out."""
+        return self.config.get("topics", {}).get("limit") is not None
+
+    @property
     def topics(self) -> list[Topic]:
         """All topics, in the order of the shards."""
         return [topic for shard in self.shards for topic in shard.topics]
@@ -157,12 +162,22 @@ class Plan:
 
 def cut_shards(topics: Iterable[Topic], shards: int | None) -> tuple[Shard, ...]:
     """Sorts topics by a stable hash of their ids and cuts them evenly, by default into one shard for 16."""
-    ordered = sorted(topics, key=lambda topic: (hash64(topic.query_id), topic.query_id))
+    ordered = sorted(topics, key=_place)
     count = min(shards or -(-len(ordered) // TOPICS_PER_SHARD), len(ordered))
     borders = np.linspace(0, len(ordered), count + 1).astype(int)
     return tuple(
         Shard(index, tuple(ordered[start:end])) for index, (start, end) in enumerate(itertools.pairwise(borders))
     )
+
+
+def first_topics(topics: Sequence[Topic], limit: int | None) -> Sequence[Topic]:
+    """The first `limit` topics in the order of the shards; all of them where there are no more."""
+    return topics if limit is None or limit >= len(topics) else sorted(topics, key=_place)[:limit]
+
+
+def _place(topic: Topic) -> tuple[int, str]:
+    """What topics are ordered by: a hash, so that any first ones are a fair sample."""
+    return hash64(topic.query_id), topic.query_id
 
 
 def _topics_bytes(shards: Sequence[Shard]) -> bytes:

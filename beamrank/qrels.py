@@ -1,5 +1,6 @@
 """Qrels: which docs are relevant to which topics."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,6 +39,11 @@ class Qrels:
 
     relevance: dict[str, dict[str, int]]
     notes: QrelsNotes
+
+    def of_topics(self, query_ids: Collection[str]) -> "Qrels":
+        """The judgments of some topics."""
+        kept = {query_id: docs for query_id, docs in self.relevance.items() if query_id in query_ids}
+        return Qrels(kept, self.notes)
 
 
 def read_qrels(url: str) -> Qrels:

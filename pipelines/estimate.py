@@ -71,7 +71,7 @@ def estimate(config: RunConfig) -> Estimate:
     Every topic is taken to have all its candidates, so that counts are upper bounds.
     """
     parse_measures(config.measures)
-    topics = chosen_topics(config)
+    topics = chosen_topics(config).kept
     shards = len(cut_shards(topics, config.shards))
     k0 = config.first_stage_k
     seconds = _retrieve_seconds(config, topics)

@@ -1,6 +1,7 @@
 """From a configuration to a plan: reads and checks every input, so that nothing is found wrong after hours."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from beamrank import storage
@@ -9,7 +10,7 @@ from beamrank.config import CandidatesConfig, DuoConfig, MonoConfig, RunConfig
 from beamrank.corpora import corpus_digest, list_units
 from beamrank.errors import PreflightError
 from beamrank.measures import parse_measures
-from beamrank.plan import Plan, StageSpec, cut_shards, max_doc_tokens
+from beamrank.plan import Plan, StageSpec, cut_shards, first_topics, max_doc_tokens
 from beamrank.qrels import read_qrels
 from beamrank.records import Topic
 from beamrank.segments import SegmentRule
@@ -62,6 +63,9 @@ def make_plan(config: RunConfig, talk: Talk, scoring: Device | None = None) -> P
     _check_writable(config.output)
     parse_measures(config.measures)
     topics = chosen_topics(config)
+    if topics.left_out:
+        total = len(topics.kept) + topics.left_out
+        talk.note(f"a trial: the first {len(topics.kept):,} of {total:,} topics are run (topics.limit)")
     checkpoints = {
         kind: resolve_checkpoint(section.checkpoint, kind)
         for kind, section in (("mono", config.mono), ("duo", config.duo))
@@ -78,11 +82,22 @@ def make_plan(config: RunConfig, talk: Talk, scoring: Device | None = None) -> P
     stages = [_retrieve_spec(config, corpus, talk)]
     if config.mono is not None:
         stages += _scoring_specs(config, corpus, checkpoints, scoring or resolve_scoring(config))
-    shards = cut_shards(topics, config.shards)
-    return Plan(config.run_tag, config.output, shards, tuple(stages), config.model_dump(mode="json"))
+    shards = cut_shards(topics.kept, config.shards)
+    values = config.model_dump(mode="json")
+    if not topics.left_out:
+        values["topics"]["limit"] = None
+    return Plan(config.run_tag, config.output, shards, tuple(stages), values)
 
 
-def chosen_topics(config: RunConfig) -> list[Topic]:
+@dataclass(frozen=True)
+class ChosenTopics:
+    """The topics to run, and how many others `topics.limit` left out."""
+
+    kept: Sequence[Topic]
+    left_out: int
+
+
+def chosen_topics(config: RunConfig) -> ChosenTopics:
     """The topics to run; qrels are read also where they choose none, to find what is wrong with them now."""
     topics = read_topics(config.topics)
     comments = [topic.query_id for topic in topics if topic.query_id.startswith("#")]
@@ -92,7 +107,7 @@ def chosen_topics(config: RunConfig) -> list[Topic]:
             "a run as comments. Give it another id"
         )
     if config.qrels is None:
-        return topics
+        return _limited(topics, config)
     judged = read_qrels(config.qrels).relevance
     chosen = [topic for topic in topics if topic.query_id in judged]
     if not chosen:
@@ -101,7 +116,19 @@ def chosen_topics(config: RunConfig) -> list[Topic]:
             f"{config.qrels} (first: {next(iter(judged), None)!r}): every measure would be 0. Give the qrels of these "
             "topics, or leave `qrels` out"
         )
-    return chosen if config.topics.only_judged else topics
+    found = _limited(chosen if config.topics.only_judged else topics, config)
+    if not any(topic.query_id in judged for topic in found.kept):
+        raise PreflightError(
+            f"none of the first {len(found.kept):,} topics (topics.limit) is judged in {config.qrels}, though "
+            f"{len(chosen):,} of all {len(topics):,} are: there would be nothing to measure. Raise the limit, or set "
+            "topics.only_judged: true to choose among the judged topics"
+        )
+    return found
+
+
+def _limited(topics: Sequence[Topic], config: RunConfig) -> ChosenTopics:
+    kept = first_topics(topics, config.topics.limit)
+    return ChosenTopics(kept, len(topics) - len(kept))
 
 
 def _check_writable(output: str) -> None:

@@ -22,7 +22,7 @@ from beamrank.runs import RunFormat
 from beamrank.segments import pool_segments
 from beamrank.trec import run_lines
 from pipelines.counts import count_lines
-from pipelines.progress import Talk
+from pipelines.progress import Talk, counted
 
 RUNS = "runs"
 MEASURES = "measures.json"
@@ -82,10 +82,14 @@ def write_runs(plan: Plan, config: RunConfig, talk: Talk) -> list[str]:
 def evaluate_runs(plan: Plan, config: RunConfig, talk: Talk) -> dict[str, Evaluation]:
     """Measures every run and leaves the figures beside them."""
     found = measure_runs(plan, config)
-    for note in explain_names(config.measures):
+    notes = next(iter(found.values())).notes
+    for note in (*explain_names(config.measures), *notes.lines()):
         talk.note(note)
-    for note in next(iter(found.values())).notes.lines():
-        talk.note(note)
+    if plan.limited:
+        talk.note(
+            f"a trial: the measures are means over the {counted(notes.topics, 'judged topic')} among the "
+            f"{len(plan.topics):,} that were run (topics.limit), not over all topics of the qrels"
+        )
     storage.replace(storage.join(plan.output, RUNS, MEASURES), measures_content(found))
     return found
 
@@ -95,6 +99,8 @@ def measure_runs(plan: Plan, config: RunConfig) -> dict[str, Evaluation]:
     assert config.qrels is not None
     qrels = read_qrels(config.qrels)
     topics = {topic.query_id for topic in plan.topics}
+    if plan.limited:
+        qrels = qrels.of_topics(topics)
     return {
         file.name: evaluate(_orders(plan, config, file), qrels, config.measures, topics)
         for file in run_files(plan, config)

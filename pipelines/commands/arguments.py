@@ -1,5 +1,6 @@
 """Arguments that several commands take."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -12,3 +13,12 @@ Overrides = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Replace a key of the configuration: --set dtype=float32."),
 ]
 Output = Annotated[str | None, typer.Option(help="The output folder, instead of the configuration's `output`.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="A trial: only the first N topics, in the plan's order (topics.limit)."),
+]
+
+
+def with_limit(overrides: Sequence[str] | None, limit: int | None) -> list[str]:
+    """The overrides of a command, `--limit` among them."""
+    return [*(overrides or ()), *([] if limit is None else [f"topics.limit={limit}"])]

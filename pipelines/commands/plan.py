@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from beamrank.config import load_config
-from pipelines.commands.arguments import ConfigPath, Output, Overrides
+from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, with_limit
 from pipelines.progress import counted
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def plan(
     config: ConfigPath,
     overrides: Overrides = None,
     output: Output = None,
+    limit: Limit = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show shards, inferences, bytes and seconds, from a short measurement on this machine. Writes nothing.
@@ -30,7 +31,7 @@ def plan(
     # Beam takes seconds to import, and other commands do without.
     from pipelines.estimate import estimate
 
-    found = estimate(load_config(config, overrides or (), output))
+    found = estimate(load_config(config, with_limit(overrides, limit), output))
     if as_json:
         print(json.dumps(asdict(found)))
         return

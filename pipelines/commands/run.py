@@ -6,7 +6,7 @@ import typer
 
 from beamrank.config import load_config
 from beamrank.errors import ConfigError
-from pipelines.commands.arguments import ConfigPath, Output, Overrides
+from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, with_limit
 from pipelines.words import Runner, Stage
 
 
@@ -16,6 +16,7 @@ def run(
     runner: Annotated[Runner, typer.Option(help="Where the Beam jobs run.")] = Runner.LOCAL,
     overrides: Overrides = None,
     output: Output = None,
+    limit: Limit = None,
     stage: Annotated[Stage | None, typer.Option(help="Run this stage alone; those before it must be done.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the job's end.")] = True,
 ) -> None:
@@ -25,7 +26,7 @@ def run(
     """
     if not wait and runner is not Runner.DATAFLOW:
         raise ConfigError(f"--no-wait needs a runner that outlives this command, and `{runner}` runs inside it")
-    settings = load_config(config, overrides or (), output)
+    settings = load_config(config, with_limit(overrides, limit), output)
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execution import execute
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from beamrank import storage
 from beamrank.errors import PreflightError
 from beamrank.fingerprint import checked_json, checked_values
-from beamrank.plan import Plan, StageSpec, cut_shards, read_plan
+from beamrank.plan import Plan, StageSpec, cut_shards, first_topics, read_plan
 from beamrank.receipts import Manifest
 from beamrank.records import Topic
 from beamrank.status import read_status
@@ -38,6 +38,13 @@ def test_shards_are_even_complete_and_ordered_alike(count: int, query_ids: list[
     flat = [topic for shard in shards for topic in shard.topics]
     assert sorted(flat) == sorted(topics)
     assert flat == list(cut_shards(reversed(topics), 1)[0].topics)
+
+
+def test_the_first_topics_are_the_first_of_the_shards() -> None:
+    flat = [topic for shard in cut_shards(TOPICS, 3) for topic in shard.topics]
+    assert first_topics(TOPICS, 7) == flat[:7]
+    assert first_topics(TOPICS[::-1], 7) == flat[:7]
+    assert first_topics(TOPICS, 40) is first_topics(TOPICS, None) is TOPICS
 
 
 def test_by_default_a_shard_has_at_most_16_topics() -> None:
