@@ -57,13 +57,17 @@ class Shard:
 
 @dataclass(frozen=True)
 class StageSpec:
-    """One stage: `keys` and the parts of `inputs` decide its bytes, `places` says where workers find things."""
+    """One stage: `keys` and the parts of `inputs` decide its bytes, `places` says where workers find things.
+
+    `token_cost` is what a model multiplies for one token of its input, so that stages can be compared; 0 without one.
+    """
 
     name: str
     kind: StageKind
     keys: Mapping[str, Any]
     inputs: tuple[str, ...]
     places: Mapping[str, str]
+    token_cost: int = 0
 
 
 @dataclass(frozen=True)

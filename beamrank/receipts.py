@@ -250,10 +250,20 @@ class StageFolder:
             return None
         return receipt if receipt.digest == shard_digest else None
 
-    def count(self, shard_digests: Iterable[str]) -> int:
-        """How many shards have a receipt, by name alone: cheap enough to ask twice a second."""
+    def done(self, shard_digests: Iterable[str]) -> set[int]:
+        """The shards that have a receipt, by name alone: cheap enough to ask twice a second."""
         present = storage.sizes_bytes(storage.join(self.url, RECEIPTS))
-        return sum(receipt_name(shard, each) in present for shard, each in enumerate(shard_digests))
+        return {shard for shard, each in enumerate(shard_digests) if receipt_name(shard, each) in present}
+
+    def written_seconds(self, receipts: Iterable[Receipt]) -> dict[int, float]:
+        """When each shard's receipt was written, in seconds since 1970, where the storage keeps that."""
+        states = storage.file_states(storage.join(self.url, RECEIPTS))
+        found = {each.shard: states.get(receipt_name(each.shard, each.digest)) for each in receipts}
+        return {
+            shard: state.modified_seconds
+            for shard, state in found.items()
+            if state is not None and state.modified_seconds is not None
+        }
 
     def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
         return storage.join(self.url, manifest_name(shard_digests))
@@ -275,7 +285,7 @@ class StageFolder:
 
     def _gather(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """What would seal the stage. Receipts are read only where none is missing by name."""
-        if self.count(shard_digests) < len(shard_digests):
+        if len(self.done(shard_digests)) < len(shard_digests):
             return None
         return Manifest.of(stage, shard_digests, self.receipts(shard_digests))
 

@@ -33,6 +33,11 @@ class BertShape:
     chunks: int = 1
     attention_size: int = 0
 
+    @property
+    def token_cost(self) -> int:
+        """How many multiplications the layers' matrices are for one token."""
+        return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.inner)
+
     def tensors(self, num_labels: int) -> dict[str, tuple[int, ...]]:
         """The name and shape of every tensor of transformers' BertForSequenceClassification."""
         hidden, inner = self.hidden, self.inner

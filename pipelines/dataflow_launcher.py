@@ -13,7 +13,6 @@ from beamrank.errors import BeamrankError, ConfigError
 from beamrank.plan import StageSpec
 from pipelines.dataflow import job_options
 from pipelines.launcher import Launcher
-from pipelines.progress import Bar
 from pipelines.watch import explain
 
 # Receipts lie in a bucket: listing them costs money and time.
@@ -61,12 +60,10 @@ class DataflowLauncher(Launcher):
         except ValueError as error:
             raise ConfigError(f"Beam refuses the flags of the Dataflow job of {stage.name}: {error}") from error
 
-    def _watch(
-        self, pipeline: beam.Pipeline, stage: StageSpec, digests: tuple[str, ...], bar: Bar, scanned: Callable[[], int]
-    ) -> None:
+    def _watch(self, pipeline: beam.Pipeline, stage: StageSpec, progress: Callable[[], int]) -> None:
         result = self._submit(pipeline, stage)
         if self._waits:
-            self._wait(result, self._progress(stage, digests, bar, scanned))
+            self._wait(result, progress)
 
     def _submit(self, pipeline: beam.Pipeline, stage: StageSpec) -> Any:
         options = pipeline.options.view_as(GoogleCloudOptions)

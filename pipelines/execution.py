@@ -9,7 +9,7 @@ from pipelines import dataflow
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
 from pipelines.planning import make_plan
-from pipelines.progress import Talk, counted
+from pipelines.progress import Talk
 from pipelines.report_table import print_measures, warn_of_losses
 from pipelines.runners import beam_options, server_command
 from pipelines.runs import evaluate_runs, write_runs
@@ -41,12 +41,7 @@ def execute(settings: RunConfig, runner: Runner, flags: Sequence[str], stage: St
     launcher = Launcher(plan, settings, talk, runner, flags)
     with resumable():
         plan.publish()
-        for spec in plan.stages:
-            if stage is None or spec.kind == stage.value:
-                launcher.run_stage(spec)
-                if stage is not None and spec.name in launcher.seconds:
-                    seconds = launcher.seconds[spec.name]
-                    talk.note(f"{spec.name}: {counted(len(plan.shards), 'shard')} done, {seconds:.1f} s")
+        launcher.run_all([spec for spec in plan.stages if stage is None or spec.kind == stage.value])
         if stage in (None, Stage.RUNS):
             _finish(launcher)
 
@@ -69,10 +64,10 @@ def _run_on_dataflow(settings: RunConfig, talk: Talk, flags: Sequence[str], stag
         )
     with resumable():
         plan.publish()
-        for spec in specs:
-            if wait:
-                launcher.run_stage(spec)
-            else:
+        if wait:
+            launcher.run_all(specs)
+        else:
+            for spec in specs:
                 launcher.submit_stage(spec)
         for job in [] if wait else launcher.submitted:
             print(job)

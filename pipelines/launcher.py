@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import apache_beam as beam
 import pyarrow.compute as pc
@@ -15,15 +16,16 @@ from beamrank.corpora import CorpusUnit, list_units
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.join import NeededDocs
 from beamrank.plan import Plan, StageSpec
-from beamrank.receipts import Manifest, needed_prefix
+from beamrank.receipts import Manifest, Receipt, needed_prefix
 from beamrank.scan import ScanWatch, read_scans
 from beamrank.segments import SegmentRule
 from models.checkpoints import resolve_checkpoint
 from models.tokenizer import load_tokenizer
 from pipelines.planning import threads_of
-from pipelines.progress import Bar, Talk, at_most_every
+from pipelines.progress import Bar, Talk, at_most_every, counted, duration
 from pipelines.runners import IN_MEMORY, new_pipeline
 from pipelines.shuffle import join_passes
+from pipelines.stage_progress import RunTimes, Scan, StageProgress
 from pipelines.watch import in_mid_run, run_watched
 from pipelines.words import Runner
 from transforms.retrieve import RetrieveJob
@@ -56,10 +58,15 @@ class Launcher:
     beam_flags: Sequence[str] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     _accepted: set[str] = field(default_factory=set, init=False, repr=False)
+    _times: RunTimes = field(init=False, repr=False)
 
-    def run_all(self) -> None:
-        """Runs every stage in order."""
-        for stage in self.plan.stages:
+    def __post_init__(self) -> None:
+        self._times = RunTimes(len(self.plan.shards))
+
+    def run_all(self, stages: Sequence[StageSpec] | None = None) -> None:
+        """Runs these stages in order, by default all of the plan."""
+        self._times.stages = self.plan.stages if stages is None else stages
+        for stage in self._times.stages:
             self.run_stage(stage)
 
     def run_stage(self, stage: StageSpec) -> Manifest:
@@ -94,6 +101,7 @@ class Launcher:
                 "no receipt: run the same command again to do those"
             )
         self.seconds[stage.name] = time.monotonic() - start
+        self.talk.note(f"{stage.name}: {counted(len(tasks), 'shard')} done in {duration(self.seconds[stage.name])}")
         return self._accept(stage, manifest)
 
     def _sealed(self, stage: StageSpec, digests: tuple[str, ...]) -> Manifest | None:
@@ -111,7 +119,7 @@ class Launcher:
         return tasks
 
     def _do(self, stage: StageSpec, tasks: list[ShardTask], digests: tuple[str, ...]) -> None:
-        with self.talk.bar(stage.name) as bar:
+        with self.talk.bar(stage.name, partial(self._times.words, stage)) as bar:
             if stage.kind == "tokenize":
                 self._tokenize(stage, tasks, digests, bar)
             elif stage.kind == "retrieve" and "run" in stage.places:
@@ -151,7 +159,7 @@ class Launcher:
         job = self._retrieve_job(stage) if stage.kind == "retrieve" else self._score_job(stage)
         pipeline = self._new_pipeline(stage)
         _ = pipeline | "Tasks" >> beam.Create(tasks) | "RunShards" >> RunShards(job)
-        self._watch(pipeline, stage, digests, bar, lambda: 0)
+        self._watch(pipeline, stage, self._progress(stage, digests, bar))
 
     def _tokenize(self, stage: StageSpec, tasks: list[ShardTask], digests: tuple[str, ...], bar: Bar) -> None:
         units = list_units(self.config.corpus)
@@ -165,7 +173,9 @@ class Launcher:
             some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
             if passes > 1:
                 needed = NeededDocs.collect(self._wanted(stage, some))
-            self._join(stage, some, needed, units, vocab_size, digests, bar)
+            count = ScanWatch(self.plan.folder(stage.name).url).count
+            scan = Scan(count, len(units), before=number * len(units), total=passes * len(units))
+            self._join(stage, some, needed, units, vocab_size, digests, self._progress(stage, digests, bar, scan))
 
     def _join(
         self,
@@ -175,7 +185,7 @@ class Launcher:
         units: Sequence[CorpusUnit],
         vocab_size: int,
         digests: tuple[str, ...],
-        bar: Bar,
+        progress: Callable[[], int],
     ) -> None:
         """One pass over the corpus."""
         folder = self.plan.folder(stage.name)
@@ -183,7 +193,7 @@ class Launcher:
         job = self._tokenize_job(stage, url, tuple(units))
         pipeline = self._new_pipeline(stage)
         _ = pipeline | "Tasks" >> beam.Create(tasks) | "TokenizeShards" >> TokenizeShards(job, vocab_size)
-        self._watch(pipeline, stage, digests, bar, ScanWatch(folder.url).count)
+        self._watch(pipeline, stage, progress)
 
     def _wanted(self, stage: StageSpec, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, list[str]]]:
         retrieve = self.plan.folder("retrieve")
@@ -210,27 +220,22 @@ class Launcher:
         """An empty pipeline for one job of a stage."""
         return new_pipeline(self.runner, self.beam_flags)
 
-    def _watch(
-        self, pipeline: beam.Pipeline, stage: StageSpec, digests: tuple[str, ...], bar: Bar, scanned: Callable[[], int]
-    ) -> None:
-        progress = self._progress(stage, digests, bar, scanned)
+    def _watch(self, pipeline: beam.Pipeline, stage: StageSpec, progress: Callable[[], int]) -> None:  # noqa: ARG002
         # Listings of an object store are paid for.
         seldom = _REMOTE_POLL_SECONDS if storage.is_remote(self.plan.output) else 0.0
         run_watched(pipeline, at_most_every(seldom, progress), self.config.stall_minutes * 60)
         progress()
 
     def _progress(
-        self, stage: StageSpec, digests: tuple[str, ...], bar: Bar, scanned: Callable[[], int]
+        self, stage: StageSpec, digests: tuple[str, ...], bar: Bar, scan: Scan | None = None
     ) -> Callable[[], int]:
         """How much of a stage is done, read from its receipts and shown."""
-        folder = self.plan.folder(stage.name)
 
-        def progress() -> int:
-            done, units = folder.count(digests), scanned()
-            bar.update(done, len(digests), f"shards ({units} corpus units read)" if units else "shards")
-            return done + units
+        def first_done(receipt: Receipt) -> None:
+            if stage.kind == "mono":
+                self._times.mono = receipt
 
-        return progress
+        return StageProgress(self.plan.folder(stage.name), digests, bar, scan, first_done)
 
     def _retrieve_job(self, stage: StageSpec) -> RetrieveJob:
         keys = stage.keys

@@ -155,7 +155,7 @@ def ensure_index(config: RunConfig, corpus: str, talk: Talk) -> str:
                 path,
                 threads_of(config),
                 max_bad_rows=config.max_bad_rows,
-                progress=lambda docs: bar.update(docs, docs, "docs"),
+                progress=lambda docs: bar.update(docs, None, "docs"),
             )
         if info.bad_rows:
             first = "; ".join(f"{row.place}: {row.reason}" for row in info.bad_examples[:3])
@@ -213,13 +213,15 @@ def _scoring_specs(
     }
     mono = checkpoints["mono"]
     mono_keys = {**shared, "checkpoint": mono.digest, "k": config.mono.k, **_segments(config.mono)}
-    specs["mono"] = StageSpec("mono", "mono", mono_keys, (tokenized["mono"],), {"checkpoint": mono.reference})
+    places = {"checkpoint": mono.reference}
+    specs["mono"] = StageSpec("mono", "mono", mono_keys, (tokenized["mono"],), places, mono.shape.token_cost)
     if config.duo is not None:
         duo = checkpoints["duo"]
         duo_keys = {**shared, "checkpoint": duo.digest, "k": config.duo.k, **_sampling(config.duo)}
         if config.mono.segments is not None:
             duo_keys["pooling"] = config.mono.pooling
-        specs["duo"] = StageSpec("duo", "duo", duo_keys, (tokenized["duo"], "mono"), {"checkpoint": duo.reference})
+        places = {"checkpoint": duo.reference}
+        specs["duo"] = StageSpec("duo", "duo", duo_keys, (tokenized["duo"], "mono"), places, duo.shape.token_cost)
     return list(specs.values())
 
 

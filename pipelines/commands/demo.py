@@ -15,8 +15,7 @@ from beamrank.config import RunConfig
 from beamrank.demo.collection import stdlib_docs, write_collection
 from beamrank.evaluation import Evaluation
 from beamrank.plan import Plan
-from beamrank.receipts import Manifest
-from beamrank.scan import read_scans
+from beamrank.status import read_status
 from pipelines.planning import make_plan
 from pipelines.progress import Talk
 from pipelines.report_table import print_table, warn_of_losses
@@ -91,30 +90,17 @@ def demo_config(folder: str) -> RunConfig:
 
 
 def _stages(plan: Plan, evaluations: Mapping[str, Evaluation]) -> list[DemoStage]:
+    statuses = {status.stage: status for status in read_status(plan)}
     found = []
     for stage, run, names in (
         ("bm25", "bm25", ["retrieve"]),
         ("mono", "mono", [*(spec.name for spec in plan.of_kind("tokenize")), "mono"]),
         ("duo", "duo-sum", ["duo"]),
     ):
-        manifests = [_sealed(plan, name) for name in names]
-        inferences = manifests[-1].total("inferences") / len(plan.topics)
-        seconds = sum(receipt.seconds for manifest in manifests for receipt in manifest.receipts)
-        seconds += sum(_scan_seconds(plan, name) for name in names)
+        inferences = statuses[names[-1]].inferences / len(plan.topics)
+        seconds = sum(statuses[name].seconds for name in names)
         found.append(DemoStage(stage, evaluations[run].means, round(inferences, 1), round(seconds, 1)))
     return found
-
-
-def _scan_seconds(plan: Plan, name: str) -> float:
-    """What reading the corpus took, for a stage that reads it."""
-    corpus = plan.stage(name).keys.get("corpus")
-    return 0.0 if corpus is None else read_scans(plan.folder(name).url, corpus).seconds
-
-
-def _sealed(plan: Plan, name: str) -> Manifest:
-    manifest = plan.sealed(name)
-    assert manifest is not None
-    return manifest
 
 
 def _flat(stage: DemoStage) -> dict[str, object]:

@@ -1,34 +1,65 @@
 """`beamrank status DIR`: how far a run is."""
 
 import json
-import sys
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from beamrank.plan import read_plan
-from beamrank.status import StageStatus, read_status
+from beamrank.status import StageStatus, read_status, run_eta_seconds
+from pipelines.progress import counted, duration
 
 
 def status(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show how many shards of each stage are done. Reads what is committed, whatever runner the job runs on."""
-    stages = read_status(read_plan(folder))
+    """Show how far each stage is, what it took and how long the rest takes.
+
+    Reads what is committed, whatever runner the job runs on.
+    """
+    plan = read_plan(folder)
+    stages = read_status(plan)
+    eta = run_eta_seconds(stages)
     if as_json:
-        print(json.dumps({"stages": [asdict(stage) for stage in stages]}))
+        print(json.dumps({"stages": [asdict(stage) for stage in stages], "eta_seconds": eta}))
         return
-    table = Table("stage", "shards", "done", "bad rows", "remaining")
+    # Lines, not a table: no terminal is too narrow for them.
+    if plan.limited:
+        print(f"a trial on {counted(len(plan.topics), 'topic')} (topics.limit)")
     for stage in stages:
-        table.add_row(stage.stage, str(stage.shards), str(stage.done), str(stage.bad_rows), _remaining(stage))
-    Console(file=sys.stdout).print(table)
+        print(f"{stage.stage}: {', '.join(_facts(stage))}")
+    print(f"run: {_run(stages, eta)}")
 
 
-def _remaining(stage: StageStatus) -> str:
+def _facts(stage: StageStatus) -> list[str]:
+    facts = [f"{stage.done:,} of {stage.shards:,} shards", _eta(stage)]
+    if stage.elapsed_seconds is not None:
+        facts.insert(1, f"elapsed {duration(stage.elapsed_seconds)}")
+    if stage.done:
+        facts.append(f"{stage.seconds:,.1f} worker seconds")
+    if stage.inferences_per_second is not None:
+        facts.append(f"{stage.inferences:,} inferences ({stage.inferences_per_second:,.1f} a second on one worker)")
+    if stage.bad_rows:
+        facts.append(counted(stage.bad_rows, "bad row"))
+    return facts
+
+
+def _eta(stage: StageStatus) -> str:
     if stage.finished:
         return "finished"
-    return "not known yet" if stage.eta_seconds is None else f"{stage.eta_seconds:g} s, one shard at a time"
+    if stage.eta_seconds is None:
+        return "ETA not known yet"
+    about = "" if stage.done else "about "
+    stopped = " once it runs again" if stage.done and stage.elapsed_seconds is None else ""
+    return f"ETA {about}{duration(stage.eta_seconds)}{stopped}"
+
+
+def _run(stages: list[StageStatus], eta: float | None) -> str:
+    if all(stage.finished for stage in stages):
+        return "all stages are finished"
+    if eta is not None:
+        return f"ETA {duration(eta)}"
+    unknown = [stage.stage for stage in stages if stage.eta_seconds is None]
+    return f"ETA not known before {'mono' if 'mono' in unknown else unknown[0]} has begun"

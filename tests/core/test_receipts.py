@@ -35,7 +35,7 @@ def test_a_committed_shard_reads_back(folder: StageFolder) -> None:
     assert folder.receipt(0, DIGESTS[0]) == receipt
     assert folder.read_part(receipt).to_pydict() == {"value": [1, 2, 3]}
     assert receipt.part == f"part-00000-{receipt.part_sha256[:12]}.parquet"
-    assert folder.count(DIGESTS) == 1
+    assert len(folder.done(DIGESTS)) == 1
 
 
 def test_the_first_attempt_wins(folder: StageFolder) -> None:

@@ -14,7 +14,8 @@ import psutil
 from tests.pipelines.cascades import BEAMRANK, beamrank
 
 TWO_PROCESSES = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=2")
-_PROGRESS = re.compile(r"[a-z0-9-]+: \d+ of \d+ (shards|docs).*")
+_PROGRESS = re.compile(r"[a-z0-9-]+: ([\d,]+ of [\d,]+ (shards|corpus units read)|[\d,]+ docs), elapsed .*")
+_STAGE_DONE = re.compile(r"[a-z0-9-]+: \d+ shards? done in [\d:]+")
 _POLL_SECONDS = 0.005
 _PATIENCE_SECONDS = 120.0
 
@@ -32,8 +33,9 @@ def undisturbed_run(config: Path) -> Path:
 
 
 def said_but_progress(stderr: str) -> list[str]:
-    """The lines of standard error, without those that a slow machine adds: how far a stage is."""
-    return [line for line in stderr.splitlines() if not _PROGRESS.fullmatch(line)]
+    """The lines of standard error, without those about time: how far a stage is, and what it took."""
+    lines = stderr.splitlines()
+    return [line for line in lines if not (_PROGRESS.fullmatch(line) or _STAGE_DONE.fullmatch(line))]
 
 
 def receipts(stage: str, count: int) -> Moment:

@@ -164,14 +164,25 @@ def test_status_reads_receipts_alone(config_path: Path, tmp_path: Path) -> None:
         path.unlink()
     before = sorted(path for path in (tmp_path / "out").rglob("*"))
     result = _invoke("status", tmp_path / "out", "--json")
-    stages = json.loads(result.stdout)["stages"]
+    status = json.loads(result.stdout)
+    stages = status["stages"]
+    assert status["eta_seconds"] == 0
     assert [stage["stage"].split("-")[0] for stage in stages] == ["retrieve", "tokenize", "mono", "duo"]
+    documented = {"stage", "shards", "done", "bad_rows", "eta_seconds", "inferences"}
     for stage in stages:
-        assert set(stage) == {"stage", "shards", "done", "bad_rows", "eta_seconds"}
+        assert set(stage) == documented | {"elapsed_seconds", "seconds", "inferences_per_second"}
         assert (stage["shards"], stage["done"], stage["bad_rows"], stage["eta_seconds"]) == (4, 4, 0, 0.0)
+        assert stage["elapsed_seconds"] is None
+        assert stage["seconds"] > 0
+    assert [stage["inferences"] > 0 for stage in stages] == [False, False, True, True]
+    assert [stage["inferences_per_second"] is not None for stage in stages] == [False, False, True, True]
     # Reading is not sealing.
     assert sorted((tmp_path / "out").rglob("*")) == before
-    assert "finished" in _invoke("status", tmp_path / "out").stdout
+    *lines, run = _invoke("status", tmp_path / "out").stdout.splitlines()
+    assert [line.split("-")[0].split(":")[0] for line in lines] == ["retrieve", "tokenize", "mono", "duo"]
+    assert all("4 of 4 shards, finished, " in line for line in lines)
+    assert "inferences (" in lines[2]
+    assert run == "run: all stages are finished"
 
 
 @pytest.mark.parametrize("name", ["none", "file"])

@@ -187,10 +187,11 @@ def test_what_was_damaged_between_runs_is_done_again(config_path: Path, tmp_path
     min((output / "duo").glob("part-*")).write_bytes(b"PAR1")
     stages = json.loads(beamrank("status", output, "--json").stdout)["stages"]
     assert [stage.pop("stage").split("-")[0] for stage in stages] == ["retrieve", "tokenize", "mono", "duo"]
-    assert stages[0].pop("eta_seconds") >= 0
-    assert stages[0] == {"shards": 4, "done": 3, "bad_rows": 0}
+    assert stages[0]["eta_seconds"] >= 0
+    assert [(stage["shards"], stage["bad_rows"]) for stage in stages] == [(4, 0)] * 4
     # What the others must carry is not known until retrieve is whole.
-    assert stages[1:] == [{"shards": 4, "done": 0, "bad_rows": 0, "eta_seconds": None}] * 3
+    assert [stage["done"] for stage in stages] == [3, 0, 0, 0]
+    assert [stage["eta_seconds"] for stage in stages[1:]] == [None] * 3
     before = committed(output)[f"mono/receipts/{spared.name}"]
     done_again = beamrank("run", config_path, "--output", output)
     assert done_again.returncode == 0, done_again.stderr

@@ -1,0 +1,191 @@
+"""Progress: what is shown on a terminal of any width and in a log, and the times in it."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from beamrank.plan import StageSpec
+from beamrank.receipts import Receipt, StageFolder
+from pipelines import progress
+from pipelines.progress import Bar, Meter, Talk, duration
+from pipelines.stage_progress import RunTimes, Scan, StageProgress
+
+
+class Clock:
+    """A clock that is set by hand, in place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def _stage(kind: str) -> StageSpec:
+    keys = {"k": 5, "max_length": 512}
+    return StageSpec(kind, kind, keys, (), {}, token_cost=1)  # type: ignore[arg-type]
+
+
+_MONO = Receipt(0, "", "", "", 0, 1, 0, 1.0, {"queries": 1, "candidates": 10, "inferences": 10, "tokens": 1000})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00:00"), (80.4, "0:01:20"), (3599.6, "1:00:00"), (230_400, "64:00:00")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_meter_counts_what_is_done_from_now_on(clock: Clock) -> None:
+    """Ten shards of an earlier run say nothing about how fast this one is."""
+    meter = Meter()
+    meter.see(10, 30)
+    assert str(meter) == "elapsed 0:00:00, ETA not known yet"
+    clock.now += 100
+    meter.see(15, 30)
+    assert str(meter) == "elapsed 0:01:40, ETA 0:05:00"
+    clock.now += 10
+    meter.see(15, 30)
+    assert str(meter) == "elapsed 0:01:50, ETA 0:04:50"
+
+
+def test_a_meter_leaves_out_the_start_of_the_workers(clock: Clock) -> None:
+    """Five minutes for machines to start, then a shard a minute."""
+    meter = Meter()
+    meter.see(0, 11)
+    clock.now += 360
+    meter.see(1, 11)
+    assert meter.seconds_left == 3600
+    meter.skip_start(60.0)
+    assert meter.seconds_left == 600
+    clock.now += 60
+    meter.see(2, 11)
+    assert str(meter) == "elapsed 0:07:00, ETA 0:09:00"
+
+
+def test_a_meter_begins_anew_where_something_else_is_counted(clock: Clock) -> None:
+    meter = Meter()
+    meter.see(0, 4)
+    clock.now += 40
+    meter.see(4, 4)
+    assert meter.seconds_left == 0
+    meter.see(1, 4)
+    assert meter.seconds_left is None
+    clock.now += 10
+    meter.see(2, 4)
+    assert meter.seconds_left == 20
+    meter.see(2, 8)
+    assert meter.seconds_left is None
+
+
+def test_what_has_no_known_end_has_no_eta(clock: Clock) -> None:
+    lines: list[str] = []
+    bar = Bar("index", lambda line, *_: lines.append(line), lambda _: "")
+    clock.now += 5
+    bar.update(8000, None, "docs")
+    assert lines == ["index: 8,000 docs, elapsed 0:00:05"]
+
+
+def test_a_log_gets_a_line_every_half_minute(clock: Clock) -> None:
+    log = io.StringIO()
+    with Talk(Console(file=log, width=40)).bar("mono", lambda _: "; run: elapsed 1:00:00, ETA 2:00:00") as bar:
+        bar.update(0, 437, "shards")
+        for shard in range(1, 10):
+            clock.now += 10
+            bar.update(shard, 437, "shards")
+    assert log.getvalue().splitlines() == [
+        "mono: 3 of 437 shards, elapsed 0:00:30, ETA 1:12:20; run: elapsed 1:00:00, ETA 2:00:00",
+        "mono: 6 of 437 shards, elapsed 0:01:00, ETA 1:11:50; run: elapsed 1:00:00, ETA 2:00:00",
+        "mono: 9 of 437 shards, elapsed 0:01:30, ETA 1:11:20; run: elapsed 1:00:00, ETA 2:00:00",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_terminal_of_any_width_shows_all_of_it(width: int) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, height=20, force_terminal=True, color_system=None)
+    whole = "; run: elapsed 12:34:56, ETA not known before mono has begun"
+    with Talk(console).bar("tokenize-0a1b2c3d", lambda _: whole) as bar:
+        bar.update(1234, 4370, "corpus units read")
+    words = "tokenize-0a1b2c3d: 1,234 of 4,370 corpus units read, elapsed 0:00:00, ETA not known yet" + whole
+    shown = [line.split("\r")[-1] for line in screen.getvalue().splitlines()]
+    text = " ".join("".join(character for character in line if character.isprintable()) for line in shown)
+    for word in words.split():
+        assert word in text
+    assert "…" not in text
+
+
+@pytest.fixture
+def times(clock: Clock) -> RunTimes:
+    times = RunTimes(shards=10, stages=[_stage(kind) for kind in ("retrieve", "tokenize", "mono", "duo")])
+    clock.now += 60
+    return times
+
+
+@pytest.fixture
+def meter(clock: Clock) -> Iterator[Meter]:
+    """Two of ten shards in 20 seconds."""
+    meter = Meter()
+    meter.see(0, 10)
+    clock.now += 20
+    meter.see(2, 10)
+    return meter
+
+
+def test_the_runs_eta_waits_for_mono(times: RunTimes, meter: Meter) -> None:
+    said = times.words(_stage("tokenize"), meter)
+    assert said == "; run: elapsed 0:01:20, ETA not known before mono has begun"
+    assert times.words(_stage("mono"), meter).endswith("ETA not known yet")
+
+
+def test_the_runs_eta_forecasts_duo_by_mono(times: RunTimes, meter: Meter) -> None:
+    """Twenty pairs of five candidates, twice as long as mono's ten inputs: four times mono's ten seconds a shard."""
+    times.mono = _MONO
+    assert times.words(_stage("mono"), meter) == f"; run: elapsed 0:01:20, ETA about {duration(80 + 10 * 40)}"
+
+
+def test_the_runs_eta_is_that_of_its_last_stage(times: RunTimes, meter: Meter) -> None:
+    assert times.words(_stage("duo"), meter) == "; run: elapsed 0:01:20, ETA 0:01:20"
+
+
+def test_a_stage_alone_is_the_whole_run(times: RunTimes, meter: Meter) -> None:
+    times.stages = [_stage("mono")]
+    assert times.words(_stage("mono"), meter) == ""
+
+
+def test_a_stage_shows_units_while_it_reads_the_corpus_and_shards_then(clock: Clock, tmp_path: Path) -> None:
+    folder, digests = StageFolder(str(tmp_path)), ["0" * 64, "1" * 64, "2" * 64]
+    table, read, lines = pa.table({"x": [1]}), [0], []
+    folder.commit(0, digests[0], table, seconds=1.0, counts={})
+    bar = Bar("tokenize", lambda line, *_: lines.append(line), lambda _: "")
+    first: list[Receipt] = []
+    scan = Scan(lambda: read[0], units=2, before=2, total=4)
+    ask = StageProgress(folder, digests, bar, scan, first.append)
+    assert ask() == 1
+    clock.now += 30
+    read[0] = 1
+    assert ask() == 2
+    read[0] = 2
+    ask()
+    clock.now += 10
+    receipt = folder.commit(2, digests[2], table, seconds=4.0, counts={})
+    assert ask() == 4
+    assert lines == [
+        "tokenize: 2 of 4 corpus units read, elapsed 0:00:00, ETA not known yet",
+        "tokenize: 3 of 4 corpus units read, elapsed 0:00:30, ETA 0:00:30",
+        "tokenize: 1 of 3 shards, elapsed 0:00:30, ETA not known yet",
+        "tokenize: 2 of 3 shards, elapsed 0:00:40, ETA 0:00:10",
+    ]
+    assert first == [receipt]
+    assert bar.meter.seconds_left == 4.0
