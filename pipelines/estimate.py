@@ -4,6 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,11 @@ from beamrank import schemas, storage
 from beamrank.config import RunConfig
 from beamrank.corpora import corpus_digest, list_units, read_unit
 from beamrank.errors import PreflightError
+from beamrank.forecast import duo_inferences
 from beamrank.layout import Lengths
 from beamrank.measures import parse_measures
-from beamrank.plan import cut_shards
+from beamrank.plan import StageKind, cut_shards
+from beamrank.plan_changes import Change
 from beamrank.records import Doc, Topic
 from beamrank.segments import SegmentRule, cut_segments
 from models.bm25 import Bm25Searcher
@@ -32,6 +35,7 @@ from pipelines.planning import (
     stored_doc_tokens,
     threads_of,
 )
+from pipelines.remaining import find_remaining
 from pipelines.shuffle import join_passes
 from transforms.score import special_tokens
 from transforms.tokenize import part_schema
@@ -45,53 +49,91 @@ _BM25_TOPICS_PER_SECOND = 13.0
 _CANDIDATE_BYTES = 12
 
 
-@dataclass(frozen=True)
-class StageEstimate:
-    """One stage: at most so many inferences and bytes, and seconds on this machine with one worker."""
+class Cost(NamedTuple):
+    """At most so many inferences and bytes, and seconds on this machine with one worker."""
 
-    stage: str
     inferences: int
     bytes: int
     seconds: float
 
 
+# The cost of a stage for so many topics.
+CostOf = Callable[[int], Cost]
+
+
+@dataclass(frozen=True)
+class StageEstimate:
+    """One stage, as if nothing of it were done, and the `remaining_*` of it that has no receipt yet."""
+
+    stage: StageKind
+    inferences: int
+    bytes: int
+    seconds: float
+    remaining_shards: int
+    remaining_inferences: int
+    remaining_bytes: int
+    remaining_seconds: float
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """A whole run; the corpus is read at most `join_passes` times, with the memory that is free now."""
+    """A whole run; the corpus is read at most `join_passes` times, with the memory that is free now.
+
+    `changed` is what differs from the plan that was last run into the output, and `note` why that could not be told.
+    """
 
     topics: int
     shards: int
     join_passes: int
     stages: tuple[StageEstimate, ...]
+    changed: tuple[Change, ...]
+    note: str | None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether receipts of earlier runs count."""
+        return any(stage.remaining_shards < self.shards for stage in self.stages)
 
 
 def estimate(config: RunConfig) -> Estimate:
-    """Estimates a run before anything of it runs.
+    """Estimates a run, and what of it remains to be done, before anything of it runs. Writes nothing.
 
     Every topic is taken to have all its candidates, so that counts are upper bounds.
+
+    Raises:
+        PreflightError: an input is not as it must be.
     """
     parse_measures(config.measures)
     topics = chosen_topics(config).kept
-    shards = len(cut_shards(topics, config.shards))
-    k0 = config.first_stage_k
-    seconds = _retrieve_seconds(config, topics)
-    stages = [StageEstimate("retrieve", 0, len(topics) * k0 * _CANDIDATE_BYTES, seconds)]
+    shards = cut_shards(topics, config.shards)
+    costs: list[tuple[StageKind, CostOf]] = [("retrieve", _retrieve_cost(config, topics))]
     passes = 0
     if config.mono is not None:
         mono = resolve_checkpoint(config.mono.checkpoint, "mono")
         check_segments(config.mono, mono)
         doc_tokens = stored_doc_tokens(config, mono)
-        passes = join_passes(len(topics) * config.mono.k, list_units(config.corpus), shards, doc_tokens)
-        stages += _scoring(config, mono, doc_tokens, topics)
-    return Estimate(len(topics), shards, passes, tuple(stages))
+        passes = join_passes(len(topics) * config.mono.k, list_units(config.corpus), len(shards), doc_tokens)
+        costs += _scoring_costs(config, mono, doc_tokens, topics)
+    remaining = find_remaining(config)
+    stages = []
+    for kind, cost in costs:
+        missing = remaining.shards.get(kind, range(len(shards)))
+        rest = cost(sum(len(shards[shard].topics) for shard in missing))
+        stages.append(StageEstimate(kind, *cost(len(topics)), len(missing), *rest))
+    return Estimate(len(topics), len(shards), passes, tuple(stages), remaining.changed, remaining.note)
 
 
-def _retrieve_seconds(config: RunConfig, topics: Sequence[Topic]) -> float:
-    """Searches the first topics where there is an index; a run that is given takes no search."""
+def _retrieve_cost(config: RunConfig, topics: Sequence[Topic]) -> CostOf:
+    seconds = _search_seconds(config, topics)
+    return lambda count: Cost(0, count * config.first_stage_k * _CANDIDATE_BYTES, count * seconds)
+
+
+def _search_seconds(config: RunConfig, topics: Sequence[Topic]) -> float:
+    """For a topic: searches the first of them where there is an index; a run that is given takes no search."""
     if config.index is None:
         return 0.0
     if not storage.sizes_bytes(config.index.path):
-        return len(topics) / _BM25_TOPICS_PER_SECOND
+        return 1 / _BM25_TOPICS_PER_SECOND
     bm25 = config.first_stage_bm25
     info = check_index(config.index.path, corpus_digest(config.corpus))
     some = topics[:_SEARCH_TOPICS]
@@ -100,29 +142,48 @@ def _retrieve_seconds(config: RunConfig, topics: Sequence[Topic]) -> float:
         searcher.search(some, bm25.k)
         start = time.monotonic()
         searcher.search(some, bm25.k)
-    return (time.monotonic() - start) / len(some) * len(topics)
+    return (time.monotonic() - start) / len(some)
 
 
-def _scoring(config: RunConfig, mono: Checkpoint, doc_tokens: int, topics: Sequence[Topic]) -> Iterator[StageEstimate]:
+def _scoring_costs(
+    config: RunConfig, mono: Checkpoint, doc_tokens: int, topics: Sequence[Topic]
+) -> Iterator[tuple[StageKind, CostOf]]:
     assert config.mono is not None
+    k = config.mono.k
     start = time.monotonic()
     docs = list(itertools.islice(_docs(config), 2000))
     # A batch is a thread's: the sample must give work to all of them.
     some = topics[: max(_SAMPLE_TOPICS, threads_of(config))]
     sample = _Sample(config, mono, doc_tokens, some, docs, time.monotonic() - start)
-    pairs = len(topics) * config.mono.k
+    yield "tokenize", _tokenize_cost(config, sample, k, len(docs))
+    most, mean = _segments_a_doc(segment_rule(config.mono), sample.doc_lengths)
+    chunks, mono_seconds = mono.shape.chunks, sample.mono_seconds()
+    yield (
+        "mono",
+        lambda count: Cost(
+            count * k * most * chunks,
+            count * k * most * _CANDIDATE_BYTES,
+            count * k * mean * chunks * mono_seconds,
+        ),
+    )
+    if config.duo is not None:
+        depth, duo_seconds = config.duo.k, sample.duo_seconds()
+        asked = int(duo_inferences(depth, depth, config.duo.opponents))
+        yield "duo", lambda count: Cost(count * asked, count * depth**2 * 4, count * asked * duo_seconds)
+
+
+def _tokenize_cost(config: RunConfig, sample: "_Sample", k: int, docs: int) -> CostOf:
+    """The corpus is read whole for any topics at all; what is tokenized of it depends on how many they are."""
     corpus_bytes = sum(storage.size_bytes(url) for url in {unit.url for unit in list_units(config.corpus)})
     samples_read = corpus_bytes / sample.corpus_bytes
-    samples_tokenized = min(samples_read, pairs / len(docs))
-    seconds = samples_read * sample.read_seconds + samples_tokenized * sample.tokenize_seconds
-    yield StageEstimate("tokenize", 0, int(pairs * sample.doc_tokens * 2), seconds)
-    most, mean = _segments_a_doc(segment_rule(config.mono), sample.doc_lengths)
-    seconds = pairs * mean * mono.shape.chunks * sample.mono_seconds()
-    yield StageEstimate("mono", pairs * most * mono.shape.chunks, pairs * most * _CANDIDATE_BYTES, seconds)
-    if config.duo is not None:
-        asked = min(config.duo.opponents or config.duo.k, config.duo.k - 1)
-        triples = len(topics) * config.duo.k * asked
-        yield StageEstimate("duo", triples, len(topics) * config.duo.k**2 * 4, triples * sample.duo_seconds())
+
+    def cost(count: int) -> Cost:
+        pairs = count * k
+        samples_tokenized = min(samples_read, pairs / docs)
+        seconds = samples_read * sample.read_seconds + samples_tokenized * sample.tokenize_seconds
+        return Cost(0, int(pairs * sample.doc_tokens * 2), seconds if count else 0.0)
+
+    return cost
 
 
 def _segments_a_doc(rule: SegmentRule | None, doc_lengths: Lengths) -> tuple[int, float]:

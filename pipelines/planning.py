@@ -61,6 +61,17 @@ def make_plan(config: RunConfig, talk: Talk, scoring: Device | None = None) -> P
         PreflightError: an input is missing or not as it must be, or the output cannot be written.
     """
     _check_writable(config.output)
+    return _decide(config, talk, scoring)
+
+
+def planned(config: RunConfig) -> Plan | None:
+    """What `make_plan` would return, without writing anything; None while the index has to be built first."""
+    if config.index is not None and needs_building(config.index.path):
+        return None
+    return _decide(config, Talk(quiet=True), None)
+
+
+def _decide(config: RunConfig, talk: Talk, scoring: Device | None) -> Plan:
     parse_measures(config.measures)
     topics = chosen_topics(config)
     if topics.left_out:

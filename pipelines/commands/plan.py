@@ -2,16 +2,17 @@
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from beamrank.config import load_config
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, with_limit
 from pipelines.progress import counted
+from pipelines.report_table import print_table
 
 if TYPE_CHECKING:
     from pipelines.estimate import Estimate
@@ -26,7 +27,8 @@ def plan(
 ) -> None:
     """Show shards, inferences, bytes and seconds, from a short measurement on this machine. Writes nothing.
 
-    BM25's seconds are a guess as long as there is no index to search.
+    After earlier runs into the same output it shows what remains, and what a changed key has done again. BM25's seconds
+    are a guess as long as there is no index to search.
     """
     # Beam takes seconds to import, and other commands do without.
     from pipelines.estimate import estimate
@@ -35,28 +37,50 @@ def plan(
     if as_json:
         print(json.dumps(asdict(found)))
         return
-    Console(file=sys.stdout).print(_table(found))
-
-
-def _table(found: "Estimate") -> Table:
-    table = Table(
-        "stage",
-        "inferences",
-        "bytes written",
-        "seconds, one worker",
-        title=f"{counted(found.topics, 'topic')} in {counted(found.shards, 'shard')}; counts are upper bounds",
-        caption=_passes(found.join_passes),
+    print(f"{counted(found.topics, 'topic')} in {counted(found.shards, 'shard')}; counts are upper bounds")
+    if found.resumes:
+        print("earlier runs into this output have done a part of it; this remains:")
+    print_table(
+        Console(file=sys.stdout),
+        ["stage", "shards", "inferences", "bytes written", "seconds, one worker"],
+        list(_rows(found)),
     )
+    for line in _words(found):
+        print(line)
+
+
+def _rows(found: "Estimate") -> Iterator[list[str]]:
     for stage in found.stages:
-        table.add_row(stage.stage, f"{stage.inferences:,}", f"{stage.bytes:,}", f"{stage.seconds:,.1f}")
-    total = sum(stage.seconds for stage in found.stages)
-    table.add_row("all", f"{sum(stage.inferences for stage in found.stages):,}", "", f"{total:,.1f}")
-    return table
+        shards = f"{stage.remaining_shards:,} of {found.shards:,}" if found.resumes else f"{found.shards:,}"
+        figures = (f"{stage.remaining_inferences:,}", f"{stage.remaining_bytes:,}", f"{stage.remaining_seconds:,.1f}")
+        yield [stage.stage, shards, *figures]
+    inferences = sum(stage.remaining_inferences for stage in found.stages)
+    yield ["all", "", f"{inferences:,}", "", f"{sum(stage.remaining_seconds for stage in found.stages):,.1f}"]
 
 
-def _passes(passes: int) -> str | None:
-    """How the join reads the corpus; a run without scoring does not."""
-    if passes == 0:
-        return None
+def _words(found: "Estimate") -> Iterator[str]:
+    """What the figures do not tell."""
+    unfinished = [stage.stage for stage in found.stages if stage.remaining_shards]
+    for change in found.changed:
+        again = [kind for kind in change.stages if kind in unfinished]
+        yield f"{change}: {_are(again)} done again" if again else f"{change}: an earlier run has left what it needs"
+    if found.resumes and len(unfinished) > 1:
+        first, *later = unfinished
+        yield f"{_are(later)} counted whole: which of their shards still count is known once {first} is finished"
+    if not unfinished:
+        yield "every stage is finished"
+    if found.note is not None:
+        yield found.note
+    if "tokenize" in unfinished:
+        yield _passes(found.join_passes)
+
+
+def _are(stages: Sequence[str]) -> str:
+    *others, last = stages
+    return f"{', '.join(others)} and {last} are" if others else f"{last} is"
+
+
+def _passes(passes: int) -> str:
+    """How the join reads the corpus."""
     read = f"tokenize reads the corpus in {counted(passes, 'pass', 'passes')}"
     return f"{read} with the memory that is free now; in 1 where the runner does not shuffle in this machine's memory"
