@@ -17,6 +17,7 @@ class RunTimes:
     stages: Sequence[StageSpec] = ()
     mono: Receipt | None = None
     _meter: Meter = field(default_factory=Meter, init=False)
+    _duo_seconds: float | None = field(default=None, init=False)
 
     def words(self, stage: StageSpec, meter: Meter) -> str:
         """What to add to the progress of a stage; nothing where the command runs that stage alone."""
@@ -26,15 +27,23 @@ class RunTimes:
 
     def _eta(self, stage: StageSpec, meter: Meter) -> str:
         later = self.stages[[each.name for each in self.stages].index(stage.name) + 1 :]
-        if not later:
-            return "not known yet" if meter.seconds_left is None else duration(meter.seconds_left)
-        if stage.kind != "mono":
+        if later and stage.kind != "mono":
             first = next((each for each in later if each.kind == "mono"), later[0])
             return f"not known before {first.name} has begun"
-        ratio = duo_to_mono(stage, later[0], [] if self.mono is None else [self.mono])
+        if later:
+            return self._eta_with_duo(stage, later[0], meter)
+        if meter.seconds_left is not None:
+            return duration(meter.seconds_left)
+        if self._duo_seconds is not None:
+            return f"about {duration(max(0.0, self._duo_seconds - meter.elapsed_seconds))}"
+        return "not known yet"
+
+    def _eta_with_duo(self, mono: StageSpec, duo: StageSpec, meter: Meter) -> str:
+        ratio = duo_to_mono(mono, duo, [] if self.mono is None else [self.mono])
         if ratio is None or meter.pace is None or meter.seconds_left is None:
             return "not known yet"
-        return f"about {duration(meter.seconds_left + self.shards * ratio * meter.pace.seconds_each)}"
+        self._duo_seconds = self.shards * ratio * meter.pace.seconds_each
+        return f"about {duration(meter.seconds_left + self._duo_seconds)}"
 
 
 @dataclass(frozen=True)

@@ -155,6 +155,19 @@ def test_the_runs_eta_forecasts_duo_by_mono(times: RunTimes, meter: Meter) -> No
     assert times.words(_stage("mono"), meter) == f"; run: elapsed 0:01:20, ETA about {duration(80 + 10 * 40)}"
 
 
+def test_the_forecast_of_duo_stands_until_duo_has_a_pace_of_its_own(
+    times: RunTimes, meter: Meter, clock: Clock
+) -> None:
+    times.mono = _MONO
+    times.words(_stage("mono"), meter)
+    own = Meter()
+    own.see(0, 10)
+    clock.now += 30
+    assert times.words(_stage("duo"), own).endswith(f"ETA about {duration(10 * 40 - 30)}")
+    own.see(1, 10)
+    assert times.words(_stage("duo"), own).endswith(f"ETA {duration(9 * 30)}")
+
+
 def test_the_runs_eta_is_that_of_its_last_stage(times: RunTimes, meter: Meter) -> None:
     assert times.words(_stage("duo"), meter) == "; run: elapsed 0:01:20, ETA 0:01:20"
 
