@@ -1,14 +1,11 @@
 """A run that the user already has, as the first stage."""
 
-import hashlib
-import io
 import time
 from collections.abc import Sequence
-from typing import cast
 
 import pyarrow as pa
 
-from beamrank import storage
+from beamrank.digested import DigestedFile, digest_file
 from beamrank.errors import PreflightError
 from beamrank.plan import Shard
 from beamrank.receipts import Receipt, StageFolder
@@ -27,24 +24,28 @@ def candidates_digest(url: str) -> str:
     """The digest of the run's bytes.
 
     Raises:
-        PreflightError: there is no such file.
+        PreflightError: there is no such file, or it is being written.
     """
     try:
-        with storage.open_binary(url) as file:
-            return hashlib.file_digest(cast(io.BufferedIOBase, file), "sha256").hexdigest()
+        return digest_file(url).content
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise PreflightError(f"there is no run {url}: give `candidates.run` a TREC or MS MARCO run") from error
 
 
 def split_run(
-    url: str, k: int, shards: Sequence[Shard], digests: Sequence[str], folder: StageFolder, ties: Ties = "rank"
+    given: DigestedFile,
+    k: int,
+    shards: Sequence[Shard],
+    digests: Sequence[str],
+    folder: StageFolder,
+    ties: Ties = "rank",
 ) -> list[str]:
     """Commits each shard's share of a given run, cut to its best `k` a query: by score, then as `ties` tells.
 
     Queries of the run that are not topics are left out; topics that the run does not have are counted.
 
     Args:
-        url: the run.
+        given: the run.
         k: how many candidates of a query are kept.
         shards: the plan's.
         digests: what each shard's receipt must carry.
@@ -56,9 +57,11 @@ def split_run(
 
     Raises:
         PreflightError: the run cannot be read, has wrong lines (duplicates among them) or none of the topics.
+        DataError: the file changed after its digest was taken.
     """
-    run = read_run(url, ties=ties)
-    _check_topics(url, run, shards)
+    with given.held():
+        run = read_run(given.url, ties=ties)
+    _check_topics(given.url, run, shards)
     for shard, digest in zip(shards, digests, strict=True):
         start = time.monotonic()
         commit_candidates(folder, shard.index, digest, shard.topics, _share(run, k, shard), start)

@@ -8,7 +8,7 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank import storage
+from beamrank.corpora import DigestedCorpus
 from beamrank.credentials import refuse_credentials
 from beamrank.errors import PreflightError
 from beamrank.fingerprint import SHORT, checked_json, checked_values, digest, hash64, sha256
@@ -72,13 +73,17 @@ class StageSpec:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is decided before a run starts."""
+    """Everything that is decided before a run starts.
+
+    `corpus` is what the digest of the corpus was taken from. It is not written down: a plan that is read has none.
+    """
 
     run_tag: str
     output: str
     shards: tuple[Shard, ...]
     stages: tuple[StageSpec, ...]
     config: Mapping[str, Any]
+    corpus: DigestedCorpus | None = field(default=None, compare=False, repr=False)
 
     @property
     def digest(self) -> str:

@@ -1,7 +1,10 @@
 """Files by URL, through fsspec. Nothing else in beamrank opens, lists or publishes a file by its URL."""
 
+import hashlib
+import io
 import os
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +20,8 @@ from beamrank.errors import BeamrankError, PreflightError
 
 _CREATE_ATTEMPTS = 5
 _READ_AT_ONCE = 64
+# Two changes of a local file within a tick of its clock get the same time.
+_TICK_NANOSECONDS = 20_000_000
 # What a store says of a file's content, best first. An etag of Google's changes whenever the file is written again,
 # be it with the same content; its MD5 does not, but a file that was put together from others has none.
 _CHECKSUMS = ("md5Hash", "content_md5", "ETag", "etag")
@@ -158,6 +163,30 @@ def _modified(entry: Mapping[str, Any]) -> float | None:
         if isinstance(value, int | float):
             return float(value)
     return None
+
+
+def version(url: str) -> str:
+    """A text that changes whenever a file's content does, found without reading it; a copy of a file has another one.
+
+    For a local file it holds the time of the last change, which no program can set back.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    if is_remote(url):
+        return " ".join(map(str, stored_file(url)))
+    found = os.stat(absolute(url))
+    age = time.time_ns() - found.st_ctime_ns
+    if 0 <= age < _TICK_NANOSECONDS:
+        time.sleep((_TICK_NANOSECONDS - age) / 1e9)
+        return version(url)
+    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+
+
+def sha256(url: str) -> str:
+    """The SHA-256 of a file's content, in hex."""
+    with open_binary(url) as file:
+        return hashlib.file_digest(cast(io.BufferedIOBase, file), "sha256").hexdigest()
 
 
 def stored_files(folder: str) -> dict[str, StoredFile]:

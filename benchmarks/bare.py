@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from beamrank.config import load_config
-from beamrank.corpora import list_units
+from beamrank.corpora import digest_corpus, list_units
 from beamrank.join import NeededDocs
 from beamrank.plan import MAX_DOC_TOKENS, Plan, StageSpec, read_plan
 from beamrank.receipts import Manifest
@@ -55,9 +55,12 @@ def tokenize_seconds(config_path: str, output: str, name: str) -> float:
     plan = read_plan(output)
     stage = plan.stage(name)
     retrieved = _sealed(plan, "retrieve")
+    config = load_config(config_path)
+    # A run takes it when it plans.
+    corpus = digest_corpus(config.corpus)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        units = tuple(list_units(load_config(config_path).corpus))
+        units = tuple(list_units(config.corpus))
         candidates = plan.folder("retrieve")
         parts = [candidates.read_part(receipt)["doc_id"].to_pylist() for receipt in retrieved.receipts]
         job = TokenizeJob(
@@ -75,7 +78,7 @@ def tokenize_seconds(config_path: str, output: str, name: str) -> float:
         )
         shuffled: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         for unit in units:
-            for shard, batch in scan_unit(job, unit):
+            for shard, batch in scan_unit(job, unit, corpus.files[unit.url]):
                 shuffled[shard].append(batch)
         for task in _tasks(plan, stage, (retrieved,)):
             job.run(task, shuffled[task.shard])

@@ -89,6 +89,11 @@ def held_entry(kind: str, name: str) -> Path | None:
     return folder
 
 
+def discard_entry(folder: Path) -> None:
+    """Makes `add_entry` fetch an entry again, whose content turned out to be wrong."""
+    (folder / _RECORD).unlink(missing_ok=True)
+
+
 def add_entry(kind: str, fetch: Callable[[Path], str]) -> Path:
     """Adds an entry, in use by this process from now on, and removes others where the cache has grown too large.
 

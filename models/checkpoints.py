@@ -3,7 +3,6 @@
 The check reads config.json and the header of the weights; it needs no torch where these are safetensors.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from beamrank import storage
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.fingerprint import digest
 from models.bert_shape import TOKEN_TYPES, BertShape, read_shape
@@ -36,7 +36,6 @@ SEGMENTS = {"mono": 2, "duo": 3}
 _POSITIVE = {"relevant", "positive", "true", "yes", "1", "label_1", "entailment", "duplicate", "match"}
 _NEGATIVE = {"irrelevant", "negative", "false", "no", "0", "label_0", "not_entailment", "contradiction"}
 _NEGATIVE |= {f"{prefix}_{name}" for prefix in ("not", "non") for name in _POSITIVE}
-_HASHED_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
 def checkpoint_digest(folder: str) -> str:
     """The SHA-256 over a checkpoint's configuration, tokenizer and weights."""
     names = [CONFIG, *TOKENIZER_FILES, weights_file(folder)]
-    return digest({name: _file_sha256(path) for name in names if os.path.exists(path := os.path.join(folder, name))})
+    return digest({name: storage.sha256(path) for name in names if os.path.exists(path := os.path.join(folder, name))})
 
 
 def weights_file(folder: str) -> str:
@@ -265,11 +264,3 @@ def _check_token_types(shape: BertShape, kind: str, reference: str) -> tuple[str
         f"the checkpoint {reference} has token type embeddings for 2 segments, duoBERT's input has 3. The second doc "
         "gets a row of zeros, as TensorFlow gave the models of 2019 that came so; any other model scores badly",
     )
-
-
-def _file_sha256(path: str) -> str:
-    hashed = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(_HASHED_BYTES):
-            hashed.update(block)
-    return hashed.hexdigest()

@@ -137,7 +137,7 @@ def _search_seconds(config: RunConfig, topics: Sequence[Topic]) -> float:
     bm25 = config.first_stage_bm25
     info = check_index(config.index.path, corpus_digest(config.corpus))
     some = topics[:_SEARCH_TOPICS]
-    folder = local_index(config.index.path, info.digest)
+    folder = local_index(config.index.path, info.digest).folder
     with Bm25Searcher(folder, bm25.k1, bm25.b, threads_of(config)) as searcher:
         searcher.search(some, bm25.k)
         start = time.monotonic()

@@ -13,6 +13,7 @@ from beamrank import storage
 from beamrank.candidates import split_run
 from beamrank.config import RunConfig
 from beamrank.corpora import CorpusUnit, list_units
+from beamrank.digested import DigestedFile
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.join import NeededDocs
 from beamrank.plan import Plan, StageSpec
@@ -31,7 +32,7 @@ from pipelines.words import Runner
 from transforms.retrieve import RetrieveJob
 from transforms.score import ScoreJob
 from transforms.shards import RunShards, ShardTask
-from transforms.tokenize import TokenizeJob, TokenizeShards
+from transforms.tokenize import TokenizeJob, TokenizeShards, UnitSource
 
 _REMOTE_POLL_SECONDS = 5.0
 
@@ -125,8 +126,9 @@ class Launcher:
             elif stage.kind == "retrieve" and "run" in stage.places:
                 folder = self.plan.folder(stage.name)
                 run = stage.places["run"]
+                given = DigestedFile(run, "", stage.keys["run"])
                 ties = stage.keys.get("ties", "rank")
-                for note in split_run(run, stage.keys["k"], self.plan.shards, digests, folder, ties):
+                for note in split_run(given, stage.keys["k"], self.plan.shards, digests, folder, ties):
                     self.talk.note(f"{run}: {note}")
             else:
                 self._score_or_retrieve(stage, tasks, digests, bar)
@@ -162,11 +164,11 @@ class Launcher:
         self._watch(pipeline, stage, self._progress(stage, digests, bar))
 
     def _tokenize(self, stage: StageSpec, tasks: list[ShardTask], digests: tuple[str, ...], bar: Bar) -> None:
-        units = list_units(self.config.corpus)
+        sources = self._open_corpus()
         checkpoint = resolve_checkpoint(stage.places["checkpoint"], stage.places["kind"])
         vocab_size = load_tokenizer(checkpoint.folder).vocab_size
         needed = NeededDocs.collect(self._wanted(stage, tasks))
-        passes = self._passes(stage, needed, units, len(tasks))
+        passes = self._passes(stage, needed, [unit for unit, _ in sources], len(tasks))
         if passes > 1:
             self.talk.note(f"{stage.name}: the shuffle does not fit in memory at once; {passes} passes over the corpus")
         for number in range(passes):
@@ -174,15 +176,32 @@ class Launcher:
             if passes > 1:
                 needed = NeededDocs.collect(self._wanted(stage, some))
             count = ScanWatch(self.plan.folder(stage.name).url).count
-            scan = Scan(count, len(units), before=number * len(units), total=passes * len(units))
-            self._join(stage, some, needed, units, vocab_size, digests, self._progress(stage, digests, bar, scan))
+            scan = Scan(count, len(sources), before=number * len(sources), total=passes * len(sources))
+            self._join(stage, some, needed, sources, vocab_size, digests, self._progress(stage, digests, bar, scan))
+
+    def _open_corpus(self) -> list[UnitSource]:
+        """The units of the corpus, each with its file as it was planned with; a worker checks the file when it reads.
+
+        Raises:
+            DataError: a file was added.
+        """
+        assert self.plan.corpus is not None
+        files, units = self.plan.corpus.files, list_units(self.config.corpus)
+        added = sorted({unit.url for unit in units} - files.keys())
+        if added:
+            raise DataError(
+                f"{added[0]} was added to the corpus {self.config.corpus.path} after the run was planned, and the "
+                "plan's digest does not cover it. Nothing was read from it, and finished shards are kept. Run the same "
+                "command again to plan with it, or remove the file first"
+            )
+        return [(unit, files[unit.url]) for unit in units]
 
     def _join(
         self,
         stage: StageSpec,
         tasks: Sequence[ShardTask],
         needed: NeededDocs,
-        units: Sequence[CorpusUnit],
+        sources: Sequence[UnitSource],
         vocab_size: int,
         digests: tuple[str, ...],
         progress: Callable[[], int],
@@ -190,9 +209,9 @@ class Launcher:
         """One pass over the corpus."""
         folder = self.plan.folder(stage.name)
         url = needed.publish(folder.url, needed_prefix(digests))
-        job = self._tokenize_job(stage, url, tuple(units))
+        job = self._tokenize_job(stage, url, tuple(unit for unit, _ in sources))
         pipeline = self._new_pipeline(stage)
-        _ = pipeline | "Tasks" >> beam.Create(tasks) | "TokenizeShards" >> TokenizeShards(job, vocab_size)
+        _ = pipeline | "Tasks" >> beam.Create(tasks) | "TokenizeShards" >> TokenizeShards(job, vocab_size, sources)
         self._watch(pipeline, stage, progress)
 
     def _wanted(self, stage: StageSpec, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, list[str]]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from beamrank import storage
 from beamrank.candidates import candidates_digest
 from beamrank.config import CandidatesConfig, DuoConfig, MonoConfig, RunConfig
-from beamrank.corpora import corpus_digest, list_units
+from beamrank.corpora import digest_corpus, list_units
 from beamrank.errors import PreflightError
 from beamrank.measures import parse_measures
 from beamrank.plan import Plan, StageSpec, cut_shards, first_topics, max_doc_tokens
@@ -89,15 +89,15 @@ def _decide(config: RunConfig, talk: Talk, scoring: Device | None) -> Plan:
     if config.mono is not None:
         check_segments(config.mono, checkpoints["mono"])
     list_units(config.corpus)
-    corpus = corpus_digest(config.corpus)
-    stages = [_retrieve_spec(config, corpus, talk)]
+    corpus = digest_corpus(config.corpus)
+    stages = [_retrieve_spec(config, corpus.digest, talk)]
     if config.mono is not None:
-        stages += _scoring_specs(config, corpus, checkpoints, scoring or resolve_scoring(config))
+        stages += _scoring_specs(config, corpus.digest, checkpoints, scoring or resolve_scoring(config))
     shards = cut_shards(topics.kept, config.shards)
     values = config.model_dump(mode="json")
     if not topics.left_out:
         values["topics"]["limit"] = None
-    return Plan(config.run_tag, config.output, shards, tuple(stages), values)
+    return Plan(config.run_tag, config.output, shards, tuple(stages), values, corpus)
 
 
 @dataclass(frozen=True)

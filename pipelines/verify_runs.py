@@ -1,10 +1,8 @@
 """Whether the files in `runs/` are what the sealed stages give."""
 
 import hashlib
-import io
 import re
 from collections.abc import Iterator
-from typing import cast
 
 from beamrank import storage
 from beamrank.aggregation import METHODS
@@ -70,8 +68,7 @@ def _aggregated(base: str, config: RunConfig) -> tuple[RunFile, RunFormat] | Non
 
 
 def _verify_run(plan: Plan, config: RunConfig, base: str, file: RunFile, form: RunFormat) -> Iterator[Finding]:
-    with storage.open_binary(storage.join(plan.output, RUNS, base)) as written:
-        digest = hashlib.file_digest(cast(io.BufferedIOBase, written), "sha256").digest()
+    written = storage.sha256(storage.join(plan.output, RUNS, base))
     expected = hashlib.sha256()
     try:
         with run_content(plan, config, file, form) as chunks:
@@ -80,7 +77,7 @@ def _verify_run(plan: Plan, config: RunConfig, base: str, file: RunFile, form: R
     except BeamrankError as error:
         yield Finding(f"{RUNS}/{base}", f"cannot be made from the sealed stages ({error})", _AGGREGATE_AGAIN)
         return
-    if expected.digest() != digest:
+    if expected.hexdigest() != written:
         remedy = _WRITE_AGAIN if file in run_files(plan, config) else _AGGREGATE_AGAIN
         yield Finding(f"{RUNS}/{base}", "is not the run that the sealed stages of the current plan give", remedy)
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from beamrank.candidates import commit_candidates
+from beamrank.errors import DataError
 from beamrank.receipts import Receipt, StageFolder
 from models.bm25 import Bm25Searcher
-from models.index import local_index
+from models.index import LocalIndex, local_index
 from transforms.shards import ShardTask
 
 
@@ -29,13 +30,25 @@ class RetrieveJob:
         return StageFolder(self.url)
 
     def run(self, task: ShardTask) -> Receipt:
-        """Does one shard; a topic that matches nothing has no rows and is counted."""
-        searcher = _searcher(self.index_url, self.index_digest, self.k1, self.b, self.threads)
+        """Does one shard; a topic that matches nothing has no rows and is counted.
+
+        Raises:
+            DataError: the index changed since it was opened, so that nothing is committed.
+        """
+        index, searcher = _open(self.index_url, self.index_digest, self.k1, self.b, self.threads)
         start = time.monotonic()
-        candidates = searcher.search(task.topics, self.k)
+        try:
+            with index.held():
+                candidates = searcher.search(task.topics, self.k)
+        except DataError:
+            # Whoever tries again opens the index anew, which checks its content.
+            _open.cache_clear()
+            searcher.close()
+            raise
         return commit_candidates(self.folder, task.shard, task.digest, task.topics, candidates, start)
 
 
 @lru_cache(maxsize=1)
-def _searcher(index_url: str, index_digest: str, k1: float, b: float, threads: int) -> Bm25Searcher:
-    return Bm25Searcher(local_index(index_url, index_digest), k1, b, threads)
+def _open(index_url: str, index_digest: str, k1: float, b: float, threads: int) -> tuple[LocalIndex, Bm25Searcher]:
+    index = local_index(index_url, index_digest)
+    return index, Bm25Searcher(index.folder, k1, b, threads)

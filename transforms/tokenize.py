@@ -2,7 +2,7 @@
 
 import pickle
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from beamrank import schemas
 from beamrank.corpora import CorpusUnit, place, read_unit
+from beamrank.digested import DigestedFile
 from beamrank.errors import DataError, PreflightError
-from beamrank.join import JoinedShard, NeededDocs, doc_tokens_schema, join_shard
+from beamrank.join import JoinedShard, MissingDoc, NeededDocs, doc_tokens_schema, join_shard
 from beamrank.receipts import Receipt, StageFolder
-from beamrank.scan import ScanReport
+from beamrank.scan import ScanReport, read_scans
 from models.checkpoints import resolve_checkpoint
 from models.tokenizer import BertTokenizer, load_tokenizer
 from transforms import coders as coders  # registers the coder of record batches
@@ -25,6 +26,8 @@ from transforms.shards import ShardTask, StorageDoFn
 _FLUSH_TOKENS = 4 << 20
 _TASK = b"task"
 
+# (a unit of the corpus, its file as it was digested)
+UnitSource = tuple[CorpusUnit, DigestedFile]
 # (shard, the tokens of docs that it needs)
 ShardTokens = tuple[int, pa.RecordBatch]
 
@@ -64,12 +67,7 @@ class TokenizeJob:
         start = time.monotonic()
         joined = self._join(task, batches)
         if joined.missing and self.on_missing_doc == "error":
-            raise DataError(
-                f"candidate docs of shard {task.shard} that are not in the corpus: {len(joined.missing)} (first: "
-                f"{', '.join(map(str, joined.missing[:5]))}). Their scores would be missing from the run. "
-                "Check that the corpus is the one that the index or the given run was made from, or set "
-                "on_missing_doc: drop"
-            )
+            raise self._missing_error(task.shard, joined.missing)
         doc_ids = pc.list_flatten(joined.table["doc_ids"])
         counts = {
             "queries": joined.table.num_rows,
@@ -87,6 +85,21 @@ class TokenizeJob:
             counts=counts,
             bad_rows=len(joined.missing),
             examples=[f"doc {each} is not in the corpus" for each in joined.missing[:5]],
+        )
+
+    def _missing_error(self, shard: int, missing: Sequence[MissingDoc]) -> DataError:
+        """Names the docs, and the rows of the corpus that could not be read: they may be among those."""
+        scan = read_scans(self.url, self.corpus_digest)
+        cause = "Check that the corpus is the one that the index or the given run was made from"
+        if scan.bad_rows:
+            cause = (
+                f"Rows of the corpus that could not be read: {scan.bad_rows:,} (first: {scan.examples[0]}). These docs "
+                "may be among them: correct those rows"
+            )
+        return DataError(
+            f"candidate docs of shard {shard} that are not in the corpus: {len(missing)} (first: "
+            f"{', '.join(map(str, missing[:5]))}). Their scores would be missing from the run. {cause}, or set "
+            "on_missing_doc: drop"
         )
 
     def _join(self, task: ShardTask, batches: Sequence[pa.RecordBatch]) -> JoinedShard:
@@ -131,8 +144,18 @@ def _needed(url: str) -> NeededDocs:
     return NeededDocs.open(url)
 
 
-def scan_unit(job: TokenizeJob, unit: CorpusUnit) -> Iterator[ShardTokens]:
-    """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards that want them."""
+def scan_unit(job: TokenizeJob, unit: CorpusUnit, file: DigestedFile) -> Iterator[ShardTokens]:
+    """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards that want them.
+
+    Raises:
+        DataError: the unit cannot be read, or its file is not, or no longer, the one that the corpus's digest covers.
+    """
+    with file.held():
+        report = yield from _scan(job, unit)
+    report.publish(job.url, job.corpus_digest)
+
+
+def _scan(job: TokenizeJob, unit: CorpusUnit) -> Generator[ShardTokens, None, ScanReport]:
     needed, tokenizer = _needed(job.needed_url), job.tokenizer
     start = time.monotonic()
     docs, bad_rows = 0, 0
@@ -165,7 +188,7 @@ def scan_unit(job: TokenizeJob, unit: CorpusUnit) -> Iterator[ShardTokens]:
             buffer, shards = [], []
     yield from _by_shard(buffer, shards)
     seconds = round(time.monotonic() - start, 3)
-    ScanReport(unit.index, docs, bad_rows, tuple(examples), seconds).publish(job.url, job.corpus_digest)
+    return ScanReport(unit.index, docs, bad_rows, tuple(examples), seconds)
 
 
 def _by_shard(buffer: Sequence[pa.RecordBatch], shards: Sequence[np.ndarray]) -> Iterator[ShardTokens]:
@@ -181,15 +204,15 @@ def _by_shard(buffer: Sequence[pa.RecordBatch], shards: Sequence[np.ndarray]) ->
 
 
 class ScanUnitFn(StorageDoFn):
-    """Corpus units -> the tokens of needed docs, by shard."""
+    """Corpus units with their files -> the tokens of needed docs, by shard."""
 
     def __init__(self, job: TokenizeJob) -> None:
         super().__init__()
         self._job = job
 
-    def process(self, unit: CorpusUnit) -> Iterator[ShardTokens]:
+    def process(self, source: UnitSource) -> Iterator[ShardTokens]:
         """Scans one unit."""
-        yield from scan_unit(self._job, unit)
+        yield from scan_unit(self._job, *source)
 
 
 class JoinShardFn(StorageDoFn):
@@ -227,13 +250,14 @@ class TokenizeShards(beam.PTransform):
 
     job: TokenizeJob
     vocab_size: int
+    sources: Sequence[UnitSource]
 
     def expand(self, tasks: beam.PCollection[ShardTask]) -> beam.PCollection[int]:
         """Scans the corpus, groups the needed docs' tokens by shard, and joins."""
         vocab_size = self.vocab_size
         tokens = (
             tasks.pipeline
-            | "Units" >> beam.Create(self.job.units)
+            | "Units" >> beam.Create(self.sources)
             | "SpreadUnits" >> beam.Reshuffle()
             # (shard, RecordBatch[doc_id, unit, position, tokens, truncated])
             | "ScanUnit" >> beam.ParDo(ScanUnitFn(self.job)).with_output_types(tuple[int, pa.RecordBatch])

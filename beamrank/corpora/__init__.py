@@ -1,7 +1,16 @@
 """Corpora: JSONL, BEIR, MS MARCO TSV, Parquet and TREC CAR, read in units that stand alone."""
 
-from beamrank.corpora.digest import corpus_digest
+from beamrank.corpora.digest import DigestedCorpus, corpus_digest, digest_corpus
 from beamrank.corpora.reader import list_units, read_unit
 from beamrank.corpora.units import CorpusUnit, DocBatch, place
 
-__all__ = ["CorpusUnit", "DocBatch", "corpus_digest", "list_units", "place", "read_unit"]
+__all__ = [
+    "CorpusUnit",
+    "DigestedCorpus",
+    "DocBatch",
+    "corpus_digest",
+    "digest_corpus",
+    "list_units",
+    "place",
+    "read_unit",
+]

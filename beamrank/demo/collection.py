@@ -107,4 +107,5 @@ def write_collection(folder: str) -> None:
     topics = [f"{topic.query_id}\t{topic.text}" for topic in demo_topics()]
     qrels = [f"{judgment.query_id} 0 {judgment.doc_id} {judgment.relevance}" for judgment in demo_qrels()]
     for name, lines in {"corpus.jsonl": corpus, "topics.tsv": topics, "qrels.txt": qrels}.items():
-        storage.replace(storage.join(folder, name), "".join(f"{line}\n" for line in lines).encode())
+        # What is there already is left alone: another demo may be reading it.
+        storage.publish_content(storage.join(folder, name), "".join(f"{line}\n" for line in lines).encode())

@@ -6,14 +6,30 @@ used as it is: from which corpus it was built is then unknown.
 
 from models.index.build import build_index
 from models.index.cache import local_index
-from models.index.info import IndexInfo, check_index, needs_building, read_index_info, require_index
+from models.index.content import LocalIndex, describe_files, files_digest
+from models.index.info import (
+    INFO_NAME,
+    IndexInfo,
+    check_index,
+    find_damage,
+    needs_building,
+    read_index_info,
+    read_written_info,
+    require_index,
+)
 
 __all__ = [
+    "INFO_NAME",
     "IndexInfo",
+    "LocalIndex",
     "build_index",
     "check_index",
+    "describe_files",
+    "files_digest",
+    "find_damage",
     "local_index",
     "needs_building",
     "read_index_info",
+    "read_written_info",
     "require_index",
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from beamrank import storage
 from beamrank.config import CorpusConfig
-from beamrank.corpora import corpus_digest
+from beamrank.corpora import digest_corpus
 from beamrank.errors import BeamrankError
 from beamrank.fingerprint import SHORT, sha256
 from models.cache import cache_folder, exclusive
@@ -31,23 +31,24 @@ def build_index(
 
     Raises:
         PreflightError: the folder holds something else, or an index of another corpus, or its parent cannot be written.
-        DataError: a doc_id stands twice, too many rows are unusable, or no doc has text.
+        DataError: a doc_id stands twice, too many rows are unusable, no doc has text, or the corpus changed meanwhile.
         BeamrankError: Anserini failed, or the disk is full.
     """
     url = storage.absolute(url)
     base = _work_path(url)
     with exclusive(base.with_name(f"{base.name}.lock")):
-        wanted = corpus_digest(corpus)
+        digested = digest_corpus(corpus)
         if not needs_building(url):
-            return check_index(url, wanted)
+            return check_index(url, digested.digest)
         prefix = f"{base.name}.building-"
         for stale in base.parent.iterdir():
             if stale.name.startswith(prefix):
                 shutil.rmtree(stale, ignore_errors=True)
         folder = base.with_name(prefix + uuid.uuid4().hex)
         try:
-            info = index_docs(corpus, folder, threads, progress or _ignore, max_bad_rows)
-            info = info.model_copy(update={"corpus_digest": wanted})
+            with digested.held():
+                info = index_docs(corpus, folder, threads, progress or _ignore, max_bad_rows)
+            info = info.model_copy(update={"corpus_digest": digested.digest})
             _install(folder / "index", url, info)
         except OSError as error:
             raise BeamrankError(f"cannot write the index {url}: {error}") from error
@@ -68,7 +69,7 @@ def _ignore(_docs: int) -> None:
 
 
 def _install(index: Path, url: str, info: IndexInfo) -> None:
-    content = info.model_dump_json(indent=1).encode()
+    content = info.to_json()
     if storage.is_remote(url):
         _upload(index, url, info, content)
     else:

@@ -1,20 +1,21 @@
-"""Local copies of remote indexes."""
+"""An index on this machine: its own folder, or a copy of a remote one."""
 
 from pathlib import Path
 
 from beamrank import storage
 from beamrank.errors import PreflightError
 from beamrank.fingerprint import SHORT
-from models.cache import add_entry, cache_folder, exclusive, held_entry
-from models.index.info import INFO_NAME, describe_files, files_digest, read_index_info
+from models.cache import add_entry, cache_folder, discard_entry, exclusive, held_entry
+from models.index.content import LocalIndex, describe_files, files_digest, read_content
+from models.index.info import INFO_NAME, read_index_info
 
 _KIND = "indexes"
 
 
-def local_index(url: str, index_digest: str) -> str:
+def local_index(url: str, index_digest: str) -> LocalIndex:
     """A local folder with an index: the folder itself, or a copy of a remote one, made once a machine.
 
-    Copies are in `indexes/DIGEST` below BEAMRANK_CACHE (`models.cache`).
+    Copies are in `indexes/DIGEST` below BEAMRANK_CACHE (`models.cache`). A damaged copy is made again.
 
     Args:
         url: the index folder.
@@ -24,7 +25,9 @@ def local_index(url: str, index_digest: str) -> str:
         PreflightError: the index is no longer the one with this digest, or the copy cannot be written.
     """
     if not storage.is_remote(url):
-        return storage.absolute(url)
+        found = read_content(storage.absolute(url))
+        _check_digest(url, found.digest, index_digest)
+        return found
 
     def fetch(folder: Path) -> str:
         _download(url, index_digest, folder)
@@ -32,7 +35,11 @@ def local_index(url: str, index_digest: str) -> str:
 
     try:
         with exclusive(cache_folder(_KIND) / f".{index_digest}.lock"):
-            return str(held_entry(_KIND, index_digest) or add_entry(_KIND, fetch))
+            copy = held_entry(_KIND, index_digest)
+            if copy is not None and read_content(str(copy)).digest != index_digest:
+                discard_entry(copy)
+                copy = None
+            return read_content(str(copy or add_entry(_KIND, fetch)))
     except OSError as error:
         raise PreflightError(f"cannot copy the index {url} to {cache_folder(_KIND)}: {error}") from error
 
@@ -41,8 +48,12 @@ def _download(url: str, index_digest: str, folder: Path) -> None:
     info = read_index_info(url)
     for name in [*info.files, INFO_NAME] if info.corpus_digest else info.files:
         storage.download(storage.join(url, name), str(folder / name))
-    if files_digest(describe_files(str(folder))) != index_digest:
+    _check_digest(url, files_digest(describe_files(str(folder))), index_digest)
+
+
+def _check_digest(url: str, found: str, wanted: str) -> None:
+    if found != wanted:
         raise PreflightError(
-            f"the index {url} is not, or no longer, the one with digest {index_digest[:SHORT]} that this run was "
-            "planned with. Start the run again, or build the index again"
+            f"the index {url} is not, or no longer, the one with digest {wanted[:SHORT]} that this run was planned "
+            "with. Start the run again, or build the index again"
         )

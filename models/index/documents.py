@@ -18,7 +18,8 @@ from beamrank.errors import BeamrankError, DataError
 from beamrank.fingerprint import hashes64
 from beamrank.records import BadRow
 from models import jvm
-from models.index.info import IndexInfo, describe_files, files_digest
+from models.index.content import describe_files, files_digest
+from models.index.info import IndexInfo
 
 _KEPT_EXAMPLES = 10
 _COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors): +([\d,]+)$", re.MULTILINE)

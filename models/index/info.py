@@ -1,30 +1,20 @@
 """What is known of a Lucene index folder, and whether it is the right one."""
 
-import hashlib
-import io
 import re
-from collections.abc import Mapping
-from typing import NamedTuple, cast
+from collections.abc import Iterator, Mapping
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from beamrank import storage
 from beamrank.errors import PreflightError
-from beamrank.fingerprint import SHORT, digest
+from beamrank.fingerprint import SHORT, checked_json, checked_values
 from beamrank.records import BadRow
+from models.index.content import IndexFile, describe_files, files_digest, read_content
 
 INFO_NAME = "beamrank.json"
 UPLOADING_NAME = "beamrank.uploading"
 _SEGMENTS = re.compile(r"segments_[0-9a-z]+")
-_LUCENE_FILE = re.compile(r"segments_[0-9a-z]+|_[0-9a-z]+[._].*")
 _LUCENE_MAGIC = bytes.fromhex("3fd76c17")
-
-
-class IndexFile(NamedTuple):
-    """A file of an index."""
-
-    size_bytes: int
-    sha256: str
 
 
 class IndexInfo(BaseModel):
@@ -52,6 +42,10 @@ class IndexInfo(BaseModel):
     bad_examples: tuple[BadRow, ...] = ()
     anserini: str | None = None
 
+    def to_json(self) -> bytes:
+        """The content of `beamrank.json`."""
+        return checked_json(self.model_dump(mode="json"))
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a user should know of this index."""
@@ -73,6 +67,26 @@ def _is_unfinished(sizes: Mapping[str, int]) -> bool:
     return UPLOADING_NAME in sizes and INFO_NAME not in sizes
 
 
+def read_written_info(url: str) -> IndexInfo | None:
+    """What beamrank wrote into an index; None where it did not build it.
+
+    Raises:
+        PreflightError: the file is not as it was written.
+    """
+    path = storage.join(url, INFO_NAME)
+    try:
+        info = IndexInfo.model_validate(checked_values(storage.read_bytes(path)))
+        if info.digest != files_digest(info.files):
+            raise ValueError("its digest is not that of its files")
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise PreflightError(
+            f"{path} is not what beamrank writes into an index; remove the folder and build the index again: {error}"
+        ) from error
+    return info
+
+
 def require_index(url: str) -> IndexInfo | None:
     """Makes sure that a folder, local or remote, is a whole Lucene index, as far as names and sizes tell.
 
@@ -83,8 +97,8 @@ def require_index(url: str) -> IndexInfo | None:
         PreflightError: the folder is no Lucene index, or not a whole one.
     """
     sizes = storage.sizes_bytes(url)
-    if INFO_NAME in sizes:
-        info = _parse_info(url)
+    info = read_written_info(url) if INFO_NAME in sizes else None
+    if info is not None:
         _check_sizes(url, info, sizes)
         return info
     if _is_unfinished(sizes):
@@ -99,16 +113,34 @@ def require_index(url: str) -> IndexInfo | None:
 
 
 def read_index_info(url: str) -> IndexInfo:
-    """What is known of an index folder, local or remote. One that beamrank did not build is read whole, for its digest.
+    """What is known of an index folder, local or remote.
+
+    The files of a local index are hashed, once on a machine (`read_content`). Those of a remote one are hashed when
+    they are copied; where beamrank did not build it, they are read here too, for the digest.
 
     Raises:
-        PreflightError: the folder is no Lucene index, or not a whole one.
+        PreflightError: the folder is no Lucene index, or a file is missing or does not hold what was written.
     """
     info = require_index(url)
+    if info is not None and storage.is_remote(url):
+        return info
+    files = describe_files(url) if storage.is_remote(url) else read_content(storage.absolute(url)).files
     if info is None:
-        files = describe_files(url)
-        info = IndexInfo(digest=files_digest(files), files=files)
+        return IndexInfo(digest=files_digest(files), files=dict(files))
+    for name, problem in find_damage(info, files):
+        raise _damaged(url, name, problem)
     return info
+
+
+def find_damage(info: IndexInfo, found: Mapping[str, IndexFile]) -> Iterator[tuple[str, str]]:
+    """The names of files that are not as beamrank wrote them, each with what is wrong with it."""
+    for name in sorted(info.files.keys() | found.keys()):
+        if name not in info.files:
+            yield name, "was not written with the index"
+        elif name not in found:
+            yield name, "is missing"
+        elif found[name].sha256 != info.files[name].sha256:
+            yield name, "does not hold the bytes that were written"
 
 
 def check_index(url: str, corpus_digest: str | None) -> IndexInfo:
@@ -127,36 +159,18 @@ def check_index(url: str, corpus_digest: str | None) -> IndexInfo:
     return info
 
 
-def describe_files(url: str) -> dict[str, IndexFile]:
-    """The size and content of each of Lucene's files in a folder; reads them all."""
-    sizes = storage.sizes_bytes(url)
-    names = sorted(name for name in sizes if _LUCENE_FILE.fullmatch(name))
-    return {name: IndexFile(sizes[name], _sha256(storage.join(url, name))) for name in names}
-
-
-def files_digest(files: dict[str, IndexFile]) -> str:
-    """The digest of an index with these files."""
-    return digest(sorted((name, file.sha256) for name, file in files.items()))
-
-
-def _parse_info(url: str) -> IndexInfo:
-    path = storage.join(url, INFO_NAME)
-    try:
-        return IndexInfo.model_validate_json(storage.read_bytes(path))
-    except ValidationError as error:
-        raise PreflightError(
-            f"{path} is not what beamrank writes into an index; build the index again: {error}"
-        ) from error
-
-
-def _check_sizes(url: str, info: IndexInfo, sizes: dict[str, int]) -> None:
+def _check_sizes(url: str, info: IndexInfo, sizes: Mapping[str, int]) -> None:
     for name, file in info.files.items():
         if sizes.get(name) != file.size_bytes:
             found = f"has {sizes[name]} bytes" if name in sizes else "is missing"
-            raise PreflightError(
-                f"the index {url} is damaged: {name} {found} where {file.size_bytes} bytes were written. Remove the "
-                "folder and build it again with `beamrank index`"
-            )
+            raise _damaged(url, name, f"{found} where {file.size_bytes} bytes were written")
+
+
+def _damaged(url: str, name: str, problem: str) -> PreflightError:
+    return PreflightError(
+        f"the index {url} is damaged: {name} {problem}. BM25 would find other docs. Remove the folder and build it "
+        "again with `beamrank index`"
+    )
 
 
 def _fault(url: str, sizes: dict[str, int]) -> str | None:
@@ -170,8 +184,3 @@ def _fault(url: str, sizes: dict[str, int]) -> str | None:
             if file.read(len(_LUCENE_MAGIC)) != _LUCENE_MAGIC:
                 return f"its {name} was not written by Lucene"
     return None
-
-
-def _sha256(url: str) -> str:
-    with storage.open_binary(url) as file:
-        return hashlib.file_digest(cast(io.BufferedIOBase, file), "sha256").hexdigest()

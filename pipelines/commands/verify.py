@@ -12,6 +12,7 @@ from beamrank.errors import PreflightError
 from beamrank.plan import read_plan
 from beamrank.verify import Verification, verify_stages
 from pipelines.progress import Talk
+from pipelines.verify_index import verify_index
 from pipelines.verify_runs import verify_runs
 
 
@@ -19,7 +20,7 @@ def verify(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a path or a URL.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Read everything in a run's output again, against its receipts, seals and digests. Writes nothing.
+    """Read everything in a run's output again, and its local index, against receipts and digests. Writes nothing.
 
     Prints one line for each file that is not as it was written: what is wrong with it, and what to do. Exit code 1
     where there is one.
@@ -51,7 +52,9 @@ def _verified(output: str, talk: Talk) -> Verification:
     except PreflightError as error:
         found.notes.append(f"the runs were not checked: {error}")
         return found
-    if found.findings:
+    damaged_output = bool(found.findings)
+    verify_index(plan, found)
+    if damaged_output:
         found.notes.append("the runs were not checked, as they are made from what is damaged")
     else:
         verify_runs(plan, config, found)

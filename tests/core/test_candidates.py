@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from beamrank.candidates import candidates_digest, split_run
-from beamrank.errors import PreflightError
+from beamrank.digested import digest_file
+from beamrank.errors import DataError, PreflightError
 from beamrank.plan import Shard
 from beamrank.receipts import StageFolder
 from beamrank.records import Topic
@@ -19,7 +20,7 @@ def _split(folder: Path, lines: list[str], k: int = 3) -> tuple[list[list[dict[s
     run = folder / "given.run"
     run.write_text("".join(f"{line}\n" for line in lines))
     stage = StageFolder(str(folder / "retrieve"))
-    split_run(str(run), k, SHARDS, DIGESTS, stage)
+    split_run(digest_file(str(run)), k, SHARDS, DIGESTS, stage)
     receipts = stage.receipts(DIGESTS)
     return [stage.read_part(receipts[shard]).to_pylist() for shard in (0, 1)], [
         dict(receipts[shard].counts) for shard in (0, 1)
@@ -67,7 +68,7 @@ def test_an_ms_marco_run_is_cut_by_rank(tmp_path: Path, first: int) -> None:
 def test_what_is_worth_knowing_is_said(tmp_path: Path) -> None:
     run = tmp_path / "given.run"
     run.write_text("q1 Q0 a 1 2.0 t\nq1 Q0 b 2 2.0 t\nq1 Q0 c 3 3.0 t\nq8 Q0 a 1 1.0 t\n")
-    said = split_run(str(run), 3, SHARDS, DIGESTS, StageFolder(str(tmp_path / "retrieve")))
+    said = split_run(digest_file(str(run)), 3, SHARDS, DIGESTS, StageFolder(str(tmp_path / "retrieve")))
     assert said == [
         "queries that are no topics: 1 ('q8', ...); they are left out",
         "rows with the score of the row before: 1; ordered by their ranks. `beamrank eval` and trec_eval order them "
@@ -86,7 +87,7 @@ def test_ties_are_ordered_as_the_user_chooses(tmp_path: Path) -> None:
     )
     for ties, kept, note in choices:
         stage = StageFolder(str(tmp_path / ties))
-        said, *_ = split_run(str(run), 3, SHARDS, DIGESTS, stage, ties)
+        said, *_ = split_run(digest_file(str(run)), 3, SHARDS, DIGESTS, stage, ties)
         assert said.startswith(f"rows with the score of the row before: 2; {note}")
         assert [row["doc_id"] for row in stage.read_part(stage.receipts(DIGESTS)[0]).to_pylist()] == list(kept)
     assert read_run(str(run)).order == {"q1": list("cdba")}
@@ -114,6 +115,20 @@ def test_the_digest_is_of_the_bytes(tmp_path: Path) -> None:
     (tmp_path / "c").write_text("q1 Q0 a 1 2.5 t\n")
     digests = [candidates_digest(str(tmp_path / name)) for name in "abc"]
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_run_that_changed_after_its_digest_commits_nothing(tmp_path: Path) -> None:
+    run = tmp_path / "given.run"
+    run.write_text("q1 Q0 a 1 2.0 t\n")
+    given = digest_file(str(run))
+    run.write_text("q1 Q0 b 1 2.0 t\n")
+    stage = StageFolder(str(tmp_path / "retrieve"))
+    with pytest.raises(DataError, match=r"given\.run changed after its digest was taken"):
+        split_run(given, 3, SHARDS, DIGESTS, stage)
+    assert not (tmp_path / "retrieve").exists()
+    run.write_text("q1 Q0 a 1 2.0 t\n")
+    split_run(given, 3, SHARDS, DIGESTS, stage)
+    assert len(stage.receipts(DIGESTS)) == 2
 
 
 @pytest.mark.parametrize("name", ["none", "."])

@@ -100,6 +100,15 @@ def test_the_collection_is_written_as_files(tmp_path: Path):
     assert qrels[0].split() == ["q01", "0", demo_qrels()[0].doc_id, "1"]
 
 
+def test_a_collection_that_is_there_is_left_alone(tmp_path: Path):
+    write_collection(str(tmp_path))
+    (tmp_path / "qrels.txt").write_text("q01 0 another 1\n")
+    corpus, qrels = (storage.version(str(tmp_path / name)) for name in ("corpus.jsonl", "qrels.txt"))
+    write_collection(str(tmp_path))
+    assert storage.version(str(tmp_path / "corpus.jsonl")) == corpus
+    assert storage.version(str(tmp_path / "qrels.txt")) != qrels
+
+
 def test_the_collection_is_written_where_a_url_says():
     url = "memory://demo/collection"
     write_collection(url)

@@ -1,5 +1,6 @@
 """Files by URL."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -132,3 +133,26 @@ def test_a_library_that_is_not_installed_is_named() -> None:
     with pytest.raises(PreflightError, match=r"cannot read or write dropbox://a: .*install"):
         storage.exists("dropbox://a")
     assert "pip install 'beamrank[s3]'" in storage._missing_library("s3://bucket/a", ImportError("no s3fs"))
+
+
+def test_version_changes_with_every_change_of_a_local_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0")
+    for number in range(1, 30):
+        before, seen = path.stat(), storage.version(str(path))
+        assert storage.version(str(path)) == seen
+        # The same size, at once, and the time of writing set back: what is left is the time of the change.
+        path.write_bytes(str(number % 10).encode())
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert storage.version(str(path)) != seen
+
+
+def test_version_of_a_remote_file_follows_its_store(tmp_path: Path) -> None:
+    url = f"memory://{tmp_path.name}/file"
+    storage.replace(url, b"one")
+    before = storage.version(url)
+    assert storage.version(url) == before
+    storage.replace(url, b"two")
+    assert storage.version(url) != before
+    with pytest.raises(FileNotFoundError):
+        storage.version(f"{url}.none")

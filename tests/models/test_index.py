@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from beamrank import digested, storage
 from beamrank.config import CorpusConfig
 from beamrank.corpora import corpus_digest
 from beamrank.errors import BeamrankError, DataError, PreflightError
@@ -100,6 +102,109 @@ def test_a_damaged_index_is_refused(copy):
     largest.unlink()
     with pytest.raises(PreflightError, match=f"damaged: {largest.name} is missing"):
         read_index_info(str(copy))
+
+
+def _flip(path, position, bit):
+    """Flips one bit, and sets the time of writing back."""
+    before, content = path.stat(), bytearray(path.read_bytes())
+    content[position] ^= 1 << bit
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.fixture
+def hashed(tmp_path, monkeypatch):
+    """The names of the files that are hashed; on a machine that has hashed none before."""
+    monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
+    names, original = [], storage.sha256
+    monkeypatch.setattr(storage, "sha256", lambda url: [names.append(storage.name(url)), original(url)][1])
+    return names
+
+
+def _in_a_new_process():
+    """Forgets what this process has hashed."""
+    digested._known.clear()
+
+
+def test_a_flipped_bit_in_any_file_is_refused_by_its_name(built, copy, hashed):
+    _, corpus, info = built
+    drawn = random.Random(5)
+    assert len(info.files) > 5
+    for path in (copy / name for name in [*info.files, "beamrank.json"]):
+        whole = path.read_bytes()
+        for _ in range(3):
+            _flip(path, drawn.randrange(len(whole)), drawn.randrange(8))
+            with pytest.raises(PreflightError, match=rf"{path.name} .*[Rr]emove the folder and build"):
+                check_index(str(copy), info.corpus_digest)
+            path.write_bytes(whole)
+    assert build_index(corpus, str(copy), threads=1) == info
+
+
+def test_an_unchanged_index_is_hashed_once_on_a_machine(built, copy, hashed):
+    info = built[2]
+    for _ in range(3):
+        _in_a_new_process()
+        assert read_index_info(str(copy)) == info
+        assert local_index(str(copy), info.digest).digest == info.digest
+    assert sorted(hashed) == sorted(info.files)
+    touched = sorted(info.files)[0]
+    (copy / touched).touch()
+    for _ in range(2):
+        _in_a_new_process()
+        assert read_index_info(str(copy)) == info
+    assert len(hashed) == len(info.files) + 1
+    assert hashed[-1] == touched
+
+
+def test_a_foreign_index_is_hashed_once_and_a_flip_changes_its_digest(built, copy, hashed):
+    (copy / "beamrank.json").unlink()
+    for _ in range(2):
+        _in_a_new_process()
+        assert read_index_info(str(copy)).digest == built[2].digest
+    assert len(hashed) == len(built[2].files)
+    _flip(copy / hashed[0], 0, 0)
+    assert read_index_info(str(copy)).digest != built[2].digest
+    with pytest.raises(PreflightError, match="is not, or no longer, the one"):
+        local_index(str(copy), built[2].digest)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"files": {"_0.si": 5}}', b"\xff"])
+def test_a_broken_memory_of_hashes_is_ignored(built, copy, hashed, tmp_path, content):
+    for _ in range(2):
+        _in_a_new_process()
+        assert read_index_info(str(copy)) == built[2]
+        (memory,) = (tmp_path / "cache" / "hashed").iterdir()
+        memory.write_bytes(content)
+    assert len(hashed) == 2 * len(built[2].files)
+
+
+def test_a_cache_that_cannot_be_written_costs_a_hash_each_time(built, copy, hashed, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "file"))
+    for _ in range(2):
+        _in_a_new_process()
+        assert read_index_info(str(copy)) == built[2]
+    assert len(hashed) == 2 * len(built[2].files)
+
+
+def test_a_file_that_was_not_written_with_the_index_is_refused(copy, hashed):
+    (copy / "segments_9").write_bytes(next(copy.glob("segments_*")).read_bytes())
+    with pytest.raises(PreflightError, match="segments_9 was not written with the index"):
+        read_index_info(str(copy))
+
+
+def test_an_open_index_knows_when_it_was_changed(built, copy, hashed):
+    index = local_index(str(copy), built[2].digest)
+    hashed.clear()
+    with index.held():
+        pass
+    assert hashed == []
+    name = sorted(built[2].files)[0]
+    with pytest.raises(DataError, match=f"{name} was written, added or removed"), index.held():
+        _flip(copy / name, 0, 0)
+    _flip(copy / name, 0, 0)
+    with local_index(str(copy), built[2].digest).held():
+        pass
 
 
 @pytest.mark.parametrize("content", ["", "not json", '{"digest": "abc"}'])
@@ -196,14 +301,19 @@ def test_a_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
     info = build_index(corpus, url, threads=1)
     assert check_index(url, corpus_digest(corpus)) == info
 
-    folder = local_index(url, info.digest)
+    folder = local_index(url, info.digest).folder
     assert folder == str(tmp_path / "cache" / "indexes" / info.digest)
     assert read_index_info(folder) == info
     before = Path(folder).stat().st_mtime_ns
-    assert local_index(url, info.digest) == folder
+    assert local_index(url, info.digest).folder == folder
     assert Path(folder).stat().st_mtime_ns == before
     with pytest.raises(PreflightError, match="no longer, the one"):
         local_index(url, "0" * 64)
+
+    damaged = Path(folder) / sorted(info.files)[0]
+    _flip(damaged, 0, 0)
+    assert local_index(url, info.digest).digest == info.digest
+    assert read_index_info(folder) == info
 
     memory = fsspec.filesystem("memory")
     memory.rm("/test_index/remote/index/beamrank.json")
@@ -219,7 +329,7 @@ def test_a_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
 
 def test_a_local_index_stays_where_it_is(built):
     folder, _, info = built
-    assert local_index(str(folder / "index"), info.digest) == str(folder / "index")
+    assert local_index(str(folder / "index"), info.digest).folder == str(folder / "index")
 
 
 def test_no_java_on_the_machine_and_no_utf8_locale(tmp_path):

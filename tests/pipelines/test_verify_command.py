@@ -11,8 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from beamrank import storage
-from beamrank.errors import ConfigError
+from beamrank.config import IndexConfig
+from beamrank.corpora import corpus_digest
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.fingerprint import checked_json, checked_values
+from models.index import INFO_NAME, IndexInfo, describe_files, files_digest
 from pipelines.cli import app
+from pipelines.planning import make_plan
+from pipelines.progress import Talk
 from tests.pipelines.faulty import SmallCascade, plan_small, snapshot, write_small
 
 
@@ -158,3 +164,85 @@ def test_gc_lists_asks_and_removes(output: Path) -> None:
     assert "files removed: 1 (4 bytes)" in done.stderr
     assert not litter.exists()
     assert _invoke("verify", output).exit_code == 0
+
+
+# The index that a run searches.
+
+
+@pytest.fixture
+def indexed(cascade: SmallCascade, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan over files that look like an index of beamrank's; nothing of it has run."""
+    monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
+    index = tmp_path / "index"
+    index.mkdir()
+    (index / "segments_1").write_bytes(bytes.fromhex("3fd76c17") + b"segments")
+    (index / "_0.cfs").write_bytes(random.Random(1).randbytes(2000))
+    files = describe_files(str(index))
+    info = IndexInfo(
+        digest=files_digest(files), files=files, docs=30, corpus_digest=corpus_digest(cascade.config.corpus)
+    )
+    (index / INFO_NAME).write_bytes(info.to_json())
+    _plan_indexed(cascade, tmp_path)
+    return tmp_path
+
+
+def _plan_indexed(cascade: SmallCascade, folder: Path) -> None:
+    changes = {"candidates": None, "mono": None, "duo": None, "index": IndexConfig(path=str(folder / "index"))}
+    config = cascade.config.model_copy(update={**changes, "output": str(folder / "out")})
+    make_plan(config, Talk(quiet=True)).publish()
+
+
+@pytest.mark.parametrize("name", ["segments_1", "_0.cfs", INFO_NAME])
+def test_a_flipped_bit_in_the_index_is_found_by_run_and_verify(cascade: SmallCascade, indexed: Path, name: str) -> None:
+    assert _invoke("verify", indexed / "out").exit_code == 0
+    path = indexed / "index" / name
+    before = path.stat()
+    for seed in range(5):
+        whole = path.read_bytes()
+        _flip(path, seed)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        with pytest.raises(PreflightError, match=rf"{name}.* [Rr]emove the folder and build"):
+            _plan_indexed(cascade, indexed)
+        result = _invoke("verify", indexed / "out")
+        assert result.exit_code == 1
+        assert result.stdout.startswith(f"{path}: ")
+        assert "remove the folder and run again, which builds the index again" in result.stdout
+        path.write_bytes(whole)
+    _plan_indexed(cascade, indexed)
+    assert _invoke("verify", indexed / "out").exit_code == 0
+
+
+def test_verify_reads_the_index_whatever_was_hashed_before(cascade: SmallCascade, indexed: Path) -> None:
+    path = indexed / "index/_0.cfs"
+    (memory,) = (indexed / "cache/hashed").iterdir()
+    values = checked_values(memory.read_bytes())
+    _flip(path, 1)
+    # As if the disk had lost the bit, which no time tells.
+    values["files"]["_0.cfs"][0] = storage.version(str(path))
+    memory.write_bytes(checked_json(values))
+    _plan_indexed(cascade, indexed)
+    assert _invoke("verify", indexed / "out").stdout.startswith(f"{path}: does not hold the bytes that were written: ")
+
+
+def test_a_foreign_index_is_compared_with_the_plan(cascade: SmallCascade, indexed: Path) -> None:
+    (indexed / "index" / INFO_NAME).unlink()
+    _plan_indexed(cascade, indexed)
+    assert _invoke("verify", indexed / "out").exit_code == 0
+    _flip(indexed / "index/_0.cfs", 1)
+    result = _invoke("verify", indexed / "out")
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{indexed / 'index'}: is not the index that the run was made from: ")
+
+
+def test_an_index_that_is_gone_or_another_is_a_note(indexed: Path) -> None:
+    index = indexed / "index"
+    (index / "_0.cfs").write_bytes(b"built again from another corpus")
+    files = describe_files(str(index))
+    (index / INFO_NAME).write_bytes(IndexInfo(digest=files_digest(files), files=files).to_json())
+    result = _invoke("verify", indexed / "out")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "is another one than the run was made from" in result.stderr
+    shutil.rmtree(index)
+    result = _invoke("verify", indexed / "out")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"not checked: the index {index} is not there any more" in result.stderr

@@ -21,7 +21,7 @@ from models.index import local_index
 print("ready", flush=True)
 sys.stdin.readline()
 print(resolve_checkpoint(sys.argv[1], "mono").folder)
-print(local_index(sys.argv[2], sys.argv[3]))
+print(local_index(sys.argv[2], sys.argv[3]).folder)
 """
 _LUCENE_MAGIC = bytes.fromhex("3fd76c17")
 
@@ -50,7 +50,7 @@ def test_two_processes_that_start_together_fetch_once(store: Store, checkpoint: 
     digest = read_index_info(index).digest
     store.requests.clear()
     found = set(run_together([[sys.executable, "-c", _FETCHER, checkpoint, index, digest]] * 2, 120))
-    assert found == {f"{resolve_checkpoint(checkpoint, 'mono').folder}\n{local_index(index, digest)}\n"}
+    assert found == {f"{resolve_checkpoint(checkpoint, 'mono').folder}\n{local_index(index, digest).folder}\n"}
     assert store.reads("checkpoint", "model.safetensors") == 1
     # A foreign index is read once for its digest, which is its name here, and once to be copied.
     assert store.reads("index", "_0.cfs") == 2

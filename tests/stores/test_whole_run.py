@@ -98,7 +98,8 @@ def test_everything_at_a_store(
     assert sorted(local_runs) == ["bm25.trec", "duo-sum.trec", "measures.json", "mono.trec"]
     # Launcher and workers asked for each checkpoint several times, and it was fetched once.
     assert [store.reads("job", kind, "model.safetensors") for kind in ("mono", "duo")] == [1, 1]
-    assert {path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()} == {"checkpoints", "indexes"}
+    kinds = {path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()}
+    assert kinds == {"checkpoints", "hashed", "indexes"}
 
     beside = f"{url}/worker-process"
     done = beamrank("run", f"{url}/config.yaml", "--output", beside, *_WORKER_PROCESS)

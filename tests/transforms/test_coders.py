@@ -58,7 +58,7 @@ class _Context:
 def test_the_shuffle_of_the_join_uses_our_coder() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
     job = TokenizeJob("out", "in", "checkpoint", "mono", "tokenizer", "digest", "needed", (), 10, 512, "error")
-    _ = pipeline | beam.Create([]) | "Join" >> TokenizeShards(job, 30522)
+    _ = pipeline | beam.Create([]) | "Join" >> TokenizeShards(job, 30522, ())
     components = _components(pipeline)
     grouped = [
         transform

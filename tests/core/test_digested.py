@@ -1,0 +1,130 @@
+"""What is read from a file must be what its digest was taken from."""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from beamrank import storage
+from beamrank.digested import digest_file
+from beamrank.errors import DataError, PreflightError
+from beamrank.fingerprint import sha256
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.tsv"
+    path.write_bytes(b"d1\ttext\n")
+    return path
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The URLs whose content was read for a hash."""
+    urls: list[str] = []
+    original = storage.sha256
+
+    def counting(url: str) -> str:
+        urls.append(url)
+        return original(url)
+
+    monkeypatch.setattr(storage, "sha256", counting)
+    return urls
+
+
+def _write_elsewhere(path: Path) -> None:
+    """What a copy of a corpus onto another machine does."""
+    shutil.copy(path, path.with_suffix(".copy"))
+    path.with_suffix(".copy").rename(path)
+
+
+def _change_and_set_the_time_back(path: Path) -> None:
+    before = path.stat()
+    path.write_bytes(b"d1\tTEXT\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_an_unchanged_file_is_hashed_once(path: Path, hashed: list[str]) -> None:
+    file = digest_file(str(path))
+    assert file.content == sha256(path.read_bytes())
+    for _ in range(3):
+        with file.held():
+            path.read_bytes()
+    assert digest_file(str(path)) == file
+    assert hashed == [str(path)]
+
+
+@pytest.mark.parametrize("change", [Path.touch, _write_elsewhere], ids=["touched", "copied"])
+def test_another_version_with_the_same_content_is_hashed_once_more(
+    path: Path, hashed: list[str], change: Callable[[Path], None]
+) -> None:
+    file = digest_file(str(path))
+    change(path)
+    for _ in range(3):
+        with file.held():
+            path.read_bytes()
+    assert len(hashed) == 2
+
+
+@pytest.mark.parametrize("change", [_change_and_set_the_time_back, Path.unlink], ids=["changed", "removed"])
+def test_a_change_before_reading_is_an_error(path: Path, change: Callable[[Path], None]) -> None:
+    file = digest_file(str(path))
+    change(path)
+    with pytest.raises(DataError, match=r"corpus\.tsv (changed|was removed) after its digest was taken"), file.held():
+        pytest.fail("nothing may be read")
+
+
+@pytest.mark.parametrize("change", [_change_and_set_the_time_back, Path.unlink], ids=["changed", "removed"])
+def test_a_change_while_reading_is_an_error(path: Path, change: Callable[[Path], None]) -> None:
+    with pytest.raises(DataError, match="after its digest was taken"), digest_file(str(path)).held():
+        change(path)
+
+
+def _read_what_is_cut(path: Path, change: Callable[[Path], object]) -> None:
+    change(path)
+    raise DataError("it is cut short")
+
+
+def test_a_change_explains_an_error_of_reading(path: Path) -> None:
+    file = digest_file(str(path))
+    with pytest.raises(DataError, match="it is cut short"), file.held():
+        _read_what_is_cut(path, Path.read_bytes)
+    with pytest.raises(DataError, match="after its digest was taken"), file.held():
+        _read_what_is_cut(path, _change_and_set_the_time_back)
+
+
+def test_a_file_of_which_only_the_hash_is_known_is_compared_by_it(path: Path) -> None:
+    file = replace(digest_file(str(path)), version="")
+    with file.held():
+        path.read_bytes()
+    path.write_bytes(b"d2\ttext\n")
+    with pytest.raises(DataError), file.held():
+        pytest.fail("nothing may be read")
+
+
+def test_a_remote_file_need_not_be_read(tmp_path: Path, hashed: list[str]) -> None:
+    url = f"memory://{tmp_path.name}/corpus.tsv"
+    storage.replace(url, b"d1\ttext\n")
+    file = digest_file(url, read=False)
+    with file.held():
+        pass
+    storage.replace(url, b"d2\ttext\n")
+    with pytest.raises(DataError), file.held():
+        pytest.fail("nothing may be read")
+    assert hashed == []
+
+
+def test_a_file_that_is_being_written_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = storage.sha256
+
+    def written_meanwhile(url: str) -> str:
+        found = original(url)
+        path.write_bytes(path.read_bytes() + b"d2\ttext\n")
+        return found
+
+    monkeypatch.setattr(storage, "sha256", written_meanwhile)
+    with pytest.raises(PreflightError, match="it is being written"):
+        digest_file(str(path))
