@@ -6,10 +6,9 @@ status of a run needs, so that reading it takes no model, no JVM and no Beam.
 
 import io
 import itertools
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -69,6 +68,14 @@ class StageSpec:
     inputs: tuple[str, ...]
     places: Mapping[str, str]
     token_cost: int = 0
+
+
+class CurrentPlan(NamedTuple):
+    """The pointer of a folder: the plan that was last run into it, its configuration's digest, and who runs it now."""
+
+    plan: str
+    config: str = ""
+    owner: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -149,8 +156,22 @@ class Plan:
             found[name] = find(self.folder(name), name, self.shard_digests(stage, whole)) if complete else None
         return found[name]
 
-    def publish(self) -> str:
-        """Writes `plan-<digest12>.json`, its topics, and the pointer to the plan that is being run."""
+    @property
+    def config_digest(self) -> str:
+        """The digest of the configuration; two that differ in measures, say, have the same plan digest."""
+        return digest({key: value for key, value in self.config.items() if key != "output"})
+
+    def is_named_by(self, current: "CurrentPlan") -> bool:
+        """Whether the pointer of a folder names this plan, with this configuration."""
+        return current.plan == plan_name(self) and current.config in ("", self.config_digest)
+
+    def make_current(self, owner: Mapping[str, Any] | None = None) -> None:
+        """Writes the pointer to the plan that is being run, and who runs it."""
+        current = CurrentPlan(plan_name(self), self.config_digest, owner)
+        storage.replace(storage.join(self.output, CURRENT), checked_json(current._asdict()))
+
+    def publish(self, owner: Mapping[str, Any] | None = None) -> str:
+        """Writes `plan-<digest12>.json`, its topics, and the pointer to it."""
         content = _topics_bytes(self.shards)
         topics = topics_name(content)
         storage.publish_content(storage.join(self.output, topics), content)
@@ -165,7 +186,7 @@ class Plan:
         }
         name = plan_name(self)
         storage.replace(storage.join(self.output, name), checked_json(values))
-        storage.replace(storage.join(self.output, CURRENT), json.dumps({"plan": name}).encode())
+        self.make_current(owner)
         return name
 
 
@@ -203,20 +224,19 @@ def topics_name(content: bytes) -> str:
     return f"topics-{sha256(content)[:SHORT]}.parquet"
 
 
-def current_plan_name(output: str) -> str:
-    """The name of the plan that was last run into a folder.
+def read_current(output: str) -> CurrentPlan | None:
+    """Which plan was last run into a folder; None where none was.
 
     Raises:
-        PreflightError: the folder holds no run.
+        PreflightError: the pointer cannot be read.
     """
+    url = storage.join(output, CURRENT)
     try:
-        return str(json.loads(storage.read_bytes(storage.join(output, CURRENT)))["plan"])
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise PreflightError(
-            f"{storage.join(output, CURRENT)} cannot be read ({error}): run again to write it anew"
-        ) from error
+        return CurrentPlan(**checked_values(storage.read_bytes(url)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, TypeError) as error:
+        raise PreflightError(f"{url} cannot be read ({error}): run again to write it anew") from error
 
 
 def plan_names(output: str) -> list[str]:
@@ -233,7 +253,10 @@ def read_plan(output: str) -> Plan:
     """
     refuse_credentials(output, "DIR")
     output = storage.absolute(output)
-    name = current_plan_name(output)
+    current = read_current(output)
+    if current is None:
+        raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it")
+    name = current.plan
     try:
         return load_plan(output, name)
     except BROKEN_PLAN as error:

@@ -3,7 +3,6 @@
 What is damaged can be deleted: a run redoes what is not there, and nothing else.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,16 @@ from beamrank import schemas, storage
 from beamrank.credentials import refuse_credentials
 from beamrank.errors import PreflightError
 from beamrank.fingerprint import SHORT, digest, sha256
-from beamrank.plan import BROKEN_PLAN, CURRENT, EngineVersionError, StageSpec, load_plan, plan_names, topics_name
+from beamrank.plan import (
+    BROKEN_PLAN,
+    CURRENT,
+    EngineVersionError,
+    StageSpec,
+    load_plan,
+    plan_names,
+    read_current,
+    topics_name,
+)
 from beamrank.receipts import (
     MANIFEST_PREFIX,
     NEEDED_PREFIX,
@@ -119,7 +127,7 @@ def _verify_plans(output: str, found: Verification) -> list[StageSpec]:
             found.notes.append(f"not checked: {error}")
         except BROKEN_PLAN as error:
             found.findings.append(Finding(name, f"cannot be read ({error!r})", f"{again}, or delete it"))
-    if _current(output) not in names:
+    if not _names_a_plan(output, names):
         found.findings.append(Finding(CURRENT, "names no plan that is there", again))
     counted = [name for name in sizes if name in (CURRENT, *names) or name.startswith("topics-")]
     found.files += len(counted)
@@ -127,11 +135,12 @@ def _verify_plans(output: str, found: Verification) -> list[StageSpec]:
     return list(stages.values())
 
 
-def _current(output: str) -> Any:
+def _names_a_plan(output: str, names: Sequence[str]) -> bool:
     try:
-        return json.loads(storage.read_bytes(storage.join(output, CURRENT)))["plan"]
-    except (ValueError, KeyError, TypeError):
-        return None
+        current = read_current(output)
+    except PreflightError:
+        return False
+    return current is not None and current.plan in names
 
 
 @dataclass(frozen=True)

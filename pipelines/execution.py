@@ -8,6 +8,7 @@ from beamrank.plan import StageKind
 from pipelines import dataflow
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
+from pipelines.owner import made_current
 from pipelines.planning import make_plan
 from pipelines.progress import Talk
 from pipelines.report_table import print_measures, warn_of_losses
@@ -39,8 +40,7 @@ def execute(settings: RunConfig, runner: Runner, flags: Sequence[str], stage: St
         return
     plan = make_plan(settings, talk)
     launcher = Launcher(plan, settings, talk, runner, flags)
-    with resumable():
-        plan.publish()
+    with resumable(), made_current(plan):
         launcher.run_all([spec for spec in plan.stages if stage is None or spec.kind == stage.value])
         if stage in (None, Stage.RUNS):
             _finish(launcher)
@@ -62,8 +62,7 @@ def _run_on_dataflow(settings: RunConfig, talk: Talk, flags: Sequence[str], stag
             f"a template makes one job, and {stage} takes {len(specs)}, as mono and duo have different tokenizers: "
             "submit that stage without --template_location"
         )
-    with resumable():
-        plan.publish()
+    with resumable(), made_current(plan):
         if wait:
             launcher.run_all(specs)
         else:

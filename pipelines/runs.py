@@ -22,6 +22,7 @@ from beamrank.runs import RunFormat
 from beamrank.segments import pool_segments
 from beamrank.trec import run_lines
 from pipelines.counts import count_lines
+from pipelines.owner import check_current
 from pipelines.progress import Talk, counted
 
 RUNS = "runs"
@@ -90,6 +91,7 @@ def evaluate_runs(plan: Plan, config: RunConfig, talk: Talk) -> dict[str, Evalua
             f"a trial: the measures are means over the {counted(notes.topics, 'judged topic')} among the "
             f"{len(plan.topics):,} that were run (topics.limit), not over all topics of the qrels"
         )
+    check_current(plan)
     storage.replace(storage.join(plan.output, RUNS, MEASURES), measures_content(found))
     return found
 
@@ -124,6 +126,7 @@ def write_run_file(plan: Plan, config: RunConfig, file: RunFile, run_format: Run
     """Writes one run; returns its path."""
     url = storage.join(plan.output, RUNS, file.base(run_format))
     with run_content(plan, config, file, run_format) as chunks:
+        check_current(plan)
         storage.replace_stream(url, chunks)
     return url
 

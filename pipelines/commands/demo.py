@@ -16,6 +16,7 @@ from beamrank.demo.collection import stdlib_docs, write_collection
 from beamrank.evaluation import Evaluation
 from beamrank.plan import Plan
 from beamrank.status import read_status
+from pipelines.owner import made_current
 from pipelines.planning import make_plan
 from pipelines.progress import Talk
 from pipelines.report_table import print_table, warn_of_losses
@@ -55,8 +56,7 @@ def demo(
     config = demo_config(folder)
     plan = make_plan(config, talk)
     talk.note(f"{len(plan.topics)} questions over {docs:,} passages of the standard library's documentation")
-    with resumable():
-        plan.publish()
+    with resumable(), made_current(plan):
         Launcher(plan, config, talk).run_all()
         write_runs(plan, config, talk)
         evaluations = evaluate_runs(plan, config, talk)

@@ -1,0 +1,156 @@
+"""Two configurations in one output: the later one is refused, or the one that lost the output writes no runs."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from beamrank import storage
+from beamrank.errors import BeamrankError, PreflightError
+from beamrank.plan import CURRENT, Plan, StageSpec, cut_shards, plan_name, read_current, read_plan
+from beamrank.records import Topic
+from pipelines.cli import app
+from pipelines.owner import Owner, check_current, made_current
+from pipelines.progress import Talk
+from pipelines.runs import evaluate_runs, write_runs
+from tests.pipelines.cascades import run_bytes
+from tests.pipelines.faulty import plan_small, write_small
+
+TOPICS = [Topic("q1", "one"), Topic("q2", "two")]
+
+
+@pytest.fixture
+def sleeper() -> Iterator[psutil.Process]:
+    """Another process of this machine."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        yield psutil.Process(process.pid)
+        process.kill()
+
+
+def _plan(folder: Path, k: int = 10, **config: object) -> Plan:
+    stages = (StageSpec("retrieve", "retrieve", {"k": k}, (), {}),)
+    return Plan("tag", str(folder), cut_shards(TOPICS, 1), stages, config)
+
+
+def _owner(process: psutil.Process) -> Owner:
+    return dataclasses.replace(Owner.this_process(), pid=process.pid, process_started=process.create_time())
+
+
+def _current(output: Path) -> Any:
+    return json.loads((output / CURRENT).read_text())
+
+
+@pytest.mark.parametrize(
+    "other", [{"k": 20}, {"k": 10, "measures": ["AP"]}], ids=["another plan", "the same plan with other measures"]
+)
+def test_a_configuration_is_refused_while_another_runs(
+    tmp_path: Path, sleeper: psutil.Process, other: dict[str, Any]
+) -> None:
+    owner = _owner(sleeper)
+    _plan(tmp_path, **other).publish(dataclasses.asdict(owner))
+    before = _current(tmp_path)
+    with (
+        pytest.raises(
+            PreflightError,
+            match=rf"process {sleeper.pid} on \S+ \(since 20.*\) runs another configuration.*Wait .*another --output",
+        ),
+        made_current(_plan(tmp_path)),
+    ):
+        pytest.fail("it may not start")
+    assert _current(tmp_path) == before
+    sleeper.kill()
+    sleeper.wait()
+    with made_current(_plan(tmp_path)):
+        assert read_plan(str(tmp_path)) == _plan(tmp_path)
+
+
+def test_the_same_configuration_may_run_twice_at_once(tmp_path: Path, sleeper: psutil.Process) -> None:
+    owner = dataclasses.asdict(_owner(sleeper))
+    _plan(tmp_path, measures=["AP"], output="out").publish(owner)
+    same = _plan(tmp_path, measures=["AP"], output="./out")
+    with made_current(same):
+        check_current(same)
+        # The other one starts again meanwhile: the pointer is its own then, and stays so.
+        same.publish(owner)
+    assert _current(tmp_path)["owner"] == owner
+
+
+@pytest.mark.parametrize("change", [{"process_started": 1.0}, {"host": "elsewhere.example"}, {"pid": 2**22 + 1}])
+def test_an_owner_that_cannot_be_alive_here_is_no_obstacle(
+    tmp_path: Path, sleeper: psutil.Process, change: dict[str, Any]
+) -> None:
+    _plan(tmp_path, k=20).publish(dataclasses.asdict(dataclasses.replace(_owner(sleeper), **change)))
+    with made_current(_plan(tmp_path)):
+        check_current(_plan(tmp_path))
+
+
+@pytest.mark.parametrize("content", ['{"plan": "plan-0.json"}', '{"plan": 1, "owner": {"pid": "x"}}', "{", "[]"])
+def test_a_pointer_of_an_earlier_version_or_a_broken_one_is_replaced(tmp_path: Path, content: str) -> None:
+    (tmp_path / CURRENT).write_text(content)
+    with made_current(_plan(tmp_path)):
+        assert Owner.of(read_current(str(tmp_path)) or pytest.fail("there is a pointer")) is not None
+    assert _current(tmp_path)["owner"] is None
+    assert _current(tmp_path)["plan"] == plan_name(_plan(tmp_path))
+
+
+def test_an_owner_that_fails_leaves_the_output_to_others(tmp_path: Path) -> None:
+    def fail() -> None:
+        with made_current(_plan(tmp_path)):
+            raise BeamrankError("a worker died")
+
+    with pytest.raises(BeamrankError, match="a worker died"):
+        fail()
+    assert _current(tmp_path)["owner"] is None
+
+
+def test_a_plan_that_was_taken_over_is_told_by_whom(tmp_path: Path, sleeper: psutil.Process) -> None:
+    with made_current(_plan(tmp_path)):
+        other = _plan(tmp_path, k=20)
+        other.publish(dataclasses.asdict(_owner(sleeper)))
+        with pytest.raises(BeamrankError, match=rf"{plan_name(other)}, by process {sleeper.pid} on ") as raised:
+            check_current(_plan(tmp_path))
+        assert raised.value.exit_code == 1
+    assert _current(tmp_path)["plan"] == plan_name(other)
+
+
+def test_a_run_that_was_taken_over_writes_no_runs_and_keeps_its_shards(tmp_path: Path) -> None:
+    path = write_small(tmp_path)
+    first = plan_small(path)
+    first.run()
+    runs = tmp_path / "out/runs"
+    path.write_text(path.read_text().replace("k: 6", "k: 5"))
+    second = plan_small(path)
+    second.run()
+    written = {file.name: file.read_bytes() for file in runs.iterdir()}
+    assert written["mono.trec"] != b""
+    for write in (write_runs, evaluate_runs):
+        with pytest.raises(BeamrankError, match="another configuration was started into"):
+            write(first.plan, first.config, Talk(quiet=True))
+    assert {file.name: file.read_bytes() for file in runs.iterdir()} == written
+    assert first.plan.seal_of("duo") is not None
+    first.run()
+    assert run_bytes(tmp_path / "out")["mono.trec"] != written["mono.trec"]
+
+
+def test_the_command_refuses_and_releases(tmp_path: Path, sleeper: psutil.Process) -> None:
+    config = write_small(tmp_path)
+    output = tmp_path / "out"
+    _plan(output).publish(dataclasses.asdict(_owner(sleeper)))
+    refused = CliRunner().invoke(app, ["run", str(config)])
+    assert isinstance(refused.exception, PreflightError)
+    assert f"process {sleeper.pid} on " in str(refused.exception)
+    assert not list(output.glob("*/receipts/*"))
+    sleeper.kill()
+    sleeper.wait()
+    done = CliRunner().invoke(app, ["run", str(config)])
+    assert (done.exit_code, done.exception) == (0, None)
+    assert _current(output)["owner"] is None
+    assert read_plan(str(output)).config["run_tag"] == "small"
+    assert storage.exists(str(output / "runs/measures.json"))
