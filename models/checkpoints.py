@@ -70,6 +70,15 @@ class Checkpoint:
                 f"{max_length}: set input.max_length to {self.shape.positions} or less"
             )
 
+    def check_vocabulary(self, ids: int) -> None:
+        """Raises PreflightError where a tokenizer gives ids, 0 to `ids` - 1, that the model has no embedding for."""
+        if ids > self.shape.vocab_size:
+            raise PreflightError(
+                f"the tokenizer of the checkpoint {self.reference} has {ids:,} ids and the model's embedding table "
+                f"{self.shape.vocab_size:,} rows: it is not the tokenizer that the model was trained with, and some of "
+                "its tokens have no embedding. Give the checkpoint its own tokenizer.json or vocab.txt"
+            )
+
 
 def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
     """Finds a checkpoint, brings it to this machine and checks that it can be used.

@@ -26,10 +26,11 @@ from models.duobert import score_duo
 from models.engine import InputLimits, ScoringEngine, StageCounts
 from models.index import check_index, local_index
 from models.monobert import score_mono
-from models.tokenizer import load_tokenizer
 from pipelines.planning import (
+    check_apart,
     check_segments,
     chosen_topics,
+    read_tokenizer,
     resolve_scoring,
     segment_rule,
     stored_doc_tokens,
@@ -103,6 +104,7 @@ def estimate(config: RunConfig) -> Estimate:
     Raises:
         PreflightError: an input is not as it must be.
     """
+    check_apart(config)
     parse_measures(config.measures)
     topics = chosen_topics(config).kept
     shards = cut_shards(topics, config.shards)
@@ -215,7 +217,7 @@ class _Sample:
         self._config, self._scoring = config, resolve_scoring(config)
         self._limits = InputLimits(config.input.truncation, config.input.max_query_length, config.input.max_length)
         mono.check_length(config.input.max_length)
-        tokenizer = load_tokenizer(mono.folder)
+        tokenizer = read_tokenizer(mono)
         start = time.monotonic()
         tokens = tokenizer.encode([doc.text for doc in docs], doc_tokens).ids
         self.tokenize_seconds = time.monotonic() - start

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from beamrank import storage
 from beamrank.candidates import candidates_digest
 from beamrank.config import CandidatesConfig, DuoConfig, MonoConfig, RunConfig
-from beamrank.corpora import digest_corpus, list_units
+from beamrank.corpora import digest_corpus, find_taken, list_units
 from beamrank.errors import PreflightError
 from beamrank.measures import parse_measures
 from beamrank.plan import Plan, StageSpec, cut_shards, first_topics, max_doc_tokens
@@ -17,9 +17,10 @@ from beamrank.segments import SegmentRule
 from beamrank.topics import read_topics
 from models.checkpoints import Checkpoint, resolve_checkpoint
 from models.engine import default_token_budget, resolve_device, resolve_dtype
-from models.index import build_index, check_index, needs_building
-from models.tokenizer import load_tokenizer
+from models.index import INFO_NAME, build_index, check_index, needs_building
+from models.tokenizer import BertTokenizer, load_tokenizer
 from pipelines.progress import Talk
+from pipelines.runs import RUNS, RunFile
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def make_plan(config: RunConfig, talk: Talk, scoring: Device | None = None) -> P
         ConfigError: a measure that does not exist.
         PreflightError: an input is missing or not as it must be, or the output cannot be written.
     """
+    check_apart(config)
     _check_writable(config.output)
     return _decide(config, talk, scoring)
 
@@ -142,6 +144,26 @@ def _limited(topics: Sequence[Topic], config: RunConfig) -> ChosenTopics:
     return ChosenTopics(kept, len(topics) - len(kept))
 
 
+def check_apart(config: RunConfig) -> None:
+    """Makes sure that nothing that is written becomes a part of the corpus, whose digest would then change by itself.
+
+    Raises:
+        PreflightError: the corpus is a folder or a glob that takes files of the output or of the index for docs.
+    """
+    runs = [storage.join(RUNS, RunFile("mono").base(form)) for form in config.run_formats]
+    written = {"output": (config.output, ["plan-0.json", "retrieve/part-0.parquet", "tokenize-0/needed-0.bin", *runs])}
+    if config.index is not None:
+        written["index.path"] = (config.index.path, [INFO_NAME, "segments_1"])
+    for key, (folder, names) in written.items():
+        taken = find_taken(config.corpus, [storage.join(folder, name) for name in names])
+        if taken is not None:
+            raise PreflightError(
+                f"`{key}` ({folder}) is inside the corpus ({config.corpus.path}): what is written there, such as "
+                f"{storage.name(taken)}, would be read as docs, and every run would find another corpus. Give {key} a "
+                "folder outside of the corpus, or corpus.path a glob that matches the docs alone"
+            )
+
+
 def _check_writable(output: str) -> None:
     probe = storage.join(output, f".writable-{os.getpid()}")
     try:
@@ -202,7 +224,7 @@ def _scoring_specs(
     specs: dict[str, StageSpec] = {}
     tokenized = {}
     for kind, checkpoint in checkpoints.items():
-        digest = load_tokenizer(checkpoint.folder).digest
+        digest = read_tokenizer(checkpoint).digest
         name = f"tokenize-{digest[:8]}"
         tokenized[kind] = name
         keys = {
@@ -234,6 +256,17 @@ def _scoring_specs(
         places = {"checkpoint": duo.reference}
         specs["duo"] = StageSpec("duo", "duo", duo_keys, (tokenized["duo"], "mono"), places, duo.shape.token_cost)
     return list(specs.values())
+
+
+def read_tokenizer(checkpoint: Checkpoint) -> BertTokenizer:
+    """A checkpoint's tokenizer.
+
+    Raises:
+        PreflightError: it is not a plain BERT tokenizer, or not this checkpoint's.
+    """
+    tokenizer = load_tokenizer(checkpoint.folder)
+    checkpoint.check_vocabulary(tokenizer.vocab_size)
+    return tokenizer
 
 
 def stored_doc_tokens(config: RunConfig, checkpoint: Checkpoint) -> int:

@@ -1,6 +1,7 @@
 """Corpora: JSONL, BEIR, MS MARCO TSV, Parquet and TREC CAR, read in units that stand alone."""
 
 from beamrank.corpora.digest import DigestedCorpus, corpus_digest, digest_corpus
+from beamrank.corpora.overlap import find_taken
 from beamrank.corpora.reader import list_units, read_unit
 from beamrank.corpora.units import CorpusUnit, DocBatch, place
 
@@ -10,6 +11,7 @@ __all__ = [
     "DocBatch",
     "corpus_digest",
     "digest_corpus",
+    "find_taken",
     "list_units",
     "place",
     "read_unit",

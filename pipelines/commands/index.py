@@ -6,7 +6,7 @@ from beamrank.config import load_config
 from beamrank.corpora import corpus_digest
 from beamrank.errors import ConfigError
 from pipelines.commands.arguments import ConfigPath, Overrides
-from pipelines.planning import ensure_index
+from pipelines.planning import check_apart, ensure_index
 from pipelines.progress import Talk
 
 
@@ -15,5 +15,6 @@ def index(config: ConfigPath, overrides: Overrides = None) -> None:
     settings = load_config(config, overrides or ())
     if settings.index is None:
         raise ConfigError(f"{config} has no `index:` section: its first stage is a run that is given")
+    check_apart(settings)
     digest = ensure_index(settings, corpus_digest(settings.corpus), Talk())
     typer.echo(f"{settings.index.path}\t{digest}")

@@ -14,7 +14,7 @@ import pytest
 
 from beamrank import errors
 from beamrank.config import CorpusConfig
-from beamrank.corpora import CorpusUnit, DocBatch, corpus_digest, list_units, place, read_unit
+from beamrank.corpora import CorpusUnit, DocBatch, corpus_digest, find_taken, list_units, place, read_unit
 
 
 def read_batches(corpus: CorpusConfig) -> list[DocBatch]:
@@ -182,6 +182,48 @@ class TestCar:
             except errors.BeamrankError:
                 continue
             assert sum(len(batch.doc_ids) + len(batch.bad) for batch in batches) >= 1
+
+
+class TestTaken:
+    @pytest.mark.parametrize(
+        ("corpus_format", "path", "url", "taken"),
+        [
+            ("jsonl", "docs", "docs/out/plan-0.json", True),
+            ("jsonl", "docs", "docs/plan-0.json", True),
+            ("jsonl", "docs", "docs2/out/plan-0.json", False),
+            ("jsonl", "docs", "out/docs/plan-0.json", False),
+            ("jsonl", "docs", "docs/out/mono.trec", False),
+            ("jsonl", "docs", "docs/out/.plan-0.json", False),
+            ("jsonl", "docs/corpus.jsonl", "docs/out/plan-0.json", False),
+            ("tsv", "docs", "docs/out/runs/mono.msmarco.tsv", True),
+            ("tsv", "docs", "docs/out/plan-0.json", False),
+            ("parquet", "docs", "docs/out/mono/part-0.parquet", True),
+            ("beir", "docs", "docs/out/plan-0.json", False),
+            ("jsonl", "docs/*.jsonl", "docs/out/plan-0.json", False),
+            ("jsonl", "docs/**/*.json", "docs/out/plan-0.json", True),
+            # The folder of the output is one of the matches itself.
+            ("jsonl", "docs/*", "docs/out/plan-0.json", True),
+            ("jsonl", "do*/out/*.json", "docs/out/plan-0.json", True),
+        ],
+    )
+    def test_a_file_in_a_corpus_is_found(
+        self, tmp_path: Path, corpus_format: Any, path: str, url: str, taken: bool
+    ) -> None:
+        corpus = CorpusConfig(path=f"{tmp_path}/{path}", format=corpus_format)
+        wanted = f"{tmp_path}/{url}"
+        assert find_taken(corpus, [f"{tmp_path}/elsewhere", wanted]) == (wanted if taken else None)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_link_hides_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "docs").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "docs")
+        wanted = f"{tmp_path}/docs/out/plan-0.json"
+        assert find_taken(CorpusConfig(path=f"{tmp_path}/link", format="jsonl"), [wanted]) == wanted
+
+    def test_a_bucket_is_not_a_folder_of_this_machine(self) -> None:
+        corpus = CorpusConfig(path="gs://bucket/docs", format="jsonl")
+        assert find_taken(corpus, ["gs://bucket/docs/out/plan-0.json"]) == "gs://bucket/docs/out/plan-0.json"
+        assert find_taken(corpus, ["/bucket/docs/out/plan-0.json", "s3://bucket/docs/out/plan-0.json"]) is None
 
 
 class TestDigest:

@@ -17,6 +17,7 @@ from beamrank.plan import Plan, read_plan
 from beamrank.status import read_status
 from pipelines.planning import make_plan
 from pipelines.progress import Talk
+from tests.models.bert import save_tiny
 from tests.pipelines.cascades import beamrank, read_trec, run_here
 from tests.pipelines.processes import undisturbed_run
 
@@ -186,6 +187,51 @@ def test_checkpoints_that_give_no_score(
     (folder / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(PreflightError, match=message):
         collection.plan("mono.checkpoint=./checkpoint")
+
+
+def test_a_tokenizer_with_more_ids_than_the_embedding_table_is_refused(collection: Collection) -> None:
+    folder = collection.folder / "checkpoint"
+    folder.mkdir()
+    save_tiny(folder, num_labels=1, vocab_size=5)
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    collection.plan("mono.checkpoint=./checkpoint")
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nc\n")
+    with pytest.raises(PreflightError, match=r"checkpoint has 7 ids and the model's embedding table 5 rows"):
+        collection.plan("mono.checkpoint=./checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("path", "corpus_format", "changes", "message"),
+    [
+        (
+            "docs",
+            "jsonl",
+            {"output": "docs/out"},
+            r"`output` \(.*docs/out\) is inside the corpus \(.*docs\).*plan-0.json",
+        ),
+        ("docs/*", "jsonl", {"output": "docs/out"}, r"`output` \(.*docs/out\) is inside the corpus \(.*docs/\*\)"),
+        ("docs", "jsonl", {"index": {"path": "docs/index"}}, r"`index.path` \(.*docs/index\) is inside the corpus"),
+        ("docs", "tsv", {"output": "docs/out", "run_formats": ["trec", "msmarco"]}, "such as mono.msmarco.tsv"),
+    ],
+    ids=["output", "glob", "index", "msmarco run"],
+)
+def test_an_output_or_index_inside_the_corpus_is_refused(
+    collection: Collection, path: str, corpus_format: str, changes: dict[str, Any], message: str
+) -> None:
+    if "index" in changes:
+        collection.with_index()
+    (collection.folder / "docs").mkdir()
+    collection.values |= {"corpus": {"path": path, "format": corpus_format}, **changes}
+    with pytest.raises(PreflightError, match=message):
+        collection.plan()
+    assert list((collection.folder / "docs").iterdir()) == []
+
+
+def test_an_output_beside_the_files_of_a_corpus_is_fine(collection: Collection) -> None:
+    (collection.folder / "docs").mkdir()
+    (collection.folder / "corpus.tsv").rename(collection.folder / "docs/corpus.tsv")
+    collection.values |= {"corpus": {"path": "docs/*.tsv", "format": "tsv"}, "output": "docs/out"}
+    assert collection.plan().output.endswith("docs/out")
 
 
 def test_a_given_run_with_duplicates(collection: Collection) -> None:
