@@ -29,7 +29,7 @@ def _rerank(collection: Collection, duo: int) -> list[Row]:
     """The demo is run as it is: duo has mono's best ten there."""
     if collection.is_demo:
         watch([BEAMRANK, "demo", "--output", collection.folder])
-        (runs,) = collection.folder.glob("python*/run/runs")
+        runs = collection.folder / "run" / "runs"
     else:
         mono = {"checkpoint": "embedded:mono", "k": CANDIDATES}
         runs = collection.run({"mono": mono, "duo": {"checkpoint": "embedded:duo", "k": duo}})

@@ -1,1 +1,1 @@
-"""What `beamrank demo` searches: the standard library's docstrings, and questions with the objects that answer them."""
+"""What `beamrank demo` searches: the docstrings of Python 3.11's standard library, and questions that they answer."""

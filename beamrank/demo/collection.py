@@ -1,18 +1,19 @@
-"""The demo's collection: the standard library's documentation, and questions that programmers ask about it.
+"""The demo's collection: the docstrings of Python 3.11's standard library, and questions about it.
+
+`corpus.jsonl.gz` holds the docstrings, so every Python searches the same collection. They stay under Python's licence,
+`LICENSE-PYTHON.txt`.
 
 The questions were written before any model of this project was trained, in the words of somebody who does not know
 the name of what they look for. Neither they nor the docs that answer them may be trained on: `held_out_objects`.
 """
 
 import functools
+import gzip
 import json
 from importlib import resources
 from typing import NamedTuple
 
 from beamrank import storage
-from beamrank.demo.docstrings import find_docstrings
-from beamrank.demo.passages import split_docstring
-from beamrank.errors import PreflightError
 from beamrank.records import Doc, Topic
 
 
@@ -34,34 +35,21 @@ class Judgment(NamedTuple):
 
 @functools.cache
 def stdlib_docs() -> list[Doc]:
-    """The docstrings of the running Python's standard library as passages, sorted by name.
+    """The docstrings of Python 3.11's standard library as passages, sorted by name.
 
-    A doc_id is the object's qualified name and the passage's number, `textwrap.dedent:0`. The name begins the text
-    too, since a body passage often does not say what it is about; Lucene takes a dotted name as one word, so a question
-    does not find `random.shuffle` by having "random" in it.
-
-    Raises:
-        PreflightError: this Python came without its library's source or docstrings.
+    A doc_id is the object's qualified name and the passage's number, `textwrap.dedent:0`: the summary is number 0, and
+    what follows it is cut into passages of about 40 to 150 words. The text begins with the name too, since a later
+    passage often does not say what it is about. Lucene takes a dotted name as one word, so a question does not find
+    `random.shuffle` by the word "random".
     """
-    docs = []
-    for name, docstring in find_docstrings().items():
-        for number, passage in enumerate(split_docstring(docstring)):
-            docs.append(Doc(f"{name}:{number}", f"{name}: {passage}"))
-    missing = sorted(held_out_objects() - {object_name(doc.doc_id) for doc in docs})
-    if missing:
-        raise PreflightError(
-            f"the demo's questions are answered by {', '.join(missing[:5])} (and {max(0, len(missing) - 5)} more), for "
-            "which this Python has no docstring: it was installed without its library's source, or without "
-            "docstrings. Use a full Python 3.11 to 3.13"
-        )
-    return docs
+    rows = [json.loads(line) for line in _corpus().splitlines()]
+    return [Doc(row["id"], row["contents"]) for row in rows]
 
 
 @functools.cache
 def demo_questions() -> list[Question]:
     """The questions, in the order of their query_id."""
-    lines = resources.files("beamrank.demo").joinpath("questions.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = [json.loads(line) for line in _shipped("questions.jsonl").splitlines()]
     return [Question(row["query_id"], row["text"], tuple(row["answers"])) for row in rows]
 
 
@@ -71,11 +59,7 @@ def demo_topics() -> list[Topic]:
 
 
 def demo_qrels() -> list[Judgment]:
-    """Relevance 1 for every passage of every object that answers a question.
-
-    Raises:
-        PreflightError: as `stdlib_docs`.
-    """
+    """Relevance 1 for every passage of every object that answers a question."""
     doc_ids: dict[str, list[str]] = {}
     for doc in stdlib_docs():
         doc_ids.setdefault(object_name(doc.doc_id), []).append(doc.doc_id)
@@ -98,14 +82,18 @@ def held_out_objects() -> frozenset[str]:
 
 
 def write_collection(folder: str) -> None:
-    """Writes `corpus.jsonl` (id, contents), `topics.tsv` and `qrels.txt` (TREC) into a folder, local or remote.
+    """Writes `corpus.jsonl` (id, contents), `topics.tsv` and `qrels.txt` (TREC) into a folder, local or remote."""
+    topics = "".join(f"{topic.query_id}\t{topic.text}\n" for topic in demo_topics())
+    qrels = "".join(f"{judgment.query_id} 0 {judgment.doc_id} {judgment.relevance}\n" for judgment in demo_qrels())
+    files = {"corpus.jsonl": _corpus(), "topics.tsv": topics.encode(), "qrels.txt": qrels.encode()}
+    for name, content in files.items():
+        # A file that exists with this content is left alone: another demo may be reading it.
+        storage.publish_content(storage.join(folder, name), content)
 
-    Raises:
-        PreflightError: as `stdlib_docs`.
-    """
-    corpus = [json.dumps({"id": doc.doc_id, "contents": doc.text}, ensure_ascii=False) for doc in stdlib_docs()]
-    topics = [f"{topic.query_id}\t{topic.text}" for topic in demo_topics()]
-    qrels = [f"{judgment.query_id} 0 {judgment.doc_id} {judgment.relevance}" for judgment in demo_qrels()]
-    for name, lines in {"corpus.jsonl": corpus, "topics.tsv": topics, "qrels.txt": qrels}.items():
-        # What is there already is left alone: another demo may be reading it.
-        storage.publish_content(storage.join(folder, name), "".join(f"{line}\n" for line in lines).encode())
+
+def _corpus() -> bytes:
+    return gzip.decompress(_shipped("corpus.jsonl.gz"))
+
+
+def _shipped(name: str) -> bytes:
+    return resources.files("beamrank.demo").joinpath(name).read_bytes()

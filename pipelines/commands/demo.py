@@ -1,7 +1,6 @@
 """`beamrank demo`: the whole cascade on a collection and checkpoints that come with beamrank."""
 
 import json
-import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -48,8 +47,7 @@ def demo(
     from pipelines.launcher import Launcher, resumable
 
     talk = Talk()
-    # Another Python has other docstrings, so its collection, index and run stand apart.
-    folder = storage.join(storage.absolute(output), f"python{platform.python_version()}")
+    folder = storage.absolute(output)
     collection = storage.join(folder, "collection")
     write_collection(collection)
     docs = len(stdlib_docs())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from beamrank.demo.collection import write_collection
 from beamrank.errors import BeamrankError
 from pipelines import shuffle
 from pipelines.cli import app
@@ -222,3 +223,15 @@ def test_qrels_that_judge_none_of_the_topics_are_found_before_anything_starts(
     assert "is judged in" in message
     assert "'q99'): every measure would be 0" in message
     assert not list((tmp_path / "out").glob("*"))
+
+
+def test_demo_searches_the_collection_that_comes_with_beamrank(tmp_path: Path) -> None:
+    # A folder that is not an index ends the demo once its collection is written, before minutes of scoring.
+    (tmp_path / "out/index").mkdir(parents=True)
+    (tmp_path / "out/index/notes.txt").write_text("not an index")
+    code, message = _error("demo", "--output", tmp_path / "out")
+    assert code == 3
+    assert str(tmp_path / "out/index") in message
+    write_collection(str(tmp_path / "expected"))
+    for path in (tmp_path / "expected").iterdir():
+        assert (tmp_path / "out/collection" / path.name).read_bytes() == path.read_bytes()
