@@ -6,10 +6,10 @@ READY := $(VENV)/.ready
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 LOCK := requirements/python$(VERSION).txt
 
-.PHONY: help setup demo test check lock bench clean
+.PHONY: help setup demo test test-all check lock bench clean
 
 help:  ## Show this help
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 $(READY): pyproject.toml setup.py $(wildcard requirements/*.txt)
 	@test -f $(LOCK) || \
@@ -24,11 +24,18 @@ setup: $(READY)  ## Make the virtual environment from the locked dependencies
 demo: $(READY)  ## Run the whole cascade on the standard library's documentation
 	$(BIN)/beamrank demo
 
-# Two processes: each may take 4 GB. Spark, Flink and Prism come over the network while the first tests run.
-test: check  ## Run ruff, mypy, import-linter and pytest
-	$(BIN)/python -m tests.pipelines.get_engines & engines=$$!; \
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(PYTEST_FLAGS); \
+# Two processes: each may take 4 GB. Engines come over the network while the first tests run.
+define run_tests
+	$(BIN)/python -m tests.pipelines.get_engines $(1) & engines=$$!; \
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(2) $(PYTEST_FLAGS); \
 	passed=$$?; kill $$engines 2>/dev/null; exit $$passed
+endef
+
+test: check  ## Run ruff, mypy, import-linter and the quick tests (minutes)
+	$(call run_tests,flink,-m "not slow")
+
+test-all: check  ## Run ruff, mypy, import-linter and all tests (half an hour)
+	$(call run_tests)
 
 check: $(READY)  ## Run ruff, mypy and import-linter
 	$(BIN)/ruff check .

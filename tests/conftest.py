@@ -20,3 +20,21 @@ def shared_data() -> Path:
     if not _SHARED_DATA.is_dir():
         pytest.skip(f"the real collections are not here: no folder {_SHARED_DATA}")
     return _SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def mono_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random BERT of two narrow layers."""
+    return _narrow(tmp_path_factory.mktemp("mono"), 2)
+
+
+@pytest.fixture(scope="session")
+def duo_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return _narrow(tmp_path_factory.mktemp("duo"), 3)
+
+
+def _narrow(folder: Path, segments: int) -> str:
+    # torch takes seconds to import, and most of tests/core does without.
+    from tests.models.bert import save_narrow
+
+    return save_narrow(folder, segments, segments)

@@ -191,6 +191,7 @@ def test_fewer_test_queries_are_part_of_more_and_keep_their_judgments(tmp_path: 
     assert chosen[3] < chosen[5] < chosen[20]
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_the_teacher_ranks_by_the_cosine_of_sentence_transformers(tmp_path: Path):
     docs = [
@@ -235,6 +236,7 @@ def _scoring_job() -> scoring.Job:
     return scoring.Job("embedded:mono", topics, (tuple(texts), tuple(texts)[:4]), texts, threads=2, rounds=1)
 
 
+@pytest.mark.slow
 def test_scoring_is_compared_on_the_same_inputs():
     figures = scoring.compare(_scoring_job())
     assert figures["pairs"] == 24

@@ -53,6 +53,7 @@ def test_the_table_by_hand():
     assert "dtype bfloat16 on cpu." in page
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_where_it_was(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     start = save_start(tmp_path / "start", max_position_embeddings=128)
     data = tmp_path / "work/questions-all-k3"

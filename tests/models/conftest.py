@@ -1,4 +1,4 @@
-"""Two real checkpoints and real texts."""
+"""Engines over small and real checkpoints, and real texts."""
 
 from itertools import chain
 
@@ -10,35 +10,44 @@ from models.checkpoints import resolve_checkpoint
 from models.engine import ScoringEngine
 from tests.models.bert import MINILM, Oracle, save_minilm
 
-
-@pytest.fixture(scope="session")
-def mono_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_minilm(tmp_path_factory.mktemp("mono"), 2, 1)
+Scorers = tuple[ScoringEngine, Oracle]
 
 
-@pytest.fixture(scope="session")
-def duo_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_minilm(tmp_path_factory.mktemp("duo"), 3, 2)
+def _engine(folder: str, kind: str) -> ScoringEngine:
+    return ScoringEngine(resolve_checkpoint(folder, kind), "cpu", "float32", 1, 1024)
 
 
 @pytest.fixture(scope="session")
-def mono_engine(mono_folder: str) -> ScoringEngine:
-    return ScoringEngine(resolve_checkpoint(mono_folder, "mono"), "cpu", "float32", 1, 1024)
+def mono_engine(mono_checkpoint: str) -> ScoringEngine:
+    return _engine(mono_checkpoint, "mono")
 
 
 @pytest.fixture(scope="session")
-def duo_engine(duo_folder: str) -> ScoringEngine:
-    return ScoringEngine(resolve_checkpoint(duo_folder, "duo"), "cpu", "float32", 1, 1024)
+def duo_engine(duo_checkpoint: str) -> ScoringEngine:
+    return _engine(duo_checkpoint, "duo")
 
 
 @pytest.fixture(scope="session")
-def mono_oracle(mono_folder: str) -> Oracle:
-    return Oracle(mono_folder)
+def mono_oracle(mono_checkpoint: str) -> Oracle:
+    return Oracle(mono_checkpoint)
 
 
 @pytest.fixture(scope="session")
-def duo_oracle(duo_folder: str) -> Oracle:
-    return Oracle(duo_folder)
+def duo_oracle(duo_checkpoint: str) -> Oracle:
+    return Oracle(duo_checkpoint)
+
+
+@pytest.fixture(scope="session")
+def minilm_mono(tmp_path_factory: pytest.TempPathFactory) -> Scorers:
+    """A real BERT of six layers as ours and as transformers'."""
+    folder = save_minilm(tmp_path_factory.mktemp("minilm-mono"), 2, 1)
+    return _engine(folder, "mono"), Oracle(folder)
+
+
+@pytest.fixture(scope="session")
+def minilm_duo(tmp_path_factory: pytest.TempPathFactory) -> Scorers:
+    folder = save_minilm(tmp_path_factory.mktemp("minilm-duo"), 3, 2)
+    return _engine(folder, "duo"), Oracle(folder)
 
 
 @pytest.fixture(scope="session")

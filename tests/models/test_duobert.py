@@ -57,17 +57,11 @@ def _check_parity(
     assert_parity(found, wanted)
 
 
-def test_equals_transformers_on_every_length(
-    duo_engine: ScoringEngine, duo_oracle: Oracle, queries: list[list[int]], text: list[int]
+@pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.slow)])
+def test_duo_equals_transformers_on_every_length(
+    minilm_duo: tuple[ScoringEngine, Oracle], queries: list[list[int]], text: list[int], count: int
 ) -> None:
-    _check_parity(duo_engine, duo_oracle, queries, text, 120)
-
-
-@pytest.mark.slow
-def test_equals_transformers_on_500_inputs(
-    duo_engine: ScoringEngine, duo_oracle: Oracle, queries: list[list[int]], text: list[int]
-) -> None:
-    _check_parity(duo_engine, duo_oracle, queries, text, 500)
+    _check_parity(*minilm_duo, queries, text, count)
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,8 @@ from models.training.losses import log_odds
 from tests.models.bert import MINILM
 from tests.models.training import save_start
 
+pytestmark = pytest.mark.slow
+
 QUERIES = [topic.text for topic in demo_topics()[:6]]
 DOCS = [doc.text for doc in stdlib_docs()[:6000:750]]
 PAIRS = [(query, doc) for query in QUERIES for doc in DOCS]

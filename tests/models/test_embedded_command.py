@@ -14,6 +14,8 @@ from models.checkpoint_sources import locate
 from models.training.embedded.__main__ import main
 from tests.models.bert import MINILM
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [doc.text for doc in stdlib_docs()[:4000:25]]
 QUESTIONS = [f"what is said of {text.split()[1]}" for text in TEXTS]
 

@@ -15,6 +15,8 @@ from models.training.groups import Group
 from tests.models.bert import MINILM
 from tests.models.test_embedded_assembly import PAIRS, TOKENIZER, batch_of
 
+pytestmark = pytest.mark.slow
+
 INPUTS = batch_of(PAIRS[:8])
 
 

@@ -31,9 +31,9 @@ def test_the_same_shard_gives_the_same_bits(mono_engine: ScoringEngine, text: li
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_any_number_of_threads_gives_the_same_bits(mono_folder: str, text: list[int], dtype: str) -> None:
+def test_any_number_of_threads_gives_the_same_bits(mono_checkpoint: str, text: list[int], dtype: str) -> None:
     inputs = _inputs(text, 60)
-    checkpoint = resolve_checkpoint(mono_folder, "mono")
+    checkpoint = resolve_checkpoint(mono_checkpoint, "mono")
     threads_of_this_one = torch.get_num_threads()
     alone, *others = (ScoringEngine(checkpoint, "cpu", dtype, threads, 512).score(inputs) for threads in (1, 2, 7))
     assert len(np.unique(alone.log_odds)) > 50
@@ -43,11 +43,11 @@ def test_any_number_of_threads_gives_the_same_bits(mono_folder: str, text: list[
     assert torch.get_num_threads() == threads_of_this_one
 
 
-def test_other_budgets_change_rounding_alone(mono_engine: ScoringEngine, mono_folder: str, text: list[int]) -> None:
+def test_other_budgets_change_rounding_alone(mono_engine: ScoringEngine, mono_checkpoint: str, text: list[int]) -> None:
     inputs = _inputs(text, 24)
     scores = mono_engine.score(inputs)
     for budget in (1, 8192):
-        engine = ScoringEngine(resolve_checkpoint(mono_folder, "mono"), "cpu", "float32", 1, budget)
+        engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, budget)
         others = engine.score(inputs)
         np.testing.assert_allclose(others.log_odds, scores.log_odds, rtol=0, atol=1e-4)
         assert (others.inferences, others.tokens, others.halvings) == (24, int(inputs.lengths.sum()), 0)
@@ -86,9 +86,11 @@ def test_nothing_to_score(mono_engine: ScoringEngine) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_stays_near(mono_engine: ScoringEngine, mono_folder: str, text: list[int], dtype: str) -> None:
+def test_half_precision_stays_near(
+    mono_engine: ScoringEngine, mono_checkpoint: str, text: list[int], dtype: str
+) -> None:
     inputs = _inputs(text, 24, 64)
-    engine = ScoringEngine(resolve_checkpoint(mono_folder, "mono"), "cpu", dtype, 1, 1024)
+    engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", dtype, 1, 1024)
     scores, exact = engine.score(inputs).log_odds, mono_engine.score(inputs).log_odds
     difference = np.abs(scores - exact)
     assert 0 < difference.max() < {"bfloat16": 0.5, "float16": 0.05}[dtype]

@@ -34,17 +34,11 @@ def _check_parity(engine: ScoringEngine, oracle: Oracle, pairs: list[tuple[list[
     assert_parity(table["score"].to_pylist(), wanted)
 
 
-def test_equals_transformers_on_every_length(
-    mono_engine: ScoringEngine, mono_oracle: Oracle, queries: list[list[int]], text: list[int]
+@pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.slow)])
+def test_mono_equals_transformers_on_every_length(
+    minilm_mono: tuple[ScoringEngine, Oracle], queries: list[list[int]], text: list[int], count: int
 ) -> None:
-    _check_parity(mono_engine, mono_oracle, _pairs(queries, text, 120))
-
-
-@pytest.mark.slow
-def test_equals_transformers_on_500_pairs(
-    mono_engine: ScoringEngine, mono_oracle: Oracle, queries: list[list[int]], text: list[int]
-) -> None:
-    _check_parity(mono_engine, mono_oracle, _pairs(queries, text, 500))
+    _check_parity(*minilm_mono, _pairs(queries, text, count))
 
 
 def test_truncates_scores_the_first_k_and_sorts(

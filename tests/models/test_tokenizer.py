@@ -106,6 +106,7 @@ def test_any_batch_has_the_ids_of_transformers(
     assert all_ids(tokenizer, texts) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_squad_has_the_ids_of_transformers(folder: str, reference: Tokenizer, shared_data: Path) -> None:
     texts = squad_paragraphs(shared_data / "squad_v1.1.tar.gz")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from beamrank.demo.collection import demo_questions, held_out_objects
+from beamrank.demo.collection import demo_questions, held_out_objects, stdlib_docs
 from beamrank.errors import DataError, PreflightError
 from models.engine import InputLimits
 from models.training.embedded.data import (
@@ -26,9 +26,9 @@ from models.training.embedded.teacher import embed_texts
 from models.training.encoding import InputEncoder
 from models.training.groups import FixedSource, Group
 from models.training.processes import Processes
-from models.training.start import save_checkpoint
+from models.training.start import Start, save_checkpoint
 from models.training.state import StateFolder
-from models.training.tasks import DuoTask, MonoTask, Task
+from models.training.tasks import DuoTask, MonoTask, Scorer, Task
 from models.training.trainer import Schedule, Trainer
 from tests.models.bert import MINILM
 from tests.models.training import Quiet, make_scorer, save_start
@@ -48,6 +48,25 @@ def test_nothing_that_answers_a_question_of_the_demo_is_trained_on():
     assert len(names) > 4000
     assert not names & held_out_objects()
     assert not {question.text for question in collection.questions} & {question.text for question in demo_questions()}
+
+
+@pytest.mark.parametrize("kind", ["mono", "duo"])
+def test_shipped_pair_prefers_the_docs_that_answer(kind):
+    start = Start(f"embedded:{kind}", 64)
+    model = start.model(kind, 2, 0.0, train_word_embeddings=True)
+    score = Scorer(model, ENCODER(start.tokenizer), "cpu", torch.float32)
+    texts = {doc.doc_id: doc.text for doc in stdlib_docs()}
+    triples = [
+        (question.text, texts[f"{question.answers[0]}:0"], other)
+        for question, other in zip(demo_questions(), list(texts.values())[::1000], strict=False)
+    ]
+    assert len(triples) == 9
+    with torch.inference_mode():
+        if kind == "duo":
+            margins = score(triples) - score([(query, other, answer) for query, answer, other in triples])
+        else:
+            margins = score([each[:2] for each in triples]) - score([(query, other) for query, _, other in triples])
+    assert int((margins > 0).sum()) >= 8
 
 
 def test_windows_hold_all_words_in_order():

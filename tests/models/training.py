@@ -26,6 +26,7 @@ COLOURS = ("blue", "green", "red", "white", "black", "gold", "teal", "pink", "li
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", "is", "the", *THINGS, *COLOURS]
 LIMITS = InputLimits("original", 10, 32)
 _OVERFITTING_STEPS = 300
+_OVERFITTED = 0.005
 
 
 def save_start(folder: Path, **config: Any) -> str:
@@ -75,13 +76,16 @@ def make_scorer(start_folder: str, kind: str, labels: int = 2, dropout: float = 
 
 
 def overfit(task: Task, groups: list[Group]) -> float:
-    """The loss over all groups after training on them, without dropout."""
+    """The loss over all groups after training on them, without dropout, until it is low enough to stop."""
     optimizer = BertAdam(task.model.named_parameters(), 0.0)
     task.model.train()
     stream = FixedSource(groups, 0).stream({})
     for step in range(_OVERFITTING_STEPS):
         batch = [group for group, _ in itertools.islice(stream, len(groups))]
-        torch.autograd.backward(task.loss(batch, 0))
+        loss = task.loss(batch, 0)
+        if loss.item() < _OVERFITTED:
+            break
+        torch.autograd.backward(loss)
         clip_gradients(optimizer.parameters, 1.0)
         optimizer.step(learning_rate_at(step, 1e-3, 10, _OVERFITTING_STEPS))
     with torch.inference_mode():

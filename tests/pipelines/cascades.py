@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from typer.testing import CliRunner
 
 from beamrank.config import RunConfig, load_config
+from beamrank.errors import BeamrankError
 from beamrank.plan import Plan
+from pipelines.cli import app
 from pipelines.launcher import Launcher
 from pipelines.planning import make_plan
 from pipelines.progress import Talk
@@ -55,7 +58,7 @@ def run_here(path: Path, output: Path, overrides: Sequence[str] = ()) -> tuple[P
 
 
 def beamrank(*arguments: str | Path, timeout: float = 500, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command line, as a user runs it."""
+    """The command line in a process of its own, as a user runs it."""
     return subprocess.run(
         [BEAMRANK, *map(str, arguments)],
         capture_output=True,
@@ -64,6 +67,18 @@ def beamrank(*arguments: str | Path, timeout: float = 500, **environment: str) -
         env={**os.environ, "COLUMNS": "200", **environment},
         check=False,
     )
+
+
+def beamrank_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command line in this process, which saves the seconds of importing Beam and torch anew."""
+    command = [str(argument) for argument in arguments]
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    code, stderr = done.exit_code, done.stderr
+    if isinstance(done.exception, BeamrankError):
+        code, stderr = done.exception.exit_code, f"{stderr}error: {done.exception}\n"
+    elif not isinstance(done.exception, SystemExit | None):
+        raise done.exception
+    return subprocess.CompletedProcess(command, code, done.stdout, stderr)
 
 
 def run_bytes(output: Path) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""A small real collection and two small real checkpoints."""
+"""A small real collection, and what its runs reach."""
 
 import socket
 import subprocess
@@ -9,40 +9,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 import yaml
 from apache_beam.utils.subprocess_server import pick_port
 from fsspec import register_implementation
-from transformers import BertConfig, BertForSequenceClassification
 
 from beamrank.demo.collection import demo_qrels, demo_topics, stdlib_docs
-from tests.models.bert import MINILM, save
 from tests.pipelines.cascades import write_config
 from tests.pipelines.dataflow_stub import GCP, BucketFileSystem, Service, serving
-
-_LAYERS = 2
-
-
-def _checkpoint(folder: Path, segments: int, seed: int) -> str:
-    """The lowest layers of a real BERT under a head that spreads its scores."""
-    torch.manual_seed(seed)
-    config = BertConfig.from_pretrained(
-        MINILM, num_hidden_layers=_LAYERS, num_labels=2, id2label={0: "not_relevant", 1: "relevant"}
-    )
-    model = BertForSequenceClassification.from_pretrained(MINILM, config=config)
-    torch.nn.init.normal_(model.bert.pooler.dense.weight, std=0.3)
-    torch.nn.init.normal_(model.classifier.weight, std=0.5)
-    return save(model, folder, segments)
-
-
-@pytest.fixture(scope="session")
-def mono_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return _checkpoint(tmp_path_factory.mktemp("mono"), 2, 1)
-
-
-@pytest.fixture(scope="session")
-def duo_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return _checkpoint(tmp_path_factory.mktemp("duo"), 3, 2)
 
 
 @pytest.fixture(scope="session")

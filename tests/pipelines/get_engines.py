@@ -1,9 +1,10 @@
-"""Gets the engines that tests need, while other tests run: `python -m tests.pipelines.get_engines`.
+"""Gets the engines that tests need, while other tests run: `python -m tests.pipelines.get_engines flink`.
 
-What cannot be got here is said by the tests that need it.
+The tests that need an engine report why it could not be got.
 """
 
 import contextlib
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,13 +16,16 @@ from pipelines.words import Runner
 from tests.pipelines.clusters import distribution
 
 
-def main() -> None:
-    """Downloads, and builds Prism beside them."""
-    with ThreadPoolExecutor() as both:
-        both.submit(_try, lambda: server_command(Runner.PRISM, []))
+def main(names: list[str]) -> None:
+    """Gets some engines; where none is named, all of them and what their clusters need. Prism is built beside it."""
+    with ThreadPoolExecutor() as beside:
+        if not names or "prism" in names:
+            beside.submit(_try, lambda: server_command(Runner.PRISM, []))
         for name in ("spark", "flink"):
-            _try(lambda name=name: server_command(Runner(name), []))
-            _try(lambda name=name: distribution(name))
+            if not names or name in names:
+                _try(lambda name=name: server_command(Runner(name), []))
+            if not names:
+                _try(lambda name=name: distribution(name))
 
 
 def _try(get: Callable[[], object]) -> None:
@@ -30,4 +34,4 @@ def _try(get: Callable[[], object]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.pipelines.cascades import BEAMRANK, beamrank
+from tests.pipelines.cascades import BEAMRANK, run_here
 
 TWO_PROCESSES = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=2")
 _PROGRESS = re.compile(r"[a-z0-9-]+: ([\d,]+ of [\d,]+ (shards|corpus units read)|[\d,]+ docs), elapsed .*")
@@ -27,8 +27,7 @@ FileState = tuple[int, int, int]
 def undisturbed_run(config: Path) -> Path:
     """The output of one run that nobody disturbed."""
     output = config.parent / "undisturbed"
-    done = beamrank("run", config, "--output", output)
-    assert done.returncode == 0, done.stderr
+    run_here(config, output)
     return output
 
 

@@ -121,7 +121,7 @@ def _overrides() -> list[str]:
 
 @pytest.mark.data
 @pytest.mark.jvm
-@pytest.mark.parametrize("collection", ["cacm", "car"])
+@pytest.mark.parametrize("collection", ["cacm", pytest.param("car", marks=pytest.mark.slow)])
 def test_the_cascade_equals_the_papers_loop(
     collection: str, shared_data: Path, tmp_path: Path, mono_checkpoint: str, duo_checkpoint: str
 ) -> None:

@@ -235,3 +235,16 @@ def test_demo_searches_the_collection_that_comes_with_beamrank(tmp_path: Path) -
     write_collection(str(tmp_path / "expected"))
     for path in (tmp_path / "expected").iterdir():
         assert (tmp_path / "out/collection" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+def test_demo_has_the_figures_of_the_readme(tmp_path: Path) -> None:
+    result = _invoke("demo", "--output", tmp_path, "--json")
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert (figures["docs"], figures["topics"]) == (8315, 89)
+    bm25, mono, duo = (stage["RR@10"] for stage in figures["stages"])
+    assert bm25 == pytest.approx(0.3353, abs=5e-5)
+    # These depend on the rounding of the processor's dtype.
+    assert (mono, duo) == (pytest.approx(0.5611, abs=0.02), pytest.approx(0.5743, abs=0.02))

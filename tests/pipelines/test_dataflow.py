@@ -20,7 +20,7 @@ from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.planning import make_plan
 from pipelines.progress import Talk
 from pipelines.words import Runner
-from tests.pipelines.cascades import beamrank, run_bytes, run_here
+from tests.pipelines.cascades import beamrank_here, run_bytes, run_here
 from tests.pipelines.dataflow_stub import FLAGS, GCP, Service
 
 _CPU_IMAGE = re.compile(r"europe-west4-docker\.pkg\.dev/some-project/beamrank/cpu:0\.1\.0-python3\.1[123]")
@@ -199,7 +199,7 @@ def test_without_googles_libraries_nothing_starts() -> None:
 
 def test_paths_of_this_machine_are_refused_before_anything_starts(config_path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = beamrank("run", config_path, "--output", out, "--runner", "dataflow", "--", *FLAGS)
+    done = beamrank_here("run", config_path, "--output", out, "--runner", "dataflow", "--", *FLAGS)
     assert done.returncode == 3, done.stderr
     for key in ("corpus.path", "index.path", "output", "mono.checkpoint", "duo.checkpoint"):
         assert f"{key} (" in done.stderr
@@ -208,7 +208,7 @@ def test_paths_of_this_machine_are_refused_before_anything_starts(config_path: P
 
 
 def test_no_wait_needs_a_stage(config_path: Path) -> None:
-    done = beamrank("run", config_path, "--runner", "dataflow", "--no-wait", "--", *FLAGS)
+    done = beamrank_here("run", config_path, "--runner", "dataflow", "--no-wait", "--", *FLAGS)
     assert (done.returncode, "give --stage too" in done.stderr) == (2, True)
 
 

@@ -11,7 +11,7 @@ import pytest
 from beamrank.errors import ConfigError, PreflightError
 from pipelines.runners import server_command
 from pipelines.words import Runner
-from tests.pipelines.cascades import beamrank
+from tests.pipelines.cascades import beamrank_here
 
 _VERSION = beam.__version__
 _SERVER = f"job-server-{_VERSION}.jar"
@@ -115,6 +115,7 @@ def test_a_build_that_fails_is_said(real_path: str, tmp_path: Path, monkeypatch:
     assert said[0].startswith(f"building Prism {_VERSION}")
 
 
+@pytest.mark.slow
 @pytest.mark.maven
 def test_maven_is_asked_once_and_again_when_a_jar_is_gone(
     real_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -151,10 +152,8 @@ def test_a_wrong_flag_is_found_before_a_program_is_looked_for() -> None:
         server_command(Runner.PRISM, ["--prism_locatoin=x"])
 
 
-def test_a_missing_engine_ends_the_command_before_anything_starts(
-    config_path: Path, tmp_path: Path, tools: Path
-) -> None:
-    done = beamrank("run", config_path, "--runner", "prism", "--output", tmp_path / "out", PATH=str(tools))
+def test_a_missing_engine_ends_the_command_before_anything_starts(config_path: Path, tmp_path: Path) -> None:
+    done = beamrank_here("run", config_path, "--runner", "prism", "--output", tmp_path / "out")
     assert done.returncode == 3
     assert done.stderr.startswith("error: no Prism: ")
     assert not os.path.exists(tmp_path / "out")

@@ -20,8 +20,9 @@ from tests.pipelines.processes import parts, said_but_progress, undisturbed_run
 
 _TOOLS = {"prism": "go", "spark": "mvn", "flink": "mvn"}
 _ENGINES = [
-    pytest.param("prism", marks=pytest.mark.go),
-    pytest.param("spark", marks=pytest.mark.maven),
+    pytest.param("prism", marks=[pytest.mark.go, pytest.mark.slow]),
+    pytest.param("spark", marks=[pytest.mark.maven, pytest.mark.slow]),
+    # Of the three, Flink is the quickest to get and run where none is there yet.
     pytest.param("flink", marks=pytest.mark.maven),
 ]
 
@@ -44,7 +45,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize("workers", ["in the launcher", "in a pool"])
+@pytest.mark.parametrize("workers", ["in the launcher", pytest.param("in a pool", marks=pytest.mark.slow)])
 def test_engines_write_the_same_bytes(
     config_path: Path, tmp_path: Path, engine: str, workers: str, request: pytest.FixtureRequest
 ) -> None:
@@ -61,6 +62,7 @@ def test_engines_write_the_same_bytes(
     assert [line.split()[0] for line in said_but_progress(done.stderr)] == ["wrote", "wrote", "wrote", "no"]
 
 
+@pytest.mark.slow
 @pytest.mark.go
 def test_a_worker_that_prism_loses_ends_the_job() -> None:
     get_engine("prism")
@@ -83,6 +85,7 @@ def test_a_worker_that_prism_loses_ends_the_job() -> None:
         run_watched(pipeline, kill_the_worker_at_work, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.go
 def test_a_job_of_prism_may_take_longer_than_beams_client_waits() -> None:
     """Beam takes `--job_server_timeout`, 300 by default, for the longest that a job of Prism may take."""

@@ -159,12 +159,23 @@ def test_what_is_wrong_has_its_exit_code(folder: Path, arguments: list[str], cod
     assert done.stdout == ""
 
 
-def test_the_command_line_ends_with_the_errors_code(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["none.run", "--qrels", "qrels"], 3, "there is no file"),
+        (["a.run", "--qrels", "qrels", "--measures", "P@0"], 2, "cutoff must be 1 or more"),
+    ],
+)
+def test_process_ends_with_the_exit_code_of_its_error(
+    folder: Path, arguments: list[str], code: int, message: str
+) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    command = [sys.executable, "-m", "pipelines.main", "eval", "none.run", "--qrels", "qrels"]
+    command = [sys.executable, "-m", "pipelines.main", "eval", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "there is no file" in done.stderr
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_qrels_must_be_given(folder: Path) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.cascades import beamrank, read_trec, run_bytes
+from tests.pipelines.cascades import beamrank_here, read_trec, run_bytes
 
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples/own_corpus"
 
 
 def _done(*arguments: str | Path) -> str:
-    result = beamrank(*arguments)
+    result = beamrank_here(*arguments)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

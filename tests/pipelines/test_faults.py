@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from errno import ENOSPC
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -34,6 +35,11 @@ from tests.pipelines.faulty import (
     write_small,
 )
 from tests.pipelines.processes import TWO_PROCESSES, children, started, wait_until
+
+
+def _seeds(count: int) -> list[Any]:
+    """The first of so many seeds in the first tier of tests, the others in the second."""
+    return [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, count))]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +101,7 @@ def _run_until_done(cascade: SmallCascade, whole: Snapshot, attempts: int) -> in
     pytest.fail(f"not done after {attempts} attempts")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", _seeds(3))
 def test_a_store_that_fails_now_and_then(broken: SmallCascade, whole: Snapshot, seed: int) -> None:
     with failing(Faults(seed, one_write_in=12, one_read_in=150)) as faults:
         failures = _run_until_done(broken, whole, attempts=60)
@@ -103,6 +109,7 @@ def test_a_store_that_fails_now_and_then(broken: SmallCascade, whole: Snapshot, 
     _assert_as_undisturbed(broken, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
     [
@@ -148,7 +155,7 @@ def _gone(content: bytes, drawn: random.Random) -> None:
     return None
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", _seeds(8))
 def test_what_was_damaged_after_its_receipt(broken: SmallCascade, whole: Snapshot, seed: int) -> None:
     """Receipts, parts and seals are cut short, replaced by another configuration's or deleted, at random."""
     drawn = random.Random(seed)
@@ -193,6 +200,7 @@ def _finish(output: Path, cascade: SmallCascade, whole: Snapshot) -> None:
     assert verify_stages(str(output), lambda done, total: None).findings == []
 
 
+@pytest.mark.slow
 def test_a_launcher_killed_at_random_moments(
     config: Path, cascade: SmallCascade, whole: Snapshot, tmp_path: Path
 ) -> None:
@@ -242,6 +250,7 @@ def test_a_storage_that_fails_the_launcher_says_that_the_run_goes_on() -> None:
         raise BrokenPipeError
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_no_more(config: Path, cascade: SmallCascade, whole: Snapshot, tmp_path: Path) -> None:
     """A real limit on this machine's disk cuts the first file that is larger in the middle."""
     output = tmp_path / "out"
@@ -260,6 +269,7 @@ def test_a_disk_that_takes_no_more(config: Path, cascade: SmallCascade, whole: S
     _finish(output, cascade, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 def test_javas_heap_exhausted(tmp_path: Path) -> None:
     """One topic of 200,000 words is more than the smallest heap holds; its shard alone is missing afterwards."""

@@ -7,15 +7,14 @@ import pytest
 from beamrank.errors import ConfigError
 from pipelines.runners import beam_options
 from pipelines.words import Runner
-from tests.pipelines.cascades import beamrank, run_bytes
+from tests.pipelines.cascades import beamrank, run_bytes, run_here
 from tests.pipelines.processes import TWO_PROCESSES, parts, said_but_progress, undisturbed_run
 
 
+@pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.parametrize(
-    "arguments",
-    [TWO_PROCESSES, ("--runner", "embed"), ("--set", "threads=3")],
-    ids=["multi_processing", "embedded job server", "three threads"],
+    "arguments", [TWO_PROCESSES, ("--runner", "embed")], ids=["multi_processing", "embedded job server"]
 )
 def test_runners_write_the_same_bytes(config_path: Path, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     expected = undisturbed_run(config_path)
@@ -28,6 +27,13 @@ def test_runners_write_the_same_bytes(config_path: Path, tmp_path: Path, argumen
     assert len(parts(expected)) == 4 * 4
     # Workers have nothing to say where nothing is wrong.
     assert [line.split()[0] for line in said_but_progress(done.stderr)] == ["wrote", "wrote", "wrote", "no"]
+
+
+@pytest.mark.jvm
+def test_threads_do_not_change_the_bytes(config_path: Path, tmp_path: Path) -> None:
+    run_here(config_path, tmp_path / "out", ["threads=3"])
+    assert run_bytes(tmp_path / "out") == run_bytes(undisturbed_run(config_path))
+    assert parts(tmp_path / "out") == parts(undisturbed_run(config_path))
 
 
 @pytest.mark.parametrize(

@@ -71,18 +71,24 @@ def interrupt(command: list[str], number: signal.Signals, output: Path, rows: in
     assert not (output / "model.safetensors").exists()
 
 
-def test_an_interrupted_training_goes_on_to_the_same_weights(config, tmp_path):
-    long = ["--set", "optimizer.steps=1000"]
+@pytest.mark.parametrize(
+    "signals", [[signal.SIGTERM], pytest.param([signal.SIGINT, signal.SIGTERM], marks=pytest.mark.slow)]
+)
+def test_interrupted_training_resumes_to_the_same_weights(config, tmp_path, signals):
+    long = ["--set", "optimizer.steps=300"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     command = [BEAMRANK, "train", "mono", str(config), *long, "--output", str(parts)]
-    interrupt(command, signal.SIGINT, parts, 5)
-    interrupt(command, signal.SIGTERM, parts, curve(parts).count("\n") + 5)
+    rows = 5
+    for number in signals:
+        interrupt(command, number, parts, rows)
+        rows = curve(parts).count("\n") + 5
     for output in (parts, whole):
         assert train("mono", config, *long, "--output", output).exit_code == 0
     assert curve(parts) == curve(whole)
     assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_does(config, tmp_path):
     """Without dropout the mean of two halves' gradients is the whole's."""
     plain = ["--set", "optimizer.dropout=0", "--set", "optimizer.steps=8"]

@@ -110,7 +110,13 @@ def test_a_pipeline_that_moves_is_not_given_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), TWO_PROCESSES, ("--runner", "embed")], ids=["in_memory", "multi_processing", "embed"]
+    "arguments",
+    [
+        (),
+        pytest.param(TWO_PROCESSES, marks=pytest.mark.slow),
+        pytest.param(("--runner", "embed"), marks=pytest.mark.slow),
+    ],
+    ids=["in_memory", "multi_processing", "embed"],
 )
 def test_a_workers_error_is_said_once_and_nothing_else(
     arguments: tuple[str, ...], tmp_path: Path, mono_checkpoint: str, duo_checkpoint: str

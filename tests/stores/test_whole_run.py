@@ -86,30 +86,40 @@ def _upload(folder: Path, url: str) -> None:
             storage.upload(str(path), storage.join(url, str(path.relative_to(folder))))
 
 
-@pytest.mark.jvm
-def test_everything_at_a_store(
-    collection: Path, local_runs: dict[str, bytes], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def job(collection: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder at a store with the collection in it."""
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
-    url = f"{store.url}/job"
+    url = f"{store.url}/{tmp_path.name}"
     _upload(collection, url)
+    return url
 
-    assert _run_here(f"{url}/config.yaml") == local_runs
-    assert sorted(local_runs) == ["bm25.trec", "duo-sum.trec", "measures.json", "mono.trec"]
+
+def _assert_whole(output: str, expected: dict[str, bytes]) -> None:
+    """Finished, with the runs of a disk and no secret of the store's."""
+    assert sorted(expected) == ["bm25.trec", "duo-sum.trec", "measures.json", "mono.trec"]
+    assert _runs(output) == expected
+    assert [(stage.done, stage.eta_seconds) for stage in read_status(read_plan(output))] == [(3, 0.0)] * 4
+    for found in storage.find(output):
+        content = storage.read_bytes(found)
+        assert b"AKIATESTSONLY" not in content
+        assert b"a-secret-of-the-tests" not in content
+    assert not (Path.cwd() / f"{output.partition('://')[0]}:").exists()
+
+
+@pytest.mark.jvm
+def test_everything_at_a_store(job: str, local_runs: dict[str, bytes], store: Store, tmp_path: Path) -> None:
+    _run_here(f"{job}/config.yaml")
+    _assert_whole(f"{job}/out", local_runs)
     # Launcher and workers asked for each checkpoint several times, and it was fetched once.
-    assert [store.reads("job", kind, "model.safetensors") for kind in ("mono", "duo")] == [1, 1]
+    assert [store.reads(job.rpartition("/")[2], kind, "model.safetensors") for kind in ("mono", "duo")] == [1, 1]
     kinds = {path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()}
     assert kinds == {"checkpoints", "hashed", "indexes"}
 
-    beside = f"{url}/worker-process"
-    done = beamrank("run", f"{url}/config.yaml", "--output", beside, *_WORKER_PROCESS)
-    assert done.returncode == 0, done.stderr
-    assert _runs(beside) == local_runs
-    assert not (Path.cwd() / f"{store.url.partition('://')[0]}:").exists()
 
-    assert [(stage.done, stage.eta_seconds) for stage in read_status(read_plan(beside))] == [(3, 0.0)] * 4
-    for output in (f"{url}/out", beside):
-        for found in storage.find(output):
-            content = storage.read_bytes(found)
-            assert b"AKIATESTSONLY" not in content
-            assert b"a-secret-of-the-tests" not in content
+@pytest.mark.slow
+@pytest.mark.jvm
+def test_worker_process_at_a_store_writes_the_same_bytes(job: str, local_runs: dict[str, bytes]) -> None:
+    done = beamrank("run", f"{job}/config.yaml", "--output", f"{job}/worker-process", *_WORKER_PROCESS)
+    assert done.returncode == 0, done.stderr
+    _assert_whole(f"{job}/worker-process", local_runs)
