@@ -1,7 +1,7 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
+import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -17,7 +17,7 @@ Aggregation = Literal["sum", "binary", "min", "max", "sample", "sym_sum", "log_s
 Truncation = Literal["original", "paper", "hf"]
 SegmentPooling = Literal["max", "first", "mean"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class CorpusConfig(Section):
@@ -169,7 +169,7 @@ class RunConfig(Section):
     input: InputConfig = InputConfig()
     measures: tuple[str, ...] = ("RR@10", "nDCG@10", "AP", "R@1000")
     output: str
-    run_formats: tuple[Literal["trec", "msmarco"], ...] = ("trec",)
+    run_formats: Annotated[tuple[Literal["trec", "msmarco"], ...], Field(min_length=1)] = ("trec",)
     shards: Positive | None = None
     threads: Positive | None = None
     dtype: Dtype = "auto"
@@ -272,12 +272,12 @@ def load_config(path: str, overrides: Sequence[str] = (), output: str | None = N
 
     Raises:
         PreflightError: the file cannot be read.
-        ConfigError: the file is no YAML mapping, a key or a value is wrong, or a URL carries credentials.
+        ConfigError: the file is not a YAML mapping, a key or a value is wrong, or a text can carry a credential.
     """
+    refuse_credentials(output or "", "--output")
     document = read_document(path, overrides)
     _anchor_paths(document, storage.parent(path))
     if output is not None:
-        refuse_credentials(output, "--output")
         document["output"] = storage.absolute(output)
     return check_document(document, RunConfig, path)
 
@@ -315,4 +315,4 @@ def _anchor_paths(document: dict[str, Any], folder: str) -> None:
 def anchor_checkpoint(folder: str, reference: str) -> str:
     """A checkpoint's folder relative to the configuration file; a Hugging Face id or an embedded one as it is."""
     path = storage.join_relative(folder, reference)
-    return path if reference.startswith((".", "~")) or Path(path).is_dir() else reference
+    return path if reference.startswith((".", "~")) or os.path.isdir(path) else reference

@@ -4,18 +4,22 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from beamrank import storage
 from beamrank.credentials import refuse_credentials
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.yaml_document import MAX_DEPTH, parse_yaml
+
+_MOST_BYTES = 1 << 16
+_MOST_FINDINGS = 10
+_LONGEST_NAME = 80
 
 
 class Section(BaseModel):
     """A part of a configuration: unknown keys are errors, and nothing changes after it was checked."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 _Root = TypeVar("_Root", bound=Section)
@@ -30,7 +34,7 @@ def read_document(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
     Raises:
         PreflightError: the file cannot be read.
-        ConfigError: the file is no YAML mapping, an override is malformed, or a URL carries credentials.
+        ConfigError: the file is not a YAML mapping, an override is malformed, or a text can carry a credential.
     """
     refuse_credentials(path, "CONFIG")
     document = _load_yaml(path)
@@ -59,13 +63,18 @@ def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _
 
 def _load_yaml(path: str) -> dict[str, Any]:
     try:
-        text = storage.read_bytes(path).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with storage.open_binary(path) as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
         raise PreflightError(f"cannot read the configuration {path}: {error}") from error
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"{path} is larger than {_MOST_BYTES:,} bytes, which no configuration is: give the YAML file")
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is no valid YAML: {error}") from error
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path} is not UTF-8 text: line {line}: {error.reason}. Save it as UTF-8") from error
+    document = parse_yaml(text, path)
     if not isinstance(document, dict):
         raise ConfigError(f"{path} must hold keys such as `corpus:` and `topics:`, not {type(document).__name__}")
     return document
@@ -73,29 +82,36 @@ def _load_yaml(path: str) -> dict[str, Any]:
 
 def _apply_override(document: dict[str, Any], override: str) -> None:
     dotted, separator, text = override.partition("=")
-    if not separator or not dotted:
-        raise ConfigError(f"--set {override!r} must look like mono.k=100")
+    refuse_credentials({dotted: text}, "--set")
+    refuse_credentials(override, "--set")
     *sections, key = dotted.split(".")
+    if not separator or not all((*sections, key)) or len(sections) >= MAX_DEPTH:
+        raise ConfigError(f"--set {_cut(dotted)} must look like mono.k=100")
     target = document
     for section in sections:
         target = target.setdefault(section, {})
         if not isinstance(target, dict):
-            raise ConfigError(f"--set {override!r}: {section} holds a value, not a section")
-    try:
-        target[key] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set {override!r}: the value is no valid YAML: {error}") from error
+            raise ConfigError(f"--set {_cut(dotted)}: {_cut(section)} holds a value, not a section")
+    target[key] = parse_yaml(text, f"--set {_cut(dotted)}: the value")
+
+
+def _cut(name: str) -> str:
+    """A name that a message can hold."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
 def explain(error: ValidationError, model: type[Section]) -> str:
     """Pydantic's findings in one line each, without its links."""
     lines = []
-    for finding in error.errors():
-        where = ".".join(str(part) for part in finding["loc"]) or "configuration"
+    findings = error.errors()
+    for finding in findings[:_MOST_FINDINGS]:
+        where = ".".join(_cut(str(part)) for part in finding["loc"]) or "configuration"
         message = finding["msg"].removeprefix("Value error, ")
         if finding["type"] == "extra_forbidden":
             message = f"unknown key{_suggest(finding['loc'], model)}"
         lines.append(f"{where}: {message}")
+    if len(findings) > _MOST_FINDINGS:
+        lines.append(f"and {len(findings) - _MOST_FINDINGS:,} more")
     return "\n  ".join(["the configuration is wrong", *lines])
 
 
@@ -104,7 +120,7 @@ def _suggest(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
     for name in location[:-1]:
         model = _section(model, str(name)) or model
     known = list(model.model_fields)
-    close = difflib.get_close_matches(str(location[-1]), known, n=1)
+    close = difflib.get_close_matches(_cut(str(location[-1])), known, n=1)
     return f": did you mean {close[0]}?" if close else f" (there are {', '.join(known)})"
 
 

@@ -1,46 +1,118 @@
-"""Credentials in URLs. Paths are written to plans, logs and messages, so none may carry one."""
+"""Credentials in URLs. Paths are written to plans, logs and messages, so URLs are limited to forms that hold none.
+
+A list of bad forms is never complete, so this is a list of good ones (docs/security.md): a protocol, a host or bucket,
+perhaps a port, and a path. Paths of this machine are never restricted.
+"""
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 from beamrank.errors import ConfigError
 
-# github://org:repository@revision/ is no password.
-_PASSWORD = re.compile(r"(?<!github)://[^/@\s]*:[^/@\s]*@")
-_SIGNED = re.compile(
-    r"://\S*[?&](?:x-amz-signature|x-amz-security-token|x-goog-signature|signature|sig|(?:access_|auth_)?token|password|"
-    r"(?:api_?)?key)=",
+_DECODINGS = 5
+_LONGEST = 4096
+_START = re.compile(
+    r"(?P<protocol>[a-z][a-z0-9+.\-]{0,30}):[/\\]{2}"
+    r"|\b(?P<known>https?|ftps?|sftp|ssh|s3a?|gc?s|hf|hdfs|webhdfs|abfss?|adl|az|github|smb):[/\\]?",
     re.IGNORECASE,
 )
+_IPV6_HOST = re.compile(r"\[[0-9a-f:.]+\]", re.IGNORECASE)
+_HOST = re.compile(r"[^@:]*(:\d{1,5})?")
+_BUCKET = re.compile(r"[a-z0-9._\-]*")
+# hf://datasets/org/name@revision/path
+_HUB_PLACE = re.compile(r"(?:(?:datasets|spaces|buckets)/)?[\w.\-]+/[\w.\-]+@[^@]*|[^@]*")
+# Elsewhere an @ in a path may end a password that has a slash in it.
+_STORES = frozenset({"s3", "s3a", "gs", "gcs", "file"})
+_TOKEN = re.compile(
+    r"(?<![A-Za-z0-9])(?:hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|ya29\.[\w\-]{16,}|AIza[\w\-]{30,})"
+)
+_URL_IN_TEXT = re.compile(r"(?:[a-z0-9]{1,30}::){0,5}[a-z][a-z0-9+.\-]{0,30}:(?://|\\\\)[^\s'\"<>]+", re.IGNORECASE)
+_AFTER_URL = ".,;:!?)]}&#"
 
 
 def carries_credentials(text: str) -> bool:
-    """Whether a URL holds a password, or a key or a signature among its parameters."""
-    return bool(_PASSWORD.search(text) or _SIGNED.search(text))
+    """Whether a text holds a URL in a form that can carry a credential, or a token of a known service."""
+    plain = _decoded(text)
+    return _TOKEN.search(plain) is not None or any(not _is_harmless(*url) for url in _urls(plain))
 
 
 def refuse_credentials(values: Any, where: str) -> None:
-    """Makes sure that no string of a configuration, however deep, is a URL with credentials.
+    """Makes sure that no string of a configuration, however deep, can carry a credential.
 
     Raises:
-        ConfigError: one is; the message does not repeat it.
+        ConfigError: one can; the message does not repeat it.
     """
     for key, text in _strings(values):
         if carries_credentials(text):
             raise ConfigError(
-                f"{where}: {key or 'this'} is a URL with a password, a key or a signature in it. Paths are written to "
-                "the plan and to messages, where others would read it: leave it out, and give credentials as the "
-                "storage's library takes them (environment variables, or files such as ~/.aws/credentials)"
+                f"{f'{where}: {key}' if key else where} holds a token, or a URL in a form that can carry a credential: "
+                "a user or a password before @, or anything after ?, #, & or ;. Paths are written to the plan and to "
+                "messages, where others can read them. Leave it out, and give credentials as the storage's library "
+                "takes them: environment variables, or files such as ~/.aws/credentials (docs/security.md)"
             )
 
 
+def hide_credentials(text: str) -> str:
+    """A message of a library without the credentials of its URLs: a store may redirect to a signed one."""
+    return _TOKEN.sub("[hidden]", _URL_IN_TEXT.sub(_hidden, text))
+
+
+def _hidden(found: re.Match[str]) -> str:
+    url = found[0].rstrip(_AFTER_URL)
+    rest = found[0][len(url) :]
+    if not carries_credentials(url):
+        return found[0]
+    shown = re.split(r"[?#;&]", url, maxsplit=1)[0]
+    shown = f"{url.partition(':')[0]}://" if carries_credentials(shown) else shown
+    return f"{shown}[hidden]{rest}"
+
+
+def _decoded(text: str) -> str:
+    for _ in range(_DECODINGS):
+        if "%" not in text:
+            break
+        text = unquote(text)
+    return text
+
+
+def _urls(text: str) -> Iterator[tuple[str, str]]:
+    """The protocol of each URL of a text, and what follows it; a chain such as `simplecache::s3://...` has several."""
+    if _START.search(text) is None:
+        return
+    for link in _IPV6_HOST.sub("localhost", text).split("::"):
+        starts = list(_START.finditer(link))
+        if not starts:
+            yield "", link
+            continue
+        ends = [start.start() for start in starts[1:]] + [len(link)]
+        for start, end in zip(starts, ends, strict=True):
+            yield (start["protocol"] or start["known"]).lower(), link[start.end() : end]
+
+
+def _is_harmless(protocol: str, rest: str) -> bool:
+    if len(rest) > _LONGEST or re.search(r"[?#;&]", rest):
+        return False
+    if protocol == "hf":
+        return _HUB_PLACE.fullmatch(rest) is not None
+    host, path = re.fullmatch(r"([^/\\]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
+    if _HOST.fullmatch(unicodedata.normalize("NFKC", host)) is None:
+        return False
+    if protocol in ("http", "https") and "=" in path:
+        return False
+    return "@" not in path or (protocol in _STORES and _BUCKET.fullmatch(host) is not None)
+
+
 def _strings(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every string with the dotted key that leads to it."""
+    """Every string with the dotted key that leads to it; a name before what it names."""
     if isinstance(values, str):
         yield key, values
     elif isinstance(values, dict):
         for name, value in values.items():
+            yield f"a key of {key or 'it'}", str(name)
             yield from _strings(value, f"{key}.{name}".lstrip("."))
     elif isinstance(values, list | tuple):
         for value in values:

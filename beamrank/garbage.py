@@ -68,9 +68,9 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
         PreflightError: the folder holds no run, or a plan in it cannot be read.
         ReceiptError: a manifest cannot be read, so that it is not known what it names.
     """
+    current = read_plan(output)
     output = storage.absolute(output)
     age = _Age(now, least_age_seconds)
-    current = read_plan(output)
     plans = [_plan_values(output, name) for name in plan_names(output)]
     found = list(_at_the_top(output, plans, age))
     for stage in sorted({stage["name"] for values in plans for stage in values["stages"]}):

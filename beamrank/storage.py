@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from beamrank.credentials import hide_credentials
 from beamrank.errors import BeamrankError, PreflightError
 
 _CREATE_ATTEMPTS = 5
@@ -76,7 +77,7 @@ def _located(url: str) -> Iterator[tuple[Any, str]]:
     Whatever a store's own libraries raise becomes an OSError, as if it were a disk's.
     """
     try:
-        filesystem, path = fsspec.core.url_to_fs(absolute(url), use_listings_cache=False)
+        filesystem, path = _resolved(absolute(url))
     except ImportError as error:
         raise PreflightError(_missing_library(url, error)) from error
     except ValueError as error:
@@ -93,6 +94,13 @@ def _located(url: str) -> Iterator[tuple[Any, str]]:
         raise _unreachable(url, error) from error
 
 
+def _resolved(url: str) -> tuple[Any, str]:
+    if is_remote(url):
+        return cast(tuple[Any, str], fsspec.core.url_to_fs(url, use_listings_cache=False))
+    # Not by its URL, in which `::` would begin another one.
+    return fsspec.filesystem("file", use_listings_cache=False), url
+
+
 def _missing_library(url: str, error: ImportError) -> str:
     extra = _EXTRAS.get(url.partition("://")[0])
     remedy = f"pip install 'beamrank[{extra}]', on the workers too" if extra else "install what it names"
@@ -100,9 +108,10 @@ def _missing_library(url: str, error: ImportError) -> str:
 
 
 def _unreachable(url: str, error: Exception) -> OSError:
+    reason = f"{type(error).__name__}: {hide_credentials(str(error))}"
     return OSError(
-        f"cannot reach {url}: {type(error).__name__}: {error}. Check the URL, the network and the credentials of this "
-        "machine (docs/storage.md)"
+        f"cannot reach {url}: {reason}. Check the URL, the network and the credentials of this machine "
+        "(docs/storage.md)"
     )
 
 

@@ -9,9 +9,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import fsspec.config
+
+from beamrank.credentials import carries_credentials
 
 _VARIABLES = (
     "AWS_ENDPOINT_URL",
@@ -50,7 +51,7 @@ class StoreSettings:
         variables = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
         options = {protocol: _plain(values) for protocol, values in fsspec.config.conf.items() if values}
         return cls(
-            {name: value for name, value in variables.items() if not _holds_password(value)},
+            {name: value for name, value in variables.items() if not carries_credentials(value)},
             {protocol: values for protocol, values in options.items() if values},
         )
 
@@ -64,12 +65,8 @@ class StoreSettings:
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options that are known to be no secrets; `token: anon` is the wish to have none."""
-    kept = {name: value for name, value in values.items() if name in _OPTIONS and not _holds_password(value)}
+    kept = {name: value for name, value in values.items() if name in _OPTIONS and not carries_credentials(str(value))}
     if values.get("token") == "anon":
         kept["token"] = "anon"
     sections = {name: _plain(values[name]) for name in _SECTIONS if isinstance(values.get(name), Mapping)}
     return kept | {name: section for name, section in sections.items() if section}
-
-
-def _holds_password(value: Any) -> bool:
-    return isinstance(value, str) and "@" in urlsplit(value).netloc

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import fasteners
 
+from beamrank.credentials import refuse_credentials
 from beamrank.errors import ConfigError, PreflightError
 
 _RECORD = ".beamrank-cache.json"
@@ -28,8 +29,14 @@ _in_use: dict[str, int] = {}
 
 
 def cache_root() -> Path:
-    """Where copies are kept that can be fetched again: BEAMRANK_CACHE, or ~/.cache/beamrank."""
-    return Path(os.environ.get("BEAMRANK_CACHE") or "~/.cache/beamrank").expanduser().absolute()
+    """Where copies are kept that can be fetched again: BEAMRANK_CACHE, or ~/.cache/beamrank.
+
+    Raises:
+        ConfigError: BEAMRANK_CACHE can carry a credential.
+    """
+    folder = os.environ.get("BEAMRANK_CACHE") or "~/.cache/beamrank"
+    refuse_credentials(folder, "BEAMRANK_CACHE")
+    return Path(folder).expanduser().absolute()
 
 
 def cache_folder(kind: str) -> Path:

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from beamrank import storage
+from beamrank.credentials import hide_credentials, refuse_credentials
 from beamrank.errors import PreflightError
 from beamrank.fingerprint import digest
 from models.cache import add_entry, cache_folder, exclusive, held_entry
@@ -34,8 +35,10 @@ def locate(reference: str, digest_of: Callable[[str], str]) -> tuple[str, str]:
         The folder, and the reference made definite: a Hugging Face id with its commit, a folder with its whole path.
 
     Raises:
+        ConfigError: the reference can carry a credential.
         PreflightError: there is nothing there, or it cannot be reached.
     """
+    refuse_credentials(reference, "the checkpoint")
     if reference.startswith(EMBEDDED):
         return _embedded(reference), reference
     if storage.is_remote(reference):
@@ -72,10 +75,11 @@ def _downloaded(repository: str, revision: str | None) -> tuple[str, str]:
         if not (Path(folder) / SAFETENSORS).exists():
             folder = snapshot_download(repository, revision=commit, allow_patterns=[*_SMALL_FILES, PICKLED])
     except (OSError, ValueError) as error:
+        at_revision = f" --revision {revision}" if revision else ""
         raise PreflightError(
-            f"cannot get the checkpoint {name}: there is no such folder here, and Hugging Face gave {error!r}. Check "
-            "the id and the network; on a machine without network, download it elsewhere (`hf download "
-            f"{repository}{f' --revision {revision}' if revision else ''} --local-dir DIR`) and give the folder"
+            f"cannot get the checkpoint {name}: there is no such folder here, and Hugging Face gave "
+            f"{hide_credentials(repr(error))}. Check the id and the network; on a machine without network, download it "
+            f"elsewhere (`hf download {repository}{at_revision} --local-dir DIR`) and give the folder"
         ) from error
     return folder, f"{repository}@{commit}"
 

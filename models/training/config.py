@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from beamrank import storage
 from beamrank.config import CorpusConfig, InputConfig, Positive, TopicsConfig, anchor_checkpoint
 from beamrank.config_file import Section, check_document, read_document
+from beamrank.credentials import refuse_credentials
 from beamrank.errors import ConfigError
 from beamrank.fingerprint import hash64
 from models.training.recipes import with_recipe
@@ -226,8 +227,9 @@ def load_train_config(path: str, kind: Kind, overrides: Sequence[str] = (), outp
 
     Raises:
         PreflightError: the file cannot be read.
-        ConfigError: the file is no YAML mapping, or a key or a value is wrong.
+        ConfigError: the file is not a YAML mapping, a key or a value is wrong, or a text can carry a credential.
     """
+    refuse_credentials(output or "", "--output")
     document = with_recipe(read_document(path, overrides), kind)
     _anchor_paths(document, storage.parent(path))
     if output is not None:

@@ -73,7 +73,7 @@ def with_recipe(document: dict[str, Any], kind: str) -> dict[str, Any]:
         ConfigError: there is no such recipe, or not for this kind.
     """
     name = document.get("recipe")
-    if name is not None and name not in RECIPES:
+    if name is not None and (not isinstance(name, str) or name not in RECIPES):
         close = difflib.get_close_matches(str(name), RECIPES, n=1)
         hint = f": did you mean {close[0]}?" if close else f" (there are {', '.join(RECIPES)})"
         raise ConfigError(f"recipe: unknown recipe {name!r}{hint}")

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from beamrank.config import load_config
 from beamrank.corpora import list_units, read_unit
-from beamrank.credentials import carries_credentials
-from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.errors import ConfigError, PreflightError
 from beamrank.topics import read_topics
 from pipelines.cli import app
 from tests.pipelines.cascades import read_trec
@@ -117,58 +116,6 @@ def test_ids_that_could_break_a_line_are_refused_or_counted(tmp_path: Path, host
     assert (list(batch.doc_ids), len(batch.bad)) == (["d1"], 1)
 
 
-@pytest.mark.parametrize(
-    ("url", "secret"),
-    [
-        (f"https://user:{_SECRET}@host/c.jsonl", True),
-        (f"s3://{_SECRET}:{_SECRET}@bucket/c.jsonl", True),
-        (f"sftp://:{_SECRET}@host/c", True),
-        (f"simplecache::https://user:{_SECRET}@host/c.jsonl", True),
-        (f"https://host/c.jsonl?X-Amz-Signature={_SECRET}", True),
-        (f"https://host/c.jsonl?v=1&sig={_SECRET}", True),
-        (f"https://host/c.jsonl?token={_SECRET}", True),
-        (f"https://host/c.jsonl?a=b&api_key={_SECRET}", True),
-        ("https://host/c.jsonl?page=3&monkey=1", False),
-        ("sftp://user@host/c.jsonl", False),
-        ("gs://bucket/a:b@c/d.jsonl", False),
-        ("github://org:repository@main/c.jsonl", False),
-        ("https://host:8080/a@b", False),
-        ("castorini/monobert-large-msmarco@main", False),
-    ],
-)
-def test_a_url_with_credentials_is_refused_and_not_repeated(tmp_path: Path, url: str, secret: bool) -> None:
-    assert carries_credentials(url) is secret
-    config = write_small(tmp_path)
-    for key in ("corpus.path", "topics.path", "qrels", "candidates.run", "mono.checkpoint", "output"):
-        if not secret:
-            assert load_config(str(config), [f"{key}={json.dumps(url)}"])
-            continue
-        with pytest.raises(ConfigError, match=f"{re.escape(key)} is a URL with a password, a key or a sig") as raised:
-            load_config(str(config), [f"{key}={json.dumps(url)}"])
-        assert _SECRET not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "status URL",
-        "verify URL",
-        "gc URL",
-        "aggregate URL --aggregation min",
-        "eval URL --qrels q",
-        "eval r --qrels URL",
-        "run URL",
-        "plan URL",
-        "train mono URL",
-    ],
-)
-def test_no_command_takes_or_repeats_credentials(command: str) -> None:
-    result = CliRunner().invoke(app, command.replace("URL", f"https://user:{_SECRET}@host.invalid/out").split())
-    assert isinstance(result.exception, BeamrankError)
-    assert result.exception.exit_code == 2
-    assert _SECRET not in str(result.exception) + result.output
-
-
 @pytest.mark.parametrize("tag", ["object/apply:os.system", "object/new:os.system", "name:os"])
 @pytest.mark.parametrize("where", ["file", "--set"])
 def test_yaml_makes_no_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str, where: str) -> None:
@@ -176,7 +123,7 @@ def test_yaml_makes_no_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     config, value = write_small(tmp_path), f"!!python/{tag} ['touch pwned']"
     if where == "file":
         config.write_text(f"run_tag: {value}\n")
-    with pytest.raises(ConfigError, match="no valid YAML"):
+    with pytest.raises(ConfigError, match="not valid YAML"):
         load_config(str(config), [f"run_tag={value}"] if where == "--set" else [])
     assert not os.path.exists("pwned")
 
