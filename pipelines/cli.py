@@ -1,8 +1,15 @@
 """The command line: `beamrank COMMAND`. Standard output is data, standard error is talk."""
 
+import re
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from beamrank import __version__
+from beamrank.credentials import refuse_credentials
+from beamrank.errors import BeamrankError
 from pipelines.commands.aggregate import aggregate
 from pipelines.commands.convert import convert_checkpoint
 from pipelines.commands.demo import demo
@@ -15,9 +22,49 @@ from pipelines.commands.run import run
 from pipelines.commands.status import status
 from pipelines.commands.train import train
 from pipelines.commands.verify import verify
+from pipelines.terminal import READER_GONE, printable, reader_is_gone
+
+_OPTION = re.compile(r"(?P<option>--[a-z-]+)(?:=|$)")
+_KEY = re.compile(r"(?:--set=)?(?P<key>[a-z_0-9]+(?:\.[a-z_0-9]+)*)=")
+
+
+class _Commands(TyperGroup):
+    """The commands. An argument that can carry a credential reaches neither them nor typer, which repeats arguments."""
+
+    def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> Any:
+        """Looks at the arguments before anything else does.
+
+        Raises:
+            ConfigError: one can carry a credential.
+        """
+        for before, argument in zip(["", *args], args, strict=False):
+            refuse_credentials(argument, _place(before, argument))
+        return super().make_context(info_name, args, *others, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command; ends quietly where nobody reads its standard output any more, as other tools do."""
+        try:
+            return super().invoke(ctx)
+        except TyperException as error:
+            error.message = printable(error.message)
+            raise
+        except BrokenPipeError as error:
+            if reader_is_gone():
+                raise typer.Exit(READER_GONE) from error
+            # Typer takes every broken pipe for standard output's and would end without a word.
+            raise BeamrankError(f"a connection was cut: {error}. Run the same command again") from error
+
+
+def _place(before: str, argument: str) -> str:
+    """How a message names an argument without repeating it."""
+    named = _OPTION.match(argument) or _OPTION.fullmatch(before)
+    key = _KEY.match(argument) if named and named["option"] == "--set" else None
+    return " ".join(filter(None, (named["option"] if named else "an argument", key and key["key"])))
+
 
 app = typer.Typer(
     name="beamrank",
+    cls=_Commands,
     help="Distributed batch re-ranking on Apache Beam: BM25, monoBERT and duoBERT, from topics to TREC runs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -39,7 +86,7 @@ app.command("doctor")(doctor)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"beamrank {__version__}")
+        print(f"beamrank {__version__}")
         raise typer.Exit
 
 

@@ -1,6 +1,7 @@
 """The console script: sets the process up, runs a command, and turns its end into an exit code."""
 
 import contextlib
+import io
 import logging
 import os
 import signal
@@ -11,8 +12,16 @@ from typing import NoReturn
 
 from beamrank.errors import BeamrankError
 from pipelines.children import end_children, prepare_environment
+from pipelines.terminal import READER_GONE, shown_message, write_error
 
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _Formatter(logging.Formatter):
+    """What libraries log, as standard error shows messages."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return shown_message(super().format(record))
 
 
 class _Interrupted(BaseException):
@@ -27,10 +36,30 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
     raise _Interrupted(number)
 
 
+def _open_streams() -> None:
+    """Gives the process the standard streams that it was started without (`>&-`).
+
+    Python has None for such a stream, and the next file that anything opens would become it: whatever a library then
+    prints would be written into that file.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
 def main() -> NoReturn:
     """Runs `beamrank` with the arguments of this process."""
+    _open_streams()
+    # A program that reads paths gets them to the byte, be they UTF-8 or not.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")
     # Before Beam is imported: it and its friends warn of much that is not the user's business; what matters is raised.
-    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.ERROR, handlers=[handler])
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     # A logger's filter sees what is logged on itself alone, and only Beam logs on the root.
     logging.getLogger().addFilter(lambda _: False)
@@ -50,16 +79,16 @@ def _run() -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except BeamrankError as error:
-        print(f"error: {error}", file=sys.stderr)
+        write_error(f"error: {error}")
         return error.exit_code
     except _Interrupted as interruption:
-        print("interrupted: finished shards are kept; run the same command again to resume", file=sys.stderr)
+        write_error("interrupted: finished shards are kept; run the same command again to resume")
         return interruption.exit_code
     except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
+        write_error(f"error: {error}")
         return 1
     except Exception:
-        traceback.print_exc()
+        write_error(traceback.format_exc())
         return 1
     return 0
 
@@ -68,9 +97,15 @@ def _leave(code: int) -> NoReturn:
     """Ends the process at once: a pipeline that hangs would keep its threads, and so this process, for ever."""
     for number in _INTERRUPTIONS:
         signal.signal(number, signal.SIG_IGN)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
-            stream.flush()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = code or READER_GONE
+    except OSError as error:
+        write_error(f"error: standard output could not be written: {error}")
+        code = code or 1
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
     # Everything is said; what Beam's threads print while they lose their workers is of no use.
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         end_children()

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 from beamrank.pace import Pace
+from pipelines.terminal import PrintableConsole, shown_message
 
 _LINE_SECONDS = 30.0
 _BAR_COLUMNS = 16
@@ -91,17 +92,17 @@ class Talk:
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
         # Standard error as it is now: while a job runs, run_watched keeps Beam's own writing away from it.
-        self.console = console or Console(file=sys.stderr, highlight=False)
+        self.console = console or PrintableConsole(sys.stderr)
         self._quiet = quiet
 
     def note(self, text: str) -> None:
         """One line of talk."""
         if not self._quiet:
-            self.console.print(text, markup=False, soft_wrap=True)
+            self.console.print(shown_message(text), markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Something that the user should look at; said also when quiet."""
-        self.console.print(f"warning: {text}", style="yellow", markup=False, soft_wrap=True)
+        self.console.print(f"warning: {shown_message(text)}", style="yellow", markup=False, soft_wrap=True)
 
     @contextmanager
     def bar(self, stage: str, whole: Callable[[Meter], str] = lambda _: "") -> Iterator[Bar]:

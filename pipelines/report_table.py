@@ -12,6 +12,7 @@ from rich.text import Text
 from beamrank.evaluation import Evaluation
 from beamrank.significance import Loss, find_losses
 from pipelines.progress import Talk
+from pipelines.terminal import PrintableConsole, printable
 
 _BETWEEN = 2
 _NARROWEST_NAME = 12
@@ -26,6 +27,7 @@ def print_table(console: Console, header: Sequence[str], rows: Sequence[Sequence
         header: the columns' names. The first column names a row, and may take several lines.
         rows: their cells.
     """
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, cells)) for cells in zip(header, *rows, strict=True)]
     needed = min(widths[0], _NARROWEST_NAME) + sum(widths[1:]) + _BETWEEN * (len(widths) - 1)
     if needed > console.width:
@@ -50,7 +52,7 @@ def _print_blocks(console: Console, header: Sequence[str], rows: Sequence[Sequen
 def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
     """One row a run, to standard output: a table on a terminal, tab-separated elsewhere."""
     measures = list(next(iter(evaluations.values())).means)
-    console = Console(file=sys.stdout)
+    console = PrintableConsole(sys.stdout)
     rows = [[name, *(f"{each.means[measure]:.4f}" for measure in measures)] for name, each in evaluations.items()]
     if console.is_terminal:
         print_table(console, ["run", *measures], rows)

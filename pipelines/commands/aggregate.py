@@ -9,6 +9,7 @@ from beamrank.config import stored_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.plan import read_plan
 from pipelines.runs import RunFile, write_run_file
+from pipelines.terminal import write_line
 
 
 def aggregate(
@@ -42,4 +43,4 @@ def aggregate(
         raise ConfigError("--seed decides which --opponents are drawn: give both")
     for name in names:
         drawn = opponents if name == "sample" else None
-        typer.echo(write_run_file(plan, config, RunFile("duo", name, k1, drawn, seed or 0)))
+        write_line(write_run_file(plan, config, RunFile("duo", name, k1, drawn, seed or 0)))

@@ -8,6 +8,7 @@ import typer
 from models.conversion.folder import convert
 from models.conversion.source import find_source
 from pipelines.progress import Talk
+from pipelines.terminal import write_line
 
 
 def convert_checkpoint(
@@ -30,4 +31,4 @@ def convert_checkpoint(
     options = [word for flag, value in given.items() if value is not None for word in (flag, value)]
     command = shlex.join(["beamrank", "convert", kind, checkpoint, *options])
     converted = convert(kind, find_source(checkpoint, config, vocab), output, command, Talk().note)
-    typer.echo(f"{converted.folder}\t{converted.digest}")
+    write_line(converted.folder, converted.digest)

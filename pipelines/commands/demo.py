@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from beamrank import storage
 from beamrank.config import RunConfig
@@ -20,6 +19,7 @@ from pipelines.planning import make_plan
 from pipelines.progress import Talk
 from pipelines.report_table import print_table, warn_of_losses
 from pipelines.runs import evaluate_runs, write_runs
+from pipelines.terminal import PrintableConsole
 
 _DEPTH = 100
 _DUO_DEPTH = 10
@@ -116,4 +116,4 @@ def _print_stages(stages: list[DemoStage]) -> None:
         ]
         for stage in stages
     ]
-    print_table(Console(file=sys.stdout), ["stage", *_MEASURES, "inferences per query", "seconds"], rows)
+    print_table(PrintableConsole(sys.stdout), ["stage", *_MEASURES, "inferences per query", "seconds"], rows)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import psutil
-from rich.console import Console
 from rich.table import Table
 
 from beamrank import __version__
@@ -18,6 +17,7 @@ from models.checkpoints import resolve_checkpoint
 from models.engine import resolve_device, resolve_dtype
 from models.jvm import java_home
 from pipelines.planning import usable_cores
+from pipelines.terminal import PrintableConsole, shown_message
 
 
 class Finding(NamedTuple):
@@ -34,8 +34,8 @@ def doctor() -> None:
     table = Table("", "what")
     table.add_column("found", overflow="fold")
     for finding in findings:
-        table.add_row("ok" if finding.ok else "MISSING", finding.what, finding.found)
-    Console(file=sys.stdout).print(table)
+        table.add_row("ok" if finding.ok else "MISSING", finding.what, shown_message(finding.found))
+    PrintableConsole(sys.stdout).print(table)
     bad = [finding.what for finding in findings if not finding.ok]
     if bad:
         raise PreflightError(f"not as it must be: {', '.join(bad)}")

@@ -9,11 +9,11 @@ from typing import Annotated, TypeAlias
 import typer
 from rich.console import Console
 
-from beamrank.credentials import refuse_credentials
 from beamrank.evaluation import Evaluation, RunEvaluation, evaluate_run_files
 from beamrank.measures import explain_names, split_measures
 from beamrank.significance import Comparison, compare_evaluations
 from pipelines.report_table import print_table
+from pipelines.terminal import PrintableConsole, write_error, write_line
 
 _DEFAULT_MEASURES = "RR@10 nDCG@10 AP R@1000"
 _COMPARED = ("measure", "baseline", "difference", "95 % interval", "p", "better", "equal", "worse")
@@ -39,25 +39,23 @@ def eval_run(
 ) -> None:
     """Evaluate a run: means over all topics of the qrels (trec_eval's -c)."""
     baselines = against or []
-    for name, url in (("RUN", run), ("--qrels", qrels), *(("--against", url) for url in baselines)):
-        refuse_credentials(url, name)
     names = split_measures(measures)
     _note(explain_names(names))
     found, *others = evaluate_run_files([run, *baselines], qrels, names)
     _note(found.lines())
     compared = _compare(found.evaluation, list(zip(baselines, others, strict=True)))
     if as_json:
-        typer.echo(json.dumps(_as_object(run, found.evaluation, per_query, compared), ensure_ascii=False))
+        write_line(json.dumps(_as_object(run, found.evaluation, per_query, compared), ensure_ascii=False))
     elif sys.stdout.isatty():
-        _print_tables(Console(), run, found, per_query, compared)
+        _print_tables(PrintableConsole(sys.stdout), run, found, per_query, compared)
     else:
         for row in _rows(found.evaluation, per_query, compared):
-            typer.echo("\t".join(row))
+            write_line(*row)
 
 
 def _note(lines: Iterable[str]) -> None:
     for line in lines:
-        typer.echo(f"note: {line}", err=True)
+        write_error(f"note: {line}")
 
 
 def _compare(run: Evaluation, baselines: Sequence[tuple[str, RunEvaluation]]) -> Compared:

@@ -10,6 +10,7 @@ import typer
 from beamrank.errors import ConfigError
 from beamrank.garbage import Garbage, find_garbage, remove_garbage
 from pipelines.progress import Talk
+from pipelines.terminal import write_line
 
 _HOUR_SECONDS = 3600.0
 
@@ -30,7 +31,7 @@ def gc(
     talk = Talk()
     garbage = find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS)
     for each in garbage:
-        print(each.file, each.size_bytes, each.reason, sep="\t")
+        write_line(each.file, each.size_bytes, each.reason)
     total = _total(garbage)
     if not garbage:
         talk.note(f"files to remove: 0, of those written {min_age_hours:g} hours ago or earlier")

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from beamrank.config import load_config
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, with_limit
 from pipelines.progress import counted
 from pipelines.report_table import print_table
+from pipelines.terminal import PrintableConsole, write_line
 
 if TYPE_CHECKING:
     from pipelines.estimate import Estimate
@@ -41,12 +41,12 @@ def plan(
     if found.resumes:
         print("earlier runs into this output have done a part of it; this remains:")
     print_table(
-        Console(file=sys.stdout),
+        PrintableConsole(sys.stdout),
         ["stage", "shards", "inferences", "bytes written", "seconds, one worker"],
         list(_rows(found)),
     )
     for line in _words(found):
-        print(line)
+        write_line(line)
 
 
 def _rows(found: "Estimate") -> Iterator[list[str]]:

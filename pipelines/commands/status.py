@@ -9,6 +9,7 @@ import typer
 from beamrank.plan import read_plan
 from beamrank.status import StageStatus, read_status, run_eta_seconds
 from pipelines.progress import counted, duration
+from pipelines.terminal import write_line
 
 
 def status(
@@ -29,7 +30,7 @@ def status(
     if plan.limited:
         print(f"a trial on {counted(len(plan.topics), 'topic')} (topics.limit)")
     for stage in stages:
-        print(f"{stage.stage}: {', '.join(_facts(stage))}")
+        write_line(f"{stage.stage}: {', '.join(_facts(stage))}")
     print(f"run: {_run(stages, eta)}")
 
 

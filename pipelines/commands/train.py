@@ -12,12 +12,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from beamrank.errors import ConfigError
 from pipelines.commands.arguments import ConfigPath, Output, Overrides
 from pipelines.progress import Bar, Talk
+from pipelines.terminal import PrintableConsole
 
 if TYPE_CHECKING:
     from models.training.planning import TrainPlan
@@ -132,7 +132,7 @@ def _show(plan: "TrainPlan", as_json: bool) -> None:
     table = Table("what", "value", title=f"train {plan.kind}")
     for name, value in asdict(plan).items():
         table.add_row(name, f"{value:,}" if isinstance(value, int) else _text(value))
-    Console(file=sys.stdout).print(table)
+    PrintableConsole(sys.stdout).print(table)
 
 
 def _text(value: object) -> str:

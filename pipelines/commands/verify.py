@@ -12,6 +12,7 @@ from beamrank.errors import PreflightError
 from beamrank.plan import read_plan
 from beamrank.verify import Verification, verify_stages
 from pipelines.progress import Talk
+from pipelines.terminal import write_line
 from pipelines.verify_index import verify_index
 from pipelines.verify_runs import verify_runs
 
@@ -31,7 +32,7 @@ def verify(
         print(json.dumps(asdict(found)))
     else:
         for finding in found.findings:
-            print(finding)
+            write_line(finding)
     for note in found.notes:
         talk.note(note)
     if found.stray:

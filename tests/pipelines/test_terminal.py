@@ -1,0 +1,217 @@
+"""Control characters are shown on a terminal and never obeyed there; programs get what is stored, to the letter."""
+
+import io
+import json
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from beamrank.errors import BeamrankError
+from pipelines import cli, main
+from pipelines.progress import Talk
+from pipelines.terminal import PrintableConsole, printable, write_error, write_line
+from tests.pipelines.cascades import BEAMRANK
+
+_HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\r\x7f\x08"
+_ESCAPED = "\\u001b[2J\\u001b]0;owned\\u0007\\u009b31m\\u202e\\u2066\\u000d\\u007f\\u0008"
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class _Gone(io.StringIO):
+    def write(self, _: str) -> int:
+        raise BrokenPipeError
+
+
+@contextmanager
+def _on_a_terminal() -> Iterator[_Terminal]:
+    """One terminal as standard output and standard error."""
+    screen = _Terminal()
+    with redirect_stdout(screen), redirect_stderr(screen):
+        yield screen
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rich writes no codes of its own."""
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """The command line less the end of its process: the exit code, and what the terminal shows."""
+
+    def run(*arguments: str | Path) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["beamrank", *map(str, arguments)])
+        with _on_a_terminal() as screen:
+            return main._run(), screen.getvalue()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", _HOSTILE),
+        ("verify", _HOSTILE),
+        ("gc", _HOSTILE),
+        ("eval", _HOSTILE, "--qrels", _HOSTILE),
+        ("eval", "r", "--qrels", "q", "--measures", _HOSTILE),
+        ("run", _HOSTILE),
+        ("run", "c.yaml", "--set", f"{_HOSTILE}=1"),
+        ("run", "c.yaml", "--set", f"mono.k={_HOSTILE}"),
+        ("run", "c.yaml", "--stage", _HOSTILE),
+        ("run", "c.yaml", f"--{_HOSTILE}"),
+        ("run", "c.yaml", "--", _HOSTILE),
+        ("run", "key.yaml"),
+        ("run", "value.yaml"),
+        ("status", "out", _HOSTILE),
+        (_HOSTILE,),
+    ],
+    ids=lambda each: each[0][:6],
+)
+def test_errors_are_printable(run: Callable[..., tuple[int, str]], tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    base = "corpus: {path: c, format: tsv}\ntopics: {path: t, format: tsv}\ncandidates: {run: r}\noutput: o\n"
+    (tmp_path / "c.yaml").write_text(base)
+    (tmp_path / "key.yaml").write_text(f"{base}{json.dumps(_HOSTILE)}: 1\n")
+    (tmp_path / "value.yaml").write_text(f"{base}qrels: {json.dumps(_HOSTILE)}\n")
+    code, shown = run(*arguments)
+    assert code in (1, 2, 3)
+    assert shown
+    assert not _OBEYED.search(shown)
+
+
+def test_a_traceback_is_printable(run: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError(_HOSTILE)
+
+    monkeypatch.setattr(cli, "app", fail)
+    code, shown = run("status", "out")
+    assert code == 1
+    assert shown.endswith(f"RuntimeError: {_ESCAPED}\n\n")
+
+
+def _evaluated(folder: Path, query_id: str) -> tuple[Path, Path]:
+    run, qrels = folder / f"r{_HOSTILE}", folder / "q"
+    run.write_text(f"{query_id} Q0 d1 1 1.0 x\n")
+    qrels.write_text(f"{query_id} 0 d1 1\n")
+    return run, qrels
+
+
+def test_tables_are_printable(run: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    path, qrels = _evaluated(tmp_path, "\u202eq1")
+    code, shown = run("eval", path, "--qrels", qrels, "--against", path, "--per-query")
+    assert code == 0
+    assert "\\u202eq1" in shown
+    assert f"r{_ESCAPED}" in shown.replace("\n", "")
+    assert not _OBEYED.search(shown)
+
+
+def test_json_on_a_terminal_is_printable_and_the_same_json(run: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    path, qrels = _evaluated(tmp_path, "\u202eq1")
+    code, shown = run("eval", path, "--qrels", qrels, "--per-query", "--json")
+    assert code == 0
+    assert not _OBEYED.search(shown)
+    assert json.loads(shown)["per_query"].keys() == {"\u202eq1"}
+    assert json.loads(shown)["run"] == str(path)
+
+
+def test_a_program_gets_ids_to_the_letter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, qrels = _evaluated(tmp_path, "\u202eq1")
+    monkeypatch.setattr(
+        sys, "argv", ["beamrank", "eval", str(path), "--qrels", str(qrels), "--per-query", "--measures", "AP"]
+    )
+    assert main._run() == 0
+    assert capsys.readouterr().out == "\u202eq1\tAP\t1.0\nAP\t1.0\n"
+    write_line(f"a{_HOSTILE}", 1)
+    assert capsys.readouterr().out == f"a{_HOSTILE}\t1\n"
+
+
+def test_talk_is_printable() -> None:
+    with _on_a_terminal() as terminal:
+        talk = Talk()
+        talk.note(f"a {_HOSTILE}")
+        talk.warn(f"b [/red] {_HOSTILE}")
+        write_line(f"c {_HOSTILE}", "d")
+        table = Table("[/red]")
+        table.add_row(f"e {_HOSTILE}")
+        PrintableConsole(terminal).print(table)
+        with talk.bar(f"f {_HOSTILE}") as bar:
+            bar.update(1, 2, _HOSTILE)
+    lines = terminal.getvalue().splitlines()
+    assert lines[:3] == [f"a {_ESCAPED}", f"warning: b [/red] {_ESCAPED}", f"c {_ESCAPED}\td"]
+    assert "[/red]" in lines[4]
+    assert not _OBEYED.search(terminal.getvalue())
+
+
+def test_what_libraries_log_is_printable() -> None:
+    record = logging.LogRecord("library", logging.ERROR, "", 0, "failed: %s", (_HOSTILE,), None)
+    assert main._Formatter("%(name)s: %(message)s").format(record) == f"library: failed: {_ESCAPED}"
+
+
+def test_printable_keeps_lines_tabs_and_letters() -> None:
+    assert printable("a\tb\nc é 東京 \U0001f4a9") == "a\tb\nc é 東京 \U0001f4a9"
+    assert printable("\udcff") == "\\udcff"
+
+
+@pytest.fixture(scope="module")
+def evaluation(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An evaluation whose output is larger than a pipe."""
+    folder = tmp_path_factory.mktemp("eval")
+    (folder / "r").write_text("".join(f"q{number:05d} Q0 d1 1 1.0 x\n" for number in range(6000)))
+    (folder / "q").write_text("".join(f"q{number:05d} 0 d1 1\n" for number in range(6000)))
+    return f"{BEAMRANK} eval {folder}/r --qrels {folder}/q --measures AP --per-query"
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "said"),
+    [
+        (">&- 2>&- <&-", 0, ""),
+        (">/dev/full", 1, "error: [Errno 28] No space left on device\n"),
+        ("| head -n 1", 141, ""),
+    ],
+)
+def test_streams_that_are_closed_full_or_left(evaluation: str, redirection: str, code: int, said: str) -> None:
+    script = f"{evaluation} {redirection}; echo code ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == f"code {code}"
+    assert done.stderr == said
+
+
+def test_an_error_without_streams_keeps_its_code(tmp_path: Path) -> None:
+    done = subprocess.run(["bash", "-c", f"{BEAMRANK} status {tmp_path} >&- 2>&-"], timeout=60, check=False)
+    assert done.returncode == 3
+
+
+def test_talk_that_nobody_hears_ends_nothing() -> None:
+    gone = _Gone()
+    with redirect_stderr(gone):
+        talk = Talk()
+        talk.note("a")
+        talk.warn("b")
+        write_error("c")
+    with pytest.raises(BrokenPipeError), redirect_stdout(gone):
+        PrintableConsole(gone).print("d")
+
+
+def test_a_broken_connection_is_not_taken_for_a_reader_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("pipelines.commands.status.read_plan", fail)
+    with pytest.raises(BeamrankError, match=r"a connection was cut: .*Broken pipe\. Run the same command again"):
+        cli.app(["status", "out"])
