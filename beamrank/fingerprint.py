@@ -3,13 +3,17 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
+
+from beamrank.json_document import parse_json, validated
 
 SHORT = 12
 _CHECK = "check"
+_Record = TypeVar("_Record")
 
 
 def sha256(content: bytes) -> str:
@@ -31,15 +35,26 @@ def checked_values(content: bytes) -> dict[str, Any]:
     """The values that `checked_json` was given; those of a file of before there were checks as they are.
 
     Raises:
-        ValueError: the bytes are no JSON object (cut short, say), or not the one that was written.
+        ValueError: the bytes are not a JSON object (cut short, say), or not the one that was written.
     """
-    values = json.loads(content)
+    values = parse_json(content)
     if not isinstance(values, dict):
-        raise ValueError("it holds no JSON object")
+        raise ValueError("it does not hold a JSON object")
     check = values.pop(_CHECK, None)
-    if check is not None and check != digest(values)[:SHORT]:
-        raise ValueError("it was changed after it was written")
+    try:
+        if check is not None and check != digest(values)[:SHORT]:
+            raise ValueError("it was changed after it was written")
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     return values
+
+
+def checked_record(kind: TypeAdapter[_Record], content: bytes) -> _Record | None:
+    """The record that `checked_json` was given; None where the bytes are not one: cut short, or of other types."""
+    try:
+        return validated(kind, checked_values(content))
+    except ValueError:
+        return None
 
 
 def hash64(text: str) -> int:

@@ -5,14 +5,16 @@ current plan goes on; all plans and runs; every file that beamrank does not know
 be at work on it.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
 
 from beamrank import storage
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.fingerprint import checked_values
+from beamrank.json_document import validated
 from beamrank.plan import Plan, plan_names, read_plan
 from beamrank.receipts import (
     MANIFEST_PREFIX,
@@ -29,7 +31,32 @@ from beamrank.scan import SCANS, is_scan_name, scan_name
 from beamrank.storage import FileState
 
 _PROBE_PREFIX = ".writable-"
-_STAGE_NAME = re.compile(r"[\w-]+")
+
+
+@dataclass(frozen=True)
+class _StageKeys:
+    """What names files among the keys of a stage."""
+
+    corpus: str | None = None
+
+
+@dataclass(frozen=True)
+class _StageNames:
+    """A stage of a plan of any version."""
+
+    name: Annotated[str, Field(pattern=r"^[\w-]+$")]
+    keys: _StageKeys = _StageKeys()
+
+
+@dataclass(frozen=True)
+class _PlanNames:
+    """What a plan of any version names."""
+
+    topics: str
+    stages: tuple[_StageNames, ...]
+
+
+_NAMES = TypeAdapter(_PlanNames)
 
 
 @dataclass(frozen=True)
@@ -71,9 +98,9 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
     current = read_plan(output)
     output = storage.absolute(output)
     age = _Age(now, least_age_seconds)
-    plans = [_plan_values(output, name) for name in plan_names(output)]
+    plans = [_plan_names(output, name) for name in plan_names(output)]
     found = list(_at_the_top(output, plans, age))
-    for stage in sorted({stage["name"] for values in plans for stage in values["stages"]}):
+    for stage in sorted({stage.name for plan in plans for stage in plan.stages}):
         found += _Stage(storage.join(output, stage), stage, current, age).garbage(_corpora(plans))
     return found
 
@@ -84,30 +111,25 @@ def remove_garbage(output: str, garbage: Iterable[Garbage]) -> None:
         storage.remove(storage.join(storage.absolute(output), each.file))
 
 
-def _plan_values(output: str, name: str) -> Mapping[str, Any]:
+def _plan_names(output: str, name: str) -> _PlanNames:
     """A plan of any version, as far as it says what it names."""
     url = storage.join(output, name)
     try:
-        values = checked_values(storage.read_bytes(url))
-        for stage in values["stages"]:
-            if not _STAGE_NAME.fullmatch(stage["name"]):
-                raise ValueError(f"{stage['name']!r} names no stage")
-        return {"topics": values["topics"], "stages": values["stages"]}
-    except (ValueError, KeyError, TypeError) as error:
+        return validated(_NAMES, checked_values(storage.read_bytes(url)))
+    except ValueError as error:
         raise PreflightError(
-            f"the plan {url} cannot be read ({error!r}), so what it names is not known: run again, which writes the "
+            f"the plan {url} cannot be read ({error}), so what it names is not known: run again, which writes the "
             "current plan anew, or delete it where it is another one"
         ) from error
 
 
-def _corpora(plans: Iterable[Mapping[str, Any]]) -> set[str]:
+def _corpora(plans: Iterable[_PlanNames]) -> set[str]:
     """The digests of the corpora that plans scan."""
-    keys = [stage.get("keys", {}) for values in plans for stage in values["stages"]]
-    return {each["corpus"] for each in keys if "corpus" in each}
+    return {stage.keys.corpus for plan in plans for stage in plan.stages if stage.keys.corpus is not None}
 
 
-def _at_the_top(output: str, plans: Iterable[Mapping[str, Any]], age: _Age) -> Iterator[Garbage]:
-    topics = {values["topics"] for values in plans}
+def _at_the_top(output: str, plans: Iterable[_PlanNames], age: _Age) -> Iterator[Garbage]:
+    topics = {plan.topics for plan in plans}
     for name, state in storage.file_states(output).items():
         if not age.old(state):
             continue

@@ -8,17 +8,19 @@ import io
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field, TypeAdapter
 
 from beamrank import storage
 from beamrank.corpora import DigestedCorpus
 from beamrank.credentials import refuse_credentials
 from beamrank.errors import PreflightError
 from beamrank.fingerprint import SHORT, checked_json, checked_values, digest, hash64, sha256
+from beamrank.json_document import validated
 from beamrank.receipts import Manifest, StageFolder
 from beamrank.records import Topic
 
@@ -27,8 +29,10 @@ ENGINE_VERSION = 1
 TOPICS_PER_SHARD = 16
 MAX_DOC_TOKENS = 512
 CURRENT = "current-plan.json"
-# What `load_plan` raises where a plan is not as it was written.
-BROKEN_PLAN = (FileNotFoundError, ValueError, KeyError, TypeError, IndexError, AttributeError)
+PLAN_PREFIX = "plan-"
+_TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.string()})
+# Of each kind of stage, what status, verify and runs take from a plan that is read.
+_KEYS_READ: dict[str, dict[str, type]] = {"tokenize": {"corpus": str, "on_missing_doc": str}, "mono": {"k": int}}
 
 StageKind = Literal["retrieve", "tokenize", "mono", "duo"]
 
@@ -73,9 +77,23 @@ class StageSpec:
 class CurrentPlan(NamedTuple):
     """The pointer of a folder: the plan that was last run into it, its configuration's digest, and who runs it now."""
 
-    plan: str
+    plan: Annotated[str, Field(pattern=rf"^{PLAN_PREFIX}[0-9a-f]{{{SHORT}}}\.json$")]
     config: str = ""
     owner: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What a plan's file holds."""
+
+    run_tag: str
+    topics: str
+    shards: Annotated[int, Field(ge=1)]
+    stages: tuple[StageSpec, ...]
+    config: dict[str, Any]
+
+
+_CURRENT, _STORED = TypeAdapter(CurrentPlan), TypeAdapter(_Stored)
 
 
 @dataclass(frozen=True)
@@ -213,7 +231,7 @@ def _place(topic: Topic) -> tuple[int, str]:
 def _topics_bytes(shards: Sequence[Shard]) -> bytes:
     rows = [(shard.index, *topic) for shard in shards for topic in shard.topics]
     index, query_ids, texts = zip(*rows, strict=True)
-    table = pa.table({"shard": pa.array(index, pa.int32()), "query_id": list(query_ids), "text": list(texts)})
+    table = pa.table([index, query_ids, texts], schema=_TOPICS)
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue()
@@ -232,16 +250,18 @@ def read_current(output: str) -> CurrentPlan | None:
     """
     url = storage.join(output, CURRENT)
     try:
-        return CurrentPlan(**checked_values(storage.read_bytes(url)))
+        return validated(_CURRENT, checked_values(storage.read_bytes(url)))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise PreflightError(f"{url} cannot be read ({error}): run again to write it anew") from error
 
 
 def plan_names(output: str) -> list[str]:
     """The names of all plans that were run into a folder."""
-    return sorted(name for name in storage.sizes_bytes(output) if name.startswith("plan-") and name.endswith(".json"))
+    return sorted(
+        name for name in storage.sizes_bytes(output) if name.startswith(PLAN_PREFIX) and name.endswith(".json")
+    )
 
 
 def read_plan(output: str) -> Plan:
@@ -259,9 +279,9 @@ def read_plan(output: str) -> Plan:
     name = current.plan
     try:
         return load_plan(output, name)
-    except BROKEN_PLAN as error:
+    except ValueError as error:
         raise PreflightError(
-            f"the plan {storage.join(output, name)} cannot be read ({error!r}): run again to write it anew"
+            f"the plan {storage.join(output, name)} cannot be read ({error}): run again to write it anew"
         ) from error
 
 
@@ -270,22 +290,44 @@ def load_plan(output: str, name: str) -> Plan:
 
     Raises:
         EngineVersionError: another engine version wrote it.
-        Exception: one of `BROKEN_PLAN`, where it is not as it was written.
+        ValueError: it is not as it was written.
     """
     url = storage.join(output, name)
-    values = checked_values(storage.read_bytes(url))
+    values = checked_values(_content(url))
+    if "engine_version" not in values:
+        raise ValueError("it has no engine_version")
     _check_engine(url, values["engine_version"])
-    stages = tuple(StageSpec(**{**stage, "inputs": tuple(stage["inputs"])}) for stage in values["stages"])
-    shards = _read_topics(storage.join(output, values["topics"]), values["shards"])
-    plan = Plan(values["run_tag"], output, shards, stages, values["config"])
+    stored = validated(_STORED, values)
+    _check_stages(stored.stages)
+    shards = _read_topics(storage.join(output, stored.topics), stored.shards)
+    plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config)
     if plan_name(plan) != name:
         raise ValueError("it is not the plan that its name says")
     return plan
 
 
+def _content(url: str) -> bytes:
+    try:
+        return storage.read_bytes(url)
+    except FileNotFoundError as error:
+        raise ValueError(f"{storage.name(url)} is missing") from error
+
+
+def _check_stages(stages: Sequence[StageSpec]) -> None:
+    """Whether each stage reads earlier ones, and has the keys by which status and runs are made."""
+    before: set[str] = set()
+    for stage in stages:
+        if not before.issuperset(stage.inputs):
+            raise ValueError(f"the stage {stage.name} reads one that is not before it")
+        before.add(stage.name)
+        for key, kind in _KEYS_READ.get(stage.kind, {}).items():
+            if not isinstance(stage.keys.get(key), kind):
+                raise ValueError(f"the stage {stage.name} has no {key}")
+
+
 def plan_name(plan: Plan) -> str:
     """The name of a plan's file."""
-    return f"plan-{plan.digest[:SHORT]}.json"
+    return f"{PLAN_PREFIX}{plan.digest[:SHORT]}.json"
 
 
 def _check_engine(url: str, version: object) -> None:
@@ -297,10 +339,17 @@ def _check_engine(url: str, version: object) -> None:
 
 
 def _read_topics(url: str, shards: int) -> tuple[Shard, ...]:
-    content = storage.read_bytes(url)
+    content = _content(url)
     if storage.name(url) != topics_name(content):
         raise ValueError(f"{storage.name(url)} was changed after it was written")
+    try:
+        table = pq.read_table(pa.BufferReader(content)).select(_TOPICS.names).cast(_TOPICS)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise ValueError(f"{storage.name(url)} does not hold topics: {error}") from error
+    rows = table.to_pylist()
+    if shards > len(rows) or not all(0 <= row["shard"] < shards for row in rows):
+        raise ValueError(f"{storage.name(url)} does not hold the topics of {shards} shards")
     topics: list[list[Topic]] = [[] for _ in range(shards)]
-    for row in pq.read_table(pa.BufferReader(content)).to_pylist():
+    for row in rows:
         topics[row["shard"]].append(Topic(row["query_id"], row["text"]))
     return tuple(Shard(index, tuple(each)) for index, each in enumerate(topics))

@@ -13,10 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import ConfigDict, TypeAdapter
 
 from beamrank import storage
 from beamrank.errors import ReceiptError
-from beamrank.fingerprint import SHORT, checked_json, checked_values, digest, sha256
+from beamrank.fingerprint import SHORT, checked_json, checked_record, digest, sha256
+from beamrank.json_document import Count, Seconds
 
 RECEIPTS = "receipts"
 MANIFEST_PREFIX = "manifest-"
@@ -33,15 +35,17 @@ class Receipt:
     `bad_rows` were left out and `examples` names the first of them.
     """
 
-    shard: int
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    shard: Count
     digest: str
     part: str
     part_sha256: str
-    part_bytes: int
-    rows: int
-    bad_rows: int
-    seconds: float
-    counts: Mapping[str, int] = field(default_factory=dict)
+    part_bytes: Count
+    rows: Count
+    bad_rows: Count
+    seconds: Seconds
+    counts: Mapping[str, Count] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
@@ -51,20 +55,14 @@ class Receipt:
     @classmethod
     def from_json(cls, content: bytes) -> "Receipt | None":
         """A receipt, or None where the bytes are not one (cut short, say)."""
-        try:
-            return cls.from_values(checked_values(content))
-        except (ValueError, TypeError, KeyError):
-            return None
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> "Receipt":
-        """A receipt from its fields; raises TypeError or KeyError where these are others."""
-        return cls(**{**values, "examples": tuple(values["examples"])})
+        return checked_record(_RECEIPT, content)
 
 
 @dataclass(frozen=True)
 class Manifest:
     """A sealed stage: one receipt a shard, by shard number."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     stage: str
     digest: str
@@ -99,12 +97,11 @@ class Manifest:
     @classmethod
     def from_json(cls, content: bytes) -> "Manifest | None":
         """A manifest, or None where the bytes are not one (cut short, say)."""
-        try:
-            values = checked_values(content)
-            receipts = tuple(Receipt.from_values(each) for each in values.pop("receipts"))
-            return cls(**values, receipts=receipts)
-        except (ValueError, TypeError, KeyError):
-            return None
+        return checked_record(_MANIFEST, content)
+
+
+_RECEIPT = TypeAdapter(Receipt)
+_MANIFEST = TypeAdapter(Manifest)
 
 
 def part_bytes(table: Any) -> bytes:

@@ -7,8 +7,11 @@ same bad rows in a unit.
 import re
 from dataclasses import asdict, dataclass
 
+from pydantic import ConfigDict, TypeAdapter
+
 from beamrank import storage
-from beamrank.fingerprint import SHORT, checked_json, checked_values
+from beamrank.fingerprint import SHORT, checked_json, checked_record
+from beamrank.json_document import Count, Seconds
 
 SCANS = "scans"
 
@@ -17,11 +20,13 @@ SCANS = "scans"
 class ScanReport:
     """One corpus unit: how many docs it held, how many rows were bad, the first of those, and what reading it took."""
 
-    unit: int
-    docs: int
-    bad_rows: int
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    unit: Count
+    docs: Count
+    bad_rows: Count
     examples: tuple[str, ...]
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
 
     def publish(self, folder: str, corpus_digest: str) -> None:
         """Writes the report, also over the same one of an earlier scan, so that its time shows that a scan goes on."""
@@ -30,11 +35,10 @@ class ScanReport:
     @classmethod
     def from_json(cls, content: bytes) -> "ScanReport | None":
         """A report, or None where the bytes are not one (cut short, say)."""
-        try:
-            values = checked_values(content)
-            return cls(**{**values, "examples": tuple(values["examples"])})
-        except (ValueError, TypeError, KeyError):
-            return None
+        return checked_record(_REPORT, content)
+
+
+_REPORT = TypeAdapter(ScanReport)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from beamrank.credentials import refuse_credentials
 from beamrank.errors import PreflightError
 from beamrank.fingerprint import SHORT, digest, sha256
 from beamrank.plan import (
-    BROKEN_PLAN,
     CURRENT,
     EngineVersionError,
     StageSpec,
@@ -125,8 +124,8 @@ def _verify_plans(output: str, found: Verification) -> list[StageSpec]:
             stages |= {stage.name: stage for stage in load_plan(output, name).stages}
         except EngineVersionError as error:
             found.notes.append(f"not checked: {error}")
-        except BROKEN_PLAN as error:
-            found.findings.append(Finding(name, f"cannot be read ({error!r})", f"{again}, or delete it"))
+        except ValueError as error:
+            found.findings.append(Finding(name, f"cannot be read ({error})", f"{again}, or delete it"))
     if not _names_a_plan(output, names):
         found.findings.append(Finding(CURRENT, "names no plan that is there", again))
     counted = [name for name in sizes if name in (CURRENT, *names) or name.startswith("topics-")]

@@ -20,6 +20,7 @@ import fasteners
 
 from beamrank.credentials import refuse_credentials
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.json_document import parse_json
 
 _RECORD = ".beamrank-cache.json"
 _UNFINISHED = ".fetching-"
@@ -159,7 +160,7 @@ def _describe(folder: Path) -> dict[str, list[int]]:
 def _is_whole(folder: Path) -> bool:
     """Whether nothing was cut short, changed or removed since the entry's content was checked."""
     try:
-        checked, found = json.loads((folder / _RECORD).read_text()), _describe(folder)
+        checked, found = parse_json((folder / _RECORD).read_text()), _describe(folder)
         return all(found.get(name) == state for name, state in checked.items())
     except (OSError, ValueError, AttributeError):
         return False

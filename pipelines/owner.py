@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated
 
 import psutil
+from pydantic import Field, TypeAdapter
 
 from beamrank.errors import BeamrankError, PreflightError
+from beamrank.json_document import validated
 from beamrank.plan import CurrentPlan, Plan, read_current
 
 # The time at which a process started is computed anew by each process that asks.
@@ -22,7 +24,7 @@ class Owner:
     """A process, and since when (ISO 8601) it runs a plan; `process_started` tells it from a later one of its pid."""
 
     host: str
-    pid: int
+    pid: Annotated[int, Field(ge=1)]
     process_started: float
     since: str
 
@@ -35,10 +37,9 @@ class Owner:
     @classmethod
     def of(cls, current: CurrentPlan) -> "Owner | None":
         """The process that runs a plan; None where it has ended properly, or nothing is known of it."""
-        values: Any = current.owner
         try:
-            return cls(str(values["host"]), int(values["pid"]), float(values["process_started"]), str(values["since"]))
-        except (TypeError, KeyError, ValueError):
+            return validated(_OWNER, current.owner)
+        except ValueError:
             return None
 
     def is_another(self) -> bool:
@@ -55,6 +56,9 @@ class Owner:
     def __str__(self) -> str:
         """In words."""
         return f"process {self.pid} on {self.host} (since {self.since})"
+
+
+_OWNER = TypeAdapter(Owner)
 
 
 @contextmanager

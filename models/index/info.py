@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from beamrank import storage
 from beamrank.errors import PreflightError
 from beamrank.fingerprint import SHORT, checked_json, checked_values
+from beamrank.json_document import validated
 from beamrank.records import BadRow
 from models.index.content import IndexFile, describe_files, files_digest, read_content
 
@@ -57,6 +58,9 @@ class IndexInfo(BaseModel):
         )
 
 
+_INFO = TypeAdapter(IndexInfo)
+
+
 def needs_building(url: str) -> bool:
     """Whether a place for an index is free: there is nothing, or nothing but what an interrupted upload left."""
     return not storage.find(url) or _is_unfinished(storage.sizes_bytes(url))
@@ -75,7 +79,7 @@ def read_written_info(url: str) -> IndexInfo | None:
     """
     path = storage.join(url, INFO_NAME)
     try:
-        info = IndexInfo.model_validate(checked_values(storage.read_bytes(path)))
+        info = validated(_INFO, checked_values(storage.read_bytes(path)))
         if info.digest != files_digest(info.files):
             raise ValueError("its digest is not that of its files")
     except FileNotFoundError:

@@ -19,7 +19,7 @@ def make_plan(output: str, mono_k: int = 5) -> Plan:
     """A plan of three stages over six topics."""
     stages = (
         StageSpec("retrieve", "retrieve", {"k": 10}, (), {"index": "somewhere"}),
-        StageSpec("tokenize-0a1b2c3d", "tokenize", {"corpus": CORPUS}, ("retrieve",), {}),
+        StageSpec("tokenize-0a1b2c3d", "tokenize", {"corpus": CORPUS, "on_missing_doc": "error"}, ("retrieve",), {}),
         StageSpec("mono", "mono", {"k": mono_k}, ("tokenize-0a1b2c3d",), {"checkpoint": "x"}),
     )
     topics = [Topic(f"q{number}", f"text {number}") for number in range(6)]

@@ -1,0 +1,42 @@
+"""JSON that others may have written or damaged: whatever is wrong with it is a ValueError of one line."""
+
+import json
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+# Of a receipt, say: sums and rates of these are numbers that can be shown.
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Seconds = Annotated[float, Field(ge=0, lt=1e12)]
+_Value = TypeVar("_Value")
+
+
+def parse_json(content: bytes | str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is not JSON, or holds NaN, Infinity, a number of thousands of digits or thousands of levels.
+    """
+    try:
+        return json.loads(content, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"it holds {name}, which is not JSON")
+
+
+def validated(kind: TypeAdapter[_Value], values: Any) -> _Value:
+    """A value as its type has it.
+
+    Raises:
+        ValueError: it is not of that type; the message names the first place.
+    """
+    try:
+        return kind.validate_python(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))) from None
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None

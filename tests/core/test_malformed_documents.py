@@ -1,0 +1,135 @@
+"""Documents of an output that others wrote or damaged: an error or "does not count", never a traceback."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beamrank import storage
+from beamrank.errors import BeamrankError, PreflightError
+from beamrank.fingerprint import checked_json
+from beamrank.garbage import find_garbage
+from beamrank.json_document import parse_json
+from beamrank.plan import Plan, StageSpec, load_plan, plan_name, read_plan
+from beamrank.status import read_status
+from beamrank.verify import verify_stages
+from models.index.info import INFO_NAME, require_index
+from tests.core.outputs import finished_output, make_plan
+
+_DEEP = 200_000
+_CONTENTS = {
+    "nothing": b"",
+    "cut": b'{"a": [',
+    "no UTF-8": b"\xff\xfe{}",
+    "NUL": b"\0\0",
+    "null": b"null",
+    "number": b"1",
+    "text": b'"x"',
+    "list": b"[[1]]",
+    "object": b"{}",
+    "infinity": b'{"seconds": Infinity}',
+    "digits": b"9" * 5000,
+    "deep lists": b"[" * _DEEP + b"]" * _DEEP,
+    "deep objects": b'{"a":' * _DEEP + b"1" + b"}" * _DEEP,
+    "deep value": b'{"plan": ' + b"[" * _DEEP + b"]" * _DEEP + b"}",
+    "a bit over the limit": b'{"check": "0", "a": ' + b"[" * 990 + b"]" * 990 + b"}",
+}
+_DOCUMENTS = {
+    "plan": "plan-*.json",
+    "pointer": "current-plan.json",
+    "receipt": "mono/receipts/00001-*.json",
+    "manifest": "mono/manifest-*.json",
+    "scan report": "tokenize-*/scans/unit-*.json",
+}
+_OTHERS = (None, [], {"a": 1}, "x", -1, 10**30, 1e308)
+_OUTPUT = "memory:///malformed"
+
+
+def _read_all(output: str = _OUTPUT) -> None:
+    """What status, verify and gc read; each gives its result, or an error of ours."""
+    readers: list[Callable[[], object]] = [
+        lambda: read_status(read_plan(output)),
+        lambda: verify_stages(output, lambda done, total: None),
+        lambda: find_garbage(output, 1e12, 0.0),
+    ]
+    for read in readers:
+        with contextlib.suppress(BeamrankError):
+            read()
+
+
+@pytest.fixture(scope="module")
+def finished() -> dict[str, bytes]:
+    """The files of a finished output at a store in memory."""
+    finished_output(_OUTPUT)
+    return {url: storage.read_bytes(url) for url in storage.find(_OUTPUT)}
+
+
+@pytest.fixture(params=_DOCUMENTS.values(), ids=_DOCUMENTS)
+def document(finished: dict[str, bytes], request: pytest.FixtureRequest) -> Iterator[str]:
+    """One document of it, which may be replaced."""
+    (url,) = (url for url in finished if fnmatch(url, f"{_OUTPUT}/{request.param}"))
+    yield url
+    storage.replace(url, finished[url])
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("content", _CONTENTS.values(), ids=_CONTENTS)
+def test_other_content_is_no_traceback(document: str, content: bytes) -> None:
+    storage.replace(document, content)
+    _read_all()
+
+
+def _changed(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """One field at a time is of another type, is gone or is one too many; the same in the first list of objects."""
+    for name in values:
+        yield {key: value for key, value in values.items() if key != name}
+        yield from ({**values, name: other} for other in _OTHERS)
+        if isinstance(values[name], list) and values[name] and isinstance(values[name][0], dict):
+            yield from ({**values, name: [first, *values[name][1:]]} for first in _changed(values[name][0]))
+    yield {**values, "extra": 1}
+
+
+def test_other_types_are_no_traceback(document: str) -> None:
+    """Digests are right, as where somebody wrote the document with care."""
+    values = json.loads(storage.read_bytes(document))
+    values.pop("check", None)
+    for changed in _changed(values):
+        storage.replace(document, checked_json(changed))
+        _read_all()
+
+
+@pytest.mark.parametrize(
+    ("stages", "reason"),
+    [
+        ((StageSpec("mono", "mono", {"k": 1}, ("mono",), {}),), "mono reads one that is not before it"),
+        ((StageSpec("mono", "mono", {"k": 1}, ("retrieve",), {}),), "mono reads one that is not before it"),
+        ((StageSpec("mono", "mono", {}, (), {}),), "mono has no k"),
+        ((StageSpec("t", "tokenize", {"corpus": 5, "on_missing_doc": "drop"}, (), {}),), "t has no corpus"),
+    ],
+)
+def test_a_plan_that_nobody_made_is_refused(tmp_path: Path, stages: tuple[StageSpec, ...], reason: str) -> None:
+    """Its name and its digests are right; stages that read each other would be looked at for ever."""
+    base = make_plan(str(tmp_path))
+    plan = Plan("tag", base.output, base.shards, stages, {})
+    plan.publish()
+    with pytest.raises(ValueError, match=reason):
+        load_plan(str(tmp_path), plan_name(plan))
+    _read_all(str(tmp_path))
+
+
+@pytest.mark.parametrize("content", _CONTENTS.values(), ids=_CONTENTS)
+def test_an_indexes_description_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / INFO_NAME).write_bytes(content)
+    with pytest.raises(PreflightError, match="not what beamrank writes into an index") as refusal:
+        require_index(str(tmp_path))
+    assert len(str(refusal.value)) < 500
+
+
+@pytest.mark.parametrize("content", ["[" * _DEEP, "NaN", '{"a": -Infinity}', "9" * 5000, "{", ""])
+def test_what_is_not_json_is_a_value_error(content: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_json(content)
