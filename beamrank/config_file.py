@@ -63,12 +63,11 @@ def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _
 
 def _load_yaml(path: str) -> dict[str, Any]:
     try:
-        with storage.open_binary(path) as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = storage.read_at_most(path, _MOST_BYTES)
     except OSError as error:
         raise PreflightError(f"cannot read the configuration {path}: {error}") from error
-    if len(content) > _MOST_BYTES:
-        raise ConfigError(f"{path} is larger than {_MOST_BYTES:,} bytes, which no configuration is: give the YAML file")
+    except ValueError as error:
+        raise ConfigError(f"{path} is not a configuration: {error}. Give the YAML file") from error
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -37,6 +37,8 @@ def validated(kind: TypeAdapter[_Value], values: Any) -> _Value:
         return kind.validate_python(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise ValueError(": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))) from None
+        # Pydantic's own words name our class.
+        problem = "Input should be an object" if first["type"] == "dataclass_type" else first["msg"]
+        raise ValueError(": ".join(filter(None, (".".join(map(str, first["loc"])), problem)))) from None
     except RecursionError:
         raise ValueError("it is nested too deep") from None

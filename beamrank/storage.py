@@ -249,6 +249,19 @@ def read_bytes(url: str) -> bytes:
         return bytes(filesystem.cat_file(path, **_whole_read(filesystem)))
 
 
+def read_at_most(url: str, most_bytes: int) -> bytes:
+    """A whole file that should be small.
+
+    Raises:
+        ValueError: it is larger; no more than that of it was read.
+    """
+    with open_binary(url) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"it is larger than {most_bytes:,} bytes")
+    return content
+
+
 def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:
     """Whole files of a folder by name, many at a time where they are at a store; those that are gone are left out."""
     if not names:

@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
 
 from beamrank.errors import PreflightError
+from beamrank.json_document import validated
 from models.chunks import POOLING, chunk_sizes
 
 TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
+
+Size = Annotated[int, Field(ge=1, le=1 << 24)]
+Layers = Annotated[int, Field(ge=1, le=1000)]
 
 _GELU = {"gelu": False, "gelu_python": False, "gelu_new": True, "gelu_pytorch_tanh": True}
 
@@ -65,6 +71,23 @@ class BertShape:
         return sizes
 
 
+@dataclass(frozen=True)
+class _Sizes:
+    """What config.json says of the sizes of a BERT; the largest that exist are far below these bounds."""
+
+    num_hidden_layers: Layers
+    num_attention_heads: Size
+    hidden_size: Size
+    intermediate_size: Size
+    vocab_size: Size
+    max_position_embeddings: Size = 512
+    layer_norm_eps: Annotated[float, Field(gt=0, lt=1)] = 1e-12
+    hidden_act: str = "gelu"
+
+
+_SIZES = TypeAdapter(_Sizes)
+
+
 def read_shape(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]], reference: str) -> BertShape:
     """The sizes that config.json gives.
 
@@ -77,29 +100,31 @@ def read_shape(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]], 
         reference: names the checkpoint in errors.
 
     Raises:
-        PreflightError: config.json is not whole, or names an activation that is not known.
+        PreflightError: a size is missing or wrong, or the activation is not known.
     """
-    activation = config.get("hidden_act", "gelu")
-    if activation not in _GELU:
-        raise PreflightError(f"the checkpoint {reference} has hidden_act {activation!r}; known: {', '.join(_GELU)}")
     try:
         chunks, attention_size = chunk_sizes(config)
-        shape = BertShape(
-            layers=int(config["num_hidden_layers"]),
-            heads=int(config["num_attention_heads"]),
-            hidden=int(config["hidden_size"]),
-            inner=int(config["intermediate_size"]),
-            vocab_size=int(config["vocab_size"]),
-            positions=int(config.get("max_position_embeddings", 512)),
-            token_types=found.get(TOKEN_TYPES, (0,))[0],
-            layer_norm_eps=float(config.get("layer_norm_eps", 1e-12)),
-            tanh_gelu=_GELU[activation],
-            chunks=chunks,
-            attention_size=attention_size,
+        sizes = validated(_SIZES, config)
+    except ValueError as error:
+        raise PreflightError(f"config.json of the checkpoint {reference} cannot be used: {error}") from error
+    if sizes.hidden_act not in _GELU:
+        raise PreflightError(
+            f"the checkpoint {reference} has hidden_act {sizes.hidden_act!r}; known: {', '.join(_GELU)}"
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise PreflightError(f"config.json of the checkpoint {reference} is not whole: {error!r}") from error
-    if min(shape.layers, shape.heads) < 1 or shape.hidden % shape.heads:
+    shape = BertShape(
+        layers=sizes.num_hidden_layers,
+        heads=sizes.num_attention_heads,
+        hidden=sizes.hidden_size,
+        inner=sizes.intermediate_size,
+        vocab_size=sizes.vocab_size,
+        positions=sizes.max_position_embeddings,
+        token_types=next(iter(found.get(TOKEN_TYPES, ())), 0),
+        layer_norm_eps=sizes.layer_norm_eps,
+        tanh_gelu=_GELU[sizes.hidden_act],
+        chunks=chunks,
+        attention_size=attention_size,
+    )
+    if shape.hidden % shape.heads:
         raise PreflightError(
             f"config.json of the checkpoint {reference} has {shape.layers} layers and {shape.heads} heads over a width "
             f"of {shape.hidden}: the heads must share the width evenly"

@@ -3,19 +3,19 @@
 The check reads config.json and the header of the weights; it needs no torch where these are safetensors.
 """
 
-import json
 import logging
 import os
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from safetensors import SafetensorError, safe_open
+from pydantic import Field, TypeAdapter
+from safetensors import safe_open
 
 from beamrank import storage
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.fingerprint import digest
+from beamrank.json_document import parse_json, validated
 from models.bert_shape import TOKEN_TYPES, BertShape, read_shape
 from models.checkpoint_sources import (
     CONFIG,
@@ -36,6 +36,19 @@ SEGMENTS = {"mono": 2, "duo": 3}
 _POSITIVE = {"relevant", "positive", "true", "yes", "1", "label_1", "entailment", "duplicate", "match"}
 _NEGATIVE = {"irrelevant", "negative", "false", "no", "0", "label_0", "not_entailment", "contradiction"}
 _NEGATIVE |= {f"{prefix}_{name}" for prefix in ("not", "non") for name in _POSITIVE}
+_MOST_JSON_BYTES = 1 << 24
+_Label = bool | int | float | Annotated[str, Field(max_length=200)]
+
+
+@dataclass(frozen=True)
+class _Module:
+    """An entry of modules.json."""
+
+    type: str
+
+
+_LABELS: TypeAdapter[dict[int, _Label] | None] = TypeAdapter(dict[int, _Label] | None)
+_MODULES = TypeAdapter(list[_Module])
 
 
 @dataclass(frozen=True)
@@ -140,10 +153,10 @@ def weights_file(folder: str) -> str:
 
 
 def _check(folder: str, reference: str, kind: str) -> Checkpoint:
-    config = _read_json(folder, CONFIG, reference)
+    config = read_config(folder, reference)
     _check_architecture(config, kind, folder, reference)
     weights = weights_file(folder)
-    found = _tensor_shapes(os.path.join(folder, weights), reference)
+    found = tensor_shapes(os.path.join(folder, weights), reference)
     num_labels = _count_labels(config, found, reference)
     shape = read_shape(config, found, reference)
     _check_tensors(found, shape.tensors(num_labels), reference)
@@ -159,22 +172,33 @@ def _check(folder: str, reference: str, kind: str) -> Checkpoint:
     )
 
 
-def _read_json(folder: str, name: str, reference: str) -> Any:
-    path = os.path.join(folder, name)
+def read_config(folder: str, reference: str) -> dict[str, Any]:
+    """The config.json of a checkpoint.
+
+    Raises:
+        PreflightError: it is missing or is not a JSON object.
+    """
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        config = _read_json(os.path.join(folder, CONFIG))
     except FileNotFoundError as error:
         raise PreflightError(
-            f"the checkpoint {reference} has no {name}: it is not in Hugging Face's format. `beamrank convert` makes "
+            f"the checkpoint {reference} has no {CONFIG}: it is not in Hugging Face's format. `beamrank convert` makes "
             "such a folder of a TensorFlow checkpoint (docs/checkpoints.md)"
         ) from error
+    if not isinstance(config, dict):
+        raise PreflightError(f"the {CONFIG} of the checkpoint {reference} does not hold a JSON object")
+    return config
+
+
+def _read_json(path: str) -> Any:
+    try:
+        return parse_json(storage.read_at_most(path, _MOST_JSON_BYTES))
     except ValueError as error:
-        raise PreflightError(f"{path} is no valid JSON: {error}") from error
+        raise PreflightError(f"{path} is not valid JSON: {error}") from error
 
 
-def _check_architecture(config: Any, kind: str, folder: str, reference: str) -> None:
-    found = config.get("model_type") if isinstance(config, dict) else type(config).__name__
+def _check_architecture(config: Mapping[str, Any], kind: str, folder: str, reference: str) -> None:
+    found = config.get("model_type")
     if found == CHUNKED_BERT and kind != "mono":
         raise PreflightError(f"the checkpoint {reference} reads passages in chunks, which is for mono alone")
     if found not in ("bert", CHUNKED_BERT):
@@ -190,12 +214,16 @@ def _check_architecture(config: Any, kind: str, folder: str, reference: str) -> 
     if config.get("is_decoder"):
         raise PreflightError(f"the checkpoint {reference} is a decoder (is_decoder): a re-ranker reads both ways")
     if os.path.isfile(os.path.join(folder, SENTENCE_TRANSFORMERS)):
-        _check_modules(_read_json(folder, SENTENCE_TRANSFORMERS, reference), reference)
+        _check_modules(os.path.join(folder, SENTENCE_TRANSFORMERS), reference)
 
 
-def _check_modules(modules: Any, reference: str) -> None:
+def _check_modules(path: str, reference: str) -> None:
     """A cross-encoder of sentence-transformers is one Transformer; what follows one would have to be run too."""
-    others = [str(module.get("type")).rpartition(".")[2] for module in modules[1:]]
+    try:
+        modules = validated(_MODULES, _read_json(path))
+    except ValueError as error:
+        raise PreflightError(f"{path} is not a list of the modules of sentence-transformers: {error}") from error
+    others = [module.type.rpartition(".")[2] for module in modules[1:]]
     if others:
         raise PreflightError(
             f"the checkpoint {reference} is a sentence-transformers model that goes on with {', '.join(others)}: an "
@@ -209,10 +237,13 @@ def _count_labels(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]
             f"the checkpoint {reference} has no classifier.weight: it is a bare encoder, which gives no scores. "
             "Fine-tune it as a re-ranker first"
         )
-    labels = found["classifier.weight"][0]
+    classifier = found["classifier.weight"]
+    if len(classifier) != 2:
+        raise PreflightError(f"the checkpoint {reference} has a classifier.weight of {classifier}, not one row a label")
+    labels = classifier[0]
     if labels not in (1, 2):
         raise PreflightError(f"the checkpoint {reference} has {labels} labels; a re-ranker has one logit or two")
-    names = config.get("id2label")
+    names = _label_names(config, reference)
     if names is not None and len(names) != labels:
         raise PreflightError(
             f"the checkpoint {reference} contradicts itself: id2label has {len(names)} labels, its weights {labels}"
@@ -222,8 +253,17 @@ def _count_labels(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]
     return labels
 
 
-def _check_label_order(id2label: Mapping[str, str], reference: str) -> None:
-    plain = {int(key): str(name).strip().lower().replace("-", "_").replace(" ", "_") for key, name in id2label.items()}
+def _label_names(config: Mapping[str, Any], reference: str) -> dict[int, _Label] | None:
+    try:
+        return validated(_LABELS, config.get("id2label"))
+    except ValueError as error:
+        raise PreflightError(
+            f"the id2label of the checkpoint {reference} is not a mapping from numbers to names: {error}"
+        ) from error
+
+
+def _check_label_order(id2label: Mapping[int, _Label], reference: str) -> None:
+    plain = {key: str(name).strip().lower().replace("-", "_").replace(" ", "_") for key, name in id2label.items()}
     if plain.get(0) in _POSITIVE or plain.get(1) in _NEGATIVE:
         raise PreflightError(
             f"the checkpoint {reference} has a reversed id2label: {dict(id2label)}. The score is logit 1 - logit 0, so "
@@ -231,7 +271,12 @@ def _check_label_order(id2label: Mapping[str, str], reference: str) -> None:
         )
 
 
-def _tensor_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor in a file of weights, by its header.
+
+    Raises:
+        PreflightError: the file cannot be read, or holds more than tensors.
+    """
     try:
         if path.endswith(SAFETENSORS):
             with safe_open(path, framework="numpy") as file:
@@ -240,7 +285,8 @@ def _tensor_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
 
         tensors = torch.load(path, map_location="meta", weights_only=True)
         return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    except (SafetensorError, OSError, RuntimeError, pickle.UnpicklingError, EOFError, AttributeError) as error:
+    # What broken bytes make an unpickler raise, nobody can list.
+    except Exception as error:
         raise PreflightError(
             f"the weights of the checkpoint {reference} cannot be read from {path}: {error}. Only plain tensors are"
         ) from error

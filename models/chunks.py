@@ -4,10 +4,28 @@ Its model_type is one that transformers does not know: as a plain BERT it would 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from beamrank.json_document import validated
 
 CHUNKED_BERT = "chunked_bert"
 CHUNKS, POOLING = "chunks", "chunk_pooling"
+_MOST_CHUNKS = 512
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """The entry `chunks`."""
+
+    count: Annotated[int, Field(ge=1, le=_MOST_CHUNKS)]
+    pooling: Literal["attention", "max"]
+    attention_size: Annotated[int, Field(ge=1, le=1 << 24)] = 0
+
+
+_ENTRY = TypeAdapter(_Entry)
 
 
 def chunk_entry(count: int, attention_size: int) -> dict[str, Any]:
@@ -20,11 +38,16 @@ def chunk_sizes(config: Mapping[str, Any]) -> tuple[int, int]:
     """What `chunk_entry` was given; 1 chunk for a plain BERT.
 
     Raises:
-        KeyError, TypeError, ValueError: the entry is not there, or not whole.
+        ValueError: the entry is missing or wrong.
     """
     if config.get("model_type") != CHUNKED_BERT:
         return 1, 0
-    entry = config[CHUNKS]
-    if entry["pooling"] not in ("attention", "max"):
-        raise ValueError(f"{CHUNKS}.pooling {entry['pooling']!r}")
-    return int(entry["count"]), int(entry["attention_size"]) if entry["pooling"] == "attention" else 0
+    try:
+        entry = validated(_ENTRY, config.get(CHUNKS))
+    except ValueError as error:
+        raise ValueError(f"{CHUNKS}: {error}") from None
+    if entry.pooling == "max":
+        return entry.count, 0
+    if not entry.attention_size:
+        raise ValueError(f"{CHUNKS}.attention_size: Field required")
+    return entry.count, entry.attention_size

@@ -6,12 +6,15 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import TypeAdapter
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from beamrank import storage
 from beamrank.errors import PreflightError
+from beamrank.json_document import parse_json, validated
 
 _WANTED = "beamrank's models are BERT: give a checkpoint with a plain BERT WordPiece tokenizer"
+_MOST_BYTES = 1 << 28
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 
 
@@ -77,7 +80,7 @@ def read_vocabulary(folder: str) -> BertVocabulary:
     Raises:
         PreflightError: there is neither, a file is broken, or it is another kind of tokenizer.
     """
-    config = _read_config(folder)
+    config = _read_config(storage.join(folder, "tokenizer_config.json"))
     fast_url = storage.join(folder, "tokenizer.json")
     slow_url = storage.join(folder, "vocab.txt")
     if storage.exists(fast_url):
@@ -86,33 +89,57 @@ def read_vocabulary(folder: str) -> BertVocabulary:
         settings = _from_vocab_txt(slow_url, config)
     else:
         raise PreflightError(f"{folder} holds neither tokenizer.json nor vocab.txt: {_WANTED}")
-    for key, setting in [("do_lower_case", "lowercase"), ("tokenize_chinese_chars", "tokenize_chinese_chars")]:
-        if config.get(key) is not None:
-            settings[setting] = bool(config[key])
-    settings["strip_accents"] = _first(config.get("strip_accents"), settings["strip_accents"], settings["lowercase"])
-    settings["unk_token"] = _content(config.get("unk_token")) or settings["unk_token"]
-    for role in ("cls", "sep", "pad"):
-        settings[f"{role}_token"] = _content(config.get(f"{role}_token")) or f"[{role.upper()}]"
+    settings["lowercase"] = _first(config.do_lower_case, settings["lowercase"])
+    settings["tokenize_chinese_chars"] = _first(config.tokenize_chinese_chars, settings["tokenize_chinese_chars"])
+    settings["strip_accents"] = _first(config.strip_accents, settings["strip_accents"], settings["lowercase"])
+    settings["unk_token"] = _content(config.unk_token) or settings["unk_token"]
+    settings["cls_token"] = _content(config.cls_token) or "[CLS]"
+    settings["sep_token"] = _content(config.sep_token) or "[SEP]"
+    settings["pad_token"] = _content(config.pad_token) or "[PAD]"
     _check_special_tokens(folder, settings)
     return BertVocabulary(**settings)
 
 
-def _read_config(folder: str) -> dict[str, Any]:
-    url = storage.join(folder, "tokenizer_config.json")
+@dataclass(frozen=True)
+class _AddedToken:
+    """A special token as tokenizer_config.json may write it."""
+
+    content: str
+
+
+@dataclass(frozen=True)
+class _Config:
+    """tokenizer_config.json, as far as it decides ids."""
+
+    tokenizer_class: str | None = None
+    do_lower_case: bool | None = None
+    tokenize_chinese_chars: bool | None = None
+    strip_accents: bool | None = None
+    unk_token: str | _AddedToken | None = None
+    cls_token: str | _AddedToken | None = None
+    sep_token: str | _AddedToken | None = None
+    pad_token: str | _AddedToken | None = None
+
+
+_CONFIG = TypeAdapter(_Config)
+
+
+def _read_config(url: str) -> _Config:
     if not storage.exists(url):
-        return {}
+        return _Config()
     try:
-        config = json.loads(storage.read_bytes(url))
+        config = parse_json(storage.read_at_most(url, _MOST_BYTES))
     except ValueError as error:
-        raise PreflightError(f"{url} is no valid JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise PreflightError(f"{url} must hold a JSON object, not {type(config).__name__}")
-    return config
+        raise PreflightError(f"{url} is not valid JSON: {error}") from error
+    try:
+        return validated(_CONFIG, config)
+    except ValueError as error:
+        raise PreflightError(f"{url} is not a tokenizer's configuration: {error}") from error
 
 
 def _from_tokenizer_json(url: str) -> dict[str, Any]:
     try:
-        tokenizer = Tokenizer.from_str(storage.read_bytes(url).decode())
+        tokenizer = Tokenizer.from_str(storage.read_at_most(url, _MOST_BYTES).decode())
     # The library raises bare Exception for whatever it cannot read.
     except Exception as error:
         raise PreflightError(f"cannot read the tokenizer {url}: {error}") from error
@@ -136,14 +163,16 @@ def _from_tokenizer_json(url: str) -> dict[str, Any]:
     }
 
 
-def _from_vocab_txt(url: str, config: dict[str, Any]) -> dict[str, Any]:
-    tokenizer_class = config.get("tokenizer_class") or "BertTokenizer"
+def _from_vocab_txt(url: str, config: _Config) -> dict[str, Any]:
+    tokenizer_class = config.tokenizer_class or "BertTokenizer"
     if tokenizer_class not in _BERT_CLASSES:
         raise PreflightError(f"{url} belongs to a {tokenizer_class} without a tokenizer.json: {_WANTED}")
     try:
-        lines = io.StringIO(storage.read_bytes(url).decode(), newline=None).readlines()
+        lines = io.StringIO(storage.read_at_most(url, _MOST_BYTES).decode(), newline=None).readlines()
     except UnicodeDecodeError as error:
-        raise PreflightError(f"{url} is no UTF-8 text: {error}") from error
+        raise PreflightError(f"{url} is not UTF-8 text: {error}") from error
+    except ValueError as error:
+        raise PreflightError(f"{url} is not a vocabulary: {error}") from error
     return {
         "token_ids": {line.rstrip("\n"): token_id for token_id, line in enumerate(lines)},
         "lowercase": True,
@@ -166,9 +195,8 @@ def _check_special_tokens(folder: str, settings: dict[str, Any]) -> None:
             raise PreflightError(f"{folder}: the vocabulary has no {token!r}, its {role}_token: {_WANTED}")
 
 
-def _content(token: Any) -> str | None:
-    """A special token as tokenizer_config.json writes it: a string, or an object."""
-    return token.get("content") if isinstance(token, dict) else token
+def _content(token: str | _AddedToken | None) -> str | None:
+    return token.content if isinstance(token, _AddedToken) else token
 
 
 def _first(*values: bool | None) -> bool:

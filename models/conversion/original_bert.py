@@ -4,7 +4,6 @@
 relevant, logit 1 relevant) on the pooled output of Google's `modeling.BertModel`.
 """
 
-import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -12,16 +11,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from beamrank import storage
 from beamrank.errors import PreflightError
-from models.bert_shape import TOKEN_TYPES, BertShape, read_shape
+from beamrank.json_document import parse_json
+from models.bert_shape import TOKEN_TYPES, BertShape, Layers, Size, read_shape
 from models.checkpoints import SEGMENTS
 
 _HEAD = {"classifier.weight": "output_weights", "classifier.bias": "output_bias"}
 _TYPES = "bert/embeddings/token_type_embeddings"
 _UNUSED = re.compile(r"global_step|.*/adam_[mv]")
 _SHOWN = 3
+_MOST_JSON_BYTES = 1 << 20
 
 Shapes = Mapping[str, tuple[int, ...]]
 Weights = dict[str, NDArray[np.float32]]
@@ -30,16 +32,18 @@ Weights = dict[str, NDArray[np.float32]]
 class OriginalConfig(BaseModel):
     """bert_config.json, with the defaults of Google's `BertConfig`; transformers has the same names."""
 
-    vocab_size: PositiveInt
-    hidden_size: PositiveInt = 768
-    num_hidden_layers: PositiveInt = 12
-    num_attention_heads: PositiveInt = 12
-    intermediate_size: PositiveInt = 3072
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    vocab_size: Size
+    hidden_size: Size = 768
+    num_hidden_layers: Layers = 12
+    num_attention_heads: Size = 12
+    intermediate_size: Size = 3072
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: PositiveInt = 512
-    type_vocab_size: PositiveInt = 16
+    max_position_embeddings: Size = 512
+    type_vocab_size: Size = 16
     initializer_range: float = 0.02
 
 
@@ -50,8 +54,7 @@ def read_config(path: str) -> OriginalConfig:
         PreflightError: it is not there or is not whole.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            return OriginalConfig.model_validate(json.load(file))
+        return OriginalConfig.model_validate(parse_json(storage.read_at_most(path, _MOST_JSON_BYTES)))
     except OSError as error:
         raise PreflightError(
             f"cannot read {path}: {error.strerror}. Give the bert_config.json that the checkpoint was trained with: "
@@ -59,9 +62,9 @@ def read_config(path: str) -> OriginalConfig:
         ) from error
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise PreflightError(f"{path} is no configuration of BERT: {wrong}") from error
+        raise PreflightError(f"{path} is not a configuration of BERT: {wrong}") from error
     except ValueError as error:
-        raise PreflightError(f"{path} is no valid JSON: {error}") from error
+        raise PreflightError(f"{path} is not valid JSON: {error}") from error
 
 
 def tensorflow_name(name: str) -> str:

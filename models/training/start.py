@@ -1,6 +1,5 @@
 """The model that a training begins with, and the Hugging Face folder that it ends in."""
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -13,8 +12,9 @@ from transformers import BertConfig, BertForPreTraining, BertForSequenceClassifi
 from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
+from models.bert_shape import read_shape
 from models.checkpoint_sources import CONFIG, SAFETENSORS, TOKENIZER_FILES, locate
-from models.checkpoints import checkpoint_digest
+from models.checkpoints import checkpoint_digest, read_config, tensor_shapes, weights_file
 from models.chunks import POOLING
 from models.tokenizer import BertTokenizer, load_tokenizer
 from models.training.chunked_bert import ChunkedBert, chunked_config
@@ -175,14 +175,27 @@ def _copied(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str
 
 
 def _read_config(folder: str, reference: str) -> BertConfig:
-    try:
-        document = json.loads(Path(folder, CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PreflightError(f"the model {reference} has no {CONFIG} that can be read: {error}") from error
+    """The configuration, once its sizes were found to be those of the weights: transformers makes whatever it says."""
+    document = read_config(folder, reference)
     if document.get("model_type") != "bert":
         raise PreflightError(f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'")
-    config: BertConfig = BertConfig.from_dict(document)
+    found = tensor_shapes(os.path.join(folder, weights_file(folder)), reference)
+    sizes = read_shape(document, {}, reference).tensors(num_labels=1)
+    _check_tensors(reference, [name for name, size in sizes.items() if size not in _shapes_of(name, found)])
+    # Whoever trains says how many, and transformers would make a name for each.
+    document.pop("num_labels", None)
+    try:
+        config: BertConfig = BertConfig.from_dict(document)
+    # Transformers checks some keys, and stumbles over others.
+    except Exception as error:
+        raise PreflightError(f"the {CONFIG} of the model {reference} cannot be used: {error}") from error
     return config
+
+
+def _shapes_of(name: str, found: Mapping[str, tuple[int, ...]]) -> set[tuple[int, ...] | None]:
+    """The shape of a tensor of a classifier in a file, which may be a bare encoder's, or have TensorFlow's names."""
+    old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+    return {found.get(each) for each in (name, old, name.removeprefix("bert."), old.removeprefix("bert."))}
 
 
 def _check_vocabulary(reference: str, rows: int, entries: int) -> None:

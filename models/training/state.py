@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.json_document import parse_json
 from models.training.groups import Position
 from models.training.optimizer import BertAdam
 from models.training.processes import Processes
@@ -94,11 +95,11 @@ class StateFolder:
         if newest is None:
             return Progress()
         try:
-            document = json.loads((newest / _STATE).read_text(encoding="utf-8"))
-            progress = Progress(**document["progress"])
+            document = parse_json((newest / _STATE).read_bytes())
+            progress, identity = Progress(**document["progress"]), dict(document["identity"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise PreflightError(f"the state {newest} cannot be read ({error!r}): remove it to begin again") from error
-        _compare(document["identity"], self._identity, newest)
+        _compare(identity, self._identity, newest)
         return progress
 
     def restore(self, model: torch.nn.Module, optimizer: BertAdam) -> None:

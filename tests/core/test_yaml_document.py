@@ -78,7 +78,7 @@ def test_malformed_yaml_is_refused_with_its_line(config: Callable[[bytes], str],
     [
         (b"run_tag: a\nqrels: \xff\n", "is not UTF-8 text: line 2: invalid start byte"),
         ("run_tag: a".encode("utf-16"), "is not UTF-8 text: line 1"),
-        (b"#" * 100_000_000, "is larger than 65,536 bytes"),
+        (b"#" * 100_000_000, "is not a configuration: it is larger than 65,536 bytes"),
         (b"", "must hold keys such as `corpus:`"),
         (b"2001-01-01", "must hold keys such as `corpus:` and `topics:`, not str"),
         (b"\x1f\x8b\x08\x00", "is not UTF-8 text: line 1"),

@@ -81,10 +81,10 @@ def test_another_model_is_not_berts() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is no valid JSON"),
-        ("[]", "is no configuration of BERT"),
-        ('{"hidden_size": 8}', "is no configuration of BERT: vocab_size: Field required"),
-        ('{"vocab_size": 40, "hidden_size": 0}', "hidden_size: Input should be greater than 0"),
+        ("{", "is not valid JSON"),
+        ("[]", "is not a configuration of BERT"),
+        ('{"hidden_size": 8}', "is not a configuration of BERT: vocab_size: Field required"),
+        ('{"vocab_size": 40, "hidden_size": 0}', "hidden_size: Input should be greater than or equal to 1"),
     ],
 )
 def test_a_broken_configuration_is_an_error(content: str, message: str, tmp_path: Path) -> None:

@@ -157,15 +157,15 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     ("file", "content", "message"),
     [
         ("tokenizer.json", b"{", r"cannot read the tokenizer .*tokenizer\.json"),
-        ("tokenizer_config.json", b"{", r"tokenizer_config\.json is no valid JSON"),
-        ("tokenizer_config.json", b"[]", r"must hold a JSON object, not list"),
+        ("tokenizer_config.json", b"{", r"tokenizer_config\.json is not valid JSON"),
+        ("tokenizer_config.json", b"[]", r"is not a tokenizer.s configuration: Input should be an object"),
         (
             "tokenizer_config.json",
             b'{"tokenizer_class": "BertJapaneseTokenizer"}',
             "belongs to a BertJapaneseTokenizer",
         ),
         ("tokenizer_config.json", b'{"sep_token": "</s>"}', "the vocabulary has no '</s>', its sep_token"),
-        ("vocab.txt", b"[PAD]\n\xff\n", r"vocab\.txt is no UTF-8 text"),
+        ("vocab.txt", b"[PAD]\n\xff\n", r"vocab\.txt is not UTF-8 text"),
         ("vocab.txt", b"", r"the vocabulary has no '\[UNK\]'"),
     ],
 )

@@ -1,0 +1,165 @@
+"""Checkpoints that are malformed: a PreflightError at once, never a traceback, and nothing large is made."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from beamrank.errors import PreflightError
+from models.checkpoints import resolve_checkpoint
+from models.chunks import CHUNKED_BERT
+from models.conversion.original_bert import read_config
+from models.tokenizer import load_tokenizer
+from models.training.start import Start
+from tests.models.bert import save_tiny
+
+_DEEP = 200_000
+_OTHERS: tuple[Any, ...] = ([], {}, [[]], {"a": 1}, "x", -1, 1.5, 1e300, 10**30)
+_TEXTS = ["", "{", "[]", "1", "null", '"x"', "[" * _DEEP, '{"a":' * _DEEP, "9" * 5000, '{"a": NaN}', "\0", "\xff"]
+_SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size", "vocab_size")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(save_tiny(tmp_path_factory.mktemp("tiny"), vocab_size=4))
+
+
+@pytest.fixture
+def folder(tiny: Path, tmp_path: Path) -> Path:
+    for path in tiny.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def _resolve(folder: str) -> object:
+    return resolve_checkpoint(folder, "mono")
+
+
+def _configs() -> Iterator[tuple[str, Any]]:
+    for key in (*_SIZES, "max_position_embeddings", "layer_norm_eps", "hidden_act", "model_type"):
+        yield from ((key, other) for other in _OTHERS)
+        yield key, float("inf")
+    yield from ((key, large) for key in _SIZES for large in (10**7, 10**12, 0))
+    yield from (("id2label", other) for other in (*_OTHERS, ["a", "b"], {"x": "a", "1": "b"}, {"0": [], "1": {}}))
+    yield from (("position_embedding_type", other) for other in _OTHERS)
+    yield "is_decoder", [1]
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(("key", "value"), list(_configs()), ids=str)
+def test_a_malformed_config_is_refused(folder: Path, key: str, value: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(PreflightError) as refusal:
+        resolve_checkpoint(str(folder), "mono")
+    assert len(str(refusal.value)) < 1000
+    if key in (*_SIZES, "max_position_embeddings", "layer_norm_eps", "model_type"):
+        with pytest.raises(PreflightError):
+            Start(str(folder), 8)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("chunks", [*_OTHERS, None, {"count": 10**9, "pooling": "max"}, {"count": 2, "pooling": []}])
+def test_malformed_chunks_are_refused(folder: Path, chunks: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": CHUNKED_BERT, "chunks": chunks}))
+    with pytest.raises(PreflightError, match=r"config\.json of the checkpoint .* cannot be used: chunks"):
+        resolve_checkpoint(str(folder), "mono")
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("name", ["config.json", "modules.json", "tokenizer_config.json", "tokenizer.json"])
+@pytest.mark.parametrize("text", _TEXTS, ids=lambda each: each[:8])
+def test_a_file_that_is_not_its_json_is_refused(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_bytes(text.encode("latin-1"))
+    if (name, text) == ("modules.json", "[]"):
+        return
+    load = load_tokenizer if name.startswith("tokenizer") else _resolve
+    with pytest.raises(PreflightError) as refusal:
+        load(str(folder))
+    assert len(str(refusal.value)) < 1000
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", "[[]]", '[{"type": 1}]', '[{"idx": 0}]', '{"type": "x"}'])
+def test_malformed_modules_are_refused(folder: Path, text: str) -> None:
+    (folder / "modules.json").write_text(text)
+    with pytest.raises(PreflightError, match=r"modules\.json is not a list of the modules of sentence-transformers"):
+        resolve_checkpoint(str(folder), "mono")
+
+
+@pytest.mark.parametrize(
+    "name", ["classifier.weight", "bert.embeddings.token_type_embeddings.weight", "bert.pooler.dense.bias"]
+)
+@pytest.mark.parametrize("shape", [(), (0,), (2,), (2, 32, 1), (0, 0)], ids=str)
+@pytest.mark.parametrize("pickled", [False, True])
+def test_tensors_of_other_dimensions_are_refused(
+    folder: Path, name: str, shape: tuple[int, ...], pickled: bool
+) -> None:
+    weights = load_file(folder / "model.safetensors") | {name: torch.zeros(shape)}
+    if pickled:
+        (folder / "model.safetensors").unlink()
+        torch.save(weights, folder / "pytorch_model.bin")
+    else:
+        save_file(weights, folder / "model.safetensors")
+    with pytest.raises(PreflightError):
+        resolve_checkpoint(str(folder), "mono")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x80",
+        b"PK\x03\x04",
+        b"\x80\x02]q\x00.",
+        b"\x80\x02K\x01.",
+        b"\x80\x02}q\x00X\x01\x00\x00\x00aK\x01s.",
+        b"\xff" * 99,
+    ],
+)
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_of_other_bytes_are_refused(folder: Path, name: str, content: bytes) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(content)
+    with pytest.raises(PreflightError, match=r"the weights of the checkpoint .* cannot be read"):
+        resolve_checkpoint(str(folder), "mono")
+
+
+def test_a_header_of_weights_that_is_nested_too_deep_is_refused(folder: Path) -> None:
+    header = b'{"a":' * _DEEP
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(PreflightError, match="cannot be read"):
+        resolve_checkpoint(str(folder), "mono")
+
+
+@pytest.mark.parametrize("key", ["tokenizer_class", "do_lower_case", "strip_accents", "unk_token", "sep_token"])
+@pytest.mark.parametrize("value", [[], [[]], {"a": 1}, {"content": []}, 10**30], ids=str)
+def test_a_malformed_tokenizer_configuration_is_refused(folder: Path, key: str, value: Any) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps({key: value}))
+    with pytest.raises(PreflightError, match=rf"tokenizer_config\.json is not a tokenizer's configuration: {key}"):
+        load_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize("key", ["id2label", "num_labels", "dtype", "pad_token_id", "classifier_dropout"])
+@pytest.mark.parametrize("value", [[], "x", 10**9], ids=str)
+@pytest.mark.timeout(10)
+def test_a_start_takes_no_other_types(folder: Path, key: str, value: Any) -> None:
+    """What training sets itself is not asked of the file; a billion labels would be a billion names."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with contextlib.suppress(PreflightError):
+        Start(str(folder), 8)
+
+
+@pytest.mark.parametrize(
+    "text", [*_TEXTS, '{"vocab_size": Infinity}', '{"vocab_size": 9, "num_hidden_layers": 10000000}']
+)
+def test_a_malformed_original_configuration_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bert_config.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(PreflightError, match=r"bert_config\.json is not"):
+        read_config(str(tmp_path / "bert_config.json"))
