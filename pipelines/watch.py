@@ -10,6 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from errno import EDQUOT, EFBIG, ENOSPC
 from typing import Self
 
 import apache_beam as beam
@@ -29,6 +30,8 @@ _GRACE_SECONDS = 15.0
 _OURS = re.compile(r"(?:beamrank\.errors|models\.jvm)\.(\w+): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL)
 _OURS_TAIL = re.compile(r" \[while running .*\]\Z", re.DOTALL)
 
+# What a full disk, a quota and a limit on files' sizes raise.
+_FULL = re.compile(rf"\[Errno (?:{ENOSPC}|{EDQUOT}|{EFBIG})\] .*?(?= \[while running|\n|\Z)")
 # How Prism says it.
 _LOST_WORKER = re.compile(r"SDK worker disconnected|didn't get control connection")
 
@@ -163,6 +166,12 @@ def explain(error: BaseException) -> BeamrankError:
         ours = BeamrankError if name == "JavaError" else getattr(errors, name, None)
         if isinstance(ours, type) and issubclass(ours, BeamrankError):
             return in_mid_run(ours, message.strip())
+    full = _FULL.search(str(error))
+    if full is not None:
+        return BeamrankError(
+            f"a worker cannot write: {full[0]}. Finished shards are kept: make room, then run the same command again "
+            "to resume"
+        )
     if _LOST_WORKER.search(str(error)):
         return BeamrankError(
             f"a worker process was lost (killed for its memory, perhaps): {error}. What it had committed is kept: run "

@@ -265,6 +265,7 @@ def test_a_disk_that_takes_no_more(config: Path, cascade: SmallCascade, whole: S
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert "File too large" in done.stderr
+    assert "Finished shards are kept: make room, then run the same command again to resume" in done.stderr
     _assert_status_of(output, cascade, whole)
     _finish(output, cascade, whole)
 

@@ -1,7 +1,9 @@
 """How what a worker raises reaches the user, and how a pipeline that cannot end is noticed."""
 
+import os
 import time
 from collections.abc import Iterator
+from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 
 import apache_beam as beam
@@ -58,6 +60,17 @@ def test_an_error_that_is_not_ours_keeps_its_traceback() -> None:
     assert "zero" in str(raised.value)
 
 
+@pytest.mark.parametrize("number", [ENOSPC, EDQUOT, EFBIG])
+def test_a_full_disk_is_named_with_what_to_do(number: int) -> None:
+    error = OSError(number, os.strerror(number), "/out/mono/part-00001")
+    with pytest.raises(BeamrankError) as raised:
+        run_watched(_pipeline(RaiseFn(error), 1), lambda: 0, 60)
+    assert str(raised.value) == (
+        f"a worker cannot write: [Errno {number}] {os.strerror(number)}: '/out/mono/part-00001'. Finished shards are "
+        "kept: make room, then run the same command again to resume"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
@@ -74,6 +87,12 @@ def test_an_error_that_is_not_ours_keeps_its_traceback() -> None:
         ("beamrank.errors.ReceiptError: x", ReceiptError, "x"),
         ("beamrank.errors.NoSuchError: x", BeamrankError, "RuntimeError: beamrank.errors.NoSuchError: x"),
         ("mine.errors.DataError: x", BeamrankError, "RuntimeError: mine.errors.DataError: x"),
+        (
+            "bundle failed:\nOSError: [Errno 28] No space left on device: '/a'\n\nDuring handling ...:\n\n"
+            "RuntimeError: OSError: [Errno 28] No space left on device: '/a' [while running 'RunShard']",
+            BeamrankError,
+            "on device: '/a'. Finished shards are kept: make room, then run the same command again to resume",
+        ),
     ],
 )
 def test_our_error_is_found_in_what_a_runner_wraps_it(text: str, kind: type[BeamrankError], message: str) -> None:
