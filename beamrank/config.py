@@ -1,5 +1,6 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
@@ -51,9 +52,23 @@ class IndexConfig(Section):
 class Bm25Config(Section):
     """BM25; `k` candidates are retrieved for a query (the defaults of k1 and b are Anserini's)."""
 
-    k1: Annotated[float, Field(ge=0)] = 0.9
-    b: Annotated[float, Field(ge=0, le=1)] = 0.4
+    k1: float = 0.9
+    b: float = 0.4
     k: Positive = 1000
+
+    @field_validator("k1")
+    @classmethod
+    def _check_k1(cls, k1: float) -> float:
+        if not 0 <= k1 < math.inf:
+            raise ValueError(f"must be 0 or more, not {k1:g}; usual values are 0.9, 1.2, and 0.82 for MS MARCO")
+        return k1
+
+    @field_validator("b")
+    @classmethod
+    def _check_b(cls, b: float) -> float:
+        if not 0 <= b <= 1:
+            raise ValueError(f"must be between 0 and 1, not {b:g}; usual values are 0.4, 0.75, and 0.68 for MS MARCO")
+        return b
 
 
 class CandidatesConfig(Section):
