@@ -18,7 +18,20 @@ Measure: TypeAlias = Any
 # negative relevance; accuracy leaves topics out of its mean.
 _PROVIDERS = (ir_measures.pytrec_eval, ir_measures.compat, ir_measures.judged, ir_measures.msmarco)
 _FALLBACK: Any = FallbackProvider(_PROVIDERS)  # type: ignore[no-untyped-call]
+_IN_NO_RUN = " "
 _NAMES = sorted({str(measure.NAME) for one in _PROVIDERS for measure in one.SUPPORTED_MEASURES}, key=str.lower)
+
+# The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
+# in an array, and nDCG without a cutoff takes time with the square of that. (trec_eval itself promises 127.)
+MAX_RELEVANCE = 10_000
+# The cutoff is a C long, `rel` a C int, and trec_eval's name of SetF has no room for an exponent of beta.
+_RANGES: dict[str, tuple[float, float]] = {
+    "cutoff": (1, 1_000_000_000),
+    "rel": (1, MAX_RELEVANCE),
+    "recall": (0, 1),
+    "p": (0, 1),
+    "beta": (0.001, 1000),
+}
 
 
 # trec_eval writes a measure's numbers after a dot or an underscore: P_10, ndcg_cut.10,100, iprec_at_recall_0.10.
@@ -65,13 +78,25 @@ def iter_values(
     own = [measure for measure in measures if measure.NAME == "IPrec"]
     others = [measure for measure in measures if measure.NAME != "IPrec"]
     plain = [measure for measure in others if set(measure.params) <= {measure.AT_PARAM}]
+    # pytrec_eval takes a topic with the id `no_query` for the last one of its call before: with a prefix none has it.
+    judged = {f"q{query_id}": _with_level_0(judgments) for query_id, judgments in relevance.items()}
+    ranked = {f"q{query_id}": docs for query_id, docs in scores.items()}
     for group in [plain, *([measure] for measure in others if measure not in plain)]:
         if group:
-            for metric in _FALLBACK.evaluator(group, relevance).iter_calc(scores):
-                yield metric.query_id, metric.measure, float(metric.value)
+            for metric in _FALLBACK.evaluator(group, judged).iter_calc(ranked):
+                yield metric.query_id[1:], metric.measure, float(metric.value)
     for measure in own:
         for query_id, judgments in relevance.items():
             yield query_id, measure, interpolated_precision(measure, judgments, scores.get(query_id, {}))
+
+
+def _with_level_0(judgments: Mapping[str, int]) -> Mapping[str, int]:
+    """The judgments of a topic, at least one of which is not negative.
+
+    Where all are, trec_eval reads and writes beyond its array of levels: it crashes, or counts those of the topic
+    before. A doc of level 0 that no run can hold keeps it from that, and changes no value.
+    """
+    return judgments if max(judgments.values(), default=0) >= 0 else {**judgments, _IN_NO_RUN: 0}
 
 
 def interpolated_precision(measure: Measure, judgments: Mapping[str, int], scores: Mapping[str, float]) -> float:
@@ -122,8 +147,8 @@ def _parse(name: str) -> Measure:
         measure.validate_params()
     except NameError as error:
         raise ConfigError(f"unknown measure {name!r}{_suggest(name)}; {_possible()}") from error
-    except (ValueError, AssertionError, TypeError, KeyError) as error:
-        reason = f"{name}@ needs a number" if "<object object" in str(error) else str(error)
+    except (ValueError, AssertionError, TypeError, KeyError, MemoryError, RecursionError) as error:
+        reason = f"{name}@ needs a number" if "<object object" in str(error) else str(error) or "too deeply nested"
         raise ConfigError(f"measure {name!r}: {reason}; write it like nDCG@10 or P(rel=2)@5") from error
     _check_ranges(name, measure)
     if not _FALLBACK.supports(measure):
@@ -136,12 +161,18 @@ def _possible() -> str:
 
 
 def _check_ranges(name: str, measure: Measure) -> None:
-    """Refuses parameters that ir_measures lets through; a cutoff of 0 ends the process inside pytrec_eval."""
-    for parameter in ("cutoff", "rel"):
-        if measure.params.get(parameter, 1) < 1:
-            raise ConfigError(f"measure {name!r}: {parameter} must be 1 or more")
-    if not 0 <= measure.params.get("recall", 0) <= 1:
-        raise ConfigError(f"measure {name!r}: the recall level must lie between 0 and 1")
+    """Refuses parameters that ir_measures lets through and its providers cannot compute with; some end the process."""
+    for parameter, (low, high) in _RANGES.items():
+        value = measure.params.get(parameter, high)
+        if isinstance(value, bool) or not low <= value <= high:
+            raise ConfigError(f"measure {name!r}: {parameter} must be between {low:,} and {high:,}, not {value!r}")
+    gains = measure.params.get("gains", {})
+    levels = [level for pair in gains.items() for level in pair]
+    if not all(type(level) is int and 0 <= level <= MAX_RELEVANCE for level in levels):
+        raise ConfigError(
+            f"measure {name!r}: gains must map whole numbers to whole numbers, from 0 to {MAX_RELEVANCE:,}, like "
+            "nDCG(gains={1:1,2:3})@10"
+        )
 
 
 def _suggest(name: str) -> str:

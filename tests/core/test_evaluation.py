@@ -1,5 +1,6 @@
 """Measures, against trec_eval's expected output and the published figures of real runs."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytrec_eval
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation import evaluate, evaluate_run
-from beamrank.measures import explain_names, parse_measures, split_measures
+from beamrank.measures import MAX_RELEVANCE, explain_names, parse_measures, split_measures
 from beamrank.qrels import Qrels, QrelsNotes, read_qrels
 from beamrank.runs import read_run
 from beamrank.trec import write_run
@@ -79,6 +80,41 @@ def test_negative_and_missing_judgments_are_not_relevant() -> None:
     assert means == {"AP": pytest.approx(1 / 6), "P@3": pytest.approx(1 / 6), "NumRel": 1, "nDCG@2": 0}
 
 
+@pytest.mark.parametrize("level", [-1, -2, -127])
+def test_a_topic_with_negative_judgments_alone_counts_nothing(level: int) -> None:
+    """trec_eval writes before its array of levels there: it crashed, or counted with the levels of the topic before."""
+    qrels = _qrels({"a": {"x": 3, "y": 1}, "b": {"x": level, "y": level}, "c": {"x": 1, "z": 0}})
+    order = {"a": ["y", "x"], "b": ["x", "y", "w"], "c": ["z", "x"]}
+    names = [
+        "nDCG",
+        "nDCG@10",
+        "AP",
+        "Bpref",
+        "infAP",
+        "Rprec",
+        "P@2",
+        "R@5",
+        "RR",
+        "SetP",
+        "SetF",
+        "Success@1",
+        "NumRel",
+    ]
+    names += ["nDCG(judged_only=True)@3", "nDCG(gains={0:5})", "IPrec@0.1", "AP(rel=3)", "Compat", "NumRet", "Judged@2"]
+    found = evaluate(order.items(), qrels, names).per_query
+    assert found["b"] == dict.fromkeys(names, 0) | {"NumRet": 3, "Judged@2": 1}
+    for query_id in ("a", "c"):
+        alone = _qrels({query_id: qrels.relevance[query_id]})
+        assert found[query_id] == evaluate({query_id: order[query_id]}.items(), alone, names).per_query[query_id]
+
+
+def test_a_topic_with_the_id_of_trec_evals_empty_cache_is_its_own() -> None:
+    """pytrec_eval alone gives this topic the freed values of the call before."""
+    for judged, value in ("x", 1 / 2), ("y", 1), ("z", 0):
+        qrels = _qrels({"no_query": {judged: 1}})
+        assert evaluate({"no_query": ["y", "x"]}.items(), qrels, ["RR", "AP"]).means == {"RR": value, "AP": value}
+
+
 def test_interpolated_precision_is_that_of_trec_eval_10() -> None:
     """Of 5 relevant docs, recall 0.29 is 1.45 docs: 1 in version 10, 2 in version 9."""
     order = {"q": ["r1", "n1", "r2", "r3", "n2", "n3", "r4"]}
@@ -114,7 +150,7 @@ def test_more_topics_than_are_taken_at_once() -> None:
         ("official", "'official' is a set of measures in trec_eval: name those that you want"),
         ("recip_rank.10", "trec_eval's recip_rank takes no such number; without it, it is RR"),
         ("ndcg_cut_2.5", "trec_eval's ndcg_cut takes no such number"),
-        ("P_0", "cutoff must be 1 or more"),
+        ("P_0", "cutoff must be between 1 and"),
         ("P_10x", "unknown measure 'P_10x'"),
         ("nonsense", "unknown measure 'nonsense'; possible are AP, Bpref, Compat"),
         ("ERR@20", "cannot be computed here; possible are AP"),
@@ -122,8 +158,8 @@ def test_more_topics_than_are_taken_at_once() -> None:
         ("P@2.5", "invalid param cutoff=2.5"),
         ("AP(x=1)", "unsupported params"),
         ("nDCG@", "write it like nDCG@10"),
-        ("AP(rel=0)", "rel must be 1 or more"),
-        ("IPrec@1.5", "between 0 and 1"),
+        ("AP(rel=0)", "rel must be between 1 and 10,000, not 0"),
+        ("IPrec@1.5", "recall must be between 0 and 1"),
     ],
 )
 def test_a_measure_that_cannot_be_is_an_error(name: str, reason: str) -> None:
@@ -134,7 +170,7 @@ def test_a_measure_that_cannot_be_is_an_error(name: str, reason: str) -> None:
 @pytest.mark.parametrize("name", ["P@0", "RR@0", "AP@0", "nDCG@0", "Success@0", "Judged@0"])
 def test_a_cutoff_of_zero_is_an_error(name: str) -> None:
     """pytrec_eval would end the process."""
-    with pytest.raises(ConfigError, match="cutoff must be 1 or more"):
+    with pytest.raises(ConfigError, match="cutoff must be between 1 and 1,000,000,000, not 0"):
         parse_measures([name])
 
 
@@ -185,6 +221,72 @@ def test_results_of_trec_evals_names_have_ir_measures_names() -> None:
     found = evaluate(ORDER.items(), QRELS, ["recip_rank", "RR", "P_2"])
     assert found.means == pytest.approx({"RR": 1 / 3, "P@2": 1 / 3})
     assert all(values.keys() == {"RR", "P@2"} for values in found.per_query.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("P@1000000001", "cutoff must be between 1 and 1,000,000,000, not 1000000001"),
+        ("P_99999999999999999999999", "cutoff must be between"),
+        ("nDCG@99999999999999999999999", "cutoff must be between"),
+        ("RR@99999999999999999999999", "cutoff must be between"),
+        ("P@True", "cutoff must be between"),
+        ("P@" + "9" * 5000, "Exceeds the limit"),
+        ("P(rel=4294967297)@1", "rel must be between 1 and 10,000, not 4294967297"),
+        ("Bpref(rel=2147483648)", "rel must be between"),
+        ("NumRet(rel=10001)", "rel must be between"),
+        ("RR(rel=True)", "rel must be between"),
+        ("Compat(p=1e400)", "p must be between 0 and 1, not inf"),
+        ("Compat(p=1.01)", "p must be between 0 and 1"),
+        ("SetF(beta=1e400)", "beta must be between 0.001 and 1,000, not inf"),
+        ("SetF(beta=1e-05)", "beta must be between 0.001 and 1,000"),
+        ("IPrec@1e400", "recall must be between 0 and 1, not inf"),
+        ("nDCG(gains={1:1e400})@3", "gains must map whole numbers to whole numbers, from 0 to 10,000"),
+        ("nDCG(gains={1:2.5})@3", "gains must map"),
+        ("nDCG(gains={1:'2'})", "gains must map"),
+        ("nDCG(gains={'1':2})", "gains must map"),
+        ("nDCG(gains={1:10001})", "gains must map"),
+        ("-" * 10_000 + "1", "too deeply nested"),
+        ("(" * 10_000, "too many nested parentheses"),
+    ],
+)
+def test_a_parameter_that_the_evaluator_cannot_hold_is_an_error(name: str, reason: str) -> None:
+    """All of these were tracebacks, NaN or, for a small beta, the values of another measure."""
+    with pytest.raises(ConfigError, match=reason) as caught:
+        parse_measures([name])
+    assert str(caught.value).startswith("measure ")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("P@1000000000", "R@1000000000", "nDCG@1000000000", "AP@1000000000", "RR@1000000000", "Judged@1000000000"),
+        *("AP(rel=10000)", "NumRet(rel=10000)", "Compat(p=0.0)", "Compat(p=1.0)", "nDCG(gains={1:10000,2:0})"),
+    ],
+)
+def test_a_parameter_at_its_bound_is_computed(name: str) -> None:
+    assert 0 <= evaluate(ORDER.items(), QRELS, [name]).means[name] <= 1
+
+
+@pytest.mark.parametrize("beta", [0.001, 0.5, 1.0, 2.0, 1000.0])
+def test_set_f_at_its_bounds_follows_its_formula(beta: float) -> None:
+    """trec_eval's: its parameter is the square of the usual beta. Precision is 2/4 and recall 2/3."""
+    found = evaluate({"q1": ORDER["q1"]}.items(), _qrels({"q1": QRELS.relevance["q1"]}), [f"SetF(beta={beta})"]).means
+    assert found == {f"SetF(beta={beta})": pytest.approx((beta + 1) * (1 / 2) * (2 / 3) / (2 / 3 + beta / 2))}
+
+
+def test_the_highest_relevance_is_computed_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "qrels").write_text(f"q 0 a {MAX_RELEVANCE}\nq 0 b 1000\nq 0 c 1\nq 0 d -{MAX_RELEVANCE}\nr 0 a -5\n")
+    qrels = read_qrels(str(tmp_path / "qrels"))
+    order = {"q": ["d", "b", "x", "a"], "r": ["a"]}
+    names = ["nDCG@10", "nDCG", "AP", "AP(rel=1001)", "RR", "RR@10", "NumRel"]
+    dcg = 1000 / math.log2(3) + MAX_RELEVANCE / math.log2(5)
+    ndcg = dcg / (MAX_RELEVANCE + 1000 / math.log2(3) + 1 / math.log2(4))
+    values = [ndcg, ndcg, (1 / 2 + 2 / 4) / 3, 1 / 4, 1 / 2, 1 / 2, 3]
+    assert evaluate(order.items(), qrels, names).per_query == {
+        "q": pytest.approx(dict(zip(names, values, strict=True))),
+        "r": dict.fromkeys(names, 0),
+    }
 
 
 def test_no_measure_is_an_error() -> None:
@@ -256,13 +358,20 @@ def _measure_of(trec_name: str) -> str | None:
         return None
 
 
-def _compare(shared_data: Path, run: str, output: str) -> tuple[int, set[str]]:
+def _six_columns(run: Path, folder: Path) -> str:
+    """The run without the words after the run tags, which trec_eval's own test data have."""
+    cut = folder / run.name
+    cut.write_text("".join(" ".join(line.split()[:6]) + "\n" for line in run.read_text().splitlines()))
+    return str(cut)
+
+
+def _compare(shared_data: Path, tmp_path: Path, run: str, output: str) -> tuple[int, set[str]]:
     """How many values of an expected output were compared, and which of its measures ir_measures does not have."""
     folder = shared_data / "trec_eval"
     expected = list(_expected(folder / output))
     names = {name: _measure_of(name) for _, name, _ in expected}
     measures = sorted({name for name in names.values() if name})
-    order = read_run(str(folder / run)).order
+    order = read_run(_six_columns(folder / run, tmp_path)).order
     evaluation = evaluate(order.items(), read_qrels(str(folder / "qrels.test")), measures)
     with_c = output.endswith("c")
     averaged = [query_id for query_id in evaluation.per_query if with_c or query_id in order]
@@ -297,10 +406,10 @@ NOT_IN_IR_MEASURES = {"runid", "relstring", "utility", "11pt_avg", "binG", "G", 
     [("results.test", "out.test.a", 65), ("results.test", "out.test.aq", 257), ("results.trunc", "out.test.aqc", 257)],
 )
 def test_agrees_with_trec_eval_on_every_measure_that_ir_measures_has(
-    shared_data: Path, run: str, output: str, count: int
+    shared_data: Path, tmp_path: Path, run: str, output: str, count: int
 ) -> None:
     """The runs and flags are those of trec_eval's own `make quicktest`: only the last averages with -c."""
-    compared, left_out = _compare(shared_data, run, output)
+    compared, left_out = _compare(shared_data, tmp_path, run, output)
     assert left_out <= NOT_IN_IR_MEASURES
     assert compared == count
 
