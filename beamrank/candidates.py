@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from beamrank.config import Ties
 from beamrank.digested import DigestedFile, digest_file
 from beamrank.errors import PreflightError
 from beamrank.plan import Shard
 from beamrank.receipts import Receipt, StageFolder
 from beamrank.records import Topic
-from beamrank.runs import Run, Ties, read_run
+from beamrank.runs import Run, read_run
 from beamrank.schemas import CANDIDATES
 
 _TIES: dict[Ties, str] = {

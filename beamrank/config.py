@@ -12,11 +12,11 @@ from beamrank.config_file import Section, check_document, explain, read_document
 from beamrank.credentials import refuse_credentials
 from beamrank.errors import PreflightError
 from beamrank.measures import split_measures
-from beamrank.runs import Ties
 
 Aggregation = Literal["sum", "binary", "min", "max", "sample", "sym_sum", "log_sum", "sym_log_sum"]
 Truncation = Literal["original", "paper", "hf"]
 SegmentPooling = Literal["max", "first", "mean"]
+Ties = Literal["rank", "doc_id"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 

@@ -1,10 +1,10 @@
 """Rows of text files whose columns are separated by tabs or spaces: what runs and qrels have in common."""
 
-import zlib
 from collections.abc import Iterator
 
 from beamrank import storage
-from beamrank.errors import PreflightError
+from beamrank.corpora.streams import open_stream
+from beamrank.errors import DataError, PreflightError
 
 _SHOWN = 5
 _BOM = b"\xef\xbb\xbf"
@@ -13,8 +13,8 @@ _BOM = b"\xef\xbb\xbf"
 class Rows:
     """The rows of one file, and what is wrong with them.
 
-    Compressed files are read by their suffix. Blank lines are skipped. A line whose first character is `#` is a
-    comment, as in trec_eval 10; comments are counted.
+    Files compressed with gzip, bzip2, xz or zstd are known by their names; a named pipe will do. Blank lines are
+    skipped. A line whose first character is `#` is a comment, as in trec_eval 10; comments are counted.
     """
 
     def __init__(self, url: str) -> None:
@@ -30,7 +30,7 @@ class Rows:
             PreflightError: the file cannot be read.
         """
         try:
-            with storage.open_binary(self.url, compression="infer") as file:
+            with open_stream(self.url, pipe=True) as file:
                 for line, text in enumerate(file, 1):
                     columns = (text.removeprefix(_BOM) if line == 1 else text).split()
                     if not columns:
@@ -39,14 +39,17 @@ class Rows:
                         self.comments.append(text)
                         continue
                     yield line, columns
-        except FileNotFoundError as error:
-            raise PreflightError(f"there is no file {self.url}") from error
-        except IsADirectoryError as error:
+        except DataError as error:
+            raise PreflightError(self._explain(error)) from error
+
+    def _explain(self, error: DataError) -> str:
+        """Why the file cannot be read."""
+        if isinstance(error.__cause__, FileNotFoundError):
+            return f"there is no file {self.url}"
+        if isinstance(error.__cause__, IsADirectoryError):
             runs = [each for each in storage.find(self.url) if each.endswith((".trec", ".tsv", ".txt"))][:_SHOWN]
-            hint = f", such as {', '.join(runs)}" if runs else ""
-            raise PreflightError(f"{self.url} is a folder: give a file{hint}") from error
-        except (OSError, EOFError, ImportError, ValueError, zlib.error) as error:
-            raise PreflightError(f"cannot read {self.url}: {error}") from error
+            return f"{self.url} is a folder: give a file{', such as ' if runs else ''}{', '.join(runs)}"
+        return str(error)
 
     def bad(self, line: int, reason: str) -> None:
         """Notes what is wrong with a line."""

@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from beamrank.config import Ties
 from beamrank.rows import Rows, integer, real, shown
 
 RunFormat = Literal["trec", "msmarco"]
-Ties = Literal["rank", "doc_id"]
 Indices: TypeAlias = NDArray[np.signedinteger[Any]]
 
 _FORMATS = "TREC's six columns are query_id Q0 doc_id rank score run_tag, MS MARCO's three are query_id doc_id rank"

@@ -16,10 +16,11 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from beamrank.conditional_put import create
 from beamrank.credentials import hide_credentials
 from beamrank.errors import BeamrankError, PreflightError
+from beamrank.special_files import check_regular, is_pipe
 
-_CREATE_ATTEMPTS = 5
 _READ_AT_ONCE = 64
 # Two changes of a local file within a tick of its clock get the same time.
 _TICK_NANOSECONDS = 20_000_000
@@ -42,7 +43,13 @@ def is_remote(url: str) -> bool:
 
 
 def absolute(url: str) -> str:
-    """A URL as it is; a local path made absolute, `~` expanded."""
+    """A URL as it is; a local path made absolute, `~` expanded.
+
+    Raises:
+        PreflightError: it holds a NUL.
+    """
+    if "\0" in url:
+        raise PreflightError(f"the path {url!r} holds a NUL character, which no name of a file can: correct the path")
     if is_remote(url):
         return url.rstrip("/")
     return os.path.abspath(os.path.expanduser(url.removeprefix("file://")))
@@ -76,8 +83,9 @@ def _located(url: str) -> Iterator[tuple[Any, str]]:
 
     Whatever a store's own libraries raise becomes an OSError, as if it were a disk's.
     """
+    url = absolute(url)
     try:
-        filesystem, path = _resolved(absolute(url))
+        filesystem, path = _resolved(url)
     except ImportError as error:
         raise PreflightError(_missing_library(url, error)) from error
     except ValueError as error:
@@ -237,10 +245,18 @@ def find(url: str) -> list[str]:
         return sorted(str(filesystem.unstrip_protocol(one)).removeprefix("file://") for one in found)
 
 
-def open_binary(url: str, **options: Any) -> BinaryIO:
-    """A file for reading."""
+def open_binary(url: str, *, pipe: bool = False) -> BinaryIO:
+    """A file for reading; with `pipe` a named pipe too, which can be read only once and from its beginning.
+
+    Raises:
+        PreflightError: it is neither a file nor a folder.
+    """
     with _located(url) as (filesystem, path):
-        return cast(BinaryIO, filesystem.open(path, "rb", **options))
+        if isinstance(filesystem, LocalFileSystem):
+            if pipe and is_pipe(path):
+                return open(path, "rb")
+            check_regular(path)
+        return cast(BinaryIO, filesystem.open(path, "rb"))
 
 
 def read_bytes(url: str) -> bytes:
@@ -306,7 +322,7 @@ def publish(url: str, content: bytes) -> bool:
     """
     if is_remote(url):
         with _located(url) as (filesystem, path):
-            return _create(filesystem, path, content)
+            return create(filesystem, path, content)
     path = absolute(url)
     while True:
         with _temporary_beside(path) as temporary, suppress(FileNotFoundError):
@@ -324,40 +340,6 @@ def publish_content(url: str, content: bytes) -> None:
     """`publish` of a file that is named after its content: where other bytes have that name, they are replaced."""
     if not publish(url, content) and read_bytes(url) != content:
         replace(url, content)
-
-
-def _create(filesystem: Any, path: str, content: bytes) -> bool:
-    for _ in range(_CREATE_ATTEMPTS):
-        try:
-            filesystem.pipe_file(path, content, mode="create")
-        except Exception as error:
-            if _is_refusal(error):
-                return False
-            # S3 could not tell which of two writers was first, and asks for the put again.
-            if _store_code(error) != "ConditionalRequestConflict":
-                raise
-        else:
-            return True
-    raise OSError(f"other writers of {path} were in the way {_CREATE_ATTEMPTS} times")
-
-
-def _is_refusal(error: BaseException | None) -> bool:
-    """Whether a store refused a put because there is a file.
-
-    s3fs knows AWS's words for that only. And gcsfs, once the last piece of a large file is refused, cancels the upload,
-    which is over, and then raises what came of that.
-    """
-    while error is not None:
-        if isinstance(error, FileExistsError) or _store_code(error) in ("PreconditionFailed", "412"):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _store_code(error: BaseException) -> str | None:
-    """The code in which an S3 store said what was wrong."""
-    response = getattr(error.__cause__, "response", None)
-    return response.get("Error", {}).get("Code") if isinstance(response, dict) else None
 
 
 def replace(url: str, content: bytes) -> None:

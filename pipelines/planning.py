@@ -14,6 +14,7 @@ from beamrank.plan import Plan, StageSpec, cut_shards, first_topics, max_doc_tok
 from beamrank.qrels import read_qrels
 from beamrank.records import Topic
 from beamrank.segments import SegmentRule
+from beamrank.special_files import check_regular
 from beamrank.topics import read_topics
 from models.checkpoints import Checkpoint, resolve_checkpoint
 from models.engine import default_token_budget, resolve_device, resolve_dtype
@@ -121,6 +122,8 @@ def chosen_topics(config: RunConfig) -> ChosenTopics:
         )
     if config.qrels is None:
         return _limited(topics, config)
+    # They are read again when the runs are measured.
+    check_regular(config.qrels)
     judged = read_qrels(config.qrels).relevance
     chosen = [topic for topic in topics if topic.query_id in judged]
     if not chosen:

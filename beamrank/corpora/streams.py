@@ -1,5 +1,7 @@
 """Files as byte streams, decompressed by the ending of their names."""
 
+import bz2
+import gzip
 import io
 import lzma
 import zlib
@@ -8,12 +10,15 @@ from contextlib import contextmanager
 from typing import BinaryIO, cast
 
 import pyarrow as pa
-from fsspec.utils import infer_compression
 
 from beamrank import storage
+from beamrank.corpora.members import Decompressor, Members
 from beamrank.errors import BeamrankError, DataError, PreflightError
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+_DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {"bz2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}
+_NOT_READ = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".lz4", ".lzma", ".z")
+_BUFFER_BYTES = 1 << 20
 _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.lib.ArrowException)
 
 
@@ -23,15 +28,12 @@ def compression(url: str) -> str | None:
     Raises:
         PreflightError: in a way that cannot be read here.
     """
-    for ending, method in _COMPRESSIONS.items():
-        if url.lower().endswith(ending):
-            return method
-    if infer_compression(url) is not None or url.lower().endswith((".zip", ".7z", ".tar", ".tgz")):
+    if without_compression(url).endswith(_NOT_READ):
         raise PreflightError(
             f"{url} is packed in a way that beamrank does not read: unpack it, or compress the one file that it holds "
             f"with gzip, bzip2, xz or zstd"
         )
-    return None
+    return next((method for ending, method in _COMPRESSIONS.items() if url.lower().endswith(ending)), None)
 
 
 def without_compression(name: str) -> str:
@@ -43,18 +45,39 @@ def without_compression(name: str) -> str:
 
 
 @contextmanager
-def open_stream(url: str) -> Iterator[BinaryIO]:
-    """Opens a file, decompressed; errors of the reading inside the `with` block become DataError."""
+def open_stream(url: str, *, pipe: bool = False) -> Iterator[BinaryIO]:
+    """Opens a file, decompressed; errors of the reading inside the `with` block become DataError.
+
+    A compressed file may have several members, which are read one after the other. One that is cut short is an error,
+    unless the cut is exactly between two members: what is left is a whole file.
+
+    Args:
+        url: the file.
+        pipe: whether a named pipe will do, too.
+    """
     method = compression(url)
-    with errors_as(DataError, url):
-        if method != "zstd":
-            with storage.open_binary(url, compression=method) as file:
-                yield file
-            return
-        # fsspec's zstd reader takes a truncated file for a whole one; Arrow's does not.
-        with storage.open_binary(url) as file:
-            source = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
-            yield cast(BinaryIO, io.BufferedReader(source, 1 << 20))
+    with errors_as(DataError, url), storage.open_binary(url, pipe=pipe) as file:
+        if method is None:
+            yield file
+        elif getattr(file, "size", None) == 0:
+            raise DataError(f"{url} has no bytes, which no {method} file has: it was cut short. Fetch it again")
+        else:
+            yield _decompressed(file, method)
+
+
+def _decompressed(file: BinaryIO, method: str) -> BinaryIO:
+    """What a file holds.
+
+    fsspec's readers lose data in silence: a .zst that is cut short is whole to them, and so are a .bz2 and an .xz whose
+    second stream is damaged.
+    """
+    if method == "gzip":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    if method == "zstd":
+        stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
+    else:
+        stream = Members(file, _DECOMPRESSORS[method])
+    return cast(BinaryIO, io.BufferedReader(stream, _BUFFER_BYTES))
 
 
 @contextmanager
@@ -66,7 +89,7 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
         raise kind(str(error)) from error
     except _READ_ERRORS as error:
         hint = "" if getattr(error, "errno", None) else ". It may be damaged or cut short: fetch it again"
-        raise kind(f"cannot read {url}: {error}{hint}") from error
+        raise kind(f"cannot read {url}: {str(error) or type(error).__name__}{hint}") from error
 
 
 def files_with_endings(*endings: str) -> Callable[[str], list[str]]:
@@ -80,7 +103,9 @@ def files_with_endings(*endings: str) -> Callable[[str], list[str]]:
         files = [url for url in files if not storage.name(url).startswith(".")]
         if not files:
             reason = f"holds no files named *{', *'.join(endings)}" if storage.exists(path) else "does not exist"
-            raise PreflightError(f"the corpus {path} {reason}: give `corpus.path` a file, a folder or a glob")
+            is_beir = any(storage.name(url).startswith("corpus.jsonl") for url in found)
+            hint = ", or set `corpus.format: beir` for the corpus.jsonl in it" if is_beir else ""
+            raise PreflightError(f"the corpus {path} {reason}: give `corpus.path` a file, a folder or a glob{hint}")
         return files
 
     return find

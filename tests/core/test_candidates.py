@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from beamrank.candidates import candidates_digest, split_run
+from beamrank.config import Ties
 from beamrank.digested import digest_file
 from beamrank.errors import DataError, PreflightError
 from beamrank.plan import Shard
 from beamrank.receipts import StageFolder
 from beamrank.records import Topic
-from beamrank.runs import Ties, read_run
+from beamrank.runs import read_run
 
 SHARDS = (Shard(0, (Topic("q2", "x"), Topic("q1", "y"))), Shard(1, (Topic("q3", "z"),)))
 DIGESTS = ("a" * 64, "b" * 64)

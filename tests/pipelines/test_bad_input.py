@@ -1,6 +1,7 @@
 """Bad input: an error before work starts, or a row that is counted and reported. Never lost, never guessed at."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -155,6 +156,17 @@ def test_a_configuration_is_checked_whole(
     with pytest.raises(error, match=message):
         collection.plan(f"{key}={value}")
     assert not list(collection.output.glob("*/"))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("key", ["corpus.path", "topics.path", "qrels", "candidates.run"])
+def test_a_job_refuses_a_named_pipe_at_once(collection: Collection, key: str) -> None:
+    """Nobody writes into it: opening it would wait for ever."""
+    os.mkfifo(collection.folder / "pipe")
+    with pytest.raises(
+        PreflightError, match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than once"
+    ):
+        collection.plan(f"{key}=pipe")
 
 
 def _bert(labels: int | None) -> BertModel | BertForSequenceClassification:

@@ -1,0 +1,132 @@
+"""Every input in every compression: whole files are read, of one member or several; cut and damaged ones are errors."""
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from beamrank.config import CorpusConfig, TopicsConfig
+from beamrank.corpora import list_units, read_unit
+from beamrank.errors import BeamrankError, PreflightError
+from beamrank.qrels import read_qrels
+from beamrank.runs import read_run
+from beamrank.topics import read_topics
+
+ROWS = 400
+
+
+def zstd(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return bytes(sink.getvalue())
+
+
+def run_ids(path: str) -> list[str]:
+    return read_run(path).order["q"]
+
+
+def qrels_ids(path: str) -> list[str]:
+    return list(read_qrels(path).relevance["q"])
+
+
+def topic_ids(path: str) -> list[str]:
+    return [topic.query_id for topic in read_topics(TopicsConfig(path=path, format="tsv"))]
+
+
+def corpus_ids(path: str) -> list[str]:
+    units = list_units(CorpusConfig(path=path, format="jsonl"))
+    return [doc_id for unit in units for batch in read_unit(unit) for doc_id in batch.doc_ids]
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstd,
+}
+# The row of an id and the reader of the ids.
+INPUTS: dict[str, tuple[str, Callable[[str], list[str]]]] = {
+    "run": ("q Q0 {0} 1 -{0} t\n", run_ids),
+    "qrels": ("q 0 {0} 1\n", qrels_ids),
+    "topics": ("{0}\ttext of {0}\n", topic_ids),
+    "corpus": ('{{"id": "{0}", "contents": "text of {0}"}}\n', corpus_ids),
+}
+EVERY = [(kind, ending) for kind in INPUTS for ending in COMPRESSORS]
+IDS = [str(number) for number in range(ROWS)]
+
+
+def _members(kind: str, ending: str, count: int = 2) -> list[bytes]:
+    """The input, cut into as many members."""
+    lines = [INPUTS[kind][0].format(each).encode() for each in IDS]
+    size = ROWS // count
+    return [COMPRESSORS[ending](b"".join(lines[first : first + size])) for first in range(0, ROWS, size)]
+
+
+def _read(folder: Path, kind: str, ending: str, content: bytes) -> list[str]:
+    path = folder / f"input{ending}"
+    path.write_bytes(content)
+    return INPUTS[kind][1](str(path))
+
+
+@pytest.mark.parametrize(("kind", "ending"), EVERY)
+def test_a_whole_file_is_read_whatever_its_members(tmp_path: Path, kind: str, ending: str) -> None:
+    for count in (1, 2, 20):
+        assert _read(tmp_path, kind, ending, b"".join(_members(kind, ending, count))) == IDS
+    empty = COMPRESSORS[ending](b"")
+    first, second = _members(kind, ending)
+    assert _read(tmp_path, kind, ending, empty + first + empty + second + empty) == IDS
+
+
+@pytest.mark.parametrize(("kind", "ending"), EVERY)
+def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path, kind: str, ending: str) -> None:
+    first, second = _members(kind, ending)
+    whole = first + second
+    cuts = [
+        0,
+        1,
+        5,
+        len(first) // 2,
+        len(first) - 1,
+        len(first) + 1,
+        len(first) + 5,
+        len(whole) // 4 * 3,
+        len(whole) - 1,
+    ]
+    for cut in cuts:
+        with pytest.raises(BeamrankError, match=rf"input\{ending}.*(cut short|fetch it again)"):
+            _read(tmp_path, kind, ending, whole[:cut])
+
+
+@pytest.mark.parametrize(("kind", "ending"), EVERY)
+def test_a_damaged_member_is_not_the_end_of_the_file(tmp_path: Path, kind: str, ending: str) -> None:
+    """Python's own readers of .bz2 and .xz end there without an error, and lose the rest."""
+    first, second = _members(kind, ending)
+    for content in (first + b"\x07" + second[1:], first + b"no member", first + b"\n"):
+        with pytest.raises(BeamrankError, match=rf"cannot read .*input\{ending}"):
+            _read(tmp_path, kind, ending, content)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz"])
+def test_zero_bytes_after_a_member_are_padding(tmp_path: Path, ending: str) -> None:
+    first, second = _members("run", ending)
+    assert _read(tmp_path, "run", ending, first + bytes(8) + second + bytes(200_000)) == IDS
+
+
+@pytest.mark.parametrize(("kind", "ending"), EVERY)
+def test_a_plain_file_with_the_name_of_a_compressed_one_is_an_error(tmp_path: Path, kind: str, ending: str) -> None:
+    with pytest.raises(BeamrankError, match=rf"cannot read .*input\{ending}"):
+        _read(tmp_path, kind, ending, INPUTS[kind][0].format("1").encode())
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("ending", [".zip", ".tar.gz", ".TGZ", ".7z", ".lz4"])
+def test_archives_are_refused(tmp_path: Path, kind: str, ending: str) -> None:
+    with pytest.raises(
+        PreflightError, match=rf"input\{ending} is packed in a way that beamrank does not read: unpack it"
+    ):
+        _read(tmp_path, kind, ending, b"PK\3\4 damaged")

@@ -1,0 +1,123 @@
+"""Named pipes, devices, sockets and paths with a NUL as inputs: read where once is enough, else refused at once."""
+
+import gzip
+import lzma
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beamrank.candidates import candidates_digest
+from beamrank.config import CorpusConfig, TopicsConfig
+from beamrank.corpora import corpus_digest, list_units
+from beamrank.errors import PreflightError
+from beamrank.evaluation import evaluate_run_files
+from beamrank.qrels import read_qrels
+from beamrank.runs import read_run
+from beamrank.special_files import check_regular
+from beamrank.topics import read_topics
+
+pytestmark = pytest.mark.timeout(20)
+
+RUN = b"q Q0 a 1 2 t\nq Q0 b 2 1 t\n"
+QRELS = b"q 0 b 1\n"
+READERS: dict[str, Callable[[str], object]] = {
+    "topics": lambda path: read_topics(TopicsConfig(path=path, format="tsv")),
+    "corpus": lambda path: list_units(CorpusConfig(path=path, format="jsonl")),
+    "Parquet corpus": lambda path: list_units(CorpusConfig(path=path, format="parquet")),
+    "TREC CAR": lambda path: list_units(CorpusConfig(path=path, format="car")),
+    "digest": lambda path: corpus_digest(CorpusConfig(path=path, format="jsonl")),
+    "given run": candidates_digest,
+}
+ONCE: dict[str, Callable[[str], object]] = {"run": read_run, "qrels": read_qrels}
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Iterator[Callable[[str, bytes], str]]:
+    """Makes a named pipe that gives some bytes to whoever opens it first."""
+    threads = []
+
+    def start(name: str, content: bytes) -> str:
+        path = tmp_path / name
+        os.mkfifo(path)
+        threads.append(threading.Thread(target=path.write_bytes, args=(content,), daemon=True))
+        threads[-1].start()
+        return str(path)
+
+    yield start
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_runs_and_their_qrels_can_be_pipes_together(feed: Callable[[str, bytes], str]) -> None:
+    runs = [feed("run", RUN), feed("baseline", b"q Q0 b 1 1 t\n")]
+    found = evaluate_run_files(runs, feed("qrels", QRELS), ["RR"])
+    assert [each.evaluation.means for each in found] == [{"RR": 0.5}, {"RR": 1}]
+
+
+@pytest.mark.parametrize("content", [RUN, b"".join(b"q Q0 d%d 1 %d t\n" % (i, -i) for i in range(50_000))])
+def test_a_pipe_is_read_to_its_end(feed: Callable[[str, bytes], str], content: bytes) -> None:
+    assert len(read_run(feed("run", content)).order["q"]) == content.count(b"\n")
+
+
+def test_a_pipe_with_the_name_of_a_compressed_file_is_decompressed(feed: Callable[[str, bytes], str]) -> None:
+    packed = {
+        "run.gz": gzip.compress(RUN),
+        "run.xz": lzma.compress(RUN),
+        "run.zst": pa.compress(RUN, "zstd", asbytes=True),
+    }
+    for name, content in packed.items():
+        assert read_run(feed(name, content)).order == {"q": ["a", "b"]}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_pipe_is_refused_where_a_job_reads_twice(tmp_path: Path, reader: str) -> None:
+    """Nobody writes into this one: opening it would wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(
+        PreflightError, match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than once"
+    ):
+        READERS[reader](str(tmp_path / "pipe"))
+
+
+def test_a_pipe_in_the_folder_of_a_corpus_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "1", "contents": "x"}\n')
+    os.mkfifo(tmp_path / "b.jsonl")
+    with pytest.raises(PreflightError, match=r"b\.jsonl is a named pipe"):
+        list_units(CorpusConfig(path=str(tmp_path), format="jsonl"))
+
+
+@pytest.mark.parametrize("reader", [*READERS, *ONCE])
+@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])
+def test_a_device_is_refused(reader: str, device: str) -> None:
+    with pytest.raises(PreflightError, match=f"{device} is a device: give a regular file"):
+        (READERS | ONCE)[reader](device)
+
+
+@pytest.mark.parametrize("reader", [*READERS, *ONCE])
+def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        with pytest.raises(PreflightError, match="socket is a socket: give a regular file"):
+            (READERS | ONCE)[reader](str(tmp_path / "socket"))
+
+
+@pytest.mark.parametrize("reader", [*READERS, *ONCE])
+def test_a_nul_in_a_path_is_named(tmp_path: Path, reader: str) -> None:
+    with pytest.raises(PreflightError, match=r"the path '.*a\\x00b' holds a NUL character"):
+        (READERS | ONCE)[reader](str(tmp_path / "a\0b"))
+
+
+def test_files_folders_links_and_nothing_pass(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["1"], "text": ["x"]}), tmp_path / "c.parquet")
+    (tmp_path / "link.parquet").symlink_to(tmp_path / "c.parquet")
+    for path in (tmp_path, tmp_path / "c.parquet", tmp_path / "link.parquet", tmp_path / "none"):
+        check_regular(str(path))
+    assert len(list_units(CorpusConfig(path=str(tmp_path / "link.parquet"), format="parquet"))) == 1
