@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from beamrank.config import Ties
 from beamrank.digested import DigestedFile, digest_file
-from beamrank.errors import PreflightError
+from beamrank.errors import DataError, PreflightError
+from beamrank.ids import IdError, are_usable, check_doc_id
 from beamrank.plan import Shard
 from beamrank.receipts import Receipt, StageFolder
 from beamrank.records import Topic
@@ -81,7 +82,11 @@ def commit_candidates(
         topics: the shard's.
         candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
         start: when the shard was begun, of `time.monotonic()`.
+
+    Raises:
+        DataError: a doc_id cannot be used, which an index that was built elsewhere may hold.
     """
+    _check_doc_ids(candidates)
     found = set(candidates["query_id"].unique().to_pylist())
     without = [topic.query_id for topic in topics if topic.query_id not in found]
     counts = {
@@ -97,6 +102,19 @@ def commit_candidates(
         counts=counts,
         examples=[f"query {query_id!r} has no candidates" for query_id in without],
     )
+
+
+def _check_doc_ids(candidates: pa.Table) -> None:
+    doc_ids = candidates["doc_id"].to_pylist()
+    if are_usable(doc_ids):
+        return
+    for query_id, doc_id in zip(candidates["query_id"].to_pylist(), doc_ids, strict=True):
+        try:
+            check_doc_id(doc_id)
+        except IdError as error:
+            raise DataError(
+                f"a candidate of query {query_id!r} {error}. Build the index again from a corpus without it"
+            ) from error
 
 
 def _check_topics(url: str, run: Run, shards: Sequence[Shard]) -> None:

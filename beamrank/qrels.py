@@ -4,11 +4,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from beamrank.ids import are_usable
+from beamrank.measures import MAX_RELEVANCE
 from beamrank.rows import Rows, integer, shown
 
 QrelsFormat = Literal["trec", "beir"]
 
 _BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
+_FORMATS = (
+    "accepted are four columns (query_id iteration doc_id relevance: TREC, MS MARCO), or three below the header "
+    "`query-id corpus-id score` (BEIR)"
+)
 
 
 @dataclass(frozen=True)
@@ -50,11 +56,13 @@ def read_qrels(url: str) -> Qrels:
     """Reads qrels from any fsspec URL, compressed or not.
 
     TREC's and MS MARCO's have four columns (query_id, iteration, doc_id, relevance), BEIR's three below a header
-    (query-id, corpus-id, score). Tabs and spaces are alike; a line that begins with `#` is a comment.
+    (query-id, corpus-id, score). Tabs and spaces are alike; a line that begins with `#` is a comment. A negative
+    relevance means what it means to trec_eval: the doc was in the pool, but was not judged.
 
     Raises:
-        PreflightError: the file is not there, or lines are wrong: columns, a relevance that is no whole number, a doc
-            judged twice with different relevance, invalid UTF-8. The first five are listed.
+        PreflightError: the file does not exist, or lines are wrong: columns, a relevance that is not a whole number
+            from -10,000 to 10,000 (`measures.MAX_RELEVANCE`), a doc judged twice with different relevance, invalid
+            UTF-8, ids that cannot be used (`beamrank.ids`). The first of each kind is listed.
     """
     rows = Rows(url)
     qrels_format: QrelsFormat = "trec"
@@ -75,9 +83,18 @@ def read_qrels(url: str) -> Qrels:
             rows.bad(line, f"doc {doc_id!r} of query {query_id!r} has relevance {level}, but {earlier} on line {first}")
         elif first != line:
             repeated += 1
+    _check_ids(rows, relevance, lines)
     rows.check("qrels file", len(lines))
     notes = QrelsNotes(qrels_format, len(relevance), len(lines), repeated, len(rows.comments))
     return Qrels(relevance, notes)
+
+
+def _check_ids(rows: Rows, relevance: dict[str, dict[str, int]], lines: dict[tuple[str, str], int]) -> None:
+    for query_id, judged in relevance.items():
+        if not are_usable([query_id, *judged]):
+            rows.check_id(lines[query_id, next(iter(judged))], query_id)
+            for doc_id in judged:
+                rows.check_id(lines[query_id, doc_id], doc_id)
 
 
 def _read_judgment(
@@ -88,16 +105,28 @@ def _read_judgment(
         rows.bad(line, _explain_columns(len(columns), qrels_format))
         return None
     try:
-        return columns[0].decode(), columns[expected - 2].decode(), integer(columns[-1])
+        query_id, doc_id, level = columns[0].decode(), columns[expected - 2].decode(), integer(columns[-1])
     except UnicodeDecodeError:
         rows.bad(line, f"{shown(b' '.join(columns))} is not valid UTF-8")
+        return None
     except ValueError:
-        rows.bad(line, f"relevance {shown(columns[-1])} is no whole number")
-    return None
+        rows.bad(line, f"relevance {shown(columns[-1])} is not a whole number")
+        return None
+    if abs(level) > MAX_RELEVANCE:
+        rows.bad(
+            line,
+            f"relevance {shown(columns[-1])} is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what "
+            "trec_eval's measures can count: map it to grades, such as 0 to 4",
+        )
+        return None
+    return query_id, doc_id, level
 
 
 def _explain_columns(count: int, qrels_format: QrelsFormat) -> str:
     if qrels_format == "beir":
         return f"{count} columns, where BEIR's header names three"
-    hint = {3: "; BEIR's three must begin with the header query-id, corpus-id, score", 6: "; six are a TREC run's"}
-    return f"{count} columns: qrels have four (query_id, iteration, doc_id, relevance){hint.get(count, '')}"
+    hint = {
+        3: ". If these are BEIR's, put that header into the first line",
+        6: ". Six columns are a TREC run's",
+    }
+    return f"{count} columns: {_FORMATS}{hint.get(count, '')}"

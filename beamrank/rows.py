@@ -3,8 +3,12 @@
 from collections.abc import Iterator
 
 from beamrank import storage
+from beamrank.corpora.guess import packed_as
 from beamrank.corpora.streams import open_stream
 from beamrank.errors import DataError, PreflightError
+from beamrank.ids import IdError, check_doc_id
+from beamrank.ids import shown as shown_text
+from beamrank.problems import Problems
 
 _SHOWN = 5
 _BOM = b"\xef\xbb\xbf"
@@ -14,14 +18,14 @@ class Rows:
     """The rows of one file, and what is wrong with them.
 
     Files compressed with gzip, bzip2, xz or zstd are known by their names; a named pipe will do. Blank lines are
-    skipped. A line whose first character is `#` is a comment, as in trec_eval 10; comments are counted.
+    skipped. A line whose first character is `#` is a comment, as in trec_eval 10; comments are counted. Lines end in
+    LF or CR LF: a CR elsewhere is a problem of its line, since some tools would read two rows there.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.comments: list[bytes] = []
-        self.problem_count = 0
-        self._problems: list[tuple[int, str]] = []
+        self._problems = Problems()
 
     def __iter__(self) -> Iterator[tuple[int, list[bytes]]]:
         """Yields each row's line number, counted from 1, and its columns.
@@ -32,7 +36,12 @@ class Rows:
         try:
             with open_stream(self.url, pipe=True) as file:
                 for line, text in enumerate(file, 1):
-                    columns = (text.removeprefix(_BOM) if line == 1 else text).split()
+                    if line == 1:
+                        text = self._first(text)
+                    if b"\r" in text and b"\r" in text.removesuffix(b"\n").removesuffix(b"\r"):
+                        self.bad(line, "a carriage return (CR) inside the line. Lines must end in LF or CR LF")
+                        continue
+                    columns = text.split()
                     if not columns:
                         continue
                     if columns[0].startswith(b"#"):
@@ -51,23 +60,34 @@ class Rows:
             return f"{self.url} is a folder: give a file{', such as ' if runs else ''}{', '.join(runs)}"
         return str(error)
 
+    def _first(self, text: bytes) -> bytes:
+        """The first line, without a byte order mark."""
+        packed = packed_as(text)
+        if packed:
+            raise PreflightError(f"{self.url} does not hold text{packed}")
+        return text.removeprefix(_BOM)
+
     def bad(self, line: int, reason: str) -> None:
         """Notes what is wrong with a line."""
-        self.problem_count += 1
-        self._problems = sorted([*self._problems, (line, reason)])[:_SHOWN]
+        self._problems.add(line, reason)
+
+    def check_id(self, line: int, identifier: str) -> None:
+        """Notes an id that cannot be used. No query_id begins with `#` here: its line would be a comment."""
+        try:
+            check_doc_id(identifier)
+        except IdError as error:
+            self.bad(line, f"the row {error}")
 
     def check(self, what: str, rows: int) -> None:
         """Ends the reading.
 
         Raises:
-            PreflightError: lines are wrong (it lists the first five), or there was no row.
+            PreflightError: lines are wrong (it lists the first of each kind), or there was no row.
         """
-        if self.problem_count:
-            listed = "".join(f"\n  line {line}: {reason}" for line, reason in self._problems)
-            more = self.problem_count - len(self._problems)
-            rest = f"\n  and {more:,} more" if more else ""
-            noun = "problem" if self.problem_count == 1 else "problems"
-            raise PreflightError(f"{self.url} is no sound {what}: {self.problem_count:,} {noun}{listed}{rest}")
+        count = self._problems.count
+        if count:
+            problems = "1 problem" if count == 1 else f"{count:,} problems"
+            raise PreflightError(f"{self.url} is not a valid {what}: {problems}{self._problems.listed()}")
         if not rows:
             raise PreflightError(f"{self.url} holds no rows: a {what} must have at least one")
 
@@ -76,7 +96,7 @@ def integer(column: bytes) -> int:
     """A whole number, written in digits.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     if b"_" in column:
         raise ValueError(column)
@@ -87,7 +107,7 @@ def real(column: bytes) -> float:
     """A number, NaN and infinity included.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     if b"_" in column:
         raise ValueError(column)
@@ -96,4 +116,4 @@ def real(column: bytes) -> float:
 
 def shown(column: bytes) -> str:
     """A column for a message."""
-    return repr(column.decode("utf-8", "backslashreplace"))
+    return shown_text(column.decode("utf-8", "backslashreplace"))

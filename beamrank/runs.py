@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.config import Ties
+from beamrank.ids import are_usable
 from beamrank.rows import Rows, integer, real, shown
 
 RunFormat = Literal["trec", "msmarco"]
 Indices: TypeAlias = NDArray[np.signedinteger[Any]]
 
-_FORMATS = "TREC's six columns are query_id Q0 doc_id rank score run_tag, MS MARCO's three are query_id doc_id rank"
+_TREC_COLUMNS = "query_id Q0 doc_id rank score run_tag"
+_FORMATS = f"TREC's six columns are {_TREC_COLUMNS}, MS MARCO's three are query_id doc_id rank"
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,9 @@ def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
         ties: how tied scores are ordered: `rank` takes the rank column instead (for a run that feeds a stage).
 
     Raises:
-        PreflightError: the file is not there, or lines are wrong: columns, ranks, scores that are not finite in
-            float32, a doc_id twice for a query, invalid UTF-8. The first five are listed.
+        PreflightError: the file does not exist, or lines are wrong: columns, ranks, scores that are not finite in
+            float32, a doc_id twice for a query, invalid UTF-8, ids that cannot be used (`beamrank.ids`). The first of
+            each kind is listed.
     """
     rows = Rows(url)
     run_format, queries = _read_queries(rows)
@@ -112,7 +115,7 @@ def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
         tied_scores += int(np.count_nonzero(query_scores[1:] == query_scores[:-1]))
         tied_ranks += int(np.count_nonzero(ranks[1:] == ranks[:-1]))
         disagreements += int(np.count_nonzero(ranks[1:] <= ranks[:-1]))
-        query_id = _decode(rows, key, query.lines[0])
+        query_id = _checked_query_id(rows, key, query.lines[0])
         order[query_id] = _decode_docs(rows, query, indices)
         scores[query_id] = query_scores
     row_count = sum(map(len, order.values()))
@@ -158,13 +161,15 @@ def _read_queries(rows: Rows) -> tuple[RunFormat, dict[bytes, _Query]]:
 
 
 def _format_of(columns: list[bytes]) -> RunFormat | None:
-    """Words after the sixth column belong to the run tag: trec_eval does not read them either."""
-    if len(columns) >= 6:
-        return "trec"
-    return "msmarco" if len(columns) == 3 else None
+    return "trec" if len(columns) == 6 else "msmarco" if len(columns) == 3 else None
 
 
 def _explain_columns(count: int, run_format: RunFormat | None) -> str:
+    if count > 6 and run_format != "msmarco":
+        return (
+            f"{count} columns, and a TREC run has six ({_TREC_COLUMNS}): the line holds more than one row, or words "
+            "after the run_tag"
+        )
     if run_format is not None:
         return f"{count} columns, where the rows before are {'TREC' if run_format == 'trec' else 'MS MARCO'} rows"
     return f"{count} columns: {_FORMATS}" + ("; four are TREC qrels" if count == 4 else "")
@@ -172,7 +177,7 @@ def _explain_columns(count: int, run_format: RunFormat | None) -> str:
 
 def _explain_numbers(columns: list[bytes], run_format: RunFormat) -> str:
     if run_format == "msmarco":
-        return f"rank {shown(columns[2])} is no whole number ({_FORMATS})"
+        return f"rank {shown(columns[2])} is not a whole number ({_FORMATS})"
     return f"rank {shown(columns[3])} must be a whole number and score {shown(columns[4])} a number ({_FORMATS})"
 
 
@@ -204,10 +209,21 @@ def _order(query: _Query, run_format: RunFormat, ties: Ties) -> Indices:
 
 
 def _decode_docs(rows: Rows, query: _Query, indices: Indices) -> list[str]:
+    """The doc_ids in their order, checked."""
     try:
-        return [query.doc_ids[i].decode() for i in indices.tolist()]
+        doc_ids = [query.doc_ids[i].decode() for i in indices.tolist()]
     except UnicodeDecodeError:
-        return [_decode(rows, query.doc_ids[i], query.lines[i]) for i in indices]
+        doc_ids = [_decode(rows, query.doc_ids[i], query.lines[i]) for i in indices]
+    if not are_usable(doc_ids):
+        for doc_id, i in zip(doc_ids, indices.tolist(), strict=True):
+            rows.check_id(query.lines[i], doc_id)
+    return doc_ids
+
+
+def _checked_query_id(rows: Rows, key: bytes, line: int) -> str:
+    query_id = _decode(rows, key, line)
+    rows.check_id(line, query_id)
+    return query_id
 
 
 def _decode(rows: Rows, text: bytes, line: int) -> str:

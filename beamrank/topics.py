@@ -8,14 +8,18 @@ from urllib.parse import unquote
 from beamrank import storage
 from beamrank.config import TopicsConfig
 from beamrank.corpora import beir, tsv
+from beamrank.corpora.guess import topics_hint
 from beamrank.corpora.lines import BYTE_ORDER_MARK
-from beamrank.corpora.rows import RowError, check_id, check_surrogates, id_of, json_object, missing_field, text_of
+from beamrank.corpora.rows import RowError, check_surrogates, id_of, json_object, missing_field, text_of
 from beamrank.corpora.streams import errors_as, open_stream
 from beamrank.errors import PreflightError
+from beamrank.ids import IdError, check_query_id
+from beamrank.problems import Problems
 from beamrank.records import Topic
 
-_SHOWN_PROBLEMS = 5
+_HINT_BYTES = 1 << 16
 
+_LONE_CR = re.compile(rb"\r(?!\n)")
 _TREC_TOPIC = re.compile(rb"<(top|doc)\s*>.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
 _TREC_PARTS = re.compile(r"<(top|doc)\s*>(.*)</\1\s*>", re.IGNORECASE | re.DOTALL)
 _TREC_OPENING = re.compile(r"<(top|doc)\s*>", re.IGNORECASE)
@@ -49,52 +53,58 @@ def read_topics(config: TopicsConfig) -> list[Topic]:
 
     Raises:
         PreflightError: the file cannot be read or holds no topics, or some cannot be used: no text, a duplicate
-            query_id, whitespace or NUL in one, invalid UTF-8, wrong columns. It shows the first of them and counts all.
+            query_id, one that breaks the rule of `beamrank.ids`, invalid UTF-8, wrong columns. It counts the problems
+            and shows the first of each kind.
     """
     url = topics_file(config)
     with errors_as(PreflightError, url), open_stream(url) as file:
         content = file.read().removeprefix(BYTE_ORDER_MARK)
     rows = _trec_rows(content) if config.format == "trec" else _line_rows(content)
     topics, problems = _parsed(rows, _PARSERS[config.format], config.format)
-    if problems:
-        shown = "".join(f"\n  {url}:{problem}" for problem in problems[:_SHOWN_PROBLEMS])
-        total = "1 topic" if len(problems) == 1 else f"{len(problems)} topics"
-        raise PreflightError(f"{total} of {url} cannot be used (read as `format: {config.format}`):{shown}")
-    if not topics:
-        raise PreflightError(f"{url} holds no topics (read as `format: {config.format}`): there is nothing to rank")
-    return topics
+    if topics and not problems.count:
+        return topics
+    hint = topics_hint(content[:_HINT_BYTES], config.format)
+    if problems.count:
+        noun = "topic" if config.format == "trec" else "line"
+        total = f"1 {noun}" if problems.count == 1 else f"{problems.count:,} {noun}s"
+        raise PreflightError(
+            f"{total} of {url} cannot be read as topics of `format: {config.format}`{hint}{problems.listed(f'{url}:')}"
+        )
+    raise PreflightError(f"{url} holds no topics (read as `format: {config.format}`): there is nothing to rank{hint}")
 
 
 def topics_file(config: TopicsConfig) -> str:
     """The file that holds the topics.
 
     Raises:
-        PreflightError: there is none, or more than one.
+        PreflightError: it does not exist, or there is more than one.
     """
     if not storage.exists(config.path):
         raise PreflightError(f"there are no topics at {config.path}: give `topics.path` a file")
     if not storage.is_folder(config.path):
         return config.path
     if config.format != "beir":
-        raise PreflightError(f"the topics {config.path} are a folder: give `topics.path` a file")
+        is_beir = any(name.startswith("queries.jsonl") for name in storage.sizes_bytes(config.path))
+        hint = ", or set `topics.format: beir` for the queries.jsonl in it" if is_beir else ""
+        raise PreflightError(f"the topics {config.path} are a folder: give `topics.path` a file{hint}")
     return beir.member(config.path, "queries.jsonl")
 
 
 def _parsed(
     rows: Iterator[_Row], parse: Callable[[str], tuple[str, str]], topics_format: str
-) -> tuple[list[Topic], list[str]]:
-    """The topics that can be used, and for each other one its line and what is wrong with it."""
+) -> tuple[list[Topic], Problems]:
+    """The topics that can be used, and what is wrong with the others."""
     topics: list[Topic] = []
-    problems: list[str] = []
+    problems = Problems()
     lines: dict[str, int] = {}
     for row in rows:
         try:
             topic = _checked(*parse(_decoded(row.content)))
             if topic.query_id in lines:
                 hint = " (`sort -u` leaves one of each)" if topics_format == "car" else ""
-                raise RowError(f"has the query_id {topic.query_id}, which line {lines[topic.query_id]} has too{hint}")
-        except RowError as error:
-            problems.append(f"{row.line}: the topic {error}")
+                raise RowError(f"has the query_id {topic.query_id!r}, which line {lines[topic.query_id]} has too{hint}")
+        except (RowError, IdError) as error:
+            problems.add(row.line, f"the topic {error}")
             continue
         lines[topic.query_id] = row.line
         topics.append(topic)
@@ -102,6 +112,8 @@ def _parsed(
 
 
 def _decoded(content: bytes) -> str:
+    if _LONE_CR.search(content):
+        raise RowError("holds a carriage return (CR) without a line feed. Lines must end in LF or CR LF")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -109,10 +121,11 @@ def _decoded(content: bytes) -> str:
 
 
 def _checked(query_id: str, text: str) -> Topic:
+    check_query_id(query_id)
     if "\0" in text:
-        raise RowError(f"{query_id} has a NUL character in its text")
+        raise RowError(f"{query_id!r} has a NUL character in its text")
     if not text.strip():
-        raise RowError(f"{query_id} has no text")
+        raise RowError(f"{query_id!r} has no text")
     return Topic(query_id, text)
 
 
@@ -153,20 +166,14 @@ def _parse_doc(body: str) -> tuple[str, str]:
     match = _DOCNO.fullmatch(body)
     if match is None:
         raise RowError("does not begin with <DOCNO> and </DOCNO>")
-    return _stripped_id(match[1]), _collapsed(match[2])
+    return match[1].strip(), _collapsed(match[2])
 
 
 def _parse_top(body: str) -> tuple[str, str]:
     number, title = _NUM.search(body), _TITLE.search(body)
     if number is None or title is None:
         raise RowError(f"has no {'<num>' if number is None else '<title>'}")
-    return _stripped_id(number[1]), _collapsed(title[1])
-
-
-def _stripped_id(text: str) -> str:
-    query_id = text.strip()
-    check_id(query_id)
-    return query_id
+    return number[1].strip(), _collapsed(title[1])
 
 
 def _collapsed(text: str) -> str:
@@ -191,11 +198,10 @@ def _json_parser(id_keys: tuple[str, ...], text_keys: tuple[str, ...]) -> Callab
 
 
 def _parse_car(line: str) -> tuple[str, str]:
-    check_id(line)
     try:
         text = unquote(line.removeprefix("enwiki:"), errors="strict")
     except UnicodeDecodeError as error:
-        raise RowError(f"{line} is not UTF-8 when percent-decoded") from error
+        raise RowError(f"{line!r} is not UTF-8 when percent-decoded") from error
     return line, text.replace("/", " ")
 
 

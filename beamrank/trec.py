@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from beamrank import storage
 from beamrank.errors import DataError
+from beamrank.ids import are_usable, is_usable
 from beamrank.runs import RunFormat
 
 Ranking = Sequence[tuple[str, float]]
@@ -62,16 +63,15 @@ def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: RunForm
     """The lines of one query, without line ends.
 
     TREC: `query_id Q0 doc_id rank score run_tag`, scores strictly decreasing with 9 significant digits, as many as a
-    float32 needs. MS MARCO: query_id, doc_id and rank between tabs. Ranks count from 1.
+    float32 needs. MS MARCO: query_id, doc_id and rank between tabs. Ranks count from 1. Ids were checked where they
+    were read (`beamrank.ids`).
 
     Raises:
-        DataError: a score is not finite, an id is empty or holds white space, or the query_id begins with `#`.
+        DataError: a score is not finite.
     """
-    _check_id(query_id, f"query_id {query_id!r}")
-    if query_id.startswith("#"):
-        raise DataError(f"query_id {query_id!r} begins with `#`: trec_eval would read its lines as comments")
-    for doc_id, _ in ranking:
-        _check_id(doc_id, f"doc_id {doc_id!r} of query {query_id!r}")
+    assert is_usable(query_id), query_id
+    assert not query_id.startswith("#"), query_id
+    assert are_usable([doc_id for doc_id, _ in ranking]), query_id
     try:
         scores = strictly_decreasing([score for _, score in ranking]).tolist()
     except DataError as error:
@@ -100,8 +100,3 @@ def write_run(url: str, rankings: Mapping[str, Ranking], run_tag: str, run_forma
         for line in run_lines(query_id, ranking, run_tag, run_format):
             content.write(f"{line}\n".encode())
     storage.replace(url, content.getvalue())
-
-
-def _check_id(identifier: str, what: str) -> None:
-    if not identifier or identifier.split() != [identifier]:
-        raise DataError(f"{what} is empty or holds white space, which separates the columns of a run")

@@ -114,12 +114,6 @@ class ChosenTopics:
 def chosen_topics(config: RunConfig) -> ChosenTopics:
     """The topics to run; qrels are read also where they choose none, to find what is wrong with them now."""
     topics = read_topics(config.topics)
-    comments = [topic.query_id for topic in topics if topic.query_id.startswith("#")]
-    if comments:
-        raise PreflightError(
-            f"the query_id {comments[0]!r} of {config.topics.path} begins with `#`: trec_eval would read its lines of "
-            "a run as comments. Give it another id"
-        )
     if config.qrels is None:
         return _limited(topics, config)
     # They are read again when the runs are measured.

@@ -11,10 +11,12 @@ from typing import Any, BinaryIO
 
 import cbor2
 
-from beamrank.corpora.rows import RowError, check_id
+from beamrank.corpora.guess import corpus_hint
+from beamrank.corpora.rows import RowError
 from beamrank.corpora.streams import files_with_endings, open_stream
 from beamrank.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows
 from beamrank.errors import DataError, PreflightError
+from beamrank.ids import check_doc_id
 
 _READ_BYTES = 1 << 20
 _BATCH_ITEMS = 1024
@@ -55,9 +57,15 @@ def _read_header(file: BinaryIO, url: str) -> tuple[bytes, bool]:
     try:
         first, end = next(_whole_items(beginning))
     except (StopIteration, cbor2.CBORDecodeError) as error:
-        raise PreflightError(f"{url} does not begin with CBOR: it is no TREC CAR file, or cut short") from error
+        hint = corpus_hint(beginning, "car")
+        raise PreflightError(
+            f"{url} does not begin with CBOR: it is not a TREC CAR file, or it was cut short{hint}"
+        ) from error
     if not _is_header(first):
         if not _is_paragraph(first):
+            hint = corpus_hint(beginning, "car")
+            if hint:
+                raise PreflightError(f"{url} does not hold TREC CAR{hint}")
             kind = "pages or outlines" if _is_page(first) else "something else than TREC CAR"
             raise _wrong_kind(url, kind)
         return beginning, False
@@ -143,7 +151,7 @@ def _paragraph(item: Any) -> tuple[str, str]:
         text = " ".join([_body_text(body) for body in bodies]).encode("utf-8", "surrogateescape").decode()
     except UnicodeError as error:
         raise RowError("is not valid UTF-8") from error
-    check_id(doc_id)
+    check_doc_id(doc_id)
     return doc_id, text
 
 

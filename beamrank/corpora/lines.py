@@ -6,6 +6,7 @@ from typing import BinaryIO
 import numpy as np
 
 from beamrank import storage
+from beamrank.corpora.guess import corpus_hint
 from beamrank.corpora.rows import RowError
 from beamrank.corpora.streams import compression, open_stream
 from beamrank.corpora.units import CorpusUnit, DocBatch, parse_rows
@@ -62,7 +63,7 @@ def check_lines(url: str, format_name: str, parse: ParseLine) -> None:
         first = batch.bad[0]
         raise PreflightError(
             f"none of the first {len(batch.bad)} lines of {url} can be read as `format: {format_name}`. {first.place}: "
-            f"{first.reason}. Check `format` and `fields` of the corpus"
+            f"{first.reason}{corpus_hint(block, format_name) or '. Check `format` and `fields` of the corpus'}"
         )
 
 
@@ -70,7 +71,14 @@ def _valid_only(parse: ParseLine) -> Callable[[str | None], tuple[str, str]]:
     def parse_valid(line: str | None) -> tuple[str, str]:
         if line is None:
             raise RowError("is not valid UTF-8")
-        return parse(line)
+        try:
+            return parse(line)
+        except RowError as error:
+            if "\r" in line:
+                raise RowError(
+                    f"{error}; it holds a carriage return (CR), and lines must end in LF or CR LF"
+                ) from error
+            raise
 
     return parse_valid
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank import storage
+from beamrank.corpora.guess import corpus_hint
 from beamrank.corpora.rows import id_of, joined, text_of
 from beamrank.corpora.streams import errors_as, files_with_endings
 from beamrank.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows
@@ -16,6 +17,7 @@ from beamrank.errors import DataError, PreflightError
 _ID_COLUMNS = ("doc_id", "_id", "id")
 _TEXT_COLUMNS = ("contents", "text")
 _BATCH_ROWS = 4096
+_HINT_BYTES = 1 << 16
 
 ParquetRow = tuple[object, ...]
 
@@ -59,7 +61,9 @@ def _open(url: str) -> Iterator[Any]:
         try:
             file = pq.ParquetFile(source)
         except pa.ArrowInvalid as error:
-            raise PreflightError(f"{url} is no Parquet file: {error}") from error
+            source.seek(0)
+            hint = corpus_hint(source.read(_HINT_BYTES), "parquet")
+            raise PreflightError(f"{url} is not a Parquet file: {error}{hint}") from error
         yield file
 
 

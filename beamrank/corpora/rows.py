@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from beamrank.ids import check_doc_id
+
 SURROGATE_REASON = "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
 
 
@@ -10,33 +12,18 @@ class RowError(ValueError):
     """A row cannot be used; the message continues "the row ..."."""
 
 
-def check_id(identifier: str) -> None:
-    """Makes sure that an id can stand in a TREC run.
-
-    Raises:
-        RowError: it is empty, or holds whitespace or NUL.
-    """
-    if identifier.isalnum():
-        return
-    if not identifier:
-        raise RowError("has an empty id")
-    if "\0" in identifier:
-        raise RowError(f"has an id with a NUL character: {shown(identifier)}")
-    if identifier.split() != [identifier]:
-        raise RowError(f"has an id with whitespace inside, which would break TREC runs: {shown(identifier)}")
-
-
 def id_of(value: object) -> str:
-    """An id as a checked string; an integer becomes its decimal digits.
+    """An id as a checked string: an integer becomes its decimal digits.
 
     Raises:
-        RowError: it is neither, or not usable in a TREC run.
+        RowError: it is neither.
+        IdError: it cannot be used.
     """
     if type(value) is int:
         return str(value)
     if not isinstance(value, str):
         raise RowError(f"has an id that is {_kind(value)}, not a string")
-    check_id(value)
+    check_doc_id(value)
     return value
 
 
@@ -94,11 +81,6 @@ def missing_field(name: str, names: object) -> RowError:
     """The error of a row without a field that it must have."""
     there = ", ".join(str(one) for one in names) if isinstance(names, (dict, list)) else ""
     return RowError(f"has no field `{name}`; it has: {there or 'none'}")
-
-
-def shown(value: str) -> str:
-    """A string as it can stand in a message."""
-    return repr(value if len(value) <= 40 else value[:40] + "...")
 
 
 def _kind(value: object) -> str:

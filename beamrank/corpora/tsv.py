@@ -3,17 +3,19 @@
 from collections.abc import Iterator
 
 from beamrank.corpora.lines import byte_ranges, check_lines, read_lines
-from beamrank.corpora.rows import RowError, check_id
+from beamrank.corpora.rows import RowError
 from beamrank.corpora.streams import files_with_endings
 from beamrank.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields
 from beamrank.errors import PreflightError
+from beamrank.ids import check_doc_id
 
 
 def parse(line: str) -> tuple[str, str]:
     """The id and the text of a line.
 
     Raises:
-        RowError: it has not exactly two columns, or its id cannot be used.
+        RowError: it does not have exactly two columns.
+        IdError: its id cannot be used.
     """
     columns = line.split("\t")
     if len(columns) != 2:
@@ -22,7 +24,7 @@ def parse(line: str) -> tuple[str, str]:
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
         raise RowError(f"has {count} where id<TAB>text, exactly 2, are expected")
     doc_id, text = columns
-    check_id(doc_id)
+    check_doc_id(doc_id)
     return doc_id, text
 
 

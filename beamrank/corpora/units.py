@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from beamrank.corpora.rows import RowError
+from beamrank.ids import IdError
 from beamrank.records import BadRow
 
 Row = TypeVar("Row")
@@ -85,13 +86,13 @@ def place(unit: CorpusUnit, position: int) -> str:
 def parse_rows(
     unit: CorpusUnit, positions: Iterable[int], rows: Iterable[Row], parse: Callable[[Row], tuple[str, str]]
 ) -> DocBatch:
-    """Turns rows into docs; a row for which `parse` raises RowError becomes a bad row."""
+    """Turns rows into docs; a row for which `parse` raises RowError or IdError becomes a bad row."""
     batch = DocBatch(unit.index)
     add_id, add_text, add_position = batch.doc_ids.append, batch.texts.append, batch.positions.append
     for position, row in zip(positions, rows, strict=True):
         try:
             doc_id, text = parse(row)
-        except RowError as error:
+        except (RowError, IdError) as error:
             batch.bad.append(BadRow(place(unit, position), f"the row {error}"))
             continue
         add_id(doc_id)

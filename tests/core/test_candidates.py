@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from beamrank.candidates import candidates_digest, split_run
+from beamrank.candidates import candidates_digest, commit_candidates, split_run
 from beamrank.config import Ties
 from beamrank.digested import digest_file
 from beamrank.errors import DataError, PreflightError
@@ -12,6 +13,7 @@ from beamrank.plan import Shard
 from beamrank.receipts import StageFolder
 from beamrank.records import Topic
 from beamrank.runs import read_run
+from beamrank.schemas import CANDIDATES
 
 SHARDS = (Shard(0, (Topic("q2", "x"), Topic("q1", "y"))), Shard(1, (Topic("q3", "z"),)))
 DIGESTS = ("a" * 64, "b" * 64)
@@ -100,6 +102,7 @@ def test_ties_are_ordered_as_the_user_chooses(tmp_path: Path) -> None:
         (["q1 Q0 a 1 2.0 t", "q2 Q0 a 1 2.0 t", "q1 Q0 a 2 1.0 t"], "line 3: query 'q1' has doc 'a' already on line 1"),
         (["q1\ta\t1", "q1\ta\t2"], "line 2: query 'q1' has doc 'a' already on line 1"),
         (["q1 Q0 a 1 nan t"], "not finite"),
+        (["q1 Q0 a\0b 1 1 t"], r"line 1: the row has the id 'a\\x00b', which holds a control character \(U\+0000\)"),
         (["q8 Q0 a 1 1.0 t"], "has none of the topics"),
         ([], "given.run"),
     ],
@@ -107,6 +110,15 @@ def test_ties_are_ordered_as_the_user_chooses(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_used(tmp_path: Path, lines: list[str], message: str) -> None:
     with pytest.raises(PreflightError, match=message):
         _split(tmp_path, lines)
+    assert not (tmp_path / "retrieve").exists()
+
+
+def test_a_doc_id_of_an_index_that_was_built_elsewhere_is_checked(tmp_path: Path) -> None:
+    columns = [["q1", "q2"], ["good", "a\u00a0b"], [1, 1], [2.0, 1.0]]
+    found = pa.table([pa.array(each, field.type) for each, field in zip(columns, CANDIDATES, strict=True)], CANDIDATES)
+    folder = StageFolder(str(tmp_path / "retrieve"))
+    with pytest.raises(DataError, match=r"candidate of query 'q2' has the id 'a\\xa0b', which holds white space"):
+        commit_candidates(folder, 0, DIGESTS[0], SHARDS[0].topics, found, 0.0)
     assert not (tmp_path / "retrieve").exists()
 
 

@@ -130,3 +130,11 @@ def test_archives_are_refused(tmp_path: Path, kind: str, ending: str) -> None:
         PreflightError, match=rf"input\{ending} is packed in a way that beamrank does not read: unpack it"
     ):
         _read(tmp_path, kind, ending, b"PK\3\4 damaged")
+
+
+@pytest.mark.parametrize(("kind", "ending"), EVERY)
+def test_a_compressed_file_without_the_ending_is_named(tmp_path: Path, kind: str, ending: str) -> None:
+    with pytest.raises(
+        PreflightError, match=rf"The file is compressed with \w+: give it a name that ends in \{ending}"
+    ):
+        _read(tmp_path, kind, "", b"".join(_members(kind, ending)))

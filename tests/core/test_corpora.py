@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -89,9 +90,16 @@ class TestTsv:
             ("3\ta\tb", "has 3 columns"),
             ("", "is empty"),
             ("\ttext", "empty id"),
-            ("a b\ttext", "whitespace inside, which would break TREC runs: 'a b'"),
-            ("a\u00a0b\ttext", "whitespace"),
-            ("a\0b\ttext", "NUL"),
+            ("a b\ttext", "the id 'a b', which holds white space (U+0020)"),
+            ("a\u00a0b\ttext", "white space (U+00A0)"),
+            ("a\u0085b\ttext", "white space (U+0085)"),
+            ("a\0b\ttext", "a control character (U+0000)"),
+            ("a\x9bb\ttext", "a control character (U+009B)"),
+            ("\ufeffa\ttext", "a byte order mark (U+FEFF)"),
+            (
+                "2\tx\r3\ty",
+                "has 3 columns where id<TAB>text, exactly 2, are expected; it holds a carriage return (CR)",
+            ),
             (b"3\tcaf\xe9", "not valid UTF-8"),
         ],
     )
@@ -138,8 +146,12 @@ class TestJsonl:
             ('{"id": 1.5, "contents": ""}', "has an id that is a number, not a string"),
             ('{"id": null, "contents": ""}', "has an id that is null"),
             ('{"id": "", "contents": ""}', "has an empty id"),
-            ('{"id": "a\\tb", "contents": ""}', "whitespace inside"),
-            ('{"id": "a\\u0000", "contents": ""}', "NUL"),
+            ('{"id": "a\\tb", "contents": ""}', "white space (U+0009)"),
+            ('{"id": "a\\u0000", "contents": ""}', "a control character (U+0000)"),
+            (
+                '{"id": "a", "contents": ""}\r{"id": "b", "contents": ""}',
+                "Extra data (character 28); it holds a carriage return (CR)",
+            ),
             ('{"id": "d2", "contents": "\\ud83d"}', "surrogate"),
             ('{"id": "\\uDE00", "contents": ""}', "surrogate"),
             (b'{"id": "d2", "contents": "\xff"}', "not valid UTF-8"),
@@ -185,6 +197,49 @@ class TestBeir:
             (tmp_path / name).write_text("")
         with pytest.raises(errors.PreflightError, match=r"holds corpus\.jsonl and corpus\.jsonl\.gz"):
             list_units(CorpusConfig(path=str(tmp_path), format="beir"))
+
+
+class TestOtherFormats:
+    @pytest.mark.parametrize(
+        ("content", "given", "remedy"),
+        [
+            (b"1\tx\n2\ty\n", "jsonl", "a tab between them: set `corpus.format: tsv`"),
+            (b'{"_id": "1", "title": "T", "text": "x"}\n', "jsonl", "BEIR's JSONL (`_id`): set `corpus.format: beir`"),
+            (b'{"id": "1", "contents": "x"}\n', "beir", "JSONL: set `corpus.format: jsonl`"),
+            (b'{"id": "1", "contents": "x"}\n', "tsv", "set `corpus.format: jsonl`"),
+            (b'{"id": "1", "contents": "x"}\n', "car", "set `corpus.format: jsonl`"),
+            (b"PAR1" + bytes(50), "tsv", "Parquet: set `corpus.format: parquet`"),
+            (b"PAR1" + bytes(50), "car", "Parquet: set `corpus.format: parquet`"),
+            (b"\x83\x00\x42p1\x80", "jsonl", "TREC CAR's CBOR: set `corpus.format: car`"),
+            (b"\x83\x63CAR\x81\x02", "parquet", "TREC CAR's CBOR: set `corpus.format: car`"),
+            (
+                b"<DOC>\n<DOCNO> 1 </DOCNO>\n</DOC>\n",
+                "jsonl",
+                "TREC's (it begins with <top> or <DOC>): `corpus.format` can",
+            ),
+            (gzip.compress(b"1\tx\n"), "tsv", "compressed with gzip: give it a name that ends in .gz"),
+            (zstd(b"1\tx\n"), "parquet", "compressed with zstd: give it a name that ends in .zst"),
+            (b"PK\3\4", "jsonl", "a zip archive: unpack it"),
+        ],
+    )
+    def test_the_format_that_a_file_looks_like_is_named(
+        self, tmp_path: Path, content: bytes, given: str, remedy: str
+    ) -> None:
+        (tmp_path / "corpus").write_bytes(content)
+        with pytest.raises(errors.PreflightError, match=re.escape(remedy)):
+            list_units(CorpusConfig(path=str(tmp_path / "corpus"), format=given))
+
+    def test_a_beir_folder_names_its_format(self, tmp_path: Path) -> None:
+        (tmp_path / "corpus.jsonl.gz").write_bytes(b"")
+        with pytest.raises(errors.PreflightError, match=r"set `corpus\.format: beir` for the corpus\.jsonl in it"):
+            list_units(CorpusConfig(path=str(tmp_path), format="parquet"))
+
+    def test_no_format_is_named_for_a_file_of_the_given_one(self, tmp_path: Path) -> None:
+        (tmp_path / "c.jsonl").write_text('{"id": "1", "text": "x"}\n')
+        with pytest.raises(
+            errors.PreflightError, match=r"it has: id, text\. Check `format` and `fields` of the corpus$"
+        ):
+            list_units(CorpusConfig(path=str(tmp_path / "c.jsonl"), format="jsonl"))
 
 
 class TestUnits:

@@ -62,7 +62,7 @@ class TestParquet:
         bad = [row for batch in batches for row in batch.bad]
         assert [row.place.split("parquet ")[1] for row in bad] == [f"at row {row} (from 0)" for row in range(5)]
         for row, reason in zip(
-            bad, ["id that is null", "`text` that is null", "whitespace", "UTF-8", "empty"], strict=True
+            bad, ["id that is null", "`text` that is null", "white space", "UTF-8", "empty"], strict=True
         ):
             assert reason in row.reason
 
@@ -83,9 +83,11 @@ class TestParquet:
         with pytest.raises(errors.PreflightError, match=message):
             list_units(corpus)
 
-    def test_refuses_a_file_that_is_no_parquet(self, tmp_path: Path) -> None:
+    def test_refuses_a_file_that_is_not_parquet(self, tmp_path: Path) -> None:
         (tmp_path / "c.parquet").write_text("1\tone\n")
-        with pytest.raises(errors.PreflightError, match="is no Parquet file"):
+        with pytest.raises(
+            errors.PreflightError, match=r"is not a Parquet file: .*tab between them: set `corpus\.format: tsv`"
+        ):
             list_units(CorpusConfig(path=str(tmp_path / "c.parquet"), format="parquet"))
 
     def test_damage_inside_is_an_error(self, tmp_path: Path) -> None:
@@ -137,7 +139,7 @@ class TestCar:
         content = V15 + b"".join(cbor2.dumps(item) for item in bad) + invalid + cbor2.dumps([0, b"p3", []])
         (batch,) = read_batches(self.corpus(tmp_path / "c.cbor", content))
         assert docs_of([batch]) == [*TEXTS, ("p3", "")]
-        reasons = ["neither text", "whitespace", "UTF-8", "no paragraph", "empty id", "UTF-8"]
+        reasons = ["neither text", "white space", "UTF-8", "no paragraph", "empty id", "UTF-8"]
         assert len(batch.bad) == len(reasons)
         for row, reason in zip(batch.bad, reasons, strict=True):
             assert reason in row.reason

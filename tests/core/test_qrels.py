@@ -55,12 +55,22 @@ def test_equal_judgments_are_counted_and_differing_ones_an_error(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("q 0 a 1\nq 0 b\n", "line 2: 3 columns: qrels have four"),
-        ("q a 1\n", "line 1: 3 columns: .*must begin with the header"),
-        ("q Q0 a 1 2.5 tag\n", "line 1: 6 columns: .*a TREC run's"),
-        ("q 0 a 1.5\n", "line 1: relevance '1.5' is no whole number"),
-        ("q 0 a 1_0\n", "line 1: relevance '1_0' is no whole number"),
+        (
+            "q 0 a 1\nq 0 b\n",
+            r"line 2: 3 columns: accepted are four columns \(query_id iteration doc_id relevance: TREC, MS MARCO\)",
+        ),
+        (
+            "q a 1\n",
+            r"line 1: 3 columns: .* the header `query-id corpus-id score` \(BEIR\)\. If these are BEIR's, put",
+        ),
+        ("q Q0 a 1 2.5 tag\n", "line 1: 6 columns: .*Six columns are a TREC run's"),
+        ("q 0 a 1.5\n", "line 1: relevance '1.5' is not a whole number"),
+        ("q 0 a 1_0\n", "line 1: relevance '1_0' is not a whole number"),
         ("query-id\tcorpus-id\tscore\nq 0 a 1\n", "line 2: 4 columns, where BEIR's header names three"),
+        ("q 0 a 1 q 0 b 1\n", "line 1: 8 columns: accepted are four"),
+        ("q 0 a 1\rq 0 b 1\r", r"line 1: a carriage return \(CR\) inside the line"),
+        ("q 0 a 1\nq 0 b\0 1\n", r"line 2: the row has the id 'b\\x00', which holds a control character \(U\+0000\)"),
+        ("q\u3000x 0 b 1\n", r"line 1: .* white space \(U\+3000\)"),
         (b"q 0 a\xff 1\n", "line 1: .* is not valid UTF-8"),
         ("", "holds no rows"),
         ("query-id\tcorpus-id\tscore\n", "holds no rows"),
@@ -68,6 +78,19 @@ def test_equal_judgments_are_counted_and_differing_ones_an_error(tmp_path: Path)
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str | bytes, reason: str) -> None:
     assert re.search(reason, _problems(tmp_path, text))
+
+
+@pytest.mark.parametrize("level", [10_001, -10_001, 2**31 - 1, 10**8, 10**12, 10**30, -(10**30)])
+def test_a_relevance_that_the_evaluator_cannot_hold_is_an_error(tmp_path: Path, level: int) -> None:
+    """trec_eval's array of levels would fail, and every measure with it, or take gigabytes."""
+    message = _problems(tmp_path, f"q 0 a 1\nq 0 b {level}\n")
+    assert f"is not a valid qrels file: 1 problem\n  line 2: relevance '{level}' is not between -10,000 and" in message
+
+
+def test_graded_and_negative_relevance_is_kept(tmp_path: Path) -> None:
+    levels = [0, 1, 4, 127, 1000, 10_000, -1, -2, -10_000]
+    qrels = read_qrels(_write(tmp_path, "".join(f"q 0 d{i} {level}\n" for i, level in enumerate(levels))))
+    assert list(qrels.relevance["q"].values()) == levels
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:

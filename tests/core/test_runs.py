@@ -1,12 +1,13 @@
 """Reading runs: formats, the order, what is noticed and what is refused."""
 
 import gzip
-import math
 import re
 from pathlib import Path
 
 import fsspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from beamrank.errors import PreflightError
 from beamrank.runs import read_run
@@ -62,9 +63,13 @@ def test_tied_ranks_stand_as_in_the_file_and_are_counted(tmp_path: Path) -> None
     assert "rank of the row before" in run.notes.lines()[0]
 
 
-def test_tabs_spaces_blank_lines_windows_line_ends_a_bom_and_a_tag_of_words(tmp_path: Path) -> None:
-    text = "\ufeffq\tQ0\ta\t0\t2.5\tmy tag\r\n\r\n  q   Q0 b 1\t1.5   t\n\n"
+def test_tabs_spaces_blank_lines_windows_line_ends_and_a_bom(tmp_path: Path) -> None:
+    text = "\ufeffq\tQ0\ta\t0\t2.5\ttag\r\n\r\n  q   Q0 b 1\t1.5   t\n\n"
     assert read_run(_write(tmp_path, text)).order == {"q": ["a", "b"]}
+
+
+def test_an_id_that_begins_as_bzip2_does_is_an_id(tmp_path: Path) -> None:
+    assert read_run(_write(tmp_path, "BZh91 Q0 a 1 1 t\n")).order == {"BZh91": ["a"]}
 
 
 def test_comments_are_skipped_and_counted(tmp_path: Path) -> None:
@@ -107,6 +112,12 @@ def test_a_score_must_be_finite_in_float32(tmp_path: Path, score: str) -> None:
         (f"q Q0 b {10**30} 1 t", "rank '1000"),
         ("q Q0 b 2 1", "5 columns, where the rows before are TREC rows"),
         ("q b 2", "3 columns, where the rows before are TREC rows"),
+        ("q Q0 b 2 1 my tag", "7 columns, and a TREC run has six (query_id Q0 doc_id rank score run_tag)"),
+        ("q Q0 b 2 1 t q Q0 c 3 0 t", "12 columns, and a TREC run has six"),
+        ("q Q0 b 2 1 t\rq Q0 c 3 0 t", "a carriage return (CR) inside the line. Lines must end in LF or CR LF"),
+        ("q Q0 b\0 2 1 t", r"the row has the id 'b\x00', which holds a control character (U+0000)"),
+        ("q Q0 b\u00a0 2 1 t", r"the row has the id 'b\xa0', which holds white space (U+00A0)"),
+        ("q\u2028 Q0 b 2 1 t", r"the row has the id 'q\u2028', which holds white space (U+2028)"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path: Path, row: str, reason: str) -> None:
@@ -116,18 +127,25 @@ def test_a_bad_row_is_named(tmp_path: Path, row: str, reason: str) -> None:
 
 
 def test_three_columns_with_scores_are_no_run(tmp_path: Path) -> None:
-    assert "line 1: rank '12.5' is no whole number" in _problems(tmp_path, "q\ta\t12.5\n")
+    assert "line 1: rank '12.5' is not a whole number" in _problems(tmp_path, "q\ta\t12.5\n")
 
 
 def test_qrels_are_recognised(tmp_path: Path) -> None:
     assert "four are TREC qrels" in _problems(tmp_path, "q 0 a 1\n")
 
 
-def test_the_first_five_problems_are_listed_and_all_are_counted(tmp_path: Path) -> None:
-    message = _problems(tmp_path, "q Q0 a 1 3 t\n" + "bad row\n" * 12)
-    assert [int(line) for line in re.findall(r"line (\d+):", message)] == [2, 3, 4, 5, 6]
-    assert "12 problems" in message
-    assert "and 7 more" in message
+def test_a_file_of_old_macs_is_not_one_row(tmp_path: Path) -> None:
+    assert "line 1: a carriage return (CR) inside" in _problems(tmp_path, "q Q0 a 1 3 t\rq Q0 b 2 2 t\r")
+    assert "line 1: a carriage return (CR) inside" in _problems(tmp_path, "# by hand\rq Q0 a 1 3 t\rq Q0 b 2 2 t\r")
+
+
+def test_problems_of_a_kind_are_one_example_and_all_are_counted(tmp_path: Path) -> None:
+    kinds = ["q Q0 a 1 3 t", *["bad row"] * 12, "q Q0 a x 1 t", "q Q0 b 1 nan t", "q Q0 c 1 inf t", "q Q0 d 1 1 t u"]
+    message = _problems(tmp_path, "".join(f"{row}\n" for row in [*kinds, "q Q0 e\0 1 1 t", "q Q0 a 1 1 t"]))
+    assert [int(line) for line in re.findall(r"line (\d+): ", message)] == [2, 14, 15, 17, 18]
+    assert "18 problems" in message
+    assert "(and 11 more like it)" in message
+    assert message.endswith("and 1 more of other kinds")
 
 
 def test_invalid_utf_8_is_named(tmp_path: Path) -> None:
@@ -138,6 +156,38 @@ def test_invalid_utf_8_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n"])
 def test_an_empty_run_is_an_error(tmp_path: Path, text: str) -> None:
     assert "holds no rows" in _problems(tmp_path, text)
+
+
+_tokens = st.text(st.sampled_from("aé#1_\u200b"), min_size=1, max_size=3)
+_line_ends = st.sampled_from(["\n", "\r\n", "\n\n", " \n", "\t\r\n"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    doc_ids=st.lists(_tokens, min_size=1, max_size=6, unique=True),
+    separator=st.sampled_from([" ", "\t", "  ", " \t"]),
+    tag=_tokens,
+    ends=st.lists(_line_ends, min_size=6, max_size=6),
+    joined=st.integers(0, 4),
+    by=st.sampled_from(["\r", " ", "\x0b", "\x0c"]),
+)
+def test_rows_are_read_one_a_line_or_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+    doc_ids: list[str],
+    separator: str,
+    tag: str,
+    ends: list[str],
+    joined: int,
+    by: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("rows")
+    rows = [separator.join(["q", "Q0", doc_id, "1", str(-i), tag]) for i, doc_id in enumerate(doc_ids)]
+    text = "".join(row + end for row, end in zip(rows, ends, strict=False))
+    assert read_run(_write(folder, text)).order == {"q": doc_ids}
+    if joined + 1 < len(rows):
+        ends[joined] = by
+        message = _problems(folder, "".join(row + end for row, end in zip(rows, ends, strict=False)))
+        assert f"line {sum(end.count(chr(10)) for end in ends[:joined]) + 1}: " in message
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
@@ -164,6 +214,9 @@ def test_real_runs(shared_data: Path) -> None:
     commented = read_run(str(shared_data / "trec_eval/results.comment.test.gz"))
     assert (commented.notes.format, commented.notes.rows) == ("trec", 30_100)
     assert commented.order["2024-224960"][0] == "msmarco_v2.1_doc_50_2286987788#13_3087841662"
-    tagged = read_run(str(shared_data / "trec_eval/results.trunc"))
-    assert tagged.notes.rows == 584
-    assert all(math.isfinite(score) for scores in tagged.scores.values() for score in scores)
+
+
+@pytest.mark.data
+def test_words_after_the_run_tag_are_refused_unlike_by_trec_eval(shared_data: Path) -> None:
+    with pytest.raises(PreflightError, match=r"results\.trunc is not a valid run: 5 problems\n.* line 1: 9 columns"):
+        read_run(str(shared_data / "trec_eval/results.trunc"))

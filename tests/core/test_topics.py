@@ -1,6 +1,7 @@
 """Topics: each format, and everything that is refused."""
 
 import gzip
+import lzma
 import tarfile
 import zipfile
 from pathlib import Path
@@ -75,15 +76,25 @@ class TestRefusals:
             ("tsv", "", "holds no topics"),
             ("tsv", "\n\r\n", "holds no topics"),
             ("trec", " \n", "holds no topics"),
-            ("tsv", "1\tx\n\n1\ty\n", r"t\.txt:3: the topic has the query_id 1, which line 1 has too$"),
+            ("tsv", "1\tx\n\n1\ty\n", r"t\.txt:3: the topic has the query_id '1', which line 1 has too$"),
             ("car", "A/b\nA/b\n", r"t\.txt:2: .* which line 1 has too \(`sort -u` leaves one of each\)"),
-            ("tsv", "1\tx\n2\t \n", r"t\.txt:2: the topic 2 has no text"),
+            ("tsv", "1\tx\n2\t \n", r"t\.txt:2: the topic '2' has no text"),
             ("tsv", b"1\tx\n2\tcaf\xe9\n", r"t\.txt:2: the topic is not valid UTF-8 \(byte 0xe9\)"),
             ("tsv", "1 x\n", r"t\.txt:1: the topic has 1 column where id<TAB>text"),
             ("tsv", "1\tx\ty\n", r"t\.txt:1: the topic has 3 columns"),
-            ("tsv", "a b\tx\n", "whitespace inside"),
-            ("tsv", "a\0\tx\n", "NUL"),
-            ("tsv", "a\tx\0\n", "a has a NUL character in its text"),
+            ("tsv", "a b\tx\n", r"the id 'a b', which holds white space \(U\+0020\)"),
+            ("tsv", "a\0\tx\n", r"a control character \(U\+0000\)"),
+            (
+                "tsv",
+                "#a\tx\n",
+                "the id '#a', which begins with `#`: trec_eval would read its lines of a run as comments",
+            ),
+            ("tsv", "a\tx\0\n", "'a' has a NUL character in its text"),
+            ("tsv", "1\tx\r2\ty\r", r"t\.txt:1: the topic holds a carriage return \(CR\)"),
+            ("tsv", "1\tx\ry\r\n", r"t\.txt:1: the topic holds a carriage return \(CR\)"),
+            ("jsonl", '{"id": "1", "text": "x"}\r{"id": "2", "text": "y"}', r"holds a carriage return \(CR\)"),
+            ("car", "A\rB\r", r"holds a carriage return \(CR\)"),
+            ("trec", TOP.replace("\n", "\r"), r"t\.txt:1: the topic holds a carriage return \(CR\)"),
             ("tsv", "\tx\n", "empty id"),
             ("jsonl", '{"qid": "1", "text": "x"}', "has no field `query_id` or `_id` or `id`; it has: qid, text"),
             ("jsonl", '{"id": "1", "title": "x"}', "has no field `text` or `query`; it has: id, title"),
@@ -91,15 +102,15 @@ class TestRefusals:
             ("jsonl", '{"id": "1", "text": "\\ud800"}', "surrogate"),
             ("jsonl", "1\tx", "is no JSON"),
             ("beir", '{"id": "1", "text": "x"}', "has no field `_id`"),
-            ("car", "A%20b/%FF\n", r"%FF is not UTF-8 when percent-decoded"),
-            ("car", "enwiki:\n", "enwiki: has no text"),
-            ("car", "A b\n", "whitespace inside"),
+            ("car", "A%20b/%FF\n", r"%FF' is not UTF-8 when percent-decoded"),
+            ("car", "enwiki:\n", "'enwiki:' has no text"),
+            ("car", "A b\n", "white space"),
             ("trec", "\n1\tx\n", r"t\.txt:2: the topic is not inside <top> and </top>"),
             ("trec", TOP + "<top>\n<num> 302\n", r"t\.txt:9: the topic is not inside"),
             ("trec", TOP.replace("</top>", "") + TOP, r"t\.txt:1: the topic is not closed before the next"),
             ("trec", "<top><num> 1</num></top>", "has no <title>"),
             ("trec", "<top><title> x</title></top>", "has no <num>"),
-            ("trec", "<top><num> 1\n<title>\n<desc> x</top>", "1 has no text"),
+            ("trec", "<top><num> 1\n<title>\n<desc> x</top>", "'1' has no text"),
             ("trec", "<DOC>1</DOC>", "does not begin with <DOCNO>"),
             ("trec", TOP.encode() + b"\n" + TOP.replace("Crime", "\xe9").encode("latin-1"), r"t\.txt:10: .*UTF-8"),
         ],
@@ -110,13 +121,48 @@ class TestRefusals:
         with pytest.raises(errors.PreflightError, match=message):
             read(write(tmp_path / "t.txt", content), topics_format)
 
-    def test_the_first_five_problems_are_shown_and_all_are_counted(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "t.tsv", "ok\tx\n" + "bad\n" * 7)
+    def test_problems_of_a_kind_are_one_example_with_their_number(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "t.tsv", "ok\tx\n" + "bad\n" * 7 + "ok\ty\n1\t \n2\t \n")
         with pytest.raises(errors.PreflightError) as caught:
             read(path, "tsv")
-        first, *shown = str(caught.value).split("\n")
-        assert first == f"7 topics of {path} cannot be used (read as `format: tsv`):"
-        assert [line.split(": ")[0].strip() for line in shown] == [f"{path}:{line}" for line in range(2, 7)]
+        assert str(caught.value).split("\n") == [
+            f"10 lines of {path} cannot be read as topics of `format: tsv`",
+            f"  {path}:2: the topic has 1 column where id<TAB>text, exactly 2, are expected (and 6 more like it)",
+            f"  {path}:9: the topic has the query_id 'ok', which line 1 has too",
+            f"  {path}:10: the topic '1' has no text (and 1 more like it)",
+        ]
+
+    @pytest.mark.parametrize(
+        ("content", "given", "remedy"),
+        [
+            (TOP * 90, "jsonl", "TREC's .*: set `topics.format: trec`"),
+            (TOP, "tsv", "set `topics.format: trec`"),
+            ('{"query_id": "1", "text": "x"}\n', "tsv", "JSONL: set `topics.format: jsonl`"),
+            ('{"_id": "1", "text": "x"}\n', "trec", "set `topics.format: beir`"),
+            ('{"id": "1", "text": "x"}\n', "beir", "set `topics.format: jsonl`"),
+            ("\ufeff1\tx\n", "jsonl", "a tab between them: set `topics.format: tsv`"),
+            ("1\tx\n", "car", "set `topics.format: tsv`"),
+            (b"PAR1\0\0PAR1", "tsv", "Parquet: `topics.format` can be tsv, jsonl, beir, trec, car"),
+            (gzip.compress(b"1\tx\n"), "tsv", r"compressed with gzip: give it a name that ends in \.gz"),
+            (lzma.compress(b"1\tx\n"), "trec", r"compressed with xz: give it a name that ends in \.xz"),
+        ],
+    )
+    def test_the_format_that_a_file_looks_like_is_named(
+        self, tmp_path: Path, content: str | bytes, given: str, remedy: str
+    ) -> None:
+        with pytest.raises(errors.PreflightError, match=remedy):
+            read(write(tmp_path / "t.txt", content), given)
+
+    def test_no_other_format_is_named_for_a_file_of_the_given_one(self, tmp_path: Path) -> None:
+        for content, given in [('{"_id": "1"}', "jsonl"), ("1\tx\n1\ty\n", "tsv"), (TOP + TOP, "trec"), ("", "tsv")]:
+            with pytest.raises(errors.PreflightError) as caught:
+                read(write(tmp_path / "t.txt", content), given)
+            assert "looks like" not in str(caught.value)
+
+    def test_a_beir_folder_names_its_format(self, tmp_path: Path) -> None:
+        write(tmp_path / "queries.jsonl", '{"_id": "q1", "text": "x"}\n')
+        with pytest.raises(errors.PreflightError, match=r"set `topics\.format: beir` for the queries\.jsonl in it"):
+            read(tmp_path, "jsonl")
 
     def test_a_path_that_is_no_file(self, tmp_path: Path) -> None:
         with pytest.raises(errors.PreflightError, match="there are no topics at"):

@@ -83,18 +83,11 @@ def test_scores_pushed_below_float32_are_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query_id", "doc_id", "reason"),
-    [
-        ("a b", "d", "query_id 'a b' .* white space"),
-        ("", "d", "query_id '' is empty"),
-        ("q", "d\t1", r"doc_id 'd\\t1' of query 'q' .* white space"),
-        ("q", "d\xa01", "white space"),
-        ("q", "", "doc_id '' of query 'q' is empty"),
-        ("#1", "d", "comments"),
-    ],
+    ("query_id", "doc_id"),
+    [("a b", "d"), ("", "d"), ("q", "d\t1"), ("q", "d\xa01"), ("q", "d\0"), ("q", ""), ("#1", "d")],
 )
-def test_an_id_that_breaks_the_columns_is_an_error(query_id: str, doc_id: str, reason: str) -> None:
-    with pytest.raises(DataError, match=reason):
+def test_ids_that_no_reader_lets_through_are_never_written(query_id: str, doc_id: str) -> None:
+    with pytest.raises(AssertionError):
         list(run_lines(query_id, [(doc_id, 1.0)], "t"))
 
 

@@ -115,10 +115,10 @@ def _sets(runs: dict[str, dict[str, list[str]]], name: str) -> dict[str, set[str
     [
         ([], "holds no topics"),
         (["", ""], "holds no topics"),
-        (["q1\tcat", "q2\ttrain", "q1\tdog"], r"topics.tsv:3: the topic has the query_id q1, which line 1 has too"),
-        (["q1\t  "], "q1 has no text"),
+        (["q1\tcat", "q2\ttrain", "q1\tdog"], r"topics.tsv:3: the topic has the query_id 'q1', which line 1 has too"),
+        (["q1\t  "], "'q1' has no text"),
         (["q1 cat"], r"topics.tsv:1"),
-        (["#q\tcat"], "'#q' of .* begins with `#`"),
+        (["#q\tcat"], r"topics.tsv:1: the topic has the id '#q', which begins with `#`"),
     ],
     ids=["empty", "blank", "duplicate", "no text", "one column", "comment"],
 )

@@ -104,13 +104,31 @@ def test_hostile_ids_pass_through_a_run_to_the_letter(tmp_path: Path, monkeypatc
     assert json.loads(measured.stdout)["per_query"].keys() == query_ids
 
 
-@pytest.mark.parametrize("hostile", ["a b", "a\tb", "a\nb", "a\rb", "a\0b", "", "a\u2028b", "a\x0bb"], ids=repr)
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "a b",
+        "a\tb",
+        "a\nb",
+        "a\rb",
+        "a\0b",
+        "",
+        "a\u2028b",
+        "a\x0bb",
+        "a\xa0b",
+        "a\x1b[2Jb",
+        "a\x7fb",
+        "a\x9bb",
+        "\ufeffa",
+    ],
+    ids=repr,
+)
 def test_ids_that_could_break_a_line_are_refused_or_counted(tmp_path: Path, hostile: str) -> None:
     config = write_small(tmp_path)
     _write_jsonl(tmp_path / "topics.jsonl", [{"query_id": hostile, "text": "amber"}])
     _write_jsonl(tmp_path / "corpus.jsonl", [{"id": "d1", "contents": "amber"}, {"id": hostile, "contents": "basil"}])
     settings = load_config(str(config), ["topics.path=topics.jsonl", "topics.format=jsonl"])
-    with pytest.raises(PreflightError, match=r"1 topic of .*topics\.jsonl cannot be used"):
+    with pytest.raises(PreflightError, match=r"1 line of .*topics\.jsonl cannot be read as topics"):
         read_topics(settings.topics)
     (batch,) = (batch for unit in list_units(settings.corpus) for batch in read_unit(unit))
     assert (list(batch.doc_ids), len(batch.bad)) == (["d1"], 1)

@@ -1,0 +1,48 @@
+"""What is wrong with the rows of a file: alike problems are counted together, and each kind is shown once."""
+
+import re
+from dataclasses import dataclass
+
+_SHOWN_KINDS = 5
+# What two messages of the same kind may differ in: numbers, and the values that they quote.
+_DETAILS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+")
+
+
+@dataclass
+class _Kind:
+    line: int
+    reason: str
+    count: int = 0
+
+
+class Problems:
+    """The problems of one file, in any order.
+
+    Attributes:
+        count: how many there are.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._kinds: dict[str, _Kind] = {}
+
+    def add(self, line: int, reason: str) -> None:
+        """Notes what is wrong with a row that begins on a line."""
+        self.count += 1
+        kind = self._kinds.setdefault(_DETAILS.sub("", reason), _Kind(line, reason))
+        kind.count += 1
+        if line < kind.line:
+            kind.line, kind.reason = line, reason
+
+    def listed(self, prefix: str = "line ") -> str:
+        """The first place of each kind of problem, a line each; at most five kinds, the earliest first."""
+        kinds = sorted(self._kinds.values(), key=lambda kind: kind.line)
+        lines = [f"{prefix}{kind.line}: {kind.reason}{_times(kind.count)}" for kind in kinds[:_SHOWN_KINDS]]
+        rest = sum(kind.count for kind in kinds[_SHOWN_KINDS:])
+        if rest:
+            lines.append(f"and {rest:,} more of other kinds")
+        return "".join(f"\n  {line}" for line in lines)
+
+
+def _times(count: int) -> str:
+    return "" if count == 1 else f" (and {count - 1:,} more like it)"

@@ -1,0 +1,117 @@
+"""The rule for ids: what passes it survives every file and every reader; what does not is refused everywhere."""
+
+import json
+import unicodedata
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import pytrec_eval
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamrank.config import CorpusConfig, TopicsConfig
+from beamrank.corpora import list_units, read_unit
+from beamrank.errors import PreflightError
+from beamrank.ids import IdError, are_usable, check_doc_id, check_query_id, is_usable
+from beamrank.qrels import read_qrels
+from beamrank.runs import read_run
+from beamrank.topics import read_topics
+from beamrank.trec import write_run
+
+BAD_CHARACTERS = (
+    "\0\t\n\x0b\x0c\r\x1b\x1c\x1f \x7f\x80\x85\x9b\x9f\xa0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+# Looks, joins or direction are no concern of the rule, nor are the words of a shell or of Java.
+GOOD_IDS = ("7", "FT-1#2", "é", "\u200bx", "\u202egnp", "\U0001f4a9", "a\u0301", "$(x)", "../x", "-1e309", '"q"')
+
+_texts = st.text(st.one_of(st.characters(), st.sampled_from(BAD_CHARACTERS + "#ab")), max_size=6)
+_ids = _texts.filter(is_usable)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_texts)
+def test_an_id_has_no_white_space_no_control_characters_and_no_mark(text: str) -> None:
+    bad = [each for each in text if each.isspace() or unicodedata.category(each) == "Cc" or each == "\ufeff"]
+    assert is_usable(text) == (text != "" and not bad)
+    if not is_usable(text):
+        with pytest.raises(IdError, match=rf"U\+{ord(bad[0]):04X}" if bad else "empty"):
+            check_doc_id(text)
+
+
+@given(st.lists(_texts, max_size=4))
+def test_many_ids_are_usable_if_each_is(texts: list[str]) -> None:
+    assert are_usable(texts) == all(map(is_usable, texts))
+
+
+@pytest.mark.parametrize("text", GOOD_IDS)
+def test_any_other_character_can_stand_in_an_id(text: str) -> None:
+    check_doc_id(text)
+    check_query_id(text)
+
+
+def test_a_query_id_does_not_begin_with_a_hash() -> None:
+    check_query_id("q#1")
+    check_doc_id("#1")
+    with pytest.raises(IdError, match="begins with `#`: trec_eval would read its lines of a run as comments"):
+        check_query_id("#1")
+
+
+def test_a_long_id_is_cut_in_its_message() -> None:
+    with pytest.raises(IdError) as caught:
+        check_doc_id("x" * 10**6 + " ")
+    assert len(str(caught.value)) < 200
+
+
+@settings(max_examples=50, deadline=None)
+@given(query_id=_ids.filter(lambda text: not text.startswith("#")), doc_ids=st.lists(_ids, min_size=1, unique=True))
+def test_every_usable_id_is_the_same_in_every_reader(
+    tmp_path_factory: pytest.TempPathFactory, query_id: str, doc_ids: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("ids")
+    for run_format in ("trec", "msmarco"):
+        write_run(str(folder / run_format), {query_id: [(doc_id, 0.0) for doc_id in doc_ids]}, "t", run_format)
+        assert read_run(str(folder / run_format)).order == {query_id: doc_ids}
+    with open(folder / "trec", encoding="utf-8", newline="\n") as file:
+        assert {one: list(docs) for one, docs in pytrec_eval.parse_run(file).items()} == {query_id: doc_ids}
+    (folder / "qrels").write_bytes("".join(f"{query_id} 0 {doc_id} 1\n" for doc_id in doc_ids).encode())
+    assert read_qrels(str(folder / "qrels")).relevance == {query_id: dict.fromkeys(doc_ids, 1)}
+    (folder / "t.tsv").write_bytes(f"{query_id}\tx\n".encode())
+    assert read_topics(TopicsConfig(path=str(folder / "t.tsv"), format="tsv")) == [(query_id, "x")]
+    (folder / "c.tsv").write_bytes("".join(f"{doc_id}\tx\n" for doc_id in doc_ids).encode())
+    (unit,) = list_units(CorpusConfig(path=str(folder / "c.tsv"), format="tsv"))
+    assert [doc_id for batch in read_unit(unit) for doc_id in batch.doc_ids] == doc_ids
+
+
+@pytest.mark.parametrize("bad", BAD_CHARACTERS, ids=lambda bad: f"U+{ord(bad):04X}")
+def test_a_bad_id_is_a_bad_row_of_a_corpus_and_an_error_of_topics(tmp_path: Path, bad: str) -> None:
+    identifier = f"a{bad}b"
+    for format_name, key, text_key in (("jsonl", "id", "contents"), ("beir", "_id", "text")):
+        (tmp_path / "c.jsonl").write_text(
+            f'{{"{key}": "d", "{text_key}": "x"}}\n' + json.dumps({key: identifier, text_key: "x"})
+        )
+        (unit,) = list_units(CorpusConfig(path=str(tmp_path / "c.jsonl"), format=format_name))
+        (batch,) = read_unit(unit)
+        assert batch.doc_ids == ["d"]
+        assert f"(U+{ord(bad):04X})" in batch.bad[0].reason
+    pq.write_table(pa.table({"id": ["d", identifier], "text": ["x", "x"]}), tmp_path / "c.parquet")
+    (unit,) = list_units(CorpusConfig(path=str(tmp_path / "c.parquet"), format="parquet"))
+    assert [(batch.doc_ids, len(batch.bad)) for batch in read_unit(unit)] == [(["d"], 1)]
+    (tmp_path / "t.jsonl").write_text(json.dumps({"id": identifier, "text": "x"}))
+    with pytest.raises(PreflightError, match=rf"t\.jsonl:1: the topic has the id .*\(U\+{ord(bad):04X}\)"):
+        read_topics(TopicsConfig(path=str(tmp_path / "t.jsonl"), format="jsonl"))
+
+
+@pytest.mark.parametrize("bad", [each for each in BAD_CHARACTERS if each not in " \t\n\x0b\x0c\r"])
+def test_a_bad_id_is_an_error_of_runs_and_qrels(tmp_path: Path, bad: str) -> None:
+    """The rest of white space ends a column there, as it does for trec_eval."""
+    for name, row in (
+        ("run", "q Q0 {} 1 1 t\n"),
+        ("run", "{} Q0 d 1 1 t\n"),
+        ("qrels", "q 0 {} 1\n"),
+        ("qrels", "{} 0 d 1\n"),
+    ):
+        (tmp_path / name).write_bytes(f"q Q0 z 1 1 t\n{row.format(f'a{bad}')}".encode()[0 if name == "run" else 13 :])
+        with pytest.raises(PreflightError, match=rf"the row has the id .*\(U\+{ord(bad):04X}\)"):
+            (read_run if name == "run" else read_qrels)(str(tmp_path / name))
