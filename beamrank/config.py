@@ -1,6 +1,5 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
@@ -59,7 +58,7 @@ class Bm25Config(Section):
     @field_validator("k1")
     @classmethod
     def _check_k1(cls, k1: float) -> float:
-        if not 0 <= k1 < math.inf:
+        if not k1 >= 0:
             raise ValueError(f"must be 0 or more, not {k1:g}; usual values are 0.9, 1.2, and 0.82 for MS MARCO")
         return k1
 

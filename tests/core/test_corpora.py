@@ -217,7 +217,7 @@ class TestOtherFormats:
                 "jsonl",
                 "TREC's (it begins with <top> or <DOC>): `corpus.format` can",
             ),
-            (gzip.compress(b"1\tx\n"), "tsv", "compressed with gzip: give it a name that ends in .gz"),
+            (gzip.compress(b"1\tx\n", mtime=0), "tsv", "compressed with gzip: give it a name that ends in .gz"),
             (zstd(b"1\tx\n"), "parquet", "compressed with zstd: give it a name that ends in .zst"),
             (b"PK\3\4", "jsonl", "a zip archive: unpack it"),
         ],

@@ -143,7 +143,7 @@ class TestRefusals:
             ("\ufeff1\tx\n", "jsonl", "a tab between them: set `topics.format: tsv`"),
             ("1\tx\n", "car", "set `topics.format: tsv`"),
             (b"PAR1\0\0PAR1", "tsv", "Parquet: `topics.format` can be tsv, jsonl, beir, trec, car"),
-            (gzip.compress(b"1\tx\n"), "tsv", r"compressed with gzip: give it a name that ends in \.gz"),
+            (gzip.compress(b"1\tx\n", mtime=0), "tsv", r"compressed with gzip: give it a name that ends in \.gz"),
             (lzma.compress(b"1\tx\n"), "trec", r"compressed with xz: give it a name that ends in \.xz"),
         ],
     )
