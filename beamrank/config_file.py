@@ -6,8 +6,8 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from beamrank import storage
 from beamrank.credentials import refuse_credentials
+from beamrank.documents import read_at_most
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.yaml_document import MAX_DEPTH, parse_yaml
 
@@ -63,7 +63,7 @@ def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _
 
 def _load_yaml(path: str) -> dict[str, Any]:
     try:
-        content = storage.read_at_most(path, _MOST_BYTES)
+        content = read_at_most(path, _MOST_BYTES)
     except OSError as error:
         raise PreflightError(f"cannot read the configuration {path}: {error}") from error
     except ValueError as error:

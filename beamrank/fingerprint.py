@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter
 
-from beamrank.json_document import parse_json, validated
+from beamrank.documents import parse_json, validated
 
 SHORT = 12
 _CHECK = "check"

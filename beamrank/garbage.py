@@ -12,9 +12,9 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from beamrank import storage
+from beamrank.documents import validated
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.fingerprint import checked_values
-from beamrank.json_document import validated
 from beamrank.plan import Plan, plan_names, read_plan
 from beamrank.receipts import (
     MANIFEST_PREFIX,

@@ -18,9 +18,9 @@ from pydantic import Field, TypeAdapter
 from beamrank import storage
 from beamrank.corpora import DigestedCorpus
 from beamrank.credentials import refuse_credentials
+from beamrank.documents import validated
 from beamrank.errors import PreflightError
 from beamrank.fingerprint import SHORT, checked_json, checked_values, digest, hash64, sha256
-from beamrank.json_document import validated
 from beamrank.receipts import Manifest, StageFolder
 from beamrank.records import Topic
 

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from pydantic import ConfigDict, TypeAdapter
 
 from beamrank import storage
+from beamrank.documents import Count, Seconds
 from beamrank.errors import ReceiptError
 from beamrank.fingerprint import SHORT, checked_json, checked_record, digest, sha256
-from beamrank.json_document import Count, Seconds
 
 RECEIPTS = "receipts"
 MANIFEST_PREFIX = "manifest-"

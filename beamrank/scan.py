@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pydantic import ConfigDict, TypeAdapter
 
 from beamrank import storage
+from beamrank.documents import Count, Seconds
 from beamrank.fingerprint import SHORT, checked_json, checked_record
-from beamrank.json_document import Count, Seconds
 
 SCANS = "scans"
 

@@ -85,7 +85,10 @@ def _located(url: str) -> Iterator[tuple[Any, str]]:
     """
     url = absolute(url)
     try:
-        filesystem, path = _resolved(url)
+        if is_remote(url):
+            filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        else:  # not by its URL, in which `::` would begin another one
+            filesystem, path = LocalFileSystem(use_listings_cache=False), url
     except ImportError as error:
         raise PreflightError(_missing_library(url, error)) from error
     except ValueError as error:
@@ -102,13 +105,6 @@ def _located(url: str) -> Iterator[tuple[Any, str]]:
         raise _unreachable(url, error) from error
 
 
-def _resolved(url: str) -> tuple[Any, str]:
-    if is_remote(url):
-        return cast(tuple[Any, str], fsspec.core.url_to_fs(url, use_listings_cache=False))
-    # Not by its URL, in which `::` would begin another one.
-    return fsspec.filesystem("file", use_listings_cache=False), url
-
-
 def _missing_library(url: str, error: ImportError) -> str:
     extra = _EXTRAS.get(url.partition("://")[0])
     remedy = f"pip install 'beamrank[{extra}]', on the workers too" if extra else "install what it names"
@@ -116,10 +112,9 @@ def _missing_library(url: str, error: ImportError) -> str:
 
 
 def _unreachable(url: str, error: Exception) -> OSError:
-    reason = f"{type(error).__name__}: {hide_credentials(str(error))}"
     return OSError(
-        f"cannot reach {url}: {reason}. Check the URL, the network and the credentials of this machine "
-        "(docs/storage.md)"
+        f"cannot reach {url}: {type(error).__name__}: {hide_credentials(str(error))}. Check the URL, the network and "
+        "the credentials of this machine (docs/storage.md)"
     )
 
 
@@ -263,19 +258,6 @@ def read_bytes(url: str) -> bytes:
     """A whole file."""
     with _located(url) as (filesystem, path):
         return bytes(filesystem.cat_file(path, **_whole_read(filesystem)))
-
-
-def read_at_most(url: str, most_bytes: int) -> bytes:
-    """A whole file that should be small.
-
-    Raises:
-        ValueError: it is larger; no more than that of it was read.
-    """
-    with open_binary(url) as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise ValueError(f"it is larger than {most_bytes:,} bytes")
-    return content
 
 
 def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
+from beamrank.documents import validated
 from beamrank.errors import PreflightError
-from beamrank.json_document import validated
 from models.chunks import POOLING, chunk_sizes
 
 TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"

@@ -19,8 +19,8 @@ from pathlib import Path
 import fasteners
 
 from beamrank.credentials import refuse_credentials
+from beamrank.documents import parse_json
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.json_document import parse_json
 
 _RECORD = ".beamrank-cache.json"
 _UNFINISHED = ".fetching-"

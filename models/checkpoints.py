@@ -13,9 +13,9 @@ from pydantic import Field, TypeAdapter
 from safetensors import safe_open
 
 from beamrank import storage
+from beamrank.documents import parse_json, read_at_most, validated
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.fingerprint import digest
-from beamrank.json_document import parse_json, validated
 from models.bert_shape import TOKEN_TYPES, BertShape, read_shape
 from models.checkpoint_sources import (
     CONFIG,
@@ -192,7 +192,7 @@ def read_config(folder: str, reference: str) -> dict[str, Any]:
 
 def _read_json(path: str) -> Any:
     try:
-        return parse_json(storage.read_at_most(path, _MOST_JSON_BYTES))
+        return parse_json(read_at_most(path, _MOST_JSON_BYTES))
     except ValueError as error:
         raise PreflightError(f"{path} is not valid JSON: {error}") from error
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from beamrank.json_document import validated
+from beamrank.documents import validated
 
 CHUNKED_BERT = "chunked_bert"
 CHUNKS, POOLING = "chunks", "chunk_pooling"

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from beamrank import storage
+from beamrank.documents import parse_json, read_at_most, validated
 from beamrank.errors import PreflightError
-from beamrank.json_document import parse_json, validated
 
 _WANTED = "beamrank's models are BERT: give a checkpoint with a plain BERT WordPiece tokenizer"
 _MOST_BYTES = 1 << 28
@@ -128,7 +128,7 @@ def _read_config(url: str) -> _Config:
     if not storage.exists(url):
         return _Config()
     try:
-        config = parse_json(storage.read_at_most(url, _MOST_BYTES))
+        config = parse_json(read_at_most(url, _MOST_BYTES))
     except ValueError as error:
         raise PreflightError(f"{url} is not valid JSON: {error}") from error
     try:
@@ -139,7 +139,7 @@ def _read_config(url: str) -> _Config:
 
 def _from_tokenizer_json(url: str) -> dict[str, Any]:
     try:
-        tokenizer = Tokenizer.from_str(storage.read_at_most(url, _MOST_BYTES).decode())
+        tokenizer = Tokenizer.from_str(read_at_most(url, _MOST_BYTES).decode())
     # The library raises bare Exception for whatever it cannot read.
     except Exception as error:
         raise PreflightError(f"cannot read the tokenizer {url}: {error}") from error
@@ -168,7 +168,7 @@ def _from_vocab_txt(url: str, config: _Config) -> dict[str, Any]:
     if tokenizer_class not in _BERT_CLASSES:
         raise PreflightError(f"{url} belongs to a {tokenizer_class} without a tokenizer.json: {_WANTED}")
     try:
-        lines = io.StringIO(storage.read_at_most(url, _MOST_BYTES).decode(), newline=None).readlines()
+        lines = io.StringIO(read_at_most(url, _MOST_BYTES).decode(), newline=None).readlines()
     except UnicodeDecodeError as error:
         raise PreflightError(f"{url} is not UTF-8 text: {error}") from error
     except ValueError as error:

@@ -11,8 +11,8 @@ from typing import Annotated
 import psutil
 from pydantic import Field, TypeAdapter
 
+from beamrank.documents import validated
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.json_document import validated
 from beamrank.plan import CurrentPlan, Plan, read_current
 
 # The time at which a process started is computed anew by each process that asks.

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from beamrank import storage
+from beamrank.documents import parse_json, read_at_most
 from beamrank.errors import PreflightError
-from beamrank.json_document import parse_json
 from models.bert_shape import TOKEN_TYPES, BertShape, Layers, Size, read_shape
 from models.checkpoints import SEGMENTS
 
@@ -54,7 +53,7 @@ def read_config(path: str) -> OriginalConfig:
         PreflightError: it is not there or is not whole.
     """
     try:
-        return OriginalConfig.model_validate(parse_json(storage.read_at_most(path, _MOST_JSON_BYTES)))
+        return OriginalConfig.model_validate(parse_json(read_at_most(path, _MOST_JSON_BYTES)))
     except OSError as error:
         raise PreflightError(
             f"cannot read {path}: {error.strerror}. Give the bert_config.json that the checkpoint was trained with: "

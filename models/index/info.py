@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from beamrank import storage
+from beamrank.documents import validated
 from beamrank.errors import PreflightError
 from beamrank.fingerprint import SHORT, checked_json, checked_values
-from beamrank.json_document import validated
 from beamrank.records import BadRow
 from models.index.content import IndexFile, describe_files, files_digest, read_content
 

@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from beamrank.documents import parse_json
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.json_document import parse_json
 from models.training.groups import Position
 from models.training.optimizer import BertAdam
 from models.training.processes import Processes

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from beamrank import storage
+from beamrank.documents import parse_json
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.fingerprint import checked_json
 from beamrank.garbage import find_garbage
-from beamrank.json_document import parse_json
 from beamrank.plan import Plan, StageSpec, load_plan, plan_name, read_plan
 from beamrank.status import read_status
 from beamrank.verify import verify_stages

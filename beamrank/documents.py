@@ -1,14 +1,29 @@
-"""JSON that others may have written or damaged: whatever is wrong with it is a ValueError of one line."""
+"""Small documents that others may have written or damaged: whatever is wrong is a ValueError of one line."""
 
 import json
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from beamrank import storage
+
 # Of a receipt, say: sums and rates of these are numbers that can be shown.
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Seconds = Annotated[float, Field(ge=0, lt=1e12)]
 _Value = TypeVar("_Value")
+
+
+def read_at_most(url: str, most_bytes: int) -> bytes:
+    """A whole file that should be small.
+
+    Raises:
+        ValueError: it is larger; no more than that of it was read.
+    """
+    with storage.open_binary(url) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"it is larger than {most_bytes:,} bytes")
+    return content
 
 
 def parse_json(content: bytes | str) -> Any:
