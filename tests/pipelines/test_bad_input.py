@@ -403,7 +403,7 @@ def test_no_topic_finds_anything(collection: Collection) -> None:
     collection.values["qrels"] = "qrels"
     done = beamrank_here("run", collection.write_config())
     assert done.returncode == 0, done.stderr
-    assert "2 topics have no candidates" in done.stderr
+    assert "2 of 2 topics (100.0 %) have no candidates" in done.stderr
     assert "query 'none' has no candidates" in done.stderr
     assert {path.name: path.read_text() for path in (collection.output / "runs").glob("*.trec")} == {
         "bm25.trec": "",
