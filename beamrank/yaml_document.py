@@ -1,4 +1,4 @@
-"""YAML as configurations use it: text, numbers, lists and mappings, without aliases and of a bounded size.
+"""YAML as configurations use it: text, numbers, lists and mappings of a bounded size.
 
 Errors name the line and never quote it: it may hold what nobody else should read.
 """
@@ -16,6 +16,8 @@ from beamrank.credentials import carries_credentials
 from beamrank.errors import ConfigError
 
 MAX_DEPTH = 20
+# What aliases stand for, written out. Few lines of YAML can stand for millions of values.
+_MOST_ALIASED = 10_000
 _TAGS = {name: f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
 _LONGEST_NUMBER = 100
 _MOST = 2**63
@@ -28,7 +30,7 @@ def _refusal(node: Node, problem: str) -> ConstructorError:
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader of plain values: a date stays text, and there are no aliases, merges, sets or binary texts."""
+    """A safe loader of plain values: a date stays text, and there are no merges, sets or binary texts."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012
         first: [(tag, pattern) for tag, pattern in resolvers if tag in _TAGS.values()]
@@ -38,19 +40,46 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._depth = 0
+        self._aliased = 0
+        self._sizes: dict[str, tuple[int, int]] = {}
+        self._size = (0, 0)
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        if self.check_event(yaml.AliasEvent):
-            raise ComposerError(None, None, "an alias (*name) is not allowed: write the value out", mark)
+        # PyYAML's stubs give events the marks of its C parser, which is not used here.
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            self._check_alias(event)
+            return super().compose_node(parent, index)
+        values, deepest = self._size
         self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise ComposerError(None, None, f"it is nested more than {MAX_DEPTH} levels deep", mark)
+        self._size = (0, self._depth)
+        self._check_depth(self._depth, event)
         node: Node | None = super().compose_node(parent, index)
+        if event.anchor is not None:
+            self._sizes[event.anchor] = (self._size[0] + 1, self._size[1] - self._depth + 1)
+        self._size = (values + self._size[0] + 1, max(deepest, self._size[1]))
         self._depth -= 1
         return node
 
+    def _check_alias(self, event: Any) -> None:
+        """Counts what an alias stands for; an anchor that is still open, or that does not exist, has no size yet."""
+        if event.anchor in self.anchors and event.anchor not in self._sizes:
+            raise ComposerError(None, None, "an alias (*name) refers to what it is a part of", event.start_mark)
+        values, levels = self._sizes.get(event.anchor, (0, 0))
+        self._aliased += values
+        if self._aliased > _MOST_ALIASED:
+            problem = f"aliases (*name) stand for more than {_MOST_ALIASED:,} values"
+            raise ComposerError(None, None, problem, event.start_mark)
+        self._check_depth(self._depth + levels, event)
+        self._size = (self._size[0] + values, max(self._size[1], self._depth + levels))
+
+    def _check_depth(self, depth: int, event: Any) -> None:
+        if depth > MAX_DEPTH:
+            raise ComposerError(None, None, f"it is nested more than {MAX_DEPTH} levels deep", event.start_mark)
+
     def construct_object(self, node: Node, deep: bool = False) -> Any:
+        # Each alias gets a value of its own: an override of one place must not change another.
+        self.constructed_objects.pop(node, None)
         try:
             return super().construct_object(node, deep)
         except (ValueError, KeyError, IndexError, TypeError) as error:

@@ -12,13 +12,18 @@ from beamrank.yaml_document import parse_yaml
 
 _BASE = "corpus: {path: c, format: tsv}\ntopics: {path: t, format: tsv}\ncandidates: {run: r}\noutput: o\n"
 _BILLION = "a: &a [x, x]\n" + "".join(
-    f"{new}: &{new} [*{old}, *{old}]\n" for old, new in zip("abcde", "bcdef", strict=True)
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcde", "bcdef", strict=True)
+)
+_DEEP = "a: &a [[[[[[x]]]]]]\n" + "".join(
+    f"{new}: &{new} [[[[[[*{old}]]]]]]\n" for old, new in zip("abc", "bcd", strict=True)
 )
 
 _MALFORMED = [
-    (_BILLION, r"line 2: an alias \(\*name\) is not allowed"),
-    ("run_tag: &a [*a]", "line 1: an alias"),
-    ("base: &b {k: 1}\nmono: {<<: *b}", "line 2: an alias"),
+    (_BILLION, r"line 5: aliases \(\*name\) stand for more than 10,000 values"),
+    (_DEEP, "line 4: it is nested more than 20 levels deep"),
+    ("run_tag: &a [*a]", r"line 1: an alias \(\*name\) refers to what it is a part of"),
+    ("a: &a {b: &b {c: *a}}", "line 1: an alias"),
+    ("a: *b", "line 1: found undefined alias"),
     ("mono: {k: !!int x}", "line 1: the value cannot be read as int"),
     ("mono:\n  k: !!int ''", "line 2: the value cannot be read as int"),
     ("run_tag: !!bool x", "line 1: the value cannot be read as bool"),
@@ -51,6 +56,16 @@ _MALFORMED = [
     ("a: 'never closed", "line 1: while scanning a quoted scalar: found unexpected end of stream"),
     ("a:\n\t- b", "line 2: while scanning for the next token"),
 ]
+
+
+def test_an_alias_stands_for_a_value_of_its_own() -> None:
+    found = parse_yaml("corpus: &c {path: p, fields: [a, b]}\ndev: {corpus: *c}", "here")
+    assert found == {
+        "corpus": {"path": "p", "fields": ["a", "b"]},
+        "dev": {"corpus": {"path": "p", "fields": ["a", "b"]}},
+    }
+    assert found["corpus"] is not found["dev"]["corpus"]
+    assert found["corpus"]["fields"] is not found["dev"]["corpus"]["fields"]
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def test_what_is_wrong_has_its_exit_code(folder: Path, arguments: list[str], cod
     ("arguments", "code", "message"),
     [
         (["none.run", "--qrels", "qrels"], 3, "there is no file"),
-        (["a.run", "--qrels", "qrels", "--measures", "P@0"], 2, "cutoff must be 1 or more"),
+        (["a.run", "--qrels", "qrels", "--measures", "P@0"], 2, "cutoff must be between 1 and"),
     ],
 )
 def test_process_ends_with_the_exit_code_of_its_error(
