@@ -13,7 +13,7 @@ from beamrank.plan import Shard
 from beamrank.receipts import Receipt, StageFolder
 from beamrank.records import Topic
 from beamrank.runs import Run, read_run
-from beamrank.schemas import CANDIDATES
+from beamrank.tables.shard import candidates_table
 
 _TIES: dict[Ties, str] = {
     "rank": "ordered by their ranks. `beamrank eval` and trec_eval order them by doc_id, descending, so their measures "
@@ -143,17 +143,7 @@ def _notes(run: Run, shards: Sequence[Shard], ties: Ties) -> list[str]:
 
 def _share(run: Run, k: int, shard: Shard) -> pa.Table:
     """The candidates of one shard: `schemas.CANDIDATES`, sorted by query_id and rank."""
-    query_ids: list[str] = []
-    doc_ids: list[str] = []
-    ranks: list[int] = []
-    scores: list[float] = []
-    for topic in sorted(shard.topics):
-        kept = run.order.get(topic.query_id, [])[:k]
-        query_ids += [topic.query_id] * len(kept)
-        doc_ids += kept
-        ranks += range(1, len(kept) + 1)
-        scores += run.scores[topic.query_id][: len(kept)].tolist() if kept else []
-    columns = [query_ids, doc_ids, ranks, scores]
-    return pa.table(
-        [pa.array(each, field.type) for each, field in zip(columns, CANDIDATES, strict=True)], schema=CANDIDATES
+    query_ids = sorted(topic.query_id for topic in shard.topics if topic.query_id in run.order)
+    return candidates_table(
+        query_ids, [run.order[one][:k] for one in query_ids], [run.scores[one][:k] for one in query_ids]
     )

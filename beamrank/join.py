@@ -16,6 +16,7 @@ import pyarrow as pa
 from beamrank import storage
 from beamrank.errors import DataError
 from beamrank.fingerprint import SHORT, hashes64, sha256
+from beamrank.tables.shard import tokenized_table
 
 _ENTRY_BYTES = 12
 
@@ -136,20 +137,9 @@ def join_shard(
     found = candidates.filter(pa.array(rows >= 0))
     missing = _missing_docs(candidates.filter(pa.array(rows < 0)))
     rows = rows[rows >= 0]
-    offsets = _offsets(query_ids, found["query_id"].to_pylist())
     docs = docs.combine_chunks()
-    tokens = docs["tokens"].combine_chunks().take(pa.array(rows))
     used = np.unique(rows)
-    table = pa.table(
-        [
-            pa.array(query_ids, pa.string()),
-            query_tokens,
-            pa.ListArray.from_arrays(offsets, found["doc_id"].combine_chunks()),
-            pa.ListArray.from_arrays(offsets, found["rank"].combine_chunks()),
-            pa.ListArray.from_arrays(offsets, tokens),
-        ],
-        schema=schema,
-    )
+    table = tokenized_table(schema, query_ids, query_tokens, found, docs["tokens"].combine_chunks(), rows)
     truncated_docs = int(docs["truncated"].combine_chunks().take(pa.array(used)).true_count) if len(used) else 0
     return JoinedShard(table, missing, truncated_docs, truncated_queries)
 
@@ -176,10 +166,3 @@ def _rows_by_doc_id(docs: pa.Table, needed: set[str], place: Callable[[int, int]
             )
         row_of[doc_id] = row
     return row_of
-
-
-def _offsets(query_ids: Sequence[str], candidate_query_ids: Sequence[str]) -> pa.Array:
-    number_of = {query_id: number for number, query_id in enumerate(query_ids)}
-    numbers = np.array([number_of[query_id] for query_id in candidate_query_ids], np.int64)
-    counts = np.bincount(numbers, minlength=len(query_ids))
-    return pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())

@@ -13,6 +13,7 @@ from beamrank.corpora import digest_corpus, list_units
 from beamrank.join import NeededDocs
 from beamrank.plan import MAX_DOC_TOKENS, Plan, StageSpec, read_plan
 from beamrank.receipts import Manifest
+from beamrank.tables.shard import special_tokens
 from models.checkpoints import resolve_checkpoint
 from models.duobert import score_duo
 from models.engine import InputLimits, ScoringEngine, resolve_device
@@ -22,7 +23,6 @@ from pipelines.planning import usable_cores
 from pipelines.progress import Talk
 from pipelines.runs import evaluate_runs, write_runs
 from transforms.retrieve import RetrieveJob
-from transforms.score import special_tokens
 from transforms.shards import ShardTask
 from transforms.tokenize import TokenizeJob, scan_unit
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from beamrank.layout import PackedInputs
 from beamrank.plan import MAX_DOC_TOKENS
 from beamrank.records import Topic
+from beamrank.tables.shard import candidates_table, special_tokens, tokenized_schema, tokenized_table
 from benchmarks.agreement import Input, check_inputs, check_log_odds, packed_inputs
 from benchmarks.peers import CrossEncoderPeer, CrossEncoderSetting, Pair
 from benchmarks.results import Part, Target
@@ -36,8 +37,6 @@ from models.engine import (
 from models.monobert import score_mono
 from models.tokenizer import load_tokenizer
 from pipelines.planning import usable_cores
-from transforms.score import special_tokens
-from transforms.tokenize import part_schema
 
 _LIMITS = InputLimits("hf", 64, 512)
 _BATCH_SIZES = (8, 16, 32, 64, 128)
@@ -202,19 +201,11 @@ class _Ours:
         doc_ids = list(job.texts)
         row_of = {doc_id: row for row, doc_id in enumerate(doc_ids)}
         docs = tokenizer.encode([job.texts[doc_id] for doc_id in doc_ids], MAX_DOC_TOKENS).ids
-        rows = [row_of[doc_id] for found in job.candidates for doc_id in found]
-        ranks = [rank for found in job.candidates for rank in range(1, len(found) + 1)]
-        offsets = pa.array(np.cumsum([0, *map(len, job.candidates)]), pa.int32())
-        return pa.table(
-            [
-                pa.array([topic.query_id for topic in job.topics]),
-                tokenizer.encode([topic.text for topic in job.topics], MAX_DOC_TOKENS).ids,
-                pa.ListArray.from_arrays(offsets, pa.array([doc_ids[row] for row in rows])),
-                pa.ListArray.from_arrays(offsets, pa.array(ranks, pa.int32())),
-                pa.ListArray.from_arrays(offsets, docs.take(pa.array(rows))),
-            ],
-            schema=part_schema(tokenizer),
-        )
+        rows = np.array([row_of[doc_id] for found in job.candidates for doc_id in found], np.int64)
+        query_ids = [topic.query_id for topic in job.topics]
+        queries = tokenizer.encode([topic.text for topic in job.topics], MAX_DOC_TOKENS).ids
+        candidates = candidates_table(query_ids, job.candidates)
+        return tokenized_table(tokenized_schema(tokenizer), query_ids, queries, candidates, docs, rows)
 
 
 def _try_settings(folder: str, pairs: Sequence[Pair], device: str) -> dict[CrossEncoderSetting, float]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.records import Topic
-from beamrank.schemas import CANDIDATES
+from beamrank.tables.shard import candidates_table
 from models import jvm
 from models.index import require_index
 
@@ -54,7 +54,7 @@ class Bm25Searcher:
         set apart by 0.000001. A topic that matches nothing has no rows.
 
         Returns:
-            A table of schema `CANDIDATES`, sorted by query_id, then rank, which counts from 1.
+            A table of `schemas.CANDIDATES`, sorted by query_id, then rank, which counts from 1.
 
         Raises:
             DataError: a query_id is given twice, or the index holds a doc_id twice.
@@ -82,21 +82,17 @@ class Bm25Searcher:
         self.close()
 
     def _tabulate(self, query_ids: list[str], hits: list[list[list[Any]]]) -> pa.Table:
-        doc_ids = [doc_id for found in hits for doc_id, _ in found]
-        scores = np.array([score for found in hits for _, score in found], dtype=np.float32)
-        for query_id, found in zip(query_ids, hits, strict=True):
-            if len({doc_id for doc_id, _ in found}) != len(found):
+        doc_ids = [[doc_id for doc_id, _ in found] for found in hits]
+        for query_id, found in zip(query_ids, doc_ids, strict=True):
+            if len(set(found)) != len(found):
                 raise DataError(
                     f"the index {self._folder} holds a doc_id twice: query_id {query_id!r} finds it twice. "
                     "A run names docs by id, so each must be unique: build the index again"
                 )
-        if not np.isfinite(scores).all():
+        table = candidates_table(query_ids, doc_ids, [[score for _, score in found] for found in hits])
+        if not np.isfinite(table["score"].to_numpy()).all():
             raise DataError(f"the index {self._folder} gives a score that is not finite: build it again")
-        counts = [len(found) for found in hits]
-        ranks = np.concatenate([np.arange(1, count + 1, dtype=np.int32) for count in counts] or [np.empty(0, np.int32)])
-        rows = pa.array(np.repeat(np.arange(len(query_ids), dtype=np.int32), counts))
-        columns = [pa.array(query_ids, pa.string()).take(rows), pa.array(doc_ids, pa.string()), ranks, scores]
-        return pa.Table.from_arrays([pa.array(column) for column in columns], schema=CANDIDATES)
+        return table
 
 
 # What follows runs on the thread that owns Java; the searchers stay there, and other threads know them by a number.

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from beamrank import schemas, storage
+from beamrank import storage
 from beamrank.config import RunConfig
 from beamrank.corpora import corpus_digest, list_units, read_unit
 from beamrank.errors import PreflightError
@@ -20,6 +19,7 @@ from beamrank.plan import StageKind, cut_shards
 from beamrank.plan_changes import Change
 from beamrank.records import Doc, Topic
 from beamrank.segments import SegmentRule, cut_segments
+from beamrank.tables.shard import as_mono, candidates_table, special_tokens, tokenized_schema, tokenized_table
 from models.bm25 import Bm25Searcher
 from models.checkpoints import Checkpoint, resolve_checkpoint
 from models.duobert import score_duo
@@ -38,8 +38,6 @@ from pipelines.planning import (
 )
 from pipelines.remaining import find_remaining
 from pipelines.shuffle import join_passes
-from transforms.score import special_tokens
-from transforms.tokenize import part_schema
 
 _SAMPLE_TOPICS = 4
 _SAMPLE_DOCS = 24
@@ -224,19 +222,13 @@ class _Sample:
         self.corpus_bytes = max(1, sum(len(doc.text.encode()) for doc in docs))
         self.doc_lengths: Lengths = np.diff(tokens.offsets.to_numpy()).astype(np.int64)
         self.doc_tokens = float(self.doc_lengths.mean())
-        count = min(_SAMPLE_DOCS, len(docs))
         queries = tokenizer.encode([topic.text for topic in topics], doc_tokens).ids
-        offsets = pa.array([count * number for number in range(len(topics) + 1)], pa.int32())
-        self._table = pa.table(
-            [
-                pa.array([topic.query_id for topic in topics]),
-                queries,
-                pa.ListArray.from_arrays(offsets, pa.array([doc.doc_id for doc in docs[:count]] * len(topics))),
-                pa.ListArray.from_arrays(offsets, pa.array([*range(1, count + 1)] * len(topics), pa.int32())),
-                pa.ListArray.from_arrays(offsets, pa.concat_arrays([tokens.slice(0, count)] * len(topics))),
-            ],
-            schema=part_schema(tokenizer),
-        )
+        query_ids = [topic.query_id for topic in topics]
+        some = [doc.doc_id for doc in docs[:_SAMPLE_DOCS]]
+        self._candidates = candidates_table(query_ids, [some] * len(topics))
+        rows = np.tile(np.arange(len(some)), len(topics))
+        schema = tokenized_schema(tokenizer)
+        self._table = tokenized_table(schema, query_ids, queries, self._candidates, tokens, rows)
 
     def mono_seconds(self) -> float:
         """Seconds for one inference; a first call warms the model up."""
@@ -248,7 +240,7 @@ class _Sample:
     def duo_seconds(self) -> float:
         """Seconds for one triple."""
         engine = self._engine("duo", self._config.duo.checkpoint if self._config.duo else "")
-        mono = _ranked_as_given(self._table)
+        mono = as_mono(self._candidates)
         special = special_tokens(self._table.schema)
         return _seconds_per_inference(
             lambda: score_duo(engine, self._table, mono, _SAMPLE_DUO_DOCS, special, self._limits, None, 0)[1]
@@ -258,15 +250,6 @@ class _Sample:
         scoring = self._scoring
         checkpoint = resolve_checkpoint(reference, kind)
         return ScoringEngine(checkpoint, scoring.device, scoring.dtype, threads_of(self._config), scoring.token_budget)
-
-
-def _ranked_as_given(table: pa.Table) -> pa.Table:
-    rows = [
-        {"query_id": row["query_id"], "doc_id": doc_id, "segment": 0, "rank": rank, "score": -float(rank)}
-        for row in table.select(["query_id", "doc_ids", "ranks"]).to_pylist()
-        for doc_id, rank in zip(row["doc_ids"], row["ranks"], strict=True)
-    ]
-    return pa.Table.from_pylist(rows, schema=schemas.MONO)
 
 
 def _seconds_per_inference(score: Callable[[], StageCounts]) -> float:

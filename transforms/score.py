@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from beamrank.config import SegmentPooling, Truncation
 from beamrank.errors import PreflightError
-from beamrank.layout import SpecialTokens
 from beamrank.receipts import Receipt, StageFolder
 from beamrank.segments import SegmentRule, pool_segments
+from beamrank.tables.shard import special_tokens
 from models.checkpoints import resolve_checkpoint
 from models.duobert import score_duo
 from models.engine import InputLimits, ScoringEngine, StageCounts
@@ -86,11 +86,6 @@ class ScoreJob:
             return score_mono(engine, tokens, self.k, special, limits, self.segments)
         mono = pool_segments(rest[0], self.pooling)
         return score_duo(engine, tokens, mono, self.k, special, limits, self.opponents, self.seed)
-
-
-def special_tokens(schema: pa.Schema) -> SpecialTokens:
-    """The ids that a tokenized part's metadata holds."""
-    return SpecialTokens(*(int(schema.metadata[name.encode()]) for name in SpecialTokens._fields))
 
 
 @lru_cache(maxsize=1)

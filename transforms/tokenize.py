@@ -18,6 +18,7 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.join import JoinedShard, MissingDoc, NeededDocs, doc_tokens_schema, join_shard
 from beamrank.receipts import Receipt, StageFolder
 from beamrank.scan import ScanReport, read_scans
+from beamrank.tables.shard import tokenized_schema
 from models.checkpoints import resolve_checkpoint
 from models.tokenizer import BertTokenizer, load_tokenizer
 from transforms import coders as coders  # registers the coder of record batches
@@ -107,7 +108,7 @@ class TokenizeJob:
         queries = self.tokenizer.encode([topic.text for topic in topics], self.max_doc_tokens)
         candidates = StageFolder(self.candidates_url).read_part(task.inputs[0])
         return join_shard(
-            part_schema(self.tokenizer),
+            tokenized_schema(self.tokenizer),
             [topic.query_id for topic in topics],
             queries.ids,
             int(np.count_nonzero(queries.truncated)),
@@ -115,17 +116,6 @@ class TokenizeJob:
             pa.Table.from_batches(batches, doc_tokens_schema(schemas.token_type(self.tokenizer.vocab_size))),
             self.place,
         )
-
-
-def part_schema(tokenizer: BertTokenizer) -> pa.Schema:
-    """The schema of a tokenized part; its metadata holds the ids that a layout needs beside the stored ones."""
-    metadata = {
-        "tokenizer": tokenizer.digest,
-        "cls_id": str(tokenizer.cls_id),
-        "sep_id": str(tokenizer.sep_id),
-        "pad_id": str(tokenizer.pad_id),
-    }
-    return schemas.tokenized(tokenizer.vocab_size).with_metadata(metadata)
 
 
 @lru_cache(maxsize=2)

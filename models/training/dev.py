@@ -1,12 +1,11 @@
 """The dev run: candidates that a model re-ranks while it is trained, through the code that scores for real."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from beamrank import schemas
 from beamrank.errors import PreflightError
 from beamrank.evaluation import Evaluation, evaluate
 from beamrank.layout import SpecialTokens
@@ -14,6 +13,7 @@ from beamrank.merge import Ranking, bm25_ranking, duo_ranking, mono_ranking
 from beamrank.plan import max_doc_tokens
 from beamrank.qrels import Qrels, read_qrels
 from beamrank.runs import read_run
+from beamrank.tables.shard import as_mono, candidates_table, tokenized_schema, tokenized_table
 from beamrank.topics import read_topics
 from models.checkpoints import resolve_checkpoint
 from models.duobert import score_duo
@@ -76,7 +76,7 @@ class DevSet:
         if self.kind == "mono":
             scores, _ = score_mono(engine, self.tokens, self.k, self.special, self.limits)
             return mono_ranking(self.candidates, scores)
-        before = _as_scored(self.candidates)
+        before = as_mono(self.candidates)
         matrices, _ = score_duo(engine, self.tokens, before, self.k, self.special, self.limits, None, 0)
         return duo_ranking(self.candidates, before, matrices, _AGGREGATION)
 
@@ -120,9 +120,13 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
         kind=kind,
         k=depth,
         measure=dev.measure,
-        candidates=_candidates(ranked),
-        tokens=_tokens(
-            shown, queries, texts, tokenizer, max_doc_tokens(config.input.max_length * config.inputs_a_passage)
+        candidates=candidates_table(list(ranked), list(ranked.values())),
+        tokens=_tokenize(
+            queries,
+            candidates_table(list(shown), list(shown.values())),
+            texts,
+            tokenizer,
+            max_doc_tokens(config.input.max_length * config.inputs_a_passage),
         ),
         special=SpecialTokens(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id),
         qrels=Qrels(relevance, judged.notes),
@@ -139,41 +143,21 @@ def _with_relevant(doc_ids: list[str], relevance: dict[str, int], depth: int) ->
     return [*doc_ids[: depth - 1], relevant[0]]
 
 
-def _candidates(ranked: dict[str, list[str]]) -> pa.Table:
-    """A run as candidates; only their order counts, so a score is the rank below 0."""
-    rows = [
-        {"query_id": query_id, "doc_id": doc_id, "rank": rank, "score": -float(rank)}
-        for query_id, doc_ids in ranked.items()
-        for rank, doc_id in enumerate(doc_ids, 1)
-    ]
-    return pa.Table.from_pylist(rows, schema=schemas.CANDIDATES)
-
-
-def _tokens(
-    shown: dict[str, list[str]],
-    queries: dict[str, str],
-    texts: dict[str, str],
+def _tokenize(
+    queries: Mapping[str, str],
+    candidates: pa.Table,
+    texts: Mapping[str, str],
     tokenizer: BertTokenizer,
     most: int,
 ) -> pa.Table:
-    doc_ids = list(texts)
-    doc_tokens = tokenizer.encode([texts[one] for one in doc_ids], most).ids.to_pylist()
-    encoded = dict(zip(doc_ids, doc_tokens, strict=True))
-    query_tokens = tokenizer.encode([queries[query_id] for query_id in shown], most).ids.to_pylist()
-    rows = [
-        {
-            "query_id": query_id,
-            "query_tokens": tokens,
-            "doc_ids": docs,
-            "ranks": list(range(1, len(docs) + 1)),
-            "doc_tokens": [encoded[doc_id] for doc_id in docs],
-        }
-        for (query_id, docs), tokens in zip(shown.items(), query_tokens, strict=True)
-    ]
-    return pa.Table.from_pylist(rows, schema=schemas.tokenized(tokenizer.vocab_size))
-
-
-def _as_scored(candidates: pa.Table) -> pa.Table:
-    """The candidates as if monoBERT had put them into this order."""
-    segments = pa.array(np.zeros(candidates.num_rows, np.int16))
-    return candidates.append_column(schemas.MONO.field("segment"), segments).select(schemas.MONO.names)
+    """The candidates with their tokens; a topic without candidates has no row."""
+    query_ids = candidates["query_id"].unique().to_pylist()
+    row_of = {doc_id: row for row, doc_id in enumerate(texts)}
+    return tokenized_table(
+        tokenized_schema(tokenizer),
+        query_ids,
+        tokenizer.encode([queries[query_id] for query_id in query_ids], most).ids,
+        candidates,
+        tokenizer.encode(list(texts.values()), most).ids,
+        np.array([row_of[doc_id] for doc_id in candidates["doc_id"].to_pylist()], np.int64),
+    )

