@@ -6,7 +6,9 @@ be another id in another tool. A byte order mark (U+FEFF) at the beginning of a 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+from beamrank.errors import DataError
 
 _SHOWN = 40
 _BOM = "\ufeff"
@@ -59,6 +61,26 @@ def check_query_id(query_id: str) -> None:
         raise IdError(
             f"has the id {shown(query_id)}, which begins with `#`: trec_eval would read its lines of a run as comments"
         )
+
+
+def check_given_ids(what: str, query_id: str, doc_ids: Collection[str]) -> None:
+    """Makes sure that the ids of one query of a dictionary can be used; `what` names the dictionary.
+
+    Raises:
+        DataError: one is not a string, or cannot be used.
+    """
+    for each in (query_id, *doc_ids):
+        if not isinstance(each, str):
+            raise DataError(
+                f"query {query_id!r} of {what} has the id {each!r} ({type(each).__name__}): ids are strings"
+            )
+    try:
+        check_query_id(query_id)
+        if not are_usable(list(doc_ids)):
+            for doc_id in doc_ids:
+                check_doc_id(doc_id)
+    except IdError as error:
+        raise DataError(f"a row of {what} {error}") from error
 
 
 def shown(value: str) -> str:

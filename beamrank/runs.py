@@ -1,6 +1,7 @@
 """Runs, read and put in the order in which every measure reads them (docs/evaluation.md)."""
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -8,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.config import Ties
-from beamrank.ids import are_usable
+from beamrank.errors import DataError
+from beamrank.ids import are_usable, check_given_ids
 from beamrank.rows import Rows, integer, real, shown
 
 RunFormat = Literal["trec", "msmarco"]
+RunScores: TypeAlias = dict[str, dict[str, float]]
 Indices: TypeAlias = NDArray[np.signedinteger[Any]]
 
 _TREC_COLUMNS = "query_id Q0 doc_id rank score run_tag"
@@ -132,6 +135,38 @@ def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
         comment_rows=sum(_format_of(comment.split()) == run_format for comment in rows.comments),
     )
     return Run(order, scores, notes)
+
+
+def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") -> Run:
+    """A run in memory, in the order of `read_run`.
+
+    Args:
+        scores: the score of each doc, by query_id and doc_id; queries without docs are left out.
+        ties: how scores that tie in float32 are ordered: `rank` keeps the order in which they are given.
+
+    Raises:
+        DataError: there are no rows, an id cannot be used (`beamrank.ids`), or a score is not finite in float32.
+    """
+    order: dict[str, list[str]] = {}
+    found: dict[str, NDArray[np.float32]] = {}
+    tied_scores = disagreements = 0
+    for query_id, docs in scores.items():
+        check_given_ids("the run", query_id, docs)
+        if not docs:
+            continue
+        query = _Query([doc_id.encode() for doc_id in docs], array("f", docs.values()), array("q", range(len(docs))))
+        indices = _order(query, "trec", ties)
+        order[query_id] = [query.doc_ids[i].decode() for i in indices]
+        found[query_id] = np.frombuffer(query.scores, dtype=np.float32)[indices]
+        for doc_id, score in zip(order[query_id], found[query_id], strict=True):
+            if not np.isfinite(score):
+                raise DataError(f"query {query_id!r}: the score of doc {doc_id!r} is not finite in float32: {score}")
+        tied_scores += int(np.count_nonzero(found[query_id][1:] == found[query_id][:-1]))
+        disagreements += int(np.count_nonzero(np.diff(indices) <= 0))
+    if not order:
+        raise DataError("the run has no rows: give at least one query with one doc")
+    notes = RunNotes("trec", len(order), sum(map(len, order.values())), tied_scores, rank_disagreements=disagreements)
+    return Run(order, found, notes)
 
 
 def _read_queries(rows: Rows) -> tuple[RunFormat, dict[bytes, _Query]]:

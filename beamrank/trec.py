@@ -59,6 +59,19 @@ def _ceiling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(scores - step, dtype=np.float32)
 
 
+def run_scores(query_id: str, ranking: Ranking) -> list[float]:
+    """The scores that a run has for a ranking.
+
+    Raises:
+        DataError: a score is not finite.
+    """
+    try:
+        scores: list[float] = strictly_decreasing([score for _, score in ranking]).tolist()
+    except DataError as error:
+        raise DataError(f"query {query_id!r}: {error}") from error
+    return scores
+
+
 def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: RunFormat = "trec") -> Iterator[str]:
     """The lines of one query, without line ends.
 
@@ -72,10 +85,7 @@ def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: RunForm
     assert is_usable(query_id), query_id
     assert not query_id.startswith("#"), query_id
     assert are_usable([doc_id for doc_id, _ in ranking]), query_id
-    try:
-        scores = strictly_decreasing([score for _, score in ranking]).tolist()
-    except DataError as error:
-        raise DataError(f"query {query_id!r}: {error}") from error
+    scores = run_scores(query_id, ranking)
     if run_format == "msmarco":
         yield from (f"{query_id}\t{doc_id}\t{rank}" for rank, (doc_id, _) in enumerate(ranking, 1))
         return

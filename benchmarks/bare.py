@@ -16,10 +16,9 @@ from beamrank.receipts import Manifest
 from beamrank.tables.shard import special_tokens
 from models.checkpoints import resolve_checkpoint
 from models.duobert import score_duo
-from models.engine import InputLimits, ScoringEngine, resolve_device
+from models.engine import InputLimits, ScoringEngine, resolve_device, usable_cores
 from models.index import build_index
 from models.monobert import score_mono
-from pipelines.planning import usable_cores
 from pipelines.progress import Talk
 from pipelines.runs import evaluate_runs, write_runs
 from transforms.retrieve import RetrieveJob

@@ -55,8 +55,8 @@ def prepare(archive: Path, questions: int | None, k: int, folder: Path) -> None:
     topics = collection.chosen(questions)
     write_collection(collection, topics, folder)
     from models.bm25 import Bm25Searcher
+    from models.engine import usable_cores
     from models.index import build_index
-    from pipelines.planning import usable_cores
 
     threads = usable_cores()
     build_index(CorpusConfig(path=str(folder / "corpus.jsonl"), format="jsonl"), str(folder / "index"), threads)

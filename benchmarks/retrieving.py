@@ -17,7 +17,7 @@ from benchmarks.watched import run_apart
 from benchmarks.workspace import Workspace
 from models import jvm
 from models.bm25 import Bm25Searcher
-from pipelines.planning import usable_cores
+from models.engine import usable_cores
 
 _WANTED_RATIO = 1.15
 _SCORE_TOLERANCE = 1e-3

@@ -17,7 +17,7 @@ import pyarrow as pa
 from beamrank.layout import PackedInputs
 from beamrank.plan import MAX_DOC_TOKENS
 from beamrank.records import Topic
-from beamrank.tables.shard import candidates_table, special_tokens, tokenized_schema, tokenized_table
+from beamrank.tables.shard import candidates_table, special_tokens
 from benchmarks.agreement import Input, check_inputs, check_log_odds, packed_inputs
 from benchmarks.peers import CrossEncoderPeer, CrossEncoderSetting, Pair
 from benchmarks.results import Part, Target
@@ -33,10 +33,11 @@ from models.engine import (
     default_token_budget,
     resolve_device,
     resolve_dtype,
+    usable_cores,
 )
 from models.monobert import score_mono
+from models.reranker import tokenize_shard
 from models.tokenizer import load_tokenizer
-from pipelines.planning import usable_cores
 
 _LIMITS = InputLimits("hf", 64, 512)
 _BATCH_SIZES = (8, 16, 32, 64, 128)
@@ -198,14 +199,9 @@ class _Ours:
 
     def _tokenize(self) -> pa.Table:
         job, tokenizer = self._job, load_tokenizer(self._checkpoint.folder)
-        doc_ids = list(job.texts)
-        row_of = {doc_id: row for row, doc_id in enumerate(doc_ids)}
-        docs = tokenizer.encode([job.texts[doc_id] for doc_id in doc_ids], MAX_DOC_TOKENS).ids
-        rows = np.array([row_of[doc_id] for found in job.candidates for doc_id in found], np.int64)
-        query_ids = [topic.query_id for topic in job.topics]
-        queries = tokenizer.encode([topic.text for topic in job.topics], MAX_DOC_TOKENS).ids
-        candidates = candidates_table(query_ids, job.candidates)
-        return tokenized_table(tokenized_schema(tokenizer), query_ids, queries, candidates, docs, rows)
+        queries = {topic.query_id: topic.text for topic in job.topics}
+        candidates = candidates_table(list(queries), job.candidates)
+        return tokenize_shard(tokenizer, queries, candidates, job.texts, MAX_DOC_TOKENS)
 
 
 def _try_settings(folder: str, pairs: Sequence[Pair], device: str) -> dict[CrossEncoderSetting, float]:

@@ -1,5 +1,6 @@
 """The scoring engine of both rerankers: a shard's inputs go in, log-odds come out. One call at a time a process."""
 
+import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from models.checkpoints import Checkpoint, load_weights
 if TYPE_CHECKING:
     import torch
 
+DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("float32", "bfloat16", "float16")
 
 _GPU_TOKEN_BUDGET = 1 << 16
@@ -90,14 +92,22 @@ class StageCounts:
         )
 
 
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def resolve_device(requested: str) -> str:
     """`cuda` or `cpu`; `auto` is CUDA where there is a device.
 
     Raises:
+        ConfigError: it is none of the three.
         PreflightError: this machine has no CUDA device.
     """
     import torch
 
+    if requested not in DEVICES:
+        raise ConfigError(f"device must be one of {', '.join(DEVICES)}, not {requested!r}")
     if requested == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if requested == "cuda" and not torch.cuda.is_available():

@@ -19,19 +19,17 @@ from beamrank.plan import StageKind, cut_shards
 from beamrank.plan_changes import Change
 from beamrank.records import Doc, Topic
 from beamrank.segments import SegmentRule, cut_segments
-from beamrank.tables.shard import as_mono, candidates_table, special_tokens, tokenized_schema, tokenized_table
+from beamrank.tables.shard import as_mono, candidates_table, tokenized_schema, tokenized_table
 from models.bm25 import Bm25Searcher
 from models.checkpoints import Checkpoint, resolve_checkpoint
-from models.duobert import score_duo
-from models.engine import InputLimits, ScoringEngine, StageCounts
+from models.engine import StageCounts
 from models.index import check_index, local_index
-from models.monobert import score_mono
+from models.reranker import Reranker, RerankerKind
 from pipelines.planning import (
     check_apart,
     check_segments,
     chosen_topics,
     read_tokenizer,
-    resolve_scoring,
     segment_rule,
     stored_doc_tokens,
     threads_of,
@@ -212,8 +210,7 @@ class _Sample:
         if not docs:
             raise PreflightError(f"the corpus {config.corpus.path} holds no doc that can be read")
         self.read_seconds = read_seconds
-        self._config, self._scoring = config, resolve_scoring(config)
-        self._limits = InputLimits(config.input.truncation, config.input.max_query_length, config.input.max_length)
+        self._config = config
         mono.check_length(config.input.max_length)
         tokenizer = read_tokenizer(mono)
         start = time.monotonic()
@@ -232,24 +229,25 @@ class _Sample:
 
     def mono_seconds(self) -> float:
         """Seconds for one inference; a first call warms the model up."""
-        engine = self._engine("mono", self._config.mono.checkpoint if self._config.mono else "")
-        return _seconds_per_inference(
-            lambda: score_mono(engine, self._table, _SAMPLE_DOCS, special_tokens(self._table.schema), self._limits)[1]
-        )
+        mono = self._reranker("mono", self._config.mono.checkpoint if self._config.mono else "")
+        return _seconds_per_inference(lambda: mono.score_shard(self._table, _SAMPLE_DOCS)[1])
 
     def duo_seconds(self) -> float:
         """Seconds for one triple."""
-        engine = self._engine("duo", self._config.duo.checkpoint if self._config.duo else "")
-        mono = as_mono(self._candidates)
-        special = special_tokens(self._table.schema)
-        return _seconds_per_inference(
-            lambda: score_duo(engine, self._table, mono, _SAMPLE_DUO_DOCS, special, self._limits, None, 0)[1]
-        )
+        duo = self._reranker("duo", self._config.duo.checkpoint if self._config.duo else "")
+        before = as_mono(self._candidates)
+        return _seconds_per_inference(lambda: duo.score_shard(self._table, _SAMPLE_DUO_DOCS, before)[1])
 
-    def _engine(self, kind: str, reference: str) -> ScoringEngine:
-        scoring = self._scoring
-        checkpoint = resolve_checkpoint(reference, kind)
-        return ScoringEngine(checkpoint, scoring.device, scoring.dtype, threads_of(self._config), scoring.token_budget)
+    def _reranker(self, kind: RerankerKind, reference: str) -> Reranker:
+        config = self._config
+        return Reranker(
+            reference,
+            kind,
+            dtype=config.dtype,
+            device=config.device,
+            threads=config.threads,
+            **config.input.model_dump(),
+        )
 
 
 def _seconds_per_inference(score: Callable[[], StageCounts]) -> float:

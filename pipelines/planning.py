@@ -17,7 +17,7 @@ from beamrank.segments import SegmentRule
 from beamrank.special_files import check_regular
 from beamrank.topics import read_topics
 from models.checkpoints import Checkpoint, resolve_checkpoint
-from models.engine import default_token_budget, resolve_device, resolve_dtype
+from models.engine import default_token_budget, resolve_device, resolve_dtype, usable_cores
 from models.index import INFO_NAME, build_index, check_index, needs_building
 from models.tokenizer import BertTokenizer, load_tokenizer
 from pipelines.progress import Talk
@@ -31,11 +31,6 @@ class Device:
     device: str
     dtype: str
     token_budget: int
-
-
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_of(config: RunConfig) -> int:

@@ -1,30 +1,26 @@
 """The dev run: candidates that a model re-ranks while it is trained, through the code that scores for real."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import PreflightError
 from beamrank.evaluation import Evaluation, evaluate
-from beamrank.layout import SpecialTokens
-from beamrank.merge import Ranking, bm25_ranking, duo_ranking, mono_ranking
+from beamrank.merge import Ranking, bm25_ranking
 from beamrank.plan import max_doc_tokens
 from beamrank.qrels import Qrels, read_qrels
 from beamrank.runs import read_run
-from beamrank.tables.shard import as_mono, candidates_table, tokenized_schema, tokenized_table
+from beamrank.tables.shard import candidates_table
 from beamrank.topics import read_topics
-from models.checkpoints import resolve_checkpoint
-from models.duobert import score_duo
-from models.engine import InputLimits, ScoringEngine, default_token_budget, resolve_dtype
-from models.monobert import score_mono
+from models.engine import InputLimits
+from models.rerank import Cascade
+from models.reranker import Reranker, tokenize_shard
 from models.tokenizer import BertTokenizer
 from models.training.collection import read_texts
 from models.training.config import DevConfig, Kind, TrainConfig
 
 _DEPTHS = {"mono": 100, "duo": 10}
-_AGGREGATION = "sum"
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,6 @@ class DevSet:
     measure: str
     candidates: pa.Table
     tokens: pa.Table
-    special: SpecialTokens
     qrels: Qrels
     limits: InputLimits
     lines: tuple[str, ...]
@@ -70,15 +65,12 @@ class DevSet:
         Raises:
             DataError: a score is not finite.
         """
-        checkpoint = resolve_checkpoint(folder, self.kind)
-        budget = default_token_budget(device)
-        engine = ScoringEngine(checkpoint, device, resolve_dtype("auto", device), threads, budget)
-        if self.kind == "mono":
-            scores, _ = score_mono(engine, self.tokens, self.k, self.special, self.limits)
-            return mono_ranking(self.candidates, scores)
-        before = as_mono(self.candidates)
-        matrices, _ = score_duo(engine, self.tokens, before, self.k, self.special, self.limits, None, 0)
-        return duo_ranking(self.candidates, before, matrices, _AGGREGATION)
+        assert self.kind != "tcp"
+        reranker = Reranker(folder, self.kind, device=device, threads=threads, **self.limits._asdict())
+        cascade = Cascade(reranker, k0=self.k) if self.kind == "mono" else Cascade(None, reranker, k1=self.k)
+        scores = cascade.score({reranker.tokenizer.digest: self.tokens}, self.candidates)
+        (rankings,) = cascade.rank(self.candidates, *scores).values()
+        return rankings
 
     def evaluate(self, rankings: dict[str, Ranking], measures: Sequence[str]) -> Evaluation:
         """Measures rankings of its topics."""
@@ -121,14 +113,13 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
         k=depth,
         measure=dev.measure,
         candidates=candidates_table(list(ranked), list(ranked.values())),
-        tokens=_tokenize(
-            queries,
+        tokens=tokenize_shard(
+            tokenizer,
+            {query_id: queries[query_id] for query_id in shown},
             candidates_table(list(shown), list(shown.values())),
             texts,
-            tokenizer,
             max_doc_tokens(config.input.max_length * config.inputs_a_passage),
         ),
-        special=SpecialTokens(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id),
         qrels=Qrels(relevance, judged.notes),
         limits=InputLimits(config.input.truncation, config.input.max_query_length, config.input.max_length),
         lines=tuple(lines),
@@ -141,23 +132,3 @@ def _with_relevant(doc_ids: list[str], relevance: dict[str, int], depth: int) ->
     if not relevant or any(relevance.get(doc_id, 0) > 0 for doc_id in doc_ids[:depth]):
         return doc_ids
     return [*doc_ids[: depth - 1], relevant[0]]
-
-
-def _tokenize(
-    queries: Mapping[str, str],
-    candidates: pa.Table,
-    texts: Mapping[str, str],
-    tokenizer: BertTokenizer,
-    most: int,
-) -> pa.Table:
-    """The candidates with their tokens; a topic without candidates has no row."""
-    query_ids = candidates["query_id"].unique().to_pylist()
-    row_of = {doc_id: row for row, doc_id in enumerate(texts)}
-    return tokenized_table(
-        tokenized_schema(tokenizer),
-        query_ids,
-        tokenizer.encode([queries[query_id] for query_id in query_ids], most).ids,
-        candidates,
-        tokenizer.encode(list(texts.values()), most).ids,
-        np.array([row_of[doc_id] for doc_id in candidates["doc_id"].to_pylist()], np.int64),
-    )

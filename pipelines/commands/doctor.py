@@ -14,9 +14,8 @@ from beamrank import __version__
 from beamrank.errors import BeamrankError, PreflightError
 from models.cache import cache_root, limit_bytes
 from models.checkpoints import resolve_checkpoint
-from models.engine import resolve_device, resolve_dtype
+from models.engine import resolve_device, resolve_dtype, usable_cores
 from models.jvm import java_home
-from pipelines.planning import usable_cores
 from pipelines.terminal import PrintableConsole, shown_message
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamrank.errors import PreflightError
-from beamrank.runs import read_run
+from beamrank.errors import DataError, PreflightError
+from beamrank.runs import read_run, run_of
 
 
 def _write(folder: Path, text: str | bytes) -> str:
@@ -220,3 +220,40 @@ def test_real_runs(shared_data: Path) -> None:
 def test_words_after_the_run_tag_are_refused_unlike_by_trec_eval(shared_data: Path) -> None:
     with pytest.raises(PreflightError, match=r"results\.trunc is not a valid run: 5 problems\n.* line 1: 9 columns"):
         read_run(str(shared_data / "trec_eval/results.trunc"))
+
+
+def test_run_of_scores_in_memory_is_ordered_as_the_file_would_be(tmp_path: Path) -> None:
+    scores = {"q1": {"b": 1.0, "a": 2.0, "é": 1.0, "c": 1.0 + 1e-12}, "q2": {"x": 5}}
+    path = tmp_path / "run.trec"
+    path.write_text(
+        "".join(
+            f"{query_id} Q0 {doc_id} {rank} {score!r} t\n"
+            for query_id, docs in scores.items()
+            for rank, (doc_id, score) in enumerate(docs.items())
+        )
+    )
+    for ties in ("doc_id", "rank"):
+        found, wanted = run_of(scores, ties=ties), read_run(str(path), ties=ties)
+        assert found.order == wanted.order
+        assert [each.tolist() for each in found.scores.values()] == [each.tolist() for each in wanted.scores.values()]
+        assert found.notes == wanted.notes
+
+
+def test_run_of_leaves_queries_without_docs_out() -> None:
+    assert list(run_of({"q1": {}, "q2": {"d": 1.0}}).order) == ["q2"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ({}, "the run has no rows"),
+        ({"q": {"a b": 1.0}}, "a row of the run has the id 'a b', which holds white space"),
+        ({"#q": {"a": 1.0}}, "begins with `#`"),
+        ({"q": {"d": float("nan")}}, "query 'q': the score of doc 'd' is not finite in float32: nan"),
+        ({"q": {"d": 1e39}}, "query 'q': the score of doc 'd' is not finite in float32: inf"),
+        ({1: {"d": 1.0}}, "query 1 of the run has the id 1 .int.: ids are strings"),
+    ],
+)
+def test_run_of_refuses_bad_scores(scores: dict[str, dict[str, float]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        run_of(scores)

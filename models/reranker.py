@@ -1,0 +1,186 @@
+"""A checkpoint that scores texts in memory: what a stage does to a shard, without files and without Beam."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beamrank.config import InputConfig, Truncation
+from beamrank.config_file import check_document
+from beamrank.errors import DataError
+from beamrank.layout import Lengths, PackedInputs, SpecialTokens, duo_kept, mono_kept
+from beamrank.plan import max_doc_tokens
+from beamrank.tables.shard import special_tokens, tokenized_schema, tokenized_table
+from models.checkpoints import SEGMENTS, resolve_checkpoint
+from models.duobert import score_duo
+from models.engine import (
+    InputLimits,
+    ScoringEngine,
+    StageCounts,
+    default_token_budget,
+    resolve_device,
+    resolve_dtype,
+    usable_cores,
+)
+from models.monobert import score_mono
+from models.shard_tokens import distinct, number_texts
+from models.tokenizer import BertTokenizer, load_tokenizer
+
+RerankerKind = Literal["mono", "duo"]
+
+
+class RerankerOptions(TypedDict, total=False):
+    """The options of a `Reranker`."""
+
+    dtype: str
+    device: str
+    threads: int | None
+    truncation: Truncation
+    max_query_length: int
+    max_length: int
+
+
+class Reranker:
+    """A checkpoint that scores texts."""
+
+    def __init__(
+        self,
+        checkpoint: str,
+        kind: RerankerKind = "mono",
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        threads: int | None = None,
+        truncation: Truncation = "original",
+        max_query_length: int = 64,
+        max_length: int = 512,
+    ) -> None:
+        """Loads the checkpoint. The options and their defaults are those of a configuration (docs/configuration.md).
+
+        Args:
+            checkpoint: `embedded:mono`, `embedded:duo`, a folder, a URL, or a Hugging Face id, `@revision` or not.
+            kind: `mono` scores a text for a query; `duo` compares two texts.
+            dtype: `auto`, `float32`, `bfloat16` or `float16`.
+            device: `auto`, `cpu` or `cuda`.
+            threads: how many threads a CPU computes with; by default one a core.
+            truncation: `original`, `paper`, or `hf` (mono only): how texts are cut.
+            max_query_length: of the query, in tokens, [CLS] and [SEP] included.
+            max_length: of an input, in tokens, special tokens included.
+
+        Raises:
+            ConfigError: an option is wrong.
+            PreflightError: the checkpoint cannot be used, or this machine does not have the device or the dtype.
+        """
+        lengths = {"truncation": truncation, "max_query_length": max_query_length, "max_length": max_length}
+        check_document(lengths, InputConfig, "Reranker")
+        self.kind = kind
+        self.limits = InputLimits(truncation, max_query_length, max_length)
+        found = resolve_checkpoint(checkpoint, kind)
+        found.check_length(max_length)
+        self._chunks = found.shape.chunks
+        self._kept(np.empty((0, SEGMENTS[kind]), np.int64))
+        device = resolve_device(device)
+        budget = default_token_budget(device)
+        self.engine = ScoringEngine(found, device, resolve_dtype(dtype, device), threads or usable_cores(), budget)
+        self.tokenizer = load_tokenizer(found.folder)
+        found.check_vocabulary(self.tokenizer.vocab_size)
+        self.max_doc_tokens = max_doc_tokens(max_length * self._chunks)
+
+    def score(self, inputs: Iterable[Sequence[str]]) -> npt.NDArray[np.float32]:
+        """The log-odds of relevance, in the order of the inputs. Equal inputs are scored once.
+
+        The bits of a score depend on all inputs of the call: their lengths decide which inputs share a batch, and a
+        batch's size and padding decide how its sums are rounded. The same inputs in the same call give the same bits
+        with any number of threads on machines of one kind. In another call, the score of an input can differ in the
+        last digits (float32), or from the second digit after the point on (bfloat16, float16).
+
+        Args:
+            inputs: (query, text) for mono; (query, text_i, text_j) for duo, whose score is the log-odds that text_i is
+                more relevant than text_j.
+
+        Returns:
+            float32[n].
+
+        Raises:
+            DataError: an input does not have two or three strings, or a score is not finite.
+        """
+        rows = [(each,) if isinstance(each, str) else tuple(each) for each in inputs]
+        _check_inputs(rows, SEGMENTS[self.kind])
+        if not rows:
+            return np.empty(0, np.float32)
+        texts = {text: number for number, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
+        ids = self.tokenizer.encode(list(texts), self.max_doc_tokens).ids
+        offsets, values = ids.offsets.to_numpy().astype(np.int64), ids.values.to_numpy()
+        tokens = np.concatenate([values, np.zeros(1, values.dtype)])
+        numbers = np.array([[texts[text] for text in row] for row in rows])
+        starts = offsets[numbers]
+        kept = self._kept(offsets[numbers + 1] - starts)
+        chosen, inverse = distinct(*(number_texts(tokens, *each) for each in zip(starts.T, kept.T, strict=True)))
+        special = SpecialTokens(self.tokenizer.cls_id, self.tokenizer.sep_id, self.tokenizer.pad_id)
+        packed = PackedInputs(tokens, starts[chosen], kept[chosen], special)
+        log_odds: npt.NDArray[np.float32] = self.engine.score(packed).log_odds[inverse]
+        return log_odds
+
+    def score_shard(
+        self, tokens: pa.Table, k: int, mono: pa.Table | None = None, opponents: int | None = None, seed: int = 0
+    ) -> tuple[pa.Table, StageCounts]:
+        """Scores a shard as its stage does.
+
+        Args:
+            tokens: `schemas.tokenized`, with the special tokens as metadata.
+            k: how many candidates of a query are scored, or compared.
+            mono: for duo, `schemas.MONO` of the same shard.
+            opponents: for duo, how many opponents SAMPLE draws; None asks every pair.
+            seed: decides which are drawn.
+
+        Returns:
+            `schemas.MONO` or `schemas.DUO`, and what was done.
+        """
+        special = special_tokens(tokens.schema)
+        if self.kind == "mono":
+            return score_mono(self.engine, tokens, k, special, self.limits)
+        return score_duo(self.engine, tokens, mono, k, special, self.limits, opponents, seed)
+
+    def _kept(self, lengths: Lengths) -> Lengths:
+        """int64[n, s] wordpieces that are kept of each input's texts."""
+        rule, most_query, most = self.limits
+        query, first, *second = lengths.T
+        if self.kind == "mono":
+            return np.stack(mono_kept(rule, query, first, most_query, most, self._chunks), axis=1)
+        return np.stack(duo_kept(rule, query, first, second[0], most_query, most), axis=1)
+
+
+def tokenize_shard(
+    tokenizer: BertTokenizer,
+    queries: Mapping[str, str],
+    candidates: pa.Table,
+    texts: Mapping[str, str],
+    most: int,
+) -> pa.Table:
+    """The queries of a shard with the tokens of their candidates.
+
+    Args:
+        tokenizer: whose ids they are.
+        queries: the texts of the queries.
+        candidates: `schemas.CANDIDATES`, the queries in the same order.
+        texts: the texts of the candidates' docs, by doc_id.
+        most: how many tokens of a text are kept.
+    """
+    row_of = {doc_id: row for row, doc_id in enumerate(texts)}
+    return tokenized_table(
+        tokenized_schema(tokenizer),
+        list(queries),
+        tokenizer.encode(list(queries.values()), most).ids,
+        candidates,
+        tokenizer.encode(list(texts.values()), most).ids,
+        np.array([row_of[doc_id] for doc_id in candidates["doc_id"].to_pylist()], np.int64),
+    )
+
+
+def _check_inputs(rows: Sequence[tuple[str, ...]], size: int) -> None:
+    for number, row in enumerate(rows):
+        if len(row) != size or not all(isinstance(text, str) for text in row):
+            wanted = "(query, text)" if size == 2 else "(query, text_i, text_j)"
+            raise DataError(f"input {number} is {row!r:.200}, and this model scores {wanted}: give {size} strings each")
