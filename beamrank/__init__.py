@@ -1,3 +1,60 @@
-"""beamrank: distributed batch re-ranking on Apache Beam."""
+"""beamrank: distributed batch re-ranking on Apache Beam.
+
+Every name below is documented, with an example and its output, in docs/python.md. A name is imported when it is first
+used, so that `import beamrank` takes milliseconds: torch and Beam take seconds.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beamrank.api import evaluate, read_qrels, read_run, write_run
+    from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError
+    from beamrank.records import Doc, Topic
+    from models.rerank import rerank
+    from models.reranker import Reranker
+    from pipelines.aggregate import aggregate
+    from pipelines.execution import run
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BeamrankError",
+    "ConfigError",
+    "DataError",
+    "Doc",
+    "PreflightError",
+    "ReceiptError",
+    "Reranker",
+    "Topic",
+    "__version__",
+    "aggregate",
+    "evaluate",
+    "read_qrels",
+    "read_run",
+    "rerank",
+    "run",
+    "write_run",
+]
+
+_HOMES = {
+    "beamrank.api": ("evaluate", "read_qrels", "read_run", "write_run"),
+    "beamrank.errors": ("BeamrankError", "ConfigError", "DataError", "PreflightError", "ReceiptError"),
+    "beamrank.records": ("Doc", "Topic"),
+    "models.rerank": ("rerank",),
+    "models.reranker": ("Reranker",),
+    "pipelines.aggregate": ("aggregate",),
+    "pipelines.execution": ("run",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found = getattr(importlib.import_module(_HOME_OF[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -276,11 +276,12 @@ def _depth(section: Any, default: int) -> int:
     return k if isinstance(k, int) else default
 
 
-def load_config(path: str, overrides: Sequence[str] = (), output: str | None = None) -> RunConfig:
+def load_config(source: str | Mapping[str, Any], overrides: Sequence[str] = (), output: str | None = None) -> RunConfig:
     """Reads a YAML configuration.
 
     Args:
-        path: the file; relative paths inside it are relative to its folder.
+        source: the file, to whose folder relative paths inside it are relative; or what it would hold, with paths
+            relative to the current folder.
         overrides: `section.key=value` strings; the value is YAML.
         output: replaces `output`, relative to the current folder.
 
@@ -289,11 +290,11 @@ def load_config(path: str, overrides: Sequence[str] = (), output: str | None = N
         ConfigError: the file is not a YAML mapping, a key or a value is wrong, or a text can carry a credential.
     """
     refuse_credentials(output or "", "--output")
-    document = read_document(path, overrides)
-    _anchor_paths(document, storage.parent(path))
+    document = read_document(source, overrides)
+    _anchor_paths(document, storage.parent(source) if isinstance(source, str) else storage.absolute("."))
     if output is not None:
         document["output"] = storage.absolute(output)
-    return check_document(document, RunConfig, path)
+    return check_document(document, RunConfig, source if isinstance(source, str) else "config")
 
 
 def stored_config(values: Mapping[str, Any], where: str) -> RunConfig:

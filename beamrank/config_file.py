@@ -1,7 +1,8 @@
 """Configurations as YAML files: read, overridden, checked, and explained where they are wrong."""
 
+import copy
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,22 +26,25 @@ class Section(BaseModel):
 _Root = TypeVar("_Root", bound=Section)
 
 
-def read_document(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def read_document(source: str | Mapping[str, Any], overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Reads a YAML mapping and applies overrides to it.
 
     Args:
-        path: the file.
+        source: the file, or what it would hold.
         overrides: `section.key=value` strings; the value is YAML.
 
     Raises:
         PreflightError: the file cannot be read.
         ConfigError: the file is not a YAML mapping, an override is malformed, or a text can carry a credential.
     """
-    refuse_credentials(path, "CONFIG")
-    document = _load_yaml(path)
+    if isinstance(source, str):
+        refuse_credentials(source, "CONFIG")
+        document = _load_yaml(source)
+    else:
+        document = copy.deepcopy(dict(source))
     for override in overrides:
         _apply_override(document, override)
-    refuse_credentials(document, path)
+    refuse_credentials(document, source if isinstance(source, str) else "CONFIG")
     return document
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from beamrank.errors import PreflightError
 from beamrank.measures import Measure, iter_values, parse_measures
 from beamrank.qrels import Qrels, QrelsNotes, read_qrels
-from beamrank.runs import RunNotes, read_run
+from beamrank.runs import Run, RunNotes, read_run
 
 Rankings: TypeAlias = Iterable[tuple[str, Sequence[str]]]
 
@@ -140,15 +140,22 @@ def evaluate_run_files(run_urls: Sequence[str], qrels_url: str, measures: Sequen
     """
     parse_measures(measures)
     qrels = read_qrels(qrels_url)
-    return [_evaluate_file(run_url, qrels, qrels_url, measures) for run_url in run_urls]
+    return [
+        evaluate_one(read_run(run_url), qrels, measures, f"the run {run_url}", f"the qrels {qrels_url}")
+        for run_url in run_urls
+    ]
 
 
-def _evaluate_file(run_url: str, qrels: Qrels, qrels_url: str, measures: Sequence[str]) -> RunEvaluation:
-    run = read_run(run_url)
+def evaluate_one(run: Run, qrels: Qrels, measures: Sequence[str], run_name: str, qrels_name: str) -> RunEvaluation:
+    """Measures a run; the names are for errors.
+
+    Raises:
+        PreflightError: the run and the qrels have no topic in common.
+    """
     evaluation = evaluate(run.order.items(), qrels, measures)
     if len(evaluation.notes.not_in_run) == evaluation.notes.topics:
         raise PreflightError(
-            f"the run {run_url} and the qrels {qrels_url} have no topic in common: "
+            f"{run_name} and {qrels_name} have no topic in common: "
             f"the run's first is {next(iter(run.order))!r}, the qrels' {next(iter(qrels.relevance))!r}"
         )
     return RunEvaluation(evaluation, run.notes, qrels.notes)

@@ -1,10 +1,12 @@
 """Qrels: which docs are relevant to which topics."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Literal
 
-from beamrank.ids import are_usable
+from beamrank.errors import DataError
+from beamrank.ids import are_usable, check_given_ids
 from beamrank.measures import MAX_RELEVANCE
 from beamrank.rows import Rows, integer, shown
 
@@ -95,6 +97,31 @@ def _check_ids(rows: Rows, relevance: dict[str, dict[str, int]], lines: dict[tup
             rows.check_id(lines[query_id, next(iter(judged))], query_id)
             for doc_id in judged:
                 rows.check_id(lines[query_id, doc_id], doc_id)
+
+
+def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
+    """Qrels in memory.
+
+    Args:
+        relevance: by query_id and doc_id; queries without judgments are left out.
+
+    Raises:
+        DataError: there are no judgments, an id cannot be used (`beamrank.ids`), or a relevance is not a whole number
+            from -10,000 to 10,000.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for query_id, docs in relevance.items():
+        check_given_ids("the qrels", query_id, docs)
+        for doc_id, level in docs.items():
+            if not hasattr(level, "__index__") or abs(level) > MAX_RELEVANCE:
+                raise DataError(
+                    f"doc {doc_id!r} of query {query_id!r} has relevance {level!r}, not a whole number between "
+                    f"{-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}"
+                )
+            found.setdefault(query_id, {})[doc_id] = index(level)
+    if not found:
+        raise DataError("the qrels have no judgments: give at least one query with one doc")
+    return Qrels(found, QrelsNotes("trec", len(found), sum(map(len, found.values())), 0, 0))
 
 
 def _read_judgment(

@@ -116,10 +116,19 @@ def measures_content(found: dict[str, Evaluation]) -> bytes:
 
 def _orders(plan: Plan, config: RunConfig, file: RunFile) -> Iterator[tuple[str, list[str]]]:
     """The order in which the written run is read: scores decrease strictly, so it is the rankings' own."""
+    for query_id, ranking in read_rankings(plan, config, file):
+        yield query_id, [doc_id for doc_id, _ in ranking]
+
+
+def read_rankings(plan: Plan, config: RunConfig, file: RunFile) -> Iterator[tuple[str, Ranking]]:
+    """Each query's ranking, from the sealed parts, one shard after the other.
+
+    Raises:
+        PreflightError: a stage is not finished.
+    """
     manifests, pooling = _manifests(plan, file), _pooling(config)
     for shard in plan.shards:
-        for query_id, ranking in _rankings(plan, manifests, shard.index, file, pooling).items():
-            yield query_id, [doc_id for doc_id, _ in ranking]
+        yield from _rankings(plan, manifests, shard.index, file, pooling).items()
 
 
 def write_run_file(plan: Plan, config: RunConfig, file: RunFile, run_format: RunFormat = "trec") -> str:
@@ -134,12 +143,10 @@ def write_run_file(plan: Plan, config: RunConfig, file: RunFile, run_format: Run
 @contextmanager
 def run_content(plan: Plan, config: RunConfig, file: RunFile, run_format: RunFormat) -> Iterator[Iterator[bytes]]:
     """One run, queries sorted by id, in pieces; memory holds one shard's rankings and two numbers a topic."""
-    manifests, pooling = _manifests(plan, file), _pooling(config)
     with tempfile.TemporaryFile() as spool:
         places: dict[str, tuple[int, int]] = {}
-        for shard in plan.shards:
-            for query_id, ranking in _rankings(plan, manifests, shard.index, file, pooling).items():
-                places[query_id] = _append(spool, run_lines(query_id, ranking, config.run_tag, run_format))
+        for query_id, ranking in read_rankings(plan, config, file):
+            places[query_id] = _append(spool, run_lines(query_id, ranking, config.run_tag, run_format))
         yield _in_order(spool, sorted(places), places)
 
 

@@ -7,6 +7,9 @@ import typer
 from beamrank.config import load_config
 from beamrank.errors import ConfigError
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, with_limit
+from pipelines.progress import Talk
+from pipelines.report_table import print_measures
+from pipelines.terminal import write_line
 from pipelines.words import Runner, Stage
 
 
@@ -30,4 +33,8 @@ def run(
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execution import execute
 
-    execute(settings, runner, context.args, stage, wait)
+    result = execute(settings, runner, context.args, stage, wait, Talk())
+    for job in result.submitted:
+        write_line(job)
+    if result.evaluations:
+        print_measures(result.evaluations)

@@ -7,18 +7,15 @@ from typing import ClassVar
 import pytest
 import yaml
 from transformers import BertTokenizer
+from typer.testing import CliRunner
 
-from beamrank.config import load_config
+import beamrank
 from beamrank.errors import ConfigError, DataError
-from beamrank.plan import Plan
+from beamrank.plan import Plan, read_plan
 from beamrank.runs import read_run
-from beamrank.trec import write_run
 from models.rerank import Cascade, rerank
 from models.reranker import Reranker
-from pipelines.launcher import Launcher
-from pipelines.planning import make_plan
-from pipelines.progress import Talk
-from pipelines.runs import write_runs
+from pipelines.cli import app
 from tests.models.bert import MINILM, save_tiny
 from tests.pipelines.cascades import read_trec
 
@@ -50,8 +47,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _run(folder: Path, dtype: str) -> Plan:
-    values = {
+def _config(folder: Path, dtype: str) -> dict[str, object]:
+    """A configuration whose relative paths are relative to the folder."""
+    return {
         "corpus": {"path": "corpus.tsv", "format": "tsv"},
         "topics": {"path": "topics.tsv", "format": "tsv"},
         "candidates": {"run": "given.trec"},
@@ -60,13 +58,6 @@ def _run(folder: Path, dtype: str) -> Plan:
         "dtype": dtype,
         "output": f"out-{dtype}",
     }
-    (folder / "config.yaml").write_text(yaml.safe_dump(values))
-    config, talk = load_config(str(folder / "config.yaml")), Talk(quiet=True)
-    plan = make_plan(config, talk)
-    plan.publish()
-    Launcher(plan, config, talk).run_all()
-    write_runs(plan, config, talk)
-    return plan
 
 
 def _raw(plan: Plan, stage: str) -> dict[tuple[str, ...], object]:
@@ -97,7 +88,9 @@ class _Recorded(Cascade):
 def test_rerank_equals_the_command_line_bit_for_bit(
     folder: Path, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = _run(folder, dtype)
+    monkeypatch.chdir(folder)
+    result = beamrank.run(_config(folder, dtype))
+    plan = read_plan(result.output)
     assert len(plan.shards) == 2
     monkeypatch.setattr("models.rerank.Cascade", _Recorded)
     monkeypatch.setattr(_Recorded, "raw", {"mono": [], "duo": []}, raising=False)
@@ -105,13 +98,56 @@ def test_rerank_equals_the_command_line_bit_for_bit(
     found = rerank(TOPICS, folder / "given.trec", DOCS, **models, k0=K0, k1=K1, dtype=dtype, threads=1)
     assert list(found) == ["mono", "duo-sum"]
     for name, run in found.items():
-        url = str(tmp_path / f"{name}.trec")
-        write_run(url, {query_id: list(docs.items()) for query_id, docs in run.items()}, "beamrank")
-        assert Path(url).read_bytes() == (folder / f"out-{dtype}/runs/{name}.trec").read_bytes()
+        beamrank.write_run(run, tmp_path / "run.trec")
+        assert (tmp_path / "run.trec").read_bytes() == Path(result.runs[name]).read_bytes()
     for stage in ("mono", "duo"):
         assert _keyed(_Recorded.raw[stage]) == {
             key: row for key, row in _raw(plan, stage).items() if key[0] in found["mono"]
         }
+
+
+def test_run_reads_a_file_and_gives_paths_and_measures(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump({**_config(folder, "float32"), "measures": ["RR@10"]}))
+    (folder / "qrels").write_text("q1 0 d5 1\nq2 0 d10 1\n")
+    changes = {"mono.k": 3, "duo": None, "qrels": str(folder / "qrels"), "topics.limit": None}
+    result = beamrank.run(path, set=changes, output=tmp_path / "other")
+    assert capsys.readouterr().out == ""
+    assert result.output == str(tmp_path / "other")
+    assert result.runs == {name: str(tmp_path / f"other/runs/{name}.trec") for name in ("candidates", "mono")}
+    for name, run in result.runs.items():
+        assert result.measures[name] == beamrank.evaluate(run, folder / "qrels", "RR@10").means
+    alone = beamrank.run(path, set=changes, output=tmp_path / "other", stage="mono")
+    assert (alone.runs, alone.measures) == ({}, {})
+
+
+def test_aggregate_equals_the_file_that_the_command_writes(folder: Path, tmp_path: Path) -> None:
+    config = {**_config(folder, "float32"), "output": str(tmp_path / "out")}
+    path = folder / "aggregated.yaml"
+    path.write_text(yaml.safe_dump(config))
+    output = beamrank.run(path).output
+    written = CliRunner().invoke(app, ["aggregate", output, "--aggregation", "min", "--k1", "3"])
+    assert written.exit_code == 0, written.output
+    beamrank.write_run(beamrank.aggregate(output, "min", k1=3), tmp_path / "again.trec")
+    assert (tmp_path / "again.trec").read_bytes() == Path(written.stdout.strip()).read_bytes()
+    with pytest.raises(ConfigError, match="there is no aggregation 'median'"):
+        beamrank.aggregate(output, "median")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"runner": "gpu"}, "runner 'gpu' does not exist: give one of local, embed"),
+        ({"stage": "rank"}, "stage 'rank' does not exist: give one of retrieve"),
+        ({"set": {"mono.depth": 3}}, "unknown key"),
+        ({"set": {"mono.k": "many"}}, "mono.k: Input should be a valid integer"),
+    ],
+)
+def test_run_refuses_wrong_arguments(folder: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        beamrank.run(_config(folder, "float32"), **changes)
 
 
 def test_rerank_takes_a_run_in_memory_and_looks_up_scored_docs_only(folder: Path) -> None:

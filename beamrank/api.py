@@ -1,0 +1,99 @@
+"""Runs and qrels as dictionaries: what users of Python give and take, between the files and the measures."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from beamrank import evaluation, qrels, runs, trec
+from beamrank.errors import ConfigError
+from beamrank.evaluation import Evaluation
+from beamrank.measures import parse_measures, split_measures
+from beamrank.runs import RunFormat, RunScores
+
+_Path: TypeAlias = str | os.PathLike[str]
+
+
+def read_run(path: _Path) -> RunScores:
+    """The scores of a TREC or MS MARCO run: {query_id: {doc_id: score}}.
+
+    Args:
+        path: a file or a URL, compressed or not.
+
+    Returns:
+        Queries in the order of the file, docs best first: by score, ties by doc_id, descending, as in trec_eval. A run
+        without scores is ordered by rank, and a score is minus the rank.
+
+    Raises:
+        PreflightError: the file does not exist, or lines are wrong; the first five are listed.
+    """
+    run = runs.read_run(os.fspath(path))
+    return {query_id: dict(zip(ids, run.scores[query_id].tolist(), strict=True)) for query_id, ids in run.order.items()}
+
+
+def read_qrels(path: _Path) -> dict[str, dict[str, int]]:
+    """The judgments of a TREC, MS MARCO or BEIR file: {query_id: {doc_id: relevance}}.
+
+    Args:
+        path: a file or a URL, compressed or not.
+
+    Raises:
+        PreflightError: the file does not exist, or lines are wrong; the first five are listed.
+    """
+    return qrels.read_qrels(os.fspath(path)).relevance
+
+
+def write_run(
+    run: Mapping[str, Mapping[str, float]], path: _Path, tag: str = "beamrank", *, format: RunFormat = "trec"
+) -> None:
+    """Writes a run as the commands do: docs by score, scores strictly decreasing in float32, 9 significant digits.
+
+    Args:
+        run: {query_id: {doc_id: score}}; tied scores keep their order.
+        path: a file or a URL; a file that exists is replaced.
+        tag: the sixth column.
+        format: `trec` or `msmarco`.
+
+    Raises:
+        ConfigError: the tag is empty or has white space.
+        DataError: a score is not finite, or an id cannot stand in a run; nothing is written.
+    """
+    if tag.split() != [tag]:
+        raise ConfigError(f"tag {tag!r} is empty or has white space, which separates the columns of a run")
+    ordered = runs.run_of(run, ties="rank")
+    rankings = {one: list(zip(ids, ordered.scores[one].tolist(), strict=True)) for one, ids in ordered.order.items()}
+    trec.write_run(os.fspath(path), rankings, tag, format)
+
+
+def evaluate(
+    run: Mapping[str, Mapping[str, float]] | _Path,
+    qrels: Mapping[str, Mapping[str, int]] | _Path,
+    measures: str | Sequence[str],
+) -> Evaluation:
+    """Measures a run; means are over all topics of the qrels, as with trec_eval's -c.
+
+    Args:
+        run: {query_id: {doc_id: score}}, or a path. Ties are ordered by doc_id, descending, in both.
+        qrels: {query_id: {doc_id: relevance}}, or a path.
+        measures: names as ir_measures or trec_eval writes them: a list, or a string with spaces or commas between them.
+
+    Returns:
+        `means` by measure, `per_query` by query_id and measure, and `notes` on how run and qrels fit together.
+
+    Raises:
+        ConfigError: a measure is unknown.
+        PreflightError: a file is wrong, or run and qrels have no topic in common.
+        DataError: a dictionary is wrong.
+    """
+    names = split_measures(measures) if isinstance(measures, str) else measures
+    parse_measures(names)
+    return evaluation.evaluate_one(
+        runs.run_of(run) if isinstance(run, Mapping) else runs.read_run(os.fspath(run)),
+        _qrels(qrels),
+        names,
+        "the run" if isinstance(run, Mapping) else f"the run {os.fspath(run)}",
+        "the qrels" if isinstance(qrels, Mapping) else f"the qrels {os.fspath(qrels)}",
+    ).evaluation
+
+
+def _qrels(given: Mapping[str, Mapping[str, int]] | _Path) -> qrels.Qrels:
+    return qrels.qrels_of(given) if isinstance(given, Mapping) else qrels.read_qrels(os.fspath(given))

@@ -1,0 +1,103 @@
+"""Runs and qrels as dictionaries."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import beamrank
+from beamrank import ConfigError, DataError, PreflightError
+
+RUN = {"q1": {"a": 1.0, "b": 1.0, "c": 3.0}, "q2": {"x": 0.5}}
+QRELS = {"q1": {"a": 1}, "q2": {"y": 2}, "q3": {"z": 1}}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    run, qrels = tmp_path / "some.trec", tmp_path / "qrels.txt"
+    rows = [f"{q} Q0 {d} {r} {s!r} t\n" for q, docs in RUN.items() for r, (d, s) in enumerate(docs.items())]
+    run.write_text("".join(rows))
+    qrels.write_text("".join(f"{q} 0 {d} {level}\n" for q, docs in QRELS.items() for d, level in docs.items()))
+    return run, qrels
+
+
+def test_read_run_gives_scores_in_the_order_of_every_measure(files: tuple[Path, Path]) -> None:
+    found = beamrank.read_run(files[0])
+    assert found == RUN
+    assert list(found["q1"]) == ["c", "b", "a"]
+
+
+def test_read_qrels_gives_relevance(files: tuple[Path, Path]) -> None:
+    assert beamrank.read_qrels(str(files[1])) == QRELS
+
+
+@pytest.mark.parametrize("measures", ["RR nDCG@2", "RR, nDCG@2", ["RR", "nDCG@2"]])
+def test_evaluate_gives_the_same_for_dictionaries_and_files(
+    files: tuple[Path, Path], measures: str | list[str]
+) -> None:
+    found = beamrank.evaluate(RUN, QRELS, measures)
+    assert found == beamrank.evaluate(files[0], files[1], measures) == beamrank.evaluate(RUN, files[1], measures)
+    # `a` ties with `b`, and comes after it: docs that tie are ordered by doc_id, descending.
+    assert found.per_query["q1"]["RR"] == pytest.approx(1 / 3)
+    assert found.means["RR"] == pytest.approx(1 / 9)
+    assert found.notes.not_in_run == ("q3",)
+
+
+def test_evaluate_takes_the_numbers_of_numpy() -> None:
+    qrels = {"q1": {"a": np.int64(1)}}
+    assert beamrank.evaluate({"q1": {"a": np.float32(2)}}, qrels, "RR").means == {"RR": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels", "measures", "error", "message"),
+    [
+        (RUN, QRELS, "RR@ten", ConfigError, "RR@ten"),
+        (RUN, {"other": {"a": 1}}, "RR", PreflightError, "the run and the qrels have no topic in common"),
+        (RUN, {"q1": {"a": 0.5}}, "RR", DataError, "doc 'a' of query 'q1' has relevance 0.5"),
+        (RUN, {"q1": {"a": 20_000}}, "RR", DataError, "not a whole number between -10,000 and 10,000"),
+        (RUN, {"q1": {3: 1}}, "RR", DataError, "ids are strings"),
+        (RUN, {"q1": {}}, "RR", DataError, "the qrels have no judgments"),
+        ({"q1": {"a": float("inf")}}, QRELS, "RR", DataError, "the score of doc 'a' is not finite"),
+        ("/nowhere/run", QRELS, "RR", PreflightError, "/nowhere/run"),
+    ],
+)
+def test_evaluate_refuses_bad_input(
+    run: object, qrels: object, measures: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        beamrank.evaluate(run, qrels, measures)  # type: ignore[arg-type]
+
+
+def test_write_run_writes_strictly_decreasing_scores_that_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "mine.trec"
+    beamrank.write_run(RUN, path, tag="mine")
+    lines = [line.split() for line in path.read_text().splitlines()]
+    assert [line[2:4] for line in lines] == [["c", "1"], ["a", "2"], ["b", "3"], ["x", "1"]]
+    assert {line[5] for line in lines} == {"mine"}
+    scores = list(beamrank.read_run(path)["q1"].values())
+    assert scores[0] > scores[1] > scores[2]
+    # What was written is written again to the same bytes.
+    before = path.read_bytes()
+    beamrank.write_run(beamrank.read_run(path), path, tag="mine")
+    assert path.read_bytes() == before
+
+
+def test_write_run_writes_msmarco_lines(tmp_path: Path) -> None:
+    beamrank.write_run(RUN, tmp_path / "run.tsv", format="msmarco")
+    assert (tmp_path / "run.tsv").read_text() == "q1\tc\t1\nq1\ta\t2\nq1\tb\t3\nq2\tx\t1\n"
+
+
+@pytest.mark.parametrize(
+    ("run", "tag", "error", "message"),
+    [
+        ({"q1": {"a": float("nan")}}, "t", DataError, "the score of doc 'a' is not finite"),
+        ({"q1": {"a b": 1.0}}, "t", DataError, "holds white space"),
+        (RUN, "my run", ConfigError, "tag 'my run'"),
+    ],
+)
+def test_write_run_refuses_what_cannot_stand_in_a_run(
+    run: dict[str, dict[str, float]], tag: str, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        beamrank.write_run(run, tmp_path / "run.trec", tag)
+    assert not list(tmp_path.iterdir())
