@@ -17,13 +17,15 @@ Truncation = Literal["original", "paper", "hf"]
 SegmentPooling = Literal["max", "first", "mean"]
 Ties = Literal["rank", "doc_id"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+# An empty one would be the configuration's own folder.
+Place = Annotated[str, Field(min_length=1)]
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class CorpusConfig(Section):
     """The docs: `path` is a file, a folder or a glob; `fields` are joined by one space to make a text."""
 
-    path: str
+    path: Place
     format: Literal["jsonl", "beir", "tsv", "parquet", "car"]
     fields: tuple[str, ...] | None = None
 
@@ -31,7 +33,7 @@ class CorpusConfig(Section):
 class TopicsConfig(Section):
     """Where the topics are; `only_judged` keeps those of the qrels (BEIR ships all splits' topics in one file)."""
 
-    path: str
+    path: Place
     format: Literal["tsv", "jsonl", "beir", "trec", "car"]
     only_judged: bool = False
 
@@ -45,7 +47,7 @@ class RunTopicsConfig(TopicsConfig):
 class IndexConfig(Section):
     """A Lucene index folder; built from the corpus when it is not there."""
 
-    path: str
+    path: Place
 
 
 class Bm25Config(Section):
@@ -76,7 +78,7 @@ class CandidatesConfig(Section):
     `ties` is the order of a TREC run's tied scores: by its rank column, or by doc_id, descending, as trec_eval has it.
     """
 
-    run: str
+    run: Place
     k: Positive = 1000
     ties: Ties = "rank"
 
@@ -174,7 +176,7 @@ class RunConfig(Section):
     run_tag: Annotated[str, Field(pattern=r"^\S+$")] = "beamrank"
     corpus: CorpusConfig
     topics: RunTopicsConfig
-    qrels: str | None = None
+    qrels: Place | None = None
     index: IndexConfig | None = None
     bm25: Bm25Config | None = None
     candidates: CandidatesConfig | None = None
@@ -182,7 +184,7 @@ class RunConfig(Section):
     duo: DuoConfig | None = None
     input: InputConfig = InputConfig()
     measures: tuple[str, ...] = ("RR@10", "nDCG@10", "AP", "R@1000")
-    output: str
+    output: Place
     run_formats: Annotated[tuple[Literal["trec", "msmarco"], ...], Field(min_length=1)] = ("trec",)
     shards: Positive | None = None
     threads: Positive | None = None
@@ -319,7 +321,7 @@ def _anchor_paths(document: dict[str, Any], folder: str) -> None:
         *[(document.get(name), "path") for name in ("corpus", "topics", "index")],
         (document.get("candidates"), "run"),
     ]:
-        if isinstance(section, dict) and isinstance(section.get(key), str):
+        if isinstance(section, dict) and isinstance(section.get(key), str) and section[key]:
             section[key] = storage.join_relative(folder, section[key])
     for name in ("mono", "duo"):
         section = document.get(name)

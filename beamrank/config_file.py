@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from beamrank.credentials import refuse_credentials
 from beamrank.documents import read_at_most
@@ -21,6 +21,16 @@ class Section(BaseModel):
     """A part of a configuration: unknown keys are errors, and nothing changes after it was checked."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_truth_values(cls, values: Any) -> Any:
+        """Pydantic would read `k: yes` as 1."""
+        for name, field in cls.model_fields.items():
+            wanted = isinstance(values, dict) and isinstance(values.get(name), bool)
+            if wanted and bool not in (field.annotation, *get_args(field.annotation)):
+                raise ValueError(f"{name} is {values[name]}: true, false, yes, no, on and off are not a value of it")
+        return values
 
 
 _Root = TypeVar("_Root", bound=Section)

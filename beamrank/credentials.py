@@ -16,19 +16,24 @@ _DECODINGS = 5
 _LONGEST = 4096
 _START = re.compile(
     r"(?P<protocol>[a-z][a-z0-9+.\-]{0,30}):[/\\]{2}"
-    r"|\b(?P<known>https?|ftps?|sftp|ssh|s3a?|gc?s|hf|hdfs|webhdfs|abfss?|adl|az|github|smb):[/\\]?",
+    r"|\b(?P<known>https?|ftps?|sftp|ssh|s3a?|gc?s|hf|hdfs|webhdfs|abfss?|adl|az|github|smb):[/\\]?"
+    r"|\b(?P<slip>https?|ftps?|sftp|s3a?|gc?s)\s{0,3}[:;]?\s{0,3}[/\\]{2}",
     re.IGNORECASE,
 )
 _IPV6_HOST = re.compile(r"\[[0-9a-f:.]+\]", re.IGNORECASE)
 _HOST = re.compile(r"[^@:]*(:\d{1,5})?")
-_BUCKET = re.compile(r"[a-z0-9._\-]*")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._\-]*")
 # hf://datasets/org/name@revision/path
-_HUB_PLACE = re.compile(r"(?:(?:datasets|spaces|buckets)/)?[\w.\-]+/[\w.\-]+@[^@]*|[^@]*")
+_HUB_PLACE = re.compile(r"(?![^/]*:)(?:(?:(?:datasets|spaces|buckets)/)?[\w.\-]+/[\w.\-]+@[^@]*|[^@]*)")
 # Elsewhere an @ in a path may end a password that has a slash in it.
-_STORES = frozenset({"s3", "s3a", "gs", "gcs", "file"})
+_STORES = frozenset({"s3", "s3a", "gs", "gcs"})
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
-    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|ya29\.[\w\-]{16,}|AIza[\w\-]{30,})"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|ya29\.[\w\-]{16,}|AIza[\w\-]{30,}|api_org_[A-Za-z0-9]{16,}|glpat-[\w\-]{16,}"
+    r"|sk-[A-Za-z0-9_\-]{24,}|xox[abeprs]-[\w\-]{16,}|eyJ[\w\-]{8,}\.eyJ[\w\-]{8,}\.[\w\-]+|Bearer\s+[\w.~+/\-]{16,}=*)"
+    # An assignment, as environments, connection strings and key files have it.
+    r"|(?:SECRET|PASSWORD|PASSWD|TOKEN|API_KEY|ACCESS_KEY|ACCOUNT_KEY|AccountKey|SharedAccess(?:Key|Signature))(?P<value>=[^\s'\"]+)"
+    r"|Authorization:\s*\S.*|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*|\"private_key\"\s*:.*"
 )
 _URL_IN_TEXT = re.compile(r"(?:[a-z0-9]{1,30}::){0,5}[a-z][a-z0-9+.\-]{0,30}:(?://|\\\\)[^\s'\"<>]+", re.IGNORECASE)
 _AFTER_URL = ".,;:!?)]}&#"
@@ -36,7 +41,8 @@ _AFTER_URL = ".,;:!?)]}&#"
 
 def carries_credentials(text: str) -> bool:
     """Whether a text holds a URL in a form that can carry a credential, or a token of a known service."""
-    plain = _decoded(text)
+    # Letters that only look like those of a URL count as these: who types them means the URL.
+    plain = unicodedata.normalize("NFKC", _decoded(text))
     return _TOKEN.search(plain) is not None or any(not _is_harmless(*url) for url in _urls(plain))
 
 
@@ -58,7 +64,12 @@ def refuse_credentials(values: Any, where: str) -> None:
 
 def hide_credentials(text: str) -> str:
     """A message of a library without the credentials of its URLs: a store may redirect to a signed one."""
-    return _TOKEN.sub("[hidden]", _URL_IN_TEXT.sub(_hidden, text))
+    return _TOKEN.sub(_without_value, _URL_IN_TEXT.sub(_hidden, text))
+
+
+def _without_value(found: re.Match[str]) -> str:
+    """An assignment keeps its name."""
+    return f"{found[0].partition('=')[0]}=[hidden]" if found["value"] else "[hidden]"
 
 
 def _hidden(found: re.Match[str]) -> str:
@@ -90,7 +101,7 @@ def _urls(text: str) -> Iterator[tuple[str, str]]:
             continue
         ends = [start.start() for start in starts[1:]] + [len(link)]
         for start, end in zip(starts, ends, strict=True):
-            yield (start["protocol"] or start["known"]).lower(), link[start.end() : end]
+            yield (start["protocol"] or start["known"] or start["slip"]).lower(), link[start.end() : end]
 
 
 def _is_harmless(protocol: str, rest: str) -> bool:
@@ -103,6 +114,8 @@ def _is_harmless(protocol: str, rest: str) -> bool:
         return False
     if protocol in ("http", "https") and "=" in path:
         return False
+    if protocol == "file":
+        return "@" not in path or not host
     return "@" not in path or (protocol in _STORES and _BUCKET.fullmatch(host) is not None)
 
 

@@ -19,6 +19,7 @@ Measure: TypeAlias = Any
 _PROVIDERS = (ir_measures.pytrec_eval, ir_measures.compat, ir_measures.judged, ir_measures.msmarco)
 _FALLBACK: Any = FallbackProvider(_PROVIDERS)  # type: ignore[no-untyped-call]
 _IN_NO_RUN = " "
+_LONGEST_NAME = 1000
 _NAMES = sorted({str(measure.NAME) for one in _PROVIDERS for measure in one.SUPPORTED_MEASURES}, key=str.lower)
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
@@ -142,6 +143,11 @@ def _translate(name: str) -> list[str]:
 
 
 def _parse(name: str) -> Measure:
+    if len(name) > _LONGEST_NAME:
+        raise ConfigError(f"measure {name[:_LONGEST_NAME]!r}... is longer than {_LONGEST_NAME} characters")
+    given = re.findall(r"[(,]\s*(\w+)\s*=", name)
+    if len(given) > len(set(given)):
+        raise ConfigError(f"measure {name!r}: a parameter is given twice; write it like nDCG@10 or P(rel=2)@5")
     try:
         measure: Measure = ir_measures.parse_measure(name)
         measure.validate_params()

@@ -56,7 +56,9 @@ class Rows:
         if isinstance(error.__cause__, FileNotFoundError):
             return f"there is no file {self.url}"
         if isinstance(error.__cause__, IsADirectoryError):
-            runs = [each for each in storage.find(self.url) if each.endswith((".trec", ".tsv", ".txt"))][:_SHOWN]
+            # Not below it: it may be the root of a disk.
+            names = sorted(name for name in storage.sizes_bytes(self.url) if name.endswith((".trec", ".tsv", ".txt")))
+            runs = [storage.join(self.url, name) for name in names[:_SHOWN]]
             return f"{self.url} is a folder: give a file{', such as ' if runs else ''}{', '.join(runs)}"
         return str(error)
 

@@ -1,5 +1,6 @@
 """Files by URL, through fsspec. Nothing else in beamrank opens, lists or publishes a file by its URL."""
 
+import errno
 import hashlib
 import io
 import os
@@ -22,6 +23,7 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.special_files import check_regular, is_pipe
 
 _READ_AT_ONCE = 64
+_SHOWN = 300
 # Two changes of a local file within a tick of its clock get the same time.
 _TICK_NANOSECONDS = 20_000_000
 # What a store says of a file's content, best first. An etag of Google's changes whenever the file is written again,
@@ -97,12 +99,25 @@ def _located(url: str) -> Iterator[tuple[Any, str]]:
         raise _unreachable(url, error) from error
     try:
         yield filesystem, path
-    except (OSError, BeamrankError):
+    except (OSError, BeamrankError) as error:
+        _refuse_impossible(url, error)
         raise
     except Exception as error:
         if isinstance(filesystem, LocalFileSystem):
             raise
         raise _unreachable(url, error) from error
+
+
+def _refuse_impossible(url: str, error: Exception) -> None:
+    """A path that no file can have is not a fault of the disk.
+
+    Raises:
+        PreflightError: the error means that.
+    """
+    number = getattr(error, "errno", None)
+    if number in (errno.ENAMETOOLONG, errno.ELOOP):
+        shown = url if len(url) <= _SHOWN else f"{url[:_SHOWN]}..."
+        raise PreflightError(f"cannot use the path {shown}: {os.strerror(number)}") from error
 
 
 def _missing_library(url: str, error: ImportError) -> str:
@@ -187,7 +202,11 @@ def version(url: str) -> str:
     """
     if is_remote(url):
         return " ".join(map(str, stored_file(url)))
-    found = os.stat(absolute(url))
+    try:
+        found = os.stat(absolute(url))
+    except OSError as error:
+        _refuse_impossible(url, error)
+        raise
     age = time.time_ns() - found.st_ctime_ns
     if 0 <= age < _TICK_NANOSECONDS:
         time.sleep((_TICK_NANOSECONDS - age) / 1e9)

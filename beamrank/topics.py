@@ -20,7 +20,7 @@ from beamrank.records import Topic
 _HINT_BYTES = 1 << 16
 
 _LONE_CR = re.compile(rb"\r(?!\n)")
-_TREC_TOPIC = re.compile(rb"<(top|doc)\s*>.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
+_TREC_TAG = re.compile(rb"<(/?)(top|doc)\s{0,20}>", re.IGNORECASE)
 _TREC_PARTS = re.compile(r"<(top|doc)\s*>(.*)</\1\s*>", re.IGNORECASE | re.DOTALL)
 _TREC_OPENING = re.compile(r"<(top|doc)\s*>", re.IGNORECASE)
 _DOCNO = re.compile(r"\s*<docno>(.*?)</docno>(.*)", re.IGNORECASE | re.DOTALL)
@@ -28,6 +28,9 @@ _DOCNO = re.compile(r"\s*<docno>(.*?)</docno>(.*)", re.IGNORECASE | re.DOTALL)
 _FIELD = r"<{tag}>\s*(?:{label}:)?(.*?)(?:</{tag}>|^\s*</?[a-z]|\Z)"
 _NUM = re.compile(_FIELD.format(tag="num", label="Number"), re.IGNORECASE | re.DOTALL | re.MULTILINE)
 _TITLE = re.compile(_FIELD.format(tag="title", label="Topic"), re.IGNORECASE | re.DOTALL | re.MULTILINE)
+
+# Where they are fields: at the beginning of a line, or after another tag.
+_TOP_TAGS = {tag: re.compile(rf"(?:^[ \t]*|>[ \t]*)<{tag}>", re.IGNORECASE | re.MULTILINE) for tag in ("num", "title")}
 
 
 class _Row(NamedTuple):
@@ -139,10 +142,14 @@ def _line_rows(content: bytes) -> Iterator[_Row]:
 def _trec_rows(content: bytes) -> Iterator[_Row]:
     """The topics of a TREC file, and whatever else stands between them."""
     end = 0
-    for match in _TREC_TOPIC.finditer(content):
-        yield from _stray_row(content, end, match.start())
-        yield _Row(content.count(b"\n", 0, match.start()) + 1, match.group())
-        end = match.end()
+    opening: re.Match[bytes] | None = None
+    for tag in _TREC_TAG.finditer(content):
+        if not tag[1]:
+            opening = opening or tag
+        elif opening is not None and tag[2].lower() == opening[2].lower():
+            yield from _stray_row(content, end, opening.start())
+            yield _Row(content.count(b"\n", 0, opening.start()) + 1, content[opening.start() : tag.end()])
+            end, opening = tag.end(), None
     yield from _stray_row(content, end, len(content))
 
 
@@ -170,6 +177,9 @@ def _parse_doc(body: str) -> tuple[str, str]:
 
 
 def _parse_top(body: str) -> tuple[str, str]:
+    for tag, found in _TOP_TAGS.items():
+        if len(found.findall(body)) > 1:
+            raise RowError(f"has more than one <{tag}>: a </top> and a <top> may be missing between two topics")
     number, title = _NUM.search(body), _TITLE.search(body)
     if number is None or title is None:
         raise RowError(f"has no {'<num>' if number is None else '<title>'}")

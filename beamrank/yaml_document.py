@@ -153,6 +153,10 @@ def parse_yaml(text: str, where: str) -> Any:
         line = text.count("\n", 0, error.position) + 1
         problem = f"the character U+{ord(text[error.position]):04X} is not allowed"
         raise ConfigError(f"{where} is not valid YAML: line {line}: {problem}") from None
+    except (ValueError, OverflowError):
+        # The scanner makes a character of any \U........
+        problem = "an escape stands for no character of Unicode"
+        raise ConfigError(f"{where} is not valid YAML: line {loader.line + 1}: {problem}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}: " if mark else ""

@@ -36,6 +36,7 @@ SEGMENTS = {"mono": 2, "duo": 3}
 _POSITIVE = {"relevant", "positive", "true", "yes", "1", "label_1", "entailment", "duplicate", "match"}
 _NEGATIVE = {"irrelevant", "negative", "false", "no", "0", "label_0", "not_entailment", "contradiction"}
 _NEGATIVE |= {f"{prefix}_{name}" for prefix in ("not", "non") for name in _POSITIVE}
+_FLOATS = frozenset({"F16", "BF16", "F32", "F64", "torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
 _MOST_JSON_BYTES = 1 << 24
 _Label = bool | int | float | Annotated[str, Field(max_length=200)]
 
@@ -280,16 +281,26 @@ def tensor_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
     try:
         if path.endswith(SAFETENSORS):
             with safe_open(path, framework="numpy") as file:
-                return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                _check_types({name: each.get_dtype() for name, each in slices.items()})
+                return {name: tuple(each.get_shape()) for name, each in slices.items()}
         import torch
 
         tensors = torch.load(path, map_location="meta", weights_only=True)
+        _check_types({name: str(tensor.dtype) for name, tensor in tensors.items()})
         return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     # What broken bytes make an unpickler raise, nobody can list.
     except Exception as error:
         raise PreflightError(
             f"the weights of the checkpoint {reference} cannot be read from {path}: {error}. Only plain tensors are"
         ) from error
+
+
+def _check_types(types: Mapping[str, str]) -> None:
+    """Quantized weights would be taken for what they stand for without their scales. Positions are whole numbers."""
+    for name, kind in types.items():
+        if kind not in _FLOATS and not name.endswith("_ids"):
+            raise ValueError(f"{name} is of type {kind}, and weights must be float16, bfloat16, float32 or float64")
 
 
 def _check_tensors(

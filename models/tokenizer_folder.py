@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import StrictBool, TypeAdapter
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from beamrank import storage
@@ -112,9 +112,9 @@ class _Config:
     """tokenizer_config.json, as far as it decides ids."""
 
     tokenizer_class: str | None = None
-    do_lower_case: bool | None = None
-    tokenize_chinese_chars: bool | None = None
-    strip_accents: bool | None = None
+    do_lower_case: StrictBool | None = None
+    tokenize_chinese_chars: StrictBool | None = None
+    strip_accents: StrictBool | None = None
     unk_token: str | _AddedToken | None = None
     cls_token: str | _AddedToken | None = None
     sep_token: str | _AddedToken | None = None

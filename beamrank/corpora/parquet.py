@@ -26,6 +26,8 @@ def _check(url: str, fields: Fields) -> None:
     with _open(url) as file:
         id_name, names = _columns(url, file.schema_arrow, fields)
         for name in (id_name, *names):
+            if file.schema_arrow.names.count(name) > 1:
+                raise PreflightError(f"{url} has more than one column `{name}`: give each its own name")
             _check_type(url, name, file.schema_arrow.field(name).type, number=name == id_name)
 
 

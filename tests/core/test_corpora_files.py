@@ -30,6 +30,11 @@ class TestParquet:
         pq.write_table(table, path, row_group_size=2)
         return CorpusConfig(path=str(path), format="parquet", fields=fields)
 
+    def test_two_columns_of_one_name_are_refused(self, tmp_path: Path) -> None:
+        table = pa.table([pa.array(["a"]), pa.array(["b"]), pa.array(["x"])], names=["id", "id", "text"])
+        with pytest.raises(errors.PreflightError, match=r"c\.parquet has more than one column `id`"):
+            list_units(self.corpus(tmp_path / "c.parquet", table))
+
     def test_a_unit_is_a_row_group_and_a_position_a_row(self, tmp_path: Path) -> None:
         table = pa.table({"_id": ["a", "b", "c"], "text": ["x", "", "z"], "title": ["T", "", "U"]})
         corpus = self.corpus(tmp_path / "c.parquet", table)

@@ -204,6 +204,11 @@ def test_a_folder_and_a_broken_archive_are_errors(tmp_path: Path) -> None:
             read_run(str(path))
     with pytest.raises(PreflightError, match="is a folder"):
         read_run(str(tmp_path))
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/b.trec").write_text("")
+    (tmp_path / "a.trec").write_text("")
+    with pytest.raises(PreflightError, match=r"is a folder: give a file, such as \S+/a\.trec$"):
+        read_run(str(tmp_path))
 
 
 @pytest.mark.data

@@ -115,6 +115,17 @@ def test_a_nul_in_a_path_is_named(tmp_path: Path, reader: str) -> None:
         (READERS | ONCE)[reader](str(tmp_path / "a\0b"))
 
 
+@pytest.mark.parametrize("reader", [*READERS, *ONCE])
+@pytest.mark.parametrize("name", ["loop", "x" * 300, "a/" * 5000, "x" * 100_000], ids=len)
+def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path, reader: str, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(PreflightError) as refusal:
+        (READERS | ONCE)[reader](str(tmp_path / name))
+    if reader in ONCE:
+        assert str(refusal.value).startswith("cannot use the path ")
+        assert len(str(refusal.value)) < 500
+
+
 def test_files_folders_links_and_nothing_pass(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["1"], "text": ["x"]}), tmp_path / "c.parquet")
     (tmp_path / "link.parquet").symlink_to(tmp_path / "c.parquet")

@@ -109,6 +109,8 @@ class TestRefusals:
             ("trec", TOP + "<top>\n<num> 302\n", r"t\.txt:9: the topic is not inside"),
             ("trec", TOP.replace("</top>", "") + TOP, r"t\.txt:1: the topic is not closed before the next"),
             ("trec", "<top><num> 1</num></top>", "has no <title>"),
+            ("trec", TOP.replace("</top>\n", "") + TOP.removeprefix("<top>\n"), r"t\.txt:1: .* more than one <num>"),
+            ("trec", "<top><num> 1</num><title>a</title><title>b</title></top>", "has more than one <title>"),
             ("trec", "<top><title> x</title></top>", "has no <num>"),
             ("trec", "<top><num> 1\n<title>\n<desc> x</top>", "'1' has no text"),
             ("trec", "<DOC>1</DOC>", "does not begin with <DOCNO>"),
@@ -120,6 +122,14 @@ class TestRefusals:
     ) -> None:
         with pytest.raises(errors.PreflightError, match=message):
             read(write(tmp_path / "t.txt", content), topics_format)
+
+    @pytest.mark.timeout(10)
+    @pytest.mark.parametrize(
+        "content", ["<top>" * 100_000, "</top>" * 100_000, "<top><doc>" * 50_000, "<top" + " " * 99999]
+    )
+    def test_tags_that_are_never_closed_are_refused_quickly(self, tmp_path: Path, content: str) -> None:
+        with pytest.raises(errors.PreflightError, match=r"t\.txt:1: the topic is not inside <top> and </top>"):
+            read(write(tmp_path / "t.txt", content), "trec")
 
     def test_problems_of_a_kind_are_one_example_with_their_number(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t.tsv", "ok\tx\n" + "bad\n" * 7 + "ok\ty\n1\t \n2\t \n")

@@ -110,6 +110,21 @@ def test_tensors_of_other_dimensions_are_refused(
         resolve_checkpoint(str(folder), "mono")
 
 
+@pytest.mark.parametrize("kind", [torch.int8, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("pickled", [False, True])
+def test_quantized_weights_are_refused(folder: Path, kind: torch.dtype, pickled: bool) -> None:
+    """Without their scales they would be other weights, and give scores without an error."""
+    weights = load_file(folder / "model.safetensors")
+    weights["classifier.weight"] = weights["classifier.weight"].to(kind)
+    if pickled:
+        (folder / "model.safetensors").unlink()
+        torch.save(weights, folder / "pytorch_model.bin")
+    else:
+        save_file(weights, folder / "model.safetensors")
+    with pytest.raises(PreflightError, match=r"classifier\.weight is of type .*, and weights must be float16"):
+        resolve_checkpoint(str(folder), "mono")
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -140,6 +155,15 @@ def test_a_header_of_weights_that_is_nested_too_deep_is_refused(folder: Path) ->
 @pytest.mark.parametrize("key", ["tokenizer_class", "do_lower_case", "strip_accents", "unk_token", "sep_token"])
 @pytest.mark.parametrize("value", [[], [[]], {"a": 1}, {"content": []}, 10**30], ids=str)
 def test_a_malformed_tokenizer_configuration_is_refused(folder: Path, key: str, value: Any) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps({key: value}))
+    with pytest.raises(PreflightError, match=rf"tokenizer_config\.json is not a tokenizer's configuration: {key}"):
+        load_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize("key", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
+@pytest.mark.parametrize("value", ["false", "no", 0], ids=str)
+def test_a_truth_value_of_a_tokenizer_is_not_text(folder: Path, key: str, value: Any) -> None:
+    """For transformers, "false" is true."""
     (folder / "tokenizer_config.json").write_text(json.dumps({key: value}))
     with pytest.raises(PreflightError, match=rf"tokenizer_config\.json is not a tokenizer's configuration: {key}"):
         load_tokenizer(str(folder))

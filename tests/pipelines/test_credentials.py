@@ -107,6 +107,24 @@ _FORMS = (
     f"s3://bucket/c?versionId={_SECRET}",
     f"gs://bucket/c#{_SECRET}",
     f"gs://bucket/c;x={_SECRET}",
+    f"s3:///AKIAX:{_SECRET}@bucket/c",
+    f"gs:////user:{_SECRET}@bucket/c",
+    f"s3://./user:{_SECRET}@bucket/c",
+    f"https\uff1a//user:{_SECRET}@host/c",
+    f"https\uff1a\uff0f\uff0fuser:{_SECRET}@host/c",
+    f"https//user:{_SECRET}@host/c",
+    f"https;//user:{_SECRET}@host/c",
+    f"https :// user:{_SECRET}@host/c",
+    f"hf://user:{_SECRET}",
+    f"api_org_{_SECRET}",
+    f"glpat-{_SECRET}",
+    f"sk-proj-{_SECRET}AbCdEfGh",
+    f"xoxb-123456789012-{_SECRET}",
+    f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{_SECRET}",
+    f"AWS_SECRET_ACCESS_KEY={_SECRET}",
+    f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={_SECRET}==",
+    f"SharedAccessSignature=sv=2022&sig={_SECRET}",
+    f"Authorization: Bearer {_SECRET}",
 )
 _ARGUMENTS = (
     ("status", "FORM"),
@@ -285,6 +303,9 @@ _HARMLESS = (
     "hf://org/name@main",
     "simplecache::s3://bucket/c.jsonl",
     "zip://a b.jsonl::https://host/c.zip",
+    "hf://datasets/org/name/a:b.jsonl",
+    "/data/https/me@host//c",
+    "/data/monobert_token=3/sk-learn/c",
 )
 
 
@@ -319,6 +340,7 @@ def test_names_of_local_files_are_never_taken_for_urls(tmp_path: Path, run_main:
         (f"cannot open https://user:{_SECRET}@host/c: refused", "cannot open https://[hidden]: refused"),
         (f"simplecache::https://{_SECRET}@host/c.", "simplecache://[hidden]."),
         (f"token {_TOKEN} is wrong", "token [hidden] is wrong"),
+        (f"AWS_SECRET_ACCESS_KEY={_SECRET} is wrong", "AWS_SECRET_ACCESS_KEY=[hidden] is wrong"),
         ("cannot read s3://bucket/c; see https://host/docs.", "cannot read s3://bucket/c; see https://host/docs."),
     ],
 )
