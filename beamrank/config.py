@@ -10,6 +10,7 @@ from beamrank import storage
 from beamrank.config_file import Section, check_document, explain, read_document
 from beamrank.credentials import refuse_credentials
 from beamrank.errors import PreflightError
+from beamrank.ids import is_usable
 from beamrank.measures import split_measures
 
 Aggregation = Literal["sum", "binary", "min", "max", "sample", "sym_sum", "log_sum", "sym_log_sum"]
@@ -193,6 +194,13 @@ class RunConfig(Section):
     on_missing_doc: Literal["error", "drop"] = "error"
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
     stall_minutes: Annotated[float, Field(gt=0)] = 30.0
+
+    @field_validator("run_tag")
+    @classmethod
+    def _check_run_tag(cls, run_tag: str) -> str:
+        if not is_usable(run_tag):
+            raise ValueError("is a column of the runs: it must not hold a control character or a byte order mark")
+        return run_tag
 
     @field_validator("measures", mode="before")
     @classmethod

@@ -50,13 +50,19 @@ class NeededDocs:
 
     @classmethod
     def open(cls, url: str) -> "NeededDocs":
-        """The arrays that `publish` wrote; a local file is mapped, not read."""
+        """The arrays that `publish` wrote; a local file is mapped into memory.
+
+        Raises:
+            DataError: the file does not hold what was written, so docs would be missing or reach other shards.
+        """
         if storage.is_remote(url):
             content = np.frombuffer(storage.read_bytes(url), dtype=np.uint8)
         elif storage.size_bytes(url) == 0:
             content = np.empty(0, np.uint8)
         else:
             content = np.memmap(url, dtype=np.uint8, mode="r")
+        if not url.endswith(f"-{sha256(content)[:SHORT]}.bin"):
+            raise DataError(f"{url} changed after it was written. Run the same command again, which writes it anew")
         entries = len(content) // _ENTRY_BYTES
         return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from beamrank import storage
 from beamrank.corpora import DigestedCorpus
@@ -84,8 +84,12 @@ class CurrentPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class _Stored:
-    """What a plan's file holds."""
+    """What a plan's file holds, and nothing else: with another key, the digest of the values may have lost its name."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    engine_version: int
+    digest: str
     run_tag: str
     topics: str
     shards: Annotated[int, Field(ge=1)]

@@ -195,23 +195,35 @@ def _modified(entry: Mapping[str, Any]) -> float | None:
 def version(url: str) -> str:
     """A text that changes whenever a file's content does, found without reading it; a copy of a file has another one.
 
-    For a local file it holds the time of the last change, which no program can set back.
+    For a local file it holds the time of the last change, which no program can set back, and the same of each symbolic
+    link on the way to it: a link that pointed to another file for a moment has changed too.
 
     Raises:
         FileNotFoundError: there is no such file.
     """
     if is_remote(url):
         return " ".join(map(str, stored_file(url)))
+    path = absolute(url)
     try:
-        found = os.stat(absolute(url))
+        found = os.stat(path)
     except OSError as error:
         _refuse_impossible(url, error)
         raise
-    age = time.time_ns() - found.st_ctime_ns
+    links = list(_links(path))
+    age = time.time_ns() - max(each.st_ctime_ns for each in (found, *links))
     if 0 <= age < _TICK_NANOSECONDS:
         time.sleep((_TICK_NANOSECONDS - age) / 1e9)
         return version(url)
-    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+    state = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+    return " ".join([state, *(f"{link.st_ino} {link.st_ctime_ns}" for link in links)])
+
+
+def _links(path: str) -> Iterator[os.stat_result]:
+    """The symbolic links that lead to a file, folders among them."""
+    for part in (*reversed(Path(path).parents), Path(path)):
+        if part.is_symlink():
+            yield part.lstat()
+            yield from _links(os.path.normpath(part.parent / os.readlink(part)))
 
 
 def sha256(url: str) -> str:

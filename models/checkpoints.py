@@ -5,14 +5,15 @@ The check reads config.json and the header of the weights; it needs no torch whe
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, TypeAdapter
 from safetensors import safe_open
 
-from beamrank import storage
+from beamrank.digested import DigestedFile, digest_file
 from beamrank.documents import parse_json, read_at_most, validated
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.fingerprint import digest
@@ -64,6 +65,7 @@ class Checkpoint:
         num_labels: logits, 1 or 2.
         weights: the weights' file name.
         shape: the model's sizes as in the files.
+        files: what the digest covers.
         warnings: what its user should know.
     """
 
@@ -74,7 +76,16 @@ class Checkpoint:
     num_labels: int
     weights: str
     shape: BertShape
+    files: tuple[DigestedFile, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """`DigestedFile.held` for all files; weights are mapped into memory, so they are read while a model scores."""
+        with ExitStack() as stack:
+            for file in self.files:
+                stack.enter_context(file.held())
+            yield
 
     def check_length(self, max_length: int) -> None:
         """Raises PreflightError where inputs of max_length tokens are too long for the model."""
@@ -133,8 +144,16 @@ def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
 
 def checkpoint_digest(folder: str) -> str:
     """The SHA-256 over a checkpoint's configuration, tokenizer and weights."""
-    names = [CONFIG, *TOKENIZER_FILES, weights_file(folder)]
-    return digest({name: storage.sha256(path) for name in names if os.path.exists(path := os.path.join(folder, name))})
+    return _digest(_digest_files(folder))
+
+
+def _digest_files(folder: str) -> tuple[DigestedFile, ...]:
+    paths = [os.path.join(folder, name) for name in (CONFIG, *TOKENIZER_FILES, weights_file(folder))]
+    return tuple(digest_file(path) for path in paths if os.path.exists(path))
+
+
+def _digest(files: tuple[DigestedFile, ...]) -> str:
+    return digest({os.path.basename(file.url): file.sha256 for file in files})
 
 
 def weights_file(folder: str) -> str:
@@ -161,14 +180,16 @@ def _check(folder: str, reference: str, kind: str) -> Checkpoint:
     num_labels = _count_labels(config, found, reference)
     shape = read_shape(config, found, reference)
     _check_tensors(found, shape.tensors(num_labels), reference)
+    files = _digest_files(folder)
     return Checkpoint(
         folder=folder,
-        digest=checkpoint_digest(folder),
+        digest=_digest(files),
         reference=reference,
         kind=kind,
         num_labels=num_labels,
         weights=weights,
         shape=shape,
+        files=files,
         warnings=_check_token_types(shape, kind, reference),
     )
 

@@ -183,10 +183,12 @@ class Launcher:
         """The units of the corpus, each with its file as it was planned with; a worker checks the file when it reads.
 
         Raises:
-            DataError: a file was added.
+            DataError: a file was added, removed or changed.
         """
         assert self.plan.corpus is not None
-        files, units = self.plan.corpus.files, list_units(self.config.corpus)
+        files = self.plan.corpus.files
+        with self.plan.corpus.held():
+            units = list_units(self.config.corpus)
         added = sorted({unit.url for unit in units} - files.keys())
         if added:
             raise DataError(

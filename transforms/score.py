@@ -46,7 +46,11 @@ class ScoreJob:
         return StageFolder(self.url)
 
     def run(self, task: ShardTask) -> Receipt:
-        """Scores one shard."""
+        """Scores one shard.
+
+        Raises:
+            DataError: the checkpoint's files changed, so that nothing is committed.
+        """
         engine = _engine(
             self.checkpoint,
             self.checkpoint_digest,
@@ -57,7 +61,8 @@ class ScoreJob:
             self.token_budget,
         )
         start = time.monotonic()
-        table, counts = self._score(engine, task)
+        with engine.checkpoint.held():
+            table, counts = self._score(engine, task)
         return self.folder.commit(
             task.shard,
             task.digest,
@@ -99,4 +104,5 @@ def _engine(
             f"{checkpoint.digest[:12]}, the plan has {digest[:12]}. Scores of two models would be mixed: start the "
             "run again to plan it anew"
         )
-    return ScoringEngine(checkpoint, device, dtype, threads, token_budget)
+    with checkpoint.held():
+        return ScoringEngine(checkpoint, device, dtype, threads, token_budget)

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import psutil
-from rich.table import Table
 
 from beamrank import __version__
+from beamrank.credentials import hide_credentials
 from beamrank.errors import BeamrankError, PreflightError
 from models.cache import cache_root, limit_bytes
 from models.checkpoints import resolve_checkpoint
 from models.engine import resolve_device, resolve_dtype, usable_cores
 from models.jvm import java_home
-from pipelines.terminal import PrintableConsole, shown_message
+from pipelines.report_table import print_table
+from pipelines.terminal import PrintableConsole
 
 
 class Finding(NamedTuple):
@@ -30,11 +31,8 @@ class Finding(NamedTuple):
 def doctor() -> None:
     """Look at this machine: Python, Java, models, memory, disk. Exit code 3 where something is missing."""
     findings = [_look(what, look) for what, look in _LOOKS]
-    table = Table("", "what")
-    table.add_column("found", overflow="fold")
-    for finding in findings:
-        table.add_row("ok" if finding.ok else "MISSING", finding.what, shown_message(finding.found))
-    PrintableConsole(sys.stdout).print(table)
+    rows = [[each.what, "ok" if each.ok else "MISSING", hide_credentials(each.found)] for each in findings]
+    print_table(PrintableConsole(sys.stdout), ["what", "state", "found"], rows)
     bad = [finding.what for finding in findings if not finding.ok]
     if bad:
         raise PreflightError(f"not as it must be: {', '.join(bad)}")

@@ -12,11 +12,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from beamrank.errors import ConfigError
 from pipelines.commands.arguments import ConfigPath, Output, Overrides
 from pipelines.progress import Bar, Talk
+from pipelines.report_table import print_table
 from pipelines.terminal import PrintableConsole
 
 if TYPE_CHECKING:
@@ -129,13 +129,13 @@ def _show(plan: "TrainPlan", as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(plan)))
         return
-    table = Table("what", "value", title=f"train {plan.kind}")
-    for name, value in asdict(plan).items():
-        table.add_row(name, f"{value:,}" if isinstance(value, int) else _text(value))
-    PrintableConsole(sys.stdout).print(table)
+    rows = [[name, line] for name, value in asdict(plan).items() for line in _text(value).splitlines()]
+    print_table(PrintableConsole(sys.stdout), [f"train {plan.kind}", "value"], rows)
 
 
 def _text(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.3f}"
     if isinstance(value, dict):

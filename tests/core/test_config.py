@@ -71,6 +71,8 @@ def test_overrides_are_yaml(path: Path) -> None:
         ("input.truncation=left", "input.truncation"),
         ("input.max_query_length=600", "leaves no room"),
         ("run_tag=two words", "run_tag"),
+        ('run_tag="a\\u0007b"', "run_tag: is a column of the runs: it must not hold a control character"),
+        ('run_tag="\\ufeffa"', "or a byte order mark"),
         ("mono", "must look like mono.k=100"),
         ("run_tag.x=1", "holds a value, not a section"),
         ("mono.k={", "not valid YAML"),

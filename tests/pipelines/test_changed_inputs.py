@@ -1,8 +1,9 @@
 """Inputs that change between the plan and the work: nothing is committed from what they hold then."""
 
 import os
+import pkgutil
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from beamrank.corpora import CorpusUnit
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.plan import Plan, StageSpec
 from models.index import build_index
+from pipelines import launcher
 from pipelines.launcher import Launcher
 from pipelines.planning import make_plan
 from pipelines.progress import Talk
 from pipelines.runs import write_runs
 from tests.pipelines.cascades import run_bytes
 from tests.pipelines.faulty import plan_small, write_small
+from transforms import score
 from transforms.retrieve import RetrieveJob
 from transforms.shards import ShardTask
 from transforms.tokenize import TokenizeJob
@@ -100,6 +103,128 @@ def test_a_corpus_that_changes_after_the_job_was_made_seals_nothing(collection: 
         _finish(*_planned(collection), launcher=_LateChange)
     assert _seals(collection) == {"retrieve"}
     assert not list((collection / "out").glob("tokenize-*/receipts/*"))
+
+
+def _always(change: Callable[[], None], undo: Callable[[], None], read: Callable[..., Any]) -> Callable[..., Any]:
+    """A reader that finds other files than before and after it."""
+
+    def reader(*arguments: Any, **options: Any) -> Any:
+        change()
+        try:
+            found = read(*arguments, **options)
+            return iter(list(found)) if isinstance(found, Iterator) else found
+        finally:
+            undo()
+
+    return reader
+
+
+def _point(link: Path, target: Path) -> None:
+    link.with_suffix(".link").symlink_to(target)
+    link.with_suffix(".link").rename(link)
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    [("corpus.jsonl", "transforms.tokenize.read_unit"), ("given.trec", "beamrank.candidates.read_run")],
+)
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_a_link_that_points_elsewhere_while_it_is_read_seals_nothing(
+    collection: Path, name: str, reader: str, linked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = collection / "first", collection / "second"
+    first.mkdir()
+    (collection / name).rename(first / name)
+    shutil.copytree(first, second)
+    _change(second / name)
+    link, below = (collection / name, name) if linked == "file" else (collection / "data", "")
+    link.symlink_to(first / below)
+    if linked == "folder":
+        text = (collection / "config.yaml").read_text()
+        (collection / "config.yaml").write_text(text.replace(name, f"data/{name}"))
+    config, plan = _planned(collection)
+    read = _always(
+        lambda: _point(link, second / below), lambda: _point(link, first / below), pkgutil.resolve_name(reader)
+    )
+    monkeypatch.setattr(reader, read)
+    with pytest.raises(BeamrankError, match=rf"{name} changed after its digest was taken"):
+        _finish(config, plan)
+    assert not {"tokenize", "mono"} & _seals(collection)
+
+
+@pytest.mark.parametrize("when", ["for good", "while the files are listed"])
+def test_a_file_that_leaves_the_corpus_after_the_plan_is_missed(
+    collection: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs = collection / "docs"
+    docs.mkdir()
+    lines = (collection / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (docs / "first.jsonl").write_text("".join(lines[:10]))
+    (docs / "second.jsonl").write_text("".join(lines[10:]))
+    values = yaml.safe_load((collection / "config.yaml").read_text())
+    values |= {"corpus": {"path": "docs", "format": "jsonl"}, "on_missing_doc": "drop"}
+    (collection / "config.yaml").write_text(yaml.safe_dump(values))
+    config, plan = _planned(collection)
+    left, gone = docs / "second.jsonl", collection / "gone"
+    if when == "for good":
+        left.rename(gone)
+    else:
+        listing = _always(lambda: _move(left, gone), lambda: _move(gone, left), launcher.list_units)
+        monkeypatch.setattr(launcher, "list_units", listing)
+    with pytest.raises(DataError, match=r"second\.jsonl (was removed|changed) after its digest was taken"):
+        _finish(config, plan)
+    assert _seals(collection) == {"retrieve"}
+
+
+def _move(path: Path, to: Path) -> None:
+    path.rename(to)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+class _DamagedNeeds(Launcher):
+    """Flips a bit of the needed docs before the scan."""
+
+    def _tokenize_job(self, stage: StageSpec, needed_url: str, units: tuple[CorpusUnit, ...]) -> TokenizeJob:
+        _flip(Path(needed_url))
+        return super()._tokenize_job(stage, needed_url, units)
+
+
+def test_needed_docs_that_changed_lose_no_docs_in_silence(collection: Path) -> None:
+    config, plan = _planned(collection)
+    config = config.model_copy(update={"on_missing_doc": "drop"})
+    with pytest.raises(DataError, match=r"needed-\S+\.bin changed after it was written"):
+        _finish(config, plan, launcher=_DamagedNeeds)
+    assert _seals(collection) == {"retrieve"}
+
+
+@pytest.mark.parametrize("kind", ["mono", "duo"])
+@pytest.mark.parametrize("when", ["loaded", "scored"])
+def test_a_checkpoint_that_changes_after_its_digest_commits_nothing(
+    collection: Path, kind: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights are mapped into memory, so what is written into their file reaches the model that scores."""
+    values = yaml.safe_load((collection / "config.yaml").read_text())
+    for each in ("mono", "duo"):
+        values[each]["checkpoint"] = each
+    (collection / "config.yaml").write_text(yaml.safe_dump(values))
+    config, plan = _planned(collection)
+    weights = collection / kind / "model.safetensors"
+    content = weights.read_bytes()
+    changed = content[: len(content) // 2] + bytes(len(content) - len(content) // 2)
+    reader = "ScoringEngine" if when == "loaded" else f"score_{kind}"
+
+    read = _always(
+        lambda: _write(weights, changed),
+        lambda: _write(weights, content),
+        pkgutil.resolve_name(f"{score.__name__}:{reader}"),
+    )
+    monkeypatch.setattr(score, reader, read)
+    with pytest.raises(BeamrankError, match=r"model\.safetensors changed after its digest was taken"):
+        _finish(config, plan)
+    assert kind not in _seals(collection)
 
 
 def _copy_over(path: Path) -> None:
