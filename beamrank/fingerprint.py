@@ -16,7 +16,7 @@ _CHECK = "check"
 _Record = TypeVar("_Record")
 
 
-def sha256(content: bytes) -> str:
+def sha256(content: bytes | memoryview) -> str:
     """The SHA-256 of some bytes, in hex."""
     return hashlib.sha256(content).hexdigest()
 

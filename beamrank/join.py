@@ -61,7 +61,7 @@ class NeededDocs:
             content = np.empty(0, np.uint8)
         else:
             content = np.memmap(url, dtype=np.uint8, mode="r")
-        if not url.endswith(f"-{sha256(content)[:SHORT]}.bin"):
+        if not url.endswith(f"-{sha256(content.data)[:SHORT]}.bin"):
             raise DataError(f"{url} changed after it was written. Run the same command again, which writes it anew")
         entries = len(content) // _ENTRY_BYTES
         return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))

@@ -83,4 +83,6 @@ def _are(stages: Sequence[str]) -> str:
 def _passes(passes: int) -> str:
     """How the join reads the corpus."""
     read = f"tokenize reads the corpus in {counted(passes, 'pass', 'passes')}"
+    if passes == 1:
+        return read
     return f"{read} with the memory that is free now; in 1 where the runner does not shuffle in this machine's memory"

@@ -9,6 +9,8 @@ from rich.console import Console
 from beamrank.evaluation import evaluate, evaluate_run_files
 from beamrank.qrels import Qrels, QrelsNotes
 from beamrank.significance import compare_evaluations
+from models.training.planning import TrainPlan
+from pipelines.commands import doctor, train
 from pipelines.commands.eval import _print_tables
 from pipelines.progress import Talk
 from pipelines.report_table import print_table, warn_of_losses
@@ -98,3 +100,44 @@ def test_a_stage_below_the_one_before_it_is_warned_about() -> None:
     ]
     (chance,) = _losses(2)
     assert "p = 0.5, paired t-test). Chance alone can make a difference of this size: docs/evaluation.md" in chance
+
+
+def test_doctor_cuts_nothing_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "12")
+    monkeypatch.setattr(doctor, "_LOOKS", [("embedded checkpoints", lambda: "12,345.6 of 23,456.7 GiB are free")])
+    doctor.doctor()
+    shown = capsys.readouterr().out
+    assert "embedded checkpoints" in shown
+    assert "12,345.6 of 23,456.7 GiB are free" in shown
+
+
+def test_the_plan_of_a_training_cuts_nothing_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "12")
+    plan = TrainPlan(
+        kind="mono",
+        recipe=None,
+        objective={"pointwise": 1.0},
+        start="bert",
+        parameters=109_483_778,
+        device="cpu",
+        dtype="float32",
+        processes=1,
+        groups=None,
+        inputs_a_group=1,
+        batch_size=128,
+        steps=100_000,
+        epochs=None,
+        dev_topics=0,
+        first_stage=None,
+        resumes_after=0,
+        seconds=1234567.5,
+        notes=("one", "two"),
+    )
+    train._show(plan, as_json=False)
+    shown = capsys.readouterr().out
+    for value in ("109,483,778", "1,234,567.500", "pointwise x 1", "one", "two"):
+        assert f" {value}\n" in shown
