@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from beamrank.records import Doc, Topic
     from models.rerank import rerank
     from models.reranker import Reranker
-    from pipelines.aggregate import aggregate
-    from pipelines.execution import run
+    from pipelines.execute import run
+    from pipelines.output.aggregate import aggregate
 
 __version__ = "0.1.0"
 
@@ -43,8 +43,8 @@ _HOMES = {
     "beamrank.records": ("Doc", "Topic"),
     "models.rerank": ("rerank",),
     "models.reranker": ("Reranker",),
-    "pipelines.aggregate": ("aggregate",),
-    "pipelines.execution": ("run",),
+    "pipelines.output.aggregate": ("aggregate",),
+    "pipelines.execute": ("run",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -4,11 +4,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from beamrank import evaluation, qrels, runs, trec
 from beamrank.errors import ConfigError
-from beamrank.evaluation import Evaluation
-from beamrank.measures import parse_measures, split_measures
-from beamrank.runs import RunFormat, RunScores
+from beamrank.evaluation.evaluate import Evaluation, evaluate_one
+from beamrank.evaluation.measures import parse_measures, split_measures
+from beamrank.formats import qrels, run_writer, runs
+from beamrank.formats.runs import RunFormat, RunScores
 
 _Path: TypeAlias = str | os.PathLike[str]
 
@@ -61,7 +61,7 @@ def write_run(
         raise ConfigError(f"tag {tag!r} is empty or has white space, which separates the columns of a run")
     ordered = runs.run_of(run, ties="rank")
     rankings = {one: list(zip(ids, ordered.scores[one].tolist(), strict=True)) for one, ids in ordered.order.items()}
-    trec.write_run(os.fspath(path), rankings, tag, format)
+    run_writer.write_run(os.fspath(path), rankings, tag, format)
 
 
 def evaluate(
@@ -86,7 +86,7 @@ def evaluate(
     """
     names = split_measures(measures) if isinstance(measures, str) else measures
     parse_measures(names)
-    return evaluation.evaluate_one(
+    return evaluate_one(
         runs.run_of(run) if isinstance(run, Mapping) else runs.read_run(os.fspath(run)),
         _qrels(qrels),
         names,

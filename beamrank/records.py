@@ -22,3 +22,11 @@ class BadRow(NamedTuple):
 
     place: str
     reason: str
+
+
+class SpecialTokens(NamedTuple):
+    """The ids that a tokenizer's vocabulary gives the special tokens."""
+
+    cls_id: int
+    sep_id: int
+    pad_id: int

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from beamrank.layout import PackedInputs, lay_out
+from beamrank.ranking.input_layout import PackedInputs, lay_out
 
 Input = tuple[bytes, bytes]
 """The int32 token ids of an input without padding, and its token types."""

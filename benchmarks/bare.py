@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from beamrank.config import load_config
-from beamrank.corpora import digest_corpus, list_units
-from beamrank.join import NeededDocs
-from beamrank.plan import MAX_DOC_TOKENS, Plan, StageSpec, read_plan
-from beamrank.receipts import Manifest
+from beamrank.config.run import load_config
+from beamrank.formats.corpora import digest_corpus, list_units
+from beamrank.stages.plan import MAX_DOC_TOKENS, Plan, StageSpec, read_plan
+from beamrank.stages.receipts import Manifest
+from beamrank.tables.join import NeededDocs
 from beamrank.tables.shard import special_tokens
-from models.checkpoints import resolve_checkpoint
-from models.duobert import score_duo
-from models.engine import InputLimits, ScoringEngine, resolve_device, usable_cores
-from models.index import build_index
-from models.monobert import score_mono
-from pipelines.progress import Talk
-from pipelines.runs import evaluate_runs, write_runs
+from models.checkpoints.check import resolve_checkpoint
+from models.lucene.index import build_index
+from models.scoring.duo import score_duo
+from models.scoring.engine import InputLimits, ScoringEngine, resolve_device, usable_cores
+from models.scoring.mono import score_mono
+from pipelines.console.progress import Talk
+from pipelines.output.run_files import evaluate_runs, write_runs
+from transforms.join import TokenizeJob, scan_unit
 from transforms.retrieve import RetrieveJob
 from transforms.shards import ShardTask
-from transforms.tokenize import TokenizeJob, scan_unit
 
 
 def index_seconds(config_path: str, folder: str) -> float:

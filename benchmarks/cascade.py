@@ -27,11 +27,11 @@ _REPORT = _ROOT / "docs" / "performance.md"
 
 # The modules, imported when their part is measured: a peer's process, which imports this one, must not hold Beam.
 PARTS = {
-    "tokenize": "benchmarks.tokenizing",
-    "retrieve": "benchmarks.retrieving",
-    "mono": "benchmarks.scoring",
-    "run": "benchmarks.running",
-    "memory": "benchmarks.memory",
+    "tokenize": "benchmarks.parts.tokenize",
+    "retrieve": "benchmarks.parts.retrieve",
+    "mono": "benchmarks.parts.score",
+    "run": "benchmarks.parts.run",
+    "memory": "benchmarks.parts.memory",
 }
 
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     load = load_average()
     be_quiet()
-    from pipelines.children import prepare_environment
+    from pipelines.runners.subprocesses import prepare_environment
 
     prepare_environment()
     settings = Settings(options.questions, options.pairs, tuple(options.memory_topics), options.rounds)

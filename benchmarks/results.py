@@ -41,7 +41,7 @@ def command_line(module: str, arguments: Sequence[str] | None) -> str:
     Where things lie on this machine is nobody's business: of a whole path the last name is shown.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    return " ".join([f"python -m benchmarks.{module}", *(_WHOLE_PATH.sub(r"\1", argument) for argument in given)])
+    return " ".join([f"python -m {module}", *(_WHOLE_PATH.sub(r"\1", argument) for argument in given)])
 
 
 def part_to_json(part: Part, seconds: float, command: str, load: float) -> dict[str, Any]:

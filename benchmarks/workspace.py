@@ -8,7 +8,7 @@ import yaml
 
 from beamrank.records import Topic
 from benchmarks.checkpoints import checkpoint_for, describe_checkpoint
-from benchmarks.squad import Question, Squad, read_squad, write_collection, write_questions
+from benchmarks.datasets.squad import Question, Squad, read_squad, write_collection, write_questions
 from benchmarks.watched import BEAMRANK, watch
 
 MEASURES = ("RR@10", "nDCG@10", "R@100")

@@ -9,17 +9,17 @@ from typing import Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.config import Aggregation, DuoConfig, MonoConfig
-from beamrank.config_file import check_document
+from beamrank.config.run import Aggregation, DuoConfig, MonoConfig
+from beamrank.config.yaml import check_document
 from beamrank.errors import ConfigError, DataError
-from beamrank.ids import check_given_ids
-from beamrank.join import MissingDoc
-from beamrank.merge import Ranking, duo_ranking, mono_ranking
-from beamrank.plan import Shard, cut_shards
+from beamrank.formats.ids import check_given_ids
+from beamrank.formats.run_writer import run_scores
+from beamrank.formats.runs import Run, RunScores, read_run, run_of
+from beamrank.ranking.rankings import Ranking, duo_ranking, mono_ranking
 from beamrank.records import Topic
-from beamrank.runs import Run, RunScores, read_run, run_of
+from beamrank.stages.plan import Shard, cut_shards
+from beamrank.tables.join import MissingDoc
 from beamrank.tables.shard import as_mono, candidates_table
-from beamrank.trec import run_scores
 from models.reranker import Reranker, RerankerKind, RerankerOptions, tokenize_shard
 
 _SHOWN = 5

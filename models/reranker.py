@@ -7,15 +7,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.config import InputConfig, Truncation
-from beamrank.config_file import check_document
+from beamrank.config.run import InputConfig
+from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
-from beamrank.layout import Lengths, PackedInputs, SpecialTokens, duo_kept, mono_kept
-from beamrank.plan import max_doc_tokens
+from beamrank.ranking.input_layout import Lengths, PackedInputs, Truncation, duo_kept, mono_kept
+from beamrank.records import SpecialTokens
+from beamrank.stages.plan import max_doc_tokens
 from beamrank.tables.shard import special_tokens, tokenized_schema, tokenized_table
-from models.checkpoints import SEGMENTS, resolve_checkpoint
-from models.duobert import score_duo
-from models.engine import (
+from models.checkpoints.check import SEGMENTS, resolve_checkpoint
+from models.scoring.duo import score_duo
+from models.scoring.engine import (
     InputLimits,
     ScoringEngine,
     StageCounts,
@@ -24,9 +25,9 @@ from models.engine import (
     resolve_dtype,
     usable_cores,
 )
-from models.monobert import score_mono
-from models.shard_tokens import distinct, number_texts
-from models.tokenizer import BertTokenizer, load_tokenizer
+from models.scoring.mono import score_mono
+from models.scoring.packing import distinct, number_texts
+from models.tokenizer.bert import BertTokenizer, load_tokenizer
 
 RerankerKind = Literal["mono", "duo"]
 

@@ -8,8 +8,8 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from beamrank import __version__
-from beamrank.credentials import refuse_credentials
 from beamrank.errors import BeamrankError
+from beamrank.storage.url_credentials import refuse_credentials
 from pipelines.commands.aggregate import aggregate
 from pipelines.commands.convert import convert_checkpoint
 from pipelines.commands.demo import demo
@@ -22,7 +22,7 @@ from pipelines.commands.run import run
 from pipelines.commands.status import status
 from pipelines.commands.train import train
 from pipelines.commands.verify import verify
-from pipelines.terminal import READER_GONE, printable, reader_is_gone
+from pipelines.console.terminal import READER_GONE, printable, reader_is_gone
 
 _OPTION = re.compile(r"(?P<option>--[a-z-]+)(?:=|$)")
 _KEY = re.compile(r"(?:--set=)?(?P<key>[a-z_0-9]+(?:\.[a-z_0-9]+)*)=")

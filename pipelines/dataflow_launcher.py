@@ -10,10 +10,10 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from beamrank.errors import BeamrankError, ConfigError
-from beamrank.plan import StageSpec
-from pipelines.dataflow import job_options
+from beamrank.stages.plan import StageSpec
 from pipelines.launcher import Launcher
-from pipelines.watch import explain
+from pipelines.runners.dataflow import job_options
+from pipelines.runners.watchdog import explain
 
 # Receipts lie in a bucket: listing them costs money and time.
 _POLL_SECONDS = 10.0

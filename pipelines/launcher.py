@@ -9,30 +9,30 @@ from functools import partial
 import apache_beam as beam
 import pyarrow.compute as pc
 
-from beamrank import storage
-from beamrank.candidates import split_run
-from beamrank.config import RunConfig
-from beamrank.corpora import CorpusUnit, list_units
-from beamrank.digested import DigestedFile
+from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.join import NeededDocs
-from beamrank.plan import Plan, StageSpec
-from beamrank.receipts import Manifest, Receipt, needed_prefix
-from beamrank.scan import ScanWatch, read_scans
-from beamrank.segments import SegmentRule
-from models.checkpoints import resolve_checkpoint
-from models.tokenizer import load_tokenizer
-from pipelines.planning import threads_of
-from pipelines.progress import Bar, Talk, at_most_every, counted, duration
-from pipelines.runners import IN_MEMORY, new_pipeline
-from pipelines.shuffle import join_passes
-from pipelines.stage_progress import RunTimes, Scan, StageProgress
-from pipelines.watch import in_mid_run, run_watched
-from pipelines.words import Runner
+from beamrank.formats.corpora import CorpusUnit, list_units
+from beamrank.ranking.segments import SegmentRule
+from beamrank.stages.given_run import split_run
+from beamrank.stages.plan import Plan, StageSpec
+from beamrank.stages.receipts import Manifest, Receipt, needed_prefix
+from beamrank.stages.scan_reports import ScanWatch, read_scans
+from beamrank.storage import files as storage
+from beamrank.storage.digested import DigestedFile
+from beamrank.tables.join import NeededDocs
+from models.checkpoints.check import resolve_checkpoint
+from models.tokenizer.bert import load_tokenizer
+from pipelines.console.progress import Bar, Talk, at_most_every, counted, duration
+from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
+from pipelines.planning.join_passes import join_passes
+from pipelines.planning.make_plan import threads_of
+from pipelines.runners.names import Runner
+from pipelines.runners.options import IN_MEMORY, new_pipeline
+from pipelines.runners.watchdog import in_mid_run, run_watched
+from transforms.join import TokenizeJob, TokenizeShards, UnitSource
 from transforms.retrieve import RetrieveJob
 from transforms.score import ScoreJob
 from transforms.shards import RunShards, ShardTask
-from transforms.tokenize import TokenizeJob, TokenizeShards, UnitSource
 
 _REMOTE_POLL_SECONDS = 5.0
 

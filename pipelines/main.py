@@ -11,8 +11,8 @@ from types import FrameType
 from typing import NoReturn
 
 from beamrank.errors import BeamrankError
-from pipelines.children import end_children, prepare_environment
-from pipelines.terminal import READER_GONE, shown_message, write_error
+from pipelines.console.terminal import READER_GONE, shown_message, write_error
+from pipelines.runners.subprocesses import end_children, prepare_environment
 
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 

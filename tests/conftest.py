@@ -35,6 +35,6 @@ def duo_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def _narrow(folder: Path, segments: int) -> str:
     # torch takes seconds to import, and most of tests/core does without.
-    from tests.models.bert import save_narrow
+    from tests.support.bert import save_narrow
 
     return save_narrow(folder, segments, segments)

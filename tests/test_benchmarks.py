@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from beamrank.config import CorpusConfig, TopicsConfig, load_config
-from beamrank.corpora import list_units, read_unit
-from beamrank.qrels import read_qrels
+from beamrank.config.run import load_config
+from beamrank.formats.config import CorpusConfig, TopicsConfig
+from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.topics import read_topics
 from beamrank.records import Topic
-from beamrank.topics import read_topics
-from benchmarks import agreement, embedded_teacher, engines, pair_collections, scale, scoring, synthetic
+from benchmarks import agreement, synthetic
+from benchmarks.datasets import pair_collections
+from benchmarks.datasets.squad import read_squad, write_collection, write_questions
+from benchmarks.parts import engines, scale, score
 from benchmarks.report import render
 from benchmarks.results import Part, Target, command_line, open_results, part_to_json, write_results
-from benchmarks.squad import read_squad, write_collection, write_questions
-from models.engine import InputLimits
-from tests.models.bert import MINILM
+from experiments.embedded_pair import teacher_figures
+from models.scoring.engine import InputLimits
+from tests.support.bert import MINILM
 
 _PAGE = """<h1>{title}</h1>
 <div class="para-wrap"><pre>AT&amp;T was
@@ -135,8 +139,8 @@ def test_parts_come_together_in_one_file_and_page(tmp_path: Path):
 
 def test_a_command_does_not_tell_where_things_lie():
     arguments = ["--squad", "/home/me/data/squad.tar.gz", "--output=/tmp/pair.json", "--runner", "a/b", "--topics", "5"]
-    shown = "python -m benchmarks.scale --squad squad.tar.gz --output=pair.json --runner a/b --topics 5"
-    assert command_line("scale", arguments) == shown
+    shown = "python -m benchmarks.parts.scale --squad squad.tar.gz --output=pair.json --runner a/b --topics 5"
+    assert command_line("benchmarks.parts.scale", arguments) == shown
 
 
 @pytest.mark.parametrize("changed", ["machine", "settings"])
@@ -206,7 +210,7 @@ def test_the_teacher_ranks_by_the_cosine_of_sentence_transformers(tmp_path: Path
     (tmp_path / "topics.tsv").write_text("q\twhere does the cat sleep\nr\tdogs\n")
     (tmp_path / "qrels.txt").write_text("q 0 d0 1\nr 0 d4 1\n")
     collection = pair_collections.Collection(tmp_path, {"path": str(corpus), "format": "jsonl"})
-    rows = embedded_teacher.rerank(collection, str(MINILM))
+    rows = teacher_figures.rerank(collection, str(MINILM))
     assert [(row["run"], row["queries"]) for row in rows] == [("bm25", 2), ("cosine", 2), ("teacher", 2)]
     model = SentenceTransformer(str(MINILM), device="cpu")
     query, *vectors = model.encode(["where does the cat sleep", *docs[:4]], normalize_embeddings=True)
@@ -230,23 +234,23 @@ def test_linear_is_judged_by_the_scan():
     assert targets["peak memory, largest over smallest corpus"].met
 
 
-def _scoring_job() -> scoring.Job:
+def _scoring_job() -> score.Job:
     texts = {f"d{number}": f"passage {number} about rivers " * 4 ** (number % 5) for number in range(20)}
     topics = (Topic("1", "which river is the longest"), Topic("2", "passage"))
-    return scoring.Job("embedded:mono", topics, (tuple(texts), tuple(texts)[:4]), texts, threads=2, rounds=1)
+    return score.Job("embedded:mono", topics, (tuple(texts), tuple(texts)[:4]), texts, threads=2, rounds=1)
 
 
 @pytest.mark.slow
 def test_scoring_is_compared_on_the_same_inputs():
-    figures = scoring.compare(_scoring_job())
+    figures = score.compare(_scoring_job())
     assert figures["pairs"] == 24
     assert 0 < figures["largest_difference_float32"] < 0.1
 
 
 def test_scoring_of_other_inputs_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(scoring, "_LIMITS", InputLimits("original", 64, 512))
+    monkeypatch.setattr(score, "_LIMITS", InputLimits("original", 64, 512))
     with pytest.raises(RuntimeError, match="of 24 different inputs of ours and 24 of CrossEncoder's, 20 are the same"):
-        scoring.compare(_scoring_job())
+        score.compare(_scoring_job())
 
 
 def test_log_odds_may_differ_by_rounding_alone():

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import length_study, length_table
-from benchmarks.length_study import Row, Settings
-from benchmarks.medquad import read_medquad
-from benchmarks.passage_length import main
-from tests.medquad import save_archive, save_collection
-from tests.models.training import COLOURS, save_start
+from benchmarks.datasets.medquad import read_medquad
+from experiments.passage_length import length_study, length_table
+from experiments.passage_length.length_study import Row, Settings
+from experiments.passage_length.study import main
+from tests.support.medquad import save_archive, save_collection
+from tests.support.training import COLOURS, save_start
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.training_pairs import Settings, draw, measure
-from tests.medquad import save_archive, save_collection
-from tests.models.training import save_start
+from experiments.training_pairs.study import Settings, draw, measure
+from tests.support.medquad import save_archive, save_collection
+from tests.support.training import save_start
 
 
 @pytest.fixture

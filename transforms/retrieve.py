@@ -4,11 +4,11 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 
-from beamrank.candidates import commit_candidates
 from beamrank.errors import DataError
-from beamrank.receipts import Receipt, StageFolder
-from models.bm25 import Bm25Searcher
-from models.index import LocalIndex, local_index
+from beamrank.stages.given_run import commit_candidates
+from beamrank.stages.receipts import Receipt, StageFolder
+from models.lucene.bm25 import Bm25Searcher
+from models.lucene.index import LocalIndex, local_index
 from transforms.shards import ShardTask
 
 

@@ -6,15 +6,15 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from beamrank.config import SegmentPooling, Truncation
 from beamrank.errors import PreflightError
-from beamrank.receipts import Receipt, StageFolder
-from beamrank.segments import SegmentRule, pool_segments
+from beamrank.ranking.input_layout import Truncation
+from beamrank.ranking.segments import SegmentPooling, SegmentRule, pool_segments
+from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.tables.shard import special_tokens
-from models.checkpoints import resolve_checkpoint
-from models.duobert import score_duo
-from models.engine import InputLimits, ScoringEngine, StageCounts
-from models.monobert import score_mono
+from models.checkpoints.check import resolve_checkpoint
+from models.scoring.duo import score_duo
+from models.scoring.engine import InputLimits, ScoringEngine, StageCounts
+from models.scoring.mono import score_mono
 from transforms.shards import ShardTask
 
 

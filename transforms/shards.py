@@ -7,9 +7,9 @@ from typing import Protocol
 
 import apache_beam as beam
 
-from beamrank.receipts import Receipt, StageFolder
 from beamrank.records import Topic
-from beamrank.store_settings import StoreSettings
+from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.storage.settings import StoreSettings
 
 # Models and the JVM take one call at a time in a process, however many threads a runner gives it.
 ONE_CALL_AT_A_TIME = threading.Lock()

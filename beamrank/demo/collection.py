@@ -13,8 +13,8 @@ import json
 from importlib import resources
 from typing import NamedTuple
 
-from beamrank import storage
 from beamrank.records import Doc, Topic
+from beamrank.storage import files as storage
 
 
 class Question(NamedTuple):

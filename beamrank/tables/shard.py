@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank import schemas
-from beamrank.layout import SpecialTokens
+from beamrank.records import SpecialTokens
+from beamrank.tables import schemas
 
 
 class Vocabulary(Protocol):

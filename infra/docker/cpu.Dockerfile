@@ -15,7 +15,7 @@ ENV PIP_NO_CACHE_DIR=1 \
     # Beam would make a virtual environment for every worker, and leave out what is installed here.
     RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1 \
     BEAMRANK_CACHE=/var/cache/beamrank \
-    FLEX_TEMPLATE_PYTHON_PY_FILE=/usr/local/lib/python3.11/site-packages/pipelines/flex.py
+    FLEX_TEMPLATE_PYTHON_PY_FILE=/usr/local/lib/python3.11/site-packages/pipelines/dataflow_template.py
 
 # BM25 and tokenizers need no GPU: the CPU build of torch is a tenth of the other's size.
 COPY requirements/python3.11.txt /opt/locked.txt
@@ -39,6 +39,6 @@ RUN useradd --create-home --uid 10001 beamrank \
     && chown -R beamrank /var/cache/beamrank /var/log/dataflow /var/opt/google
 USER 10001
 WORKDIR /home/beamrank
-RUN python -c "from models.jvm import java_home; print(java_home())"
+RUN python -c "from models.lucene.jvm import java_home; print(java_home())"
 
 ENTRYPOINT ["/opt/apache/beam/boot"]

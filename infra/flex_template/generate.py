@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipelines.flex import STAGES, Parameter, parameters
+from pipelines.dataflow_template import STAGES, Parameter, parameters
 
 METADATA = Path(__file__).with_name("metadata.json")
 _URL = "^gs://.+$"

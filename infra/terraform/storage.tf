@@ -27,7 +27,7 @@ resource "google_storage_bucket" "temporary" {
   }
 }
 
-# The repository's name is part of the images' URLs: pipelines/dataflow.py.
+# The repository's name is part of the images' URLs: pipelines/runners/dataflow.py.
 resource "google_artifact_registry_repository" "images" {
   repository_id = "beamrank"
   location      = var.region

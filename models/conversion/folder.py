@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from beamrank import __version__, storage
+from beamrank import __version__
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.layout import PackedInputs, SpecialTokens, lay_out
-from models.bert_shape import BertShape
-from models.checkpoint_sources import CONFIG, SAFETENSORS
-from models.checkpoints import SEGMENTS, Checkpoint, resolve_checkpoint
+from beamrank.ranking.input_layout import PackedInputs, lay_out
+from beamrank.records import SpecialTokens
+from beamrank.storage import files as storage
+from models.architectures.bert_shape import BertShape
+from models.checkpoints.check import SEGMENTS, Checkpoint, resolve_checkpoint
+from models.checkpoints.sources import CONFIG, SAFETENSORS
 from models.conversion.original_bert import (
     OriginalConfig,
     Weights,
@@ -26,8 +28,8 @@ from models.conversion.original_bert import (
 )
 from models.conversion.source import SPECIAL_TOKENS, Source, check_vocabulary
 from models.conversion.tensor_bundle import TensorBundle
-from models.engine import ScoringEngine
-from models.tokenizer import load_tokenizer
+from models.scoring.engine import ScoringEngine
+from models.tokenizer.bert import load_tokenizer
 
 _LABELS = {0: "not_relevant", 1: "relevant"}
 _PROBE_WORDS = 8

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from beamrank.documents import parse_json, read_at_most
 from beamrank.errors import PreflightError
-from models.bert_shape import TOKEN_TYPES, BertShape, Layers, Size, read_shape
-from models.checkpoints import SEGMENTS
+from beamrank.storage.documents import parse_json, read_at_most
+from models.architectures.bert_shape import TOKEN_TYPES, BertShape, Layers, Size, read_shape
+from models.checkpoints.check import SEGMENTS
 
 _HEAD = {"classifier.weight": "output_weights", "classifier.bias": "output_bias"}
 _TYPES = "bert/embeddings/token_type_embeddings"

@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from beamrank import storage
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.storage import files as storage
 from models.conversion.tensor_bundle import INDEX_SUFFIX
 
 SPECIAL_TOKENS = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}

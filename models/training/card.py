@@ -1,17 +1,20 @@
 """The model card: what a model was trained on and how, and what was measured, in the README.md of its folder."""
 
 import platform
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 import yaml
 
-from beamrank import __version__, storage
-from models.training.config import TrainConfig
-from models.training.state import Progress
-
-if TYPE_CHECKING:
-    from models.training.session import Session
+from beamrank import __version__
+from beamrank.storage import files as storage
+from models.scoring.engine import InputLimits
+from models.training.config import Kind, TrainConfig
+from models.training.data.examples import Source
+from models.training.dev import DevSet
+from models.training.loop.distributed import Processes
+from models.training.loop.state import Progress
+from models.training.loop.trainer import Schedule
 
 _INPUTS = {
     "mono": "Input: `[CLS] query [SEP] passage [SEP]`, token types 0 and 1.",
@@ -24,7 +27,21 @@ _INPUTS = {
 _SCORES = {1: "The score is the logit.", 2: "The score is logit 1 (`relevant`) less logit 0 (`not_relevant`)."}
 
 
-def write_card(session: "Session", progress: Progress, command: str) -> None:
+class Trained(Protocol):
+    """What the card tells of a training."""
+
+    config: TrainConfig
+    kind: Kind
+    model: Any
+    limits: InputLimits
+    schedule: Schedule
+    processes: Processes
+    dtype: torch.dtype
+    source: Source
+    dev: DevSet | None
+
+
+def write_card(session: Trained, progress: Progress, command: str) -> None:
     """Writes README.md into the output."""
     parts = [_head(session), _input(session), _recipe(session, progress, command), _data(session, progress)]
     parts.append(_figures(session, progress))
@@ -36,7 +53,7 @@ def card_path(config: TrainConfig) -> str:
     return storage.join(config.output, "README.md")
 
 
-def _head(session: "Session") -> str:
+def _head(session: Trained) -> str:
     card = session.config.card
     tag = "fill-mask" if session.kind == "tcp" else "text-ranking"
     head: dict[str, object] = {"pipeline_tag": tag, "base_model": session.config.start}
@@ -47,7 +64,7 @@ def _head(session: "Session") -> str:
     return f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n# {storage.name(session.config.output)}\n"
 
 
-def _input(session: "Session") -> str:
+def _input(session: Trained) -> str:
     model = {"mono": "monoBERT", "duo": "duoBERT", "tcp": "BERT, pre-trained on a corpus"}[session.kind]
     millions = sum(each.numel() for each in session.model.parameters()) / 1e6
     layers, width = session.model.config.num_hidden_layers, session.model.config.hidden_size
@@ -67,7 +84,7 @@ def _chunks(config: TrainConfig) -> str:
     )
 
 
-def _recipe(session: "Session", progress: Progress, command: str) -> str:
+def _recipe(session: Trained, progress: Progress, command: str) -> str:
     config, optimizer, limits = session.config, session.config.optimizer, session.limits
     objective = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in config.objective.items())
     rows = {
@@ -87,7 +104,7 @@ def _recipe(session: "Session", progress: Progress, command: str) -> str:
     return f"## How it was made\n\n    {command}\n\n| | |\n|---|---|\n{table}\n\nCurves: `training/curves.png`.\n"
 
 
-def _data(session: "Session", progress: Progress) -> str:
+def _data(session: Trained, progress: Progress) -> str:
     data = session.config.data
     files = {name: getattr(data, name) for name in ("triples", "qrels", "run", "teacher")}
     files |= {name: section.path for name in ("corpus", "topics") if (section := getattr(data, name))}
@@ -99,7 +116,7 @@ def _data(session: "Session", progress: Progress) -> str:
     return "\n".join(["## Trained on\n", *lines, ""])
 
 
-def _figures(session: "Session", progress: Progress) -> str:
+def _figures(session: Trained, progress: Progress) -> str:
     if session.dev is None:
         return "## Figures\n\nNothing was measured: the training had no dev run.\n"
     dev = session.dev

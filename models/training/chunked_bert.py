@@ -6,8 +6,8 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from models.chunk_pooling import ChunkPooling
-from models.chunks import CHUNKED_BERT, CHUNKS, chunk_entry, chunk_sizes
+from models.architectures.chunk_pooling import ChunkPooling
+from models.architectures.chunk_sizes import CHUNKED_BERT, CHUNKS, chunk_entry, chunk_sizes
 from models.training.config import ChunksConfig
 
 

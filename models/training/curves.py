@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beamrank import storage
+from beamrank.storage import files as storage
 
 _STEPS, _DEV, _PICTURE = "curve.csv", "dev.csv", "curves.png"
 _SMOOTHED_SHARE = 50

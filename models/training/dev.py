@@ -6,19 +6,19 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from beamrank.errors import PreflightError
-from beamrank.evaluation import Evaluation, evaluate
-from beamrank.merge import Ranking, bm25_ranking
-from beamrank.plan import max_doc_tokens
-from beamrank.qrels import Qrels, read_qrels
-from beamrank.runs import read_run
+from beamrank.evaluation.evaluate import Evaluation, evaluate
+from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.formats.runs import read_run
+from beamrank.formats.topics import read_topics
+from beamrank.ranking.rankings import Ranking, bm25_ranking
+from beamrank.stages.plan import max_doc_tokens
 from beamrank.tables.shard import candidates_table
-from beamrank.topics import read_topics
-from models.engine import InputLimits
 from models.rerank import Cascade
 from models.reranker import Reranker, tokenize_shard
-from models.tokenizer import BertTokenizer
-from models.training.collection import read_texts
+from models.scoring.engine import InputLimits
+from models.tokenizer.bert import BertTokenizer
 from models.training.config import DevConfig, Kind, TrainConfig
+from models.training.data.collection import read_texts
 
 _DEPTHS = {"mono": 100, "duo": 10}
 

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import BertForPreTraining
 
-from beamrank.config import CorpusConfig
-from beamrank.corpora.reader import list_units, read_unit
-from beamrank.corpora.units import DocBatch
 from beamrank.errors import DataError, PreflightError
-from models.batching import cut_batches, padded_width
-from models.tokenizer import BertTokenizer
-from models.tokenizer_folder import read_vocabulary
-from models.training.groups import Group, Position
+from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora.reader import list_units, read_unit
+from beamrank.formats.corpora.units import DocBatch
+from models.scoring.batching import cut_batches, padded_width
+from models.tokenizer.bert import BertTokenizer
+from models.tokenizer.vocabulary import read_vocabulary
+from models.training.data.examples import Group, Position
 
 _BLOCK_DOCS = 1000
 _HIDDEN_SHARE, _MASKED, _REPLACED = 0.15, 0.8, 0.9

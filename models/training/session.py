@@ -6,24 +6,24 @@ from typing import Any
 
 import torch
 
-from beamrank import storage
 from beamrank.errors import ConfigError
-from beamrank.measures import parse_measures
-from models.engine import InputLimits, resolve_dtype
+from beamrank.evaluation.measures import parse_measures
+from beamrank.storage import files as storage
+from models.scoring.engine import InputLimits, resolve_dtype
 from models.training.card import card_path, write_card
 from models.training.config import Kind, TrainConfig
+from models.training.data.encoding import InputEncoder
+from models.training.data.examples import Source
+from models.training.data.mining import MinedSource, mine
+from models.training.data.triples import TriplesSource
 from models.training.dev import read_dev
-from models.training.encoding import InputEncoder
-from models.training.groups import Source
-from models.training.identity import check_output, training_identity
-from models.training.mining import MinedSource, mine
+from models.training.initial_model import Start
+from models.training.loop.distributed import Processes
+from models.training.loop.resume_check import check_output, training_identity
+from models.training.loop.state import Progress, StateFolder
+from models.training.loop.tasks import DuoTask, MonoTask, Scorer, Task, group_loss, pair_loss
+from models.training.loop.trainer import RECORDS, Listener, Schedule, Trainer
 from models.training.pretraining import CorpusSource, MaskedTask
-from models.training.processes import Processes
-from models.training.start import Start
-from models.training.state import Progress, StateFolder
-from models.training.tasks import DuoTask, MonoTask, Scorer, Task, group_loss, pair_loss
-from models.training.trainer import RECORDS, Listener, Schedule, Trainer
-from models.training.triples import TriplesSource
 
 _CPU_TOKEN_BUDGET, _GPU_TOKEN_BUDGET = 2048, 1 << 17
 _DEV_STEPS = 1000

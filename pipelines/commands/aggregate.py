@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from pipelines.aggregate import other_runs
-from pipelines.runs import write_run_file
-from pipelines.terminal import write_line
+from pipelines.console.terminal import write_line
+from pipelines.output.aggregate import other_runs
+from pipelines.output.run_files import write_run_file
 
 
 def aggregate(

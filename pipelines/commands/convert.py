@@ -7,8 +7,8 @@ import typer
 
 from models.conversion.folder import convert
 from models.conversion.source import find_source
-from pipelines.progress import Talk
-from pipelines.terminal import write_line
+from pipelines.console.progress import Talk
+from pipelines.console.terminal import write_line
 
 
 def convert_checkpoint(

@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
-from beamrank import storage
-from beamrank.config import RunConfig
+from beamrank.config.run import RunConfig
 from beamrank.demo.collection import stdlib_docs, write_collection
-from beamrank.evaluation import Evaluation
-from beamrank.plan import Plan
-from beamrank.status import read_status
-from pipelines.owner import made_current
-from pipelines.planning import make_plan
-from pipelines.progress import Talk
-from pipelines.report_table import print_table, warn_of_losses
-from pipelines.runs import evaluate_runs, write_runs
-from pipelines.terminal import PrintableConsole
+from beamrank.evaluation.evaluate import Evaluation
+from beamrank.stages.plan import Plan
+from beamrank.stages.status import read_status
+from beamrank.storage import files as storage
+from pipelines.console.progress import Talk
+from pipelines.console.tables import print_table, warn_of_losses
+from pipelines.console.terminal import PrintableConsole
+from pipelines.output.owner import made_current
+from pipelines.output.run_files import evaluate_runs, write_runs
+from pipelines.planning.make_plan import make_plan
 
 _DEPTH = 100
 _DUO_DEPTH = 10

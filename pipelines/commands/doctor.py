@@ -10,14 +10,14 @@ from typing import NamedTuple
 import psutil
 
 from beamrank import __version__
-from beamrank.credentials import hide_credentials
 from beamrank.errors import BeamrankError, PreflightError
-from models.cache import cache_root, limit_bytes
-from models.checkpoints import resolve_checkpoint
-from models.engine import resolve_device, resolve_dtype, usable_cores
-from models.jvm import java_home
-from pipelines.report_table import print_table
-from pipelines.terminal import PrintableConsole
+from beamrank.storage.url_credentials import hide_credentials
+from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.disk_cache import cache_root, limit_bytes
+from models.lucene.jvm import java_home
+from models.scoring.engine import resolve_device, resolve_dtype, usable_cores
+from pipelines.console.tables import print_table
+from pipelines.console.terminal import PrintableConsole
 
 
 class Finding(NamedTuple):

@@ -9,11 +9,11 @@ from typing import Annotated, TypeAlias
 import typer
 from rich.console import Console
 
-from beamrank.evaluation import Evaluation, RunEvaluation, evaluate_run_files
-from beamrank.measures import explain_names, split_measures
-from beamrank.significance import Comparison, compare_evaluations
-from pipelines.report_table import print_table
-from pipelines.terminal import PrintableConsole, write_error, write_line
+from beamrank.evaluation.evaluate import Evaluation, RunEvaluation, evaluate_run_files
+from beamrank.evaluation.measures import explain_names, split_measures
+from beamrank.evaluation.significance import Comparison, compare_evaluations
+from pipelines.console.tables import print_table
+from pipelines.console.terminal import PrintableConsole, write_error, write_line
 
 _DEFAULT_MEASURES = "RR@10 nDCG@10 AP R@1000"
 _COMPARED = ("measure", "baseline", "difference", "95 % interval", "p", "better", "equal", "worse")

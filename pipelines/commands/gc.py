@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from beamrank.errors import ConfigError
-from beamrank.garbage import Garbage, find_garbage, remove_garbage
-from pipelines.progress import Talk
-from pipelines.terminal import write_line
+from beamrank.stages.garbage import Garbage, find_garbage, remove_garbage
+from pipelines.console.progress import Talk
+from pipelines.console.terminal import write_line
 
 _HOUR_SECONDS = 3600.0
 

@@ -1,12 +1,12 @@
 """`beamrank index CONFIG`: builds the Lucene index of a configuration's corpus."""
 
-from beamrank.config import load_config
-from beamrank.corpora import corpus_digest
+from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
+from beamrank.formats.corpora import corpus_digest
 from pipelines.commands.arguments import ConfigPath, Overrides
-from pipelines.planning import check_apart, ensure_index
-from pipelines.progress import Talk
-from pipelines.terminal import write_line
+from pipelines.console.progress import Talk
+from pipelines.console.terminal import write_line
+from pipelines.planning.make_plan import check_apart, ensure_index
 
 
 def index(config: ConfigPath, overrides: Overrides = None) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from beamrank.config import load_config
+from beamrank.config.run import load_config
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, with_limit
-from pipelines.progress import counted
-from pipelines.report_table import print_table
-from pipelines.terminal import PrintableConsole, write_line
+from pipelines.console.progress import counted
+from pipelines.console.tables import print_table
+from pipelines.console.terminal import PrintableConsole, write_line
 
 if TYPE_CHECKING:
-    from pipelines.estimate import Estimate
+    from pipelines.planning.estimate import Estimate
 
 
 def plan(
@@ -31,7 +31,7 @@ def plan(
     are a guess as long as there is no index to search.
     """
     # Beam takes seconds to import, and other commands do without.
-    from pipelines.estimate import estimate
+    from pipelines.planning.estimate import estimate
 
     found = estimate(load_config(config, with_limit(overrides, limit), output))
     if as_json:

@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
-from beamrank.config import load_config
+from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, with_limit
-from pipelines.progress import Talk
-from pipelines.report_table import print_measures
-from pipelines.terminal import write_line
-from pipelines.words import Runner, Stage
+from pipelines.console.progress import Talk
+from pipelines.console.tables import print_measures
+from pipelines.console.terminal import write_line
+from pipelines.runners.names import Runner, Stage
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
         raise ConfigError(f"--no-wait needs a runner that outlives this command, and `{runner}` runs inside it")
     settings = load_config(config, with_limit(overrides, limit), output)
     # Beam takes seconds to import, and other commands do without.
-    from pipelines.execution import execute
+    from pipelines.execute import execute
 
     result = execute(settings, runner, context.args, stage, wait, Talk())
     for job in result.submitted:

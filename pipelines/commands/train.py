@@ -15,12 +15,12 @@ import typer
 
 from beamrank.errors import ConfigError
 from pipelines.commands.arguments import ConfigPath, Output, Overrides
-from pipelines.progress import Bar, Talk
-from pipelines.report_table import print_table
-from pipelines.terminal import PrintableConsole
+from pipelines.console.progress import Bar, Talk
+from pipelines.console.tables import print_table
+from pipelines.console.terminal import PrintableConsole
 
 if TYPE_CHECKING:
-    from models.training.planning import TrainPlan
+    from models.training.estimate import TrainPlan
     from models.training.session import Session
 
 
@@ -83,8 +83,8 @@ def train(
     Several GPUs: torchrun --nproc-per-node 4 --no-python beamrank train mono config.yaml
     """
     from models.training.config import load_train_config
-    from models.training.planning import make_plan
-    from models.training.processes import joined_processes
+    from models.training.estimate import make_plan
+    from models.training.loop.distributed import joined_processes
     from models.training.session import Session
 
     if as_json and not dry_run:

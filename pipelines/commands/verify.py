@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from beamrank import storage
-from beamrank.config import stored_config
+from beamrank.config.run import stored_config
 from beamrank.errors import PreflightError
-from beamrank.plan import read_plan
-from beamrank.verify import Verification, verify_stages
-from pipelines.progress import Talk
-from pipelines.terminal import write_line
-from pipelines.verify_index import verify_index
-from pipelines.verify_runs import verify_runs
+from beamrank.stages.plan import read_plan
+from beamrank.stages.verify import Verification, verify_stages
+from beamrank.storage import files as storage
+from pipelines.console.progress import Talk
+from pipelines.console.terminal import write_line
+from pipelines.output.verify_index import verify_index
+from pipelines.output.verify_runs import verify_runs
 
 
 def verify(

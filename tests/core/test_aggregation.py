@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from beamrank.aggregation import METHODS, aggregate, restrict, sampled_opponents, simulate_sample
 from beamrank.errors import ConfigError, DataError
+from beamrank.ranking.aggregation import METHODS, aggregate, restrict, sampled_opponents, simulate_sample
 
 
 def _matrix(count: int, seed: int = 0, spread: float = 3.0) -> np.ndarray:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from beamrank.config import CorpusConfig, TopicsConfig
-from beamrank.corpora import list_units, read_unit
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.qrels import read_qrels
-from beamrank.runs import read_run
-from beamrank.topics import read_topics
+from beamrank.formats.config import CorpusConfig, TopicsConfig
+from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.runs import read_run
+from beamrank.formats.topics import read_topics
 
 ROWS = 400
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.config import RunConfig, load_config
+from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError, PreflightError
 
 TEXT = """

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.config import load_config
-from beamrank.measures import parse_measures
+from beamrank.config.run import load_config
+from beamrank.evaluation.measures import parse_measures
 from models.training.config import load_train_config
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank import errors
-from beamrank.config import CorpusConfig
-from beamrank.corpora import CorpusUnit, DocBatch, list_units, place, read_unit
+from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora import CorpusUnit, DocBatch, list_units, place, read_unit
 
 
 def read_batches(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[DocBatch]:

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beamrank import errors
-from beamrank.config import CorpusConfig
-from beamrank.corpora import CorpusUnit, DocBatch, corpus_digest, find_taken, list_units, place, read_unit
+from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora import CorpusUnit, DocBatch, corpus_digest, find_taken, list_units, place, read_unit
 
 
 def read_batches(corpus: CorpusConfig) -> list[DocBatch]:

@@ -3,7 +3,6 @@ import json
 from importlib import resources
 from pathlib import Path
 
-from beamrank import storage
 from beamrank.demo.collection import (
     demo_qrels,
     demo_questions,
@@ -13,6 +12,7 @@ from beamrank.demo.collection import (
     stdlib_docs,
     write_collection,
 )
+from beamrank.storage import files as storage
 
 
 def test_collection_has_the_counts_that_the_docs_report():

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from beamrank import storage
-from beamrank.digested import digest_file
+from beamrank.digests import sha256
 from beamrank.errors import DataError, PreflightError
-from beamrank.fingerprint import sha256
+from beamrank.storage import files as storage
+from beamrank.storage.digested import digest_file
 
 
 @pytest.fixture

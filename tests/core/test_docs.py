@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from beamrank.aggregation import METHODS
-from beamrank.config import CorpusConfig, RunConfig, TopicsConfig, Truncation
-from beamrank.layout import duo_kept, mono_kept
-from beamrank.plan import MAX_DOC_TOKENS
+from beamrank.config.run import RunConfig
+from beamrank.formats.config import CorpusConfig, TopicsConfig
+from beamrank.ranking.aggregation import METHODS
+from beamrank.ranking.input_layout import Truncation, duo_kept, mono_kept
+from beamrank.stages.plan import MAX_DOC_TOKENS
 from models.training.config import OBJECTIVES, TrainConfig
 from models.training.recipes import RECIPES
 

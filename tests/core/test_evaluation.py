@@ -10,11 +10,11 @@ import pytest
 import pytrec_eval
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.evaluation import evaluate, evaluate_run
-from beamrank.measures import MAX_RELEVANCE, explain_names, parse_measures, split_measures
-from beamrank.qrels import Qrels, QrelsNotes, read_qrels
-from beamrank.runs import read_run
-from beamrank.trec import write_run
+from beamrank.evaluation.evaluate import evaluate, evaluate_run
+from beamrank.evaluation.measures import MAX_RELEVANCE, explain_names, parse_measures, split_measures
+from beamrank.formats.qrels import Qrels, QrelsNotes, read_qrels
+from beamrank.formats.run_writer import write_run
+from beamrank.formats.runs import read_run
 
 
 def _qrels(relevance: dict[str, dict[str, int]]) -> Qrels:
@@ -314,7 +314,8 @@ def test_files_without_a_common_topic_are_an_error(tmp_path: Path) -> None:
 
 
 def test_the_core_needs_no_jvm_no_torch_and_no_beam() -> None:
-    code = "import sys, beamrank.evaluation, beamrank.merge, beamrank.trec; print(*sys.modules)"
+    modules = "beamrank.evaluation.evaluate, beamrank.ranking.rankings, beamrank.formats.run_writer"
+    code = f"import sys, {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"apache_beam", "torch", "transformers", "pyserini", "typer"} & set(loaded)
 

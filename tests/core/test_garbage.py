@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from beamrank import storage
 from beamrank.errors import PreflightError, ReceiptError
-from beamrank.garbage import find_garbage, remove_garbage
-from beamrank.receipts import part_bytes
-from beamrank.scan import ScanReport
-from beamrank.status import read_status
-from beamrank.verify import verify_stages
-from tests.core.outputs import CORPUS, SHARDS, commit, finished_output, make_plan, seal_stage
+from beamrank.stages.garbage import find_garbage, remove_garbage
+from beamrank.stages.receipts import part_bytes
+from beamrank.stages.scan_reports import ScanReport
+from beamrank.stages.status import read_status
+from beamrank.stages.verify import verify_stages
+from beamrank.storage import files as storage
+from tests.support.outputs import CORPUS, SHARDS, commit, finished_output, make_plan, seal_stage
 
 _HOUR = 3600.0
 _OTHER_PART = "part-00000-aaaaaaaaaaaa.parquet"

@@ -11,14 +11,14 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamrank.config import CorpusConfig, TopicsConfig
-from beamrank.corpora import list_units, read_unit
 from beamrank.errors import PreflightError
-from beamrank.ids import IdError, are_usable, check_doc_id, check_query_id, is_usable
-from beamrank.qrels import read_qrels
-from beamrank.runs import read_run
-from beamrank.topics import read_topics
-from beamrank.trec import write_run
+from beamrank.formats.config import CorpusConfig, TopicsConfig
+from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.ids import IdError, are_usable, check_doc_id, check_query_id, is_usable
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.run_writer import write_run
+from beamrank.formats.runs import read_run
+from beamrank.formats.topics import read_topics
 
 BAD_CHARACTERS = (
     "\0\t\n\x0b\x0c\r\x1b\x1c\x1f \x7f\x80\x85\x9b\x9f\xa0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"

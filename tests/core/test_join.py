@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamrank import schemas
 from beamrank.errors import DataError
-from beamrank.join import JoinedShard, NeededDocs, doc_tokens_schema, join_shard
+from beamrank.tables import schemas
+from beamrank.tables.join import JoinedShard, NeededDocs, doc_tokens_schema, join_shard
 
 IDS = st.lists(st.integers(0, 30).map(str), max_size=20)
 TOKEN = pa.uint16()

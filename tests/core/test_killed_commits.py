@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from beamrank.receipts import Receipt, StageFolder, manifest_name
+from beamrank.stages.receipts import Receipt, StageFolder, manifest_name
 
 SHARDS = 60
 _ROWS = 30_000

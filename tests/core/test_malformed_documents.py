@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from beamrank import storage
-from beamrank.documents import parse_json
+from beamrank.digests import checked_json
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.fingerprint import checked_json
-from beamrank.garbage import find_garbage
-from beamrank.plan import Plan, StageSpec, load_plan, plan_name, read_plan
-from beamrank.status import read_status
-from beamrank.verify import verify_stages
-from models.index.info import INFO_NAME, require_index
-from tests.core.outputs import finished_output, make_plan
+from beamrank.stages.garbage import find_garbage
+from beamrank.stages.plan import Plan, StageSpec, load_plan, plan_name, read_plan
+from beamrank.stages.status import read_status
+from beamrank.stages.verify import verify_stages
+from beamrank.storage import files as storage
+from beamrank.storage.documents import parse_json
+from models.lucene.index.info import INFO_NAME, require_index
+from tests.support.outputs import finished_output, make_plan
 
 _DEEP = 200_000
 _CONTENTS = {

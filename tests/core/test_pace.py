@@ -2,7 +2,7 @@
 
 import pytest
 
-from beamrank.pace import Pace
+from beamrank.stages.pace import Pace
 
 
 def test_the_rest_takes_as_long_for_each_as_what_is_done() -> None:

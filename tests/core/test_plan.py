@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamrank import storage
+from beamrank.digests import checked_json, checked_values
 from beamrank.errors import PreflightError
-from beamrank.fingerprint import checked_json, checked_values
-from beamrank.plan import Plan, StageSpec, cut_shards, first_topics, read_plan
-from beamrank.receipts import Manifest
 from beamrank.records import Topic
-from beamrank.status import read_status
+from beamrank.stages.plan import Plan, StageSpec, cut_shards, first_topics, read_plan
+from beamrank.stages.receipts import Manifest
+from beamrank.stages.status import read_status
+from beamrank.storage import files as storage
 
 TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(40)]
 

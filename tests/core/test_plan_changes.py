@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from beamrank.plan import Plan, StageSpec, cut_shards
-from beamrank.plan_changes import Change, plan_changes
 from beamrank.records import Topic
+from beamrank.stages.plan import Plan, StageSpec, cut_shards
+from beamrank.stages.plan_changes import Change, plan_changes
 
 _TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(6)]
 _CONFIG: dict[str, Any] = {

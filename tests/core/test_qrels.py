@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from beamrank.errors import PreflightError
-from beamrank.qrels import read_qrels
+from beamrank.formats.qrels import read_qrels
 
 
 def _write(folder: Path, text: str | bytes) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from beamrank import storage
 from beamrank.errors import ReceiptError
-from beamrank.receipts import RECEIPTS, Receipt, StageFolder, manifest_name, part_bytes, receipt_name
+from beamrank.stages.receipts import RECEIPTS, Receipt, StageFolder, manifest_name, part_bytes, receipt_name
+from beamrank.storage import files as storage
 
 DIGESTS = ("aa" * 32, "bb" * 32)
 

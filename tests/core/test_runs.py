@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.runs import read_run, run_of
+from beamrank.formats.runs import read_run, run_of
 
 
 def _write(folder: Path, text: str | bytes) -> str:

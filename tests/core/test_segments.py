@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamrank.config import MonoConfig, RunConfig
-from beamrank.schemas import MONO
-from beamrank.segments import SegmentRule, cut_segments, pool_segments
+from beamrank.config.run import MonoConfig, RunConfig
+from beamrank.ranking.segments import SegmentRule, cut_segments, pool_segments
+from beamrank.tables.schemas import MONO
 
 SCORED = [
     ("r", "x", 1, 2, -4.0),

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from beamrank import schemas
-from beamrank.layout import SpecialTokens
+from beamrank.records import SpecialTokens
+from beamrank.tables import schemas
 from beamrank.tables.shard import as_mono, candidates_table, special_tokens, tokenized_schema, tokenized_table
 
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from beamrank.evaluation import evaluate
-from beamrank.qrels import Qrels, QrelsNotes
-from beamrank.significance import compare_evaluations, compare_values, find_losses
+from beamrank.evaluation.evaluate import evaluate
+from beamrank.evaluation.significance import compare_evaluations, compare_values, find_losses
+from beamrank.formats.qrels import Qrels, QrelsNotes
 
 QRELS = Qrels({"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 1}}, QrelsNotes("trec", 3, 3, 0, 0))
 GOOD = {"q1": ["a", "x"], "q2": ["b", "x"], "q3": ["x", "y", "z", "c"]}

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beamrank.candidates import candidates_digest
-from beamrank.config import CorpusConfig, TopicsConfig
-from beamrank.corpora import corpus_digest, list_units
 from beamrank.errors import PreflightError
-from beamrank.evaluation import evaluate_run_files
-from beamrank.qrels import read_qrels
-from beamrank.runs import read_run
-from beamrank.special_files import check_regular
-from beamrank.topics import read_topics
+from beamrank.evaluation.evaluate import evaluate_run_files
+from beamrank.formats.config import CorpusConfig, TopicsConfig
+from beamrank.formats.corpora import corpus_digest, list_units
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.runs import read_run
+from beamrank.formats.topics import read_topics
+from beamrank.stages.given_run import candidates_digest
+from beamrank.storage.special_files import check_regular
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.plan import Plan, StageSpec, cut_shards
 from beamrank.records import Topic
-from beamrank.status import StageStatus, read_status, run_eta_seconds
-from tests.core.outputs import shard_table
+from beamrank.stages.plan import Plan, StageSpec, cut_shards
+from beamrank.stages.status import StageStatus, read_status, run_eta_seconds
+from tests.support.outputs import shard_table
 
 _NOW = 1_000_000.0
 _SHARDS = 4

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from beamrank import storage
 from beamrank.errors import PreflightError
+from beamrank.storage import files as storage
 
 
 @pytest.mark.parametrize("root", ["local", "memory"])
@@ -106,7 +106,7 @@ def test_a_relative_path_beside_a_remote_configuration() -> None:
 def test_a_stream_cut_by_a_kill_leaves_a_hidden_file_alone(tmp_path: Path) -> None:
     program = """
 import os, sys
-from beamrank import storage
+from beamrank.storage import files as storage
 def chunks():
     yield b"half"
     os._exit(9)

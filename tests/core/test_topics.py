@@ -10,8 +10,8 @@ import fsspec
 import pytest
 
 from beamrank import errors
-from beamrank.config import TopicsConfig
-from beamrank.topics import read_topics
+from beamrank.formats.config import TopicsConfig
+from beamrank.formats.topics import read_topics
 
 
 def read(path: Path | str, topics_format: str) -> list[tuple[str, str]]:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from beamrank import storage
+from beamrank.digests import checked_json, checked_values
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.fingerprint import checked_json, checked_values
-from beamrank.plan import Plan
-from beamrank.receipts import part_bytes
-from beamrank.verify import Verification, verify_stages
-from tests.core.outputs import commit, finished_output, make_plan, seal_stage, shard_table
+from beamrank.stages.plan import Plan
+from beamrank.stages.receipts import part_bytes
+from beamrank.stages.verify import Verification, verify_stages
+from beamrank.storage import files as storage
+from tests.support.outputs import commit, finished_output, make_plan, seal_stage, shard_table
 
 
 @pytest.fixture(params=["local", "memory"])

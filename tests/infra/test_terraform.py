@@ -66,6 +66,6 @@ def test_no_job_is_terraforms() -> None:
 
 def test_images_go_where_the_launcher_looks_for_them() -> None:
     repository = re.search(r'repository_id = "(\w+)"', (_FOLDER / "storage.tf").read_text())
-    launcher = (_FOLDER.parents[1] / "pipelines/dataflow.py").read_text()
+    launcher = (_FOLDER.parents[1] / "pipelines/runners/dataflow.py").read_text()
     assert repository is not None
     assert f"/{repository[1]}/{{image}}:" in launcher

@@ -6,9 +6,9 @@ import pytest
 from transformers import BertTokenizer
 
 from beamrank.demo.collection import demo_topics, stdlib_docs
-from models.checkpoints import resolve_checkpoint
-from models.engine import ScoringEngine
-from tests.models.bert import MINILM, Oracle, save_minilm
+from models.checkpoints.check import resolve_checkpoint
+from models.scoring.engine import ScoringEngine
+from tests.support.bert import MINILM, Oracle, save_minilm
 
 Scorers = tuple[ScoringEngine, Oracle]
 

@@ -10,15 +10,15 @@ import ir_measures
 import pytest
 from ir_measures import AP, P
 
-from beamrank.config import CorpusConfig, TopicsConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.formats.config import CorpusConfig, TopicsConfig
+from beamrank.formats.topics import read_topics
 from beamrank.records import Topic
-from beamrank.schemas import CANDIDATES
-from beamrank.topics import read_topics
-from models import jvm
-from models.bm25 import Bm25Searcher
-from models.index import build_index
-from models.index.documents import run_anserini
+from beamrank.tables.schemas import CANDIDATES
+from models.lucene import jvm
+from models.lucene.bm25 import Bm25Searcher
+from models.lucene.index import build_index
+from models.lucene.index.documents import run_anserini
 
 pytestmark = pytest.mark.jvm
 

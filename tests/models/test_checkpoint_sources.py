@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from beamrank.errors import PreflightError
-from models.cache import cache_folder
-from models.checkpoints import resolve_checkpoint
-from tests.models.bert import save_tiny
+from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.disk_cache import cache_folder
+from tests.support.bert import save_tiny
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -73,7 +73,7 @@ def test_an_embedded_checkpoint_that_is_not_there() -> None:
 def _offline(hub: Path, reference: str) -> str:
     """Resolves a reference in a process that has a Hugging Face cache and no network."""
     program = (
-        "import sys; from models.checkpoints import resolve_checkpoint\n"
+        "import sys; from models.checkpoints.check import resolve_checkpoint\n"
         "try: found = resolve_checkpoint(sys.argv[1], 'mono'); "
         "print(found.reference, found.num_labels, found.weights)\n"
         "except Exception as error: print(type(error).__name__, error)"

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import ConfigError, PreflightError
-from models.checkpoints import load_weights, resolve_checkpoint
-from tests.models.bert import MINILM, save_tiny
+from models.checkpoints.check import load_weights, resolve_checkpoint
+from tests.support.bert import MINILM, save_tiny
 
 
 def _edit_config(folder: Path, **changes: Any) -> str:
@@ -109,7 +109,7 @@ def test_pickled_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_check_needs_no_torch(tmp_path: Path) -> None:
     program = (
-        "import sys; from models.checkpoints import resolve_checkpoint; "
+        "import sys; from models.checkpoints.check import resolve_checkpoint; "
         "print(resolve_checkpoint(sys.argv[1], 'mono').num_labels, 'torch' in sys.modules)"
     )
     command = [sys.executable, "-c", program, save_tiny(tmp_path)]

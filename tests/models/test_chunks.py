@@ -10,19 +10,20 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.layout import PackedInputs, SpecialTokens, mono_kept
-from models.checkpoints import resolve_checkpoint
-from models.chunk_pooling import ChunkPooling
-from models.engine import ScoringEngine
-from models.monobert import score_mono
+from beamrank.ranking.input_layout import PackedInputs, mono_kept
+from beamrank.records import SpecialTokens
+from models.architectures.chunk_pooling import ChunkPooling
+from models.checkpoints.check import resolve_checkpoint
+from models.scoring.engine import ScoringEngine
+from models.scoring.mono import score_mono
 from models.training.chunked_bert import ChunkedBert
 from models.training.config import ChunksConfig
-from models.training.encoding import InputEncoder
-from models.training.groups import Group
-from models.training.start import Start, save_checkpoint
-from models.training.tasks import MonoTask, Scorer, group_loss
-from tests.models.bert import shard
-from tests.models.training import (
+from models.training.data.encoding import InputEncoder
+from models.training.data.examples import Group
+from models.training.initial_model import Start, save_checkpoint
+from models.training.loop.tasks import MonoTask, Scorer, group_loss
+from tests.support.bert import shard
+from tests.support.training import (
     COLOURS,
     LIMITS,
     THINGS,

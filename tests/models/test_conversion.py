@@ -11,13 +11,14 @@ from safetensors.numpy import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.layout import PackedInputs, SpecialTokens
-from models.checkpoints import Checkpoint, resolve_checkpoint
+from beamrank.ranking.input_layout import PackedInputs
+from beamrank.records import SpecialTokens
+from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.conversion.folder import convert
 from models.conversion.source import check_vocabulary, find_source
-from models.engine import ScoringEngine
-from models.tokenizer import load_tokenizer
-from tests.models.tensorflow1 import TOKENS, copy_checkpoint, known_variables, logits
+from models.scoring.engine import ScoringEngine
+from models.tokenizer.bert import load_tokenizer
+from tests.support.tensorflow1 import TOKENS, copy_checkpoint, known_variables, logits
 
 # Query and docs as token ids; [CLS] is 2, [SEP] 3.
 _TEXTS = ([5, 6, 7, 8], [7, 8, 9, 11, 20, 39], [10, 11, 12])

@@ -5,12 +5,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beamrank import schemas
-from beamrank.aggregation import sampled_opponents
 from beamrank.errors import DataError
-from models.duobert import score_duo
-from models.engine import InputLimits, ScoringEngine
-from tests.models.bert import SPECIAL, Oracle, assert_parity, shard
+from beamrank.ranking.aggregation import sampled_opponents
+from beamrank.tables import schemas
+from models.scoring.duo import score_duo
+from models.scoring.engine import InputLimits, ScoringEngine
+from tests.support.bert import SPECIAL, Oracle, assert_parity, shard
 
 ORIGINAL = InputLimits("original", 64, 512)
 PAPER = InputLimits("paper", 64, 512)

@@ -9,22 +9,22 @@ from transformers import BertForSequenceClassification
 
 from beamrank.demo.collection import demo_topics, stdlib_docs
 from beamrank.errors import ConfigError
-from models.checkpoint_sources import locate
-from models.engine import InputLimits
-from models.tokenizer import load_tokenizer
-from models.training.embedded.assemble import Example, assemble_mono, principal_axes
-from models.training.embedded.beginning import check_wired, make_examples
-from models.training.embedded.contrast import make_duo
-from models.training.embedded.distil import TEMPERATURE
-from models.training.embedded.marks import outputs_of, shape_of, train_last
-from models.training.embedded.pruning import choose_units, prune_units
-from models.training.embedded.teacher import embed_texts, encoder_inputs, load_encoder
-from models.training.embedded.words import dims_of, has_words, rarities, read_number, shared_rarity
-from models.training.encoding import InputEncoder
-from models.training.groups import Group
-from models.training.losses import log_odds
-from tests.models.bert import MINILM
-from tests.models.training import save_start
+from experiments.embedded_pair.assemble import Example, assemble_mono, principal_axes
+from experiments.embedded_pair.beginning import check_wired, make_examples
+from experiments.embedded_pair.contrast import make_duo
+from experiments.embedded_pair.distil import TEMPERATURE
+from experiments.embedded_pair.marks import outputs_of, shape_of, train_last
+from experiments.embedded_pair.pruning import choose_units, prune_units
+from experiments.embedded_pair.teacher import embed_texts, encoder_inputs, load_encoder
+from experiments.embedded_pair.words import dims_of, has_words, rarities, read_number, shared_rarity
+from models.checkpoints.sources import locate
+from models.scoring.engine import InputLimits
+from models.tokenizer.bert import load_tokenizer
+from models.training.data.encoding import InputEncoder
+from models.training.data.examples import Group
+from models.training.loop.losses import log_odds
+from tests.support.bert import MINILM
+from tests.support.training import save_start
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from beamrank.demo.collection import stdlib_docs
-from models.checkpoint_sources import locate
-from models.training.embedded.__main__ import main
-from tests.models.bert import MINILM
+from experiments.embedded_pair.__main__ import main
+from models.checkpoints.sources import locate
+from tests.support.bert import MINILM
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def rewritten(path, name, content):
 def archives(tmp_path, monkeypatch):
     """All three, as arguments; of the library few docs are read too."""
     docs = stdlib_docs()[:200:2]
-    monkeypatch.setattr("models.training.embedded.data.stdlib_docs", lambda: docs)
+    monkeypatch.setattr("experiments.embedded_pair.data.stdlib_docs", lambda: docs)
     escaped = [text.replace("&", "&amp;").replace("<", "&lt;") for text in TEXTS]
     answers = "".join(
         f"<QAPair><Question>{question}</Question><Answer>{text}</Answer></QAPair>"

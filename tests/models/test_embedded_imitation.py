@@ -4,16 +4,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from models.engine import InputLimits
-from models.training.embedded.assemble import wire_apart
-from models.training.embedded.beginning import imitation_batches
-from models.training.embedded.imitation import Imitation, imitate_states, read_alone, segment_tokens, state_loss
-from models.training.embedded.marks import embeddings_of, layers_of, size_marks
-from models.training.embedded.teacher import load_encoder
-from models.training.encoding import InputEncoder
-from models.training.groups import Group
-from tests.models.bert import MINILM
+from experiments.embedded_pair.assemble import wire_apart
+from experiments.embedded_pair.beginning import imitation_batches
+from experiments.embedded_pair.imitation import Imitation, imitate_states, read_alone, segment_tokens, state_loss
+from experiments.embedded_pair.marks import embeddings_of, layers_of, size_marks
+from experiments.embedded_pair.teacher import load_encoder
+from models.scoring.engine import InputLimits
+from models.training.data.encoding import InputEncoder
+from models.training.data.examples import Group
 from tests.models.test_embedded_assembly import PAIRS, TOKENIZER, batch_of
+from tests.support.bert import MINILM
 
 pytestmark = pytest.mark.slow
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import BertForSequenceClassification
 
-from models.checkpoints import load_weights, resolve_checkpoint
-from models.encoder import BertScorer
-from tests.models.bert import save_tiny
+from models.architectures.bert import BertScorer
+from models.checkpoints.check import load_weights, resolve_checkpoint
+from tests.support.bert import save_tiny
 
 
 def _scorer(folder: str, kind: str = "mono", dtype: torch.dtype = torch.float32) -> BertScorer:

@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
-from beamrank.layout import PackedInputs
-from models.checkpoints import resolve_checkpoint
-from models.engine import ScoringEngine, default_token_budget, resolve_device, resolve_dtype
-from tests.models.bert import SPECIAL, save_tiny
+from beamrank.ranking.input_layout import PackedInputs
+from models.checkpoints.check import resolve_checkpoint
+from models.scoring.engine import ScoringEngine, default_token_budget, resolve_device, resolve_dtype
+from tests.support.bert import SPECIAL, save_tiny
 
 
 def _inputs(text: list[int], count: int, longest: int = 200) -> PackedInputs:
@@ -134,9 +134,10 @@ _SHORT_OF_MEMORY = """
 import resource, sys
 import numpy as np
 from beamrank.errors import BeamrankError
-from beamrank.layout import PackedInputs, SpecialTokens
-from models.checkpoints import resolve_checkpoint
-from models.engine import ScoringEngine
+from beamrank.ranking.input_layout import PackedInputs
+from beamrank.records import SpecialTokens
+from models.checkpoints.check import resolve_checkpoint
+from models.scoring.engine import ScoringEngine
 
 def inputs(count):
     tokens = np.arange(600, dtype=np.uint16)

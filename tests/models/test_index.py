@@ -12,19 +12,20 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from beamrank import digested, storage
-from beamrank.config import CorpusConfig
-from beamrank.corpora import corpus_digest
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from models.index import build_index, check_index, local_index, read_index_info
+from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora import corpus_digest
+from beamrank.storage import digested
+from beamrank.storage import files as storage
+from models.lucene.index import build_index, check_index, local_index, read_index_info
 
 pytestmark = pytest.mark.jvm
 
 DOCS = {"d1": "a red fox", "d2": "a brown bear", "d3": "", "d4": "the fox and the bear"}
 BUILD = """
 import sys
-from beamrank.config import CorpusConfig
-from models.index import build_index
+from beamrank.formats.config import CorpusConfig
+from models.lucene.index import build_index
 print(build_index(CorpusConfig(path=sys.argv[1], format="jsonl"), sys.argv[2], 1).digest)
 """
 
@@ -337,7 +338,7 @@ def test_no_java_on_the_machine_and_no_utf8_locale(tmp_path):
     folder.mkdir()
     corpus = _corpus(folder)
     script = """
-from models.bm25 import Bm25Searcher
+from models.lucene.bm25 import Bm25Searcher
 from beamrank.records import Topic
 with Bm25Searcher(sys.argv[2], 0.9, 0.4, 1) as searcher:
     print(searcher.search([Topic("q", "fox")], 10)["doc_id"].to_pylist())

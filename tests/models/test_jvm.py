@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from beamrank.errors import ConfigError
-from models import jvm
+from models.lucene import jvm
 
 pytestmark = pytest.mark.jvm
 
@@ -115,7 +115,7 @@ def test_python_exceptions_come_back():
 def test_environment_is_put_back_and_processors_are_kept():
     script = """
 import os
-from models import jvm
+from models.lucene import jvm
 before = dict(os.environ)
 def look():
     import jnius
@@ -129,7 +129,7 @@ print(jvm.call(look), os.environ == before, os.environ["JAVA_HOME"], "JVM_PATH" 
 def test_a_fork_is_an_error_rather_than_a_hang():
     script = """
 import os
-from models import jvm
+from models.lucene import jvm
 jvm.start()
 child = os.fork()
 if child == 0:
@@ -146,7 +146,7 @@ os.waitpid(child, 0)
 def test_java_that_something_else_started_is_an_error():
     script = """
 import os
-from models import jvm
+from models.lucene import jvm
 runtime = jvm.java_home()
 os.environ.update(JAVA_HOME=str(runtime.home), JVM_PATH=str(runtime.library))
 import jnius
@@ -162,7 +162,7 @@ for _ in range(2):
 def test_signals_still_reach_python():
     script = """
 import os, signal, sys, time
-from models import jvm
+from models.lucene import jvm
 jvm.start()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
 def wait():  # in short sleeps: the kernel may hand a signal to one of Java's threads, which does not end a long one

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import PreflightError
-from models.checkpoints import resolve_checkpoint
-from models.chunks import CHUNKED_BERT
+from models.architectures.chunk_sizes import CHUNKED_BERT
+from models.checkpoints.check import resolve_checkpoint
 from models.conversion.original_bert import read_config
-from models.tokenizer import load_tokenizer
-from models.training.start import Start
-from tests.models.bert import save_tiny
+from models.tokenizer.bert import load_tokenizer
+from models.training.initial_model import Start
+from tests.support.bert import save_tiny
 
 _DEEP = 200_000
 _OTHERS: tuple[Any, ...] = ([], {}, [[]], {"a": 1}, "x", -1, 1.5, 1e300, 10**30)

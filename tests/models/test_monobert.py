@@ -3,11 +3,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from beamrank import schemas
-from beamrank.segments import SegmentRule
-from models.engine import InputLimits, ScoringEngine, StageCounts
-from models.monobert import score_mono
-from tests.models.bert import SPECIAL, Oracle, assert_parity, shard
+from beamrank.ranking.segments import SegmentRule
+from beamrank.tables import schemas
+from models.scoring.engine import InputLimits, ScoringEngine, StageCounts
+from models.scoring.mono import score_mono
+from tests.support.bert import SPECIAL, Oracle, assert_parity, shard
 
 ORIGINAL = InputLimits("original", 64, 512)
 PAPER = InputLimits("paper", 64, 512)

@@ -6,7 +6,7 @@ from transformers import BertTokenizer
 
 from beamrank.errors import DataError
 from models.reranker import Reranker
-from tests.models.bert import MINILM, Oracle, assert_parity, save_tiny
+from tests.support.bert import MINILM, Oracle, assert_parity, save_tiny
 
 QUERIES = ["how do crusts stay crisp", "an oven", "how do crusts stay crisp"]
 TEXTS = ["Open the oven door for the last minutes.", "", "Store bread in paper " * 30]

@@ -13,8 +13,8 @@ import pytest
 
 from beamrank.errors import PreflightError
 from models.conversion.tensor_bundle import TensorBundle
-from tests.models import tensorflow1
-from tests.models.tensorflow1 import LONG_NAMES, Variables, copy_checkpoint, known_variables
+from tests.support import tensorflow1
+from tests.support.tensorflow1 import LONG_NAMES, Variables, copy_checkpoint, known_variables
 
 INDEX = "model.ckpt-7.index"
 DATA = "model.ckpt-7.data-00002-of-00003"

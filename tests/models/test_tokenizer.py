@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from beamrank.errors import DataError
-from models.tokenizer import BertTokenizer, load_tokenizer
-from tests.models.bert import MINILM
-from tests.models.tokenizers import UNICODE_TEXTS, all_ids, reference_ids, transformers_backend
+from models.tokenizer.bert import BertTokenizer, load_tokenizer
+from tests.support.bert import MINILM
+from tests.support.tokenizers import UNICODE_TEXTS, all_ids, reference_ids, transformers_backend
 
 
 @pytest.fixture(scope="session")
@@ -184,7 +184,7 @@ def test_threads_share_one_tokenizer(folder: str, reference: Tokenizer) -> None:
 
 def test_loading_a_tokenizer_imports_no_heavy_library(folder: str) -> None:
     code = (
-        "import sys; from models.tokenizer import load_tokenizer; load_tokenizer(sys.argv[1]).encode(['a'], 5);"
+        "import sys; from models.tokenizer.bert import load_tokenizer; load_tokenizer(sys.argv[1]).encode(['a'], 5);"
         "print(sorted({'torch', 'transformers', 'apache_beam'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)

@@ -10,8 +10,7 @@ import torch
 
 from beamrank.demo.collection import demo_questions, held_out_objects, stdlib_docs
 from beamrank.errors import DataError, PreflightError
-from models.engine import InputLimits
-from models.training.embedded.data import (
+from experiments.embedded_pair.data import (
     Collection,
     Question,
     cut_windows,
@@ -20,18 +19,19 @@ from models.training.embedded.data import (
     read_squad,
     read_stdlib,
 )
-from models.training.embedded.distil import duo_loss, mono_loss, random_pairs, taught_by
-from models.training.embedded.mining import count_words, mine_groups, weigh_words
-from models.training.embedded.teacher import embed_texts
-from models.training.encoding import InputEncoder
-from models.training.groups import FixedSource, Group
-from models.training.processes import Processes
-from models.training.start import Start, save_checkpoint
-from models.training.state import StateFolder
-from models.training.tasks import DuoTask, MonoTask, Scorer, Task
-from models.training.trainer import Schedule, Trainer
-from tests.models.bert import MINILM
-from tests.models.training import Quiet, make_scorer, save_start
+from experiments.embedded_pair.distil import duo_loss, mono_loss, random_pairs, taught_by
+from experiments.embedded_pair.mining import count_words, mine_groups, weigh_words
+from experiments.embedded_pair.teacher import embed_texts
+from models.scoring.engine import InputLimits
+from models.training.data.encoding import InputEncoder
+from models.training.data.examples import FixedSource, Group
+from models.training.initial_model import Start, save_checkpoint
+from models.training.loop.distributed import Processes
+from models.training.loop.state import StateFolder
+from models.training.loop.tasks import DuoTask, MonoTask, Scorer, Task
+from models.training.loop.trainer import Schedule, Trainer
+from tests.support.bert import MINILM
+from tests.support.training import Quiet, make_scorer, save_start
 
 ENCODER = functools.partial(InputEncoder, limits=InputLimits("original", 34, 64), token_budget=1024)
 

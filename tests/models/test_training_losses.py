@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from beamrank.errors import DataError
-from models.training.losses import (
+from models.training.loop.losses import (
     check_finite,
     listwise_cross_entropy,
     listwise_kl,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from models.training.optimizer import BertAdam, clip_gradients, learning_rate_at, without_denormals
+from models.training.loop.optimizer import BertAdam, clip_gradients, learning_rate_at, without_denormals
 
 
 def parameter(*values: float) -> nn.Parameter:

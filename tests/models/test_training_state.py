@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from models.training.curves import Curves
-from models.training.optimizer import BertAdam
-from models.training.processes import Processes
-from models.training.state import Progress, StateFolder
+from models.training.loop.distributed import Processes
+from models.training.loop.optimizer import BertAdam
+from models.training.loop.state import Progress, StateFolder
 
 
 @pytest.fixture

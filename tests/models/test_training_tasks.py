@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from beamrank.layout import lay_out
-from models.tokenizer import load_tokenizer
-from models.training.encoding import InputEncoder
-from models.training.groups import Group
-from models.training.tasks import DuoTask, MonoTask, group_loss, labelled_pairs, pair_loss
-from tests.models.training import LIMITS, WORDS, colour_groups, make_scorer, overfit, save_start
+from beamrank.ranking.input_layout import lay_out
+from models.tokenizer.bert import load_tokenizer
+from models.training.data.encoding import InputEncoder
+from models.training.data.examples import Group
+from models.training.loop.tasks import DuoTask, MonoTask, group_loss, labelled_pairs, pair_loss
+from tests.support.training import LIMITS, WORDS, colour_groups, make_scorer, overfit, save_start
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from apache_beam.utils.subprocess_server import pick_port
 from fsspec import register_implementation
 
 from beamrank.demo.collection import demo_qrels, demo_topics, stdlib_docs
-from tests.pipelines.cascades import write_config
-from tests.pipelines.dataflow_stub import GCP, BucketFileSystem, Service, serving
+from tests.support.cascades import write_config
+from tests.support.dataflow_stub import GCP, BucketFileSystem, Service, serving
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +96,7 @@ def remote_config(bucket: Path, config_path: Path, topics: dict[str, str], corpu
 def worker_pool() -> Iterator[str]:
     """The address of a pool that starts workers as processes of its own; it stands for another machine."""
     (port,) = pick_port(None)
-    command = [sys.executable, "-m", "pipelines.pool", f"--service_port={port}"]
+    command = [sys.executable, "-m", "pipelines.runners.worker_pool", f"--service_port={port}"]
     nowhere = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=nowhere, stderr=nowhere) as pool:
         while not _answers(port):

@@ -12,15 +12,15 @@ import torch
 import yaml
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
-from beamrank.config import load_config
+from beamrank.config.run import load_config
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
-from beamrank.plan import Plan, read_plan
-from beamrank.status import read_status
-from pipelines.planning import make_plan
-from pipelines.progress import Talk
-from tests.models.bert import save_tiny
-from tests.pipelines.cascades import beamrank_here, read_trec, run_here
-from tests.pipelines.processes import undisturbed_run
+from beamrank.stages.plan import Plan, read_plan
+from beamrank.stages.status import read_status
+from pipelines.console.progress import Talk
+from pipelines.planning.make_plan import make_plan
+from tests.support.bert import save_tiny
+from tests.support.cascades import beamrank_here, read_trec, run_here
+from tests.support.processes import undisturbed_run
 
 DOCS = {
     "d1": "A cat sat on the mat and purred at the sun.",

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from beamrank import storage
-from beamrank.config import CorpusConfig, TopicsConfig
-from beamrank.corpora import list_units, read_unit
-from beamrank.plan import Plan
-from beamrank.topics import read_topics
-from pipelines.runs import RunFile, write_run_file
-from tests.pipelines.cascades import read_trec, run_here, write_config
-from tests.reference import Reference, cascade, disagreements, sigmoid
+from beamrank.formats.config import CorpusConfig, TopicsConfig
+from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.topics import read_topics
+from beamrank.stages.plan import Plan
+from beamrank.storage import files as storage
+from pipelines.output.run_files import RunFile, write_run_file
+from tests.support.cascades import read_trec, run_here, write_config
+from tests.support.reference import Reference, cascade, disagreements, sigmoid
 
 K0, K1, HITS = 6, 4, 10
 TOLERANCE = 1e-4

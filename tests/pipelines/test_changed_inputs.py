@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 import yaml
 
-from beamrank.config import RunConfig, load_config
-from beamrank.corpora import CorpusUnit
+from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.plan import Plan, StageSpec
-from models.index import build_index
+from beamrank.formats.corpora import CorpusUnit
+from beamrank.stages.plan import Plan, StageSpec
+from models.lucene.index import build_index
 from pipelines import launcher
+from pipelines.console.progress import Talk
 from pipelines.launcher import Launcher
-from pipelines.planning import make_plan
-from pipelines.progress import Talk
-from pipelines.runs import write_runs
-from tests.pipelines.cascades import run_bytes
-from tests.pipelines.faulty import plan_small, write_small
+from pipelines.output.run_files import write_runs
+from pipelines.planning.make_plan import make_plan
+from tests.support.cascades import run_bytes
+from tests.support.faults import plan_small, write_small
 from transforms import score
+from transforms.join import TokenizeJob
 from transforms.retrieve import RetrieveJob
 from transforms.shards import ShardTask
-from transforms.tokenize import TokenizeJob
 
 QUIET = Talk(quiet=True)
 
@@ -126,7 +126,7 @@ def _point(link: Path, target: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reader"),
-    [("corpus.jsonl", "transforms.tokenize.read_unit"), ("given.trec", "beamrank.candidates.read_run")],
+    [("corpus.jsonl", "transforms.join.read_unit"), ("given.trec", "beamrank.stages.given_run.read_run")],
 )
 @pytest.mark.parametrize("linked", ["file", "folder"])
 def test_a_link_that_points_elsewhere_while_it_is_read_seals_nothing(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runners import server_command
-from pipelines.words import Runner
-from tests.pipelines.cascades import BEAMRANK, beamrank, run_bytes
-from tests.pipelines.clusters import Cluster, flink_cluster, spark_cluster
-from tests.pipelines.processes import parts, undisturbed_run
+from pipelines.runners.names import Runner
+from pipelines.runners.options import server_command
 from tests.pipelines.test_engines import get_engine
+from tests.support.cascades import BEAMRANK, beamrank, run_bytes
+from tests.support.clusters import Cluster, flink_cluster, spark_cluster
+from tests.support.processes import parts, undisturbed_run
 
 _SUBMIT = Path(__file__).resolve().parents[2] / "infra/spark/submit.sh"
 

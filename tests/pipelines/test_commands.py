@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from beamrank.demo.collection import write_collection
 from beamrank.errors import BeamrankError
-from pipelines import shuffle
 from pipelines.cli import app
-from tests.pipelines.cascades import BEAMRANK, read_trec, run_bytes, run_here
-from tests.pipelines.processes import committed, parts, undisturbed_run
+from pipelines.planning import join_passes
+from tests.support.cascades import BEAMRANK, read_trec, run_bytes, run_here
+from tests.support.processes import committed, parts, undisturbed_run
 
 
 def _invoke(*arguments: str | Path) -> Any:
@@ -128,7 +128,7 @@ def test_a_corpus_read_in_several_passes_gives_the_same_bytes(
 ) -> None:
     expected = undisturbed_run(config_path)
     shutil.copytree(expected / "retrieve", tmp_path / "out/retrieve")
-    monkeypatch.setattr(shuffle, "_LOCAL_SHUFFLE_SHARE", 1e-12)
+    monkeypatch.setattr(join_passes, "_LOCAL_SHUFFLE_SHARE", 1e-12)
     said = _done("run", config_path, "--output", tmp_path / "out")
     assert "the shuffle does not fit in memory at once; 4 passes over the corpus" in said
     assert "tokenize reads the corpus in 4 passes" in _invoke("plan", config_path).stdout

@@ -5,9 +5,9 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from beamrank.errors import PreflightError
-from models.checkpoints import resolve_checkpoint
+from models.checkpoints.check import resolve_checkpoint
 from pipelines.cli import app
-from tests.models.tensorflow1 import copy_checkpoint
+from tests.support.tensorflow1 import copy_checkpoint
 
 
 def test_prints_the_folder_and_its_digest(tmp_path: Path) -> None:

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from beamrank.config import load_config
-from beamrank.corpora import list_units
-from beamrank.credentials import carries_credentials, hide_credentials, refuse_credentials
+from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
-from beamrank.garbage import find_garbage
-from beamrank.plan import read_plan
-from beamrank.store_settings import StoreSettings
-from beamrank.verify import verify_stages
-from models.cache import cache_root
-from models.checkpoints import resolve_checkpoint
+from beamrank.formats.corpora import list_units
+from beamrank.stages.garbage import find_garbage
+from beamrank.stages.plan import read_plan
+from beamrank.stages.verify import verify_stages
+from beamrank.storage.settings import StoreSettings
+from beamrank.storage.url_credentials import carries_credentials, hide_credentials, refuse_credentials
+from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.disk_cache import cache_root
 from models.training.config import load_train_config
 from pipelines import cli, main
-from pipelines.progress import Talk
+from pipelines.console.progress import Talk
 
 _SECRET = "hunter2Never0Seen"
 _TOKEN = f"hf_{_SECRET}AbCdEfGh"

@@ -11,17 +11,17 @@ import apache_beam as beam
 import pytest
 import yaml
 
-from beamrank.config import RunConfig, load_config
+from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.plan import Plan, StageKind, StageSpec
-from pipelines import dataflow
+from beamrank.stages.plan import Plan, StageKind, StageSpec
 from pipelines.cli import app
+from pipelines.console.progress import Talk
 from pipelines.dataflow_launcher import DataflowLauncher
-from pipelines.planning import make_plan
-from pipelines.progress import Talk
-from pipelines.words import Runner
-from tests.pipelines.cascades import beamrank_here, run_bytes, run_here
-from tests.pipelines.dataflow_stub import FLAGS, GCP, Service
+from pipelines.planning.make_plan import make_plan
+from pipelines.runners import dataflow
+from pipelines.runners.names import Runner
+from tests.support.cascades import beamrank_here, run_bytes, run_here
+from tests.support.dataflow_stub import FLAGS, GCP, Service
 
 _CPU_IMAGE = re.compile(r"europe-west4-docker\.pkg\.dev/some-project/beamrank/cpu:0\.1\.0-python3\.1[123]")
 _GPU_IMAGE = re.compile(r"europe-west4-docker\.pkg\.dev/some-project/beamrank/gpu:0\.1\.0-python3\.1[123]")

@@ -11,12 +11,12 @@ import psutil
 import pytest
 
 from beamrank.errors import BeamrankError, PreflightError
-from pipelines.children import prepare_environment
-from pipelines.runners import new_pipeline, server_command
-from pipelines.watch import run_watched
-from pipelines.words import Runner
-from tests.pipelines.cascades import beamrank, run_bytes
-from tests.pipelines.processes import parts, said_but_progress, undisturbed_run
+from pipelines.runners.names import Runner
+from pipelines.runners.options import new_pipeline, server_command
+from pipelines.runners.subprocesses import prepare_environment
+from pipelines.runners.watchdog import run_watched
+from tests.support.cascades import beamrank, run_bytes
+from tests.support.processes import parts, said_but_progress, undisturbed_run
 
 _TOOLS = {"prism": "go", "spark": "mvn", "flink": "mvn"}
 _ENGINES = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.cascades import beamrank_here, read_trec, run_bytes
+from tests.support.cascades import beamrank_here, read_trec, run_bytes
 
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples/own_corpus"
 

@@ -16,14 +16,14 @@ import pytest
 import yaml
 
 from beamrank.errors import BeamrankError
-from beamrank.plan import read_plan
-from beamrank.status import read_status
-from beamrank.verify import verify_stages
+from beamrank.stages.plan import read_plan
+from beamrank.stages.status import read_status
+from beamrank.stages.verify import verify_stages
 from pipelines.launcher import resumable
-from pipelines.runners import WORKER_MODULE
-from pipelines.verify_runs import verify_runs
-from tests.pipelines.cascades import BEAMRANK, beamrank, run_bytes, run_here
-from tests.pipelines.faulty import (
+from pipelines.output.verify_runs import verify_runs
+from pipelines.runners.options import WORKER_MODULE
+from tests.support.cascades import BEAMRANK, beamrank, run_bytes, run_here
+from tests.support.faults import (
     Faults,
     SmallCascade,
     Snapshot,
@@ -34,7 +34,7 @@ from tests.pipelines.faulty import (
     snapshot,
     write_small,
 )
-from tests.pipelines.processes import TWO_PROCESSES, children, started, wait_until
+from tests.support.processes import TWO_PROCESSES, children, started, wait_until
 
 
 def _seeds(count: int) -> list[Any]:

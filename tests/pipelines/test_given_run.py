@@ -8,12 +8,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from beamrank.config import load_config
-from beamrank.runs import read_run
+from beamrank.config.run import load_config
+from beamrank.formats.runs import read_run
 from pipelines.cli import app
-from pipelines.planning import make_plan
-from pipelines.progress import Talk
-from tests.pipelines.cascades import read_trec
+from pipelines.console.progress import Talk
+from pipelines.planning.make_plan import make_plan
+from tests.support.cascades import read_trec
 
 DOCS = {f"d{number}": f"the passage number {number}, which is about {number} cats" for number in range(8)}
 TOPICS = {"q1": "cats", "q2": "the passage about 3 cats", "q3": "number 7"}

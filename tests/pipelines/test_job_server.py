@@ -13,10 +13,10 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beamrank.errors import BeamrankError, PreflightError
-from pipelines import tether
-from pipelines.children import prepare_environment
-from pipelines.job_server import JobServer, job_endpoint
-from pipelines.watch import run_watched
+from pipelines.runners import child_of_launcher
+from pipelines.runners.job_server import JobServer, job_endpoint
+from pipelines.runners.subprocesses import prepare_environment
+from pipelines.runners.watchdog import run_watched
 
 # Beam's own job server, in a process.
 _LOCAL = """
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _tethered(folder: Path, program: str) -> list[str]:
-    return [sys.executable, "-S", tether.__file__, str(folder), sys.executable, "-S", "-c", program]
+    return [sys.executable, "-S", child_of_launcher.__file__, str(folder), sys.executable, "-S", "-c", program]
 
 
 def test_a_program_does_not_outlive_its_launcher(folder: Path) -> None:
@@ -133,6 +133,6 @@ def test_a_job_server_is_used_again_missed_and_started_anew() -> None:
     assert second != first
     run_watched(_pipeline(second, 0.0), lambda: 0, 60)
     for process in _server_processes():
-        # The program ends with its tether, which is the one before it.
+        # The program ends with its child_of_launcher, which is the one before it.
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from beamrank.config import load_config
+from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.plan import Plan, read_plan
+from beamrank.stages.plan import Plan, read_plan
 from pipelines.cli import app
-from pipelines.planning import make_plan
-from pipelines.progress import Talk
-from tests.pipelines.faulty import write_small
+from pipelines.console.progress import Talk
+from pipelines.planning.make_plan import make_plan
+from tests.support.faults import write_small
 
 
 @pytest.fixture(scope="module")

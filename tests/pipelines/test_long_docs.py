@@ -7,19 +7,19 @@ import pytest
 import torch
 import yaml
 
-from beamrank.config import load_config
+from beamrank.config.run import load_config
 from beamrank.errors import PreflightError
-from beamrank.plan import Plan
-from beamrank.topics import read_topics
-from models.engine import InputLimits
+from beamrank.formats.topics import read_topics
+from beamrank.stages.plan import Plan
+from models.scoring.engine import InputLimits
 from models.training.config import ChunksConfig
-from models.training.encoding import InputEncoder
-from models.training.start import Start, save_checkpoint
-from models.training.tasks import Scorer
-from pipelines.estimate import estimate
-from tests.models.bert import MINILM, Oracle
-from tests.pipelines.cascades import read_trec, run_here, write_config
-from tests.reference import disagreements
+from models.training.data.encoding import InputEncoder
+from models.training.initial_model import Start, save_checkpoint
+from models.training.loop.tasks import Scorer
+from pipelines.planning.estimate import estimate
+from tests.support.bert import MINILM, Oracle
+from tests.support.cascades import read_trec, run_here, write_config
+from tests.support.reference import disagreements
 
 _LENGTH = 48
 _LIMITS = InputLimits("original", 16, _LENGTH)

@@ -12,16 +12,16 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from beamrank import storage
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.plan import CURRENT, Plan, StageSpec, cut_shards, plan_name, read_current, read_plan
 from beamrank.records import Topic
+from beamrank.stages.plan import CURRENT, Plan, StageSpec, cut_shards, plan_name, read_current, read_plan
+from beamrank.storage import files as storage
 from pipelines.cli import app
-from pipelines.owner import Owner, check_current, made_current
-from pipelines.progress import Talk
-from pipelines.runs import evaluate_runs, write_runs
-from tests.pipelines.cascades import run_bytes
-from tests.pipelines.faulty import plan_small, write_small
+from pipelines.console.progress import Talk
+from pipelines.output.owner import Owner, check_current, made_current
+from pipelines.output.run_files import evaluate_runs, write_runs
+from tests.support.cascades import run_bytes
+from tests.support.faults import plan_small, write_small
 
 TOPICS = [Topic("q1", "one"), Topic("q2", "two")]
 

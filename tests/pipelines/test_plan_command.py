@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli import app
-from tests.pipelines.faulty import plan_small, write_small
+from tests.support.faults import plan_small, write_small
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from beamrank.plan import StageSpec
-from beamrank.receipts import Receipt, StageFolder
-from pipelines import progress
-from pipelines.progress import Bar, Meter, Talk, duration
-from pipelines.stage_progress import RunTimes, Scan, StageProgress
+from beamrank.stages.plan import StageSpec
+from beamrank.stages.receipts import Receipt, StageFolder
+from pipelines.console import progress
+from pipelines.console.progress import Bar, Meter, Talk, duration
+from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
 
 
 class Clock:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import beamrank
-from tests.notebook import run_cells
+from tests.support.notebook import run_cells
 
 _ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from beamrank.evaluation import evaluate, evaluate_run_files
-from beamrank.qrels import Qrels, QrelsNotes
-from beamrank.significance import compare_evaluations
-from models.training.planning import TrainPlan
+from beamrank.evaluation.evaluate import evaluate, evaluate_run_files
+from beamrank.evaluation.significance import compare_evaluations
+from beamrank.formats.qrels import Qrels, QrelsNotes
+from models.training.estimate import TrainPlan
 from pipelines.commands import doctor, train
 from pipelines.commands.eval import _print_tables
-from pipelines.progress import Talk
-from pipelines.report_table import print_table, warn_of_losses
+from pipelines.console.progress import Talk
+from pipelines.console.tables import print_table, warn_of_losses
 
 WIDTHS = [20, 40, 60, 80, 200]
 

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 import beamrank
 from beamrank.errors import ConfigError, DataError
-from beamrank.plan import Plan, read_plan
-from beamrank.runs import read_run
+from beamrank.formats.runs import read_run
+from beamrank.stages.plan import Plan, read_plan
 from models.rerank import Cascade, rerank
 from models.reranker import Reranker
 from pipelines.cli import app
-from tests.models.bert import MINILM, save_tiny
-from tests.pipelines.cascades import read_trec
+from tests.support.bert import MINILM, save_tiny
+from tests.support.cascades import read_trec
 
 WORDS = "the open oven door lets steam escape so that crusts stay crisp while bread bakes slowly in a hot stone house"
 DOCS = {

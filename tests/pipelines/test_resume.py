@@ -14,12 +14,12 @@ import psutil
 import pytest
 import yaml
 
-from beamrank.plan import read_plan
-from beamrank.status import read_status
-from pipelines.runners import WORKER_MODULE
-from tests.models.bert import save_minilm
-from tests.pipelines.cascades import beamrank, beamrank_here, run_bytes
-from tests.pipelines.processes import (
+from beamrank.stages.plan import read_plan
+from beamrank.stages.status import read_status
+from pipelines.runners.options import WORKER_MODULE
+from tests.support.bert import save_minilm
+from tests.support.cascades import beamrank, beamrank_here, run_bytes
+from tests.support.processes import (
     TWO_PROCESSES,
     Moment,
     a_file,

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from beamrank.errors import ConfigError
-from pipelines.runners import beam_options
-from pipelines.words import Runner
-from tests.pipelines.cascades import beamrank, run_bytes, run_here
-from tests.pipelines.processes import TWO_PROCESSES, parts, said_but_progress, undisturbed_run
+from pipelines.runners.names import Runner
+from pipelines.runners.options import beam_options
+from tests.support.cascades import beamrank, run_bytes, run_here
+from tests.support.processes import TWO_PROCESSES, parts, said_but_progress, undisturbed_run
 
 
 @pytest.mark.slow

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.config import RunConfig
+from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.plan import StageKind
-from beamrank.receipts import Manifest, Receipt
-from pipelines.counts import count_lines
-from pipelines.progress import Talk
-from pipelines.runs import write_runs
-from tests.core.outputs import make_plan, seal_stage
+from beamrank.stages.plan import StageKind
+from beamrank.stages.receipts import Manifest, Receipt
+from pipelines.console.counts import count_lines
+from pipelines.console.progress import Talk
+from pipelines.output.run_files import write_runs
+from tests.support.outputs import make_plan, seal_stage
 
 
 def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = ()) -> Manifest:

@@ -9,13 +9,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from beamrank.config import load_config
-from beamrank.corpora import list_units, read_unit
+from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.topics import read_topics
+from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.topics import read_topics
 from pipelines.cli import app
-from tests.pipelines.cascades import read_trec
-from tests.pipelines.faulty import write_small
+from tests.support.cascades import read_trec
+from tests.support.faults import write_small
 
 _SECRET = "hunter2-never-to-be-seen"
 _HOSTILE = (

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from beamrank.errors import BeamrankError
 from pipelines import cli, main
-from pipelines.progress import Talk
-from pipelines.terminal import PrintableConsole, printable, write_error, write_line
-from tests.pipelines.cascades import BEAMRANK
+from pipelines.console.progress import Talk
+from pipelines.console.terminal import PrintableConsole, printable, write_error, write_line
+from tests.support.cascades import BEAMRANK
 
 _HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\r\x7f\x08"
 _ESCAPED = "\\u001b[2J\\u001b]0;owned\\u0007\\u009b31m\\u202e\\u2066\\u000d\\u007f\\u0008"

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from beamrank.errors import BeamrankError, ConfigError
-from models.checkpoints import resolve_checkpoint
+from models.checkpoints.check import resolve_checkpoint
 from pipelines.cli import app
-from tests.models.training import save_start, write_train_config
-from tests.pipelines.cascades import BEAMRANK
+from tests.support.cascades import BEAMRANK
+from tests.support.training import save_start, write_train_config
 
 
 @pytest.fixture

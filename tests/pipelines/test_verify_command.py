@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from beamrank import storage
-from beamrank.config import IndexConfig
-from beamrank.corpora import corpus_digest
+from beamrank.config.run import IndexConfig
+from beamrank.digests import checked_json, checked_values
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.fingerprint import checked_json, checked_values
-from models.index import INFO_NAME, IndexInfo, describe_files, files_digest
+from beamrank.formats.corpora import corpus_digest
+from beamrank.storage import files as storage
+from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_digest
 from pipelines.cli import app
-from pipelines.planning import make_plan
-from pipelines.progress import Talk
-from tests.pipelines.faulty import SmallCascade, plan_small, snapshot, write_small
+from pipelines.console.progress import Talk
+from pipelines.planning.make_plan import make_plan
+from tests.support.faults import SmallCascade, plan_small, snapshot, write_small
 
 
 @pytest.fixture(scope="module")

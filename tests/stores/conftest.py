@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import fsspec
 import pytest
 
-from tests.stores.servers import STORES, Store
+from tests.support.stores import STORES, Store
 
 
 @pytest.fixture(scope="session")

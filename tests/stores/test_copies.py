@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from beamrank import storage
 from beamrank.errors import PreflightError
-from models.checkpoints import resolve_checkpoint
-from models.index import local_index, needs_building, read_index_info
-from models.index.info import UPLOADING_NAME
-from tests.models.bert import save_tiny
-from tests.stores.servers import Store
-from tests.stores.together import run_together
+from beamrank.storage import files as storage
+from models.checkpoints.check import resolve_checkpoint
+from models.lucene.index import local_index, needs_building, read_index_info
+from models.lucene.index.info import UPLOADING_NAME
+from tests.support.bert import save_tiny
+from tests.support.stores import Store
+from tests.support.together import run_together
 
 _FETCHER = """
 import sys
-from models.checkpoints import resolve_checkpoint
-from models.index import local_index
+from models.checkpoints.check import resolve_checkpoint
+from models.lucene.index import local_index
 print("ready", flush=True)
 sys.stdin.readline()
 print(resolve_checkpoint(sys.argv[1], "mono").folder)

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from beamrank import storage
 from beamrank.errors import PreflightError
-from tests.stores.servers import Store
-from tests.stores.together import run_together
+from beamrank.storage import files as storage
+from tests.support.stores import Store
+from tests.support.together import run_together
 
 # Above these sizes a file goes up in several requests: 100 MiB with s3fs, 50 MiB with gcsfs.
 _IN_PARTS_BYTES = {"s3": 101 << 20, "gs": 51 << 20}
 
 _WRITER = """
 import sys
-from beamrank import storage
+from beamrank.storage import files as storage
 url, writer, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 storage.exists(url)
 print("ready", flush=True)
@@ -73,7 +73,7 @@ def test_what_another_process_writes_is_seen(store: Store) -> None:
     folder = f"{store.url}/seen"
     assert storage.sizes_bytes(folder) == {}
     assert not storage.exists(f"{folder}/a")
-    program = "import sys; from beamrank import storage; storage.replace(sys.argv[1], b'12')"
+    program = "import sys; from beamrank.storage import files; files.replace(sys.argv[1], b'12')"
     subprocess.run([sys.executable, "-c", program, f"{folder}/a"], check=True, env=dict(os.environ))
     assert storage.sizes_bytes(folder) == {"a": 2}
     assert storage.find(folder) == [f"{folder}/a"]

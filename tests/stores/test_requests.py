@@ -6,12 +6,12 @@ from dataclasses import asdict
 import pyarrow as pa
 import pytest
 
-from beamrank.fingerprint import sha256
-from beamrank.plan import Plan, StageSpec, cut_shards
-from beamrank.receipts import RECEIPTS, Receipt, StageFolder, receipt_name
+from beamrank.digests import sha256
 from beamrank.records import Topic
-from beamrank.status import read_status
-from tests.stores.servers import BUCKET, Store
+from beamrank.stages.plan import Plan, StageSpec, cut_shards
+from beamrank.stages.receipts import RECEIPTS, Receipt, StageFolder, receipt_name
+from beamrank.stages.status import read_status
+from tests.support.stores import BUCKET, Store
 
 _SHARDS = 1000
 _STAGE = StageSpec("retrieve", "retrieve", {"k": 1}, (), {})

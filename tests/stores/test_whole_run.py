@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from beamrank import storage
-from beamrank.config import load_config
-from beamrank.plan import read_plan
-from beamrank.status import read_status
+from beamrank.config.run import load_config
+from beamrank.stages.plan import read_plan
+from beamrank.stages.status import read_status
+from beamrank.storage import files as storage
+from pipelines.console.progress import Talk
 from pipelines.launcher import Launcher
-from pipelines.planning import make_plan
-from pipelines.progress import Talk
-from pipelines.runs import evaluate_runs, write_runs
-from tests.models.bert import save_tiny
-from tests.pipelines.cascades import beamrank
-from tests.stores.servers import Store
+from pipelines.output.run_files import evaluate_runs, write_runs
+from pipelines.planning.make_plan import make_plan
+from tests.support.bert import save_tiny
+from tests.support.cascades import beamrank
+from tests.support.stores import Store
 
 # One of them: what is at stake is that it is another process.
 _WORKER_PROCESS = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=1")

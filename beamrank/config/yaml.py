@@ -1,0 +1,129 @@
+"""Configurations as YAML files: read, overridden, checked, and explained where they are wrong."""
+
+import copy
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from beamrank.config.yaml_document import MAX_DEPTH, parse_yaml
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.section import Section
+from beamrank.storage.documents import read_at_most
+from beamrank.storage.url_credentials import refuse_credentials
+
+_MOST_BYTES = 1 << 16
+_MOST_FINDINGS = 10
+_LONGEST_NAME = 80
+
+
+_Root = TypeVar("_Root", bound=Section)
+
+
+def read_document(source: str | Mapping[str, Any], overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Reads a YAML mapping and applies overrides to it.
+
+    Args:
+        source: the file, or what it would hold.
+        overrides: `section.key=value` strings; the value is YAML.
+
+    Raises:
+        PreflightError: the file cannot be read.
+        ConfigError: the file is not a YAML mapping, an override is malformed, or a text can carry a credential.
+    """
+    if isinstance(source, str):
+        refuse_credentials(source, "CONFIG")
+        document = _load_yaml(source)
+    else:
+        document = copy.deepcopy(dict(source))
+    for override in overrides:
+        _apply_override(document, override)
+    refuse_credentials(document, source if isinstance(source, str) else "CONFIG")
+    return document
+
+
+def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _Root:
+    """The configuration that a document holds.
+
+    Args:
+        document: what the file says.
+        model: what it must be.
+        path: names the file in errors.
+
+    Raises:
+        ConfigError: a key or a value is wrong.
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {explain(error, model)}") from error
+
+
+def _load_yaml(path: str) -> dict[str, Any]:
+    try:
+        content = read_at_most(path, _MOST_BYTES)
+    except OSError as error:
+        raise PreflightError(f"cannot read the configuration {path}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not a configuration: {error}. Give the YAML file") from error
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path} is not UTF-8 text: line {line}: {error.reason}. Save it as UTF-8") from error
+    document = parse_yaml(text, path)
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} must hold keys such as `corpus:` and `topics:`, not {type(document).__name__}")
+    return document
+
+
+def _apply_override(document: dict[str, Any], override: str) -> None:
+    dotted, separator, text = override.partition("=")
+    refuse_credentials({dotted: text}, "--set")
+    refuse_credentials(override, "--set")
+    *sections, key = dotted.split(".")
+    if not separator or not all((*sections, key)) or len(sections) >= MAX_DEPTH:
+        raise ConfigError(f"--set {_cut(dotted)} must look like mono.k=100")
+    target = document
+    for section in sections:
+        target = target.setdefault(section, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"--set {_cut(dotted)}: {_cut(section)} holds a value, not a section")
+    target[key] = parse_yaml(text, f"--set {_cut(dotted)}: the value")
+
+
+def _cut(name: str) -> str:
+    """A name that a message can hold."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+
+
+def explain(error: ValidationError, model: type[Section]) -> str:
+    """Pydantic's findings in one line each, without its links."""
+    lines = []
+    findings = error.errors()
+    for finding in findings[:_MOST_FINDINGS]:
+        where = ".".join(_cut(str(part)) for part in finding["loc"]) or "configuration"
+        message = finding["msg"].removeprefix("Value error, ")
+        if finding["type"] == "extra_forbidden":
+            message = f"unknown key{_suggest(finding['loc'], model)}"
+        lines.append(f"{where}: {message}")
+    if len(findings) > _MOST_FINDINGS:
+        lines.append(f"and {len(findings) - _MOST_FINDINGS:,} more")
+    return "\n  ".join(["the configuration is wrong", *lines])
+
+
+def _suggest(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
+    """Which key may have been meant."""
+    for name in location[:-1]:
+        model = _section(model, str(name)) or model
+    known = list(model.model_fields)
+    close = difflib.get_close_matches(_cut(str(location[-1])), known, n=1)
+    return f": did you mean {close[0]}?" if close else f" (there are {', '.join(known)})"
+
+
+def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """The model of a section, where that key is one."""
+    field = model.model_fields.get(name)
+    kinds = (field.annotation, *get_args(field.annotation)) if field else ()
+    return next((each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)), None)

@@ -1,0 +1,1 @@
+"""Measures of runs against qrels, and tests of their differences."""

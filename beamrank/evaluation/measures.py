@@ -1,0 +1,191 @@
+"""The measures that can be computed here, by their ir_measures names; trec_eval's names are translated."""
+
+import difflib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import ir_measures
+from ir_measures.measures import registry
+from ir_measures.providers import FallbackProvider
+
+from beamrank.errors import ConfigError
+from beamrank.formats.qrels import MAX_RELEVANCE
+
+Measure: TypeAlias = Any
+
+# Those that need nothing but their wheel. gdeval (ERR, nDCG with exponential gains) rewrites topic ids and refuses
+# negative relevance; accuracy leaves topics out of its mean.
+_PROVIDERS = (ir_measures.pytrec_eval, ir_measures.compat, ir_measures.judged, ir_measures.msmarco)
+_FALLBACK: Any = FallbackProvider(_PROVIDERS)  # type: ignore[no-untyped-call]
+_IN_NO_RUN = " "
+_LONGEST_NAME = 1000
+_NAMES = sorted({str(measure.NAME) for one in _PROVIDERS for measure in one.SUPPORTED_MEASURES}, key=str.lower)
+
+# The cutoff is a C long, `rel` a C int, and trec_eval's name of SetF has no room for an exponent of beta.
+_RANGES: dict[str, tuple[float, float]] = {
+    "cutoff": (1, 1_000_000_000),
+    "rel": (1, MAX_RELEVANCE),
+    "recall": (0, 1),
+    "p": (0, 1),
+    "beta": (0.001, 1000),
+}
+
+
+# trec_eval writes a measure's numbers after a dot or an underscore: P_10, ndcg_cut.10,100, iprec_at_recall_0.10.
+_TREC_NAME = re.compile(r"([A-Za-z]+(?:_[A-Za-z]+)*)(?:[._](\d+(?:\.\d+)?(?:,\d+(?:\.\d+)?)*))?")
+
+
+def split_measures(text: str) -> list[str]:
+    """The names in a list that is separated by white space or commas.
+
+    A comma inside parentheses, or before a number (trec_eval's `ndcg_cut.10,100`), separates nothing.
+    """
+    return [name for name in re.split(r"(?:\s|,(?!\d+(?:\.\d+)?(?:[\s,]|$)))+(?![^(]*\))", text) if name]
+
+
+def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
+    """The measures by their names: as ir_measures names were given, ir_measures' own where trec_eval's were given.
+
+    Raises:
+        ConfigError: a name is not a measure that can be computed here, or none is given.
+    """
+    if not names:
+        raise ConfigError('no measure is asked for: give some, such as "RR@10 nDCG@10 AP R@1000"')
+    return {name: _parse(name) for given in names for name in _translate(given)}
+
+
+def explain_names(names: Sequence[str]) -> list[str]:
+    """What each of trec_eval's names among these is called in the results, a line each.
+
+    Raises:
+        ConfigError: see `parse_measures`.
+    """
+    translated = {name: _translate(name) for name in names}
+    return [f"{name} is trec_eval's name for {', '.join(own)}" for name, own in translated.items() if own != [name]]
+
+
+def iter_values(
+    measures: Sequence[Measure], relevance: Mapping[str, Mapping[str, int]], scores: Mapping[str, Mapping[str, float]]
+) -> Iterator[tuple[str, Measure, float]]:
+    """Yields query_id, measure and value for each topic of `relevance`; topics without scores get the default.
+
+    Measures with parameters are computed one at a time: ir_measures lets nDCG and NumRet share a call with others whose
+    `gains`, `rel` or `judged_only` then count for them too. IPrec is our own: pytrec_eval has trec_eval 9's.
+    """
+    own = [measure for measure in measures if measure.NAME == "IPrec"]
+    others = [measure for measure in measures if measure.NAME != "IPrec"]
+    plain = [measure for measure in others if set(measure.params) <= {measure.AT_PARAM}]
+    # pytrec_eval takes a topic with the id `no_query` for the last one of its call before: with a prefix none has it.
+    judged = {f"q{query_id}": _with_level_0(judgments) for query_id, judgments in relevance.items()}
+    ranked = {f"q{query_id}": docs for query_id, docs in scores.items()}
+    for group in [plain, *([measure] for measure in others if measure not in plain)]:
+        if group:
+            for metric in _FALLBACK.evaluator(group, judged).iter_calc(ranked):
+                yield metric.query_id[1:], metric.measure, float(metric.value)
+    for measure in own:
+        for query_id, judgments in relevance.items():
+            yield query_id, measure, interpolated_precision(measure, judgments, scores.get(query_id, {}))
+
+
+def _with_level_0(judgments: Mapping[str, int]) -> Mapping[str, int]:
+    """The judgments of a topic, at least one of which is not negative.
+
+    Where all are, trec_eval reads and writes beyond its array of levels: it crashes, or counts those of the topic
+    before. A doc of level 0 that no run can hold keeps it from that, and changes no value.
+    """
+    return judgments if max(judgments.values(), default=0) >= 0 else {**judgments, _IN_NO_RUN: 0}
+
+
+def interpolated_precision(measure: Measure, judgments: Mapping[str, int], scores: Mapping[str, float]) -> float:
+    """IPrec of one topic as trec_eval 10 has it: the best precision at or below the rank that reaches a recall.
+
+    Version 10 rounds the number of relevant docs that a recall means; version 9 truncated it after adding 0.9.
+    """
+    relevant = {doc_id for doc_id, level in judgments.items() if level >= measure["rel"]}
+    ranked = sorted(scores, key=scores.__getitem__, reverse=True)
+    if measure["judged_only"]:
+        ranked = [doc_id for doc_id in ranked if judgments.get(doc_id, -1) >= 0]
+    wanted = math.floor(measure["recall"] * len(relevant) + 0.5)
+    best, found = 0.0, 0
+    for rank, doc_id in enumerate(ranked, 1):
+        if doc_id in relevant:
+            found += 1
+            if found >= wanted:
+                best = max(best, found / rank)
+    return best
+
+
+def _translate(name: str) -> list[str]:
+    """The ir_measures names of one of trec_eval's, which can stand for several; any other name as it is."""
+    # It is slow to import, and not every command measures.
+    import pytrec_eval
+
+    if name in pytrec_eval.supported_nicknames:
+        raise ConfigError(f"{name!r} is a set of measures in trec_eval: name those that you want; {_possible()}")
+    match = _TREC_NAME.fullmatch(name)
+    base = match[1] if match else name
+    if base not in pytrec_eval.supported_measures:
+        return [name]
+    try:
+        own = ir_measures.parse_trec_measure(base)
+    except ValueError as error:
+        raise ConfigError(f"trec_eval's measure {name!r} cannot be computed here; {_possible()}") from error
+    try:
+        return [str(measure) for measure in ir_measures.parse_trec_measure(name)]
+    except ValueError as error:
+        raise ConfigError(
+            f"measure {name!r}: trec_eval's {base} takes no such number; without it, it is {own[0]}"
+        ) from error
+
+
+def _parse(name: str) -> Measure:
+    if len(name) > _LONGEST_NAME:
+        raise ConfigError(f"measure {name[:_LONGEST_NAME]!r}... is longer than {_LONGEST_NAME} characters")
+    given = re.findall(r"[(,]\s*(\w+)\s*=", name)
+    if len(given) > len(set(given)):
+        raise ConfigError(f"measure {name!r}: a parameter is given twice; write it like nDCG@10 or P(rel=2)@5")
+    try:
+        measure: Measure = ir_measures.parse_measure(name)
+        measure.validate_params()
+    except NameError as error:
+        raise ConfigError(f"unknown measure {name!r}{_suggest(name)}; {_possible()}") from error
+    except (ValueError, AssertionError, TypeError, KeyError, MemoryError, RecursionError) as error:
+        reason = f"{name}@ needs a number" if "<object object" in str(error) else str(error) or "too deeply nested"
+        raise ConfigError(f"measure {name!r}: {reason}; write it like nDCG@10 or P(rel=2)@5") from error
+    _check_ranges(name, measure)
+    if not _FALLBACK.supports(measure):
+        raise ConfigError(f"measure {name!r} (or one of its parameters) cannot be computed here; {_possible()}")
+    return measure
+
+
+def _possible() -> str:
+    return f"possible are {', '.join(_NAMES)} (docs/evaluation.md)"
+
+
+def _check_ranges(name: str, measure: Measure) -> None:
+    """Refuses parameters that ir_measures lets through and its providers cannot compute with; some end the process."""
+    for parameter, (low, high) in _RANGES.items():
+        value = measure.params.get(parameter, high)
+        if isinstance(value, bool) or not low <= value <= high:
+            raise ConfigError(f"measure {name!r}: {parameter} must be between {low:,} and {high:,}, not {value!r}")
+    gains = measure.params.get("gains", {})
+    levels = [level for pair in gains.items() for level in pair]
+    if not all(type(level) is int and 0 <= level <= MAX_RELEVANCE for level in levels):
+        raise ConfigError(
+            f"measure {name!r}: gains must map whole numbers to whole numbers, from 0 to {MAX_RELEVANCE:,}, like "
+            "nDCG(gains={1:1,2:3})@10"
+        )
+
+
+def _suggest(name: str) -> str:
+    """What may have been meant by a slip."""
+    stem = re.split(r"[@(]", name)[0]
+    computable = {known: str(measure.NAME) for known, measure in registry.items() if measure.NAME in _NAMES}
+    by_lower = {
+        known.lower(): canonical if canonical.lower() == known.lower() else known
+        for known, canonical in computable.items()
+    }
+    close = difflib.get_close_matches(stem.lower(), by_lower, n=1)
+    return f": did you mean {by_lower[close[0]]}{name[len(stem) :]}?" if close else ""

@@ -1,0 +1,1 @@
+"""The files that users have: topics, qrels, runs, corpora."""

@@ -1,0 +1,121 @@
+"""Rows of text files whose columns are separated by tabs or spaces: what runs and qrels have in common."""
+
+from collections.abc import Iterator
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.guess import packed_as
+from beamrank.formats.ids import IdError, check_doc_id
+from beamrank.formats.ids import shown as shown_text
+from beamrank.formats.problems import Problems
+from beamrank.storage import files as storage
+from beamrank.storage.streams import open_stream
+
+_SHOWN = 5
+_BOM = b"\xef\xbb\xbf"
+
+
+class Rows:
+    """The rows of one file, and what is wrong with them.
+
+    Files compressed with gzip, bzip2, xz or zstd are known by their names; a named pipe will do. Blank lines are
+    skipped. A line whose first character is `#` is a comment, as in trec_eval 10; comments are counted. Lines end in
+    LF or CR LF: a CR elsewhere is a problem of its line, since some tools would read two rows there.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.comments: list[bytes] = []
+        self._problems = Problems()
+
+    def __iter__(self) -> Iterator[tuple[int, list[bytes]]]:
+        """Yields each row's line number, counted from 1, and its columns.
+
+        Raises:
+            PreflightError: the file cannot be read.
+        """
+        try:
+            with open_stream(self.url, pipe=True) as file:
+                for line, text in enumerate(file, 1):
+                    if line == 1:
+                        text = self._first(text)
+                    if b"\r" in text and b"\r" in text.removesuffix(b"\n").removesuffix(b"\r"):
+                        self.bad(line, "a carriage return (CR) inside the line. Lines must end in LF or CR LF")
+                        continue
+                    columns = text.split()
+                    if not columns:
+                        continue
+                    if columns[0].startswith(b"#"):
+                        self.comments.append(text)
+                        continue
+                    yield line, columns
+        except DataError as error:
+            raise PreflightError(self._explain(error)) from error
+
+    def _explain(self, error: DataError) -> str:
+        """Why the file cannot be read."""
+        if isinstance(error.__cause__, FileNotFoundError):
+            return f"there is no file {self.url}"
+        if isinstance(error.__cause__, IsADirectoryError):
+            # Not below it: it may be the root of a disk.
+            names = sorted(name for name in storage.sizes_bytes(self.url) if name.endswith((".trec", ".tsv", ".txt")))
+            runs = [storage.join(self.url, name) for name in names[:_SHOWN]]
+            return f"{self.url} is a folder: give a file{', such as ' if runs else ''}{', '.join(runs)}"
+        return str(error)
+
+    def _first(self, text: bytes) -> bytes:
+        """The first line, without a byte order mark."""
+        packed = packed_as(text)
+        if packed:
+            raise PreflightError(f"{self.url} does not hold text{packed}")
+        return text.removeprefix(_BOM)
+
+    def bad(self, line: int, reason: str) -> None:
+        """Notes what is wrong with a line."""
+        self._problems.add(line, reason)
+
+    def check_id(self, line: int, identifier: str) -> None:
+        """Notes an id that cannot be used. No query_id begins with `#` here: its line would be a comment."""
+        try:
+            check_doc_id(identifier)
+        except IdError as error:
+            self.bad(line, f"the row {error}")
+
+    def check(self, what: str, rows: int) -> None:
+        """Ends the reading.
+
+        Raises:
+            PreflightError: lines are wrong (it lists the first of each kind), or there was no row.
+        """
+        count = self._problems.count
+        if count:
+            problems = "1 problem" if count == 1 else f"{count:,} problems"
+            raise PreflightError(f"{self.url} is not a valid {what}: {problems}{self._problems.listed()}")
+        if not rows:
+            raise PreflightError(f"{self.url} holds no rows: a {what} must have at least one")
+
+
+def integer(column: bytes) -> int:
+    """A whole number, written in digits.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if b"_" in column:
+        raise ValueError(column)
+    return int(column)
+
+
+def real(column: bytes) -> float:
+    """A number, NaN and infinity included.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if b"_" in column:
+        raise ValueError(column)
+    return float(column)
+
+
+def shown(column: bytes) -> str:
+    """A column for a message."""
+    return shown_text(column.decode("utf-8", "backslashreplace"))

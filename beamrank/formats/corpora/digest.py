@@ -1,0 +1,54 @@
+"""What a corpus holds, as one hash."""
+
+import hashlib
+import json
+import os.path
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora.reader import corpus_files
+from beamrank.storage import files as storage
+from beamrank.storage.digested import DigestedFile, digest_file
+
+# Raised when the same files come to give other texts.
+_TEXT_RULES = 1
+
+
+@dataclass(frozen=True)
+class DigestedCorpus:
+    """The digest of a corpus, and the files that it covers, by URL."""
+
+    digest: str
+    files: Mapping[str, DigestedFile]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """`DigestedFile.held` for all files."""
+        with ExitStack() as stack:
+            for file in self.files.values():
+                stack.enter_context(file.held())
+            yield
+
+
+def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
+    """SHA-256 over the format, the fields, and the name and content of each file.
+
+    Names are relative to the folder that holds all the files, so a corpus may be moved. A remote file is not read: its
+    store's checksum stands for its content.
+
+    Raises:
+        PreflightError: the corpus has no files, or one is being written.
+    """
+    urls = corpus_files(corpus)
+    folder = os.path.commonpath([storage.parent(url) for url in urls])
+    files = [digest_file(url, read=not storage.is_remote(url)) for url in urls]
+    names = [[os.path.relpath(storage.absolute(file.url), folder), file.content] for file in files]
+    described = json.dumps([_TEXT_RULES, corpus.format, corpus.fields, names], ensure_ascii=True)
+    return DigestedCorpus(hashlib.sha256(described.encode()).hexdigest(), {file.url: file for file in files})
+
+
+def corpus_digest(corpus: CorpusConfig) -> str:
+    """The digest that `digest_corpus` gives."""
+    return digest_corpus(corpus).digest

@@ -1,0 +1,35 @@
+"""Whether files that beamrank is going to write would be read as files of the corpus."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from beamrank.errors import PreflightError
+from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora.reader import corpus_files
+from beamrank.storage import files as storage
+
+
+def find_taken(corpus: CorpusConfig, urls: Sequence[str]) -> str | None:
+    """The first of some files, which need not exist, that the corpus's folder or glob would take for its own.
+
+    The corpus's format is asked, in a copy of the folders that holds nothing but these files.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        root = os.path.realpath(folder)
+        copies = {url: Path(_copied(root, url)) for url in urls}
+        for copy in copies.values():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.touch()
+        found: set[Path] = set()
+        with suppress(PreflightError):
+            found.update(map(Path, corpus_files(corpus.model_copy(update={"path": _copied(root, corpus.path)}))))
+        return next((url for url, copy in copies.items() if found & {copy, *copy.parents}), None)
+
+
+def _copied(root: str, url: str) -> str:
+    if storage.is_remote(url):
+        return f"{root}/{url.replace('://', '/')}"
+    return f"{root}/file{os.path.realpath(storage.absolute(url))}"

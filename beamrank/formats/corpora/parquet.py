@@ -1,0 +1,122 @@
+"""Parquet: an id column `doc_id`, `_id` or `id`, and text columns; a unit is a row group."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.corpora.row_checks import id_of, joined, text_of
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows
+from beamrank.formats.guess import corpus_hint
+from beamrank.storage import files as storage
+from beamrank.storage.streams import errors_as, files_with_endings
+
+_ID_COLUMNS = ("doc_id", "_id", "id")
+_TEXT_COLUMNS = ("contents", "text")
+_BATCH_ROWS = 4096
+_HINT_BYTES = 1 << 16
+
+ParquetRow = tuple[object, ...]
+
+
+def _check(url: str, fields: Fields) -> None:
+    with _open(url) as file:
+        id_name, names = _columns(url, file.schema_arrow, fields)
+        for name in (id_name, *names):
+            if file.schema_arrow.names.count(name) > 1:
+                raise PreflightError(f"{url} has more than one column `{name}`: give each its own name")
+            _check_type(url, name, file.schema_arrow.field(name).type, number=name == id_name)
+
+
+def _row_groups(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
+    with _open(url) as file:
+        return [(group, group + 1) for group in range(file.num_row_groups)]
+
+
+def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
+    with _open(unit.url) as file:
+        id_name, names = _columns(unit.url, file.schema_arrow, unit.fields)
+        row = sum(file.metadata.row_group(group).num_rows for group in range(unit.start))
+        parse = _row_parser(names)
+        columns = list(dict.fromkeys((id_name, *names)))
+        groups = list(range(unit.start, unit.end))
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=columns):
+            values = [_values(batch.column(name)) for name in (id_name, *names)]
+            yield parse_rows(unit, range(row, row + batch.num_rows), zip(*values, strict=True), parse)
+            row += batch.num_rows
+
+
+def _row_parser(names: tuple[str, ...]) -> Callable[[ParquetRow], tuple[str, str]]:
+    def parse(row: ParquetRow) -> tuple[str, str]:
+        doc_id, *values = row
+        return id_of(doc_id), joined([text_of(name, value) for name, value in zip(names, values, strict=True)])
+
+    return parse
+
+
+@contextmanager
+def _open(url: str) -> Iterator[Any]:
+    with errors_as(DataError, url), storage.open_binary(url) as source:
+        try:
+            file = pq.ParquetFile(source)
+        except pa.ArrowInvalid as error:
+            source.seek(0)
+            hint = corpus_hint(source.read(_HINT_BYTES), "parquet")
+            raise PreflightError(f"{url} is not a Parquet file: {error}{hint}") from error
+        yield file
+
+
+def _columns(url: str, schema: Any, fields: Fields) -> tuple[str, tuple[str, ...]]:
+    """The id column, and those that make the text."""
+    id_name = next((name for name in _ID_COLUMNS if name in schema.names), None)
+    if id_name is None:
+        raise _no_column(url, " or ".join(f"`{name}`" for name in _ID_COLUMNS), schema)
+    if fields is None:
+        fields = tuple(name for name in _TEXT_COLUMNS if name in schema.names)[:1]
+        if not fields:
+            raise _no_column(url, " or ".join(f"`{name}`" for name in _TEXT_COLUMNS), schema)
+    for name in fields:
+        if name not in schema.names:
+            raise _no_column(url, f"`{name}`", schema)
+    return id_name, fields
+
+
+def _no_column(url: str, wanted: str, schema: Any) -> PreflightError:
+    return PreflightError(
+        f"{url} has no column {wanted}; it has: {', '.join(schema.names)}. Name the text columns in `corpus.fields`"
+    )
+
+
+def _check_type(url: str, name: str, column_type: Any, number: bool) -> None:
+    if pa.types.is_dictionary(column_type):
+        column_type = column_type.value_type
+    tests = [pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view]
+    tests += [pa.types.is_binary, pa.types.is_large_binary]
+    tests += [pa.types.is_integer] if number else []
+    if not any(test(column_type) for test in tests):
+        raise PreflightError(f"the column `{name}` of {url} is of type {column_type}: it must hold strings")
+
+
+def _values(column: Any) -> list[object]:
+    """A column as Python values; bytes are left where they are not valid UTF-8."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return [_decoded(value) for value in column.to_pylist()]
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return [_decoded(value) for value in column.cast(pa.large_binary()).to_pylist()]
+
+
+def _decoded(value: bytes | None) -> object:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+FORMAT = CorpusFormat(files_with_endings(".parquet", ".pq"), _check, _row_groups, _read)

@@ -1,0 +1,97 @@
+"""One row of a corpus or a topics file: its id and its text, or why it cannot be used."""
+
+import json
+from typing import Any
+
+from beamrank.formats.ids import check_doc_id
+
+SURROGATE_REASON = "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
+
+
+class RowError(ValueError):
+    """A row cannot be used; the message continues "the row ..."."""
+
+
+def id_of(value: object) -> str:
+    """An id as a checked string: an integer becomes its decimal digits.
+
+    Raises:
+        RowError: it is neither.
+        IdError: it cannot be used.
+    """
+    if type(value) is int:
+        return str(value)
+    if not isinstance(value, str):
+        raise RowError(f"has an id that is {_kind(value)}, not a string")
+    check_doc_id(value)
+    return value
+
+
+def text_of(name: str, value: object) -> str:
+    """The value of a text field.
+
+    Raises:
+        RowError: it is no string.
+    """
+    if not isinstance(value, str):
+        raise RowError(f"has a field `{name}` that is {_kind(value)}, not a string")
+    return value
+
+
+def joined(parts: list[str]) -> str:
+    """The text of a doc: its fields with one space between them, empty ones left out."""
+    return parts[0] if len(parts) == 1 else " ".join(part for part in parts if part)
+
+
+def json_object(line: str) -> dict[str, Any]:
+    """A line of JSONL.
+
+    Raises:
+        RowError: it holds no JSON object.
+    """
+    if not line:
+        raise RowError("is empty")
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RowError(f"is no JSON: {error.msg} (character {error.pos})") from error
+    except (ValueError, RecursionError) as error:
+        raise RowError(f"is no JSON that can be read: {error}") from error
+    if not isinstance(row, dict):
+        raise RowError(f"is JSON, but {_kind(row)}, not an object")
+    return row
+
+
+def check_surrogates(line: str, *values: str) -> None:
+    """Makes sure that strings read from a line of JSON can be written as UTF-8.
+
+    Raises:
+        RowError: one holds a lone surrogate.
+    """
+    if "\\ud" not in line and "\\uD" not in line:
+        return
+    try:
+        for value in values:
+            value.encode()
+    except UnicodeEncodeError as error:
+        raise RowError(SURROGATE_REASON) from error
+
+
+def missing_field(name: str, names: object) -> RowError:
+    """The error of a row without a field that it must have."""
+    there = ", ".join(str(one) for one in names) if isinstance(names, (dict, list)) else ""
+    return RowError(f"has no field `{name}`; it has: {there or 'none'}")
+
+
+def _kind(value: object) -> str:
+    names = {
+        type(None): "null",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+        str: "a string",
+        bytes: "not valid UTF-8",
+    }
+    return names.get(type(value), f"of type {type(value).__name__}")

@@ -1,0 +1,84 @@
+"""What a file that is not of the format it was given as may be, by how it begins."""
+
+import json
+import re
+from collections.abc import Collection
+from typing import NamedTuple, get_args
+
+from beamrank.formats.config import CorpusConfig, TopicsConfig
+
+# How compressed files begin; that of bzip2 is long because text can begin with BZh.
+_PACKED = {
+    re.compile(rb"\x1f\x8b"): ("gzip", ".gz"),
+    re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): ("bzip2", ".bz2"),
+    re.compile(rb"\xfd7zXZ\0"): ("xz", ".xz"),
+    re.compile(rb"\x28\xb5\x2f\xfd"): ("zstd", ".zst"),
+}
+_TREC = re.compile(rb"\s*<(top|doc)\b", re.IGNORECASE)
+_CBOR = re.compile(rb"\x83(\x00|\x63CAR)")
+
+
+class _Look(NamedTuple):
+    format: str
+    described: str
+
+
+def corpus_hint(beginning: bytes, given: str) -> str:
+    """A sentence to end a message with: what a file looks like that is not a corpus of the given format, or nothing.
+
+    Args:
+        beginning: the file's first bytes, decompressed by its name.
+        given: the format that it was read as.
+    """
+    return _hint(beginning, {given}, get_args(CorpusConfig.model_fields["format"].annotation), "corpus.format")
+
+
+def topics_hint(beginning: bytes, given: str) -> str:
+    """The same of a file that does not hold topics in the given format."""
+    # The topics of `jsonl` may have BEIR's `_id` too, and those of `car` are text.
+    read_as = {"car", "jsonl", "beir"} if given == "jsonl" else {"car", given}
+    return _hint(beginning, read_as, get_args(TopicsConfig.model_fields["format"].annotation), "topics.format")
+
+
+def _hint(beginning: bytes, read_as: Collection[str], possible: Collection[str], key: str) -> str:
+    packed = packed_as(beginning)
+    if packed:
+        return packed
+    look = _look(beginning)
+    if look is None or look.format in read_as:
+        return ""
+    remedy = f"set `{key}: {look.format}`" if look.format in possible else f"`{key}` can be {', '.join(possible)}"
+    return f". The file looks like {look.described}: {remedy}"
+
+
+def packed_as(beginning: bytes) -> str:
+    """A sentence that names the compression of a file whose name does not; empty where it is not compressed."""
+    for magic, (name, ending) in _PACKED.items():
+        if magic.match(beginning):
+            return f". The file is compressed with {name}: give it a name that ends in {ending}"
+    if beginning.startswith(b"PK\x03\x04"):
+        return ". The file is a zip archive: unpack it"
+    return ""
+
+
+def _look(beginning: bytes) -> _Look | None:
+    beginning = beginning.removeprefix(b"\xef\xbb\xbf")
+    line = beginning.lstrip().split(b"\n", 1)[0]
+    if beginning.startswith(b"PAR1"):
+        return _Look("parquet", "Parquet")
+    if _CBOR.match(beginning):
+        return _Look("car", "TREC CAR's CBOR")
+    if _TREC.match(beginning):
+        return _Look("trec", "TREC's (it begins with <top> or <DOC>)")
+    if line.startswith(b"{"):
+        return _Look("beir", "BEIR's JSONL (`_id`)") if _has_beir_id(line) else _Look("jsonl", "JSONL")
+    if line.count(b"\t") == 1:
+        return _Look("tsv", "two columns with a tab between them")
+    return None
+
+
+def _has_beir_id(line: bytes) -> bool:
+    try:
+        return "_id" in json.loads(line)
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,112 @@
+"""Runs, written so that every evaluator reads the same order."""
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamrank.errors import DataError
+from beamrank.formats.ids import are_usable, is_usable
+from beamrank.formats.runs import RunFormat
+from beamrank.storage import files as storage
+
+Ranking = Sequence[tuple[str, float]]
+
+_MIN_STEP = np.float32(1e-5)
+
+
+def strictly_decreasing(scores: Sequence[float]) -> NDArray[np.float32]:
+    """Run scores that decrease strictly, whether an evaluator holds them in float32 or in float64.
+
+    s_r = min(float32(x_r), s_(r-1) - max(1e-5, 4 ulp)), in float32.
+
+    Args:
+        scores: the scores in their final order.
+
+    Raises:
+        DataError: a score is NaN, or infinite in float32.
+    """
+    with np.errstate(over="ignore"):
+        decreasing = np.array(scores, dtype=np.float32)
+        _check_finite(scores, decreasing)
+        for first in np.flatnonzero(decreasing[1:] > _ceiling(decreasing[:-1])) + 1:
+            _push_down(decreasing, int(first))
+        _check_finite(scores, decreasing)
+    return decreasing
+
+
+def _push_down(scores: NDArray[np.float32], position: int) -> None:
+    """Lowers the score at a position, and those below it for as long as they are too high."""
+    while position < len(scores):
+        ceiling = _ceiling(scores[position - 1 : position])[0]
+        if scores[position] <= ceiling:
+            return
+        scores[position] = ceiling
+        position += 1
+
+
+def _check_finite(scores: Sequence[float], rounded: NDArray[np.float32]) -> None:
+    unsound = np.flatnonzero(~np.isfinite(rounded))
+    if len(unsound):
+        rank = int(unsound[0]) + 1
+        raise DataError(f"score {scores[rank - 1]} at rank {rank} is not finite in float32, as a run's must be")
+
+
+def _ceiling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The highest score that may follow each."""
+    step = np.maximum(_MIN_STEP, np.float32(4) * np.spacing(np.abs(scores)))
+    return np.asarray(scores - step, dtype=np.float32)
+
+
+def run_scores(query_id: str, ranking: Ranking) -> list[float]:
+    """The scores that a run has for a ranking.
+
+    Raises:
+        DataError: a score is not finite.
+    """
+    try:
+        scores: list[float] = strictly_decreasing([score for _, score in ranking]).tolist()
+    except DataError as error:
+        raise DataError(f"query {query_id!r}: {error}") from error
+    return scores
+
+
+def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: RunFormat = "trec") -> Iterator[str]:
+    """The lines of one query, without line ends.
+
+    TREC: `query_id Q0 doc_id rank score run_tag`, scores strictly decreasing with 9 significant digits, as many as a
+    float32 needs. MS MARCO: query_id, doc_id and rank between tabs. Ranks count from 1. Ids were checked where they
+    were read (`beamrank.formats.ids`).
+
+    Raises:
+        DataError: a score is not finite.
+    """
+    assert is_usable(query_id), query_id
+    assert not query_id.startswith("#"), query_id
+    assert are_usable([doc_id for doc_id, _ in ranking]), query_id
+    scores = run_scores(query_id, ranking)
+    if run_format == "msmarco":
+        yield from (f"{query_id}\t{doc_id}\t{rank}" for rank, (doc_id, _) in enumerate(ranking, 1))
+        return
+    for rank, ((doc_id, _), score) in enumerate(zip(ranking, scores, strict=True), 1):
+        yield f"{query_id} Q0 {doc_id} {rank} {score:.9g} {run_tag}"
+
+
+def write_run(url: str, rankings: Mapping[str, Ranking], run_tag: str, run_format: RunFormat = "trec") -> None:
+    """Writes a run whole, over one that may be there; queries in the order of `rankings`.
+
+    Args:
+        url: where to.
+        rankings: doc_ids and raw scores of each query, in their final order; ties stand in the order given.
+        run_tag: the sixth column.
+        run_format: `trec` or `msmarco`.
+
+    Raises:
+        DataError: see `run_lines`; nothing is written.
+    """
+    content = io.BytesIO()
+    for query_id, ranking in rankings.items():
+        for line in run_lines(query_id, ranking, run_tag, run_format):
+            content.write(f"{line}\n".encode())
+    storage.replace(url, content.getvalue())

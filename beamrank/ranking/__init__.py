@@ -1,0 +1,1 @@
+"""The arithmetic of the papers: model inputs, segments, aggregations, rankings."""

@@ -1,0 +1,1 @@
+"""The commit protocol: plans, receipts, manifests, and what reads them."""

@@ -1,0 +1,359 @@
+"""The plan: how topics are cut into shards, and for each stage what decides the bytes of its parts.
+
+A plan is made once, before anything runs, and never depends on the runner or its parallelism. It holds all that the
+status of a run needs, so that reading it takes no model, no JVM and no Beam.
+"""
+
+import io
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from beamrank.digests import SHORT, checked_json, checked_values, digest, hash64, sha256
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import DigestedCorpus
+from beamrank.records import Topic
+from beamrank.stages.receipts import Manifest, StageFolder
+from beamrank.storage import files as storage
+from beamrank.storage.documents import validated
+from beamrank.storage.url_credentials import refuse_credentials
+
+# Raised whenever a stage would write other bytes from the same input.
+ENGINE_VERSION = 1
+TOPICS_PER_SHARD = 16
+MAX_DOC_TOKENS = 512
+CURRENT = "current-plan.json"
+PLAN_PREFIX = "plan-"
+_TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.string()})
+# Of each kind of stage, what status, verify and runs take from a plan that is read.
+_KEYS_READ: dict[str, dict[str, type]] = {"tokenize": {"corpus": str, "on_missing_doc": str}, "mono": {"k": int}}
+
+StageKind = Literal["retrieve", "tokenize", "mono", "duo"]
+
+
+def max_doc_tokens(read_tokens: int) -> int:
+    """How many wordpieces of a text are stored where a model reads so many at most."""
+    return max(MAX_DOC_TOKENS, read_tokens)
+
+
+class EngineVersionError(PreflightError):
+    """A plan was written by another version of the engine."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A fixed set of topics: the unit of work."""
+
+    index: int
+    topics: tuple[Topic, ...]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the topics' ids and texts."""
+        return digest(self.topics)
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """One stage: `keys` and the parts of `inputs` decide its bytes, `places` says where workers find things.
+
+    `token_cost` is what a model multiplies for one token of its input, so that stages can be compared; 0 without one.
+    """
+
+    name: str
+    kind: StageKind
+    keys: Mapping[str, Any]
+    inputs: tuple[str, ...]
+    places: Mapping[str, str]
+    token_cost: int = 0
+
+
+class CurrentPlan(NamedTuple):
+    """The pointer of a folder: the plan that was last run into it, its configuration's digest, and who runs it now."""
+
+    plan: Annotated[str, Field(pattern=rf"^{PLAN_PREFIX}[0-9a-f]{{{SHORT}}}\.json$")]
+    config: str = ""
+    owner: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What a plan's file holds, and nothing else: with another key, the digest of the values may have lost its name."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    engine_version: int
+    digest: str
+    run_tag: str
+    topics: str
+    shards: Annotated[int, Field(ge=1)]
+    stages: tuple[StageSpec, ...]
+    config: dict[str, Any]
+
+
+_CURRENT, _STORED = TypeAdapter(CurrentPlan), TypeAdapter(_Stored)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is decided before a run starts.
+
+    `corpus` is what the digest of the corpus was taken from. It is not written down: a plan that is read has none.
+    """
+
+    run_tag: str
+    output: str
+    shards: tuple[Shard, ...]
+    stages: tuple[StageSpec, ...]
+    config: Mapping[str, Any]
+    corpus: DigestedCorpus | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Covers what decides the bytes of the parts; never the run tag, output, measures or qrels."""
+        stages = [[stage.name, stage.keys, stage.inputs] for stage in self.stages]
+        return digest([ENGINE_VERSION, [shard.digest for shard in self.shards], stages])
+
+    @property
+    def limited(self) -> bool:
+        """Whether `topics.limit` left topics out."""
+        return self.config.get("topics", {}).get("limit") is not None
+
+    @property
+    def topics(self) -> list[Topic]:
+        """All topics, in the order of the shards."""
+        return [topic for shard in self.shards for topic in shard.topics]
+
+    def stage(self, name: str) -> StageSpec:
+        """A stage by its folder's name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def of_kind(self, kind: StageKind) -> list[StageSpec]:
+        """The stages of one kind; there can be two that tokenize."""
+        return [stage for stage in self.stages if stage.kind == kind]
+
+    def folder(self, name: str) -> StageFolder:
+        """A stage's folder."""
+        return StageFolder(storage.join(self.output, name))
+
+    def shard_digests(self, stage: StageSpec, inputs: Sequence[Manifest]) -> tuple[str, ...]:
+        """What each shard's receipt must carry, given the sealed inputs of the stage."""
+        sources = list(zip(*(manifest.part_sha256s for manifest in inputs), strict=True)) or [()] * len(self.shards)
+        reads_topics = stage.kind in ("retrieve", "tokenize")
+        return tuple(
+            digest([ENGINE_VERSION, stage.kind, stage.keys, source, shard.digest if reads_topics else None])
+            for shard, source in zip(self.shards, sources, strict=True)
+        )
+
+    def sealed(self, name: str) -> Manifest | None:
+        """A stage's manifest, sealing it where all its receipts are there; None while it or an input is unfinished."""
+        return self._manifest(name, StageFolder.seal, {})
+
+    def finished(self, name: str) -> Manifest | None:
+        """What `sealed` returns, without writing anything."""
+        return self._manifest(name, StageFolder.whole, {})
+
+    def seal_of(self, name: str) -> Manifest | None:
+        """A stage's manifest as it lies there, or None. Writes nothing."""
+        return self._manifest(name, lambda folder, _, digests: folder.manifest(digests), {})
+
+    def _manifest(
+        self,
+        name: str,
+        find: Callable[[StageFolder, str, tuple[str, ...]], Manifest | None],
+        found: dict[str, Manifest | None],
+    ) -> Manifest | None:
+        """Looks at each stage once, however many others read it: every look is a listing and a read."""
+        if name not in found:
+            stage = self.stage(name)
+            inputs = [self._manifest(each, find, found) for each in stage.inputs]
+            whole = [manifest for manifest in inputs if manifest is not None]
+            complete = len(whole) == len(inputs)
+            found[name] = find(self.folder(name), name, self.shard_digests(stage, whole)) if complete else None
+        return found[name]
+
+    @property
+    def config_digest(self) -> str:
+        """The digest of the configuration; two that differ in measures, say, have the same plan digest."""
+        return digest({key: value for key, value in self.config.items() if key != "output"})
+
+    def is_named_by(self, current: "CurrentPlan") -> bool:
+        """Whether the pointer of a folder names this plan, with this configuration."""
+        return current.plan == plan_name(self) and current.config in ("", self.config_digest)
+
+    def make_current(self, owner: Mapping[str, Any] | None = None) -> None:
+        """Writes the pointer to the plan that is being run, and who runs it."""
+        current = CurrentPlan(plan_name(self), self.config_digest, owner)
+        storage.replace(storage.join(self.output, CURRENT), checked_json(current._asdict()))
+
+    def publish(self, owner: Mapping[str, Any] | None = None) -> str:
+        """Writes `plan-<digest12>.json`, its topics, and the pointer to it."""
+        content = _topics_bytes(self.shards)
+        topics = topics_name(content)
+        storage.publish_content(storage.join(self.output, topics), content)
+        values = {
+            "engine_version": ENGINE_VERSION,
+            "digest": self.digest,
+            "run_tag": self.run_tag,
+            "topics": topics,
+            "shards": len(self.shards),
+            "stages": [asdict(stage) for stage in self.stages],
+            "config": self.config,
+        }
+        name = plan_name(self)
+        storage.replace(storage.join(self.output, name), checked_json(values))
+        self.make_current(owner)
+        return name
+
+
+def cut_shards(topics: Iterable[Topic], shards: int | None) -> tuple[Shard, ...]:
+    """Sorts topics by a stable hash of their ids and cuts them evenly, by default into one shard for 16."""
+    ordered = sorted(topics, key=_place)
+    count = min(shards or -(-len(ordered) // TOPICS_PER_SHARD), len(ordered))
+    borders = np.linspace(0, len(ordered), count + 1).astype(int)
+    return tuple(
+        Shard(index, tuple(ordered[start:end])) for index, (start, end) in enumerate(itertools.pairwise(borders))
+    )
+
+
+def first_topics(topics: Sequence[Topic], limit: int | None) -> Sequence[Topic]:
+    """The first `limit` topics in the order of the shards; all of them where there are no more."""
+    return topics if limit is None or limit >= len(topics) else sorted(topics, key=_place)[:limit]
+
+
+def _place(topic: Topic) -> tuple[int, str]:
+    """What topics are ordered by: a hash, so that any first ones are a fair sample."""
+    return hash64(topic.query_id), topic.query_id
+
+
+def _topics_bytes(shards: Sequence[Shard]) -> bytes:
+    rows = [(shard.index, *topic) for shard in shards for topic in shard.topics]
+    index, query_ids, texts = zip(*rows, strict=True)
+    table = pa.table([index, query_ids, texts], schema=_TOPICS)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def topics_name(content: bytes) -> str:
+    """The name of a file of topics."""
+    return f"topics-{sha256(content)[:SHORT]}.parquet"
+
+
+def read_current(output: str) -> CurrentPlan | None:
+    """Which plan was last run into a folder; None where none was.
+
+    Raises:
+        PreflightError: the pointer cannot be read.
+    """
+    url = storage.join(output, CURRENT)
+    try:
+        return validated(_CURRENT, checked_values(storage.read_bytes(url)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise PreflightError(f"{url} cannot be read ({error}): run again to write it anew") from error
+
+
+def plan_names(output: str) -> list[str]:
+    """The names of all plans that were run into a folder."""
+    return sorted(
+        name for name in storage.sizes_bytes(output) if name.startswith(PLAN_PREFIX) and name.endswith(".json")
+    )
+
+
+def read_plan(output: str) -> Plan:
+    """The plan that was last run into a folder.
+
+    Raises:
+        ConfigError: the folder is a URL with credentials.
+        PreflightError: the folder holds no run, or one of another engine version, or its plan is not whole.
+    """
+    refuse_credentials(output, "DIR")
+    output = storage.absolute(output)
+    current = read_current(output)
+    if current is None:
+        raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it")
+    name = current.plan
+    try:
+        return load_plan(output, name)
+    except ValueError as error:
+        raise PreflightError(
+            f"the plan {storage.join(output, name)} cannot be read ({error}): run again to write it anew"
+        ) from error
+
+
+def load_plan(output: str, name: str) -> Plan:
+    """One plan of a folder, checked against its name and its topics'.
+
+    Raises:
+        EngineVersionError: another engine version wrote it.
+        ValueError: it is not as it was written.
+    """
+    url = storage.join(output, name)
+    values = checked_values(_content(url))
+    if "engine_version" not in values:
+        raise ValueError("it has no engine_version")
+    _check_engine(url, values["engine_version"])
+    stored = validated(_STORED, values)
+    _check_stages(stored.stages)
+    shards = _read_topics(storage.join(output, stored.topics), stored.shards)
+    plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config)
+    if plan_name(plan) != name:
+        raise ValueError("it is not the plan that its name says")
+    return plan
+
+
+def _content(url: str) -> bytes:
+    try:
+        return storage.read_bytes(url)
+    except FileNotFoundError as error:
+        raise ValueError(f"{storage.name(url)} is missing") from error
+
+
+def _check_stages(stages: Sequence[StageSpec]) -> None:
+    """Whether each stage reads earlier ones, and has the keys by which status and runs are made."""
+    before: set[str] = set()
+    for stage in stages:
+        if not before.issuperset(stage.inputs):
+            raise ValueError(f"the stage {stage.name} reads one that is not before it")
+        before.add(stage.name)
+        for key, kind in _KEYS_READ.get(stage.kind, {}).items():
+            if not isinstance(stage.keys.get(key), kind):
+                raise ValueError(f"the stage {stage.name} has no {key}")
+
+
+def plan_name(plan: Plan) -> str:
+    """The name of a plan's file."""
+    return f"{PLAN_PREFIX}{plan.digest[:SHORT]}.json"
+
+
+def _check_engine(url: str, version: object) -> None:
+    if version != ENGINE_VERSION:
+        raise EngineVersionError(
+            f"{url} was written by engine version {version} and this is version {ENGINE_VERSION}: use the beamrank "
+            "that wrote it, or run again into another folder"
+        )
+
+
+def _read_topics(url: str, shards: int) -> tuple[Shard, ...]:
+    content = _content(url)
+    if storage.name(url) != topics_name(content):
+        raise ValueError(f"{storage.name(url)} was changed after it was written")
+    try:
+        table = pq.read_table(pa.BufferReader(content)).select(_TOPICS.names).cast(_TOPICS)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise ValueError(f"{storage.name(url)} does not hold topics: {error}") from error
+    rows = table.to_pylist()
+    if shards > len(rows) or not all(0 <= row["shard"] < shards for row in rows):
+        raise ValueError(f"{storage.name(url)} does not hold the topics of {shards} shards")
+    topics: list[list[Topic]] = [[] for _ in range(shards)]
+    for row in rows:
+        topics[row["shard"]].append(Topic(row["query_id"], row["text"]))
+    return tuple(Shard(index, tuple(each)) for index, each in enumerate(topics))

@@ -1,0 +1,318 @@
+"""The commit protocol: parts, receipts and the manifest that seals a stage (docs/commit-protocol.md).
+
+A shard's part is published under its content's own name, then its receipt; when every receipt of a plan is there, the
+manifest. Every publication is create-only and the first one wins, so that any number of attempts at a shard, on any
+runner, leave one result. Readers trust only the manifest.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ConfigDict, TypeAdapter
+
+from beamrank.digests import SHORT, checked_json, checked_record, digest, sha256
+from beamrank.errors import ReceiptError
+from beamrank.storage import files as storage
+from beamrank.storage.documents import Count, Seconds
+
+RECEIPTS = "receipts"
+MANIFEST_PREFIX = "manifest-"
+PART_PREFIX = "part-"
+NEEDED_PREFIX = "needed-"
+TEMPORARY_SUFFIX = ".tmp"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One shard's commit record.
+
+    `digest` covers what decided the part's bytes; `counts` are sums over the shard (tokens, inferences, ...);
+    `bad_rows` were left out and `examples` names the first of them.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    shard: Count
+    digest: str
+    part: str
+    part_sha256: str
+    part_bytes: Count
+    rows: Count
+    bad_rows: Count
+    seconds: Seconds
+    counts: Mapping[str, Count] = field(default_factory=dict)
+    examples: tuple[str, ...] = ()
+
+    def to_json(self) -> bytes:
+        """The receipt as a file."""
+        return checked_json(asdict(self))
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "Receipt | None":
+        """A receipt, or None where the bytes are not one (cut short, say)."""
+        return checked_record(_RECEIPT, content)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A sealed stage: one receipt a shard, by shard number."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    stage: str
+    digest: str
+    receipts: tuple[Receipt, ...]
+
+    @property
+    def shard_digests(self) -> tuple[str, ...]:
+        """What the manifest seals."""
+        return tuple(receipt.digest for receipt in self.receipts)
+
+    @property
+    def part_sha256s(self) -> tuple[str, ...]:
+        """What the next stage's digests are made from."""
+        return tuple(receipt.part_sha256 for receipt in self.receipts)
+
+    @classmethod
+    def of(cls, stage: str, shard_digests: Sequence[str], receipts: Mapping[int, Receipt]) -> "Manifest | None":
+        """What would seal a stage with these receipts; None while shards are missing."""
+        if len(receipts) != len(shard_digests):
+            return None
+        return cls(stage, digest(shard_digests), tuple(receipts[shard] for shard in range(len(receipts))))
+
+    def total(self, count: str) -> int:
+        """The sum of one count over the shards."""
+        return sum(receipt.counts.get(count, 0) for receipt in self.receipts)
+
+    def to_json(self) -> bytes:
+        """The manifest as a file."""
+        receipts = [asdict(receipt) for receipt in self.receipts]
+        return checked_json({"stage": self.stage, "digest": self.digest, "receipts": receipts})
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "Manifest | None":
+        """A manifest, or None where the bytes are not one (cut short, say)."""
+        return checked_record(_MANIFEST, content)
+
+
+_RECEIPT = TypeAdapter(Receipt)
+_MANIFEST = TypeAdapter(Manifest)
+
+
+def part_bytes(table: Any) -> bytes:
+    """A table as Parquet; the same table gives the same bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_statistics=False, row_group_size=1 << 16)
+    return bytes(sink.getvalue())
+
+
+def manifest_name(shard_digests: Sequence[str]) -> str:
+    """The name of the manifest that seals these shards."""
+    return f"{MANIFEST_PREFIX}{digest(shard_digests)[:SHORT]}.json"
+
+
+def receipt_name(shard: int, shard_digest: str) -> str:
+    """The name that a shard's receipt has below `receipts/`."""
+    return f"{shard:05d}-{shard_digest[:SHORT]}.json"
+
+
+def is_receipt_name(name: str) -> bool:
+    """Whether `receipt_name` gives such names."""
+    return re.fullmatch(rf"\d{{5,}}-[0-9a-f]{{{SHORT}}}\.json", name) is not None
+
+
+def needed_prefix(shard_digests: Sequence[str]) -> str:
+    """How the needed docs of a stage are named: by what its job makes, so that another plan's are left alone."""
+    return f"{NEEDED_PREFIX}{digest(shard_digests)[:SHORT]}-"
+
+
+@dataclass(frozen=True)
+class StageFolder:
+    """A stage's folder: the only place that knows how parts and receipts are named."""
+
+    url: str
+
+    def part_url(self, receipt: Receipt) -> str:
+        """Where a receipt's part is."""
+        return storage.join(self.url, receipt.part)
+
+    def read_part(self, receipt: Receipt) -> Any:
+        """A shard's table, checked against its receipt.
+
+        Raises:
+            ReceiptError: the part is gone or its content changed.
+        """
+        try:
+            content = storage.read_bytes(self.part_url(receipt))
+        except FileNotFoundError as error:
+            raise ReceiptError(f"{self.part_url(receipt)} is gone; run again to make it again") from error
+        if sha256(content) != receipt.part_sha256:
+            raise ReceiptError(
+                f"{self.part_url(receipt)} does not hold the bytes that its receipt names: it was changed after it "
+                "was written. Delete it and run again to make it again"
+            )
+        return pq.read_table(pa.BufferReader(content))
+
+    def commit(
+        self,
+        shard: int,
+        shard_digest: str,
+        table: Any,
+        *,
+        seconds: float,
+        counts: Mapping[str, int],
+        bad_rows: int = 0,
+        examples: Iterable[str] = (),
+    ) -> Receipt:
+        """Publishes a shard's part, then its receipt.
+
+        Returns:
+            The receipt that counts: another attempt's where that one was first.
+        """
+        content = part_bytes(table)
+        content_digest = sha256(content)
+        receipt = Receipt(
+            shard=shard,
+            digest=shard_digest,
+            part=f"{PART_PREFIX}{shard:05d}-{content_digest[:SHORT]}.parquet",
+            part_sha256=content_digest,
+            part_bytes=len(content),
+            rows=table.num_rows,
+            bad_rows=bad_rows,
+            seconds=round(seconds, 3),
+            counts=dict(counts),
+            examples=tuple(examples)[:5],
+        )
+        storage.publish_content(self.part_url(receipt), content)
+        url = storage.join(self.url, RECEIPTS, receipt_name(shard, shard_digest))
+        if storage.publish(url, receipt.to_json()):
+            return receipt
+        first = self.receipt(shard, shard_digest)
+        if first is not None:
+            return first
+        storage.replace(url, receipt.to_json())
+        return receipt
+
+    @staticmethod
+    def _holds(receipt: Receipt, shard_digest: str, sizes: Mapping[str, int]) -> bool:
+        return receipt.digest == shard_digest and sizes.get(receipt.part) == receipt.part_bytes
+
+    def receipts(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
+        """The receipts that count: they parse, their digest is the shard's and their part is there at its size."""
+        whole, _ = self._sorted_out(shard_digests)
+        return whole
+
+    def discard_broken(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
+        """Removes the receipts that do not count, so that whoever counts receipts by name sees their shards redone.
+
+        Returns:
+            Those that do.
+        """
+        whole, broken = self._sorted_out(shard_digests)
+        for name in broken:
+            storage.remove(storage.join(self.url, RECEIPTS, name))
+        return whole
+
+    def _sorted_out(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], list[str]]:
+        """The receipts that count, and the names of those that do not."""
+        folder = storage.join(self.url, RECEIPTS)
+        present = storage.sizes_bytes(folder)
+        names = {receipt_name(shard, each): (shard, each) for shard, each in enumerate(shard_digests)}
+        contents = storage.read_files(folder, [name for name in names if name in present])
+        # Listed last: parts are published before their receipts, so none of these receipts can be ahead of its part.
+        sizes = storage.sizes_bytes(self.url)
+        whole, broken = {}, []
+        for name, content in contents.items():
+            shard, shard_digest = names[name]
+            receipt = Receipt.from_json(content)
+            if receipt is not None and self._holds(receipt, shard_digest, sizes):
+                whole[shard] = receipt
+            else:
+                broken.append(name)
+        return whole, broken
+
+    def receipt(self, shard: int, shard_digest: str) -> Receipt | None:
+        """One shard's receipt, if it counts."""
+        try:
+            content = storage.read_bytes(storage.join(self.url, RECEIPTS, receipt_name(shard, shard_digest)))
+            receipt = Receipt.from_json(content)
+            if receipt is None or storage.size_bytes(self.part_url(receipt)) != receipt.part_bytes:
+                return None
+        except FileNotFoundError:
+            return None
+        return receipt if receipt.digest == shard_digest else None
+
+    def done(self, shard_digests: Iterable[str]) -> set[int]:
+        """The shards that have a receipt, by name alone: cheap enough to ask twice a second."""
+        present = storage.sizes_bytes(storage.join(self.url, RECEIPTS))
+        return {shard for shard, each in enumerate(shard_digests) if receipt_name(shard, each) in present}
+
+    def written_seconds(self, receipts: Iterable[Receipt]) -> dict[int, float]:
+        """When each shard's receipt was written, in seconds since 1970, where the storage keeps that."""
+        states = storage.file_states(storage.join(self.url, RECEIPTS))
+        found = {each.shard: states.get(receipt_name(each.shard, each.digest)) for each in receipts}
+        return {
+            shard: state.modified_seconds
+            for shard, state in found.items()
+            if state is not None and state.modified_seconds is not None
+        }
+
+    def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
+        return storage.join(self.url, manifest_name(shard_digests))
+
+    def manifest(self, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """The seal over exactly these shards, where it is there and every part that it names is too."""
+        try:
+            found = Manifest.from_json(storage.read_bytes(self._manifest_url(shard_digests)))
+        except FileNotFoundError:
+            return None
+        if found is None or found.digest != digest(shard_digests) or found.shard_digests != shard_digests:
+            return None
+        sizes = storage.sizes_bytes(self.url)
+        return found if all(sizes.get(each.part) == each.part_bytes for each in found.receipts) else None
+
+    def whole(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """The manifest, sealed or as it would be sealed now, or None while shards are missing. Writes nothing."""
+        return self.manifest(shard_digests) or self._gather(stage, shard_digests)
+
+    def _gather(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """What would seal the stage. Receipts are read only where none is missing by name."""
+        if len(self.done(shard_digests)) < len(shard_digests):
+            return None
+        return Manifest.of(stage, shard_digests, self.receipts(shard_digests))
+
+    def seal(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """Publishes the manifest if every shard has its receipt; sealing twice changes nothing.
+
+        Returns:
+            The manifest, or None while shards are missing.
+        """
+        sealed = self.manifest(shard_digests)
+        if sealed is not None:
+            return sealed
+        manifest = self._gather(stage, shard_digests)
+        if manifest is None:
+            return None
+        content = manifest.to_json()
+        url = self._manifest_url(shard_digests)
+        if not storage.publish(url, content) and (first := self.manifest(shard_digests)) is not None:
+            return first
+        storage.replace(url, content)
+        return manifest
+
+    def sweep(self, shard_digests: tuple[str, ...]) -> None:
+        """Removes from a sealed stage what its job needed, and what killed attempts left.
+
+        Another run may be at work on the same stage. It needs none of this any more, but may be sealing.
+        """
+        needed = f"{needed_prefix(shard_digests)}*"
+        for folder in (self.url, storage.join(self.url, RECEIPTS)):
+            for name in storage.sizes_bytes(folder):
+                unfinished = name.endswith(TEMPORARY_SUFFIX) and not name.startswith(f".{MANIFEST_PREFIX}")
+                if unfinished or fnmatch(name, needed):
+                    storage.remove(storage.join(folder, name))

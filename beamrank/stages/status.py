@@ -1,0 +1,141 @@
+"""How far a run is, read from its plan and receipts alone."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from beamrank.stages.forecast import duo_to_mono
+from beamrank.stages.pace import Pace
+from beamrank.stages.plan import Plan, StageSpec
+from beamrank.stages.receipts import Manifest, Receipt
+from beamrank.stages.scan_reports import ScanTotal, read_scans
+
+# A stage whose workers all stood still for longer was stopped and taken up again.
+_PAUSE_SECONDS = 60.0
+# Between two passes over the corpus no shard is joined.
+_SCAN_PAUSE_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class StageStatus:
+    """One stage of a run.
+
+    Attributes:
+        eta_seconds: how long the rest takes at the pace of the shards that were finished last; 0 where all are done and
+            None where nothing can be known yet. Of a duo that has not begun it is a forecast by mono's pace.
+        elapsed_seconds: how long the stage has been worked on; None where it is not, or the storage keeps no times.
+        inferences: of the shards that are done.
+        seconds: what workers took for these, added up; for a stage that reads the corpus, its scan as well.
+        inferences_per_second: of one worker; None for a stage without inferences.
+    """
+
+    stage: str
+    shards: int
+    done: int
+    bad_rows: int
+    eta_seconds: float | None
+    elapsed_seconds: float | None
+    inferences: int
+    seconds: float
+    inferences_per_second: float | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every shard has its receipt."""
+        return self.done == self.shards
+
+
+def read_status(plan: Plan, now: float | None = None) -> list[StageStatus]:
+    """The status of every stage, in order.
+
+    Args:
+        plan: what is run.
+        now: seconds since 1970; by default the clock's.
+    """
+    now = time.time() if now is None else now
+    receipts = read_receipts(plan)
+    found = [_stage_status(plan, stage, receipts[stage.name], now) for stage in plan.stages]
+    if found[-1].stage == "duo" and found[-1].eta_seconds is None:
+        found[-1] = replace(found[-1], eta_seconds=_duo_forecast(plan, receipts["mono"]))
+    return found
+
+
+def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
+    """The receipts that count for each stage, by shard.
+
+    None count while an input is unfinished, since what they must carry is not known yet.
+    """
+    finished: dict[str, Manifest] = {}
+    return {stage.name: _receipts(plan, stage, finished) for stage in plan.stages}
+
+
+def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
+    """How long the rest of a run takes; None where that of a stage is not known."""
+    etas = [stage.eta_seconds for stage in stages if stage.eta_seconds is not None]
+    return round(sum(etas), 1) if len(etas) == len(stages) else None
+
+
+def _stage_status(plan: Plan, stage: StageSpec, receipts: Mapping[int, Receipt], now: float) -> StageStatus:
+    shards = len(plan.shards)
+    done = receipts.values()
+    scan = _scan(plan, stage)
+    inferences = sum(receipt.counts.get("inferences", 0) for receipt in done)
+    work = sum(receipt.seconds for receipt in done)
+    pace = _pace(plan, stage, receipts) if len(done) < shards else None
+    running = pace is not None and now - pace.last <= _pause(stage) + max(receipt.seconds for receipt in done)
+    left = None if pace is None else pace.seconds_left(shards - len(done), now if running else pace.last)
+    return StageStatus(
+        stage=stage.name,
+        shards=shards,
+        done=len(done),
+        bad_rows=sum(receipt.bad_rows for receipt in done) + scan.bad_rows,
+        eta_seconds=0.0 if len(done) == shards else None if left is None else round(left, 1),
+        elapsed_seconds=round(now - pace.start, 1) if pace is not None and running else None,
+        inferences=inferences,
+        seconds=round(work + scan.seconds, 3),
+        inferences_per_second=round(inferences / work, 1) if inferences and work else None,
+    )
+
+
+def _receipts(plan: Plan, stage: StageSpec, finished: dict[str, Manifest]) -> Mapping[int, Receipt]:
+    """A finished stage joins `finished`. One that is sealed is read from its manifest: a request, not one a shard."""
+    if not all(name in finished for name in stage.inputs):
+        return {}
+    folder = plan.folder(stage.name)
+    digests = plan.shard_digests(stage, [finished[name] for name in stage.inputs])
+    manifest = folder.manifest(digests)
+    if manifest is None:
+        receipts = folder.receipts(digests)
+        manifest = Manifest.of(stage.name, digests, receipts)
+        if manifest is None:
+            return receipts
+    finished[stage.name] = manifest
+    return dict(enumerate(manifest.receipts))
+
+
+def _scan(plan: Plan, stage: StageSpec) -> ScanTotal:
+    """What reading the corpus found and took, for the stage that does so."""
+    if stage.kind != "tokenize":
+        return ScanTotal(0, 0, ())
+    return read_scans(plan.folder(stage.name).url, stage.keys["corpus"])
+
+
+def _pace(plan: Plan, stage: StageSpec, receipts: Mapping[int, Receipt]) -> Pace | None:
+    """By when the receipts were written; one shard after the other where the storage does not say."""
+    if not receipts:
+        return None
+    written = plan.folder(stage.name).written_seconds(receipts.values())
+    finished = [(written[shard], receipt.seconds) for shard, receipt in receipts.items() if shard in written]
+    work = sum(receipt.seconds for receipt in receipts.values())
+    return Pace.of_last_stretch(finished, _pause(stage)) or Pace(-work, 0.0, len(receipts))
+
+
+def _duo_forecast(plan: Plan, scored: Mapping[int, Receipt]) -> float | None:
+    """How long duo takes, at the pace of mono."""
+    mono = plan.stage("mono")
+    pace, ratio = _pace(plan, mono, scored), duo_to_mono(mono, plan.stage("duo"), scored.values())
+    return None if pace is None or ratio is None else round(len(plan.shards) * ratio * pace.seconds_each, 1)
+
+
+def _pause(stage: StageSpec) -> float:
+    return _SCAN_PAUSE_SECONDS if stage.kind == "tokenize" else _PAUSE_SECONDS

@@ -1,0 +1,1 @@
+"""Files by URL, local or on an object store."""

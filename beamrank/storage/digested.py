@@ -1,0 +1,101 @@
+"""Files whose digest is taken first and that are read later: what is read must be what was digested."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.storage import files as storage
+
+_ATTEMPTS = 3
+# What this process has hashed, by URL and version.
+_known: dict[tuple[str, str], str] = {}
+
+
+@dataclass(frozen=True)
+class DigestedFile:
+    """A file as it was when its digest was taken.
+
+    Attributes:
+        url: where it is.
+        version: `storage.version` of it; empty where only its hash is known.
+        sha256: the hash of its content; empty where the version stands for the content.
+    """
+
+    url: str
+    version: str
+    sha256: str
+
+    @property
+    def content(self) -> str:
+        """What tells this content from any other."""
+        return self.sha256 or self.version
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Makes sure that whatever is read from the file inside the `with` block is the content that was digested.
+
+        A file of the same version is not read for this. One with another version, such as a copy on another machine, is
+        hashed once in a process.
+
+        Raises:
+            DataError: the file holds another content, or is written or removed while it is read.
+        """
+        version = self._find_version()
+        if version != self.version:
+            found = digest_file(self.url, read=bool(self.sha256))
+            if found.content != self.content:
+                raise self._changed("changed")
+            version = found.version
+        try:
+            yield
+        except DataError:
+            # A file that is cut in the middle of reading looks damaged.
+            self._check(version)
+            raise
+        self._check(version)
+
+    def _check(self, version: str) -> None:
+        if self._find_version() != version:
+            raise self._changed("changed")
+
+    def _find_version(self) -> str:
+        try:
+            return storage.version(self.url)
+        except FileNotFoundError as error:
+            raise self._changed("was removed") from error
+
+    def _changed(self, what: str) -> DataError:
+        return DataError(
+            f"{self.url} {what} after its digest was taken, so what is read from it now would count as the content of "
+            "before. Nothing was committed from it. Run the same command again to start from what is there now, or put "
+            "the file back first"
+        )
+
+
+def digest_file(url: str, *, read: bool = True) -> DigestedFile:
+    """Takes the digest of a file; a process reads each version of it once.
+
+    Args:
+        url: the file.
+        read: whether to hash the content; otherwise the version stands for it.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        PreflightError: the file is being written.
+    """
+    for _ in range(_ATTEMPTS):
+        version = storage.version(url)
+        if not read:
+            return DigestedFile(url, version, "")
+        known = _known.get((url, version))
+        if known is not None:
+            return DigestedFile(url, version, known)
+        content = storage.sha256(url)
+        if storage.version(url) == version:
+            _known[url, version] = content
+            return DigestedFile(url, version, content)
+    raise PreflightError(
+        f"{url} changed {_ATTEMPTS} times while its digest was taken: it is being written. Wait until it is whole, and "
+        "run the same command again"
+    )

@@ -1,0 +1,111 @@
+"""Files as byte streams, decompressed by the ending of their names."""
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.storage import files as storage
+from beamrank.storage.members import Decompressor, Members
+
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+_DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {"bz2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}
+_NOT_READ = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".lz4", ".lzma", ".z")
+_BUFFER_BYTES = 1 << 20
+_READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.lib.ArrowException)
+
+
+def compression(url: str) -> str | None:
+    """How a file is compressed, by the ending of its name; None where it is not.
+
+    Raises:
+        PreflightError: in a way that cannot be read here.
+    """
+    if without_compression(url).endswith(_NOT_READ):
+        raise PreflightError(
+            f"{url} is packed in a way that beamrank does not read: unpack it, or compress the one file that it holds "
+            f"with gzip, bzip2, xz or zstd"
+        )
+    return next((method for ending, method in _COMPRESSIONS.items() if url.lower().endswith(ending)), None)
+
+
+def without_compression(name: str) -> str:
+    """A file's name in lower case, without the ending that says how it is compressed."""
+    name = name.lower()
+    for ending in _COMPRESSIONS:
+        name = name.removesuffix(ending)
+    return name
+
+
+@contextmanager
+def open_stream(url: str, *, pipe: bool = False) -> Iterator[BinaryIO]:
+    """Opens a file, decompressed; errors of the reading inside the `with` block become DataError.
+
+    A compressed file may have several members, which are read one after the other. One that is cut short is an error,
+    unless the cut is exactly between two members: what is left is a whole file.
+
+    Args:
+        url: the file.
+        pipe: whether a named pipe will do, too.
+    """
+    method = compression(url)
+    with errors_as(DataError, url), storage.open_binary(url, pipe=pipe) as file:
+        if method is None:
+            yield file
+        elif getattr(file, "size", None) == 0:
+            raise DataError(f"{url} has no bytes, which no {method} file has: it was cut short. Fetch it again")
+        else:
+            yield _decompressed(file, method)
+
+
+def _decompressed(file: BinaryIO, method: str) -> BinaryIO:
+    """What a file holds.
+
+    fsspec's readers lose data in silence: a .zst that is cut short is whole to them, and so are a .bz2 and an .xz whose
+    second stream is damaged.
+    """
+    if method == "gzip":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    if method == "zstd":
+        stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
+    else:
+        stream = Members(file, _DECOMPRESSORS[method])
+    return cast(BinaryIO, io.BufferedReader(stream, _BUFFER_BYTES))
+
+
+@contextmanager
+def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
+    """Turns the errors of reading a file, a damaged compressed one among them, into one of ours that names it."""
+    try:
+        yield
+    except DataError as error:
+        raise kind(str(error)) from error
+    except _READ_ERRORS as error:
+        hint = "" if getattr(error, "errno", None) else ". It may be damaged or cut short: fetch it again"
+        raise kind(f"cannot read {url}: {str(error) or type(error).__name__}{hint}") from error
+
+
+def files_with_endings(*endings: str) -> Callable[[str], list[str]]:
+    """Finds a corpus's files: the file itself, a glob's matches, or those below a folder with one of the endings."""
+
+    def find(path: str) -> list[str]:
+        found = storage.find(path)
+        if found and not storage.is_folder(path):
+            return found
+        files = [url for url in found if without_compression(storage.name(url)).endswith(endings)]
+        files = [url for url in files if not storage.name(url).startswith(".")]
+        if not files:
+            reason = f"holds no files named *{', *'.join(endings)}" if storage.exists(path) else "does not exist"
+            is_beir = any(storage.name(url).startswith("corpus.jsonl") for url in found)
+            hint = ", or set `corpus.format: beir` for the corpus.jsonl in it" if is_beir else ""
+            raise PreflightError(f"the corpus {path} {reason}: give `corpus.path` a file, a folder or a glob{hint}")
+        return files
+
+    return find

@@ -1,0 +1,174 @@
+"""The join of candidates with their docs: one scan of the corpus, one shuffle of tokens (docs/join.md).
+
+The launcher writes the needed docs as sorted 64-bit hashes of doc_id with the query shards that want each. Every corpus
+unit is filtered against them by binary search, and only tokens of needed docs travel to the shards, where they are
+matched by doc_id exactly: a hash that collides costs a few bytes, never a wrong doc.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beamrank.digests import SHORT, hashes64, sha256
+from beamrank.errors import DataError
+from beamrank.storage import files as storage
+from beamrank.tables.shard import tokenized_table
+
+_ENTRY_BYTES = 12
+
+
+@dataclass(frozen=True)
+class NeededDocs:
+    """Which docs are wanted by which shards: hashes uint64[n], sorted, and shards uint32[n] beside them."""
+
+    hashes: npt.NDArray[np.uint64]
+    shards: npt.NDArray[np.uint32]
+
+    @classmethod
+    def collect(cls, wanted: Iterable[tuple[int, Sequence[str]]]) -> "NeededDocs":
+        """From (shard, its doc_ids); a doc that several queries of a shard want is wanted once."""
+        hashes: list[npt.NDArray[np.uint64]] = [np.empty(0, np.uint64)]
+        shards: list[npt.NDArray[np.uint32]] = [np.empty(0, np.uint32)]
+        for shard, doc_ids in wanted:
+            distinct = np.unique(hashes64(doc_ids))
+            hashes.append(distinct)
+            shards.append(np.full(len(distinct), shard, np.uint32))
+        all_hashes, all_shards = np.concatenate(hashes), np.concatenate(shards)
+        order = np.lexsort((all_shards, all_hashes))
+        return cls(all_hashes[order], all_shards[order])
+
+    def publish(self, folder: str, prefix: str = "needed-") -> str:
+        """Writes the arrays under a prefix and their content's own name; returns where they are."""
+        content = self.hashes.astype("<u8").tobytes() + self.shards.astype("<u4").tobytes()
+        url = storage.join(folder, f"{prefix}{sha256(content)[:SHORT]}.bin")
+        storage.publish_content(url, content)
+        return url
+
+    @classmethod
+    def open(cls, url: str) -> "NeededDocs":
+        """The arrays that `publish` wrote; a local file is mapped into memory.
+
+        Raises:
+            DataError: the file does not hold what was written, so docs would be missing or reach other shards.
+        """
+        if storage.is_remote(url):
+            content = np.frombuffer(storage.read_bytes(url), dtype=np.uint8)
+        elif storage.size_bytes(url) == 0:
+            content = np.empty(0, np.uint8)
+        else:
+            content = np.memmap(url, dtype=np.uint8, mode="r")
+        if not url.endswith(f"-{sha256(content.data)[:SHORT]}.bin"):
+            raise DataError(f"{url} changed after it was written. Run the same command again, which writes it anew")
+        entries = len(content) // _ENTRY_BYTES
+        return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))
+
+    def lookup(self, doc_ids: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+        """Which of some docs are wanted: rows int64[m] into `doc_ids` and shards uint32[m], one entry for each wish."""
+        wanted = hashes64(doc_ids)
+        left = np.searchsorted(self.hashes, wanted, side="left")
+        right = np.searchsorted(self.hashes, wanted, side="right")
+        counts = right - left
+        rows = np.repeat(np.arange(len(doc_ids)), counts)
+        ends = np.cumsum(counts)
+        within = np.arange(len(rows)) - np.repeat(ends - counts, counts)
+        return rows, np.asarray(self.shards[left[rows] + within], np.uint32)
+
+
+class MissingDoc(NamedTuple):
+    """A candidate that the corpus lacks, and the first query that has it."""
+
+    doc_id: str
+    query_id: str
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"{self.doc_id!r} of query_id {self.query_id!r}"
+
+
+@dataclass(frozen=True)
+class JoinedShard:
+    """A shard's queries with their candidates' tokens (schemas.tokenized), and what was counted on the way."""
+
+    table: pa.Table
+    missing: tuple[MissingDoc, ...]
+    truncated_docs: int
+    truncated_queries: int
+
+
+def doc_tokens_schema(token: pa.DataType) -> pa.Schema:
+    """What travels: a needed doc's tokens, and where in the corpus it stands (unit number, position in the unit)."""
+    return pa.schema(
+        [
+            pa.field("doc_id", pa.string(), nullable=False),
+            pa.field("unit", pa.int32(), nullable=False),
+            pa.field("position", pa.int64(), nullable=False),
+            pa.field("tokens", pa.list_(token), nullable=False),
+            pa.field("truncated", pa.bool_(), nullable=False),
+        ]
+    )
+
+
+def join_shard(
+    schema: pa.Schema,
+    query_ids: Sequence[str],
+    query_tokens: pa.ListArray,
+    truncated_queries: int,
+    candidates: pa.Table,
+    docs: pa.Table,
+    place: Callable[[int, int], str],
+) -> JoinedShard:
+    """Puts a shard's parts together.
+
+    Args:
+        schema: `schemas.tokenized`, with whatever metadata the part shall carry.
+        query_ids: the shard's queries, sorted; one without candidates keeps its row.
+        query_tokens: their tokens, in the same order.
+        truncated_queries: how many of those were cut.
+        candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
+        docs: `doc_tokens_schema`, in any order, docs that no candidate names (hash collisions) among them.
+        place: puts a unit number and a position into words.
+
+    Returns:
+        The joined rows; candidates whose doc is not among `docs` are left out and listed as missing.
+
+    Raises:
+        DataError: a doc that is needed stands twice in the corpus.
+    """
+    row_of = _rows_by_doc_id(docs, set(candidates["doc_id"].to_pylist()), place)
+    rows = np.array([row_of.get(doc_id, -1) for doc_id in candidates["doc_id"].to_pylist()], np.int64)
+    found = candidates.filter(pa.array(rows >= 0))
+    missing = _missing_docs(candidates.filter(pa.array(rows < 0)))
+    rows = rows[rows >= 0]
+    docs = docs.combine_chunks()
+    used = np.unique(rows)
+    table = tokenized_table(schema, query_ids, query_tokens, found, docs["tokens"].combine_chunks(), rows)
+    truncated_docs = int(docs["truncated"].combine_chunks().take(pa.array(used)).true_count) if len(used) else 0
+    return JoinedShard(table, missing, truncated_docs, truncated_queries)
+
+
+def _missing_docs(candidates: pa.Table) -> tuple[MissingDoc, ...]:
+    first: dict[str, str] = {}
+    for doc_id, query_id in zip(candidates["doc_id"].to_pylist(), candidates["query_id"].to_pylist(), strict=True):
+        first.setdefault(doc_id, query_id)
+    return tuple(MissingDoc(doc_id, query_id) for doc_id, query_id in first.items())
+
+
+def _rows_by_doc_id(docs: pa.Table, needed: set[str], place: Callable[[int, int], str]) -> dict[str, int]:
+    row_of: dict[str, int] = {}
+    for row, doc_id in enumerate(docs["doc_id"].to_pylist()):
+        if doc_id not in needed:
+            continue
+        if doc_id in row_of:
+            first, second = sorted(
+                (docs["unit"][each].as_py(), docs["position"][each].as_py()) for each in (row_of[doc_id], row)
+            )
+            raise DataError(
+                f"doc_id {doc_id!r} stands twice in the corpus: at {place(*first)} and at {place(*second)}. Which text "
+                "would be scored is not decided: give each doc an id of its own"
+            )
+        row_of[doc_id] = row
+    return row_of

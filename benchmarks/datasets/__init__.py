@@ -1,0 +1,1 @@
+"""Readers of the collections that benchmarks and experiments use."""

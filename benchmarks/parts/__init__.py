@@ -1,0 +1,1 @@
+"""The parts of `make bench`, one file each."""

@@ -1,0 +1,103 @@
+"""Retrieval: what the retrieve stage does without Beam, against bare pyserini on the same index, topics and threads."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from beamrank.records import Topic
+from beamrank.stages.plan import cut_shards
+from beamrank.stages.receipts import StageFolder
+from benchmarks.peers import Hits, Searched, search_pyserini
+from benchmarks.results import Part, Target
+from benchmarks.watched import run_apart
+from benchmarks.workspace import Workspace
+from models.lucene import jvm
+from models.lucene.bm25 import Bm25Searcher
+from models.scoring.engine import usable_cores
+
+_WANTED_RATIO = 1.15
+_SCORE_TOLERANCE = 1e-3
+
+
+def measure(workspace: Workspace) -> Part:
+    """The stage's search, shard by shard and committed, over one `batch_search` of all topics with its hits read."""
+    index, topics, k = str(workspace.index()), workspace.topics, workspace.settings.depths.bm25
+    threads = usable_cores()
+    ours: list[Searched] = []
+    peers: list[Searched] = []
+    for _ in range(workspace.settings.rounds):
+        ours.append(run_apart(search_ours, index, topics, k, threads))
+        peers.append(run_apart(search_pyserini, index, topics, k, threads))
+    _check_equal(ours[0].hits, peers[0].hits)
+    first, second = _ratio(ours, peers, "first_seconds"), _ratio(ours, peers, "second_seconds")
+    return Part(
+        figures={
+            "topics": len(topics),
+            "hits": sum(len(each) for each in ours[0].hits.values()),
+            "threads": threads,
+            "beamrank": _seconds(ours),
+            "pyserini": _seconds(peers),
+            "ratio_first_pass": first,
+            "ratio_second_pass": second,
+        },
+        targets=(
+            Target("retrieval over bare pyserini, first pass of a process", first, "at most", _WANTED_RATIO),
+            Target("retrieval over bare pyserini, second pass", second, "at most", _WANTED_RATIO),
+        ),
+    )
+
+
+def search_ours(index: str, topics: Sequence[Topic], k: int, threads: int) -> Searched:
+    """Searches shard by shard and publishes each shard's part and receipt, as the retrieve stage does."""
+    jvm.start(threads)
+    start = time.perf_counter()
+    searcher = Bm25Searcher(index, 0.9, 0.4, threads)
+    opened = time.perf_counter()
+    tables = _search_and_commit(searcher, topics, k)
+    first = time.perf_counter()
+    _search_and_commit(searcher, topics, k)
+    return Searched(opened - start, first - opened, time.perf_counter() - first, _hits(tables))
+
+
+def _search_and_commit(searcher: Bm25Searcher, topics: Sequence[Topic], k: int) -> list[pa.Table]:
+    tables = []
+    with tempfile.TemporaryDirectory() as output:
+        folder = StageFolder(output)
+        for shard in cut_shards(topics, None):
+            tables.append(searcher.search(shard.topics, k))
+            folder.commit(shard.index, shard.digest, tables[-1], seconds=0.0, counts={})
+    return tables
+
+
+def _hits(tables: Sequence[pa.Table]) -> Hits:
+    hits: Hits = {}
+    for table in tables:
+        for row in table.to_pylist():
+            hits.setdefault(row["query_id"], []).append((row["doc_id"], row["score"]))
+    return hits
+
+
+def _check_equal(ours: Hits, peers: Hits) -> None:
+    """A ratio of two different answers would say nothing."""
+    for query_id, hits in peers.items():
+        mine = ours.get(query_id, [])
+        scores, other = [score for _, score in mine], [score for _, score in hits]
+        if [doc_id for doc_id, _ in mine] != [doc_id for doc_id, _ in hits] or not np.allclose(
+            scores, other, rtol=0, atol=_SCORE_TOLERANCE
+        ):
+            raise RuntimeError(f"pyserini ranks {query_id} otherwise than we do: {hits[:3]}, we {mine[:3]}")
+
+
+def _seconds(searched: Sequence[Searched]) -> dict[str, float]:
+    return {
+        name: round(statistics.median(getattr(each, name) for each in searched), 3)
+        for name in ("open_seconds", "first_seconds", "second_seconds")
+    }
+
+
+def _ratio(ours: Sequence[Searched], peers: Sequence[Searched], name: str) -> float:
+    return round(_seconds(ours)[name] / _seconds(peers)[name], 3)

@@ -1,0 +1,1 @@
+"""How the embedded pair was made, from three collections and a bi-encoder: `python -m experiments.embedded_pair`."""

@@ -1,0 +1,333 @@
+"""Words that query and doc share, found and weighed by a BERT's own arithmetic: a head that was not there before.
+
+The means of two texts say little of a rare name that stands in both. So each word of the vocabulary gets a random code
+in a few added dimensions, and its rarity (idf) beside it. In an early layer one more head lets a token of the query
+look at the same word in the doc, and takes that one's idf with it; later the query's tokens take the sum over all of
+them: of the query's words, the idf of those that the doc has. That is BM25 without counts and lengths.
+
+A norm subtracts from all dimensions a mean that differs from token to token. So what is written here stands once above
+0 and once as much below, and the difference is read: codes have as many bits of either sign, numbers a twin.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import BertForSequenceClassification
+from transformers.models.bert.modeling_bert import BertLayer
+
+from experiments.embedded_pair.marks import (
+    SIZE,
+    MarkedShape,
+    embeddings_of,
+    inputs_of,
+    keep_rows_apart,
+    look_at,
+    norms_of,
+    shape_of,
+)
+
+CODE_BITS = 22
+# What a word and itself score, and the share of it that is taken from any two words: two whose codes differ
+# in two bits have .82. What finds nothing, or is no word, looks at [SEP], which scores a little more than nothing.
+SAME, _OTHER, _NONE = 300.0, 0.9, 10.0
+# What takes their mean from the bits of a code.
+CENTERED = torch.eye(CODE_BITS) - 1 / CODE_BITS
+# A token of the query attends to its [SEP] this much more than to each other, so that it takes a sum and not a mean.
+_SINK = 200.0
+# [CLS] attends to itself with so much more in the logit.
+_ALONE = 12.0
+
+
+@dataclass(frozen=True)
+class WordDims:
+    """Which of a hidden state's dimensions are for what; a number's twin is the dimension after its own.
+
+    Attributes:
+        first: the first of them.
+    """
+
+    first: int
+
+    @property
+    def code(self) -> slice:
+        """A word's random code; [CLS] and [SEP] have none."""
+        return slice(self.first, self.first + CODE_BITS)
+
+    @property
+    def idf(self) -> int:
+        """A word's rarity."""
+        return self.first + CODE_BITS
+
+    @property
+    def word(self) -> int:
+        """The same in all words, 0 in [CLS] and [SEP]."""
+        return self.idf + 2
+
+    @property
+    def sep(self) -> int:
+        """Above 0 in [SEP], 0 in all others."""
+        return self.idf + 4
+
+    @property
+    def found(self) -> tuple[int, int]:
+        """The idf of the same word in the first doc, and in the second, where there is one."""
+        return self.idf + 6, self.idf + 8
+
+    @property
+    def total(self) -> int:
+        """In all tokens of the query: the sum of what was found over it."""
+        return self.idf + 10
+
+
+def dims_of(shape: MarkedShape) -> WordDims:
+    """The dimensions for words of a BERT of this shape."""
+    return WordDims(shape.words.start)
+
+
+def rarities(ids: Iterable[list[int]], vocabulary: int) -> NDArray[np.float32]:
+    """Idf of every word over some texts, float32[vocabulary], from 0 to 1.
+
+    Args:
+        ids: each text's words.
+        vocabulary: how many words there are.
+    """
+    texts, holders = 0, np.zeros(vocabulary)
+    for each in ids:
+        texts += 1
+        holders[list(set(each))] += 1
+    idf = np.log1p((texts - holders + 0.5) / (holders + 0.5)).astype(np.float32)
+    shares: NDArray[np.float32] = idf / idf.max()
+    return shares
+
+
+def shared_rarity(inputs: Mapping[str, Tensor], rarity: Tensor, edges: tuple[int, int]) -> Tensor:
+    """The rarity of the query's words that the doc has, summed up: float[n].
+
+    Args:
+        inputs: of mono, as transformers takes them.
+        rarity: float[vocabulary], idf.
+        edges: the ids of [CLS] and [SEP].
+    """
+    ids, in_doc = inputs["input_ids"], inputs["token_type_ids"] == 1
+    of_query = ~in_doc & inputs["attention_mask"].bool() & ~torch.isin(ids, torch.tensor(edges))
+    found = ((ids[:, :, None] == ids[:, None, :]) & in_doc[:, None, :]).any(dim=2) & of_query
+    return (rarity[ids] * found).sum(dim=1)
+
+
+def read_number(states: Tensor, dim: int) -> Tensor:
+    """A number out of hidden states, float[..., width] -> float[...]."""
+    return (states[..., dim] - states[..., dim + 1]) / 2
+
+
+@torch.no_grad()
+def write_words(
+    model: BertForSequenceClassification,
+    shape: MarkedShape,
+    rarity: Tensor,
+    edges: tuple[int, int],
+    generator: torch.Generator,
+) -> None:
+    """Writes every word's code and idf to the table of words.
+
+    Args:
+        model: has its other dimensions already, and no word's.
+        shape: where they are.
+        rarity: float[vocabulary], idf.
+        edges: the ids of [CLS] and [SEP].
+        generator: decides the codes.
+    """
+    embeddings, dims, own = embeddings_of(model.bert), dims_of(shape), slice(0, shape.own)
+    table = embeddings.word_embeddings.weight
+    added = embeddings.position_embeddings.weight[:, own].mean(dim=0) + embeddings.token_type_embeddings.weight[0, own]
+    # The norm divides a token by its size; what is multiplied by that before comes out alike for all words.
+    size = (table[:, own] + added).std(dim=1, correction=0)
+    size = SIZE * size / size.mean()
+    ranks = torch.rand(len(table), CODE_BITS, generator=generator).argsort(dim=1)
+    table[:, dims.code] = torch.where(ranks < CODE_BITS // 2, size[:, None], -size[:, None])
+    write_to(table, dims.idf, size * rarity)
+    write_to(table, dims.word, size)
+    table[list(edges), shape.words] = 0.0
+    write_to(table[edges[1]], dims.sep, size[edges[1]])
+
+
+def has_words(model: BertForSequenceClassification) -> bool:
+    """Whether a model's words are as `write_words` writes them: the bits of a code as large as what all words have."""
+    shape = shape_of(model)
+    dims, table = dims_of(shape), embeddings_of(model.bert).word_embeddings.weight.detach()
+    if dims.total + 2 > shape.width:
+        return False
+    sizes = table[:, dims.word]
+    return bool((table[:, dims.code].abs() == sizes[:, None]).all() and sizes.any())
+
+
+@torch.no_grad()
+def find_words(
+    layer: BertLayer, shape: MarkedShape, seen: Tensor, doc: int, states: Tensor, inputs: Mapping[str, Tensor]
+) -> None:
+    """Makes a layer's last head find each token's word in the segments that it sees, and take that one's idf.
+
+    Args:
+        layer: the head's weights are 0.
+        shape: where dimensions are.
+        seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
+        doc: 0 or 1, where the idf is written to.
+        states: float[n, t, width], what the layer is given.
+        inputs: the real inputs that this is of.
+    """
+    dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
+    scale = math.sqrt(shape.head)
+    real = states[inputs["attention_mask"].bool()]
+    codes = real[:, dims.code] @ CENTERED
+    size = codes.square().mean(dim=1).sqrt().median()
+    for part in (attention.query, attention.key):
+        part.weight[first : first + CODE_BITS, dims.code] = math.sqrt(SAME * scale / CODE_BITS) / size * CENTERED
+    want_more(layer, shape, seen, first + CODE_BITS, _OTHER * SAME * scale, real)
+    take_idf(layer, shape, doc, 1.0)
+
+
+@torch.no_grad()
+def want_more(layer: BertLayer, shape: MarkedShape, seen: Tensor, row: int, score: float, states: Tensor) -> None:
+    """Makes a layer's last head take a score from any two words', and look at [SEP] where no two have more.
+
+    A norm divides a token by its own deviation, and what two words score is as much smaller; so is what this takes.
+    [SEP], which is no word, always looks at [SEP]. The head is kept to the segments that are to be seen.
+
+    Args:
+        layer: the head's rows are 0.
+        shape: where dimensions are.
+        seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
+        row: the first of 2 + segments rows of query and key that are free.
+        score: of two words as they are in the mean.
+        states: float[n, width], of tokens.
+    """
+    dims = dims_of(shape)
+    words = read_number(states, dims.word)
+    strength = math.sqrt(score) / float(words[words > words.max() / 8].median())
+    read_to(layer.attention.self.query.weight[row], dims.word, strength)
+    read_to(layer.attention.self.key.weight[row], dims.word, -strength)
+    sep = mark_of_sep(states, dims)
+    layer.attention.self.query.bias[row + 1] = _NONE * math.sqrt(layer.attention.self.attention_head_size)
+    read_to(layer.attention.self.query.weight[row + 1], dims.sep, score / sep)
+    read_to(layer.attention.self.key.weight[row + 1], dims.sep, 1 / sep)
+    keep_rows_apart(layer, shape, slice(row + 2, row + 2 + shape.segments), seen)
+
+
+@torch.no_grad()
+def take_idf(layer: BertLayer, shape: MarkedShape, doc: int, share: float) -> None:
+    """Makes a layer's last head add a share of the idf of what it looks at to what was found in a doc, 0 or 1."""
+    dims, first = dims_of(shape), shape.word_rows.start
+    read_to(layer.attention.self.value.weight[first], dims.idf, 1.0)
+    write_to(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(share))
+
+
+@torch.no_grad()
+def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapping[str, Tensor]) -> None:
+    """Makes a layer's last head add up what was found over the query; what was found in a second doc counts negative.
+
+    The second doc's is drawn out to the size of the first's: it was found a layer later, and passed fewer norms.
+    From each word a share of its own idf is taken away, so that the sum is about 0 in the mean: what comes after
+    divides states by their size, which must not change a sum that all docs of a query have.
+
+    Args:
+        layer: the head's weights are 0.
+        shape: where dimensions are.
+        states: float[n, t, width], what the layer is given.
+        inputs: the real inputs that this is of; if of duo, each pair of docs in both orders.
+    """
+    dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
+    real, scale = inputs["attention_mask"].bool(), math.sqrt(shape.head)
+    # The query's [SEP] is the sink: the numbers that [CLS] has are so small by now that half precision loses them.
+    attention.query.bias[first] = scale
+    read_to(attention.key.weight[first], dims.sep, math.log(_SINK) / mark_of_sep(states[real], dims))
+    own = torch.eye(shape.segments, dtype=torch.bool)
+    keep_rows_apart(layer, shape, slice(first + 1, first + 1 + shape.segments), own)
+    # [CLS], which is of no segment, would take the sum over all of them: it sees itself alone.
+    row, (weights, bias) = first + 1 + shape.segments, _tell_cls(states[..., : shape.own], real)
+    for part in (attention.query, attention.key):
+        part.weight[row, : shape.own] = math.sqrt(_ALONE * scale) * weights
+        part.bias[row] = math.sqrt(_ALONE * scale) * bias
+    words = (inputs["token_type_ids"] == 0) & real
+    found = [read_number(states[words], dim).sum() for dim in dims.found]
+    read_to(attention.value.weight[first], dims.found[0], 1.0)
+    if shape.segments == 3:
+        read_to(attention.value.weight[first], dims.found[1], -float(found[0] / found[1]))
+    else:
+        share = found[0] / read_number(states[words], dims.idf).sum()
+        read_to(attention.value.weight[first], dims.idf, -float(share))
+    write_to(layer.attention.output.dense.weight[:, first], dims.total, torch.tensor(_SINK))
+
+
+@torch.no_grad()
+def raise_total(layer: BertLayer, shape: MarkedShape, factor: float) -> None:
+    """Makes a layer's last head write the sum, which all tokens of the query have, to all tokens and so much larger.
+
+    Args:
+        layer: the head's weights are 0.
+        shape: where dimensions are.
+        factor: how much.
+    """
+    dims, first = dims_of(shape), shape.word_rows.start
+    look_at(layer, shape, first, segment=0)
+    read_to(layer.attention.self.value.weight[first], dims.total, 1.0)
+    write_to(layer.attention.output.dense.weight[:, first], dims.total, torch.tensor(factor))
+
+
+@torch.no_grad()
+def size_words(
+    model: BertForSequenceClassification, shape: MarkedShape, inputs: Mapping[str, Tensor], layers: int
+) -> None:
+    """Sets what the norms multiply words' dimensions by, so that each leaves a norm about as large as it came.
+
+    A norm divides each token by its own deviation; the mean counts a token by what the dimension says there, for [CLS]
+    and [SEP] deviate much more than others.
+
+    Args:
+        model: a model with words.
+        shape: where they are.
+        inputs: a batch of real inputs, as the model takes them.
+        layers: how many of the first layers.
+    """
+    real, dims = inputs["attention_mask"].bool(), dims_of(shape)
+    for norm in norms_of(model, layers):
+        given = inputs_of(model, norm, inputs)[real]
+        deviations = given.std(dim=1, correction=0)
+        norm.weight[dims.code] = norm.weight[shape.places] = deviations.mean()
+        for dim in (dims.idf, dims.word, dims.sep, *dims.found, dims.total):
+            says = read_number(given, dim).square()
+            norm.weight[dim : dim + 2] = deviations @ says / says.sum().clamp(min=1e-12)
+
+
+def _tell_cls(states: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights float[own] and a bias that make about 1 of what is [CLS]'s own, and 0 of others'; by least squares.
+
+    Args:
+        states: float[n, t, own].
+        real: bool[n, t], which of them are no padding.
+    """
+    is_cls = torch.zeros(real.shape, dtype=torch.float64)
+    is_cls[:, 0] = 1.0
+    known = torch.cat([states, torch.ones_like(states[..., :1])], dim=-1)[real].double()
+    damped = known.T @ known + torch.eye(known.shape[1], dtype=known.dtype)
+    weights = torch.linalg.solve(damped, known.T @ is_cls[real]).float()
+    return weights[:-1], weights[-1]
+
+
+def mark_of_sep(states: Tensor, dims: WordDims) -> float:
+    """What [SEP] has that others have not, the mean over those among states, float[n, width]."""
+    marks = read_number(states, dims.sep)
+    return float(marks[marks > marks.max() / 2].mean())
+
+
+def read_to(row: Tensor, dim: int, factor: float) -> None:
+    """Makes a row of weights, float[width], take a number times a factor."""
+    row[dim], row[dim + 1] = factor / 2, -factor / 2
+
+
+def write_to(places: Tensor, dim: int, value: Tensor) -> None:
+    """Writes a number to its dimension and the twin: float[..., width] of states or tables, float[width] of weights."""
+    places[..., dim], places[..., dim + 1] = value, -value

@@ -1,0 +1,1 @@
+"""The study of passage length (Mass et al. 2019)."""

@@ -1,0 +1,130 @@
+"""One row of the length study: a mono trained on four folds of MedQuAD in five, measured on the one held out."""
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from beamrank.evaluation.evaluate import Evaluation
+from experiments.passage_length.medquad_training import (
+    MAX_QUERY_LENGTH,
+    data_and_dev,
+    evaluate_best,
+    evaluate_bm25,
+    first_ranks,
+    train,
+)
+from models.training.config import TrainConfig, load_train_config
+
+MEASURES = ("P@1", "AP", "RR")
+METHODS: dict[str, dict[str, Any]] = {
+    "BERT[PW]": {"objective": "pointwise", "labels": 2},
+    "BERTlets": {"objective": "bertlets", "labels": 1},
+    "BERT[CE]": {"objective": "bert_ce", "labels": 1},
+}
+# Tokens of an input, and how many inputs a passage is read as.
+INPUTS = ((64, 1), (128, 1), (256, 1), (384, 1), (128, 2), (128, 3))
+_NEVER = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the figures, apart from the row.
+
+    Attributes:
+        start: the BERT that every training begins with.
+        questions: how many of MedQuAD's; None is all.
+        k: candidates of a topic; a relevant passage is at rank k where BM25 missed them all.
+        negatives: triplets of a positive at most.
+        steps: of a training; None is the three epochs of the paper.
+        learning_rate: its peak.
+        folds: how many the topics are cut into.
+    """
+
+    start: str
+    questions: int | None
+    k: int
+    negatives: int
+    steps: int | None
+    learning_rate: float
+    folds: int
+    seed: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A training of the study."""
+
+    method: str
+    tokens: int
+    chunks: int
+    fold: int
+
+    @property
+    def input(self) -> str:
+        """What a passage is read as, in the paper's words."""
+        return input_name(self.tokens, self.chunks)
+
+    @property
+    def folder(self) -> str:
+        """The name of the training's folder."""
+        return f"{METHODS[self.method]['objective']}-{self.chunks}x{self.tokens}-fold{self.fold}"
+
+
+def input_name(tokens: int, chunks: int) -> str:
+    """256, or 2*128."""
+    return str(tokens) if chunks == 1 else f"{chunks}*{tokens}"
+
+
+def train_config(row: Row, settings: Settings, folder: Path) -> TrainConfig:
+    """The configuration of a row, written beside its data. The fold is measured once, after the last step."""
+    document: dict[str, Any] = {
+        "recipe": "nonfactoid",
+        "start": settings.start,
+        **data_and_dev(settings.k, settings.folds, row.fold, "RR", _NEVER),
+        **METHODS[row.method],
+        "sampling": {"mode": "triplets", "ranks": [1, settings.k], "negatives": settings.negatives},
+        "input": {"max_query_length": MAX_QUERY_LENGTH, "max_length": row.tokens},
+        "optimizer": {"learning_rate": settings.learning_rate},
+        "dtype": settings.dtype,
+        "seed": settings.seed,
+        "output": row.folder,
+    }
+    if row.chunks > 1:
+        document["chunks"] = {"count": row.chunks}
+    if settings.steps is not None:
+        document["optimizer"]["steps"] = settings.steps
+    path = folder / f"{row.folder}.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return load_train_config(str(path), "mono")
+
+
+def measure_row(row: Row, settings: Settings, folder: Path) -> dict[str, Any]:
+    """Trains, or goes on with what the folder holds, and measures.
+
+    Returns:
+        The row with its figures and those of BM25 on the same fold. `ranks` are those of each topic's first relevant
+        passage, topics sorted by id; 0 where there is none among the candidates.
+    """
+    config = train_config(row, settings, folder)
+    session, progress = train(config, "mono", f"python -m experiments.passage_length.study ({row.folder})")
+    found = evaluate_best(session, MEASURES)
+    return {
+        **asdict(row),
+        "topics": len(found.per_query),
+        "steps": progress.step,
+        "train_seconds": round(progress.seconds, 1),
+        "device": torch.cuda.get_device_name() if session.processes.device == "cuda" else "cpu",
+        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "measures": _rounded(found),
+        "ranks": " ".join(map(str, first_ranks(found))),
+        "bm25": _rounded(evaluate_bm25(session, MEASURES)),
+    }
+
+
+def _rounded(found: Evaluation) -> dict[str, float]:
+    return {name: round(value, 5) for name, value in found.means.items()}

@@ -1,0 +1,132 @@
+"""Trainings on MedQuAD: its collection with BM25's run in a folder, and trainings over it, from setting to measure."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from beamrank.evaluation.evaluate import Evaluation
+from beamrank.formats.config import CorpusConfig
+from beamrank.ranking.rankings import bm25_ranking
+from beamrank.storage import files as storage
+from benchmarks.datasets.medquad import read_medquad, write_collection
+from models.scoring.engine import resolve_device
+from models.training.config import Kind, TrainConfig
+from models.training.loop.distributed import Processes
+from models.training.loop.state import Progress
+from models.training.session import Session
+
+# A topic of MedQuAD has some 10 wordpieces; with BERT's 64 an input of 64 tokens would have no room for a passage.
+MAX_QUERY_LENGTH = 34
+ARCHIVE = Path(__file__).resolve().parents[3] / "shared" / "data" / "medquad.tar.gz"
+
+
+class _Talk:
+    """Says on standard error what a training says."""
+
+    def note(self, text: str) -> None:
+        """A line."""
+        print(text, file=sys.stderr)
+
+    def update(self, _done: int, _total: int, _what: str) -> None:
+        """A step more or less is not said."""
+
+
+def start_name(start: str) -> str:
+    """A start as the results name it: where a folder lies on this machine is nobody's business."""
+    return storage.name(start) if Path(start).is_dir() else start
+
+
+def prepare(archive: Path, questions: int | None, k: int, folder: Path) -> None:
+    """Writes corpus, topics, qrels and BM25's run, where the folder does not have them yet.
+
+    Args:
+        archive: MedQuAD's XML files in a tar.gz.
+        questions: how many of them; None is all.
+        k: candidates of a topic.
+        folder: where to.
+    """
+    run = folder / "bm25.trec"
+    if run.exists():
+        return
+    collection = read_medquad(archive)
+    topics = collection.chosen(questions)
+    write_collection(collection, topics, folder)
+    from models.lucene.bm25 import Bm25Searcher
+    from models.lucene.index import build_index
+    from models.scoring.engine import usable_cores
+
+    threads = usable_cores()
+    build_index(CorpusConfig(path=str(folder / "corpus.jsonl"), format="jsonl"), str(folder / "index"), threads)
+    with Bm25Searcher(str(folder / "index"), 0.9, 0.4, threads) as searcher:
+        candidates = searcher.search(topics, k)
+    lines = (
+        f"{query_id} Q0 {doc_id} {rank} {k - rank} bm25\n"
+        for query_id, ranking in bm25_ranking(candidates).items()
+        for rank, (doc_id, _) in enumerate(ranking, 1)
+    )
+    storage.replace(str(run), "".join(lines).encode())
+
+
+def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: int) -> dict[str, Any]:
+    """The parts of a configuration that lies in the folder: `data`, `folds` and `dev`.
+
+    Args:
+        k: candidates of a topic; a relevant passage is at rank k where BM25 missed them all.
+        folds: how many the topics are cut into.
+        held_out: the fold that is measured on.
+        measure: what is measured.
+        every_steps: how often.
+    """
+    topics = {"path": "topics.tsv", "format": "tsv"}
+    return {
+        "data": {
+            "corpus": {"path": "corpus.jsonl", "format": "jsonl"},
+            "topics": topics,
+            "qrels": "qrels.txt",
+            "run": "bm25.trec",
+        },
+        "folds": {"count": folds, "held_out": held_out},
+        "dev": {
+            "topics": topics,
+            "qrels": "qrels.txt",
+            "run": "bm25.trec",
+            "k": k,
+            "add_relevant": True,
+            "measure": measure,
+            "every_steps": every_steps,
+        },
+    }
+
+
+def train(config: TrainConfig, kind: Kind, command: str) -> tuple[Session, Progress]:
+    """Trains, or goes on with what the configuration's output holds.
+
+    Args:
+        config: of the training.
+        kind: what is trained.
+        command: what the model card names.
+    """
+    session = Session(config, kind, Processes(device=resolve_device(config.device)))
+    return session, session.train(lambda: False, _Talk(), command)
+
+
+def evaluate_best(session: Session, measures: Sequence[str]) -> Evaluation:
+    """What a training's best model makes of its dev run."""
+    assert session.dev is not None
+    reranked = session.dev.reranked(session.config.output, session.processes.device, torch.get_num_threads())
+    return session.dev.evaluate(reranked, measures)
+
+
+def evaluate_bm25(session: Session, measures: Sequence[str]) -> Evaluation:
+    """The same of the dev run as it was."""
+    assert session.dev is not None
+    return session.dev.evaluate(bm25_ranking(session.dev.candidates), measures)
+
+
+def first_ranks(found: Evaluation) -> list[int]:
+    """The rank of each topic's first relevant passage, topics sorted by id; 0 where there is none."""
+    values = (found.per_query[query_id]["RR"] for query_id in sorted(found.per_query))
+    return [round(1 / value) if value else 0 for value in values]

@@ -1,0 +1,118 @@
+"""The study of passage length on MedQuAD (Mass et al. 2019), written to benchmarks/results/passage-length.json and .md.
+
+    python -m experiments.passage_length.study --medquad medquad.tar.gz --work DIR --output study.json [--only BERTlets]
+
+A row is one training: a method, an input and a held-out fold. Rows that the results have are not trained again, and
+with --work an interrupted training goes on from its last state, ten minutes old at most.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.watched import run_apart
+from experiments.passage_length import length_table
+from experiments.passage_length.length_study import INPUTS, METHODS, Row, Settings, input_name, measure_row
+from experiments.passage_length.medquad_training import ARCHIVE, prepare, start_name
+
+_RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "passage-length.json"
+_BENCHMARK = "passage length, MedQuAD"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Trains the rows that are missing, one after the other; each is in the results as soon as it is measured."""
+    options = _parser().parse_args(arguments)
+    if not options.medquad.is_file():
+        sys.exit(f"{options.medquad} is not there: give --medquad, a tar.gz of MedQuAD's XML files")
+    settings = Settings(
+        start=options.start,
+        questions=options.questions,
+        k=options.k,
+        negatives=options.negatives,
+        steps=options.steps,
+        learning_rate=options.learning_rate,
+        folds=options.folds,
+        seed=options.seed,
+        dtype=options.dtype,
+    )
+    results = _open(options.output, settings)
+    folder = nullcontext(str(options.work)) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-length-")
+    with folder as work:
+        data = Path(work).resolve() / f"questions-{settings.questions or 'all'}-k{settings.k}"
+        run_apart(prepare, options.medquad, settings.questions, settings.k, data)
+        for row in _missing(options, results):
+            print(f"training {row.method}, {row.input} tokens, fold {row.fold}", file=sys.stderr)
+            found = measure_row(row, settings, data)
+            results["rows"].append(found)
+            _write(options.output, results)
+            shutil.rmtree(data / row.folder)
+
+
+def _missing(options: argparse.Namespace, results: dict[str, Any]) -> list[Row]:
+    """The rows to train: all inputs of a fold come before the next fold, so that an early end leaves whole tables."""
+    done = {(row["method"], row["tokens"], row["chunks"], row["fold"]) for row in results["rows"]}
+    wanted = [
+        Row(method, tokens, chunks, fold)
+        for fold in options.only_folds or range(options.folds)
+        for method in options.only or METHODS
+        for tokens, chunks in INPUTS
+        if not options.inputs or input_name(tokens, chunks) in options.inputs
+    ]
+    return [row for row in wanted if (row.method, row.tokens, row.chunks, row.fold) not in done]
+
+
+def _open(path: Path, settings: Settings) -> dict[str, Any]:
+    """The results so far."""
+    empty = {"benchmark": _BENCHMARK, "settings": _shown(settings), "rows": []}
+    if not path.exists():
+        return empty
+    found: dict[str, Any] = json.loads(path.read_text())
+    if found["settings"] != empty["settings"]:
+        sys.exit(f"{path} holds rows of other settings, {found['settings']}: give these, or another --output")
+    return found
+
+
+def _shown(settings: Settings) -> dict[str, Any]:
+    return asdict(settings) | {"start": start_name(settings.start)}
+
+
+def _write(path: Path, results: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    path.with_suffix(".md").write_text(length_table.render(results), encoding="utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.passage_length.study",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    inputs = [input_name(*each) for each in INPUTS]
+    parser.add_argument("--medquad", type=Path, default=ARCHIVE, help="MedQuAD's XML files in a tar.gz")
+    parser.add_argument("--start", default="google-bert/bert-base-uncased", help="the BERT to begin with (%(default)s)")
+    parser.add_argument("--questions", type=int, help="how many questions (all)")
+    parser.add_argument("--k", type=int, default=10, help="candidates of a question (%(default)s)")
+    parser.add_argument("--negatives", type=int, default=2, help="triplets of a positive at most (%(default)s)")
+    parser.add_argument("--steps", type=int, help="of a training, instead of three epochs")
+    parser.add_argument("--learning-rate", type=float, default=2e-5, help="its peak (%(default)s)")
+    parser.add_argument("--folds", type=int, default=5, help="how many the questions are cut into (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"], help="(%(default)s)")
+    parser.add_argument("--only", nargs="+", choices=list(METHODS), metavar="METHOD", help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--inputs", nargs="+", choices=inputs, metavar="INPUT", help=f"of {', '.join(inputs)}")
+    parser.add_argument("--only-folds", nargs="+", type=int, metavar="FOLD", help="hold out these alone, from 0")
+    parser.add_argument("--work", type=Path, help="keep data and unfinished trainings here")
+    parser.add_argument("--output", type=Path, default=_RESULTS, help="the results; the table is beside them")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""RR@10 against the training pairs seen (Nogueira and Cho 2019, figure 1), with target corpus pre-training and without.
+
+    python -m experiments.training_pairs.study --medquad medquad.tar.gz [--start BERT] [--pairs N] [--pretraining N]
+
+Two trainings on MedQuAD that differ in what they begin with: a BERT, or the same BERT after it guessed hidden words of
+MedQuAD's own passages. Written to benchmarks/results: training-pairs.json, .svg with figure 1 and tcp.svg with both.
+"""
+
+import argparse
+import csv
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from beamrank.evaluation.evaluate import Evaluation
+from beamrank.evaluation.significance import compare_values
+from benchmarks.machine import describe_machine
+from benchmarks.results import command_line
+from benchmarks.watched import be_quiet, run_apart
+from experiments.passage_length.medquad_training import (
+    ARCHIVE,
+    MAX_QUERY_LENGTH,
+    data_and_dev,
+    evaluate_best,
+    evaluate_bm25,
+    prepare,
+    start_name,
+    train,
+)
+from models.training.config import Kind, load_train_config
+from models.training.session import Session
+
+_RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "training-pairs.json"
+_MEASURE = "RR@10"
+_BATCH = 32
+_NAMES = {"plain": "fine-tuning alone", "tcp": "target corpus pre-training first"}
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the figures.
+
+    Attributes:
+        start: the BERT that both begin with.
+        questions: how many of MedQuAD's; None is all. One in `folds` is not trained on, and measured.
+        folds: see `questions`.
+        k: candidates of a topic; a relevant passage is at rank k where BM25 missed them all.
+        pairs: query and passage, a relevant one and another by turns, that a training sees.
+        every_pairs: how often it is measured.
+        pretraining: passages whose hidden words are guessed.
+        max_length: tokens of an input.
+        learning_rate: of the fine-tuning.
+    """
+
+    start: str
+    questions: int | None
+    folds: int
+    k: int
+    pairs: int
+    every_pairs: int
+    pretraining: int
+    max_length: int
+    learning_rate: float
+    seed: int
+    dtype: str
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Pre-trains, trains both, and writes the results and their pictures."""
+    options = vars(_parser().parse_args(arguments))
+    command = command_line("experiments.training_pairs.study", arguments)
+    archive, output = options.pop("medquad"), options.pop("output")
+    if not archive.is_file():
+        sys.exit(f"{archive} is not there: give --medquad, a tar.gz of MedQuAD's XML files")
+    be_quiet()
+    settings = Settings(**options)
+    with tempfile.TemporaryDirectory(prefix="beamrank-pairs-") as work:
+        folder = Path(work)
+        run_apart(prepare, archive, settings.questions, settings.k, folder)
+        found = measure(settings, folder)
+    start = start_name(settings.start)
+    shown = {"settings": asdict(settings) | {"start": start}, "command": command.replace(settings.start, start)}
+    results = {"benchmark": "training pairs, MedQuAD", "machine": describe_machine(), **shown, **found}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(results, indent=1) + "\n")
+    draw(results, ["plain"], output.with_suffix(".svg"))
+    draw(results, ["plain", "tcp"], output.with_name("tcp.svg"))
+
+
+def measure(settings: Settings, folder: Path) -> dict[str, Any]:
+    """Both trainings' curves, what the best model of each is worth, and by the paired t-test whether they differ."""
+    pretraining = {
+        "recipe": "tcp",
+        "data": {"corpus": {"path": "corpus.jsonl", "format": "jsonl"}},
+        "optimizer": {"steps": settings.pretraining // _BATCH, "warmup_steps": 0, "batch_size": _BATCH},
+    }
+    _train(settings, folder, "tcp", settings.start, "pretrained", pretraining)
+    every_steps = settings.every_pairs // _BATCH
+    fine_tuning = {
+        **data_and_dev(settings.k, settings.folds, 0, _MEASURE, every_steps),
+        "objective": "pointwise",
+        "sampling": {"mode": "balanced", "negatives": 1, "ranks": [1, settings.k]},
+        "optimizer": {
+            "steps": settings.pairs // _BATCH,
+            "batch_size": _BATCH,
+            "learning_rate": settings.learning_rate,
+            "warmup_share": 0.1,
+        },
+    }
+    curves, best = {}, {}
+    for name, start in (("plain", settings.start), ("tcp", str(folder / "pretrained"))):
+        session = _train(settings, folder, "mono", start, name, fine_tuning)
+        curves[name] = _curve(folder / name / "training" / "dev.csv")
+        best[name] = evaluate_best(session, (_MEASURE,))
+    bm25 = evaluate_bm25(session, (_MEASURE,))
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "topics": len(bm25.per_query),
+        "bm25": round(bm25.means[_MEASURE], 4),
+        "curves": curves,
+        "best": [
+            {"model": name, "against": against, **_compared(best[name], baseline)}
+            for name, against, baseline in (
+                ("plain", "bm25", bm25),
+                ("tcp", "bm25", bm25),
+                ("tcp", "plain", best["plain"]),
+            )
+        ],
+    }
+
+
+def _train(settings: Settings, folder: Path, kind: Kind, start: str, output: str, document: Row) -> Session:
+    print(f"training {output}", file=sys.stderr)
+    same = {
+        "start": start,
+        "input": {"max_query_length": MAX_QUERY_LENGTH, "max_length": settings.max_length},
+        "seed": settings.seed,
+        "dtype": settings.dtype,
+        "output": output,
+    }
+    path = folder / f"{output}.yaml"
+    path.write_text(yaml.safe_dump({**document, **same}))
+    session, _ = train(load_train_config(str(path), kind), kind, "python -m experiments.training_pairs.study")
+    return session
+
+
+def _curve(path: Path) -> list[Row]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{"pairs": int(row["step"]) * _BATCH, _MEASURE: round(float(row[_MEASURE]), 4)} for row in rows]
+
+
+def _compared(found: Evaluation, baseline: Evaluation) -> Row:
+    names = sorted(found.per_query)
+    values, others = ([each.per_query[name][_MEASURE] for name in names] for each in (found, baseline))
+    said = compare_values(values, others)
+    return {_MEASURE: round(said.mean, 4), "difference": round(said.difference, 4), "p": round(said.p_value, 6)}
+
+
+def draw(results: dict[str, Any], names: Sequence[str], path: Path) -> None:
+    """Draws curves, and BM25 as a line."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    # So that the same results are the same bytes.
+    with matplotlib.rc_context({"svg.hashsalt": "beamrank"}):
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axes = figure.subplots()
+        axes.axhline(results["bm25"], color="0.5", linestyle="--", label="BM25")
+        for name in names:
+            rows = results["curves"][name]
+            axes.plot([row["pairs"] for row in rows], [row[_MEASURE] for row in rows], "o-", label=_NAMES[name])
+        axes.set_xlabel("training pairs seen")
+        axes.set_ylabel(f"{_MEASURE}, {results['topics']} topics")
+        axes.legend()
+        figure.savefig(path, metadata={"Date": None})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.training_pairs.study",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--medquad", type=Path, default=ARCHIVE, help="MedQuAD's XML files in a tar.gz")
+    parser.add_argument("--start", default="google-bert/bert-base-uncased", help="the BERT to begin with (%(default)s)")
+    parser.add_argument("--questions", type=int, help="how many questions (all)")
+    parser.add_argument("--folds", type=int, default=20, help="one in so many is measured (%(default)s)")
+    parser.add_argument("--k", type=int, default=10, help="candidates of a question (%(default)s)")
+    parser.add_argument("--pairs", type=int, default=100_000, help="that a training sees (%(default)s)")
+    parser.add_argument("--every-pairs", type=int, default=10_000, help="how often to measure (%(default)s)")
+    parser.add_argument("--pretraining", type=int, default=100_000, help="passages to guess words of (%(default)s)")
+    parser.add_argument("--max-length", type=int, default=256, help="tokens of an input (%(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=2e-5, help="(%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"], help="(%(default)s)")
+    parser.add_argument("--output", type=Path, default=_RESULTS, help="the results; the pictures are beside them")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

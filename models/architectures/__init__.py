@@ -1,0 +1,1 @@
+"""The architectures of cross-encoders that are scored natively."""

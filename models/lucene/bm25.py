@@ -1,0 +1,184 @@
+"""BM25 by Lucene: Anserini's searcher, without pyserini's layer in Python.
+
+pyserini makes a Python object of every hit and reads it field by field through JNI, which costs more than the search
+itself, and importing it imports torch. Here Java writes all the hits of a batch as one JSON document instead.
+"""
+
+import itertools
+import json
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.records import Topic
+from beamrank.tables.shard import candidates_table
+from models.lucene import jvm
+from models.lucene.index import require_index
+
+_BATCH_HITS = 1 << 15
+_NO_CLAUSE_LIMIT = 2**31 - 1
+
+
+class Bm25Searcher:
+    """Searches a Lucene index with BM25. Any thread may use it."""
+
+    def __init__(self, folder: str, k1: float, b: float, threads: int) -> None:
+        """Opens an index.
+
+        Args:
+            folder: a local Lucene index folder.
+            k1: how slowly a term's weight saturates.
+            b: how much a doc's length counts.
+            threads: how many threads Java searches with; the first searcher of a process decides (`jvm.start`).
+
+        Raises:
+            PreflightError: the folder is no index, Lucene cannot open it, or it holds no docs.
+        """
+        self._folder = folder
+        self._batch_topics = threads * 4
+        require_index(folder)
+        jvm.start(threads)
+        try:
+            self._key = jvm.call(_open, folder, k1, b)
+        except jvm.JavaError as error:
+            raise PreflightError(f"Lucene cannot open the index {folder}: {error}. Build it again") from error
+
+    def search(self, topics: Sequence[Topic], k: int) -> pa.Table:
+        """The `k` best docs of each topic.
+
+        Hits and scores are Lucene's and Anserini's: scores are rounded to 4 decimals, ties are ordered by doc_id and
+        set apart by 0.000001. A topic that matches nothing has no rows.
+
+        Returns:
+            A table of `schemas.CANDIDATES`, sorted by query_id, then rank, which counts from 1.
+
+        Raises:
+            DataError: a query_id is given twice, or the index holds a doc_id twice.
+            BeamrankError: Lucene cannot answer a query.
+        """
+        ordered = sorted(topics)
+        for first, second in itertools.pairwise(ordered):
+            if first.query_id == second.query_id:
+                raise DataError(f"query_id {first.query_id!r} is given twice: {first.text!r} and {second.text!r}")
+        hits = jvm.call(_search, self._key, ordered, k, max(self._batch_topics, _BATCH_HITS // k))
+        return self._tabulate([topic.query_id for topic in ordered], hits)
+
+    def close(self) -> None:
+        """Lets go of the index."""
+        jvm.call(_close, self._key)
+
+    def __enter__(self) -> Self:
+        """The searcher itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Lets go of the index."""
+        self.close()
+
+    def _tabulate(self, query_ids: list[str], hits: list[list[list[Any]]]) -> pa.Table:
+        doc_ids = [[doc_id for doc_id, _ in found] for found in hits]
+        for query_id, found in zip(query_ids, doc_ids, strict=True):
+            if len(set(found)) != len(found):
+                raise DataError(
+                    f"the index {self._folder} holds a doc_id twice: query_id {query_id!r} finds it twice. "
+                    "A run names docs by id, so each must be unique: build the index again"
+                )
+        table = candidates_table(query_ids, doc_ids, [[score for _, score in found] for found in hits])
+        if not np.isfinite(table["score"].to_numpy()).all():
+            raise DataError(f"the index {self._folder} gives a score that is not finite: build it again")
+        return table
+
+
+# What follows runs on the thread that owns Java; the searchers stay there, and other threads know them by a number.
+_searchers: dict[int, Any] = {}
+_keys = itertools.count()
+_held: dict[str, Any] = {}
+
+
+def _open(folder: str, k1: float, b: float) -> int:
+    if not _held:
+        _prepare()
+    searcher = _held["searcher"](folder)
+    if searcher.get_total_num_docs() == 0:
+        raise PreflightError(f"the index {folder} holds no docs: build it from a corpus that has some")
+    searcher.set_bm25(k1, b)
+    key = next(_keys)
+    _searchers[key] = searcher
+    return key
+
+
+def _prepare() -> None:
+    """Sets up the Java side once: a JSON writer that gives a hit as [doc_id, score], and Lucene's global settings."""
+    import jnius
+
+    # Java keeps a logger's level only as long as somebody holds the logger.
+    logger = jnius.autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
+    logger.setLevel(jnius.autoclass("java.util.logging.Level").WARNING)
+    jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_NO_CLAUSE_LIMIT)
+    ignored = jnius.autoclass("com.fasterxml.jackson.annotation.JsonIgnoreProperties$Value")
+    layout = jnius.autoclass("com.fasterxml.jackson.annotation.JsonFormat$Value")
+    shape = jnius.autoclass("com.fasterxml.jackson.annotation.JsonFormat$Shape")
+    writer = jnius.autoclass("com.fasterxml.jackson.databind.ObjectMapper")()
+    hit = writer.configOverride(jnius.find_javaclass("io.anserini.search.ScoredDoc"))
+    hit.setIgnorals(ignored.forIgnoredProperties("lucene_docid", "lucene_document"))
+    hit.setFormat(layout.forShape(shape.ARRAY))
+    _held.update(
+        logger=logger,
+        writer=writer,
+        array_list=jnius.autoclass("java.util.ArrayList"),
+        searcher=jnius.autoclass("io.anserini.search.SimpleSearcher"),
+    )
+
+
+def _search(key: int, topics: list[Topic], k: int, batch_topics: int) -> list[list[list[Any]]]:
+    """The hits of each topic, best first: [doc_id, score]."""
+    searcher = _searchers[key]
+    hits: list[list[list[Any]]] = []
+    for start in range(0, len(topics), batch_topics):
+        batch = topics[start : start + batch_topics]
+        found = _search_batch(searcher, batch, k)
+        hits += [found[topic.query_id] for topic in batch]
+    return hits
+
+
+def _search_batch(searcher: Any, topics: list[Topic], k: int) -> dict[str, list[list[Any]]]:
+    import jnius
+
+    query_ids, texts = _held["array_list"](), _held["array_list"]()
+    for topic in topics:
+        query_ids.add(topic.query_id)
+        texts.add(topic.text)
+    # The last argument is the number of threads, which Anserini ignores: it takes as many as Java has processors.
+    try:
+        found = searcher.batch_search(texts, query_ids, k, 1)
+    except jnius.JavaException:
+        _explain(searcher, topics, k)
+        raise
+    parsed: dict[str, list[list[Any]]] = json.loads(_held["writer"].writeValueAsBytes(found).tostring())
+    return parsed
+
+
+def _explain(searcher: Any, topics: list[Topic], k: int) -> None:
+    """Names the query that fails: of a batch, Anserini only says how many did."""
+    import jnius
+
+    for topic in topics:
+        try:
+            searcher.search(topic.text, k)
+        except jnius.JavaException as error:
+            cause = jvm.JavaError(error.classname or "a Java exception", error.innermessage)
+            raise BeamrankError(
+                f"Lucene cannot answer query_id {topic.query_id!r} ({topic.text[:200]!r}): {cause}"
+            ) from None
+
+
+def _close(key: int) -> None:
+    searcher = _searchers.pop(key, None)
+    if searcher is not None:
+        searcher.close()

@@ -1,0 +1,88 @@
+"""Builds an index in its place: under a lock, and whole or not at all."""
+
+import shutil
+import uuid
+from pathlib import Path
+
+from beamrank.digests import SHORT, sha256
+from beamrank.errors import BeamrankError
+from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora import digest_corpus
+from beamrank.storage import files as storage
+from models.checkpoints.disk_cache import cache_folder, exclusive
+from models.lucene.index.documents import Progress, index_docs
+from models.lucene.index.info import INFO_NAME, UPLOADING_NAME, IndexInfo, check_index, needs_building
+
+
+def build_index(
+    corpus: CorpusConfig, url: str, threads: int, progress: Progress | None = None, max_bad_rows: int = 100
+) -> IndexInfo:
+    """Builds the index of a corpus, or keeps the one that is there if it is of this corpus.
+
+    The index appears whole or not at all: it is built in a hidden folder beside its place, under a lock, and renamed;
+    one on an object store is built in the cache (BEAMRANK_CACHE) and uploaded.
+
+    Args:
+        corpus: the docs. Their ids must be unique.
+        url: the folder to build, local or remote.
+        threads: how many threads Lucene uses.
+        progress: told how many docs have been read.
+        max_bad_rows: how many rows of the corpus may be unusable.
+
+    Raises:
+        PreflightError: the folder holds something else, or an index of another corpus, or its parent cannot be written.
+        DataError: a doc_id stands twice, too many rows are unusable, no doc has text, or the corpus changed meanwhile.
+        BeamrankError: Anserini failed, or the disk is full.
+    """
+    url = storage.absolute(url)
+    base = _work_path(url)
+    with exclusive(base.with_name(f"{base.name}.lock")):
+        digested = digest_corpus(corpus)
+        if not needs_building(url):
+            return check_index(url, digested.digest)
+        prefix = f"{base.name}.building-"
+        for stale in base.parent.iterdir():
+            if stale.name.startswith(prefix):
+                shutil.rmtree(stale, ignore_errors=True)
+        folder = base.with_name(prefix + uuid.uuid4().hex)
+        try:
+            with digested.held():
+                info = index_docs(corpus, folder, threads, progress or _ignore, max_bad_rows)
+            info = info.model_copy(update={"corpus_digest": digested.digest})
+            _install(folder / "index", url, info)
+        except OSError as error:
+            raise BeamrankError(f"cannot write the index {url}: {error}") from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return info
+
+
+def _work_path(url: str) -> Path:
+    """The path whose suffixed neighbours are the lock and the folder in which an index is built."""
+    if storage.is_remote(url):
+        return cache_folder("indexes") / f".{sha256(url.encode())[:SHORT]}"
+    return Path(storage.parent(url)) / f".{storage.name(url)}"
+
+
+def _ignore(_docs: int) -> None:
+    """Progress that nobody wants to see."""
+
+
+def _install(index: Path, url: str, info: IndexInfo) -> None:
+    content = info.to_json()
+    if storage.is_remote(url):
+        _upload(index, url, info, content)
+    else:
+        storage.replace(str(index / INFO_NAME), content)
+        index.rename(url)
+
+
+def _upload(index: Path, url: str, info: IndexInfo, content: bytes) -> None:
+    """Uploads an index. Until its last file is there, a marker says that it is not whole."""
+    storage.replace(storage.join(url, UPLOADING_NAME), b"")
+    for name in set(storage.sizes_bytes(url)) - {UPLOADING_NAME}:
+        storage.remove(storage.join(url, name))
+    for name in info.files:
+        storage.upload(str(index / name), storage.join(url, name))
+    storage.replace(storage.join(url, INFO_NAME), content)
+    storage.remove(storage.join(url, UPLOADING_NAME))

@@ -1,0 +1,152 @@
+"""Indexes the docs of a corpus, with Anserini in a process of its own."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from beamrank.digests import hashes64
+from beamrank.errors import BeamrankError, DataError
+from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora import CorpusUnit, DocBatch, list_units, place, read_unit
+from beamrank.records import BadRow
+from models.lucene import jvm
+from models.lucene.index.content import describe_files, files_digest
+from models.lucene.index.info import IndexInfo
+
+_KEPT_EXAMPLES = 10
+_COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors): +([\d,]+)$", re.MULTILINE)
+_LOG_TAIL_CHARS = 2000
+Progress = Callable[[int], None]
+
+
+def index_docs(corpus: CorpusConfig, folder: Path, threads: int, progress: Progress, max_bad_rows: int) -> IndexInfo:
+    """Builds `index` in a new folder; what else is left in the folder is of no more use.
+
+    Args:
+        corpus: the docs.
+        folder: where to work; takes the size of the corpus and about twice that of the index.
+        threads: how many threads Lucene uses.
+        progress: told how many docs have been read.
+        max_bad_rows: how many rows of the corpus may be unusable.
+
+    Raises:
+        DataError: a doc_id stands twice, too many rows are unusable, or no doc has text.
+        BeamrankError: Anserini failed.
+    """
+    reading = _write_docs(corpus, folder / "docs", threads, progress, max_bad_rows)
+    counts = run_anserini(folder, threads, reading.docs)
+    if not counts["indexed"]:
+        raise DataError(f"no doc of the corpus {corpus.path} has text ({reading.docs} docs), so nothing can be found")
+    files = describe_files(str(folder / "index"))
+    return IndexInfo(
+        digest=files_digest(files),
+        files=files,
+        docs=counts["indexed"],
+        empty_docs=counts["empty"],
+        bad_rows=reading.bad_rows,
+        bad_examples=tuple(reading.bad_examples),
+        anserini=jvm.anserini_jar().name.removeprefix("anserini-").removesuffix("-fatjar.jar"),
+    )
+
+
+@dataclass
+class _Reading:
+    docs: int = 0
+    bad_rows: int = 0
+    bad_examples: list[BadRow] = field(default_factory=list)
+    hashes: list[npt.NDArray[np.uint64]] = field(default_factory=list)
+
+    def add(self, batch: DocBatch) -> None:
+        self.docs += len(batch.doc_ids)
+        self.hashes.append(hashes64(batch.doc_ids))
+        self.bad_rows += len(batch.bad)
+        self.bad_examples += batch.bad[: _KEPT_EXAMPLES - len(self.bad_examples)]
+
+
+def _write_docs(corpus: CorpusConfig, folder: Path, files: int, progress: Progress, max_bad_rows: int) -> _Reading:
+    """Writes the docs as Anserini's JsonCollection reads them; it indexes one file a thread."""
+    folder.mkdir(parents=True)
+    units = list_units(corpus)
+    reading = _Reading()
+    with ExitStack() as stack:
+        names = [folder / f"{number:03}.jsonl" for number in range(files)]
+        outputs = [stack.enter_context(open(name, "w", encoding="utf-8")) for name in names]
+        for number, batch in enumerate(_batches(units)):
+            reading.add(batch)
+            if reading.bad_rows > max_bad_rows:
+                raise DataError(_too_many_bad_rows(corpus, reading, max_bad_rows))
+            rows = zip(batch.doc_ids, batch.texts, strict=True)
+            lines = [json.dumps({"id": doc_id, "contents": text}) for doc_id, text in rows]
+            outputs[number % files].write("".join(f"{line}\n" for line in lines))
+            progress(reading.docs)
+    _check_unique(units, reading.hashes)
+    return reading
+
+
+def _batches(units: list[CorpusUnit]) -> Iterator[DocBatch]:
+    for unit in units:
+        yield from read_unit(unit)
+
+
+def _too_many_bad_rows(corpus: CorpusConfig, reading: _Reading, limit: int) -> str:
+    examples = "".join(f"\n  {bad.place}: {bad.reason}" for bad in reading.bad_examples)
+    return (
+        f"more than max_bad_rows ({limit}) rows of the corpus {corpus.path} cannot be used, after {reading.docs} docs "
+        f"that can. Correct them, or allow more. The first:{examples}"
+    )
+
+
+def _check_unique(units: list[CorpusUnit], hashes: list[npt.NDArray[np.uint64]]) -> None:
+    ordered = np.concatenate(hashes) if hashes else np.empty(0, np.uint64)
+    ordered.sort()
+    repeated = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+    if not repeated:
+        return
+    places: dict[str, str] = {}
+    for batch in _batches(units):
+        for row in np.flatnonzero(np.isin(hashes64(batch.doc_ids), np.array(sorted(repeated), np.uint64))):
+            doc_id, here = batch.doc_ids[row], place(units[batch.unit], batch.positions[row])
+            if doc_id in places:
+                raise DataError(
+                    f"doc_id {doc_id!r} stands twice in the corpus: {places[doc_id]} and {here}. A run names docs by "
+                    "id, so each must be unique: remove one, or give it another id"
+                )
+            places[doc_id] = here
+
+
+def run_anserini(folder: Path, threads: int, docs: int) -> dict[str, int]:
+    """Indexes the JSONL files of the folder `docs`, which hold this many docs, into `index`; both are in `folder`.
+
+    Returns:
+        How many docs were `indexed`, and how many were `empty`.
+
+    Raises:
+        BeamrankError: Anserini failed, or lost a doc.
+    """
+    heap_megabytes = jvm.heap_bytes() >> 20
+    command = [
+        *[str(jvm.java_home().java), f"-Xmx{heap_megabytes}m", "-Duser.language=en", "-Duser.country=US"],
+        *["-cp", str(jvm.anserini_jar()), "io.anserini.index.IndexCollection", "-collection", "JsonCollection"],
+        *["-generator", "DefaultLuceneDocumentGenerator", "-input", "docs", "-index", "index"],
+        *["-threads", str(threads), "-memoryBuffer", str(heap_megabytes // 3), "-optimize"],
+    ]
+    log_path = folder / "log"
+    environment = os.environ | jvm.UTF8_NAMES
+    with open(log_path, "wb") as log:
+        done = subprocess.run(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False)
+    text = log_path.read_text(encoding="utf-8", errors="replace")
+    counts = {name: int(number.replace(",", "")) for name, number in _COUNTER.findall(text)}
+    if done.returncode or sum(counts.get(name, 0) for name in ("indexed", "empty")) != docs:
+        raise BeamrankError(
+            f"Anserini could not index all {docs} docs (exit code {done.returncode}; {counts}). {' '.join(command)} "
+            f"said at its end:\n{text[-_LOG_TAIL_CHARS:]}"
+        )
+    return counts

@@ -1,0 +1,1 @@
+"""The engine that scores, and the two stages that use it."""

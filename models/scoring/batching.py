@@ -1,0 +1,48 @@
+"""Which inputs of a shard go through the model together: decided by their lengths alone, so alike on every machine."""
+
+import numpy as np
+import numpy.typing as npt
+
+from beamrank.ranking.input_layout import Lengths
+
+Rows = npt.NDArray[np.intp]
+
+_MULTIPLE_TOKENS = 8
+
+
+def padded_width(lengths: Lengths, positions: int) -> int:
+    """The width of a batch: its longest input, padded up to a multiple of 8, at most the model's positions."""
+    longest = int(lengths.max())
+    return min(-(-longest // _MULTIPLE_TOKENS) * _MULTIPLE_TOKENS, positions)
+
+
+def longest_chunks(lengths: Lengths, chunks: int) -> Lengths:
+    """int64[n] of int64[n * chunks]: the longest of the inputs that a passage is read as."""
+    return np.asarray(lengths.reshape(-1, chunks).max(axis=1))
+
+
+def chunk_rows(rows: Rows, chunks: int) -> Rows:
+    """intp[b * chunks]: the inputs of some passages, those of one side by side."""
+    return (rows[:, None] * chunks + np.arange(chunks)).ravel()
+
+
+def cut_batches(lengths: Lengths, token_budget: int, positions: int) -> list[Rows]:
+    """Cuts a shard into batches of inputs of about one length, the longest first.
+
+    Args:
+        lengths: int64[n], tokens of each input.
+        token_budget: how many tokens a batch may hold, padding included; an input above it goes alone.
+        positions: the longest input that the model reads.
+
+    Returns:
+        The rows of each batch; every row is in one of them.
+    """
+    longest_first = np.argsort(-lengths, kind="stable")
+    batches = []
+    start = 0
+    while start < len(lengths):
+        width = padded_width(lengths[longest_first[start : start + 1]], positions)
+        end = start + max(1, token_budget // width)
+        batches.append(longest_first[start:end])
+        start = end
+    return batches

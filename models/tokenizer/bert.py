@@ -1,0 +1,187 @@
+"""BERT's tokenizer: texts to Arrow lists of token ids, as the checkpoints were trained on, to the id.
+
+The ids are those of Google's `FullTokenizer` as the `tokenizers` library computes them, less one thing: a text that
+spells a special token, such as `[SEP]`, is a text, as it is for Google, and gives `[`, `sep`, `]`.
+
+BERT tokenizes each word that stands between blanks by itself, so a word's ids are computed once and looked up after
+that. See docs/input.md.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, compress
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
+
+from beamrank.errors import DataError
+from beamrank.tables import schemas
+from models.tokenizer.id_table import Ids, IdTable, Lengths, gather_rows
+from models.tokenizer.vocabulary import BertVocabulary, read_vocabulary
+
+# An ASCII word falls apart into runs of letters and digits, and single punctuation characters.
+_PIECES = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
+_BREAK = "\n"
+# Arrow splits at these two; BERT removes them, which joins what stands left and right.
+_REMOVED = str.maketrans("", "", "\v\f")
+_SLICE_TEXTS = 2048
+_CHUNKS_PER_CALL = 512
+# English has between 4 and 5 characters a token. Of a longer text we read this much for each wanted token at first.
+_CHARS_PER_TOKEN = 8
+
+
+@dataclass(frozen=True)
+class TokenColumn:
+    """The tokens of a batch of texts.
+
+    Attributes:
+        ids: list<uint16>[n], or list<uint32> for a larger vocabulary, without special tokens.
+        truncated: bool[n], whether a text had more.
+    """
+
+    ids: pa.ListArray
+    truncated: NDArray[np.bool_]
+
+
+class BertTokenizer:
+    """A WordPiece tokenizer with a memory for words. One thread at a time works; others wait.
+
+    Attributes:
+        vocab_size: one more than the largest id.
+        cls_id: the id of [CLS].
+        sep_id: the id of [SEP].
+        pad_id: the id of [PAD].
+        digest: SHA-256 of the vocabulary and of every setting that decides an id.
+    """
+
+    def __init__(self, vocabulary: BertVocabulary) -> None:
+        """Starts with an empty memory."""
+        self.vocab_size = vocabulary.vocab_size
+        self.cls_id = vocabulary.cls_id
+        self.sep_id = vocabulary.sep_id
+        self.pad_id = vocabulary.pad_id
+        self.digest = vocabulary.digest
+        self._lowercase = vocabulary.lowercase
+        # Special tokens are left out of it on purpose: nothing in a text can then become one.
+        self._reference = Tokenizer(vocabulary.wordpiece())
+        self._reference.normalizer = normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=vocabulary.tokenize_chinese_chars,
+            strip_accents=vocabulary.strip_accents,
+            lowercase=vocabulary.lowercase,
+        )
+        self._reference.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        self._model = self._reference.model
+        self._token_type = schemas.token_type(self.vocab_size)
+        self._dtype = np.dtype(self._token_type.to_pandas_dtype())
+        self._pieces = IdTable(self._dtype, self._compute_pieces)
+        self._chunks = IdTable(self._dtype, self._compute_chunks)
+        self._lock = Lock()
+
+    def encode(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
+        """The first `max_tokens` ids of each text, without special tokens.
+
+        Raises:
+            DataError: a text holds half of a surrogate pair, which no encoding of Unicode can carry.
+        """
+        ids: list[Ids] = [np.empty(0, self._dtype)]
+        counts: list[Lengths] = [np.zeros(1, np.int64)]
+        truncated: list[NDArray[np.bool_]] = [np.empty(0, np.bool_)]
+        for start in range(0, len(texts), _SLICE_TEXTS):
+            with self._lock:
+                slice_ids, slice_counts = self._encode_slice(texts[start : start + _SLICE_TEXTS], max_tokens)
+            kept = np.minimum(slice_counts, max_tokens)
+            if kept.sum() < len(slice_ids):
+                slice_ids = gather_rows(slice_ids, np.cumsum(slice_counts) - slice_counts, kept)
+            ids.append(slice_ids)
+            counts.append(kept)
+            truncated.append(slice_counts > max_tokens)
+        offsets = np.cumsum(np.concatenate(counts))
+        values = pa.array(np.concatenate(ids), self._token_type)
+        return TokenColumn(
+            ids=pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values),
+            truncated=np.concatenate(truncated),
+        )
+
+    def _encode_slice(self, texts: Sequence[str], max_tokens: int) -> tuple[Ids, Lengths]:
+        """At least the first `max_tokens` ids of each text, and one more where there are more."""
+        cleaned = [text if "\v" not in text and "\f" not in text else text.translate(_REMOVED) for text in texts]
+        limit = max_tokens * _CHARS_PER_TOKEN
+        heads = [text if len(text) <= limit else text[:limit].rpartition(" ")[0] or text for text in cleaned]
+        ids, counts = self._encode_whole(heads)
+        cut = np.array([head is not text for head, text in zip(heads, cleaned, strict=True)], np.bool_)
+        if np.any(counts[cut] <= max_tokens):
+            return self._encode_whole(cleaned)
+        return ids, counts
+
+    def _encode_whole(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        split = pc.ascii_split_whitespace(_arrow_strings(texts))
+        words = split.values.dictionary_encode()
+        distinct = words.dictionary.to_pylist()
+        rows = self._chunks.rows_of(distinct, len(distinct))[words.indices.to_numpy()]
+        lengths = self._chunks.lengths(rows)
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        return self._chunks.gather(rows, lengths), np.diff(ends[split.offsets.to_numpy()])
+
+    def _compute_chunks(self, chunks: Sequence[str]) -> tuple[Ids, Lengths]:
+        """The ids of words that stand between blanks: printable ASCII by its pieces, the others by the library."""
+        is_plain = np.array([chunk.isascii() and chunk.isprintable() for chunk in chunks], np.bool_)
+        plain_ids, plain_lengths = self._compute_plain(list(compress(chunks, is_plain)))
+        other_ids, other_lengths = self._compute_other(list(compress(chunks, ~is_plain)))
+        lengths = np.empty(len(chunks), np.int64)
+        lengths[is_plain] = plain_lengths
+        lengths[~is_plain] = other_lengths
+        starts = np.empty(len(chunks), np.int64)
+        starts[is_plain] = np.cumsum(plain_lengths) - plain_lengths
+        starts[~is_plain] = len(plain_ids) + np.cumsum(other_lengths) - other_lengths
+        return gather_rows(np.concatenate([plain_ids, other_ids]), starts, lengths), lengths
+
+    def _compute_plain(self, chunks: Sequence[str]) -> tuple[Ids, Lengths]:
+        joined = _BREAK.join([*chunks, ""])
+        pieces = _PIECES.findall(joined.lower() if self._lowercase else joined)
+        rows = self._pieces.rows_of(pieces, len(pieces))
+        lengths = self._pieces.lengths(rows)
+        breaks = rows == rows[-1:]
+        return self._pieces.gather(rows, lengths), np.diff(np.cumsum(lengths)[breaks], prepend=0)
+
+    def _compute_pieces(self, pieces: Sequence[str]) -> tuple[Ids, Lengths]:
+        tokenize = self._model.tokenize
+        found = [[] if piece == _BREAK else [token.id for token in tokenize(piece)] for piece in pieces]
+        return np.fromiter(chain.from_iterable(found), self._dtype), np.fromiter(map(len, found), np.int64, len(found))
+
+    def _compute_other(self, chunks: Sequence[str]) -> tuple[Ids, Lengths]:
+        ids: list[Ids] = [np.empty(0, self._dtype)]
+        lengths: list[Lengths] = [np.empty(0, np.int64)]
+        for start in range(0, len(chunks), _CHUNKS_PER_CALL):
+            some = chunks[start : start + _CHUNKS_PER_CALL]
+            encoding = self._reference.encode(some, is_pretokenized=True, add_special_tokens=False)
+            ids.append(np.array(encoding.ids, self._dtype))
+            lengths.append(np.bincount(np.array(encoding.word_ids, np.int64), minlength=len(some)))
+        return np.concatenate(ids), np.concatenate(lengths)
+
+
+def load_tokenizer(folder: str) -> BertTokenizer:
+    """Loads the tokenizer of a Hugging Face folder or fsspec URL.
+
+    Raises:
+        PreflightError: the folder holds no plain BERT WordPiece tokenizer.
+    """
+    return BertTokenizer(read_vocabulary(folder))
+
+
+def _arrow_strings(texts: Sequence[str]) -> Any:
+    try:
+        return pa.array(texts, pa.large_string())
+    except UnicodeEncodeError as error:
+        place = next(place for place, text in enumerate(texts) if text is error.object)
+        raise DataError(
+            f"text {place} of this batch holds U+{ord(error.object[error.start]):04X}, half of a surrogate pair, at "
+            f"character {error.start}: it is no Unicode text and has no tokens. Repair the input; it often stems from "
+            "a JSON escape that was cut in two"
+        ) from error

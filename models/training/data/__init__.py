@@ -1,0 +1,1 @@
+"""Training examples: collections, mined negatives, triples, encoded inputs."""

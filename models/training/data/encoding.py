@@ -1,0 +1,95 @@
+"""Texts as the inputs of a model, laid out by the same rules, to the token, as when it scores (docs/input.md)."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from beamrank.ranking.input_layout import Lengths, PackedInputs, duo_kept, lay_out, mono_kept
+from beamrank.records import SpecialTokens
+from beamrank.stages.plan import max_doc_tokens
+from models.scoring.batching import Rows, chunk_rows, cut_batches, longest_chunks, padded_width
+from models.scoring.engine import InputLimits
+from models.tokenizer.bert import BertTokenizer
+
+Texts = tuple[str, ...]
+"""A query and a doc, or a query, doc i and doc j."""
+
+
+class Batch(NamedTuple):
+    """Inputs that go through the model together: which of them, and the tensors that transformers' BERT takes.
+
+    Where a passage is read in chunks, the tensors have a row for each, those of a passage one after the other.
+    """
+
+    rows: Rows
+    tensors: dict[str, Tensor]
+
+
+class InputEncoder:
+    """Lays out [CLS] query [SEP] doc [SEP], or [CLS] query [SEP] doc_i [SEP] doc_j [SEP], with token types 0, 1, 2."""
+
+    def __init__(self, tokenizer: BertTokenizer, limits: InputLimits, token_budget: int, chunks: int = 1) -> None:
+        """Takes the tokenizer and how to lay out.
+
+        Args:
+            tokenizer: the model's.
+            limits: the truncation rule.
+            token_budget: how many tokens a batch holds at most, padding included.
+            chunks: how many inputs a doc of monoBERT is read as.
+        """
+        self._tokenizer = tokenizer
+        self._limits = limits
+        self._token_budget = token_budget
+        self._chunks = chunks
+        self._special = SpecialTokens(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
+
+    def pack(self, inputs: Sequence[Texts]) -> PackedInputs:
+        """Tokenizes each different text once, and cuts each input by the rule.
+
+        Raises:
+            ConfigError: the rule leaves the docs no room.
+        """
+        numbers: dict[str, int] = {}
+        rows = np.array([[numbers.setdefault(text, len(numbers)) for text in texts] for texts in inputs])
+        ids = self._tokenizer.encode(list(numbers), max_doc_tokens(self._limits.max_length * self._chunks)).ids
+        offsets = ids.offsets.to_numpy().astype(np.int64)
+        tokens = np.concatenate([ids.values.to_numpy(), np.zeros(1, ids.values.type.to_pandas_dtype())])
+        lengths = np.diff(offsets)[rows].T
+        rule, max_query_length, max_length = self._limits
+        kept: tuple[Lengths, ...]
+        if len(lengths) == 2:
+            kept = mono_kept(rule, lengths[0], lengths[1], max_query_length, max_length, self._chunks)
+        else:
+            kept = duo_kept(rule, lengths[0], lengths[1], lengths[2], max_query_length, max_length)
+        return PackedInputs(tokens, offsets[rows], np.stack(kept, axis=1), self._special)
+
+    def batches(self, inputs: Sequence[Texts]) -> Iterator[Batch]:
+        """Yields the inputs in batches of about one length, so that little is padding."""
+        chunks = self._chunks
+        packed = self.pack(inputs).in_chunks(chunks)
+        lengths = longest_chunks(packed.lengths, chunks)
+        for rows in cut_batches(lengths, self._token_budget // chunks, self._limits.max_length):
+            padded = lay_out(packed, chunk_rows(rows, chunks), padded_width(lengths[rows], self._limits.max_length))
+            mask = np.arange(padded.token_ids.shape[1]) < padded.lengths[:, None]
+            yield Batch(
+                rows,
+                {
+                    "input_ids": torch.from_numpy(padded.token_ids).long(),
+                    "token_type_ids": torch.from_numpy(padded.token_types).long(),
+                    "attention_mask": torch.from_numpy(mask).long(),
+                },
+            )
+
+
+def pair_inputs(query: str, docs: Sequence[str], pairs: Sequence[tuple[int, int]]) -> list[Texts]:
+    """The inputs of duoBERT: (query, doc i, doc j) for each pair i, j."""
+    return [(query, docs[i], docs[j]) for i, j in pairs]
+
+
+def both_orders(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Each pair as it is, then each turned round."""
+    return list(chain(pairs, ((j, i) for i, j in pairs)))

@@ -1,0 +1,117 @@
+"""MS MARCO's training triples: query<TAB>relevant passage<TAB>other passage, one a line, streamed."""
+
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from beamrank.errors import PreflightError
+from beamrank.storage import files as storage
+from beamrank.storage.streams import compression, errors_as, open_stream
+from models.training.data.examples import Group, Position
+
+_BLOCK_TRIPLES = 1000
+_CHECKED_LINES = 1000
+_SAMPLED_BYTES = 1 << 20
+
+
+class _Block(NamedTuple):
+    """Some good triples, where the file goes on after them, and how many lines were bad."""
+
+    groups: list[Group]
+    end: int
+    bad_lines: int
+
+
+class TriplesSource:
+    """Triples in the order of the file, shuffled within blocks of 1000 as the code of 2019 shuffles them.
+
+    A line with other than three columns, an empty one, invalid UTF-8 or twice the same passage is bad: it is counted
+    and left out. (2,579 such lines were reported of triples.train.small.tsv.)
+    """
+
+    docs_a_group = 2
+    groups_an_epoch: int | None = None
+
+    def __init__(self, url: str, seed: int) -> None:
+        """Checks the beginning of the file.
+
+        Raises:
+            PreflightError: it cannot be read, or none of its first lines is a triple.
+        """
+        self._url = url
+        self._seed = seed
+        if not storage.exists(url):
+            raise PreflightError(f"there are no triples at {url}: give `data.triples` a file")
+        with errors_as(PreflightError, url), open_stream(url) as file:
+            block = _read_block(file, 0, _BLOCK_TRIPLES, _CHECKED_LINES)
+        if not block.groups:
+            raise PreflightError(
+                f"{url} holds no triples: none of its first {block.bad_lines:,} lines is "
+                "query<TAB>relevant passage<TAB>other passage"
+            )
+
+    def estimated_triples(self) -> int | None:
+        """About how many triples the file holds; None where it is compressed."""
+        if compression(self._url):
+            return None
+        with open_stream(self._url) as file:
+            sample = file.read(_SAMPLED_BYTES)
+        return round(storage.size_bytes(self._url) * sample.count(b"\n") / len(sample))
+
+    def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
+        """See `Source`; the position is the epoch, the byte at which a block begins, and a place in the block."""
+        at: Position = {"epoch": 0, "offset": 0, "index": 0, "bad_before": 0, "bad_lines": 0} | position
+        while True:
+            yield from self._epoch(at)
+            at = {"epoch": at["epoch"] + 1, "offset": 0, "index": 0, "bad_before": 0, "bad_lines": 0}
+
+    def _epoch(self, at: Position) -> Iterator[tuple[Group, Position]]:
+        with open_stream(self._url) as file:
+            _skip(file, at["offset"])
+            while True:
+                block = _read_block(file, at["offset"], _BLOCK_TRIPLES)
+                if block.end == at["offset"]:
+                    return
+                at = at | {"bad_lines": at["bad_before"] + block.bad_lines}
+                order = np.random.default_rng([self._seed, at["epoch"], at["offset"]]).permutation(len(block.groups))
+                for place in range(at["index"], len(order)):
+                    yield block.groups[order[place]], at | {"index": place + 1}
+                at = at | {"offset": block.end, "index": 0, "bad_before": at["bad_lines"]}
+
+    def notes(self, position: Position) -> list[str]:
+        """How many bad lines this pass over the file has met."""
+        bad_lines = position.get("bad_lines", 0)
+        return [f"bad lines in {self._url}: {bad_lines:,}; they are left out"] if bad_lines else []
+
+
+def _read_block(file: BinaryIO, start: int, triples: int, max_lines: int | None = None) -> _Block:
+    """Reads on from where the file stands, which is at byte `start`, to so many good triples or the file's end."""
+    groups: list[Group] = []
+    lines, end = 0, start
+    while len(groups) < triples and lines != max_lines and (line := file.readline()):
+        lines += 1
+        end += len(line)
+        group = _parse(line)
+        if group is not None:
+            groups.append(group)
+    return _Block(groups, end, lines - len(groups))
+
+
+def _skip(file: BinaryIO, offset: int) -> None:
+    """Goes to a byte; what is decompressed as it comes has to be read up to there."""
+    if file.seekable():
+        file.seek(offset)
+        return
+    while offset and (skipped := len(file.read(min(offset, _SAMPLED_BYTES)))):
+        offset -= skipped
+
+
+def _parse(line: bytes) -> Group | None:
+    try:
+        columns = [column.strip() for column in line.decode("utf-8").split("\t")]
+    except UnicodeDecodeError:
+        return None
+    if len(columns) != 3 or not all(columns) or columns[1] == columns[2]:
+        return None
+    return Group(columns[0], (columns[1], columns[2]), (True, False))

@@ -1,0 +1,234 @@
+"""The model that a training begins with, and the Hugging Face folder that it ends in."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from beamrank.errors import PreflightError
+from models.architectures.bert_shape import read_shape
+from models.architectures.chunk_sizes import POOLING
+from models.checkpoints.check import checkpoint_digest, read_config, tensor_shapes, weights_file
+from models.checkpoints.sources import CONFIG, SAFETENSORS, TOKENIZER_FILES, locate
+from models.tokenizer.bert import BertTokenizer, load_tokenizer
+from models.training.chunked_bert import ChunkedBert, chunked_config
+from models.training.config import ChunksConfig
+
+_TYPES = "embeddings.token_type_embeddings.weight"
+_NEW = ("classifier.", "bert.pooler.", "cls.", f"{POOLING}.")
+_NOT_PRETRAINED = ("bert.pooler.", "cls.seq_relationship.")
+_Model = TypeVar("_Model", bound=PreTrainedModel)
+_LABELS = {1: ("relevant",), 2: ("not_relevant", "relevant")}
+# A table of word embeddings may be padded to a multiple that suits a GPU.
+_PADDED_ROWS = 128
+
+
+class Start:
+    """A BERT encoder or classifier on this machine, with its tokenizer.
+
+    Attributes:
+        folder: where it is.
+        reference: what leads to it from any machine.
+        digest: SHA-256 of its files.
+        tokenizer: its tokenizer.
+        positions: how long its inputs may be.
+    """
+
+    def __init__(self, reference: str, max_length: int) -> None:
+        """Finds the start and checks it against its tokenizer and the inputs that it is to read.
+
+        Raises:
+            PreflightError: it is not there, not a BERT, has another tokenizer's vocabulary or too few positions.
+        """
+        self.folder, self.reference = locate(reference, checkpoint_digest)
+        config = _read_config(self.folder, self.reference)
+        self.digest = checkpoint_digest(self.folder)
+        self.tokenizer: BertTokenizer = load_tokenizer(self.folder)
+        self.positions = config.max_position_embeddings
+        self._config = config
+        _check_vocabulary(self.reference, config.vocab_size, self.tokenizer.vocab_size)
+        if max_length > self.positions:
+            raise PreflightError(
+                f"the model {self.reference} knows {self.positions} positions and input.max_length is {max_length}: "
+                f"set input.max_length to {self.positions} or less"
+            )
+
+    def model(
+        self,
+        kind: str,
+        labels: int,
+        dropout: float,
+        train_word_embeddings: bool,
+        chunks: ChunksConfig | None = None,
+    ) -> BertForSequenceClassification:
+        """The classifier to train, float32: a head that fits is kept, another one is new and random.
+
+        Args:
+            kind: `mono` or `duo`; duo gets a third token type where there are two.
+            labels: logits, 1 or 2.
+            dropout: on all layers.
+            train_word_embeddings: whether these change too.
+            chunks: how a passage is read; None as one input.
+
+        Raises:
+            PreflightError: the weights are not those of a BERT with this configuration.
+        """
+        says_duo = self._config.type_vocab_size > 2
+        config = self._configured(labels, dropout)
+        if chunks is None:
+            model = self._fitting(BertForSequenceClassification, config)
+        else:
+            model = self._fitting(ChunkedBert, chunked_config(config, chunks))
+        if kind == "duo" and config.type_vocab_size == 2:
+            _add_token_type(model, zero=says_duo)
+        model.bert.embeddings.word_embeddings.requires_grad_(train_word_embeddings)
+        return model
+
+    def _configured(self, labels: int, dropout: float) -> BertConfig:
+        config = _read_config(self.folder, self.reference)
+        config.id2label = dict(enumerate(_LABELS[labels]))
+        config.label2id = {name: number for number, name in config.id2label.items()}
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
+        config.classifier_dropout = None
+        return config
+
+    def masked_model(self, dropout: float, train_word_embeddings: bool) -> BertForPreTraining:
+        """BERT as it is pre-trained, float32; its pooler stays as it is, for a later fine-tuning to find.
+
+        Raises:
+            PreflightError: as `model`.
+        """
+        model = self._fitting(BertForPreTraining, self._configured(2, dropout))
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(not name.startswith(_NOT_PRETRAINED))
+        model.bert.embeddings.word_embeddings.requires_grad_(train_word_embeddings)
+        return model
+
+    def _fitting(self, architecture: type[_Model], config: BertConfig) -> _Model:
+        """The model, with as many token types as its file has, whatever its configuration says."""
+        model, rows = self._load(architecture, config)
+        if rows is not None:
+            config.type_vocab_size = rows
+            model, _ = self._load(architecture, config)
+        return model
+
+    def _load(self, architecture: type[_Model], config: BertConfig) -> tuple[_Model, int | None]:
+        """The model, and the number of token types in its file where the configuration has it wrong."""
+        transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        model: _Model
+        found: dict[str, Any]
+        try:
+            model, found = architecture.from_pretrained(
+                self.folder,
+                config=config,
+                dtype=torch.float32,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )  # type: ignore[misc]
+        except (OSError, ValueError, RuntimeError) as error:
+            raise PreflightError(f"cannot load the model {self.reference}: {error}") from error
+        mismatched = {name: shape for name, shape, _ in found["mismatched_keys"]}
+        _check_tensors(self.reference, [*mismatched, *found["missing_keys"]])
+        return model, next((shape[0] for name, shape in mismatched.items() if name.endswith(_TYPES)), None)
+
+
+def save_checkpoint(model: PreTrainedModel, start_folder: str, folder: str, weights: str) -> None:
+    """Writes a folder that transformers loads: configuration, safetensors and the start's tokenizer.
+
+    Args:
+        model: a model of transformers.
+        start_folder: where its tokenizer is.
+        folder: where to; made if need be.
+        weights: their dtype, `float32` or `float16`.
+    """
+    model.save_pretrained(folder, state_dict=_copied(model.state_dict(), getattr(torch, weights)))
+    # safetensors lets only its owner read what it writes.
+    shutil.copymode(os.path.join(folder, CONFIG), os.path.join(folder, SAFETENSORS))
+    for name in TOKENIZER_FILES:
+        if os.path.exists(source := os.path.join(start_folder, name)):
+            shutil.copyfile(source, os.path.join(folder, name))
+
+
+def publish_checkpoint(source: str, folder: str) -> None:
+    """Moves a checkpoint's files into a folder, over an earlier one's; the weights last, each file whole."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name in (CONFIG, *TOKENIZER_FILES, SAFETENSORS):
+        if os.path.exists(path := os.path.join(source, name)):
+            os.replace(path, os.path.join(folder, name))
+    shutil.rmtree(source)
+
+
+def _copied(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Copies on the CPU; names that share a tensor share its copy, so that it is written once."""
+    copies: dict[int, torch.Tensor] = {}
+    for tensor in tensors.values():
+        if tensor.data_ptr() not in copies:
+            copies[tensor.data_ptr()] = tensor.detach().to("cpu", dtype)
+    return {name: copies[tensor.data_ptr()] for name, tensor in tensors.items()}
+
+
+def _read_config(folder: str, reference: str) -> BertConfig:
+    """The configuration, once its sizes were found to be those of the weights: transformers makes whatever it says."""
+    document = read_config(folder, reference)
+    if document.get("model_type") != "bert":
+        raise PreflightError(f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'")
+    found = tensor_shapes(os.path.join(folder, weights_file(folder)), reference)
+    sizes = read_shape(document, {}, reference).tensors(num_labels=1)
+    _check_tensors(reference, [name for name, size in sizes.items() if size not in _shapes_of(name, found)])
+    # Whoever trains says how many, and transformers would make a name for each.
+    document.pop("num_labels", None)
+    try:
+        config: BertConfig = BertConfig.from_dict(document)
+    # Transformers checks some keys, and stumbles over others.
+    except Exception as error:
+        raise PreflightError(f"the {CONFIG} of the model {reference} cannot be used: {error}") from error
+    return config
+
+
+def _shapes_of(name: str, found: Mapping[str, tuple[int, ...]]) -> set[tuple[int, ...] | None]:
+    """The shape of a tensor of a classifier in a file, which may be a bare encoder's, or have TensorFlow's names."""
+    old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+    return {found.get(each) for each in (name, old, name.removeprefix("bert."), old.removeprefix("bert."))}
+
+
+def _check_vocabulary(reference: str, rows: int, entries: int) -> None:
+    if 0 <= rows - entries < _PADDED_ROWS:
+        return
+    raise PreflightError(
+        f"the vocabulary of {reference} does not match: its tokenizer has {entries:,} entries, and its word embeddings "
+        f"{rows:,} rows. Tokens would stand for other words than the model has learnt: put the model's own tokenizer "
+        "beside its weights"
+    )
+
+
+def _check_tensors(reference: str, unfit: list[str]) -> None:
+    """Makes sure that only the head and the token types may be new."""
+    wrong = [name for name in unfit if not name.startswith(_NEW) and not name.endswith(_TYPES)]
+    if wrong:
+        raise PreflightError(
+            f"the weights of the model {reference} are not those that its {CONFIG} calls for: {len(wrong)} tensors are "
+            f"missing or of another size, among them {', '.join(wrong[:3])}"
+        )
+
+
+def _add_token_type(model: BertForSequenceClassification, zero: bool) -> None:
+    """Gives a third token type to a model with two.
+
+    Where the configuration has promised three, the file is one of the first duoBERTs, to which TensorFlow gave zeros.
+    Otherwise the model is a mono. A mere copy of its second type would leave only positions to tell the docs apart by;
+    with a random vector of length 1 added, z_ij averaged over j orders docs nearly as mono does before any training.
+    """
+    rows = model.bert.embeddings.token_type_embeddings.weight.detach()
+    offset = torch.nn.functional.normalize(torch.randn(1, rows.shape[1]))
+    third = torch.zeros_like(offset) if zero else rows[1:2] + offset
+    table = nn.Embedding(3, rows.shape[1])
+    table.weight.data = torch.cat([rows, third])
+    model.bert.embeddings.token_type_embeddings = table
+    model.config.type_vocab_size = 3

@@ -1,0 +1,1 @@
+"""The training loop: optimizer, losses, checkpoints of its state, processes."""

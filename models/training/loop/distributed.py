@@ -1,0 +1,100 @@
+"""The processes of one training: one alone, or several that torchrun has started, each with its share of a step."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from beamrank.errors import PreflightError
+from models.scoring.engine import resolve_device
+
+# The others wait while the first process measures the dev run.
+_PATIENCE = timedelta(hours=6)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among all.
+
+    Attributes:
+        rank: its number, from 0; the first one writes and talks.
+        count: how many there are.
+        device: what its model is on.
+    """
+
+    rank: int = 0
+    count: int = 1
+    device: str = "cpu"
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes and talks."""
+        return self.rank == 0
+
+    def share(self, groups: int) -> slice:
+        """Which of a step's groups are this process's: an equal part, so that they have the numbers of one process."""
+        part = groups // self.count
+        return slice(self.rank * part, (self.rank + 1) * part)
+
+    def average_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Replaces each process's gradients by the mean over all."""
+        if self.count == 1:
+            return
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        together = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(together)
+        together /= self.count
+        means = torch.split(together, [each.numel() for each in gradients])
+        for gradient, mean in zip(gradients, means, strict=True):
+            gradient.copy_(mean.view_as(gradient))
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of a small tensor over all processes."""
+        if self.count > 1:
+            values = values.to(self.device)
+            dist.all_reduce(values)
+        return values.cpu()
+
+    def wait(self) -> None:
+        """Waits until every process is here."""
+        if self.count > 1:
+            dist.barrier()
+
+
+@contextlib.contextmanager
+def joined_processes(requested_device: str) -> Iterator[Processes]:
+    """Joins the processes that torchrun has started, by its environment variables; alone where there are none.
+
+    Raises:
+        PreflightError: this machine has no CUDA device, or fewer than processes.
+    """
+    device = resolve_device(requested_device)
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1:
+        yield Processes(device=device)
+        return
+    if device == "cuda":
+        torch.cuda.set_device(own_gpu(int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()))
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=_PATIENCE)
+    yield Processes(dist.get_rank(), count, device)
+    # Not after an error: the others may be waiting for this one, and torchrun ends them.
+    dist.destroy_process_group()
+
+
+def own_gpu(local_rank: int, gpus: int) -> int:
+    """The GPU of this machine's process number `local_rank`, from 0.
+
+    Raises:
+        PreflightError: there is none for it.
+    """
+    if local_rank >= gpus:
+        raise PreflightError(
+            f"process {local_rank + 1} of this machine has no GPU of its own, for there are {gpus}: give torchrun "
+            f"--nproc-per-node {gpus}"
+        )
+    return local_rank

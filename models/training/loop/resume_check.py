@@ -1,0 +1,71 @@
+"""What a training must share with the state that it goes on from, and with the model that its output holds."""
+
+import os
+from typing import Any
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.formats.config import CorpusConfig, TopicsConfig
+from beamrank.formats.corpora.reader import corpus_files
+from beamrank.formats.topics import topics_file
+from beamrank.storage import files as storage
+from models.checkpoints.sources import CONFIG, PICKLED, SAFETENSORS, SHARDED
+from models.training.config import Kind, TrainConfig
+from models.training.initial_model import Start
+from models.training.loop.distributed import Processes
+from models.training.loop.trainer import RECORDS
+
+# What may change between one call and the next: none of it decides what is learnt.
+_FREE: dict[str, bool | set[str]] = {
+    **dict.fromkeys(("output", "save_minutes", "card", "threads", "device"), True),
+    "data": {"max_bad_rows"},
+}
+
+
+def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: Processes) -> dict[str, Any]:
+    """What a training must share with the state that it goes on from, by dotted key.
+
+    Raises:
+        PreflightError: a file of the data cannot be reached.
+    """
+    try:
+        sizes = {url: storage.size_bytes(url) for url in _data_files(config)}
+    except OSError as error:
+        raise PreflightError(f"cannot read the training data: {error}") from error
+    also = {"kind": kind, "start digest": start.digest, "processes": processes.count, "bytes": sizes}
+    return _flat(config.model_dump(mode="json", exclude=_FREE)) | _flat(also)
+
+
+def check_output(output: str, start_folder: str) -> None:
+    """Makes sure that the output holds no model but one of its own training.
+
+    Raises:
+        ConfigError: it is the start, or another model would be written over.
+    """
+    if os.path.realpath(output) == os.path.realpath(start_folder):
+        raise ConfigError(f"output: {output} is also the start, which would be written over: give another folder")
+    found = [name for name in (CONFIG, SAFETENSORS, PICKLED, *SHARDED) if os.path.exists(os.path.join(output, name))]
+    if found and not os.path.isdir(os.path.join(output, RECORDS)):
+        raise ConfigError(
+            f"output: {output} holds a model that no training here has made ({found[0]} without {RECORDS}/), and it "
+            "would be written over: give another folder, or remove it"
+        )
+
+
+def _data_files(config: TrainConfig) -> list[str]:
+    data, dev = config.data, config.dev
+    files = [data.triples, data.qrels, data.run, data.teacher, *_collection(data.corpus, data.topics)]
+    if dev is not None:
+        files += [dev.qrels, dev.run, *_collection(dev.corpus, dev.topics)]
+    return [url for url in files if url is not None]
+
+
+def _collection(corpus: CorpusConfig | None, topics: TopicsConfig | None) -> list[str]:
+    files = [] if corpus is None else corpus_files(corpus)
+    return files if topics is None else [*files, topics_file(topics)]
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, each in value.items():
+        found |= _flat(each, f"{prefix}{key}.") if isinstance(each, dict) else {prefix + key: each}
+    return found

@@ -1,0 +1,166 @@
+"""A training's state on disk, from which it goes on as if it had never been interrupted.
+
+A state is a folder, `state-STEP`, renamed into place when all of it is written: weights, moments of the optimizer, each
+process's random numbers (all as safetensors) and state.json. Nothing in it is a pickle.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.storage.documents import parse_json
+from models.training.data.examples import Position
+from models.training.loop.distributed import Processes
+from models.training.loop.optimizer import BertAdam
+
+_PREFIX = "state-"
+_WEIGHTS, _MOMENTS, _STATE = "weights.safetensors", "moments.safetensors", "state.json"
+
+
+@dataclass
+class Progress:
+    """How far a training is.
+
+    Attributes:
+        step: how many steps are done.
+        position: where the data stands.
+        best_step: the step after which the best model was measured; 0 where none was.
+        best_value: its measure on the dev run.
+        seconds: how long the training took so far.
+        finished: whether nothing is left to do.
+    """
+
+    step: int = 0
+    position: Position = field(default_factory=dict)
+    best_step: int = 0
+    best_value: float = -1.0
+    seconds: float = 0.0
+    finished: bool = False
+
+
+class StateFolder:
+    """Where the states of one training are."""
+
+    def __init__(self, folder: str, identity: dict[str, Any], processes: Processes) -> None:
+        """Takes the folder, and what a training must have in common with one that it goes on from."""
+        self._folder = Path(folder)
+        self._identity = identity
+        self._processes = processes
+
+    def save(self, model: torch.nn.Module, optimizer: BertAdam, progress: Progress) -> None:
+        """Writes a state; every process must call this."""
+        final = self._folder / f"{_PREFIX}{progress.step:08d}"
+        temporary = self._folder / f".{final.name}.tmp"
+        if self._processes.first:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+        self._processes.wait()
+        save_file(_random_state(self._processes.device), temporary / _random_name(self._processes.rank))
+        self._processes.wait()
+        if self._processes.first:
+            save_file(
+                {name: each.detach().contiguous() for name, each in model.named_parameters()}, temporary / _WEIGHTS
+            )
+            save_file(optimizer.state(), temporary / _MOMENTS)
+            self._publish(temporary, final, progress)
+        self._processes.wait()
+
+    def finish(self, progress: Progress) -> None:
+        """Leaves a note that the training is done in place of its state."""
+        if self._processes.first:
+            final = self._folder / f"{_PREFIX}{progress.step:08d}"
+            temporary = self._folder / f".{final.name}.tmp"
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            self._publish(temporary, final, progress)
+        self._processes.wait()
+
+    def read(self) -> Progress:
+        """How far the training is; step 0 where there is no state.
+
+        Raises:
+            ConfigError: the state is that of another training.
+            PreflightError: it cannot be read.
+        """
+        newest = self._newest()
+        if newest is None:
+            return Progress()
+        try:
+            document = parse_json((newest / _STATE).read_bytes())
+            progress, identity = Progress(**document["progress"]), dict(document["identity"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise PreflightError(f"the state {newest} cannot be read ({error!r}): remove it to begin again") from error
+        _compare(identity, self._identity, newest)
+        return progress
+
+    def restore(self, model: torch.nn.Module, optimizer: BertAdam) -> None:
+        """Takes weights, moments and random numbers from the newest state.
+
+        Raises:
+            PreflightError: a file of it cannot be read.
+        """
+        newest = self._newest()
+        assert newest is not None
+        try:
+            weights = load_file(newest / _WEIGHTS)
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    parameter.copy_(weights[name])
+            optimizer.restore(load_file(newest / _MOMENTS))
+            random = load_file(newest / _random_name(self._processes.rank))
+        except (OSError, KeyError, RuntimeError, ValueError, SafetensorError) as error:
+            raise PreflightError(f"the state {newest} cannot be read ({error!r}): remove it to begin again") from error
+        torch.set_rng_state(random["cpu"])
+        # A state that was written on a CPU has none of a GPU.
+        if self._processes.device == "cuda" and "cuda" in random:
+            torch.cuda.set_rng_state(random["cuda"])
+
+    def _publish(self, temporary: Path, final: Path, progress: Progress) -> None:
+        document = {"identity": self._identity, "progress": asdict(progress)}
+        (temporary / _STATE).write_text(json.dumps(document, indent=1), encoding="utf-8")
+        for path in temporary.iterdir():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+        if final.exists():
+            final.rename(temporary.with_suffix(".old"))
+        temporary.rename(final)
+        # With what a process that was killed had begun to write.
+        for path in [*self._states(), *self._folder.glob(f".{_PREFIX}*")]:
+            if path != final:
+                shutil.rmtree(path)
+
+    def _states(self) -> list[Path]:
+        return sorted(self._folder.glob(f"{_PREFIX}*"))
+
+    def _newest(self) -> Path | None:
+        return max(self._states(), default=None)
+
+
+def _random_name(rank: int) -> str:
+    return f"random-{rank:05d}.safetensors"
+
+
+def _random_state(device: str) -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if device == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _compare(found: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
+    different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+    if different:
+        listed = "".join(f"\n  {key}: {found.get(key)!r} there, {wanted.get(key)!r} now" for key in different)
+        raise ConfigError(
+            f"{folder} is the state of another training:{listed}\nGive another output, or remove the folder to begin "
+            "again"
+        )

@@ -1,0 +1,76 @@
+"""What the receipts of a sealed stage counted that a user should know, in words."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from beamrank.stages.plan import StageKind
+from beamrank.stages.receipts import Manifest
+
+
+@dataclass(frozen=True)
+class _Reported:
+    """One count; `of` names the counts that add up to what it is a share of, `named` adds the receipts' examples."""
+
+    count: str
+    of: tuple[str, ...]
+    noun: str
+    verb: str
+    named: bool = False
+
+
+_QUERIES = _Reported("truncated_queries", ("queries",), "queries", "were truncated")
+_SCORED = (
+    _QUERIES,
+    _Reported("truncated_docs", ("candidates",), "query-document pairs", "had their doc truncated"),
+    _Reported("halvings", (), "batches", "were halved because memory ran out: scores may differ in the last digits"),
+)
+# The join works shard by shard, so a doc that several shards need is counted in each of them.
+_NEEDED = "docs (counted once for each shard that needs them)"
+_REPORTED: dict[StageKind, tuple[_Reported, ...]] = {
+    "retrieve": (
+        _Reported(
+            "topics_without_candidates",
+            ("topics",),
+            "topics",
+            "have no candidates: they keep their place but have no run lines",
+            named=True,
+        ),
+    ),
+    "tokenize": (
+        _Reported(
+            "missing_docs",
+            ("distinct_docs", "missing_docs"),
+            _NEEDED,
+            "are not in the corpus: dropped (on_missing_doc: drop)",
+            named=True,
+        ),
+        _QUERIES,
+        _Reported("truncated_docs", ("distinct_docs",), _NEEDED, "were truncated"),
+    ),
+    "mono": _SCORED,
+    "duo": _SCORED,
+}
+
+
+def count_lines(kind: StageKind, manifest: Manifest) -> Iterator[str]:
+    """A line for each count that is not zero, with its share where every receipt holds what it is a share of."""
+    for each in _REPORTED[kind]:
+        number = manifest.total(each.count)
+        if number:
+            first = _first(manifest) if each.named else ""
+            yield f"{manifest.stage}: {_shared(number, manifest, each)} {each.verb}{first}"
+
+
+def _shared(number: int, manifest: Manifest, reported: _Reported) -> str:
+    counted = all(name in receipt.counts for name in reported.of for receipt in manifest.receipts)
+    total = sum(map(manifest.total, reported.of)) if counted else 0
+    if not total:
+        return f"{number:,} {reported.noun}"
+    percent = 100 * number / total
+    share = f"{percent:.1f} %" if percent >= 0.1 else "less than 0.1 %"
+    return f"{number:,} of {total:,} {reported.noun} ({share})"
+
+
+def _first(manifest: Manifest) -> str:
+    examples = [example for receipt in manifest.receipts for example in receipt.examples][:3]
+    return f" (first: {'; '.join(examples)})"

@@ -1,0 +1,80 @@
+"""The program of the Dataflow flex template: `run --no-wait` of one stage, told by the template's parameters.
+
+Dataflow's launcher gives the template's parameters and Beam's own flags in one list, `--name=value` each. A parameter
+stands for a key of the configuration: `mono_k` for `mono.k`. Dataflow starts the job that this program writes down, so
+it must not wait for one.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, TypeAdapter
+
+from beamrank.config.run import RunConfig
+
+STAGES = ("retrieve", "tokenize", "mono", "duo")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A key of the configuration as a parameter: `key` is dotted, `schema` is JSON schema without the null."""
+
+    key: str
+    schema: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The parameter's name, in which Dataflow allows no dot."""
+        return self.key.replace(".", "_")
+
+    def override(self, value: str) -> str:
+        """What `--set` takes; a text is quoted, or YAML would make a truth value of `no`."""
+        return f"{self.key}={json.dumps(value) if self.schema.get('type') == 'string' else value}"
+
+
+def parameters(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator[Parameter]:
+    """Every key of the configuration, in its order."""
+    for name, field in model.model_fields.items():
+        types = (field.annotation, *get_args(field.annotation))
+        section = next((each for each in types if isinstance(each, type) and issubclass(each, BaseModel)), None)
+        if section is not None:
+            yield from parameters(section, f"{prefix}{name}.")
+            continue
+        annotated: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        schema = TypeAdapter(annotated).json_schema()
+        choices = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+        default = {} if field.is_required() or field.default is None else {"default": field.default}
+        yield Parameter(prefix + name, {**choices[0], **default})
+
+
+def command(arguments: Sequence[str]) -> list[str]:
+    """The arguments of `beamrank` that the launcher's arguments stand for."""
+    known = list(parameters())
+    parser = argparse.ArgumentParser(prog="flex", allow_abbrev=False)
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--stage", required=True, choices=STAGES)
+    # The launcher names the runner itself; ours stands for it.
+    parser.add_argument("--runner")
+    for parameter in known:
+        parser.add_argument(f"--{parameter.name}")
+    given, beam_flags = parser.parse_known_args(arguments)
+    values = vars(given)
+    overrides = [
+        word
+        for parameter in known
+        if values[parameter.name] is not None
+        for word in ("--set", parameter.override(values[parameter.name]))
+    ]
+    stage = ["--stage", given.stage, "--no-wait"]
+    return ["run", given.config, "--runner", "dataflow", *stage, *overrides, "--", *beam_flags]
+
+
+if __name__ == "__main__":
+    from pipelines.main import main
+
+    sys.argv[1:] = command(sys.argv[1:])
+    main()

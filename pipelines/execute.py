@@ -1,0 +1,183 @@
+"""Carries a run out: the stages that are asked for, on the runner that is asked for, then the TREC runs."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from beamrank.config.run import RunConfig, load_config
+from beamrank.errors import ConfigError
+from beamrank.evaluation.evaluate import Evaluation
+from beamrank.stages.plan import StageKind
+from pipelines.console.progress import Talk
+from pipelines.console.tables import warn_of_losses
+from pipelines.dataflow_launcher import DataflowLauncher
+from pipelines.launcher import Launcher, resumable
+from pipelines.output.owner import made_current
+from pipelines.output.run_files import evaluate_runs, run_files, write_runs
+from pipelines.planning.make_plan import make_plan
+from pipelines.runners import dataflow
+from pipelines.runners.names import Runner, Stage
+from pipelines.runners.options import beam_options, server_command
+from pipelines.runners.subprocesses import prepare_environment
+
+_Word = TypeVar("_Word", Runner, Stage)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run left.
+
+    Attributes:
+        output: the folder.
+        runs: the path of each written run by its name, such as `duo-sum`; in the first of `run_formats`.
+        evaluations: the figures of each run by its name; empty without qrels.
+        submitted: the ids of jobs that nobody waits for.
+    """
+
+    output: str
+    runs: Mapping[str, str] = field(default_factory=dict)
+    evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
+    submitted: tuple[str, ...] = ()
+
+    @property
+    def measures(self) -> dict[str, dict[str, float]]:
+        """The mean of each measure of each run."""
+        return {name: evaluation.means for name, evaluation in self.evaluations.items()}
+
+
+def run(
+    config: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    runner: str = "local",
+    set: Mapping[str, Any] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    stage: str | None = None,
+    flags: Sequence[str] = (),
+    quiet: bool = True,
+) -> RunResult:
+    """Does what `beamrank run` does, in this process. Finished shards are never done twice.
+
+    Args:
+        config: the path of a YAML configuration, or what it would hold; then paths are relative to the current folder.
+        runner: local, embed, prism, spark, flink or dataflow.
+        set: values that replace keys of the configuration: `{"mono.k": 100}`.
+        output: the output folder, instead of the configuration's `output`.
+        stage: the one to run alone: retrieve, tokenize, mono, duo or runs.
+        flags: Beam's own.
+        quiet: without notes and progress on standard error; warnings are printed there either way.
+
+    Returns:
+        Paths and measures of the runs; there are none after a single stage other than `runs`.
+
+    Raises:
+        ConfigError: the configuration or an argument is wrong.
+        PreflightError: a file, a model or the runner is missing or wrong, found before anything started.
+        BeamrankError: the run failed; what it had finished is kept.
+    """
+    prepare_environment()
+    overrides = [f"{key}={json.dumps(value)}" for key, value in (set or {}).items()]
+    source = config if isinstance(config, Mapping) else os.fspath(config)
+    settings = load_config(source, overrides, None if output is None else os.fspath(output))
+    chosen = None if stage is None else _word(Stage, stage, "stage")
+    return execute(settings, _word(Runner, runner, "runner"), flags, chosen, wait=True, talk=Talk(quiet=quiet))
+
+
+def execute(
+    settings: RunConfig, runner: Runner, flags: Sequence[str], stage: Stage | None, wait: bool, talk: Talk
+) -> RunResult:
+    """Runs all stages of a configuration, or one, and writes the runs.
+
+    Args:
+        settings: the configuration.
+        runner: where the Beam jobs run.
+        flags: Beam's own.
+        stage: the one to run alone.
+        wait: for the job's end; only Dataflow can do without.
+        talk: where notes and progress go.
+
+    Raises:
+        BeamrankError: something is wrong with one of these, or the run failed.
+    """
+    beam_options(runner, flags)
+    _check_stage(settings, stage)
+    if stage is not Stage.RUNS:
+        server_command(runner, flags, talk.note)
+    if runner is Runner.DATAFLOW:
+        return _run_on_dataflow(settings, talk, flags, stage, wait)
+    plan = make_plan(settings, talk)
+    launcher = Launcher(plan, settings, talk, runner, flags)
+    with resumable(), made_current(plan):
+        launcher.run_all([spec for spec in plan.stages if stage is None or spec.kind == stage.value])
+        return _finish(launcher, stage)
+
+
+def _run_on_dataflow(
+    settings: RunConfig, talk: Talk, flags: Sequence[str], stage: Stage | None, wait: bool
+) -> RunResult:
+    """Runs all stages, or one, on Dataflow."""
+    if not wait and stage is None:
+        raise ConfigError("--no-wait submits one stage, as each needs the one before it finished: give --stage too")
+    dataflow.check_settings(settings)
+    settings, scoring = dataflow.settle(settings)
+    if stage is not Stage.RUNS:
+        dataflow.check_flags(flags, _kinds(settings, stage), scoring.device, wait)
+    plan = make_plan(settings, talk, scoring)
+    launcher = DataflowLauncher(plan, settings, talk, Runner.DATAFLOW, flags)
+    specs = [spec for spec in plan.stages if stage is None or spec.kind == stage.value]
+    if launcher.template and len(specs) > 1:
+        raise ConfigError(
+            f"a template makes one job, and {stage} takes {len(specs)}, as mono and duo have different tokenizers: "
+            "submit that stage without --template_location"
+        )
+    with resumable(), made_current(plan):
+        if wait:
+            launcher.run_all(specs)
+        else:
+            for spec in specs:
+                launcher.submit_stage(spec)
+        return _finish(launcher, stage, () if wait else tuple(launcher.submitted))
+
+
+def _kinds(settings: RunConfig, stage: Stage | None) -> list[StageKind]:
+    """The stages that will be submitted; a run that was given needs no job."""
+    kinds: list[StageKind] = [] if settings.candidates is not None and stage is None else ["retrieve"]
+    if settings.mono is not None:
+        kinds += ["tokenize", "mono"]
+    if settings.duo is not None:
+        kinds.append("duo")
+    return [kind for kind in kinds if stage is None or kind == stage.value]
+
+
+def _check_stage(settings: RunConfig, stage: Stage | None) -> None:
+    """Makes sure that the configuration has the stage that is asked for; mono is what tokens are for."""
+    section = "duo" if stage is Stage.DUO else "mono"
+    if stage in (Stage.TOKENIZE, Stage.MONO, Stage.DUO) and getattr(settings, section) is None:
+        raise ConfigError(f"the configuration has no stage {stage}: there is no `{section}:` section in it")
+
+
+def _finish(launcher: Launcher, stage: Stage | None, submitted: tuple[str, ...] = ()) -> RunResult:
+    """Writes the runs and their measures, unless another stage was run alone."""
+    plan, settings, talk = launcher.plan, launcher.config, launcher.talk
+    if stage not in (None, Stage.RUNS):
+        return RunResult(plan.output, submitted=submitted)
+    paths = write_runs(plan, settings, talk)
+    for path in paths:
+        talk.note(f"wrote {path}")
+    firsts = paths[:: len(settings.run_formats)]
+    runs = {file.name: path for file, path in zip(run_files(plan, settings), firsts, strict=True)}
+    if settings.qrels is None:
+        talk.note("no qrels are given: the runs are not evaluated")
+        return RunResult(plan.output, runs, submitted=submitted)
+    evaluations = evaluate_runs(plan, settings, talk)
+    warn_of_losses(evaluations, talk)
+    return RunResult(plan.output, runs, evaluations, submitted)
+
+
+def _word(words: type[_Word], given: str, what: str) -> _Word:
+    """One of our words for a runner or a stage."""
+    try:
+        return words(given)
+    except ValueError as error:
+        raise ConfigError(f"{what} {given!r} does not exist: give one of {', '.join(words)}") from error

@@ -1,0 +1,1 @@
+"""The files in runs/: written, aggregated again, and verified."""

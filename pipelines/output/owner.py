@@ -1,0 +1,111 @@
+"""Who runs a plan: two runs of one plan into a folder help each other, runs of two plans would overwrite each other."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+import psutil
+from pydantic import Field, TypeAdapter
+
+from beamrank.errors import BeamrankError, PreflightError
+from beamrank.stages.plan import CurrentPlan, Plan, read_current
+from beamrank.storage.documents import validated
+
+# The time at which a process started is computed anew by each process that asks.
+_SAME_START_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process, and since when (ISO 8601) it runs a plan; `process_started` tells it from a later one of its pid."""
+
+    host: str
+    pid: Annotated[int, Field(ge=1)]
+    process_started: float
+    since: str
+
+    @classmethod
+    def this_process(cls) -> "Owner":
+        """This process, from now on."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(socket.gethostname(), os.getpid(), psutil.Process().create_time(), now)
+
+    @classmethod
+    def of(cls, current: CurrentPlan) -> "Owner | None":
+        """The process that runs a plan; None where it has ended properly, or nothing is known of it."""
+        try:
+            return validated(_OWNER, current.owner)
+        except ValueError:
+            return None
+
+    def is_another(self) -> bool:
+        """Whether this is another process of this machine, and still runs."""
+        if self.host != socket.gethostname() or self.pid == os.getpid():
+            return False
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.process_started) < _SAME_START_SECONDS
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"process {self.pid} on {self.host} (since {self.since})"
+
+
+_OWNER = TypeAdapter(Owner)
+
+
+@contextmanager
+def made_current(plan: Plan) -> Iterator[None]:
+    """Makes a plan the current one of its output, with this process as its owner until the `with` block ends.
+
+    Raises:
+        PreflightError: another process of this machine runs another plan, or configuration, into the same output.
+    """
+    _refuse_another(plan)
+    mine = asdict(Owner.this_process())
+    plan.publish(mine)
+    try:
+        yield
+    finally:
+        with suppress(OSError, PreflightError):
+            current = read_current(plan.output)
+            if current is not None and current.owner == mine:
+                plan.make_current()
+
+
+def _refuse_another(plan: Plan) -> None:
+    try:
+        current = read_current(plan.output)
+    except PreflightError:
+        # A pointer that is broken is written anew.
+        return
+    owner = None if current is None or plan.is_named_by(current) else Owner.of(current)
+    if owner is not None and owner.is_another():
+        raise PreflightError(
+            f"{plan.output} is in use: {owner} runs another configuration into it. Both would write the same files, "
+            "and the runs of one would be lost. Wait until that process ends, or give this run another --output"
+        )
+
+
+def check_current(plan: Plan) -> None:
+    """Makes sure that no other plan, or configuration, was started into the output since.
+
+    Raises:
+        BeamrankError: one was; its runs must not be overwritten.
+    """
+    current = read_current(plan.output)
+    if current is None or plan.is_named_by(current):
+        return
+    raise BeamrankError(
+        f"another configuration was started into {plan.output} while this one ran: {current.plan}, by "
+        f"{Owner.of(current) or 'a process that has ended'}. The files in runs/ are its own now, so the runs of this "
+        "configuration are not written. Finished shards of both are kept. Once the other process has ended, run the "
+        "same command again; to have the runs of both, give another --output"
+    )

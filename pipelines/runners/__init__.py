@@ -1,0 +1,1 @@
+"""What differs by runner: options, workers, job servers, and watching them."""

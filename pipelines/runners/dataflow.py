@@ -1,0 +1,242 @@
+"""Dataflow: the machines, images and Beam options of a stage's job, and what must be true before one is submitted.
+
+Retrieve and tokenize run on CPU workers whose image has Java; mono and duo on GPU workers whose image has none.
+"""
+
+import importlib.metadata
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    StandardOptions,
+    TestOptions,
+    WorkerOptions,
+)
+
+from beamrank import __version__
+from beamrank.config.run import RunConfig
+from beamrank.digests import SHORT, digest
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.stages.plan import Plan, StageKind, StageSpec
+from beamrank.storage import files as storage
+from models.scoring.engine import default_token_budget
+from pipelines.planning.make_plan import Device
+
+# The vCPUs of every pinned machine type: the launcher is another machine, with other cores.
+WORKER_THREADS = 4
+# A GPU a worker: an autoscaler without a bound would be a surprise on the bill.
+_MAX_WORKERS = 8
+_ONE_PROCESS = "no_use_multiple_sdk_containers"
+_PROCESS_A_CORE = "use_multiple_sdk_containers"
+_ACCELERATOR_OPTION = "worker_accelerator="
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The machines of one job."""
+
+    image: str
+    machine_type: str
+    disk_size_gb: int
+    processes: str
+    accelerator: str | None = None
+
+
+# One process holds the JVM, and Lucene's own threads use the cores. The disk holds the index.
+_RETRIEVE = Workers("cpu", "n2-highmem-4", 200, _ONE_PROCESS)
+# Reading and tokenizing a corpus is bound by the interpreter's lock, so every core gets a process.
+_TOKENIZE = Workers("cpu", "n2-standard-4", 50, _PROCESS_A_CORE)
+# One process holds one copy of the model on the GPU; the engine prefetches by itself.
+_SCORE_GPU = Workers("gpu", "g2-standard-4", 100, _ONE_PROCESS, "type:nvidia-l4;count:1;install-nvidia-driver")
+_SCORE_CPU = Workers("gpu", "n2-standard-4", 100, _ONE_PROCESS)
+
+
+def workers_of(kind: StageKind, device: str) -> Workers:
+    """The workers of a stage; `device` is where mono and duo compute."""
+    if kind == "retrieve":
+        return _RETRIEVE
+    if kind == "tokenize":
+        return _TOKENIZE
+    return _SCORE_GPU if device == "cuda" else _SCORE_CPU
+
+
+def settle(settings: RunConfig) -> tuple[RunConfig, Device]:
+    """What Dataflow's workers decide, since the launcher is another machine: device, dtype and threads.
+
+    `auto` is a GPU and float16; on CPU workers it is float32, which every processor computes.
+    """
+    threads = settings.threads or WORKER_THREADS
+    device = "cuda" if settings.device == "auto" else settings.device
+    auto_dtype = "float16" if device == "cuda" else "float32"
+    dtype = auto_dtype if settings.dtype == "auto" else settings.dtype
+    settled = settings.model_copy(update={"threads": threads, "device": device, "dtype": dtype})
+    return settled, Device(device, dtype, default_token_budget(device))
+
+
+def check_settings(settings: RunConfig) -> None:
+    """Makes sure that workers on other machines can reach all that they read and write.
+
+    Raises:
+        PreflightError: a path that only this machine can read.
+    """
+    paths = {"corpus.path": settings.corpus.path, "output": settings.output}
+    if settings.index is not None:
+        paths["index.path"] = settings.index.path
+    for name, section in (("mono", settings.mono), ("duo", settings.duo)):
+        # A Hugging Face id and embedded:NAME mean the same everywhere.
+        if section is not None and ("://" in section.checkpoint or section.checkpoint.startswith(("/", ".", "~"))):
+            paths[f"{name}.checkpoint"] = section.checkpoint
+    local = [f"{key} ({path})" for key, path in paths.items() if not _is_shared(path)]
+    if local:
+        raise PreflightError(
+            f"Dataflow's workers are other machines and cannot reach {', '.join(local)}: copy them to a bucket and "
+            "give gs:// URLs. The topics, the qrels and a given run may stay here, as the launcher alone reads them"
+        )
+
+
+def _is_shared(path: str) -> bool:
+    return storage.is_remote(path) and not path.startswith("memory:")
+
+
+def check_flags(flags: Sequence[str], kinds: Collection[StageKind], device: str, wait: bool) -> None:
+    """Makes sure that a job can be submitted with these Beam flags; they are known to be Beam's.
+
+    Args:
+        flags: what follows `--`.
+        kinds: the stages that are to be submitted.
+        device: where mono and duo compute.
+        wait: whether the command waits for its jobs.
+
+    Raises:
+        ConfigError: a flag is missing, or contradicts what a stage is pinned to.
+        PreflightError: Google's client libraries are not installed.
+    """
+    try:
+        importlib.metadata.version("google-cloud-dataflow-client")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise PreflightError(
+            "--runner dataflow needs Google's client libraries: install beamrank with its extra, pip install "
+            "'beamrank[gcp]'"
+        ) from error
+    given = PipelineOptions(list(flags))
+    _check_cloud(given)
+    _check_images(given)
+    pools = {workers_of(kind, device) for kind in kinds}
+    for workers in pools:
+        _check_processes(given, workers)
+        _check_accelerator(given, workers)
+    special = _special_flags(given)
+    if special and len(pools) > 1:
+        raise ConfigError(
+            f"{', '.join(special)} cannot be right for all stages at once, which run on different workers: run one "
+            "stage at a time, with --stage"
+        )
+    if given.view_as(GoogleCloudOptions).template_location and (wait or len(kinds) > 1):
+        raise ConfigError("--template_location writes one job down and starts none: give --stage and --no-wait too")
+    if given.view_as(TestOptions).dry_run:
+        raise ConfigError("--dry_run leaves nothing to look at: --template_location=FILE writes the job down instead")
+
+
+def _check_cloud(given: PipelineOptions) -> None:
+    cloud = given.view_as(GoogleCloudOptions)
+    missing = [f"--{name}" for name in ("project", "region", "temp_location") if not getattr(cloud, name)]
+    if missing:
+        raise ConfigError(
+            f"Dataflow needs {', '.join(missing)}: beamrank run ... --runner dataflow -- --project=PROJECT "
+            "--region=REGION --temp_location=gs://BUCKET/FOLDER"
+        )
+    for name in ("temp_location", "staging_location"):
+        value = getattr(cloud, name)
+        if value and not value.startswith("gs://"):
+            raise ConfigError(f"--{name} must be a gs:// URL, not {value!r}: Dataflow itself reads what is put there")
+
+
+def _check_images(given: PipelineOptions) -> None:
+    setup = given.view_as(SetupOptions)
+    for name in ("setup_file", "requirements_file", "extra_packages"):
+        if getattr(setup, name):
+            raise ConfigError(
+                f"--{name} would install packages on each worker as it starts, and beamrank's images hold all that "
+                "they need: leave it out, or build an image and give --sdk_container_image"
+            )
+    if setup.sdk_location not in ("default", "container"):
+        raise ConfigError("--sdk_location is pinned to `container`: the workers' image holds Beam and beamrank")
+
+
+def _check_processes(given: PipelineOptions, workers: Workers) -> None:
+    other = {_ONE_PROCESS: _PROCESS_A_CORE, _PROCESS_A_CORE: _ONE_PROCESS}[workers.processes]
+    if other in (given.view_as(DebugOptions).experiments or []):
+        raise ConfigError(
+            f"--experiments={other} contradicts {workers.processes}, which this stage is pinned to "
+            "(docs/deployment.md says why): leave it out"
+        )
+
+
+def _check_accelerator(given: PipelineOptions, workers: Workers) -> None:
+    """Dataflow takes an accelerator from a service option or from a resource hint, never from both."""
+    hints = given.view_as(StandardOptions).resource_hints or []
+    hinted = any(hint.startswith("accelerator=") for hint in hints)
+    optioned = _given_accelerator(given)
+    if hints and (optioned or (workers.accelerator and not hinted)):
+        raise ConfigError(
+            "resource hints turn right fitting on, and Dataflow does not take it together with the service option "
+            f"worker_accelerator: give the GPU as a hint too, --resource_hints='accelerator={workers.accelerator}'"
+        )
+    if hints and given.view_as(GoogleCloudOptions).flexrs_goal:
+        raise ConfigError("resource hints and --flexrs_goal exclude each other: Dataflow's right fitting has no FlexRS")
+
+
+def _special_flags(given: PipelineOptions) -> list[str]:
+    """The given flags that are meant for one kind of worker."""
+    worker = given.view_as(WorkerOptions)
+    found = {
+        "--sdk_container_image": worker.sdk_container_image,
+        "--worker_machine_type": worker.machine_type,
+        "--dataflow_service_options=worker_accelerator": _given_accelerator(given),
+        "--resource_hints": given.view_as(StandardOptions).resource_hints,
+    }
+    return [flag for flag, value in found.items() if value]
+
+
+def _given_accelerator(given: PipelineOptions) -> bool:
+    options = given.view_as(GoogleCloudOptions).dataflow_service_options or []
+    return any(option.startswith(_ACCELERATOR_OPTION) for option in options)
+
+
+def job_options(plan: Plan, stage: StageSpec, flags: Sequence[str]) -> PipelineOptions:
+    """The Beam options of a stage's job: the pinned ones, then the user's, which win where both give one value."""
+    workers = workers_of(stage.kind, stage.keys.get("device", ""))
+    given = PipelineOptions(list(flags))
+    cloud = given.view_as(GoogleCloudOptions)
+    pinned = [
+        "--runner=DataflowRunner",
+        f"--job_name={job_name(plan, stage)}",
+        "--sdk_location=container",
+        f"--sdk_container_image={image_url(cloud.project, cloud.region, workers.image)}",
+        f"--worker_machine_type={workers.machine_type}",
+        f"--disk_size_gb={workers.disk_size_gb}",
+        f"--max_num_workers={max(_MAX_WORKERS, given.view_as(WorkerOptions).num_workers or 0)}",
+        # A second thread would only take a shard and wait with it: the JVM and the model do one at a time.
+        "--number_of_worker_harness_threads=1",
+        f"--experiments={workers.processes}",
+    ]
+    if workers.accelerator and not _given_accelerator(given) and not given.view_as(StandardOptions).resource_hints:
+        pinned.append(f"--dataflow_service_options={_ACCELERATOR_OPTION}{workers.accelerator}")
+    return PipelineOptions([*pinned, *flags])
+
+
+def job_name(plan: Plan, stage: StageSpec) -> str:
+    """The same for every attempt: Dataflow refuses a second active job of a name, so nothing is paid for twice."""
+    return f"beamrank-{stage.name}-{digest([plan.digest, plan.output])[:SHORT]}"
+
+
+def image_url(project: str, region: str, image: str) -> str:
+    """Where infra/ puts an image. Its Python must be the launcher's, whose pickles the workers read."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    # A project of a domain, example.com:name, is a folder in the registry.
+    return f"{region}-docker.pkg.dev/{project.replace(':', '/')}/beamrank/{image}:{__version__}-python{python}"

@@ -1,0 +1,123 @@
+"""Our words for runners: Beam options that were tried, and the check of flags that follow `--`."""
+
+import argparse
+import contextlib
+import difflib
+import io
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+from beamrank.errors import ConfigError
+from pipelines.runners.job_server import Command, job_endpoint
+from pipelines.runners.job_server_lookup import FLINK, SPARK, Say, java_command, prism_command
+from pipelines.runners.names import Runner
+from pipelines.runners.worker_pool import share
+
+WORKER_MODULE = "pipelines.runners.local_worker"
+
+
+# A year: Beam's client counts the seconds of a whole job, not of one request, and gives a job of Prism up after 300.
+_SERVED = ["--runner=PortableRunner", "--environment_type=LOOPBACK", "--job_server_timeout=31536000"]
+_PINNED = {
+    # Not DirectRunner: it tries to download Prism first, and decides by the graph's shape.
+    Runner.LOCAL: ["--runner=FnApiRunner"],
+    Runner.EMBED: ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK"],
+    Runner.PRISM: _SERVED,
+    Runner.SPARK: [*_SERVED, "--spark_master_url=local[*]"],
+    Runner.FLINK: [*_SERVED, "--flink_master=[local]"],
+    # The rest differs from stage to stage: pipelines/runners/dataflow.py.
+    Runner.DATAFLOW: ["--runner=DataflowRunner"],
+}
+_JAVA = frozenset({Runner.SPARK, Runner.FLINK})
+# Where what is shuffled stays in the memory of this machine.
+IN_MEMORY = frozenset({Runner.LOCAL, Runner.EMBED, Runner.PRISM})
+
+
+def beam_options(runner: Runner, flags: Sequence[str]) -> PipelineOptions:
+    """The pinned options of a runner with the user's Beam flags.
+
+    Raises:
+        ConfigError: a flag that Beam does not know, a word that is no flag, or `--runner` among them.
+    """
+    _check_flags(flags)
+    return PipelineOptions([*_PINNED[runner], *flags])
+
+
+def new_pipeline(runner: Runner, flags: Sequence[str]) -> beam.Pipeline:
+    """An empty pipeline of a runner with the user's Beam flags."""
+    options = beam_options(runner, flags)
+    server = server_command(runner, flags)
+    if runner in _JAVA:
+        share()
+    if server is not None:
+        options.view_as(PortableOptions).job_endpoint = job_endpoint(runner.value, server)
+    direct = options.view_as(DirectOptions)
+    if runner is not Runner.LOCAL or direct.direct_running_mode != "multi_processing":
+        return beam.Pipeline(options=options)
+    # What Beam does in this mode, but for the command: Beam's does not quote the interpreter's path, and its worker
+    # writes its log to our standard error.
+    direct.direct_running_mode = "in_memory"
+    command = f"exec {shlex.quote(sys.executable)} -m {WORKER_MODULE}"
+    return beam.Pipeline(
+        runner=FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command)), options=options
+    )
+
+
+def server_command(runner: Runner, flags: Sequence[str], say: Say = lambda _: None) -> Command | None:
+    """How the job server of an engine starts; None for a runner without one, or where the user names a running one.
+
+    Args:
+        runner: our word.
+        flags: the user's Beam flags.
+        say: is told what is got or built, which may take minutes.
+
+    Raises:
+        PreflightError: the engine is not there and cannot be got.
+    """
+    options = beam_options(runner, flags)
+    if options.view_as(PortableOptions).job_endpoint:
+        return None
+    if runner is Runner.PRISM:
+        return prism_command(options, say)
+    if runner is Runner.SPARK:
+        return java_command(SPARK, options, say)
+    return java_command(FLINK, options, say) if runner is Runner.FLINK else None
+
+
+def _check_flags(flags: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for options in _subclasses(PipelineOptions):
+        options._add_argparse_args(parser)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as complaint:
+            _, unknown = parser.parse_known_args(list(flags))
+    except argparse.ArgumentError as error:
+        raise ConfigError(f"a Beam flag after `--` is wrong: {error}") from error
+    except SystemExit as error:
+        raise ConfigError(f"a Beam flag after `--` is wrong: {complaint.getvalue().strip()}") from error
+    if any(flag.split("=")[0] == "--runner" for flag in flags):
+        raise ConfigError(
+            "give the runner as beamrank's own --runner, before `--`: it stands for options that were tried"
+        )
+    if unknown:
+        known = [name for action in parser._actions for name in action.option_strings]
+        close = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
+        hint = f": did you mean {close[0]}?" if close else "."
+        raise ConfigError(f"Beam knows no flag {unknown[0]!r}{hint} Only Beam's own flags may follow `--`.")
+
+
+def _subclasses(root: Any) -> list[Any]:
+    found: list[Any] = []
+    for each in root.__subclasses__():
+        # Options that other installed libraries or our own tests define would be accepted by one machine only.
+        if each.__module__.startswith("apache_beam."):
+            found.append(each)
+        found.extend(_subclasses(each))
+    return list(dict.fromkeys(found))

@@ -1,0 +1,187 @@
+"""Runs a Beam pipeline and notices when it can no longer end.
+
+FnApiRunner hangs when a worker process is killed, so the pipeline runs in a thread while this one watches its children
+and the receipts.
+"""
+
+import contextlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from errno import EDQUOT, EFBIG, ENOSPC
+from typing import Self
+
+import apache_beam as beam
+import psutil
+from apache_beam.options.pipeline_options import PortableOptions
+from apache_beam.runners.runner import PipelineResult, PipelineState
+
+from beamrank import errors
+from beamrank.errors import BeamrankError
+from pipelines.runners.job_server import check_job_server
+from pipelines.runners.options import WORKER_MODULE
+
+_POLL_SECONDS = 0.25
+_BEAMS_WORKER_THREAD = "run_worker"
+# Workers end shortly before the pipeline's own thread does; one that ends earlier was killed.
+_GRACE_SECONDS = 15.0
+_OURS = re.compile(
+    r"(?:beamrank\.errors|models\.lucene\.jvm)\.(\w+): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL
+)
+_OURS_TAIL = re.compile(r" \[while running .*\]\Z", re.DOTALL)
+
+# What a full disk, a quota and a limit on files' sizes raise.
+_FULL = re.compile(rf"\[Errno (?:{ENOSPC}|{EDQUOT}|{EFBIG})\] .*?(?= \[while running|\n|\Z)")
+# How Prism says it.
+_LOST_WORKER = re.compile(r"SDK worker disconnected|didn't get control connection")
+
+
+def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seconds: float) -> None:
+    """Runs a pipeline to its end.
+
+    Args:
+        pipeline: what to run.
+        progress: how much is done, read from receipts; called a few times a second.
+        stall_seconds: how long `progress` may stand still.
+
+    Raises:
+        BeamrankError: the pipeline failed, a worker died, or nothing moved for `stall_seconds`.
+    """
+    outcome: list[BaseException | None] = []
+    endpoint: str | None = pipeline.options.view_as(PortableOptions).job_endpoint
+    thread = threading.Thread(target=_run, args=(pipeline, outcome), name="pipeline", daemon=True)
+    # Beam prints the traceback of every failure that it raises, once or twice.
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere), _Workers() as workers:
+
+        def check() -> None:
+            workers.check()
+            # Until a server answers, Beam's client waits for it; it is patient for as long as a job may take.
+            check_job_server(endpoint)
+
+        thread.start()
+        _wait(thread, check, progress, stall_seconds)
+    if outcome and outcome[0] is not None:
+        check_job_server(endpoint, outcome[0])
+        raise explain(outcome[0]) from outcome[0]
+
+
+def _wait(
+    thread: threading.Thread, check: Callable[[], None], progress: Callable[[], int], stall_seconds: float
+) -> None:
+    last, moved = progress(), time.monotonic()
+    while True:
+        thread.join(_POLL_SECONDS)
+        if not thread.is_alive():
+            return
+        check()
+        done = progress()
+        if done != last:
+            last, moved = done, time.monotonic()
+        elif time.monotonic() - moved > stall_seconds:
+            raise BeamrankError(
+                f"no shard was finished in {stall_seconds / 60:g} minutes (stall_minutes): the job is taken for dead. "
+                "Run the same command again to resume; raise stall_minutes if one shard takes longer than that"
+            )
+
+
+def _run(pipeline: beam.Pipeline, outcome: list[BaseException | None]) -> None:
+    try:
+        result = pipeline.run()
+        while not PipelineState.is_terminal(result.state):
+            time.sleep(_POLL_SECONDS)
+        if result.state == PipelineState.DONE:
+            # Only to clean up: it waits ten seconds for the end of messages that a Java job server never ends.
+            threading.Thread(target=_clean_up, args=(result,), daemon=True).start()
+        else:
+            result.wait_until_finish()
+        outcome.append(None)
+    except BaseException as error:
+        outcome.append(error)
+
+
+def _clean_up(result: PipelineResult) -> None:
+    with contextlib.suppress(Exception):
+        result.wait_until_finish()
+
+
+class _Workers:
+    """The SDK worker processes below this one."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, psutil.Process] = {}
+        self._unseen = 0
+        self._missed: float | None = None
+
+    def __enter__(self) -> Self:
+        """Listens for the threads of FnApiRunner that wait for a process each: one may die before it is ever seen."""
+        self._hook, threading.excepthook = threading.excepthook, self._note
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Listens no longer."""
+        threading.excepthook = self._hook
+
+    def _note(self, failed: threading.ExceptHookArgs) -> None:
+        if failed.thread is not None and failed.thread.name == _BEAMS_WORKER_THREAD:
+            self._unseen += 1
+        else:
+            self._hook(failed)
+
+    def check(self) -> None:
+        """Raises BeamrankError where a worker that was seen is gone and the pipeline does not end."""
+        for child in psutil.Process().children(recursive=True):
+            if child.pid not in self._seen and _is_worker(child):
+                self._seen[child.pid] = child
+        dead = [f"worker process {pid}" for pid, process in self._seen.items() if not _lives(process)]
+        if not dead and not self._unseen:
+            return
+        self._missed = self._missed or time.monotonic()
+        if time.monotonic() - self._missed > _GRACE_SECONDS:
+            raise BeamrankError(
+                f"{dead[0] if dead else 'a worker process'} died and the runner waits for it in vain (killed for its "
+                "memory, perhaps). What it had committed is kept: run the same command again to resume"
+            )
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return WORKER_MODULE in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def explain(error: BaseException) -> BeamrankError:
+    """The error that a worker raised, out of the text in which a runner wraps it."""
+    if isinstance(error, BeamrankError):
+        kind = type(error) if type(error).__module__ == errors.__name__ else BeamrankError
+        return in_mid_run(kind, _OURS_TAIL.sub("", str(error)))
+    for name, message in reversed(_OURS.findall(str(error))):
+        ours = BeamrankError if name == "JavaError" else getattr(errors, name, None)
+        if isinstance(ours, type) and issubclass(ours, BeamrankError):
+            return in_mid_run(ours, message.strip())
+    full = _FULL.search(str(error))
+    if full is not None:
+        return BeamrankError(
+            f"a worker cannot write: {full[0]}. Finished shards are kept: make room, then run the same command again "
+            "to resume"
+        )
+    if _LOST_WORKER.search(str(error)):
+        return BeamrankError(
+            f"a worker process was lost (killed for its memory, perhaps): {error}. What it had committed is kept: run "
+            "the same command again to resume"
+        )
+    return BeamrankError(f"the Beam job failed: {type(error).__name__}: {error}")
+
+
+def in_mid_run(kind: type[BeamrankError], message: str) -> BeamrankError:
+    """A failed job ends with exit code 1: the codes of other errors say that nothing has started."""
+    return kind(message) if kind.exit_code == BeamrankError.exit_code else BeamrankError(message)

@@ -1,0 +1,149 @@
+"""A given run as the first stage: cut by score, then rank, and shared out to the shards."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.runs import Ties, read_run
+from beamrank.records import Topic
+from beamrank.stages.given_run import candidates_digest, commit_candidates, split_run
+from beamrank.stages.plan import Shard
+from beamrank.stages.receipts import StageFolder
+from beamrank.storage.digested import digest_file
+from beamrank.tables.schemas import CANDIDATES
+
+SHARDS = (Shard(0, (Topic("q2", "x"), Topic("q1", "y"))), Shard(1, (Topic("q3", "z"),)))
+DIGESTS = ("a" * 64, "b" * 64)
+
+
+def _split(folder: Path, lines: list[str], k: int = 3) -> tuple[list[list[dict[str, object]]], list[dict[str, int]]]:
+    run = folder / "given.run"
+    run.write_text("".join(f"{line}\n" for line in lines))
+    stage = StageFolder(str(folder / "retrieve"))
+    split_run(digest_file(str(run)), k, SHARDS, DIGESTS, stage)
+    receipts = stage.receipts(DIGESTS)
+    return [stage.read_part(receipts[shard]).to_pylist() for shard in (0, 1)], [
+        dict(receipts[shard].counts) for shard in (0, 1)
+    ]
+
+
+def _row(query_id: str, doc_id: str, rank: int, score: float) -> dict[str, object]:
+    return {"query_id": query_id, "doc_id": doc_id, "rank": rank, "score": score}
+
+
+def test_a_trec_run_is_cut_by_score_and_ties_by_rank(tmp_path: Path) -> None:
+    parts, counts = _split(
+        tmp_path,
+        [
+            "q1 Q0 low 1 1.0 t",
+            "q1 Q0 tied-second 3 2.0 t",
+            "q1 Q0 tied-first 2 2.0 t",
+            "q1 Q0 best 4 9.5 t",
+            "q2 Q0 only 1 0.5 t",
+            "q9 Q0 stranger 1 1.0 t",
+        ],
+    )
+    assert parts == [
+        [
+            _row("q1", "best", 1, 9.5),
+            _row("q1", "tied-first", 2, 2.0),
+            _row("q1", "tied-second", 3, 2.0),
+            _row("q2", "only", 1, 0.5),
+        ],
+        [],
+    ]
+    assert counts == [
+        {"topics": 2, "topics_without_candidates": 0, "candidates": 4},
+        {"topics": 1, "topics_without_candidates": 1, "candidates": 0},
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_ms_marco_run_is_cut_by_rank(tmp_path: Path, first: int) -> None:
+    lines = [f"q3\td{rank}\t{rank + first}" for rank in (2, 0, 1, 3)]
+    parts, _ = _split(tmp_path, lines, k=2)
+    assert [(row["doc_id"], row["rank"]) for row in parts[1]] == [("d0", 1), ("d1", 2)]
+
+
+def test_what_is_worth_knowing_is_said(tmp_path: Path) -> None:
+    run = tmp_path / "given.run"
+    run.write_text("q1 Q0 a 1 2.0 t\nq1 Q0 b 2 2.0 t\nq1 Q0 c 3 3.0 t\nq8 Q0 a 1 1.0 t\n")
+    said = split_run(digest_file(str(run)), 3, SHARDS, DIGESTS, StageFolder(str(tmp_path / "retrieve")))
+    assert said == [
+        "queries that are no topics: 1 ('q8', ...); they are left out",
+        "rows with the score of the row before: 1; ordered by their ranks. `beamrank eval` and trec_eval order them "
+        "by doc_id, descending, so their measures of this file can differ; `candidates.ties: doc_id` takes that order "
+        "here too",
+        "rows whose rank disagrees with the scores: 1; the scores decide",
+    ]
+
+
+def test_ties_are_ordered_as_the_user_chooses(tmp_path: Path) -> None:
+    run = tmp_path / "given.run"
+    run.write_text("q1 Q0 a 1 2.0 t\nq1 Q0 b 2 2.0 t\nq1 Q0 c 3 3.0 t\nq1 Q0 d 4 2.0 t\n")
+    choices: tuple[tuple[Ties, str, str], ...] = (
+        ("rank", "cab", "ordered by their ranks"),
+        ("doc_id", "cdb", "ordered by doc_id, descending, as `beamrank eval` and trec_eval do"),
+    )
+    for ties, kept, note in choices:
+        stage = StageFolder(str(tmp_path / ties))
+        said, *_ = split_run(digest_file(str(run)), 3, SHARDS, DIGESTS, stage, ties)
+        assert said.startswith(f"rows with the score of the row before: 2; {note}")
+        assert [row["doc_id"] for row in stage.read_part(stage.receipts(DIGESTS)[0]).to_pylist()] == list(kept)
+    assert read_run(str(run)).order == {"q1": list("cdba")}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["q1 Q0 a 1 2.0 t", "q2 Q0 a 1 2.0 t", "q1 Q0 a 2 1.0 t"], "line 3: query 'q1' has doc 'a' already on line 1"),
+        (["q1\ta\t1", "q1\ta\t2"], "line 2: query 'q1' has doc 'a' already on line 1"),
+        (["q1 Q0 a 1 nan t"], "not finite"),
+        (["q1 Q0 a\0b 1 1 t"], r"line 1: the row has the id 'a\\x00b', which holds a control character \(U\+0000\)"),
+        (["q8 Q0 a 1 1.0 t"], "has none of the topics"),
+        ([], "given.run"),
+    ],
+)
+def test_a_run_that_cannot_be_used(tmp_path: Path, lines: list[str], message: str) -> None:
+    with pytest.raises(PreflightError, match=message):
+        _split(tmp_path, lines)
+    assert not (tmp_path / "retrieve").exists()
+
+
+def test_a_doc_id_of_an_index_that_was_built_elsewhere_is_checked(tmp_path: Path) -> None:
+    columns = [["q1", "q2"], ["good", "a\u00a0b"], [1, 1], [2.0, 1.0]]
+    found = pa.table([pa.array(each, field.type) for each, field in zip(columns, CANDIDATES, strict=True)], CANDIDATES)
+    folder = StageFolder(str(tmp_path / "retrieve"))
+    with pytest.raises(DataError, match=r"candidate of query 'q2' has the id 'a\\xa0b', which holds white space"):
+        commit_candidates(folder, 0, DIGESTS[0], SHARDS[0].topics, found, 0.0)
+    assert not (tmp_path / "retrieve").exists()
+
+
+def test_the_digest_is_of_the_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("q1 Q0 a 1 2.0 t\n")
+    (tmp_path / "b").write_text("q1 Q0 a 1 2.0 t\n")
+    (tmp_path / "c").write_text("q1 Q0 a 1 2.5 t\n")
+    digests = [candidates_digest(str(tmp_path / name)) for name in "abc"]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_run_that_changed_after_its_digest_commits_nothing(tmp_path: Path) -> None:
+    run = tmp_path / "given.run"
+    run.write_text("q1 Q0 a 1 2.0 t\n")
+    given = digest_file(str(run))
+    run.write_text("q1 Q0 b 1 2.0 t\n")
+    stage = StageFolder(str(tmp_path / "retrieve"))
+    with pytest.raises(DataError, match=r"given\.run changed after its digest was taken"):
+        split_run(given, 3, SHARDS, DIGESTS, stage)
+    assert not (tmp_path / "retrieve").exists()
+    run.write_text("q1 Q0 a 1 2.0 t\n")
+    split_run(given, 3, SHARDS, DIGESTS, stage)
+    assert len(stage.receipts(DIGESTS)) == 2
+
+
+@pytest.mark.parametrize("name", ["none", "."])
+def test_a_run_that_is_not_there(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PreflightError, match="there is no run"):
+        candidates_digest(str(tmp_path / name))

@@ -1,0 +1,138 @@
+"""Writing runs: scores that every evaluator orders alike."""
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytrec_eval
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamrank.errors import DataError
+from beamrank.formats.run_writer import run_lines, strictly_decreasing, write_run
+from beamrank.formats.runs import read_run
+
+_MAX = 3.0e38
+_scores = st.lists(
+    st.one_of(
+        st.floats(-_MAX, _MAX, allow_nan=False),
+        st.floats(-20, 20),
+        st.floats(-1e-30, 1e-30),
+        st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0**24, -(2.0**24), 1e30, 1e-45, 0.1, 49.0]),
+    ),
+    min_size=1,
+    max_size=60,
+).map(lambda scores: sorted(scores, reverse=True))
+
+
+def _by_hand(scores: list[float]) -> list[np.float32]:
+    """design: s_r = min(float32(x_r), s_(r-1) - max(1e-5, 4 ulp))."""
+    decreasing: list[np.float32] = []
+    for score in map(np.float32, scores):
+        if decreasing:
+            last = decreasing[-1]
+            step = max(np.float32(1e-5), np.float32(4) * np.spacing(abs(last)))
+            score = min(score, np.float32(last - step))
+        decreasing.append(score)
+    return decreasing
+
+
+@settings(max_examples=400, deadline=None)
+@given(_scores)
+def test_scores_decrease_strictly_as_the_formula_says(scores: list[float]) -> None:
+    decreasing = strictly_decreasing(scores)
+    assert decreasing.dtype == np.float32
+    assert decreasing.tolist() == [float(score) for score in _by_hand(scores)]
+    assert (decreasing[1:] < decreasing[:-1]).all()
+    assert (decreasing <= np.array(scores, dtype=np.float32)).all()
+
+
+@settings(max_examples=300, deadline=None)
+@given(_scores)
+def test_what_is_printed_reads_back_as_the_same_float32(scores: list[float]) -> None:
+    ranking = [(f"d{i}", score) for i, score in enumerate(scores)]
+    printed = [line.split()[4] for line in run_lines("q", ranking, "t")]
+    assert [np.float32(text) for text in printed] == strictly_decreasing(scores).tolist()
+    as_double = [float(text) for text in printed]
+    assert all(after < before for before, after in itertools.pairwise(as_double))
+
+
+def test_equal_scores_are_a_step_apart() -> None:
+    assert strictly_decreasing([1.0, 1.0, 1.0, 0.5]).tolist() == pytest.approx([1, 0.99999, 0.99998, 0.5], abs=1e-7)
+    assert np.diff(strictly_decreasing([1e8] * 3)).tolist() == [-32, -32]
+    assert strictly_decreasing([]).tolist() == []
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e39])
+@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize("run_format", ["trec", "msmarco"])
+def test_a_score_that_is_not_finite_is_an_error(bad: float, position: int, run_format: str, tmp_path: Path) -> None:
+    scores = [3.0, 2.0, 1.0]
+    scores[position] = bad
+    ranking = [(f"d{i}", score) for i, score in enumerate(scores)]
+    with pytest.raises(DataError, match=rf"query 'q': score .* at rank {position + 1} is not finite"):
+        write_run(str(tmp_path / "a.run"), {"q": ranking}, "t", run_format)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scores_pushed_below_float32_are_an_error() -> None:
+    with pytest.raises(DataError, match="at rank 2 is not finite"):
+        strictly_decreasing([-3.4028235e38, -3.4028235e38])
+
+
+@pytest.mark.parametrize(
+    ("query_id", "doc_id"),
+    [("a b", "d"), ("", "d"), ("q", "d\t1"), ("q", "d\xa01"), ("q", "d\0"), ("q", ""), ("#1", "d")],
+)
+def test_ids_that_no_reader_lets_through_are_never_written(query_id: str, doc_id: str) -> None:
+    with pytest.raises(AssertionError):
+        list(run_lines(query_id, [(doc_id, 1.0)], "t"))
+
+
+def test_the_lines_of_both_formats() -> None:
+    ranking = [("b", 0.1), ("a", 0.1), ("c", -12345.6789)]
+    assert list(run_lines("q", ranking, "my-tag")) == [
+        "q Q0 b 1 0.100000001 my-tag",
+        "q Q0 a 2 0.0999900028 my-tag",
+        "q Q0 c 3 -12345.6787 my-tag",
+    ]
+    assert list(run_lines("q", ranking, "my-tag", "msmarco")) == ["q\tb\t1", "q\ta\t2", "q\tc\t3"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_scores, min_size=1, max_size=4))
+def test_every_reader_sees_the_order_that_was_written(tmp_path_factory: pytest.TempPathFactory, queries: list) -> None:
+    rankings = {
+        f"q{9 - number}": [(f"d{(i * 7) % 61}", score) for i, score in enumerate(scores)]
+        for number, scores in enumerate(queries)
+    }
+    expected = {query_id: [doc_id for doc_id, _ in ranking] for query_id, ranking in rankings.items()}
+    folder = tmp_path_factory.mktemp("runs")
+    trec, msmarco = str(folder / "a.trec"), str(folder / "a.tsv")
+    write_run(trec, rankings, "t")
+    write_run(msmarco, rankings, "t", "msmarco")
+    for run in (read_run(trec), read_run(trec, ties="rank"), read_run(msmarco)):
+        assert run.order == expected
+        assert list(run.order) == list(expected)
+        assert run.notes.lines() == []
+    with open(trec) as file:
+        scored = pytrec_eval.parse_run(file)
+    for query_id, doc_ids in expected.items():
+        assert _reciprocal_ranks(query_id, scored[query_id]) == {doc_id: 1 / r for r, doc_id in enumerate(doc_ids, 1)}
+
+
+def _reciprocal_ranks(query_id: str, scored: dict[str, float]) -> dict[str, float]:
+    """The rank at which trec_eval's own sorting puts each doc: a query for each, with that doc alone relevant."""
+    qrels = {doc_id: {doc_id: 1} for doc_id in scored}
+    measured = pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"}).evaluate(dict.fromkeys(scored, scored))
+    return {doc_id: values["recip_rank"] for doc_id, values in measured.items()}
+
+
+def test_a_run_is_written_over_an_older_one(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.trec"
+    write_run(str(path), {"q": [("a", 1.0)], "none": []}, "one")
+    write_run(str(path), {"b": [("é", 1.0)], "a": [("x", 2.0)]}, "two")
+    assert path.read_bytes() == "b Q0 é 1 1 two\na Q0 x 1 2 two\n".encode()
+    assert [file.name for file in path.parent.iterdir()] == ["a.trec"]

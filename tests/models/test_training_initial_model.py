@@ -1,0 +1,139 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertForSequenceClassification
+
+from beamrank.errors import PreflightError
+from models.checkpoints.check import resolve_checkpoint
+from models.training.initial_model import Start, publish_checkpoint, save_checkpoint
+from tests.support.training import WORDS, logits_of, save_start, save_tokenizer
+
+_CLS, _SEP, _BLUE, _SKY, _RED = (WORDS.index(word) for word in ("[CLS]", "[SEP]", "blue", "sky", "red"))
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> str:
+    return save_start(tmp_path / "start")
+
+
+def save_mono(start_folder: str, folder: Path, weights: str = "float32") -> str:
+    save_checkpoint(Start(start_folder, 32).model("mono", 2, 0.1, True), start_folder, str(folder), weights)
+    return str(folder)
+
+
+@pytest.mark.parametrize(("kind", "labels"), [("mono", 2), ("mono", 1), ("duo", 2)])
+def test_a_saved_model_gives_equal_logits_in_plain_transformers(kind, labels, encoder, tmp_path):
+    model = Start(encoder, 32).model(kind, labels, 0.1, True)
+    save_checkpoint(model, encoder, str(tmp_path / "saved"), "float32")
+    ids, types = [_CLS, _SKY, _SEP, _BLUE, _SEP], [0, 0, 0, 1, 1]
+    if kind == "duo":
+        ids, types = [*ids, _RED, _SEP], [*types, 2, 2]
+    found, wanted = logits_of(str(tmp_path / "saved"), model, ids, types)
+    assert found.shape == (1, labels)
+    assert torch.equal(found, wanted)
+    checkpoint = resolve_checkpoint(str(tmp_path / "saved"), kind)
+    assert (checkpoint.num_labels, checkpoint.shape.token_types) == (labels, 3 if kind == "duo" else 2)
+
+
+def test_weights_can_be_saved_in_half_the_room(encoder, tmp_path):
+    saved = save_mono(encoder, tmp_path / "mono", "float16")
+    assert {weight.dtype for weight in load_file(Path(saved) / "model.safetensors").values()} == {torch.float16}
+
+
+@pytest.mark.parametrize("weights", ["float32", "float16"])
+def test_the_tied_decoder_is_written_once(weights, encoder, tmp_path):
+    save_checkpoint(Start(encoder, 32).masked_model(0.1, True), encoder, str(tmp_path / "saved"), weights)
+    names = load_file(tmp_path / "saved" / "model.safetensors").keys()
+    assert "bert.embeddings.word_embeddings.weight" in names
+    assert not [name for name in names if "decoder" in name]
+
+
+def test_whoever_may_read_the_configuration_may_read_the_weights(encoder, tmp_path):
+    saved = save_mono(encoder, tmp_path / "mono")
+    assert len({path.stat().st_mode for path in Path(saved).iterdir()}) == 1
+
+
+def test_saving_draws_no_random_numbers(encoder, tmp_path):
+    model = Start(encoder, 32).model("mono", 2, 0.1, True)
+    before = torch.get_rng_state()
+    save_checkpoint(model, encoder, str(tmp_path / "saved"), "float32")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_head_that_fits_is_kept_and_another_is_new(encoder, tmp_path):
+    mono = save_mono(encoder, tmp_path / "mono")
+    head = load_file(Path(mono) / "model.safetensors")["classifier.weight"]
+    assert torch.equal(Start(mono, 32).model("mono", 2, 0.1, True).classifier.weight, head)
+    assert Start(mono, 32).model("mono", 1, 0.1, True).classifier.weight.shape == (1, 32)
+
+
+def test_a_duo_from_a_mono_gets_a_third_type_of_its_own(encoder, tmp_path):
+    mono = save_mono(encoder, tmp_path / "mono")
+    rows = Start(mono, 32).model("duo", 2, 0.1, True).bert.embeddings.token_type_embeddings.weight
+    assert rows.shape == (3, 32)
+    assert torch.linalg.norm(rows[2] - rows[1]).item() == pytest.approx(1.0, rel=1e-5)
+    assert rows.requires_grad
+
+
+def test_a_duo_of_2019_whose_file_has_two_types_gets_zeros(encoder, tmp_path):
+    folder = Path(save_mono(encoder, tmp_path / "duo"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"type_vocab_size": 3}))
+    rows = Start(str(folder), 32).model("duo", 2, 0.1, True).bert.embeddings.token_type_embeddings.weight
+    assert rows[2].abs().sum() == 0
+    assert rows[:2].abs().sum() > 0
+
+
+def test_word_embeddings_can_be_left_alone_and_dropout_is_set(encoder):
+    model = Start(encoder, 32).model("mono", 2, 0.25, False)
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    assert frozen == ["bert.embeddings.word_embeddings.weight"]
+    assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
+
+
+def test_another_models_vocabulary_is_refused(encoder):
+    save_tokenizer(Path(encoder), [*WORDS, "stranger"])
+    with pytest.raises(PreflightError, match="its tokenizer has 29 entries, and its word embeddings 28"):
+        Start(encoder, 32)
+
+
+def test_a_vocabulary_that_is_much_too_small_is_refused(tmp_path):
+    with pytest.raises(PreflightError, match="has 28 entries, and its word embeddings 1,000 rows"):
+        Start(save_start(tmp_path / "large", vocab_size=1000), 32)
+    assert Start(save_start(tmp_path / "padded", vocab_size=64), 32).tokenizer.vocab_size == len(WORDS)
+
+
+def test_inputs_longer_than_the_model_reads_are_refused(encoder):
+    with pytest.raises(PreflightError, match=r"knows 32 positions and input\.max_length is 64"):
+        Start(encoder, 64)
+
+
+def test_weights_that_are_not_a_berts_are_refused(encoder):
+    path = Path(encoder) / "model.safetensors"
+    weights = load_file(path)
+    save_file({name: weight for name, weight in weights.items() if "layer.1" not in name}, path, {"format": "pt"})
+    with pytest.raises(PreflightError, match=r"16 tensors are missing or of another size"):
+        Start(encoder, 32).model("mono", 2, 0.1, True)
+
+
+def test_another_architecture_is_refused(encoder):
+    (Path(encoder) / "config.json").write_text('{"model_type": "roberta"}')
+    with pytest.raises(PreflightError, match="has the model_type 'roberta', not 'bert'"):
+        Start(encoder, 32)
+
+
+def test_publishing_replaces_an_earlier_checkpoint_and_leaves_the_rest(encoder, tmp_path):
+    output = tmp_path / "output"
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        model = BertForSequenceClassification(BertConfig.from_pretrained(encoder, num_labels=2))
+        save_checkpoint(model, encoder, str(tmp_path / "candidate"), "float32")
+        publish_checkpoint(str(tmp_path / "candidate"), str(output))
+        (output / "README.md").write_text("card")
+    head = load_file(output / "model.safetensors")["classifier.weight"]
+    assert torch.equal(head, model.classifier.weight)
+    assert (output / "README.md").read_text() == "card"
+    assert not (tmp_path / "candidate").exists()

@@ -1,0 +1,155 @@
+"""How what a worker raises reaches the user, and how a pipeline that cannot end is noticed."""
+
+import os
+import time
+from collections.abc import Iterator
+from errno import EDQUOT, EFBIG, ENOSPC
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError
+from models.lucene.jvm import JavaError
+from pipelines.runners.watchdog import explain, run_watched
+from tests.support.cascades import beamrank, write_config
+from tests.support.processes import TWO_PROCESSES, said_but_progress
+
+MESSAGE = "doc 'a' is wrong: [see line 3]. Mend it,\nthen run again"
+
+
+class RaiseFn(beam.DoFn):
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def process(self, _: int) -> Iterator[int]:
+        raise self._error
+
+
+class WaitFn(beam.DoFn):
+    def process(self, seconds: float) -> Iterator[float]:
+        time.sleep(seconds)
+        yield seconds
+
+
+def _pipeline(step: beam.DoFn, value: float, *flags: str) -> beam.Pipeline:
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner", *flags]))
+    _ = pipeline | beam.Create([value]) | beam.Reshuffle() | beam.ParDo(step)
+    return pipeline
+
+
+@pytest.mark.parametrize("kind", [DataError, PreflightError, ConfigError, BeamrankError])
+@pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
+def test_a_workers_error_arrives_as_it_was_raised(
+    kind: type[BeamrankError], mode: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BeamrankError) as raised:
+        run_watched(_pipeline(RaiseFn(kind(MESSAGE)), 1, f"--direct_running_mode={mode}"), lambda: 0, 60)
+    # Nothing that a job raises was found before it started, which is what the exit codes 2 and 3 say.
+    assert type(raised.value) is (kind if kind.exit_code == 1 else BeamrankError)
+    assert raised.value.exit_code == 1
+    assert str(raised.value) == MESSAGE
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_error_that_is_not_ours_keeps_its_traceback() -> None:
+    with pytest.raises(BeamrankError, match=r"the Beam job failed: .*ZeroDivisionError") as raised:
+        run_watched(_pipeline(RaiseFn(ZeroDivisionError("zero")), 1), lambda: 0, 60)
+    assert type(raised.value) is BeamrankError
+    assert "zero" in str(raised.value)
+
+
+@pytest.mark.parametrize("number", [ENOSPC, EDQUOT, EFBIG])
+def test_a_full_disk_is_named_with_what_to_do(number: int) -> None:
+    error = OSError(number, os.strerror(number), "/out/mono/part-00001")
+    with pytest.raises(BeamrankError) as raised:
+        run_watched(_pipeline(RaiseFn(error), 1), lambda: 0, 60)
+    assert str(raised.value) == (
+        f"a worker cannot write: [Errno {number}] {os.strerror(number)}: '/out/mono/part-00001'. Finished shards are "
+        "kept: make room, then run the same command again to resume"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("beamrank.errors.DataError: a is wrong [while running 'X/Y']\n\n", DataError, "a is wrong"),
+        (
+            "Error received from SDK harness for instruction 7: Traceback (most recent call last):\n  File ...\n"
+            "ValueError: cause\n\nThe above exception was the direct cause of the following exception:\n\n"
+            "Traceback (most recent call last):\n  raise ...\nbeamrank.errors.PreflightError: no index\n\n"
+            "During handling of the above exception, another exception occurred:\n\n"
+            "beamrank.errors.PreflightError: no index [while running 'RunShard']",
+            BeamrankError,
+            "no index",
+        ),
+        ("beamrank.errors.ReceiptError: x", ReceiptError, "x"),
+        ("beamrank.errors.NoSuchError: x", BeamrankError, "RuntimeError: beamrank.errors.NoSuchError: x"),
+        ("mine.errors.DataError: x", BeamrankError, "RuntimeError: mine.errors.DataError: x"),
+        (
+            "bundle failed:\nOSError: [Errno 28] No space left on device: '/a'\n\nDuring handling ...:\n\n"
+            "RuntimeError: OSError: [Errno 28] No space left on device: '/a' [while running 'RunShard']",
+            BeamrankError,
+            "on device: '/a'. Finished shards are kept: make room, then run the same command again to resume",
+        ),
+    ],
+)
+def test_our_error_is_found_in_what_a_runner_wraps_it(text: str, kind: type[BeamrankError], message: str) -> None:
+    found = explain(RuntimeError(text))
+    assert type(found) is kind
+    assert str(found).endswith(message)
+
+
+def test_javas_error_is_ours_too() -> None:
+    assert (
+        str(explain(RuntimeError("models.lucene.jvm.JavaError: java.lang.Error: b [while running 'X']")))
+        == "java.lang.Error: b"
+    )
+    assert str(explain(JavaError("java.lang.Error", "b"))) == "java.lang.Error: b"
+
+
+def test_a_pipeline_that_ends_raises_nothing() -> None:
+    run_watched(_pipeline(WaitFn(), 0.0), lambda: 0, 60)
+
+
+def test_a_pipeline_that_stands_still_is_given_up() -> None:
+    start = time.monotonic()
+    with pytest.raises(BeamrankError, match=r"no shard was finished in 0\.01 minutes \(stall_minutes\)"):
+        run_watched(_pipeline(WaitFn(), 30.0), lambda: 5, 0.6)
+    assert time.monotonic() - start < 20
+
+
+def test_a_pipeline_that_moves_is_not_given_up() -> None:
+    """It takes longer than may pass without progress, but there is progress."""
+    steps = iter(range(10_000))
+    start = time.monotonic()
+    run_watched(_pipeline(WaitFn(), 2.0), lambda: next(steps), 0.6)
+    assert time.monotonic() - start > 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        pytest.param(TWO_PROCESSES, marks=pytest.mark.slow),
+        pytest.param(("--runner", "embed"), marks=pytest.mark.slow),
+    ],
+    ids=["in_memory", "multi_processing", "embed"],
+)
+def test_a_workers_error_is_said_once_and_nothing_else(
+    arguments: tuple[str, ...], tmp_path: Path, mono_checkpoint: str, duo_checkpoint: str
+) -> None:
+    path = write_config(tmp_path, {"d1": "a cat"}, {"q1": "cat"}, mono_checkpoint, duo_checkpoint)
+    lines = path.read_text().replace("bm25:\n  k: 12\n", "")
+    lines = lines.replace(f"index:\n  path: {tmp_path}/index\n", "candidates: {run: given.trec, k: 12}\n")
+    path.write_text(lines)
+    (tmp_path / "given.trec").write_text("q1 Q0 d1 1 2.0 x\nq1 Q0 d2 2 1.0 x\n")
+    done = beamrank("run", path, *arguments)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert said_but_progress(done.stderr) == [
+        "error: candidate docs of shard 0 that are not in the corpus: 1 (first: 'd2' of query_id 'q1'). Their scores "
+        "would be missing from the run. Check that the corpus is the one that the index or the given run was made "
+        "from, or set on_missing_doc: drop"
+    ]

@@ -1,0 +1,261 @@
+"""An object store in memory whose calls fail as they are told to, and a cascade small enough to be run often."""
+
+import dataclasses
+import json
+import random
+import string
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from errno import EIO, ENOSPC
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import yaml
+from fsspec.implementations.memory import MemoryFileSystem
+
+from beamrank.config.run import RunConfig, load_config
+from beamrank.stages.plan import Plan
+from pipelines.console.progress import Talk
+from pipelines.launcher import Launcher
+from pipelines.output.run_files import evaluate_runs, write_runs
+from pipelines.planning.make_plan import make_plan
+from tests.support.bert import save_tiny
+
+PROTOCOL = "faulty"
+_WORDS = ("amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "jetty")
+
+Snapshot = Mapping[str, bytes]
+
+
+@dataclass
+class Faults:
+    """Which calls fail: one write and one read in so many, drawn with a seed; all writes once `free_bytes` are used.
+
+    A read times out. A write fails in one of these ways:
+
+    * refuse: nothing happens, and an error is raised.
+    * lose: it happens, but the answer is lost: the call times out.
+    * cut: the first bytes arrive, and an error is raised.
+    """
+
+    seed: int = 0
+    one_write_in: int = 0
+    one_read_in: int = 0
+    kinds: tuple[str, ...] = ("refuse", "lose", "cut")
+    free_bytes: int | None = None
+    happened: int = 0
+    _random: random.Random = field(init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    def of_write(self) -> str | None:
+        """How a write fails, if it does."""
+        return self._random.choice(self.kinds) if self._strikes(self.one_write_in) else None
+
+    def of_read(self) -> bool:
+        """Whether a read fails."""
+        return self._strikes(self.one_read_in)
+
+    def _strikes(self, one_in: int) -> bool:
+        with self._lock:
+            struck = one_in > 0 and self._random.randrange(one_in) == 0
+            self.happened += struck
+        return struck
+
+    def takes(self, size_bytes: int) -> int:
+        """How many bytes of a write there is room for."""
+        with self._lock:
+            if self.free_bytes is None:
+                return size_bytes
+            taken = min(size_bytes, self.free_bytes)
+            self.free_bytes -= taken
+            self.happened += taken < size_bytes
+            return taken
+
+    def cut(self, size_bytes: int) -> int:
+        """Where a write breaks off."""
+        return self._random.randrange(size_bytes) if size_bytes else 0
+
+
+class FaultyFileSystem(MemoryFileSystem):
+    """A store in memory; every write and read asks `faults` first. A write that breaks off leaves what it wrote."""
+
+    protocol = PROTOCOL
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    faults: ClassVar[Faults] = Faults()
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return super()._strip_protocol(str(path).removeprefix(f"{PROTOCOL}://"))
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        fault = self.faults.of_write()
+        if fault == "refuse":
+            raise OSError(EIO, "the store does not answer", path)
+        size = self.faults.takes(len(value)) if fault != "cut" else self.faults.cut(len(value))
+        super().pipe_file(path, value[:size], mode=mode, **kwargs)
+        if fault == "cut":
+            raise ConnectionResetError(f"the connection broke after {size} bytes of {path}")
+        if size < len(value):
+            raise OSError(ENOSPC, "no space left", path)
+        if fault == "lose":
+            raise TimeoutError(f"no answer about {path}")
+
+    def put_file(self, lpath: str, rpath: str, **kwargs: Any) -> None:
+        self.pipe_file(rpath, Path(lpath).read_bytes())
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        if self.faults.of_read():
+            raise TimeoutError(f"no answer about {path}")
+        return bytes(super().cat_file(path, start, end, **kwargs))
+
+
+fsspec.register_implementation(PROTOCOL, FaultyFileSystem, clobber=True)
+
+
+@contextmanager
+def failing(faults: Faults) -> Iterator[Faults]:
+    """The store fails in this way."""
+    before, FaultyFileSystem.faults = FaultyFileSystem.faults, faults
+    try:
+        yield faults
+    finally:
+        FaultyFileSystem.faults = before
+
+
+def snapshot(output: str) -> dict[str, bytes]:
+    """The files of an output at the faulty store, by their paths below it."""
+    root = FaultyFileSystem._strip_protocol(output) + "/"
+    files = {path: file.getvalue() for path, file in tuple(FaultyFileSystem.store.items())}
+    return {path.removeprefix(root): content for path, content in sorted(files.items()) if path.startswith(root)}
+
+
+def restore(output: str, files: Snapshot) -> None:
+    """Makes an output what a snapshot says."""
+    store = FaultyFileSystem()
+    root = store._strip_protocol(output) + "/"
+    for path in [path for path in store.store if path.startswith(root)]:
+        del store.store[path]
+    for path, content in files.items():
+        MemoryFileSystem.pipe_file(store, root + path, content)
+
+
+@dataclass(frozen=True)
+class SmallCascade:
+    """A planned cascade over a given run: three Beam jobs of a fraction of a second each."""
+
+    config: RunConfig
+    plan: Plan
+
+    def at(self, output: str) -> "SmallCascade":
+        """The same into another folder."""
+        return SmallCascade(
+            self.config.model_copy(update={"output": output}), dataclasses.replace(self.plan, output=output)
+        )
+
+    def run(self) -> None:
+        """What `beamrank run` does, once it has planned."""
+        self.plan.publish()
+        talk = Talk(quiet=True)
+        Launcher(self.plan, self.config, talk).run_all()
+        write_runs(self.plan, self.config, talk)
+        evaluate_runs(self.plan, self.config, talk)
+
+
+def plan_small(path: Path) -> SmallCascade:
+    """Plans what `write_small` wrote."""
+    config = load_config(str(path))
+    return SmallCascade(config, make_plan(config, Talk(quiet=True)))
+
+
+def write_small(folder: Path) -> Path:
+    """Writes a configuration, a collection of ten topics in four shards, and random tiny models."""
+    drawn = random.Random(3)
+    docs = {f"d{number}": " ".join(drawn.choices(_WORDS, k=drawn.randrange(4, 40))) for number in range(30)}
+    topics = {f"q{number}": " ".join(drawn.choices(_WORDS, k=4)) for number in range(10)}
+    given = {query_id: drawn.sample(sorted(docs), 9) for query_id in topics}
+    _write_lines(folder / "corpus.jsonl", (json.dumps({"id": key, "contents": text}) for key, text in docs.items()))
+    _write_lines(folder / "topics.tsv", (f"{query_id}\t{text}" for query_id, text in topics.items()))
+    rows = [(key, doc_id, rank) for key, found in given.items() for rank, doc_id in enumerate(found, 1)]
+    _write_lines(folder / "given.trec", (f"{key} Q0 {doc_id} {rank} {20 - rank} x" for key, doc_id, rank in rows))
+    _write_lines(folder / "qrels.txt", (f"{key} 0 {found[4]} 1" for key, found in given.items()))
+    values = {
+        "run_tag": "small",
+        "corpus": {"path": "corpus.jsonl", "format": "jsonl"},
+        "topics": {"path": "topics.tsv", "format": "tsv"},
+        "qrels": "qrels.txt",
+        "candidates": {"run": "given.trec", "k": 9},
+        "mono": {"checkpoint": _tiny(folder / "mono", 2), "k": 6},
+        "duo": {"checkpoint": _tiny(folder / "duo", 3), "k": 3},
+        "input": {"max_length": 64, "max_query_length": 16},
+        "measures": ["RR@10"],
+        "threads": 1,
+        "shards": 4,
+        "dtype": "float32",
+        "device": "cpu",
+        "output": "out",
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def _tiny(folder: Path, segments: int) -> str:
+    """A random BERT of two narrow layers, whose tokens are letters."""
+    folder.mkdir()
+    save_tiny(folder, type_vocab_size=segments, num_labels=2)
+    pieces = [f"{mark}{letter}" for mark in ("", "##") for letter in string.ascii_lowercase]
+    _write_lines(folder / "vocab.txt", ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *pieces))
+    return str(folder)
+
+
+def _write_lines(path: Path, lines: Any) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def expected_status(there: Snapshot, whole: Snapshot, plan: Plan) -> list[int]:
+    """How many shards of each stage are done by what lies there, told from the files of an undisturbed run alone."""
+    done: dict[str, int] = {}
+    for stage in plan.stages:
+        names = [name for name in whole if name.startswith(f"{stage.name}/receipts/")]
+        ready = all(done[each] == len(plan.shards) for each in stage.inputs)
+        sealed = any(_sealed(there, whole, name) for name in whole if name.startswith(f"{stage.name}/manifest-"))
+        counted = len(names) if sealed else sum(_done(there, whole, stage.name, name) for name in names)
+        done[stage.name] = counted if ready else 0
+    return list(done.values())
+
+
+def _done(there: Snapshot, whole: Snapshot, stage: str, name: str) -> bool:
+    return _without_times(there.get(name)) == _without_times(whole[name]) and _part_is_there(
+        there, whole, f"{stage}/{json.loads(whole[name])['part']}"
+    )
+
+
+def _sealed(there: Snapshot, whole: Snapshot, name: str) -> bool:
+    stage = name.partition("/")[0]
+    parts = [f"{stage}/{receipt['part']}" for receipt in json.loads(whole[name])["receipts"]]
+    return _without_times(there.get(name)) == _without_times(whole[name]) and all(
+        _part_is_there(there, whole, part) for part in parts
+    )
+
+
+def _part_is_there(there: Snapshot, whole: Snapshot, part: str) -> bool:
+    return len(there.get(part, b"")) == len(whole[part])
+
+
+def _without_times(content: bytes | None) -> Any:
+    """A receipt or a seal without what differs from run to run; None where it is not whole."""
+    try:
+        values = json.loads(content or b"")
+    except ValueError:
+        return None
+    for each in [values, *values.get("receipts", [])]:
+        each.pop("seconds", None)
+        each.pop("check", None)
+    return values

@@ -1,0 +1,37 @@
+"""Gets the engines that tests need, while other tests run: `python -m tests.support.get_engines flink`.
+
+The tests that need an engine report why it could not be got.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from beamrank.errors import PreflightError
+from pipelines.runners.names import Runner
+from pipelines.runners.options import server_command
+from tests.support.clusters import distribution
+
+
+def main(names: list[str]) -> None:
+    """Gets some engines; where none is named, all of them and what their clusters need. Prism is built beside it."""
+    with ThreadPoolExecutor() as beside:
+        if not names or "prism" in names:
+            beside.submit(_try, lambda: server_command(Runner.PRISM, []))
+        for name in ("spark", "flink"):
+            if not names or name in names:
+                _try(lambda name=name: server_command(Runner(name), []))
+            if not names:
+                _try(lambda name=name: distribution(name))
+
+
+def _try(get: Callable[[], object]) -> None:
+    with contextlib.suppress(PreflightError, AssertionError, pytest.skip.Exception):
+        get()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
