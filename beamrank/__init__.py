@@ -1,7 +1,7 @@
 """beamrank: distributed batch re-ranking on Apache Beam.
 
-Every name below is documented, with an example and its output, in docs/python.md. A name is imported when it is first
-used, so that `import beamrank` takes milliseconds: torch and Beam take seconds.
+docs/guide/python.md documents every name below with an example and its output. A name is imported on first use,
+so that `import beamrank` takes milliseconds: torch and Beam take seconds.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Measures the whole cascade and its parts on SQuAD, and writes benchmarks/results/squad.json and docs/performance.md.
+"""Measures the cascade and its parts on SQuAD: benchmarks/results/squad.json, docs/internals/performance.md.
 
     python -m benchmarks.cascade [--questions 500] [--only PART ...] [--output FILE] [--report FILE]
 
@@ -23,7 +23,7 @@ from benchmarks.workspace import Settings, Workspace
 _ROOT = Path(__file__).resolve().parents[1]
 _ARCHIVE = _ROOT.parent / "shared" / "data" / "squad_v1.1.tar.gz"
 _RESULTS = _ROOT / "benchmarks" / "results" / "squad.json"
-_REPORT = _ROOT / "docs" / "performance.md"
+_REPORT = _ROOT / "docs/internals/performance.md"
 
 # The modules, imported when their part is measured: a peer's process, which imports this one, must not hold Beam.
 PARTS = {

@@ -1,13 +1,13 @@
-"""The results file as a page: docs/performance.md is written by this module and by nothing else."""
+"""The results file as a page: docs/internals/performance.md is written by this module and by nothing else."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 _INTRODUCTION = """# Performance
 
-This page is written by `make bench` from [benchmarks/results](../benchmarks/results): do not edit it. Every figure was
-taken on the machine below, beside its peer and in the same run, and stands here as measured, also where a target is
-missed. To take your own: `python -m benchmarks.cascade --squad ARCHIVE`.
+`make bench` writes this page from [benchmarks/results](../../benchmarks/results): do not edit it. Every figure was
+measured on the machine below, beside its peer and in the same run, and is shown as measured, including missed targets.
+To measure on your machine: `python -m benchmarks.cascade --squad ARCHIVE`.
 """
 
 Cells = Sequence[object]
@@ -99,7 +99,7 @@ def _run(figures: dict[str, Any]) -> str:
 def _tokenize(figures: dict[str, Any]) -> str:
     return (
         f"## Tokenizing\n\n{figures['passages']:,} passages of {figures['words_per_passage']} words. A process that "
-        "starts is cold: it has seen no word yet.\n\n"
+        "starts is cold: its cache of words is empty.\n\n"
     ) + _table(("way", "passages/s"), figures["passages_per_second"].items())
 
 

@@ -58,7 +58,7 @@ class Reranker:
         max_query_length: int = 64,
         max_length: int = 512,
     ) -> None:
-        """Loads the checkpoint. The options and their defaults are those of a configuration (docs/configuration.md).
+        """Loads the checkpoint. Options and defaults are those of a configuration (docs/reference/configuration.md).
 
         Args:
             checkpoint: `embedded:mono`, `embedded:duo`, a folder, a URL, or a Hugging Face id, `@revision` or not.

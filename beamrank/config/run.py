@@ -140,7 +140,7 @@ class DuoConfig(Section):
 
 
 class InputConfig(Section):
-    """How a model's input is laid out (docs/input.md). Lengths are in tokens, special tokens included."""
+    """A model input's layout (docs/reference/model-inputs.md). Lengths are in tokens, special tokens included."""
 
     truncation: Truncation = "original"
     max_query_length: Annotated[int, Field(ge=3)] = 64
@@ -156,7 +156,7 @@ class InputConfig(Section):
 
 
 class RunConfig(Section):
-    """Everything that a run needs to know. See docs/configuration.md."""
+    """Everything that a run needs to know. See docs/reference/configuration.md."""
 
     run_tag: Annotated[str, Field(pattern=r"^\S+$")] = "beamrank"
     corpus: CorpusConfig

@@ -161,7 +161,7 @@ def _parse(name: str) -> Measure:
 
 
 def _possible() -> str:
-    return f"possible are {', '.join(_NAMES)} (docs/evaluation.md)"
+    return f"possible are {', '.join(_NAMES)} (docs/reference/measures.md)"
 
 
 def _check_ranges(name: str, measure: Measure) -> None:

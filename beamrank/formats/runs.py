@@ -1,4 +1,4 @@
-"""Runs, read and put in the order in which every measure reads them (docs/evaluation.md)."""
+"""Runs, read and put in the order in which every measure reads them (docs/reference/measures.md)."""
 
 from array import array
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How texts become a BERT's input: the truncation rules and the layout, on token ids alone (docs/input.md).
+"""The input of a BERT model: truncation rules and layout, on token ids alone (docs/reference/model-inputs.md).
 
 An input is `[CLS] query [SEP] doc [SEP]` for monoBERT and `[CLS] query [SEP] doc_i [SEP] doc_j [SEP]` for duoBERT; each
 segment, its [SEP] included, has its own token type: 0, 1, 2. Lengths in this module are wordpieces without special

@@ -1,4 +1,4 @@
-"""Long docs: windows of a doc that are scored one by one, and the doc's score from theirs (docs/input.md)."""
+"""Long docs: windows of a doc that are scored one by one, and the doc's score (docs/reference/model-inputs.md)."""
 
 from typing import Any, Literal, NamedTuple
 

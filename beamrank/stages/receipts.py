@@ -1,4 +1,4 @@
-"""The commit protocol: parts, receipts and the manifest that seals a stage (docs/commit-protocol.md).
+"""The commit protocol: parts, receipts and the manifest that seals a stage (docs/internals/commit-protocol.md).
 
 A shard's part is published under its content's own name, then its receipt; when every receipt of a plan is there, the
 manifest. Every publication is create-only and the first one wins, so that any number of attempts at a shard, on any

@@ -129,7 +129,7 @@ def _missing_library(url: str, error: ImportError) -> str:
 def _unreachable(url: str, error: Exception) -> OSError:
     return OSError(
         f"cannot reach {url}: {type(error).__name__}: {hide_credentials(str(error))}. Check the URL, the network and "
-        "the credentials of this machine (docs/storage.md)"
+        "the credentials of this machine (docs/guide/storage.md)"
     )
 
 

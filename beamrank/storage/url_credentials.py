@@ -1,7 +1,7 @@
 """Credentials in URLs. Paths are written to plans, logs and messages, so URLs are limited to forms that hold none.
 
-A list of bad forms is never complete, so this is a list of good ones (docs/security.md): a protocol, a host or bucket,
-perhaps a port, and a path. Paths of this machine are never restricted.
+A list of bad forms is never complete, so this is a list of good ones (docs/internals/security.md): a protocol, a host
+or bucket, an optional port, and a path. Paths of this machine are never restricted.
 """
 
 import re
@@ -58,7 +58,7 @@ def refuse_credentials(values: Any, where: str) -> None:
                 f"{f'{where}: {key}' if key else where} holds a token, or a URL in a form that can carry a credential: "
                 "a user or a password before @, or anything after ?, #, & or ;. Paths are written to the plan and to "
                 "messages, where others can read them. Leave it out, and give credentials as the storage's library "
-                "takes them: environment variables, or files such as ~/.aws/credentials (docs/security.md)"
+                "takes them: environment variables, or files such as ~/.aws/credentials (docs/internals/security.md)"
             )
 
 

@@ -1,4 +1,4 @@
-"""The join of candidates with their docs: one scan of the corpus, one shuffle of tokens (docs/join.md).
+"""The join of candidates with their docs: one scan of the corpus, one shuffle of tokens (docs/internals/join.md).
 
 The launcher writes the needed docs as sorted 64-bit hashes of doc_id with the query shards that want each. Every corpus
 unit is filtered against them by binary search, and only tokens of needed docs travel to the shards, where they are

@@ -25,7 +25,7 @@ def metadata() -> dict[str, Any]:
             {
                 "name": "config",
                 "label": "Configuration",
-                "helpText": "The gs:// URL of the run's YAML configuration (docs/configuration.md).",
+                "helpText": "The gs:// URL of the run's YAML configuration (docs/reference/configuration.md).",
                 "regexes": [_URL],
             },
             {

@@ -205,7 +205,7 @@ def read_config(folder: str, reference: str) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise PreflightError(
             f"the checkpoint {reference} has no {CONFIG}: it is not in Hugging Face's format. `beamrank convert` makes "
-            "such a folder of a TensorFlow checkpoint (docs/checkpoints.md)"
+            "such a folder of a TensorFlow checkpoint (docs/reference/checkpoints.md)"
         ) from error
     if not isinstance(config, dict):
         raise PreflightError(f"the {CONFIG} of the checkpoint {reference} does not hold a JSON object")

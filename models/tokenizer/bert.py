@@ -4,7 +4,7 @@ The ids are those of Google's `FullTokenizer` as the `tokenizers` library comput
 spells a special token, such as `[SEP]`, is a text, as it is for Google, and gives `[`, `sep`, `]`.
 
 BERT tokenizes each word that stands between blanks by itself, so a word's ids are computed once and looked up after
-that. See docs/input.md.
+that. See docs/reference/model-inputs.md.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The configuration of a training: every option, checked whole before anything starts (docs/training.md)."""
+"""The configuration of a training: every option, checked whole before anything starts (docs/guide/training.md)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
@@ -162,7 +162,7 @@ class ChunksConfig(Section):
 
 
 class TrainConfig(Section):
-    """Everything that a training needs to know. See docs/training.md."""
+    """Everything that a training needs to know. See docs/guide/training.md."""
 
     recipe: str | None = None
     start: str

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 ConfigPath = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="A YAML configuration (docs/configuration.md, docs/training.md).")
+    str, typer.Argument(metavar="CONFIG", help="A YAML configuration: docs/reference/configuration.md.")
 ]
 Overrides = Annotated[
     list[str] | None,

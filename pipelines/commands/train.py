@@ -78,7 +78,7 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, show what would be done, and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print one JSON object.")] = False,
 ) -> None:
-    """Train a re-ranker (docs/training.md); the same command again goes on with one that was interrupted.
+    """Train a re-ranker (docs/guide/training.md); the same command again goes on with one that was interrupted.
 
     Several GPUs: torchrun --nproc-per-node 4 --no-python beamrank train mono config.yaml
     """

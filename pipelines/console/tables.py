@@ -76,5 +76,6 @@ def _explain(loss: Loss) -> str:
     return (
         f"{loss.run} is below {loss.before}: {loss.measure} {found.mean:.4f} after {found.baseline:.4f}, difference "
         f"{found.difference:+.4f} (topics better {found.better:,}, equal {found.equal:,}, worse {found.worse:,}; "
-        f'p = {found.p_value:.2g}, paired t-test). {advice}: docs/evaluation.md, "A stage below the one before it"'
+        f"p = {found.p_value:.2g}, paired t-test). {advice}: docs/reference/measures.md, "
+        '"A stage below the one before it"'
     )

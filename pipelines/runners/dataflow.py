@@ -173,7 +173,7 @@ def _check_processes(given: PipelineOptions, workers: Workers) -> None:
     if other in (given.view_as(DebugOptions).experiments or []):
         raise ConfigError(
             f"--experiments={other} contradicts {workers.processes}, which this stage is pinned to "
-            "(docs/deployment.md says why): leave it out"
+            "(docs/guide/deployment.md says why): leave it out"
         )
 
 

@@ -17,7 +17,7 @@ from models.training.config import OBJECTIVES, TrainConfig
 from models.training.recipes import RECIPES
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PAGES = [*sorted(_ROOT.glob("*.md")), *sorted(_ROOT.glob("docs/*.md"))]
+_PAGES = [*sorted(_ROOT.glob("*.md")), *sorted(_ROOT.glob("docs/**/*.md"))]
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -40,7 +40,7 @@ def _shown(kept: tuple[np.ndarray, ...]) -> str:
 
 
 def test_truncation_of_mono() -> None:
-    rows = _table("docs/input.md", "| query | doc | `original` |")
+    rows = _table("docs/reference/model-inputs.md", "| query | doc | `original` |")
     assert len(rows) >= 5
     for query, doc, *cells in rows:
         lengths = [np.array([min(int(each), MAX_DOC_TOKENS)]) for each in (query, doc)]
@@ -49,7 +49,7 @@ def test_truncation_of_mono() -> None:
 
 
 def test_truncation_of_duo() -> None:
-    rows = _table("docs/input.md", "| query | doc_i | doc_j |")
+    rows = _table("docs/reference/model-inputs.md", "| query | doc_i | doc_j |")
     assert len(rows) >= 5
     for query, first, second, *cells in rows:
         lengths = [np.array([int(each)]) for each in (query, first, second)]
@@ -67,23 +67,23 @@ def _keys(model: type[BaseModel], prefix: str = "", whole: tuple[type, ...] = ()
 
 
 def test_every_key_of_the_configuration_has_its_row() -> None:
-    rows = _table("docs/configuration.md", "| key | default |")
+    rows = _table("docs/reference/configuration.md", "| key | default |")
     documented = {key.strip().strip("`") for cells in rows for key in cells[0].split(",")}
     assert documented == _keys(RunConfig)
 
 
 def test_every_key_of_a_training_has_its_row() -> None:
-    rows = _table("docs/training.md", "| key | default |")
+    rows = _table("docs/guide/training.md", "| key | default |")
     documented = {key.strip().strip("`") for cells in rows for key in cells[0].split(",")}
     assert documented == _keys(TrainConfig, whole=(CorpusConfig, TopicsConfig))
 
 
 def test_recipes_and_objectives_have_their_rows() -> None:
-    assert [cells[0] for cells in _table("docs/training.md", "| recipe | objective |")] == list(RECIPES)
-    rows = {cells[0]: cells[1].split(", ") for cells in _table("docs/training.md", "| name | for |")}
+    assert [cells[0] for cells in _table("docs/guide/training.md", "| recipe | objective |")] == list(RECIPES)
+    rows = {cells[0]: cells[1].split(", ") for cells in _table("docs/guide/training.md", "| name | for |")}
     assert rows.keys() == {name for names in OBJECTIVES.values() for name in names}
     assert all(name in OBJECTIVES[kind] for name, kinds in rows.items() for kind in kinds)
-    shown = {cells[0]: cells for cells in _table("docs/training.md", "| recipe | objective |")}
+    shown = {cells[0]: cells for cells in _table("docs/guide/training.md", "| recipe | objective |")}
     for name, recipe in RECIPES.items():
         optimizer = recipe["optimizer"]
         objective = recipe["objective"]
@@ -99,7 +99,9 @@ def test_recipes_and_objectives_have_their_rows() -> None:
 
 
 def test_every_aggregation_has_its_row() -> None:
-    names = {name.strip("` ") for cells in _table("docs/runs.md", "| name | score") for name in cells[0].split(",")}
+    names = {
+        name.strip("` ") for cells in _table("docs/reference/runs.md", "| name | score") for name in cells[0].split(",")
+    }
     assert names == set(METHODS)
 
 
@@ -133,5 +135,5 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_index_names_every_page() -> None:
     index = (_ROOT / "docs/README.md").read_text(encoding="utf-8")
-    pages = {page.name for page in _ROOT.glob("docs/*.md")} - {"README.md"}
+    pages = {str(page.relative_to(_ROOT / "docs")) for page in _ROOT.glob("docs/**/*.md")} - {"README.md"}
     assert pages - set(_LINK.findall(index)) == set()

@@ -73,7 +73,7 @@ def test_a_shard_digest_follows_its_own_input_part() -> None:
 
 
 def test_a_changed_text_redoes_one_shard_and_added_topics_nearly_all() -> None:
-    """What docs/troubleshooting.md states."""
+    """What docs/guide/troubleshooting.md states."""
     topics = [Topic(f"q{number}", f"text {number}") for number in range(400)]
     before = {shard.digest for shard in cut_shards(topics, None)}
     changed = {shard.digest for shard in cut_shards([Topic("q0", "other"), *topics[1:]], None)}

@@ -68,7 +68,7 @@ def test_texts_without_rare_characters_have_the_ids_of_pure_python_bert(
 
     vocabulary = reference.get_vocab()
     basic, wordpiece = BasicTokenizer(do_lower_case=True), WordpieceTokenizer(vocabulary, "[UNK]")
-    # The library's tables of Unicode differ from Python's in unassigned and in late characters: see docs/input.md.
+    # The library's Unicode tables differ from Python's for some characters: docs/reference/model-inputs.md.
     texts = [text for text in UNICODE_TEXTS if "unassigned" not in text]
     expected = [
         [vocabulary[token] for word in basic.tokenize(text) for token in wordpiece.tokenize(word)] for text in texts

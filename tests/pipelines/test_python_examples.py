@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["docs/python.md", "README.md"])
+@pytest.mark.parametrize("page", ["docs/guide/python.md", "README.md"])
 def test_python_blocks_of_a_page_print_what_it_shows(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,7 +33,7 @@ def test_python_blocks_of_a_page_print_what_it_shows(
 
 
 def test_python_page_names_everything_that_is_public() -> None:
-    page = (_ROOT / "docs/python.md").read_text(encoding="utf-8")
+    page = (_ROOT / "docs/guide/python.md").read_text(encoding="utf-8")
     assert [name for name in beamrank.__all__ if f"`{name}`" not in page and not name.startswith("__")] == []
 
 

@@ -95,11 +95,11 @@ def _losses(topics: int) -> list[str]:
 def test_a_stage_below_the_one_before_it_is_warned_about() -> None:
     assert _losses(9) == [
         "warning: mono is below bm25: RR@10 0.5556 after 1.0000, difference -0.4444 (topics better 0, equal 1, "
-        "worse 8; p = 4.4e-05, paired t-test). Use a larger checkpoint, or leave the stage out: docs/evaluation.md, "
-        '"A stage below the one before it"'
+        "worse 8; p = 4.4e-05, paired t-test). Use a larger checkpoint, or leave the stage out: "
+        'docs/reference/measures.md, "A stage below the one before it"'
     ]
     (chance,) = _losses(2)
-    assert "p = 0.5, paired t-test). Chance alone can make a difference of this size: docs/evaluation.md" in chance
+    assert "p = 0.5, paired t-test). Chance alone can make a difference of this size: docs/reference" in chance
 
 
 def test_doctor_cuts_nothing_on_a_narrow_terminal(

@@ -1,4 +1,4 @@
-"""Texts as the inputs of a model, laid out by the same rules, to the token, as when it scores (docs/input.md)."""
+"""Training inputs, laid out exactly as for scoring (docs/reference/model-inputs.md)."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
