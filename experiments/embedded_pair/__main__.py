@@ -18,7 +18,7 @@ from experiments.embedded_pair.imitation import Imitation
 from experiments.embedded_pair.marks import shape_of, train_last
 from experiments.embedded_pair.mining import mine_groups
 from experiments.embedded_pair.teacher import embed_texts
-from models.checkpoints.check import checkpoint_digest
+from models.checkpoints.files import checkpoint_digest
 from models.checkpoints.sources import locate
 from models.scoring.engine import InputLimits, resolve_dtype
 from models.training.data.encoding import InputEncoder
@@ -91,7 +91,7 @@ def _check(options: argparse.Namespace) -> Start:
     """What is begun with; it, the teacher and the output are checked, and are folders of this machine afterwards."""
     given = Start(options.start, options.max_length)
     check_output(options.output, given.folder)
-    options.start, options.teacher = given.folder, locate(options.teacher, checkpoint_digest)[0]
+    options.start, options.teacher = given.folder, locate(options.teacher)[0]
     if not beginning.is_bi_encoder(options.teacher):
         raise ConfigError(f"--teacher: {options.teacher} is no bi-encoder, whose embeddings negatives are chosen by")
     if options.model == "duo" or _goes_on(options):

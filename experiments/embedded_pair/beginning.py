@@ -24,7 +24,7 @@ from experiments.embedded_pair.mining import Embed
 from experiments.embedded_pair.pruning import prune_units
 from experiments.embedded_pair.teacher import embed_texts, encoder_inputs, load_encoder
 from experiments.embedded_pair.words import has_words, rarities, shared_rarity
-from models.checkpoints.sources import CONFIG
+from models.checkpoints.files import CONFIG
 from models.tokenizer.bert import BertTokenizer, load_tokenizer
 from models.training.data.encoding import InputEncoder, Texts
 from models.training.data.examples import Group

@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, TypeAdapter
-from safetensors import safe_open
 
-from beamrank.digests import digest
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.storage.digested import DigestedFile, digest_file
-from beamrank.storage.documents import parse_json, read_at_most, validated
+from beamrank.storage.digested import DigestedFile
+from beamrank.storage.documents import validated
 from models.architectures.bert_shape import TOKEN_TYPES, BertShape, read_shape
 from models.architectures.chunk_sizes import CHUNKED_BERT
-from models.checkpoints.sources import (
-    CONFIG,
-    PICKLED,
+from models.checkpoints.files import (
     SAFETENSORS,
     SENTENCE_TRANSFORMERS,
-    SHARDED,
-    TOKENIZER_FILES,
-    locate,
+    digest_files,
+    digest_of,
+    read_config,
+    read_json,
+    tensor_shapes,
+    weights_file,
 )
+from models.checkpoints.sources import locate
 
 if TYPE_CHECKING:
     import torch
@@ -37,8 +37,6 @@ SEGMENTS = {"mono": 2, "duo": 3}
 _POSITIVE = {"relevant", "positive", "true", "yes", "1", "label_1", "entailment", "duplicate", "match"}
 _NEGATIVE = {"irrelevant", "negative", "false", "no", "0", "label_0", "not_entailment", "contradiction"}
 _NEGATIVE |= {f"{prefix}_{name}" for prefix in ("not", "non") for name in _POSITIVE}
-_FLOATS = frozenset({"F16", "BF16", "F32", "F64", "torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
-_MOST_JSON_BYTES = 1 << 24
 _Label = bool | int | float | Annotated[str, Field(max_length=200)]
 
 
@@ -118,7 +116,7 @@ def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
     """
     if kind not in SEGMENTS:
         raise ConfigError(f"a checkpoint is used as mono or duo, not as {kind!r}")
-    folder, definite = locate(reference, checkpoint_digest)
+    folder, definite = locate(reference)
     return _check(folder, definite, kind)
 
 
@@ -142,36 +140,6 @@ def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
     return weights
 
 
-def checkpoint_digest(folder: str) -> str:
-    """The SHA-256 over a checkpoint's configuration, tokenizer and weights."""
-    return _digest(_digest_files(folder))
-
-
-def _digest_files(folder: str) -> tuple[DigestedFile, ...]:
-    paths = [os.path.join(folder, name) for name in (CONFIG, *TOKENIZER_FILES, weights_file(folder))]
-    return tuple(digest_file(path) for path in paths if os.path.exists(path))
-
-
-def _digest(files: tuple[DigestedFile, ...]) -> str:
-    return digest({os.path.basename(file.url): file.sha256 for file in files})
-
-
-def weights_file(folder: str) -> str:
-    """The name of a folder's weights.
-
-    Raises:
-        PreflightError: there are none that can be read.
-    """
-    for name in (SAFETENSORS, PICKLED):
-        if os.path.isfile(os.path.join(folder, name)):
-            return name
-    if any(os.path.isfile(os.path.join(folder, name)) for name in SHARDED):
-        raise PreflightError(f"the weights in {folder} are split over several files: save them as one {SAFETENSORS}")
-    raise PreflightError(
-        f"there are no weights in {folder}: neither {SAFETENSORS} nor {PICKLED}; no other format is read"
-    )
-
-
 def _check(folder: str, reference: str, kind: str) -> Checkpoint:
     config = read_config(folder, reference)
     _check_architecture(config, kind, folder, reference)
@@ -180,10 +148,10 @@ def _check(folder: str, reference: str, kind: str) -> Checkpoint:
     num_labels = _count_labels(config, found, reference)
     shape = read_shape(config, found, reference)
     _check_tensors(found, shape.tensors(num_labels), reference)
-    files = _digest_files(folder)
+    files = digest_files(folder)
     return Checkpoint(
         folder=folder,
-        digest=_digest(files),
+        digest=digest_of(files),
         reference=reference,
         kind=kind,
         num_labels=num_labels,
@@ -192,31 +160,6 @@ def _check(folder: str, reference: str, kind: str) -> Checkpoint:
         files=files,
         warnings=_check_token_types(shape, kind, reference),
     )
-
-
-def read_config(folder: str, reference: str) -> dict[str, Any]:
-    """The config.json of a checkpoint.
-
-    Raises:
-        PreflightError: it is missing or is not a JSON object.
-    """
-    try:
-        config = _read_json(os.path.join(folder, CONFIG))
-    except FileNotFoundError as error:
-        raise PreflightError(
-            f"the checkpoint {reference} has no {CONFIG}: it is not in Hugging Face's format. `beamrank convert` makes "
-            "such a folder of a TensorFlow checkpoint (docs/reference/checkpoints.md)"
-        ) from error
-    if not isinstance(config, dict):
-        raise PreflightError(f"the {CONFIG} of the checkpoint {reference} does not hold a JSON object")
-    return config
-
-
-def _read_json(path: str) -> Any:
-    try:
-        return parse_json(read_at_most(path, _MOST_JSON_BYTES))
-    except ValueError as error:
-        raise PreflightError(f"{path} is not valid JSON: {error}") from error
 
 
 def _check_architecture(config: Mapping[str, Any], kind: str, folder: str, reference: str) -> None:
@@ -242,7 +185,7 @@ def _check_architecture(config: Mapping[str, Any], kind: str, folder: str, refer
 def _check_modules(path: str, reference: str) -> None:
     """A cross-encoder of sentence-transformers is one Transformer; what follows one would have to be run too."""
     try:
-        modules = validated(_MODULES, _read_json(path))
+        modules = validated(_MODULES, read_json(path))
     except ValueError as error:
         raise PreflightError(f"{path} is not a list of the modules of sentence-transformers: {error}") from error
     others = [module.type.rpartition(".")[2] for module in modules[1:]]
@@ -291,37 +234,6 @@ def _check_label_order(id2label: Mapping[int, _Label], reference: str) -> None:
             f"the checkpoint {reference} has a reversed id2label: {dict(id2label)}. The score is logit 1 - logit 0, so "
             "label 1 must be the relevant one, or every ranking would be upside down; swap the classifier's two rows"
         )
-
-
-def tensor_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor in a file of weights, by its header.
-
-    Raises:
-        PreflightError: the file cannot be read, or holds more than tensors.
-    """
-    try:
-        if path.endswith(SAFETENSORS):
-            with safe_open(path, framework="numpy") as file:
-                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-                _check_types({name: each.get_dtype() for name, each in slices.items()})
-                return {name: tuple(each.get_shape()) for name, each in slices.items()}
-        import torch
-
-        tensors = torch.load(path, map_location="meta", weights_only=True)
-        _check_types({name: str(tensor.dtype) for name, tensor in tensors.items()})
-        return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    # What broken bytes make an unpickler raise, nobody can list.
-    except Exception as error:
-        raise PreflightError(
-            f"the weights of the checkpoint {reference} cannot be read from {path}: {error}. Only plain tensors are"
-        ) from error
-
-
-def _check_types(types: Mapping[str, str]) -> None:
-    """Quantized weights would be taken for what they stand for without their scales. Positions are whole numbers."""
-    for name, kind in types.items():
-        if kind not in _FLOATS and not name.endswith("_ids"):
-            raise ValueError(f"{name} is of type {kind}, and weights must be float16, bfloat16, float32 or float64")
 
 
 def _check_tensors(

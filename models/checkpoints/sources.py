@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections.abc import Callable
-from importlib.resources import files
+from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 
 from beamrank.digests import digest
@@ -11,25 +11,19 @@ from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import hide_credentials, refuse_credentials
 from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, held_entry
+from models.checkpoints.files import CHECKPOINT_FILES, CONFIG, PICKLED, SAFETENSORS, digest_files, digest_of
 
 EMBEDDED = "embedded:"
-CONFIG = "config.json"
-TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-SENTENCE_TRANSFORMERS = "modules.json"
-SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
-SHARDED = tuple(f"{weights}.index.json" for weights in (SAFETENSORS, PICKLED))
-
 _KIND = "checkpoints"
-_SMALL_FILES = (CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, *SHARDED)
 _HUB_REFERENCE = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 
 
-def locate(reference: str, digest_of: Callable[[str], str]) -> tuple[str, str]:
-    """Brings a checkpoint to this machine.
+def locate(reference: str, files: Sequence[str] = CHECKPOINT_FILES) -> tuple[str, str]:
+    """Brings a checkpoint, or some of its files, to this machine.
 
     Args:
         reference: `embedded:mono`, `embedded:duo`, a folder, an fsspec URL, or a Hugging Face id, `@revision` or not.
-        digest_of: gives the digest of a checkpoint's folder, which names its place in the cache.
+        files: which files are needed; `TOKENIZER_FILES` leaves the weights where they are.
 
     Returns:
         The folder, and the reference made definite: a Hugging Face id with its commit, a folder with its whole path.
@@ -42,7 +36,7 @@ def locate(reference: str, digest_of: Callable[[str], str]) -> tuple[str, str]:
     if reference.startswith(EMBEDDED):
         return _embedded(reference), reference
     if storage.is_remote(reference):
-        return _copied(storage.absolute(reference), digest_of), reference
+        return _copied(storage.absolute(reference), files), reference
     folder = storage.absolute(reference)
     if os.path.isdir(folder):
         return folder, folder
@@ -52,11 +46,11 @@ def locate(reference: str, digest_of: Callable[[str], str]) -> tuple[str, str]:
             f"there is no checkpoint folder {folder}, and {reference!r} is no Hugging Face id (org/name@revision), no "
             "URL, and not embedded:mono or embedded:duo"
         )
-    return _downloaded(named["repository"], named["revision"])
+    return _downloaded(named["repository"], named["revision"], files)
 
 
 def _embedded(reference: str) -> str:
-    folder = Path(str(files("models"))) / "embedded" / reference.removeprefix(EMBEDDED)
+    folder = Path(str(resources.files("models"))) / "embedded" / reference.removeprefix(EMBEDDED)
     if not (folder / CONFIG).is_file():
         raise PreflightError(
             f"this installation has no checkpoint {reference}: {folder} is not there. Give a folder or a "
@@ -65,15 +59,16 @@ def _embedded(reference: str) -> str:
     return str(folder)
 
 
-def _downloaded(repository: str, revision: str | None) -> tuple[str, str]:
+def _downloaded(repository: str, revision: str | None, files: Sequence[str]) -> tuple[str, str]:
     from huggingface_hub import snapshot_download
 
     name = repository if revision is None else f"{repository}@{revision}"
     try:
-        folder = snapshot_download(repository, revision=revision, allow_patterns=[*_SMALL_FILES, SAFETENSORS])
+        wanted = [name for name in files if name != PICKLED]
+        folder = snapshot_download(repository, revision=revision, allow_patterns=wanted)
         commit = Path(folder).name
-        if not (Path(folder) / SAFETENSORS).exists():
-            folder = snapshot_download(repository, revision=commit, allow_patterns=[*_SMALL_FILES, PICKLED])
+        if PICKLED in files and not (Path(folder) / SAFETENSORS).exists():
+            folder = snapshot_download(repository, revision=commit, allow_patterns=list(files))
     except (OSError, ValueError) as error:
         at_revision = f" --revision {revision}" if revision else ""
         raise PreflightError(
@@ -84,17 +79,18 @@ def _downloaded(repository: str, revision: str | None) -> tuple[str, str]:
     return folder, f"{repository}@{commit}"
 
 
-def _copied(url: str, digest_of: Callable[[str], str]) -> str:
+def _copied(url: str, files: Sequence[str]) -> str:
     """Copies a folder once a machine; its state at the store (sizes, checksums) finds the copy again."""
-    state = _state(url)
+    state = _state(url, files)
     source = cache_folder(_KIND) / f"source-{digest([url, state])}"
 
     def fetch(folder: Path) -> str:
         for name in state:
             storage.download(storage.join(url, name), str(folder / name))
-        if _state(url) != state or any((folder / name).stat().st_size != state[name].size_bytes for name in state):
+        copied = {name: (folder / name).stat().st_size for name in state}
+        if _state(url, files) != state or copied != {name: file.size_bytes for name, file in state.items()}:
             raise PreflightError(f"the checkpoint {url} changed while it was copied: run the same command again")
-        return digest_of(str(folder))
+        return digest_of(digest_files(str(folder), None if PICKLED in files else files))
 
     try:
         with exclusive(source.with_name(f".{source.name}.lock")):
@@ -107,7 +103,7 @@ def _copied(url: str, digest_of: Callable[[str], str]) -> str:
     return str(folder)
 
 
-def _state(url: str) -> dict[str, storage.StoredFile]:
+def _state(url: str, files: Sequence[str]) -> dict[str, storage.StoredFile]:
     """The files of a checkpoint at a store, each with what the store says of its content."""
     try:
         told = storage.stored_files(url)
@@ -115,5 +111,5 @@ def _state(url: str) -> dict[str, storage.StoredFile]:
         raise PreflightError(f"cannot list the checkpoint {url}: {error}") from error
     if not told:
         raise PreflightError(f"cannot list the checkpoint {url}: there is nothing there. Check the URL")
-    weights = SAFETENSORS if SAFETENSORS in told else PICKLED
-    return {name: told[name] for name in sorted({*_SMALL_FILES, weights} & told.keys())}
+    unwanted = {PICKLED} if SAFETENSORS in told else set()
+    return {name: told[name] for name in sorted((set(files) & told.keys()) - unwanted)}

@@ -17,7 +17,7 @@ from beamrank.records import SpecialTokens
 from beamrank.storage import files as storage
 from models.architectures.bert_shape import BertShape
 from models.checkpoints.check import SEGMENTS, Checkpoint, resolve_checkpoint
-from models.checkpoints.sources import CONFIG, SAFETENSORS
+from models.checkpoints.files import CONFIG, SAFETENSORS
 from models.conversion.original_bert import (
     OriginalConfig,
     Weights,

@@ -14,8 +14,16 @@ from transformers.utils import logging as transformers_logging
 from beamrank.errors import PreflightError
 from models.architectures.bert_shape import read_shape
 from models.architectures.chunk_sizes import POOLING
-from models.checkpoints.check import checkpoint_digest, read_config, tensor_shapes, weights_file
-from models.checkpoints.sources import CONFIG, SAFETENSORS, TOKENIZER_FILES, locate
+from models.checkpoints.files import (
+    CONFIG,
+    SAFETENSORS,
+    TOKENIZER_FILES,
+    checkpoint_digest,
+    read_config,
+    tensor_shapes,
+    weights_file,
+)
+from models.checkpoints.sources import locate
 from models.tokenizer.bert import BertTokenizer, load_tokenizer
 from models.training.chunked_bert import ChunkedBert, chunked_config
 from models.training.config import ChunksConfig
@@ -46,7 +54,7 @@ class Start:
         Raises:
             PreflightError: it is not there, not a BERT, has another tokenizer's vocabulary or too few positions.
         """
-        self.folder, self.reference = locate(reference, checkpoint_digest)
+        self.folder, self.reference = locate(reference)
         config = _read_config(self.folder, self.reference)
         self.digest = checkpoint_digest(self.folder)
         self.tokenizer: BertTokenizer = load_tokenizer(self.folder)

@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 from beamrank.errors import PreflightError
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.disk_cache import cache_folder
+from models.checkpoints.files import TOKENIZER_FILES
+from models.checkpoints.sources import locate
 from tests.support.bert import save_tiny
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -40,6 +42,14 @@ def test_a_url_is_copied_once(store: str, tmp_path: Path) -> None:
     assert resolve_checkpoint(store, "mono").folder == checkpoint.folder
     assert (folder / "mark").exists()
     assert not list(cache_folder("checkpoints").glob(".fetching-*"))
+
+
+def test_tokenizer_files_are_copied_without_weights(store: str) -> None:
+    fsspec.filesystem("memory").rm("/bucket/model/model.safetensors")
+    folder, reference = locate(store, TOKENIZER_FILES)
+    assert reference == store
+    assert [path.name for path in Path(folder).glob("[!.]*")] == ["vocab.txt"]
+    assert locate(store, TOKENIZER_FILES)[0] == folder
 
 
 def test_a_url_that_changed_is_copied_anew(store: str) -> None:

@@ -214,8 +214,8 @@ def test_a_mono_that_was_not_wired_here_is_no_start_of_a_duo(mono, tmp_path):
     other = copy.deepcopy(mono)
     other.bert.embeddings.word_embeddings.weight.data[1000, dims_of(shape_of(mono)).word] *= 2
     assert not has_words(other)
-    check_wired(locate("embedded:mono", lambda _: "")[0])
-    for folder in (save_start(tmp_path / "other"), locate("embedded:duo", lambda _: "")[0]):
+    check_wired(locate("embedded:mono")[0])
+    for folder in (save_start(tmp_path / "other"), locate("embedded:duo")[0]):
         with pytest.raises(ConfigError, match="no mono that this version wired"):
             check_wired(folder)
 
@@ -235,7 +235,7 @@ def test_before_any_training_duo_prefers_about_what_mono_scores_higher(mono):
 @pytest.mark.parametrize(("kind", "inputs"), [("mono", PAIRS), ("duo", TRIPLES)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_shipped_pair_ranks_the_same_in_half_precision(kind, inputs, dtype):
-    folder, _ = locate(f"embedded:{kind}", lambda _: "")
+    folder, _ = locate(f"embedded:{kind}")
     whole, half = (BertForSequenceClassification.from_pretrained(folder, dtype=each) for each in (torch.float32, dtype))
     assert agreement(scores_of(whole, inputs), scores_of(half, inputs)) > 0.99
 

@@ -88,7 +88,7 @@ def run(archives, tmp_path, monkeypatch, capsys):
 
 
 def test_a_mono_that_is_trained_for_no_step_is_what_it_was(run, tmp_path):
-    shipped, _ = locate("embedded:mono", lambda _: "")
+    shipped, _ = locate("embedded:mono")
     code, printed = run("mono", start="embedded:mono", questions=20)
     assert code == 0
     assert "nfcorpus: negatives of 4 questions are chosen from 40 passages" in printed

@@ -8,7 +8,7 @@ from beamrank.formats.config import CorpusConfig, TopicsConfig
 from beamrank.formats.corpora.reader import corpus_files
 from beamrank.formats.topics import topics_file
 from beamrank.storage import files as storage
-from models.checkpoints.sources import CONFIG, PICKLED, SAFETENSORS, SHARDED
+from models.checkpoints.files import CONFIG, PICKLED, SAFETENSORS, SHARDED
 from models.training.config import Kind, TrainConfig
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes

@@ -1,0 +1,117 @@
+"""The files of a checkpoint's folder: Hugging Face's names, what config.json and the weights' header hold, a digest."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from safetensors import safe_open
+
+from beamrank.digests import digest
+from beamrank.errors import PreflightError
+from beamrank.storage.digested import DigestedFile, digest_file
+from beamrank.storage.documents import parse_json, read_at_most
+
+CONFIG = "config.json"
+TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+SENTENCE_TRANSFORMERS = "modules.json"
+SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+SHARDED = tuple(f"{weights}.index.json" for weights in (SAFETENSORS, PICKLED))
+CHECKPOINT_FILES = (CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, *SHARDED, SAFETENSORS, PICKLED)
+
+_FLOATS = frozenset({"F16", "BF16", "F32", "F64", "torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
+_MOST_JSON_BYTES = 1 << 24
+
+
+def weights_file(folder: str) -> str:
+    """The name of a folder's weights.
+
+    Raises:
+        PreflightError: the folder has no weights, or none in a format that can be read.
+    """
+    for name in (SAFETENSORS, PICKLED):
+        if os.path.isfile(os.path.join(folder, name)):
+            return name
+    if any(os.path.isfile(os.path.join(folder, name)) for name in SHARDED):
+        raise PreflightError(f"the weights in {folder} are split over several files: save them as one {SAFETENSORS}")
+    raise PreflightError(
+        f"there are no weights in {folder}: neither {SAFETENSORS} nor {PICKLED}; no other format is read"
+    )
+
+
+def digest_files(folder: str, names: Sequence[str] | None = None) -> tuple[DigestedFile, ...]:
+    """The digest of each file of a folder: of those named, or of configuration, tokenizer and weights."""
+    wanted = (CONFIG, *TOKENIZER_FILES, weights_file(folder)) if names is None else names
+    paths = [os.path.join(folder, name) for name in wanted]
+    return tuple(digest_file(path) for path in paths if os.path.exists(path))
+
+
+def digest_of(files: Sequence[DigestedFile]) -> str:
+    """One SHA-256 over the names and contents of some files."""
+    return digest({os.path.basename(file.url): file.sha256 for file in files})
+
+
+def checkpoint_digest(folder: str) -> str:
+    """The SHA-256 over a checkpoint's configuration, tokenizer and weights."""
+    return digest_of(digest_files(folder))
+
+
+def read_json(path: str) -> Any:
+    """The JSON document in a file.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        PreflightError: it is not valid JSON, or too large to be what it should be.
+    """
+    try:
+        return parse_json(read_at_most(path, _MOST_JSON_BYTES))
+    except ValueError as error:
+        raise PreflightError(f"{path} is not valid JSON: {error}") from error
+
+
+def read_config(folder: str, reference: str) -> dict[str, Any]:
+    """The config.json of a checkpoint.
+
+    Raises:
+        PreflightError: it is missing or is not a JSON object.
+    """
+    try:
+        config = read_json(os.path.join(folder, CONFIG))
+    except FileNotFoundError as error:
+        raise PreflightError(
+            f"the checkpoint {reference} has no {CONFIG}: it is not in Hugging Face's format. `beamrank convert` makes "
+            "such a folder of a TensorFlow checkpoint (docs/reference/checkpoints.md)"
+        ) from error
+    if not isinstance(config, dict):
+        raise PreflightError(f"the {CONFIG} of the checkpoint {reference} does not hold a JSON object")
+    return config
+
+
+def tensor_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor in a file of weights, by its header.
+
+    Raises:
+        PreflightError: the file cannot be read, or holds more than tensors.
+    """
+    try:
+        if path.endswith(SAFETENSORS):
+            with safe_open(path, framework="numpy") as file:
+                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                _check_types({name: each.get_dtype() for name, each in slices.items()})
+                return {name: tuple(each.get_shape()) for name, each in slices.items()}
+        import torch
+
+        tensors = torch.load(path, map_location="meta", weights_only=True)
+        _check_types({name: str(tensor.dtype) for name, tensor in tensors.items()})
+        return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    # An unpickler raises errors of any type on broken bytes.
+    except Exception as error:
+        raise PreflightError(
+            f"the weights of the checkpoint {reference} cannot be read from {path}: {error}. Only plain tensors are"
+        ) from error
+
+
+def _check_types(types: Mapping[str, str]) -> None:
+    """Refuses quantized weights, which mean nothing without their scales; positions may be integers."""
+    for name, kind in types.items():
+        if kind not in _FLOATS and not name.endswith("_ids"):
+            raise ValueError(f"{name} is of type {kind}, and weights must be float16, bfloat16, float32 or float64")
