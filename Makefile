@@ -46,7 +46,7 @@ check: $(READY)  ## Run ruff, mypy and import-linter
 lock: $(READY)  ## Resolve the dependencies again, for every Python
 	$(BIN)/python -m pip install --quiet uv
 	for version in 3.11 3.12 3.13; do \
-		$(BIN)/uv pip compile pyproject.toml --extra dev --python-version $$version --no-header --no-annotate \
+		$(BIN)/uv pip compile pyproject.toml --all-extras --python-version $$version --no-header --no-annotate \
 			--python-platform x86_64-manylinux_2_28 --quiet --upgrade --output-file requirements/python$$version.txt; \
 	done
 

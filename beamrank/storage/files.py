@@ -29,7 +29,7 @@ _TICK_NANOSECONDS = 20_000_000
 # What a store says of a file's content, best first. An etag of Google's changes whenever the file is written again,
 # be it with the same content; its MD5 does not, but a file that was put together from others has none.
 _CHECKSUMS = ("md5Hash", "content_md5", "ETag", "etag")
-_EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
+_EXTRAS = {"abfs": "azure", "abfss": "azure", "az": "azure", "s3": "s3", "s3a": "s3"}
 
 
 class StoredFile(NamedTuple):

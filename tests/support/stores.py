@@ -92,7 +92,6 @@ def gcs() -> Iterator[Store]:
     emulator = pytest.importorskip(
         "gcp_storage_emulator.server", reason="the GCS store is gcp-storage-emulator: pip install 'beamrank[dev]'"
     )
-    pytest.importorskip("gcsfs", reason="gs:// is read by gcsfs: pip install 'beamrank[gcs]'")
     from gcp_storage_emulator.handlers.buckets import create_bucket
     from gcp_storage_emulator.storage import Storage
 
