@@ -19,7 +19,7 @@ from models.lucene.index import build_index
 from models.scoring.duo import score_duo
 from models.scoring.engine import InputLimits, ScoringEngine, resolve_device, usable_cores
 from models.scoring.mono import score_mono
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_files import evaluate_runs, write_runs
 from transforms.join import TokenizeJob, scan_unit
 from transforms.retrieve import RetrieveJob
@@ -114,7 +114,7 @@ def scoring_seconds(output: str, kind: str, shards: int) -> tuple[float, float]:
 def runs_seconds(config_path: str, output: str) -> float:
     """Writes the runs again, to the same bytes, and evaluates them."""
     plan, config = read_plan(output), load_config(config_path, output=output)
-    talk = Talk(quiet=True)
+    talk = ConsoleProgress(quiet=True)
     start = time.perf_counter()
     write_runs(plan, config, talk)
     evaluate_runs(plan, config, talk)

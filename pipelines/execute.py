@@ -10,7 +10,7 @@ from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.stages.plan import StageKind
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import warn_of_losses
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
@@ -81,11 +81,13 @@ def run(
     source = config if isinstance(config, Mapping) else os.fspath(config)
     settings = load_config(source, overrides, None if output is None else os.fspath(output))
     chosen = None if stage is None else _word(Stage, stage, "stage")
-    return execute(settings, _word(Runner, runner, "runner"), flags, chosen, wait=True, talk=Talk(quiet=quiet))
+    return execute(
+        settings, _word(Runner, runner, "runner"), flags, chosen, wait=True, talk=ConsoleProgress(quiet=quiet)
+    )
 
 
 def execute(
-    settings: RunConfig, runner: Runner, flags: Sequence[str], stage: Stage | None, wait: bool, talk: Talk
+    settings: RunConfig, runner: Runner, flags: Sequence[str], stage: Stage | None, wait: bool, talk: ConsoleProgress
 ) -> RunResult:
     """Runs all stages of a configuration, or one, and writes the runs.
 
@@ -114,7 +116,7 @@ def execute(
 
 
 def _run_on_dataflow(
-    settings: RunConfig, talk: Talk, flags: Sequence[str], stage: Stage | None, wait: bool
+    settings: RunConfig, talk: ConsoleProgress, flags: Sequence[str], stage: Stage | None, wait: bool
 ) -> RunResult:
     """Runs all stages, or one, on Dataflow."""
     if not wait and stage is None:

@@ -22,7 +22,7 @@ from beamrank.storage.digested import DigestedFile
 from beamrank.tables.join import NeededDocs
 from models.checkpoints.check import resolve_checkpoint
 from models.tokenizer.bert import load_tokenizer
-from pipelines.console.progress import Bar, Talk, at_most_every, counted, duration
+from pipelines.console.progress import Bar, ConsoleProgress, at_most_every, counted, duration
 from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
 from pipelines.planning.join_passes import join_passes
 from pipelines.planning.make_plan import threads_of
@@ -54,7 +54,7 @@ class Launcher:
 
     plan: Plan
     config: RunConfig
-    talk: Talk
+    talk: ConsoleProgress
     runner: Runner = Runner.LOCAL
     beam_flags: Sequence[str] = ()
     seconds: dict[str, float] = field(default_factory=dict)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from beamrank.digests import SHORT, digest, sha256
 from beamrank.errors import PreflightError
+from beamrank.progress import SILENT, Progress
 from beamrank.stages.plan import (
     CURRENT,
     EngineVersionError,
@@ -42,7 +43,6 @@ from beamrank.tables import schemas
 
 T = TypeVar("T")
 
-Progress = Callable[[int, int], None]
 
 _FILES_AT_ONCE = 8
 _SCHEMAS = {
@@ -78,12 +78,12 @@ class Verification:
     notes: list[str] = field(default_factory=list)
 
 
-def verify_stages(output: str, progress: Progress) -> Verification:
+def verify_stages(output: str, progress: Progress = SILENT) -> Verification:
     """Checks the plans of a folder and the stages that they name, not the runs.
 
     Args:
         output: the folder of a run.
-        progress: called with the parts that were read so far and their number.
+        progress: receives how many parts have been read.
 
     Raises:
         PreflightError: the folder holds no run.
@@ -101,7 +101,7 @@ def verify_stages(output: str, progress: Progress) -> Verification:
             for findings in pool.map(check.part, sorted(check.named)):
                 found.findings += findings
                 done += 1
-                progress(done, total)
+                progress.update(done, total, "parts")
             found.files += len(check.files)
             found.bytes += sum(check.files.values())
             found.stray += check.stray

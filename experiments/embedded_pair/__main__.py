@@ -38,7 +38,7 @@ _START, _IMITATED = "start", "imitated.safetensors"
 
 
 class _Lines:
-    """Talk for a terminal or a log."""
+    """Progress lines for a terminal or a log."""
 
     def note(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)

@@ -5,13 +5,14 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from beamrank import __version__
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.progress import Progress
 from beamrank.ranking.input_layout import PackedInputs, lay_out
 from beamrank.records import SpecialTokens
 from beamrank.storage import files as storage
@@ -36,7 +37,7 @@ _PROBE_WORDS = 8
 _TOLERANCE = 1e-3
 
 
-def convert(kind: str, source: Source, output: str, command: str, note: Callable[[str], None]) -> Checkpoint:
+def convert(kind: str, source: Source, output: str, command: str, progress: Progress) -> Checkpoint:
     """Writes a folder that transformers and beamrank load; it appears whole or not at all.
 
     Args:
@@ -44,7 +45,7 @@ def convert(kind: str, source: Source, output: str, command: str, note: Callable
         source: the original's files.
         output: the folder; it is not there, or empty.
         command: what the model card says to have been run.
-        note: is told what was found.
+        progress: receives what was found.
 
     Returns:
         The checkpoint in the folder.
@@ -62,9 +63,9 @@ def convert(kind: str, source: Source, output: str, command: str, note: Callable
     found = {name: entry.shape for name, entry in bundle.entries.items()}
     stored_shape, warnings = check_variables(found, config, kind, source.prefix)
     warnings += check_vocabulary(source.vocabulary, config.vocab_size)
-    note(f"{source.prefix}: {len(found):,} variables, {len(unused(found)):,} of them for training alone")
+    progress.note(f"{source.prefix}: {len(found):,} variables, {len(unused(found)):,} of them for training alone")
     for warning in warnings:
-        note(f"warning: {warning}")
+        progress.warn(warning)
     temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
     try:
         temporary.mkdir(parents=True)
@@ -74,7 +75,7 @@ def convert(kind: str, source: Source, output: str, command: str, note: Callable
         temporary.rename(target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    note(f"{target}: beamrank and transformers load it, and score the same")
+    progress.note(f"{target}: beamrank and transformers load it, and score the same")
     return resolve_checkpoint(str(target), kind)
 
 

@@ -7,7 +7,7 @@ import typer
 
 from models.conversion.folder import convert
 from models.conversion.source import find_source
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
 
@@ -30,5 +30,5 @@ def convert_checkpoint(
     given = {"--config": config, "--vocab": vocab, "--output": output}
     options = [word for flag, value in given.items() if value is not None for word in (flag, value)]
     command = shlex.join(["beamrank", "convert", kind, checkpoint, *options])
-    converted = convert(kind, find_source(checkpoint, config, vocab), output, command, Talk().note)
+    converted = convert(kind, find_source(checkpoint, config, vocab), output, command, ConsoleProgress())
     write_line(converted.folder, converted.digest)

@@ -14,7 +14,7 @@ from beamrank.evaluation.evaluate import Evaluation
 from beamrank.stages.plan import Plan
 from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_table, warn_of_losses
 from pipelines.console.terminal import PrintableConsole
 from pipelines.output.owner import made_current
@@ -46,7 +46,7 @@ def demo(
     # Beam takes seconds to import, and other commands do without.
     from pipelines.launcher import Launcher, resumable
 
-    talk = Talk()
+    talk = ConsoleProgress()
     folder = storage.absolute(output)
     collection = storage.join(folder, "collection")
     write_collection(collection)

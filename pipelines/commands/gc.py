@@ -9,7 +9,7 @@ import typer
 
 from beamrank.errors import ConfigError
 from beamrank.stages.garbage import Garbage, find_garbage, remove_garbage
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
 _HOUR_SECONDS = 3600.0
@@ -28,7 +28,7 @@ def gc(
     What an interrupted run of the current plan needs to go on is kept, and so are all plans and runs. Prints each
     file, its bytes and why it can go, between tabs.
     """
-    talk = Talk()
+    talk = ConsoleProgress()
     garbage = find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS)
     for each in garbage:
         write_line(each.file, each.size_bytes, each.reason)

@@ -4,7 +4,7 @@ from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import corpus_digest
 from pipelines.commands.arguments import ConfigPath, Overrides
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 from pipelines.planning.make_plan import check_apart, ensure_index
 
@@ -15,5 +15,5 @@ def index(config: ConfigPath, overrides: Overrides = None) -> None:
     if settings.index is None:
         raise ConfigError(f"{config} has no `index:` section: its first stage is a run that is given")
     check_apart(settings)
-    digest = ensure_index(settings, corpus_digest(settings.corpus), Talk())
+    digest = ensure_index(settings, corpus_digest(settings.corpus), ConsoleProgress())
     write_line(settings.index.path, digest)

@@ -7,7 +7,7 @@ import typer
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, with_limit
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_measures
 from pipelines.console.terminal import write_line
 from pipelines.runners.names import Runner, Stage
@@ -33,7 +33,7 @@ def run(
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
 
-    result = execute(settings, runner, context.args, stage, wait, Talk())
+    result = execute(settings, runner, context.args, stage, wait, ConsoleProgress())
     for job in result.submitted:
         write_line(job)
     if result.evaluations:

@@ -15,7 +15,7 @@ import typer
 
 from beamrank.errors import ConfigError
 from pipelines.commands.arguments import ConfigPath, Output, Overrides
-from pipelines.console.progress import Bar, Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import PrintableConsole
 
@@ -30,14 +30,6 @@ class Model(StrEnum):
     MONO = "mono"
     DUO = "duo"
     TCP = "tcp"
-
-
-class _Listener:
-    """The trainer's talk on standard error."""
-
-    def __init__(self, talk: Talk, bar: Bar) -> None:
-        self.note = talk.note
-        self.update = bar.update
 
 
 class _Signals:
@@ -91,7 +83,7 @@ def train(
         raise ConfigError("--json prints the plan of --dry-run, and a training prints nothing: give both, or neither")
     settings = load_train_config(config, model.value, overrides or (), output)
     with joined_processes(settings.device) as processes:
-        talk = Talk(quiet=not processes.first)
+        talk = ConsoleProgress(quiet=not processes.first)
         session = Session(settings, model.value, processes)
         for line in [*session.source.notes({}), *(session.dev.lines if session.dev else ())]:
             talk.note(line)
@@ -104,7 +96,7 @@ def train(
         raise typer.Exit(code)
 
 
-def _train(session: "Session", talk: Talk) -> int:
+def _train(session: "Session", talk: ConsoleProgress) -> int:
     """Trains, or goes on; gives the exit code."""
     output = session.config.output
     if session.before.finished:
@@ -113,7 +105,7 @@ def _train(session: "Session", talk: Talk) -> int:
         return 0
     signals = _Signals()
     with signals.caught(), talk.bar(f"train {session.kind}") as bar:
-        progress = session.train(signals.asked, _Listener(talk, bar), _command())
+        progress = session.train(signals.asked, bar, _command())
     if not progress.finished:
         talk.note(f"interrupted after step {progress.step:,}: run the same command again to go on")
         return 128 + (signals.number or signal.SIGTERM)

@@ -11,7 +11,7 @@ from beamrank.errors import PreflightError
 from beamrank.stages.plan import read_plan
 from beamrank.stages.verify import Verification, verify_stages
 from beamrank.storage import files as storage
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 from pipelines.output.verify_index import verify_index
 from pipelines.output.verify_runs import verify_runs
@@ -26,7 +26,7 @@ def verify(
     Prints one line for each file that is not as it was written: what is wrong with it, and what to do. Exit code 1
     where there is one.
     """
-    talk = Talk()
+    talk = ConsoleProgress()
     found = _verified(storage.absolute(folder), talk)
     if as_json:
         print(json.dumps(asdict(found)))
@@ -44,9 +44,9 @@ def verify(
     talk.note(f"{read}; all is as it was written")
 
 
-def _verified(output: str, talk: Talk) -> Verification:
+def _verified(output: str, talk: ConsoleProgress) -> Verification:
     with talk.bar("verify") as bar:
-        found = verify_stages(output, lambda done, total: bar.update(done, total, "parts"))
+        found = verify_stages(output, bar)
     try:
         plan = read_plan(output)
         config = stored_config(plan.config, output)

@@ -1,4 +1,4 @@
-"""What a command says on standard error while it works: bars on a terminal, a line now and then elsewhere."""
+"""Progress on standard error: a bar on a terminal, a line every half minute elsewhere."""
 
 import sys
 import time
@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as RichProgress
 from rich.table import Column
 
+from beamrank.progress import Progress
 from beamrank.stages.pace import Pace
 from pipelines.console.terminal import PrintableConsole, shown_message
 
@@ -73,48 +75,75 @@ class Meter:
         return f"{elapsed}, ETA {'not known yet' if left is None else duration(left)}"
 
 
-class Bar:
-    """The progress of one stage, on a terminal or as lines; `whole` tells of the work that the stage is a part of."""
-
-    def __init__(self, stage: str, show: Callable[[str, int, int | None], None], whole: Callable[[Meter], str]) -> None:
-        self.meter = Meter()
-        self._stage, self._show, self._whole = stage, show, whole
-
-    def update(self, done: int, total: int | None, what: str) -> None:
-        """Shows how far the stage is; `total` is None where it is not known."""
-        self.meter.see(done, total)
-        of = "" if total is None else f" of {total:,}"
-        self._show(f"{self._stage}: {done:,}{of} {what}, {self.meter}{self._whole(self.meter)}", done, total)
-
-
-class Talk:
-    """Standard error: notes, warnings and progress. Standard output is for data alone."""
+class ConsoleProgress:
+    """Writes notes, warnings and progress to standard error. Standard output holds data only."""
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
-        # Standard error as it is now: while a job runs, run_watched keeps Beam's own writing away from it.
+        # The current standard error: while a job runs, run_watched redirects what Beam writes.
         self.console = console or PrintableConsole(sys.stderr)
         self._quiet = quiet
+        self._next_line = 0.0
 
     def note(self, text: str) -> None:
-        """One line of talk."""
+        """Prints one line, unless quiet."""
         if not self._quiet:
             self.console.print(shown_message(text), markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """Something that the user should look at; said also when quiet."""
+        """Prints a warning, even when quiet."""
         self.console.print(f"warning: {shown_message(text)}", style="yellow", markup=False, soft_wrap=True)
 
+    def update(self, done: int, total: int | None, unit: str) -> None:
+        """Prints how much is done, at most every half minute. `bar` also shows the elapsed time and the ETA."""
+        self._line(f"{fraction(done, total)} {unit}")
+
     @contextmanager
-    def bar(self, stage: str, whole: Callable[[Meter], str] = lambda _: "") -> Iterator[Bar]:
-        """A bar for one stage."""
+    def bar(self, name: str, suffix: Callable[[Meter], str] = lambda _: "") -> Iterator["Bar"]:
+        """A progress bar for one task; `suffix` describes the run that the task belongs to."""
         if self._quiet or not self.console.is_terminal:
-            yield Bar(stage, _Lines(self), whole)
+            self._next_line = time.monotonic() + _LINE_SECONDS
+            yield Bar(self, name, suffix, lambda line, *_: self._line(line))
             return
         # The text wraps: a narrow terminal shows all of it, on more lines.
         text = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
         columns = (BarColumn(bar_width=_BAR_COLUMNS), text)
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            yield Bar(stage, _Shown(progress, stage), whole)
+        with RichProgress(*columns, console=self.console, transient=True) as rich:
+            task = rich.add_task(name, total=None)
+
+            def show(line: str, done: int, total: int | None) -> None:
+                rich.update(task, description=line, completed=done, total=total)
+
+            yield Bar(self, name, suffix, show)
+
+    def _line(self, line: str) -> None:
+        if time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + _LINE_SECONDS
+            self.note(line)
+
+
+class Bar:
+    """The progress of one task."""
+
+    def __init__(
+        self,
+        console: Progress,
+        name: str,
+        suffix: Callable[[Meter], str],
+        show: Callable[[str, int, int | None], None],
+    ) -> None:
+        self.meter = Meter()
+        self.note, self.warn = console.note, console.warn
+        self._name, self._suffix, self._show = name, suffix, show
+
+    def update(self, done: int, total: int | None, unit: str) -> None:
+        """Shows how much of the task is done."""
+        self.meter.see(done, total)
+        self._show(f"{self._name}: {fraction(done, total)} {unit}, {self.meter}{self._suffix(self.meter)}", done, total)
+
+
+def fraction(done: int, total: int | None) -> str:
+    """`3 of 1,000`, or `3` where the total is unknown."""
+    return f"{done:,}" if total is None else f"{done:,} of {total:,}"
 
 
 def at_most_every(seconds: float, ask: Callable[[], int]) -> Callable[[], int]:
@@ -128,27 +157,3 @@ def at_most_every(seconds: float, ask: Callable[[], int]) -> Callable[[], int]:
         return answered[1]
 
     return answer
-
-
-class _Shown:
-    """A bar on a terminal, which is gone when its stage is over."""
-
-    def __init__(self, progress: Progress, stage: str) -> None:
-        self._progress = progress
-        self._task = progress.add_task(stage, total=None)
-
-    def __call__(self, line: str, done: int, total: int | None) -> None:
-        self._progress.update(self._task, description=line, completed=done, total=total)
-
-
-class _Lines:
-    """A line now and then."""
-
-    def __init__(self, talk: Talk) -> None:
-        self._talk = talk
-        self._next = time.monotonic() + _LINE_SECONDS
-
-    def __call__(self, line: str, _done: int, _total: int | None) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _LINE_SECONDS
-            self._talk.note(line)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import Loss, find_losses
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import PrintableConsole, printable
 
 _BETWEEN = 2
@@ -60,7 +60,7 @@ def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
         print("\n".join("\t".join(row) for row in [["run", *measures], *rows]))
 
 
-def warn_of_losses(evaluations: Mapping[str, Evaluation], talk: Talk) -> None:
+def warn_of_losses(evaluations: Mapping[str, Evaluation], talk: ConsoleProgress) -> None:
     """Warns about each stage that ends below the stage before it."""
     for loss in find_losses(evaluations):
         talk.warn(_explain(loss))

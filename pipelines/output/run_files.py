@@ -22,7 +22,7 @@ from beamrank.stages.plan import Plan, StageSpec
 from beamrank.stages.receipts import Manifest
 from beamrank.storage import files as storage
 from pipelines.console.counts import count_lines
-from pipelines.console.progress import Talk, counted
+from pipelines.console.progress import ConsoleProgress, counted
 from pipelines.output.owner import check_current
 
 RUNS = "runs"
@@ -64,7 +64,7 @@ def run_files(plan: Plan, config: RunConfig) -> list[RunFile]:
     return files
 
 
-def write_runs(plan: Plan, config: RunConfig, talk: Talk) -> list[str]:
+def write_runs(plan: Plan, config: RunConfig, talk: ConsoleProgress) -> list[str]:
     """Writes every run of the plan in every format that is asked for; returns their paths.
 
     Raises:
@@ -80,7 +80,7 @@ def write_runs(plan: Plan, config: RunConfig, talk: Talk) -> list[str]:
     ]
 
 
-def evaluate_runs(plan: Plan, config: RunConfig, talk: Talk) -> dict[str, Evaluation]:
+def evaluate_runs(plan: Plan, config: RunConfig, talk: ConsoleProgress) -> dict[str, Evaluation]:
     """Measures every run and leaves the figures beside them."""
     found = measure_runs(plan, config)
     notes = next(iter(found.values())).notes

@@ -20,7 +20,7 @@ from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.lucene.index import INFO_NAME, build_index, check_index, needs_building
 from models.scoring.engine import default_token_budget, resolve_device, resolve_dtype, usable_cores
 from models.tokenizer.bert import BertTokenizer, load_tokenizer
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_files import RUNS, RunFile
 
 
@@ -45,7 +45,7 @@ def resolve_scoring(config: RunConfig) -> Device:
     return Device(device, dtype, default_token_budget(device))
 
 
-def make_plan(config: RunConfig, talk: Talk, scoring: Device | None = None) -> Plan:
+def make_plan(config: RunConfig, talk: ConsoleProgress, scoring: Device | None = None) -> Plan:
     """Checks all inputs and decides all that a run's bytes depend on; builds the index where there is none.
 
     Args:
@@ -66,10 +66,10 @@ def planned(config: RunConfig) -> Plan | None:
     """What `make_plan` would return, without writing anything; None while the index has to be built first."""
     if config.index is not None and needs_building(config.index.path):
         return None
-    return _decide(config, Talk(quiet=True), None)
+    return _decide(config, ConsoleProgress(quiet=True), None)
 
 
-def _decide(config: RunConfig, talk: Talk, scoring: Device | None) -> Plan:
+def _decide(config: RunConfig, talk: ConsoleProgress, scoring: Device | None) -> Plan:
     parse_measures(config.measures)
     topics = chosen_topics(config)
     if topics.left_out:
@@ -168,20 +168,14 @@ def _check_writable(output: str) -> None:
         ) from error
 
 
-def ensure_index(config: RunConfig, corpus: str, talk: Talk) -> str:
+def ensure_index(config: RunConfig, corpus: str, talk: ConsoleProgress) -> str:
     """The digest of the configured index, which is built first where it is not there."""
     assert config.index is not None
     path = config.index.path
     if needs_building(path):
         talk.note(f"building the index {path}")
         with talk.bar("index") as bar:
-            info = build_index(
-                config.corpus,
-                path,
-                threads_of(config),
-                max_bad_rows=config.max_bad_rows,
-                progress=lambda docs: bar.update(docs, None, "docs"),
-            )
+            info = build_index(config.corpus, path, threads_of(config), bar, config.max_bad_rows)
         if info.bad_rows:
             first = "; ".join(f"{row.place}: {row.reason}" for row in info.bad_examples[:3])
             talk.warn(f"{info.bad_rows} rows of the corpus are not in the index (first: {first})")
@@ -193,7 +187,7 @@ def ensure_index(config: RunConfig, corpus: str, talk: Talk) -> str:
     return info.digest
 
 
-def _retrieve_spec(config: RunConfig, corpus: str, talk: Talk) -> StageSpec:
+def _retrieve_spec(config: RunConfig, corpus: str, talk: ConsoleProgress) -> StageSpec:
     if config.candidates is not None:
         given = config.candidates
         keys = {"run": candidates_digest(given.run), "k": given.k, **_ties(given)}

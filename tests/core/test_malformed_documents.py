@@ -53,7 +53,7 @@ def _read_all(output: str = _OUTPUT) -> None:
     """What status, verify and gc read; each gives its result, or an error of ours."""
     readers: list[Callable[[], object]] = [
         lambda: read_status(read_plan(output)),
-        lambda: verify_stages(output, lambda done, total: None),
+        lambda: verify_stages(output),
         lambda: find_garbage(output, 1e12, 0.0),
     ]
     for read in readers:

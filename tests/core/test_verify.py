@@ -14,6 +14,7 @@ from beamrank.stages.receipts import part_bytes
 from beamrank.stages.verify import Verification, verify_stages
 from beamrank.storage import files as storage
 from tests.support.outputs import commit, finished_output, make_plan, seal_stage, shard_table
+from tests.support.progress import RecordedProgress
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -22,7 +23,7 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def verify(output: str) -> Verification:
-    return verify_stages(output, lambda done, total: None)
+    return verify_stages(output)
 
 
 def _files(output: str) -> list[str]:
@@ -35,12 +36,12 @@ def _changed(found: Verification) -> set[str]:
 
 def test_what_a_run_leaves_holds(output: str) -> None:
     finished_output(output)
-    steps: list[tuple[int, int]] = []
-    found = verify_stages(output, lambda done, total: steps.append((done, total)))
+    progress = RecordedProgress()
+    found = verify_stages(output, progress)
     assert (found.findings, found.notes, found.stray) == ([], [], 0)
     assert found.files == len(_files(output)) == 3 + 3 * 7 + 2
     assert found.bytes == sum(storage.size_bytes(storage.join(output, name)) for name in _files(output))
-    assert steps == [(done, 9) for done in range(1, 10)]
+    assert progress.updates == [(done, 9, "parts") for done in range(1, 10)]
 
 
 def test_what_an_interrupted_run_leaves_holds(output: str) -> None:

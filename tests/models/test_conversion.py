@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
@@ -18,6 +19,7 @@ from models.conversion.folder import convert
 from models.conversion.source import check_vocabulary, find_source
 from models.scoring.engine import ScoringEngine
 from models.tokenizer.bert import load_tokenizer
+from tests.support.progress import RecordedProgress
 from tests.support.tensorflow1 import TOKENS, copy_checkpoint, known_variables, logits
 
 # Query and docs as token ids; [CLS] is 2, [SEP] 3.
@@ -25,9 +27,9 @@ _TEXTS = ([5, 6, 7, 8], [7, 8, 9, 11, 20, 39], [10, 11, 12])
 
 
 def _convert(kind: str, checkpoint: str, output: Path) -> tuple[Checkpoint, list[str]]:
-    notes: list[str] = []
+    progress = RecordedProgress()
     command = f"beamrank convert {kind} model.ckpt-7"
-    return convert(kind, find_source(checkpoint), str(output), command, notes.append), notes
+    return convert(kind, find_source(checkpoint), str(output), command, progress), progress.notes
 
 
 def _input(segments: int) -> tuple[list[int], list[int]]:
@@ -124,7 +126,7 @@ def test_an_empty_folder_is_written_to_and_no_other(tmp_path: Path) -> None:
     assert (tmp_path / "converted" / "model.safetensors").stat().st_mtime_ns == before
     assert _convert("mono", prefix, tmp_path / "again")[0].digest == first.digest
     with pytest.raises(ConfigError, match="give a local --output"):
-        convert("mono", find_source(prefix), "memory://converted", "", print)
+        convert("mono", find_source(prefix), "memory://converted", "", SILENT)
     with pytest.raises(ConfigError, match="to mono or duo, not to 'trio'"):
         _convert("trio", prefix, tmp_path / "trio")
 

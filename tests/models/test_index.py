@@ -18,6 +18,7 @@ from beamrank.formats.corpora import corpus_digest
 from beamrank.storage import digested
 from beamrank.storage import files as storage
 from models.lucene.index import build_index, check_index, local_index, read_index_info
+from tests.support.progress import RecordedProgress
 
 pytestmark = pytest.mark.jvm
 
@@ -45,9 +46,9 @@ def _start_build(corpus, index):
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
     corpus = _corpus(folder, extra='{"id": "d5"}\n')
-    read = []
-    info = build_index(corpus, str(folder / "index"), threads=2, progress=read.append)
-    assert read == [4]
+    progress = RecordedProgress()
+    info = build_index(corpus, str(folder / "index"), threads=2, progress=progress)
+    assert progress.updates == [(4, None, "docs")]
     return folder, corpus, info
 
 

@@ -16,7 +16,7 @@ from beamrank.config.run import load_config
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.stages.plan import Plan, read_plan
 from beamrank.stages.status import read_status
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.planning.make_plan import make_plan
 from tests.support.bert import save_tiny
 from tests.support.cascades import beamrank_here, read_trec, run_here
@@ -81,7 +81,7 @@ class Collection:
 
     def plan(self, *overrides: str) -> Plan:
         """All that is checked before anything starts."""
-        return make_plan(load_config(str(self.write_config()), overrides), Talk(quiet=True))
+        return make_plan(load_config(str(self.write_config()), overrides), ConsoleProgress(quiet=True))
 
     def run(self, *overrides: str) -> dict[str, dict[str, list[str]]]:
         """The whole cascade in this process: each run's order of docs."""

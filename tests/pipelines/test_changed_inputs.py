@@ -13,10 +13,11 @@ import yaml
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusUnit
+from beamrank.progress import Silent
 from beamrank.stages.plan import Plan, StageSpec
 from models.lucene.index import build_index
 from pipelines import launcher
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
 from pipelines.output.run_files import write_runs
 from pipelines.planning.make_plan import make_plan
@@ -27,7 +28,7 @@ from transforms.join import TokenizeJob
 from transforms.retrieve import RetrieveJob
 from transforms.shards import ShardTask
 
-QUIET = Talk(quiet=True)
+QUIET = ConsoleProgress(quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -344,12 +345,14 @@ def test_a_corpus_that_changes_while_it_is_indexed_leaves_no_index(index_copy: P
     shutil.rmtree(index_copy / "index")
     config = load_config(str(index_copy / "config.yaml"))
 
-    changed: list[bytes] = []
+    class Change(Silent):
+        changed = False
 
-    def change(_docs: int) -> None:
-        if not changed:
-            changed.append(_change(index_copy / "corpus.jsonl"))
+        def update(self, *_) -> None:
+            if not self.changed:
+                self.changed = True
+                _change(index_copy / "corpus.jsonl")
 
     with pytest.raises(DataError, match=r"corpus\.jsonl changed after its digest was taken"):
-        build_index(config.corpus, str(index_copy / "index"), 1, progress=change)
+        build_index(config.corpus, str(index_copy / "index"), 1, progress=Change())
     assert not (index_copy / "index").exists()

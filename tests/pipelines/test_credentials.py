@@ -20,7 +20,7 @@ from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.disk_cache import cache_root
 from models.training.config import load_train_config
 from pipelines import cli, main
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 
 _SECRET = "hunter2Never0Seen"
 _TOKEN = f"hf_{_SECRET}AbCdEfGh"
@@ -249,7 +249,7 @@ def test_no_function_takes_a_credential(config: Path, form: str, monkeypatch: py
         lambda: load_config(str(config), output=form),
         lambda: load_train_config(str(config), "mono", output=form),
         lambda: read_plan(form),
-        lambda: verify_stages(form, lambda done, total: None),
+        lambda: verify_stages(form),
         lambda: find_garbage(form, 0.0, 0.0),
         lambda: resolve_checkpoint(form, "mono"),
         cache_root,
@@ -349,7 +349,7 @@ def test_messages_of_libraries_lose_their_credentials(
 ) -> None:
     """A store may redirect to a signed URL, and its library repeats that one."""
     assert hide_credentials(message) == shown
-    Talk().note(message)
+    ConsoleProgress().note(message)
     assert capsys.readouterr().err == f"{shown}\n"
 
 

@@ -15,7 +15,7 @@ from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.stages.plan import Plan, StageKind, StageSpec
 from pipelines.cli import app
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.planning.make_plan import make_plan
 from pipelines.runners import dataflow
@@ -235,7 +235,7 @@ def test_the_launchers_own_machine_decides_nothing(
     settled, scoring = dataflow.settle(settings)
     assert (scoring.device, scoring.dtype) == expected[:2]
     assert (settled.device, settled.dtype, settled.threads) == expected
-    stage = make_plan(settled, Talk(quiet=True), scoring).stage("mono")
+    stage = make_plan(settled, ConsoleProgress(quiet=True), scoring).stage("mono")
     assert (stage.keys["device"], stage.keys["dtype"]) == expected[:2]
 
 
@@ -319,7 +319,7 @@ def test_a_template_is_one_job(
 
 def _launcher(remote_config: Path, service: Service, **overrides: Any) -> tuple[DataflowLauncher, RunConfig]:
     settings, scoring = dataflow.settle(load_config(str(remote_config)).model_copy(update=overrides))
-    talk = Talk(quiet=True)
+    talk = ConsoleProgress(quiet=True)
     plan = make_plan(settings, talk, scoring)
     plan.publish()
     return DataflowLauncher(plan, settings, talk, Runner.DATAFLOW, service.flags, poll_seconds=0.1), settings
@@ -344,7 +344,7 @@ def test_an_interrupted_wait_says_that_the_job_goes_on(
 ) -> None:
     service.state = "JOB_STATE_RUNNING"
     launcher, _ = _launcher(remote_config, service)
-    launcher.talk = Talk()
+    launcher.talk = ConsoleProgress()
 
     def interrupted() -> int:
         raise KeyboardInterrupt

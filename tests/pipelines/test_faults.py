@@ -83,7 +83,7 @@ def _assert_as_undisturbed(cascade: SmallCascade, whole: Snapshot) -> None:
     assert _results(left) == _results(whole)
     assert left.keys() == whole.keys()
     assert [stage.done for stage in read_status(read_plan(output))] == [4] * len(cascade.plan.stages)
-    found = verify_stages(output, lambda done, total: None)
+    found = verify_stages(output)
     verify_runs(cascade.plan, cascade.config, found)
     assert (found.findings, found.notes, found.stray) == ([], [], 0)
 
@@ -197,7 +197,7 @@ def _assert_status_of(output: Path, cascade: SmallCascade, whole: Snapshot) -> N
 def _finish(output: Path, cascade: SmallCascade, whole: Snapshot) -> None:
     cascade.at(str(output)).run()
     assert _results(_files(output)) == _results(whole)
-    assert verify_stages(str(output), lambda done, total: None).findings == []
+    assert verify_stages(str(output)).findings == []
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from beamrank.config.run import load_config
 from beamrank.formats.runs import read_run
 from pipelines.cli import app
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.planning.make_plan import make_plan
 from tests.support.cascades import read_trec
 
@@ -61,7 +61,7 @@ def test_the_run_has_the_ties_order_that_is_asked_for(config: Path) -> None:
 
 def test_the_default_order_of_ties_leaves_digests_as_they_were(config: Path) -> None:
     default, rank, doc_id = (
-        make_plan(load_config(str(config), overrides), Talk(quiet=True))
+        make_plan(load_config(str(config), overrides), ConsoleProgress(quiet=True))
         for overrides in ([], ["candidates.ties=rank"], ["candidates.ties=doc_id"])
     )
     assert set(default.stages[0].keys) == {"run", "k"}

@@ -12,7 +12,7 @@ from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.stages.plan import Plan, read_plan
 from pipelines.cli import app
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.planning.make_plan import make_plan
 from tests.support.faults import write_small
 
@@ -27,7 +27,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _plan(config: Path, *overrides: str) -> Plan:
-    return make_plan(load_config(str(config), overrides), Talk(quiet=True))
+    return make_plan(load_config(str(config), overrides), ConsoleProgress(quiet=True))
 
 
 def _query_ids(plan: Plan) -> Sequence[str]:

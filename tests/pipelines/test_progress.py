@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from beamrank.progress import SILENT
 from beamrank.stages.plan import StageSpec
 from beamrank.stages.receipts import Receipt, StageFolder
 from pipelines.console import progress
-from pipelines.console.progress import Bar, Meter, Talk, duration
+from pipelines.console.progress import Bar, ConsoleProgress, Meter, duration
 from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
 
 
@@ -91,7 +92,7 @@ def test_a_meter_begins_anew_where_something_else_is_counted(clock: Clock) -> No
 
 def test_what_has_no_known_end_has_no_eta(clock: Clock) -> None:
     lines: list[str] = []
-    bar = Bar("index", lambda line, *_: lines.append(line), lambda _: "")
+    bar = Bar(SILENT, "index", lambda _: "", lambda line, *_: lines.append(line))
     clock.now += 5
     bar.update(8000, None, "docs")
     assert lines == ["index: 8,000 docs, elapsed 0:00:05"]
@@ -99,7 +100,9 @@ def test_what_has_no_known_end_has_no_eta(clock: Clock) -> None:
 
 def test_a_log_gets_a_line_every_half_minute(clock: Clock) -> None:
     log = io.StringIO()
-    with Talk(Console(file=log, width=40)).bar("mono", lambda _: "; run: elapsed 1:00:00, ETA 2:00:00") as bar:
+    with ConsoleProgress(Console(file=log, width=40)).bar(
+        "mono", lambda _: "; run: elapsed 1:00:00, ETA 2:00:00"
+    ) as bar:
         bar.update(0, 437, "shards")
         for shard in range(1, 10):
             clock.now += 10
@@ -116,7 +119,7 @@ def test_a_terminal_of_any_width_shows_all_of_it(width: int) -> None:
     screen = io.StringIO()
     console = Console(file=screen, width=width, height=20, force_terminal=True, color_system=None)
     whole = "; run: elapsed 12:34:56, ETA not known before mono has begun"
-    with Talk(console).bar("tokenize-0a1b2c3d", lambda _: whole) as bar:
+    with ConsoleProgress(console).bar("tokenize-0a1b2c3d", lambda _: whole) as bar:
         bar.update(1234, 4370, "corpus units read")
     words = "tokenize-0a1b2c3d: 1,234 of 4,370 corpus units read, elapsed 0:00:00, ETA not known yet" + whole
     shown = [line.split("\r")[-1] for line in screen.getvalue().splitlines()]
@@ -181,7 +184,7 @@ def test_a_stage_shows_units_while_it_reads_the_corpus_and_shards_then(clock: Cl
     folder, digests = StageFolder(str(tmp_path)), ["0" * 64, "1" * 64, "2" * 64]
     table, read, lines = pa.table({"x": [1]}), [0], []
     folder.commit(0, digests[0], table, seconds=1.0, counts={})
-    bar = Bar("tokenize", lambda line, *_: lines.append(line), lambda _: "")
+    bar = Bar(SILENT, "tokenize", lambda _: "", lambda line, *_: lines.append(line))
     first: list[Receipt] = []
     scan = Scan(lambda: read[0], units=2, before=2, total=4)
     ask = StageProgress(folder, digests, bar, scan, first.append)

@@ -12,7 +12,7 @@ from beamrank.formats.qrels import Qrels, QrelsNotes
 from models.training.estimate import TrainPlan
 from pipelines.commands import doctor, train
 from pipelines.commands.eval import _print_tables
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_table, warn_of_losses
 
 WIDTHS = [20, 40, 60, 80, 200]
@@ -88,7 +88,9 @@ def _losses(topics: int) -> list[str]:
     mono = {query_id: ["a"] if query_id == "q0" else ["x", "a"] for query_id in relevance}
     runs = {"bm25": bm25, "mono": mono, "duo-sum": mono}
     console = _console(80)
-    warn_of_losses({name: evaluate(run.items(), qrels, ["RR@10"]) for name, run in runs.items()}, Talk(console))
+    warn_of_losses(
+        {name: evaluate(run.items(), qrels, ["RR@10"]) for name, run in runs.items()}, ConsoleProgress(console)
+    )
     return _printed(console)
 
 

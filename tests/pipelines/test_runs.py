@@ -9,7 +9,7 @@ from beamrank.errors import PreflightError
 from beamrank.stages.plan import StageKind
 from beamrank.stages.receipts import Manifest, Receipt
 from pipelines.console.counts import count_lines
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_files import write_runs
 from tests.support.outputs import make_plan, seal_stage
 
@@ -79,7 +79,7 @@ def test_runs_of_an_unfinished_plan_name_what_is_missing(tmp_path: Path, finishe
     for stage in finished:
         seal_stage(plan, stage)
     with pytest.raises(PreflightError, match=message):
-        write_runs(plan, _CONFIG, Talk(quiet=True))
+        write_runs(plan, _CONFIG, ConsoleProgress(quiet=True))
     assert not (tmp_path / "runs").exists()
 
 

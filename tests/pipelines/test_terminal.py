@@ -15,7 +15,7 @@ from rich.table import Table
 
 from beamrank.errors import BeamrankError
 from pipelines import cli, main
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import PrintableConsole, printable, write_error, write_line
 from tests.support.cascades import BEAMRANK
 
@@ -143,7 +143,7 @@ def test_a_program_gets_ids_to_the_letter(
 
 def test_talk_is_printable() -> None:
     with _on_a_terminal() as terminal:
-        talk = Talk()
+        talk = ConsoleProgress()
         talk.note(f"a {_HOSTILE}")
         talk.warn(f"b [/red] {_HOSTILE}")
         write_line(f"c {_HOSTILE}", "d")
@@ -200,7 +200,7 @@ def test_an_error_without_streams_keeps_its_code(tmp_path: Path) -> None:
 def test_talk_that_nobody_hears_ends_nothing() -> None:
     gone = _Gone()
     with redirect_stderr(gone):
-        talk = Talk()
+        talk = ConsoleProgress()
         talk.note("a")
         talk.warn("b")
         write_error("c")

@@ -17,7 +17,7 @@ from beamrank.formats.corpora import corpus_digest
 from beamrank.storage import files as storage
 from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_digest
 from pipelines.cli import app
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.planning.make_plan import make_plan
 from tests.support.faults import SmallCascade, plan_small, snapshot, write_small
 
@@ -189,7 +189,7 @@ def indexed(cascade: SmallCascade, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def _plan_indexed(cascade: SmallCascade, folder: Path) -> None:
     changes = {"candidates": None, "mono": None, "duo": None, "index": IndexConfig(path=str(folder / "index"))}
     config = cascade.config.model_copy(update={**changes, "output": str(folder / "out")})
-    make_plan(config, Talk(quiet=True)).publish()
+    make_plan(config, ConsoleProgress(quiet=True)).publish()
 
 
 @pytest.mark.parametrize("name", ["segments_1", "_0.cfs", INFO_NAME])

@@ -12,7 +12,7 @@ from beamrank.config.run import load_config
 from beamrank.stages.plan import read_plan
 from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
 from pipelines.output.run_files import evaluate_runs, write_runs
 from pipelines.planning.make_plan import make_plan
@@ -66,7 +66,7 @@ def local_runs(collection: Path) -> dict[str, bytes]:
 
 def _run_here(url: str, overrides: Sequence[str] = ()) -> dict[str, bytes]:
     config = load_config(url, overrides)
-    talk = Talk(quiet=True)
+    talk = ConsoleProgress(quiet=True)
     plan = make_plan(config, talk)
     plan.publish()
     Launcher(plan, config, talk).run_all()

@@ -15,7 +15,7 @@ from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import BeamrankError
 from beamrank.stages.plan import Plan
 from pipelines.cli import app
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
 from pipelines.output.run_files import write_runs
 from pipelines.planning.make_plan import make_plan
@@ -49,7 +49,7 @@ def write_config(folder: Path, corpus: dict[str, str], topics: dict[str, str], m
 def run_here(path: Path, output: Path, overrides: Sequence[str] = ()) -> tuple[Plan, RunConfig]:
     """The cascade in this process."""
     config = load_config(str(path), overrides, str(output))
-    talk = Talk(quiet=True)
+    talk = ConsoleProgress(quiet=True)
     plan = make_plan(config, talk)
     plan.publish()
     Launcher(plan, config, talk).run_all()

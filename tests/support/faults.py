@@ -18,7 +18,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from beamrank.config.run import RunConfig, load_config
 from beamrank.stages.plan import Plan
-from pipelines.console.progress import Talk
+from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
 from pipelines.output.run_files import evaluate_runs, write_runs
 from pipelines.planning.make_plan import make_plan
@@ -162,7 +162,7 @@ class SmallCascade:
     def run(self) -> None:
         """What `beamrank run` does, once it has planned."""
         self.plan.publish()
-        talk = Talk(quiet=True)
+        talk = ConsoleProgress(quiet=True)
         Launcher(self.plan, self.config, talk).run_all()
         write_runs(self.plan, self.config, talk)
         evaluate_runs(self.plan, self.config, talk)
@@ -171,7 +171,7 @@ class SmallCascade:
 def plan_small(path: Path) -> SmallCascade:
     """Plans what `write_small` wrote."""
     config = load_config(str(path))
-    return SmallCascade(config, make_plan(config, Talk(quiet=True)))
+    return SmallCascade(config, make_plan(config, ConsoleProgress(quiet=True)))
 
 
 def write_small(folder: Path) -> Path:

@@ -8,14 +8,15 @@ from beamrank.digests import SHORT, sha256
 from beamrank.errors import BeamrankError
 from beamrank.formats.config import CorpusConfig
 from beamrank.formats.corpora import digest_corpus
+from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
 from models.checkpoints.disk_cache import cache_folder, exclusive
-from models.lucene.index.documents import Progress, index_docs
+from models.lucene.index.documents import index_docs
 from models.lucene.index.info import INFO_NAME, UPLOADING_NAME, IndexInfo, check_index, needs_building
 
 
 def build_index(
-    corpus: CorpusConfig, url: str, threads: int, progress: Progress | None = None, max_bad_rows: int = 100
+    corpus: CorpusConfig, url: str, threads: int, progress: Progress = SILENT, max_bad_rows: int = 100
 ) -> IndexInfo:
     """Builds the index of a corpus, or keeps the one that is there if it is of this corpus.
 
@@ -26,7 +27,7 @@ def build_index(
         corpus: the docs. Their ids must be unique.
         url: the folder to build, local or remote.
         threads: how many threads Lucene uses.
-        progress: told how many docs have been read.
+        progress: receives how many docs have been read.
         max_bad_rows: how many rows of the corpus may be unusable.
 
     Raises:
@@ -47,7 +48,7 @@ def build_index(
         folder = base.with_name(prefix + uuid.uuid4().hex)
         try:
             with digested.held():
-                info = index_docs(corpus, folder, threads, progress or _ignore, max_bad_rows)
+                info = index_docs(corpus, folder, threads, progress, max_bad_rows)
             info = info.model_copy(update={"corpus_digest": digested.digest})
             _install(folder / "index", url, info)
         except OSError as error:
@@ -62,10 +63,6 @@ def _work_path(url: str) -> Path:
     if storage.is_remote(url):
         return cache_folder("indexes") / f".{sha256(url.encode())[:SHORT]}"
     return Path(storage.parent(url)) / f".{storage.name(url)}"
-
-
-def _ignore(_docs: int) -> None:
-    """Progress that nobody wants to see."""
 
 
 def _install(index: Path, url: str, info: IndexInfo) -> None:

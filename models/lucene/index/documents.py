@@ -4,7 +4,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from beamrank.digests import hashes64
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.config import CorpusConfig
 from beamrank.formats.corpora import CorpusUnit, DocBatch, list_units, place, read_unit
+from beamrank.progress import Progress
 from beamrank.records import BadRow
 from models.lucene import jvm
 from models.lucene.index.content import describe_files, files_digest
@@ -24,7 +25,6 @@ from models.lucene.index.info import IndexInfo
 _KEPT_EXAMPLES = 10
 _COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors): +([\d,]+)$", re.MULTILINE)
 _LOG_TAIL_CHARS = 2000
-Progress = Callable[[int], None]
 
 
 def index_docs(corpus: CorpusConfig, folder: Path, threads: int, progress: Progress, max_bad_rows: int) -> IndexInfo:
@@ -34,7 +34,7 @@ def index_docs(corpus: CorpusConfig, folder: Path, threads: int, progress: Progr
         corpus: the docs.
         folder: where to work; takes the size of the corpus and about twice that of the index.
         threads: how many threads Lucene uses.
-        progress: told how many docs have been read.
+        progress: receives how many docs have been read.
         max_bad_rows: how many rows of the corpus may be unusable.
 
     Raises:
@@ -86,7 +86,7 @@ def _write_docs(corpus: CorpusConfig, folder: Path, files: int, progress: Progre
             rows = zip(batch.doc_ids, batch.texts, strict=True)
             lines = [json.dumps({"id": doc_id, "contents": text}) for doc_id, text in rows]
             outputs[number % files].write("".join(f"{line}\n" for line in lines))
-            progress(reading.docs)
+            progress.update(reading.docs, None, "docs")
     _check_unique(units, reading.hashes)
     return reading
 
