@@ -24,15 +24,15 @@ def _by_hand(z: np.ndarray, method: str) -> list[float]:
         q = {j: 1 / (1 + math.exp(-float(z[j, i]))) for j in range(len(z)) if j != i}
         scores.append(
             {
-                "sum": lambda p=p: sum(p.values()),
-                "binary": lambda p=p: sum(value > 0.5 for value in p.values()),
-                "min": lambda p=p: min(p.values()),
-                "max": lambda p=p: max(p.values()),
-                "sample": lambda p=p: sum(p.values()),
-                "sym_sum": lambda p=p, q=q: sum(p[j] + 1 - q[j] for j in p),
-                "log_sum": lambda p=p: sum(math.log(value) for value in p.values()),
-                "sym_log_sum": lambda p=p, q=q: sum(math.log(p[j]) + math.log(1 - q[j]) for j in p),
-            }[method]()
+                "sum": lambda p, q: sum(p.values()),
+                "binary": lambda p, q: sum(value > 0.5 for value in p.values()),
+                "min": lambda p, q: min(p.values()),
+                "max": lambda p, q: max(p.values()),
+                "sample": lambda p, q: sum(p.values()),
+                "sym_sum": lambda p, q: sum(p[j] + 1 - q[j] for j in p),
+                "log_sum": lambda p, q: sum(math.log(value) for value in p.values()),
+                "sym_log_sum": lambda p, q: sum(math.log(p[j]) + math.log(1 - q[j]) for j in p),
+            }[method](p, q)
         )
     return scores
 

@@ -1,6 +1,7 @@
 """Runs and qrels as dictionaries."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,8 +45,9 @@ def test_evaluate_gives_the_same_for_dictionaries_and_files(
 
 
 def test_evaluate_takes_the_numbers_of_numpy() -> None:
-    qrels = {"q1": {"a": np.int64(1)}}
-    assert beamrank.evaluate({"q1": {"a": np.float32(2)}}, qrels, "RR").means == {"RR": 1.0}
+    run: Any = {"q1": {"a": np.float32(2)}}
+    qrels: Any = {"q1": {"a": np.int64(1)}}
+    assert beamrank.evaluate(run, qrels, "RR").means == {"RR": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -28,14 +29,14 @@ def docs_of(batches: list[DocBatch]) -> list[tuple[str, str]]:
     return [doc for batch in batches for doc in zip(batch.doc_ids, batch.texts, strict=True)]
 
 
-def read_docs(path: Path | str, corpus_format: str, fields: tuple[str, ...] | None = None) -> list[tuple[str, str]]:
+def read_docs(path: Path | str, corpus_format: Any, fields: tuple[str, ...] | None = None) -> list[tuple[str, str]]:
     batches = read_batches(CorpusConfig(path=str(path), format=corpus_format, fields=fields))
     assert [bad for batch in batches for bad in batch.bad] == []
     return docs_of(batches)
 
 
 def bad_reason(
-    path: Path, corpus_format: str, good: str, bad: str | bytes, fields: tuple[str, ...] | None = None
+    path: Path, corpus_format: Any, good: str, bad: str | bytes, fields: tuple[str, ...] | None = None
 ) -> str:
     """The reason given for one bad line between two good ones, which must be read all the same."""
     line = bad.encode() if isinstance(bad, str) else bad
@@ -223,7 +224,7 @@ class TestOtherFormats:
         ],
     )
     def test_the_format_that_a_file_looks_like_is_named(
-        self, tmp_path: Path, content: bytes, given: str, remedy: str
+        self, tmp_path: Path, content: bytes, given: Any, remedy: str
     ) -> None:
         (tmp_path / "corpus").write_bytes(content)
         with pytest.raises(errors.PreflightError, match=re.escape(remedy)):
@@ -260,7 +261,7 @@ class TestUnits:
         final: bool,
         mark: bool,
         unit_bytes: int,
-        corpus_format: str,
+        corpus_format: Any,
     ) -> None:
         texts = [text.rstrip("\r") for text in texts]
         lines = [

@@ -43,17 +43,18 @@ def test_truncation_of_mono() -> None:
     rows = _table("docs/reference/model-inputs.md", "| query | doc | `original` |")
     assert len(rows) >= 5
     for query, doc, *cells in rows:
-        lengths = [np.array([min(int(each), MAX_DOC_TOKENS)]) for each in (query, doc)]
+        query_length, doc_length = (np.array([min(int(each), MAX_DOC_TOKENS)]) for each in (query, doc))
         rules: tuple[Truncation, ...] = get_args(Truncation)
-        assert cells == [_shown(mono_kept(rule, *lengths, 64, 512)) for rule in rules]
+        assert cells == [_shown(mono_kept(rule, query_length, doc_length, 64, 512)) for rule in rules]
 
 
 def test_truncation_of_duo() -> None:
     rows = _table("docs/reference/model-inputs.md", "| query | doc_i | doc_j |")
     assert len(rows) >= 5
     for query, first, second, *cells in rows:
-        lengths = [np.array([int(each)]) for each in (query, first, second)]
-        assert cells == [_shown(duo_kept(rule, *lengths, 64, 512)) for rule in ("original", "paper")]
+        one, two, three = (np.array([int(each)]) for each in (query, first, second))
+        rules: tuple[Truncation, ...] = ("original", "paper")
+        assert cells == [_shown(duo_kept(rule, one, two, three, 64, 512)) for rule in rules]
 
 
 def _keys(model: type[BaseModel], prefix: str = "", whole: tuple[type, ...] = ()) -> set[str]:

@@ -11,8 +11,8 @@ import pytrec_eval
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.evaluate import evaluate, evaluate_run
-from beamrank.evaluation.measures import MAX_RELEVANCE, explain_names, parse_measures, split_measures
-from beamrank.formats.qrels import Qrels, QrelsNotes, read_qrels
+from beamrank.evaluation.measures import explain_names, parse_measures, split_measures
+from beamrank.formats.qrels import MAX_RELEVANCE, Qrels, QrelsNotes, read_qrels
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
 

@@ -3,6 +3,7 @@
 import json
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -87,7 +88,8 @@ def test_every_usable_id_is_the_same_in_every_reader(
 @pytest.mark.parametrize("bad", BAD_CHARACTERS, ids=lambda bad: f"U+{ord(bad):04X}")
 def test_a_bad_id_is_a_bad_row_of_a_corpus_and_an_error_of_topics(tmp_path: Path, bad: str) -> None:
     identifier = f"a{bad}b"
-    for format_name, key, text_key in (("jsonl", "id", "contents"), ("beir", "_id", "text")):
+    cases: list[tuple[Any, str, str]] = [("jsonl", "id", "contents"), ("beir", "_id", "text")]
+    for format_name, key, text_key in cases:
         (tmp_path / "c.jsonl").write_text(
             f'{{"{key}": "d", "{text_key}": "x"}}\n' + json.dumps({key: identifier, text_key: "x"})
         )

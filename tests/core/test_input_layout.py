@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import BertTokenizerFast
+from transformers import BertTokenizer
 
 from beamrank.errors import ConfigError
 from beamrank.ranking.input_layout import PackedInputs, duo_kept, lay_out, mono_kept
@@ -60,7 +60,7 @@ def test_paper(query: int, doc: int) -> None:
     assert (kept_query, first) == (min(query, 30), 111)
 
 
-def _transformers_kept(tokenizer: BertTokenizerFast, query: int, doc: int, max_length: int) -> tuple[int, int]:
+def _transformers_kept(tokenizer: BertTokenizer, query: int, doc: int, max_length: int) -> tuple[int, int]:
     texts, pairs = [" ".join("q" * query)], [" ".join("d" * doc)]
     (ids,) = tokenizer(texts, pairs, truncation=True, max_length=max_length)["input_ids"]
     assert len(ids) <= max_length
@@ -69,7 +69,7 @@ def _transformers_kept(tokenizer: BertTokenizerFast, query: int, doc: int, max_l
 
 def test_hf_is_what_transformers_does(tmp_path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nq\nd\n")
-    tokenizer = BertTokenizerFast(str(tmp_path / "vocab.txt"))
+    tokenizer = BertTokenizer(str(tmp_path / "vocab.txt"))
     for max_length in (8, 21, 64):
         lengths = np.arange(0, max_length + 3)
         queries, docs = (grid.ravel() for grid in np.meshgrid(lengths, lengths))

@@ -45,7 +45,7 @@ _DOCUMENTS = {
     "manifest": "mono/manifest-*.json",
     "scan report": "tokenize-*/scans/unit-*.json",
 }
-_OTHERS = (None, [], {"a": 1}, "x", -1, 10**30, 1e308)
+_OTHERS: tuple[object, ...] = (None, [], {"a": 1}, "x", -1, 10**30, 1e308)
 _OUTPUT = "memory:///malformed"
 
 
@@ -68,7 +68,7 @@ def finished() -> dict[str, bytes]:
     return {url: storage.read_bytes(url) for url in storage.find(_OUTPUT)}
 
 
-@pytest.fixture(params=_DOCUMENTS.values(), ids=_DOCUMENTS)
+@pytest.fixture(params=_DOCUMENTS.values(), ids=list(_DOCUMENTS))
 def document(finished: dict[str, bytes], request: pytest.FixtureRequest) -> Iterator[str]:
     """One document of it, which may be replaced."""
     (url,) = (url for url in finished if fnmatch(url, f"{_OUTPUT}/{request.param}"))

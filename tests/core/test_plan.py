@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from beamrank.storage import files as storage
 TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(40)]
 
 
-def make_plan(output: str, shards: int = 3, **changes: object) -> Plan:
+def make_plan(output: str, shards: int = 3, **changes: Any) -> Plan:
     stages = (
         StageSpec("retrieve", "retrieve", {"k": 10}, (), {"index": "somewhere"}),
         StageSpec("mono", "mono", {"k": 5}, ("retrieve",), {"checkpoint": "x"}),

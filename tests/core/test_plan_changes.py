@@ -17,7 +17,7 @@ _CONFIG: dict[str, Any] = {
     "duo": {"checkpoint": "embedded:duo"},
 }
 _SCORED = {"truncation": "original", "max_length": 512, "dtype": "float32", "device": "cpu", "token_budget": 1024}
-_AFTER_BM25 = ("tokenize", "mono", "duo")
+_AFTER_BM25: Any = ("tokenize", "mono", "duo")
 _ALL = ("retrieve", *_AFTER_BM25)
 
 

@@ -48,4 +48,4 @@ def test_public_name_exists_under_its_own_name_and_is_documented(name: str) -> N
 
 def test_public_name_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'beamrank' has no attribute 'reranker'"):
-        _ = beamrank.reranker  # type: ignore[attr-defined]
+        _ = beamrank.reranker

@@ -1,5 +1,7 @@
 """Rankings from stage tables, by hand and against the in-memory loop of the papers."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +23,7 @@ def _mono(*rows: tuple[str, str, int, int, float]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(MONO.names, row, strict=True)) for row in rows], schema=MONO)
 
 
-def _duo(*rows: tuple[str, list[str], list[float]]) -> pa.Table:
+def _duo(*rows: tuple[str, list[str], Any]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(DUO.names, row, strict=True)) for row in rows], schema=DUO)
 
 
@@ -115,7 +117,7 @@ def _random_stages(queries: int, k: int, mono_k: int, duo_k: int) -> tuple[pa.Ta
         np.fill_diagonal(pairwise, np.nan)
         candidates += [(query_id, doc_id, i + 1, bm25[i]) for i, doc_id in enumerate(doc_ids)]
         mono += [(query_id, doc_ids[i], 0, i + 1, z[i]) for i in range(mono_k)]
-        admitted = [doc_ids[i] for i in sorted(range(mono_k), key=lambda i, z=z: (-z[i], i))[:duo_k]]
+        admitted = [doc_ids[i] for i in sorted(range(mono_k), key=lambda i: (-z[i], i))[:duo_k]]
         duo.append((query_id, admitted, pairwise.reshape(-1)))
     return _candidates(*candidates), _mono(*mono), _duo(*duo)
 
@@ -128,10 +130,10 @@ def test_equals_the_loop_of_the_paper() -> None:
         query_id, admitted = row["query_id"], row["doc_ids"]
         p = 1 / (1 + np.exp(-np.array(row["scores"], dtype=np.float64).reshape(8, 8)))
         s = [sum(p[i, j] for j in range(8) if j != i) for i in range(8)]
-        head = [admitted[i] for i in sorted(range(8), key=lambda i, s=s: -s[i])]
+        head = [admitted[i] for i in sorted(range(8), key=lambda i: -s[i])]
         before = [(r["doc_id"], r["rank"]) for r in candidates.to_pylist() if r["query_id"] == query_id]
         z = {r["doc_id"]: r["score"] for r in mono.to_pylist() if r["query_id"] == query_id}
-        scored = sorted((doc for doc, _ in before if doc in z), key=lambda doc, z=z: -z[doc])
+        scored = sorted((doc for doc, _ in before if doc in z), key=lambda doc: -z[doc])
         tail = [doc for doc, _ in before if doc not in z]
         assert [doc for doc, _ in by_mono[query_id]] == scored + tail
         assert [doc for doc, _ in ranked[query_id]] == head + scored[8:] + tail
@@ -149,8 +151,8 @@ def test_one_shard_at_a_time_is_the_same() -> None:
     whole = duo_ranking(*stages, "sym_sum")
     parts = {}
     for number in range(6):
-        shard = [table.filter(pc.equal(table["query_id"], f"q{number}")) for table in stages]
-        parts.update(duo_ranking(*shard, "sym_sum"))
+        one, two, three = (table.filter(pc.equal(table["query_id"], f"q{number}")) for table in stages)
+        parts.update(duo_ranking(one, two, three, "sym_sum"))
     assert parts == whole
 
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_equal_scores_are_a_step_apart() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e39])
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("run_format", ["trec", "msmarco"])
-def test_a_score_that_is_not_finite_is_an_error(bad: float, position: int, run_format: str, tmp_path: Path) -> None:
+def test_a_score_that_is_not_finite_is_an_error(bad: float, position: int, run_format: Any, tmp_path: Path) -> None:
     scores = [3.0, 2.0, 1.0]
     scores[position] = bad
     ranking = [(f"d{i}", score) for i, score in enumerate(scores)]

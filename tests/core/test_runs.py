@@ -228,7 +228,7 @@ def test_words_after_the_run_tag_are_refused_unlike_by_trec_eval(shared_data: Pa
 
 
 def test_run_of_scores_in_memory_is_ordered_as_the_file_would_be(tmp_path: Path) -> None:
-    scores = {"q1": {"b": 1.0, "a": 2.0, "é": 1.0, "c": 1.0 + 1e-12}, "q2": {"x": 5}}
+    scores: dict[str, dict[str, float]] = {"q1": {"b": 1.0, "a": 2.0, "é": 1.0, "c": 1.0 + 1e-12}, "q2": {"x": 5}}
     path = tmp_path / "run.trec"
     path.write_text(
         "".join(

@@ -5,6 +5,7 @@ import lzma
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -14,7 +15,7 @@ from beamrank.formats.config import TopicsConfig
 from beamrank.formats.topics import read_topics
 
 
-def read(path: Path | str, topics_format: str) -> list[tuple[str, str]]:
+def read(path: Path | str, topics_format: Any) -> list[Any]:
     return [tuple(topic) for topic in read_topics(TopicsConfig(path=str(path), format=topics_format))]
 
 

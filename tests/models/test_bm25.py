@@ -143,7 +143,7 @@ def test_hits_are_those_of_bare_pyserini(cacm, cacm_folder, cacm_topics, monkeyp
     expected = jvm.call(bare)
     found = cacm.search(cacm_topics, 1000)
     assert found.schema == CANDIDATES
-    ours = {}
+    ours: dict[str, list[tuple[str, float]]] = {}
     for row in found.to_pylist():
         hits = ours.setdefault(row["query_id"], [])
         hits.append((row["doc_id"], row["score"]))

@@ -87,7 +87,9 @@ def _by_hand(model: ChunkedBert, query: str, chunks: list[str]) -> float:
 
 
 def test_the_last_segment_is_shared_out_evenly_and_none_of_it_is_lost() -> None:
-    inputs = PackedInputs(np.arange(30), np.array([[0, 5], [2, 9]]), np.array([[3, 8], [2, 1]]), _SPECIAL)
+    inputs = PackedInputs(
+        np.arange(30, dtype=np.uint16), np.array([[0, 5], [2, 9]]), np.array([[3, 8], [2, 1]]), _SPECIAL
+    )
     chunks = inputs.in_chunks(3)
     assert chunks.starts.tolist() == [[0, 5], [0, 7], [0, 10], [2, 9], [2, 9], [2, 9]]
     assert chunks.kept.tolist() == [[3, 2], [3, 3], [3, 3], [2, 0], [2, 0], [2, 1]]

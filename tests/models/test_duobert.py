@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -15,7 +15,7 @@ from tests.support.bert import SPECIAL, Oracle, assert_parity, shard
 ORIGINAL = InputLimits("original", 64, 512)
 PAPER = InputLimits("paper", 64, 512)
 
-Rows = Sequence[tuple[str, Sequence[int], dict[str, Sequence[int]]]]
+Rows = Sequence[tuple[str, Sequence[int], Mapping[str, Sequence[int]]]]
 
 
 def _mono(scores: dict[str, dict[str, float]]) -> pa.Table:

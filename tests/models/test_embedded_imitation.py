@@ -1,5 +1,6 @@
 import copy
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -80,7 +81,8 @@ def trained(tmp_path_factory):
     """The bi-encoder, a damaged one wired, and that after a training; the losses told."""
     encoder = load_encoder(str(MINILM))
     before, shape = wired_and_damaged()
-    after, told = copy.deepcopy(before), []
+    after = copy.deepcopy(before)
+    told: list[Any] = []
     file = tmp_path_factory.mktemp("ten") / "imitated.safetensors"
     imitate_states(after, shape, encoder, [INPUTS] * 10, imitation(file, told, []))
     return encoder, before, after, shape, told
@@ -132,7 +134,9 @@ def kept(trained, tmp_path_factory):
 def test_what_was_kept_is_taken_by_the_same_training(trained, kept):
     encoder = trained[0]
     after, file = kept
-    (again, shape), told, noted = wired_and_damaged(), [], []
+    again, shape = wired_and_damaged()
+    told: list[Any] = []
+    noted: list[str] = []
     imitate_states(again, shape, encoder, [INPUTS], imitation(file, told, noted))
     assert told == []
     assert noted == [f"the layers were trained before: taken from {file}"]
@@ -144,9 +148,12 @@ def test_what_another_training_kept_is_not_taken(trained, kept, tmp_path, other)
     encoder, before, _, shape, _ = trained
     mine = tmp_path / "imitated.safetensors"
     mine.write_bytes(kept[1].read_bytes())
-    (again, encoder), told, noted = copy.deepcopy((before, encoder)), [], []
+    again, encoder = copy.deepcopy((before, encoder))
+    told: list[Any] = []
+    noted: list[str] = []
     inputs = {name: tensor.clone() for name, tensor in INPUTS.items()}
-    how = {"learning_rate": {"learning_rate": 2e-3}, "dtype": {"dtype": torch.bfloat16}}.get(other, {})
+    changes: dict[str, Any] = {"learning_rate": 2e-3, "dtype": torch.bfloat16}
+    how = {other: changes[other]} if other in changes else {}
     if other == "inputs":
         inputs["input_ids"][3, 5] += 1
     elif not how:
@@ -161,7 +168,9 @@ def test_what_was_kept_and_damaged_is_trained_again_and_said(trained, kept, tmp_
     encoder, before, _, shape, _ = trained
     mine = tmp_path / "imitated.safetensors"
     mine.write_bytes(kept[1].read_bytes()[:-1000])
-    again, told, noted = copy.deepcopy(before), [], []
+    again = copy.deepcopy(before)
+    told: list[Any] = []
+    noted: list[str] = []
     imitate_states(again, shape, encoder, [INPUTS], imitation(mine, told, noted))
     assert len(told) == 1
     assert noted[0].startswith(f"the trained layers in {mine} cannot be read (")

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 from models.tokenizer.id_table import IdTable
 
 
-def text_codes(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def text_codes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     codes = [ord(character) for text in texts for character in text]
     return np.array(codes, np.uint32), np.array([len(text) for text in texts], np.int64)
 
@@ -38,7 +40,7 @@ def test_long_texts_do_not_stay_in_a_full_table() -> None:
 
 
 def test_a_failed_call_leaves_no_rows_without_ids() -> None:
-    def refuse_x(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    def refuse_x(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         if "x" in texts:
             raise ValueError("x")
         return text_codes(texts)

@@ -118,8 +118,14 @@ def _flip(path, position, bit):
 def hashed(tmp_path, monkeypatch):
     """The names of the files that are hashed; on a machine that has hashed none before."""
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
-    names, original = [], storage.sha256
-    monkeypatch.setattr(storage, "sha256", lambda url: [names.append(storage.name(url)), original(url)][1])
+    names: list[str] = []
+    original = storage.sha256
+
+    def hash_and_note(url):
+        names.append(storage.name(url))
+        return original(url)
+
+    monkeypatch.setattr(storage, "sha256", hash_and_note)
     return names
 
 

@@ -7,7 +7,7 @@ from beamrank.ranking.segments import SegmentRule
 from beamrank.tables import schemas
 from models.scoring.engine import InputLimits, ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
-from tests.support.bert import SPECIAL, Oracle, assert_parity, shard
+from tests.support.bert import SPECIAL, Oracle, Row, assert_parity, shard
 
 ORIGINAL = InputLimits("original", 64, 512)
 PAPER = InputLimits("paper", 64, 512)
@@ -106,7 +106,8 @@ def test_the_hf_rule_cuts_the_longer_text(mono_engine: ScoringEngine, mono_oracl
 
 
 def test_a_shard_without_candidates(mono_engine: ScoringEngine, queries: list[list[int]]) -> None:
-    for rows in ([], [("a", queries[0], {})]):
+    cases: list[list[Row]] = [[], [("a", queries[0], {})]]
+    for rows in cases:
         table, counts = score_mono(mono_engine, shard(rows), 10, SPECIAL, ORIGINAL)
         assert table.num_rows == 0
         assert table.schema == schemas.MONO

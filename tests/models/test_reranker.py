@@ -1,5 +1,7 @@
 """A reranker scores texts as transformers' own classifier does."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from transformers import BertTokenizer
@@ -63,6 +65,6 @@ def test_reranker_gives_no_scores_for_no_inputs(checkpoints: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize("wrong", [("only a query",), ("q", "a", "b"), ("q", None), "qt"])
-def test_reranker_names_an_input_that_is_not_a_pair(checkpoints: dict[str, str], wrong: object) -> None:
+def test_reranker_names_an_input_that_is_not_a_pair(checkpoints: dict[str, str], wrong: Any) -> None:
     with pytest.raises(DataError, match=r"input 1 is .*this model scores \(query, text\): give 2 strings each"):
         Reranker(checkpoints["mono"]).score([("q", "t"), wrong])

@@ -27,7 +27,7 @@ def softmax(values: list[float]) -> list[float]:
     return [exponent / sum(exponents) for exponent in exponents]
 
 
-def gradient(scores: list, loss) -> torch.Tensor:
+def gradient(scores, loss):
     leaf = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
     loss(leaf).backward()
     return leaf.grad

@@ -12,7 +12,7 @@ import yaml
 
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.corpora import CorpusUnit
+from beamrank.formats.corpora import CorpusUnit, list_units
 from beamrank.progress import Silent
 from beamrank.stages.plan import Plan, StageSpec
 from models.lucene.index import build_index
@@ -170,7 +170,7 @@ def test_a_file_that_leaves_the_corpus_after_the_plan_is_missed(
     if when == "for good":
         left.rename(gone)
     else:
-        listing = _always(lambda: _move(left, gone), lambda: _move(gone, left), launcher.list_units)
+        listing = _always(lambda: _move(left, gone), lambda: _move(gone, left), list_units)
         monkeypatch.setattr(launcher, "list_units", listing)
     with pytest.raises(DataError, match=r"second\.jsonl (was removed|changed) after its digest was taken"):
         _finish(config, plan)

@@ -45,7 +45,7 @@ def test_spark_with_workers_in_a_pool(config_path: Path, tmp_path: Path, worker_
         "BEAMRANK_SPARK_CLASSPATH": _class_path("spark"),
     }
     with spark_cluster(tmp_path / "cluster") as cluster:
-        command = [_SUBMIT, config_path, cluster.address, "--output", output, "--", *cluster.flags]
+        command: list[str | Path] = [_SUBMIT, config_path, cluster.address, "--output", output, "--", *cluster.flags]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=500, env=os.environ | environment, check=False
         )

@@ -48,7 +48,7 @@ def test_the_command_line_imports_nothing_slow() -> None:
 @pytest.mark.jvm
 def test_stages_alone_in_order_are_one_run(config_path: Path, tmp_path: Path) -> None:
     expected = undisturbed_run(config_path)
-    command = ["run", config_path, "--output", tmp_path / "out", "--stage"]
+    command: list[str | Path] = ["run", config_path, "--output", tmp_path / "out", "--stage"]
     _done(*command, "retrieve")
     code, message = _error(*command, "mono")
     assert code == 3

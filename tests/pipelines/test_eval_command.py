@@ -67,8 +67,9 @@ def test_compares_with_another_run(folder: Path) -> None:
 def test_compares_with_several_runs(folder: Path) -> None:
     (folder / "b.run").write_text("q1 Q0 c 1 3 t\nq2 Q0 a 1 2 t\n")
     (folder / "c.run").write_text("q1 Q0 x 1 3 t\nq1 Q0 c 2 2 t\n")
-    asked = ("b.run", "--qrels", "qrels", "--measures", "RR NumRet", "--against", "a.run", "--against", "c.run")
-    asked += ("--against", "a.run")
+    asked = ["b.run", "--qrels", "qrels", "--measures", "RR NumRet"]
+    for other in ("a.run", "c.run", "a.run"):
+        asked += ["--against", other]
     done = _eval(*asked)
     first, counted = (line.split("\t") for line in done.stdout.splitlines())
     assert (first[:4], first[5:7], first[8:10]) == (["RR", "1.0", "0.25", "0.75"], ["0.25", "0.75"], ["0.25", "0.75"])

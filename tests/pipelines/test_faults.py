@@ -6,7 +6,7 @@ import random
 import resource
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from errno import ENOSPC
 from pathlib import Path
 from typing import Any
@@ -179,6 +179,10 @@ def test_what_was_damaged_after_its_receipt(broken: SmallCascade, whole: Snapsho
     assert [stage.done for stage in read_status(broken.plan)] == [4] * len(broken.plan.stages)
 
 
+def _files_written(count: int) -> Callable[[Path], bool]:
+    return lambda output: len(_files(output)) >= count
+
+
 def _files(output: Path) -> dict[str, bytes]:
     """What lies in a folder at this moment, less what is being written; a file may go while it is read."""
     found: dict[str, bytes] = {}
@@ -208,7 +212,7 @@ def test_a_launcher_killed_at_random_moments(
     output, drawn = tmp_path / "out", random.Random(13)
     for count in sorted(drawn.sample(range(3, len(whole) - 4), 4)):
         with started(config, output) as process:
-            wait_until(lambda folder, count=count: len(_files(folder)) >= count, output, process)
+            wait_until(_files_written(count), output, process)
             time.sleep(drawn.uniform(0, 0.02))
             process.kill()
             process.wait()

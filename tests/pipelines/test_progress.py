@@ -1,7 +1,6 @@
 """Progress: what is shown on a terminal of any width and in a log, and the times in it."""
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -137,7 +136,7 @@ def times(clock: Clock) -> RunTimes:
 
 
 @pytest.fixture
-def meter(clock: Clock) -> Iterator[Meter]:
+def meter(clock: Clock) -> Meter:
     """Two of ten shards in 20 seconds."""
     meter = Meter()
     meter.see(0, 10)

@@ -38,14 +38,14 @@ def test_no_figure_is_cut_on_a_narrow_terminal(tmp_path: Path, width: int) -> No
         rows = (f"{topic} Q0 {doc} 1 {-place} t\n" for topic, ids in ranked for place, doc in enumerate(ids))
         (tmp_path / run).write_text("".join(rows))
     measures = ["RR@10", "nDCG@10", "AP", "P(rel=1)@2"]
-    run, *others = evaluate_run_files([str(tmp_path / name) for name in "abc"], str(tmp_path / "qrels"), measures)
-    by_run = [compare_evaluations(run.evaluation, each.evaluation) for each in others]
+    first, *others = evaluate_run_files([str(tmp_path / name) for name in "abc"], str(tmp_path / "qrels"), measures)
+    by_run = [compare_evaluations(first.evaluation, each.evaluation) for each in others]
     compared = list(zip("bc", by_run, strict=True))
     console = _console(width)
-    _print_tables(console, "a", run, True, compared)
+    _print_tables(console, "a", first, True, compared)
     words = " ".join(_printed(console)).split()
-    figures = [f"{value:.4f}" for values in run.evaluation.per_query.values() for value in values.values()]
-    figures += [f"{value:.4f}" for value in run.evaluation.means.values()]
+    figures = [f"{value:.4f}" for values in first.evaluation.per_query.values() for value in values.values()]
+    figures += [f"{value:.4f}" for value in first.evaluation.means.values()]
     for by_measure in by_run:
         for each in by_measure.values():
             figures += [f"{each.baseline:.4f}", f"{each.difference:+.4f}", f"{each.low:+.4f}", f"{each.high:+.4f}"]

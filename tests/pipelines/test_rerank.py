@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -77,7 +77,7 @@ class _Recorded(Cascade):
 
     raw: ClassVar[dict[str, list[dict[str, object]]]]
 
-    def score(self, *arguments: object) -> tuple[object, object]:
+    def score(self, *arguments: Any) -> Any:
         mono, duo = super().score(*arguments)
         self.raw["mono"] += mono.to_pylist()
         self.raw["duo"] += duo.to_pylist()
@@ -94,7 +94,7 @@ def test_rerank_equals_the_command_line_bit_for_bit(
     assert len(plan.shards) == 2
     monkeypatch.setattr("models.rerank.Cascade", _Recorded)
     monkeypatch.setattr(_Recorded, "raw", {"mono": [], "duo": []}, raising=False)
-    models = {"mono": str(folder / "mono"), "duo": str(folder / "duo")}
+    models: dict[str, Any] = {"mono": str(folder / "mono"), "duo": str(folder / "duo")}
     found = rerank(TOPICS, folder / "given.trec", DOCS, **models, k0=K0, k1=K1, dtype=dtype, threads=1)
     assert list(found) == ["mono", "duo-sum"]
     for name, run in found.items():
@@ -145,7 +145,7 @@ def test_aggregate_equals_the_file_that_the_command_writes(folder: Path, tmp_pat
         ({"set": {"mono.k": "many"}}, "mono.k: Input should be a valid integer"),
     ],
 )
-def test_run_refuses_wrong_arguments(folder: Path, changes: dict[str, object], message: str) -> None:
+def test_run_refuses_wrong_arguments(folder: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         beamrank.run(_config(folder, "float32"), **changes)
 
@@ -207,8 +207,8 @@ def test_rerank_leaves_an_unscored_doc_out_of_the_look_up(folder: Path) -> None:
         ({"corpus": {"d1": None}}, "the text of doc_id 'd1' is not a string but NoneType"),
     ],
 )
-def test_rerank_refuses_bad_input(folder: Path, changes: dict[str, object], message: str) -> None:
-    good = {"topics": {"q1": "oven"}, "run": {"q1": {"d1": 1.0}}, "corpus": DOCS}
+def test_rerank_refuses_bad_input(folder: Path, changes: dict[str, Any], message: str) -> None:
+    good: dict[str, Any] = {"topics": {"q1": "oven"}, "run": {"q1": {"d1": 1.0}}, "corpus": DOCS}
     with pytest.raises(DataError, match=message):
         rerank(**{**good, **changes}, mono=str(folder / "mono"))
 
@@ -225,7 +225,7 @@ def test_rerank_refuses_bad_input(folder: Path, changes: dict[str, object], mess
         ({"dtype": "int8"}, "dtype must be auto or one of"),
     ],
 )
-def test_rerank_refuses_wrong_options(folder: Path, options: dict[str, object], message: str) -> None:
+def test_rerank_refuses_wrong_options(folder: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, **{"mono": str(folder / "mono"), **options})
 

@@ -1,6 +1,6 @@
 """Checkpoints, texts and an oracle for the tests of the two rerankers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,9 @@ def save_tiny(folder: Path, **config: Any) -> str:
     return str(folder)
 
 
+Row = tuple[str, Sequence[int], Mapping[str, Sequence[int]]]
+
+
 class Oracle:
     """transformers' own classifier, fed one unpadded input at a time."""
 
@@ -81,7 +84,7 @@ class Oracle:
         return float(logits[-1] - logits[0]) if len(logits) == 2 else float(logits[0])
 
 
-def shard(rows: Sequence[tuple[str, Sequence[int], dict[str, Sequence[int]]]]) -> pa.Table:
+def shard(rows: Sequence[Row]) -> pa.Table:
     """A tokenized shard from (query_id, query tokens, doc tokens by doc_id in rank order)."""
     schema = schemas.tokenized(30522)
     query_ids = [query_id for query_id, _, _ in rows]

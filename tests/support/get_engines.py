@@ -7,6 +7,7 @@ import contextlib
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -20,12 +21,12 @@ def main(names: list[str]) -> None:
     """Gets some engines; where none is named, all of them and what their clusters need. Prism is built beside it."""
     with ThreadPoolExecutor() as beside:
         if not names or "prism" in names:
-            beside.submit(_try, lambda: server_command(Runner.PRISM, []))
+            beside.submit(_try, partial(server_command, Runner.PRISM, []))
         for name in ("spark", "flink"):
             if not names or name in names:
-                _try(lambda name=name: server_command(Runner(name), []))
+                _try(partial(server_command, Runner(name), []))
             if not names:
-                _try(lambda name=name: distribution(name))
+                _try(partial(distribution, name))
 
 
 def _try(get: Callable[[], object]) -> None:

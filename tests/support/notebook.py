@@ -21,10 +21,10 @@ def run_cells(path: Path) -> list[tuple[str, str, str]]:
 
 def _shown(source: str, namespace: dict[str, Any]) -> str:
     body = ast.parse(source).body
-    last = body.pop() if isinstance(body[-1], ast.Expr) else None
+    last: Any = body.pop() if isinstance(body[-1], ast.Expr) else ast.Expr(ast.Constant(None))
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(ast.Module(body, []), "<cell>", "exec"), namespace)
-        value = None if last is None else eval(compile(ast.Expression(last.value), "<cell>", "eval"), namespace)
+        value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), namespace)
     return printed.getvalue() + ("" if value is None else repr(value))
 
 

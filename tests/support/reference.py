@@ -5,7 +5,7 @@ are transformers' own BertForSequenceClassification, fed one unpadded input at a
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from transformers import BertForSequenceClassification, BertTokenizer
@@ -61,10 +61,10 @@ def cascade(
     k1: int,
 ) -> tuple[list[str], LogOdds, list[str], LogOdds]:
     """R1 and R2 of one query, with the log-odds that they were ordered by."""
-    mono = {(doc_id,): reference.mono_log_odds(query, texts[doc_id]) for doc_id in candidates[:k0]}
+    mono: LogOdds = {(doc_id,): reference.mono_log_odds(query, texts[doc_id]) for doc_id in candidates[:k0]}
     ranked = sorted(candidates[:k0], key=lambda doc_id: -mono[doc_id,]) + list(candidates[k0:])
     head = ranked[: min(k1, k0)]
-    duo = {
+    duo: LogOdds = {
         (first, second): reference.duo_log_odds(query, texts[first], texts[second])
         for first in head
         for second in head
@@ -74,11 +74,11 @@ def cascade(
     return ranked, mono, sorted(head, key=lambda doc_id: -total[doc_id]) + ranked[len(head) :], duo
 
 
-def disagreements(ours: Sequence[str], score: Callable[[str], float], tolerance: float) -> list[tuple[str, str]]:
+def disagreements(ours: Sequence[str], score: Mapping[str, float], tolerance: float) -> list[tuple[str, str]]:
     """Pairs that stand in the wrong order although their reference scores differ by more than the tolerance."""
     return [
         (above, below)
         for place, above in enumerate(ours)
         for below in ours[place + 1 :]
-        if score(below) - score(above) > tolerance
+        if score[below] - score[above] > tolerance
     ]

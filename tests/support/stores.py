@@ -89,7 +89,7 @@ def s3() -> Iterator[Store]:
 @contextmanager
 def gcs() -> Iterator[Store]:
     """gcp-storage-emulator. It ignores ifGenerationMatch, so its storage is told to heed it, as Google's does."""
-    emulator = pytest.importorskip(
+    emulator: Any = pytest.importorskip(
         "gcp_storage_emulator.server", reason="the GCS store is gcp-storage-emulator: pip install 'beamrank[dev]'"
     )
     from gcp_storage_emulator.handlers.buckets import create_bucket
@@ -108,7 +108,11 @@ def gcs() -> Iterator[Store]:
                 raise PreconditionFailed(file_name)
             super().create_file(bucket_name, file_name, *args, **options)
 
-    class Handler(emulator.RequestHandler):
+    request_handler: Any = emulator.RequestHandler
+
+    class Handler(request_handler):
+        rfile: io.BufferedIOBase
+
         def handle_one_request(self) -> None:
             try:
                 super().handle_one_request()

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from scipy.special import erf
 
 STEP = 7
 HIDDEN, INNER, HEADS, LAYERS = 8, 16, 2, 2
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "attention_probs_dropout_prob": 0.1,
     "directionality": "bidi",
     "hidden_act": "gelu",
@@ -112,10 +113,10 @@ def write(folder: Path, token_types: int) -> None:
         tf.train.Saver(sharded=True).save(session, str(folder / "model.ckpt"), STEP)
         # An index of more than one block (of 256 KiB), and a variable of which a slice is stored.
         for name, names, part in (("long", LONG_NAMES, ""), ("sliced", ["bert/sliced"], "4 8 0,2:0,8")):
-            values = [np.full((2, 8), number, np.float32) for number in range(len(names))]
+            tensors = [np.full((2, 8), number, np.float32) for number in range(len(names))]
             session.run(
                 tf.raw_ops.SaveV2(
-                    prefix=str(folder / name), tensor_names=names, shape_and_slices=[part] * len(names), tensors=values
+                    prefix=str(folder / name), tensor_names=names, shape_and_slices=[part] * len(names), tensors=tensors
                 )
             )
 

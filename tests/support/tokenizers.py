@@ -25,9 +25,9 @@ UNICODE_TEXTS = [
 
 
 def transformers_backend(folder: str) -> Tokenizer:
-    from transformers import BertTokenizerFast
+    import transformers
 
-    backend = BertTokenizerFast.from_pretrained(folder).backend_tokenizer
+    backend = transformers.BertTokenizer.from_pretrained(folder).backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = True

@@ -152,7 +152,12 @@ def test_a_corpus_that_was_touched_is_hashed_once_and_scanned(
     Path(job.units[0].url).touch()
     hashed: list[str] = []
     original = storage.sha256
-    monkeypatch.setattr(storage, "sha256", lambda url: [hashed.append(url), original(url)][1])
+
+    def hash_and_note(url: str) -> str:
+        hashed.append(url)
+        return original(url)
+
+    monkeypatch.setattr(storage, "sha256", hash_and_note)
     assert _scan(job, file) == expected
     assert hashed == [job.units[0].url]
 
