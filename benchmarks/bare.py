@@ -20,7 +20,7 @@ from models.scoring.duo import score_duo
 from models.scoring.engine import InputLimits, ScoringEngine, resolve_device, usable_cores
 from models.scoring.mono import score_mono
 from pipelines.console.progress import ConsoleProgress
-from pipelines.output.run_files import evaluate_runs, write_runs
+from pipelines.output.run_files import write_runs
 from transforms.join import TokenizeJob, scan_unit
 from transforms.retrieve import RetrieveJob
 from transforms.shards import ShardTask
@@ -117,7 +117,6 @@ def runs_seconds(config_path: str, output: str) -> float:
     talk = ConsoleProgress(quiet=True)
     start = time.perf_counter()
     write_runs(plan, config, talk)
-    evaluate_runs(plan, config, talk)
     return time.perf_counter() - start
 
 

@@ -50,9 +50,10 @@ class Cascade:
 
     def rank(self, candidates: pa.Table, mono: pa.Table, duo: pa.Table | None) -> dict[str, dict[str, Ranking]]:
         """The rankings of each stage that has a model, by the name of its run and query_id."""
-        rankings = {} if self.mono is None else {"mono": mono_ranking(candidates, mono)}
+        by_mono = mono_ranking(candidates, mono)
+        rankings = {} if self.mono is None else {"mono": by_mono}
         if duo is not None:
-            rankings[f"duo-{self.aggregation}"] = duo_ranking(candidates, mono, duo, self.aggregation)
+            rankings[f"duo-{self.aggregation}"] = duo_ranking(by_mono, duo, self.aggregation)
         return rankings
 
     def tokenize(

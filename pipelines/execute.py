@@ -15,7 +15,7 @@ from pipelines.console.tables import warn_of_losses
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
 from pipelines.output.owner import made_current
-from pipelines.output.run_files import evaluate_runs, run_files, write_runs
+from pipelines.output.run_files import write_runs
 from pipelines.planning.make_plan import make_plan
 from pipelines.runners import dataflow
 from pipelines.runners.names import Runner, Stage
@@ -164,17 +164,14 @@ def _finish(launcher: Launcher, stage: Stage | None, submitted: tuple[str, ...] 
     plan, settings, talk = launcher.plan, launcher.config, launcher.talk
     if stage not in (None, Stage.RUNS):
         return RunResult(plan.output, submitted=submitted)
-    paths = write_runs(plan, settings, talk)
-    for path in paths:
+    written = write_runs(plan, settings, talk)
+    for path in written.paths.values():
         talk.note(f"wrote {path}")
-    firsts = paths[:: len(settings.run_formats)]
-    runs = {file.name: path for file, path in zip(run_files(plan, settings), firsts, strict=True)}
     if settings.qrels is None:
         talk.note("no qrels are given: the runs are not evaluated")
-        return RunResult(plan.output, runs, submitted=submitted)
-    evaluations = evaluate_runs(plan, settings, talk)
-    warn_of_losses(evaluations, talk)
-    return RunResult(plan.output, runs, evaluations, submitted)
+    warn_of_losses(written.evaluations, talk)
+    runs = {file.name: path for file, path in written.paths.items() if file.run_format == settings.run_formats[0]}
+    return RunResult(plan.output, runs, written.evaluations, submitted)
 
 
 def _word(words: type[_Word], given: str, what: str) -> _Word:

@@ -1,7 +1,6 @@
 """Effectiveness: ir_measures over a run that was ordered once, so that its providers cannot disagree about ties."""
 
-import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -76,49 +75,90 @@ class RunEvaluation:
         return [*self.run_notes.lines(), *self.qrels_notes.lines(), *self.evaluation.notes.lines()]
 
 
+class Evaluator:
+    """Measures a run whose rankings arrive some queries at a time; it holds some hundred of them."""
+
+    def __init__(self, qrels: Qrels, measures: Sequence[str]) -> None:
+        """Takes the judgments, and measures as ir_measures or trec_eval names them.
+
+        Raises:
+            ConfigError: see `parse_measures`.
+        """
+        self._qrels = qrels
+        self._measures = parse_measures(measures)
+        self._defaults = {name: float(measure.DEFAULT) for name, measure in self._measures.items()}
+        # Added up in the run's order, as the MS MARCO script does it, the means agree with it to the last digit.
+        self._per_query: dict[str, dict[str, float]] = {}
+        self._not_judged: list[str] = []
+        self._waiting: dict[str, Sequence[str]] = {}
+
+    def add(self, rankings: Rankings) -> None:
+        """Takes each query's doc_ids, best first."""
+        for query_id, doc_ids in rankings:
+            if query_id not in self._qrels.relevance:
+                self._not_judged.append(query_id)
+            elif doc_ids:
+                self._waiting[query_id] = doc_ids
+            if len(self._waiting) == _TOPICS_AT_ONCE:
+                self._measure_waiting()
+
+    def evaluation(self, topics: Collection[str] | None = None) -> Evaluation:
+        """The measures over all topics of the qrels.
+
+        Args:
+            topics: the query_ids that were to be run, to report which judged ones are not among them.
+        """
+        self._measure_waiting()
+        missing = [query_id for query_id in self._qrels.relevance if query_id not in self._per_query]
+        self._fill({query_id: {} for query_id in missing}, _COUNT_JUDGMENTS)
+        rows = self._per_query
+        notes = EvaluationNotes(
+            topics=len(rows),
+            not_in_run=tuple(missing),
+            not_in_topics=() if topics is None else tuple(sorted(set(rows).difference(topics))),
+            not_judged=tuple(self._not_judged),
+        )
+        values = {name: [row[name] for row in rows.values()] for name in self._measures}
+        means = {name: _aggregate(measure, values[name]) for name, measure in self._measures.items()}
+        return Evaluation(means, rows, notes)
+
+    def _measure_waiting(self) -> None:
+        self._fill({one: _scored(doc_ids) for one, doc_ids in self._waiting.items()})
+        self._waiting.clear()
+
+    def _fill(self, scored: dict[str, dict[str, float]], only: Collection[str] | None = None) -> None:
+        """Adds the rows of some queries: each measure's default, then its value (only of measures with these names)."""
+        names: dict[Measure, list[str]] = {}
+        for name, measure in self._measures.items():
+            if only is None or measure.NAME in only:
+                names.setdefault(measure, []).append(name)
+        self._per_query.update({query_id: dict(self._defaults) for query_id in scored})
+        if scored and names:
+            relevance = {query_id: self._qrels.relevance[query_id] for query_id in scored}
+            for query_id, measure, value in iter_values(list(names), relevance, scored):
+                self._per_query[query_id].update(dict.fromkeys(names[measure], value))
+
+
 def evaluate(
     rankings: Rankings, qrels: Qrels, measures: Sequence[str], topics: Collection[str] | None = None
 ) -> Evaluation:
     """Measures a run in the order given.
 
     The means are over all topics of the qrels, as with trec_eval's -c: a topic that the run lacks counts as 0. Docs
-    without judgment, or with a negative one, count as trec_eval has it.
+    without judgment, or with a negative one, count as in trec_eval.
 
     Args:
-        rankings: each query's doc_ids, best first; read once, and only some hundred queries are held at a time.
+        rankings: each query's doc_ids, best first; read once.
         qrels: the judgments.
         measures: names, as ir_measures or trec_eval writes them.
-        topics: the query_ids that were to be run, to say which judged ones are not among them.
+        topics: the query_ids that were to be run, to report which judged ones are not among them.
 
     Raises:
         ConfigError: see `parse_measures`.
     """
-    parsed = parse_measures(measures)
-    names: dict[Measure, list[str]] = {}
-    for name, measure in parsed.items():
-        names.setdefault(measure, []).append(name)
-    defaults = {name: float(measure.DEFAULT) for name, measure in parsed.items()}
-    # Added up in the run's order, as the MS MARCO script does it, the means agree with it to the last digit.
-    per_query: dict[str, dict[str, float]] = {}
-    not_judged: list[str] = []
-    for some in _batches(rankings):
-        judged = {query_id: doc_ids for query_id, doc_ids in some if doc_ids and query_id in qrels.relevance}
-        not_judged += [query_id for query_id, _ in some if query_id not in qrels.relevance]
-        per_query.update({query_id: dict(defaults) for query_id in judged})
-        _fill(per_query, names, _only(qrels, judged), {one: _scored(doc_ids) for one, doc_ids in judged.items()})
-    missing = [query_id for query_id in qrels.relevance if query_id not in per_query]
-    per_query.update({query_id: dict(defaults) for query_id in missing})
-    counts = {measure: each for measure, each in names.items() if measure.NAME in _COUNT_JUDGMENTS}
-    if missing and counts:
-        _fill(per_query, counts, _only(qrels, missing), {query_id: {} for query_id in missing})
-    notes = EvaluationNotes(
-        topics=len(per_query),
-        not_in_run=tuple(missing),
-        not_in_topics=() if topics is None else tuple(sorted(set(per_query).difference(topics))),
-        not_judged=tuple(not_judged),
-    )
-    means = {name: _aggregate(measure, [row[name] for row in per_query.values()]) for name, measure in parsed.items()}
-    return Evaluation(means, per_query, notes)
+    evaluator = Evaluator(qrels, measures)
+    evaluator.add(rankings)
+    return evaluator.evaluation(topics)
 
 
 def evaluate_run(run_url: str, qrels_url: str, measures: Sequence[str]) -> RunEvaluation:
@@ -161,32 +201,9 @@ def evaluate_one(run: Run, qrels: Qrels, measures: Sequence[str], run_name: str,
     return RunEvaluation(evaluation, run.notes, qrels.notes)
 
 
-def _batches(rankings: Rankings) -> Iterator[list[tuple[str, Sequence[str]]]]:
-    """Some hundred queries at a time, because ir_measures takes Python dicts."""
-    iterator = iter(rankings)
-    while some := list(itertools.islice(iterator, _TOPICS_AT_ONCE)):
-        yield some
-
-
-def _fill(
-    per_query: dict[str, dict[str, float]],
-    names: Mapping[Measure, Sequence[str]],
-    relevance: dict[str, dict[str, int]],
-    scored: dict[str, dict[str, float]],
-) -> None:
-    """Puts the values of some queries into their rows."""
-    if scored:
-        for query_id, measure, value in iter_values(list(names), relevance, scored):
-            per_query[query_id].update(dict.fromkeys(names[measure], value))
-
-
 def _scored(doc_ids: Sequence[str]) -> dict[str, float]:
     """Scores that are distinct in float32 too."""
     return {doc_id: float(len(doc_ids) - position) for position, doc_id in enumerate(doc_ids)}
-
-
-def _only(qrels: Qrels, query_ids: Iterable[str]) -> dict[str, dict[str, int]]:
-    return {query_id: qrels.relevance[query_id] for query_id in query_ids}
 
 
 def _aggregate(measure: Measure, values: Sequence[float]) -> float:

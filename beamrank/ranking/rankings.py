@@ -1,11 +1,11 @@
-"""From the tables of the stages to final rankings: the head of each stage, then the tail in the previous order.
+"""From the tables of the stages to rankings: what a stage scored, then the other candidates in the previous order.
 
-The tables are those of beamrank/tables/schemas.py, of one shard or of all. A ranking holds each query's doc_ids and
-run scores, best first; beamrank/formats/run_writer.py makes the scores strictly decreasing. A query without candidates
-has no ranking. A candidate that a stage did not score, for any reason, is in the tail: none is lost.
+The tables are those of beamrank/tables/schemas.py, of one shard or of all. A ranking holds the doc_ids and scores of a
+query, best first; beamrank/formats/run_writer.py makes the scores strictly decreasing. A query without candidates has
+no ranking. A candidate that a stage did not score, for whatever reason, keeps its place below those that it scored.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,80 +18,63 @@ from beamrank.tables.schemas import DUO
 Ranking: TypeAlias = list[tuple[str, float]]
 Table: TypeAlias = Any
 
+_SCORED = pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "rank": pa.int32(), "score": pa.float64()})
 
-def bm25_ranking(candidates: Table) -> dict[str, Ranking]:
-    """The candidates of each query in their order, with the first stage's scores.
+
+def first_stage_ranking(candidates: Table) -> dict[str, Ranking]:
+    """The candidates of each query in the first stage's order, with its scores.
 
     Args:
         candidates: a table of schemas.CANDIDATES.
     """
-    rankings: dict[str, Ranking] = {}
-    by_rank = candidates.sort_by([("query_id", "ascending"), ("rank", "ascending")])
-    for query_id, doc_id, score in _rows(by_rank, "query_id", "doc_id", "score"):
-        rankings.setdefault(query_id, []).append((doc_id, score))
-    return rankings
+    return _by_query(candidates.sort_by([("query_id", "ascending"), ("rank", "ascending")]))
 
 
 def mono_ranking(candidates: Table, mono: Table) -> dict[str, Ranking]:
-    """What monoBERT scored, best first, then the other candidates in the first stage's order.
-
-    Ties go to the better rank of the first stage.
+    """The candidates that mono scored, best first, then the others in the first stage's order.
 
     Args:
         candidates: a table of schemas.CANDIDATES.
         mono: a table of schemas.MONO for the same queries, one row a candidate (see `pool_segments`).
 
     Raises:
-        DataError: mono scored a doc that is no candidate of its query.
+        DataError: mono scored a doc that is not a candidate of its query.
     """
-    rankings = bm25_ranking(candidates)
-    scores: dict[str, dict[str, float]] = {}
-    for query_id, doc_id, score in _rows(mono, "query_id", "doc_id", "score"):
-        scores.setdefault(query_id, {})[doc_id] = score
-    for query_id, docs in scores.items():
-        previous = rankings.get(query_id, [])
-        strangers = docs.keys() - {doc_id for doc_id, _ in previous}
-        if strangers:
-            raise DataError(
-                f"query {query_id!r}: mono scored doc {min(strangers)!r}, which is no candidate of that query: "
-                "the two stages belong to different runs; start again in an empty output folder"
-            )
-        in_order = [(doc_id, docs[doc_id]) for doc_id, _ in previous if doc_id in docs]
-        rankings[query_id] = _join(_by_score(in_order), [row for row in previous if row[0] not in docs])
-    return rankings
+    return _rerank(first_stage_ranking(candidates), mono, "mono")
 
 
-def duo_ranking(candidates: Table, mono: Table, duo: Table, aggregation: str) -> dict[str, Ranking]:
-    """What duoBERT compared, by aggregated score, then mono's ranking below it; ties go to mono's better rank.
+def duo_ranking(mono: Mapping[str, Ranking], duo: Table, aggregation: str) -> dict[str, Ranking]:
+    """The docs that duo compared, by aggregated score, then the others in mono's order.
 
     Args:
-        candidates: a table of schemas.CANDIDATES.
-        mono: a table of schemas.MONO for the same queries, one row a candidate.
+        mono: the rankings of `mono_ranking` for the same queries.
         duo: a table of schemas.DUO for the same queries.
         aggregation: see beamrank.ranking.aggregation.aggregate.
 
     Raises:
-        ConfigError: there is no such aggregation.
-        DataError: duo's docs are not the first of mono's ranking, or the aggregation needs pairs that were not asked.
+        ConfigError: the aggregation does not exist.
+        DataError: duo compared a doc that is not a candidate of its query, has no row for a query, or the aggregation
+            needs pairs that were not scored.
     """
-    rankings = mono_ranking(candidates, mono)
-    compared = set()
-    for query_id, doc_ids, z in _matrices(duo):
-        compared.add(query_id)
-        previous = rankings.get(query_id, [])
-        if [doc_id for doc_id, _ in previous[: len(doc_ids)]] != list(doc_ids):
-            raise DataError(
-                f"query {query_id!r}: the {len(doc_ids)} docs that duo compared are not mono's first: "
-                "the two stages belong to different runs; start again in an empty output folder"
-            )
-        if doc_ids:
-            scores = _aggregate(query_id, z, aggregation)
-            head = _by_score(list(zip(doc_ids, scores, strict=True)))
-            rankings[query_id] = _join(head, previous[len(doc_ids) :])
-    missing = rankings.keys() - compared
+    missing = mono.keys() - set(duo["query_id"].to_pylist())
     if missing:
-        raise DataError(f"query {min(missing)!r} has candidates, but duo has no row for it: its part is not whole")
-    return rankings
+        raise DataError(f"query {min(missing)!r} has candidates, but duo has no row for it: its part is incomplete")
+    return _rerank(mono, _aggregated(duo, aggregation), "duo")
+
+
+def by_score(scored: Table) -> Table:
+    """Rows sorted by query_id, score (best first) and rank. This alone decides the order of what a stage scored.
+
+    Args:
+        scored: a table with the columns query_id, rank (in the previous stage's order) and score.
+    """
+    return scored.sort_by([("query_id", "ascending"), ("score", "descending"), ("rank", "ascending")])
+
+
+def doc_orders(rankings: Mapping[str, Ranking]) -> Iterator[tuple[str, list[str]]]:
+    """Each query's doc_ids, best first: what is evaluated."""
+    for query_id, ranking in rankings.items():
+        yield query_id, [doc_id for doc_id, _ in ranking]
 
 
 def restrict_duo(duo: Table, k1: int) -> Table:
@@ -106,9 +89,18 @@ def sample_duo(duo: Table, opponents: int, seed: int) -> Table:
     )
 
 
-def _by_score(in_order: Ranking) -> Ranking:
-    """Best first; equal scores keep their order."""
-    return sorted(in_order, key=lambda row: -row[1])
+def _rerank(previous: Mapping[str, Ranking], scored: Table, stage: str) -> dict[str, Ranking]:
+    rankings = dict(previous)
+    for query_id, head in _by_query(by_score(scored)).items():
+        docs, before = {doc_id for doc_id, _ in head}, previous.get(query_id, [])
+        strangers = docs.difference(doc_id for doc_id, _ in before)
+        if strangers:
+            raise DataError(
+                f"query {query_id!r}: {stage} scored doc {min(strangers)!r}, which is not a candidate of that query: "
+                "the two stages belong to different runs; start again in an empty output folder"
+            )
+        rankings[query_id] = _join(head, [row for row in before if row[0] not in docs])
+    return rankings
 
 
 def _join(head: Ranking, tail: Ranking) -> Ranking:
@@ -119,12 +111,23 @@ def _join(head: Ranking, tail: Ranking) -> Ranking:
     return head + [(doc_id, score + shift) for doc_id, score in tail]
 
 
-def _aggregate(query_id: str, z: Matrix, aggregation: str) -> list[float]:
-    try:
-        scores: list[float] = aggregate(z, aggregation).tolist()
-    except DataError as error:
-        raise DataError(f"query {query_id!r}: {error}") from error
-    return scores
+def _aggregated(duo: Table, aggregation: str) -> Table:
+    """One row a compared doc; `rank` is its position in mono's order."""
+    rows: list[tuple[str, str, int, float]] = []
+    for query_id, doc_ids, z in _matrices(duo):
+        try:
+            scores = aggregate(z, aggregation).tolist()
+        except DataError as error:
+            raise DataError(f"query {query_id!r}: {error}") from error
+        rows += zip([query_id] * len(doc_ids), doc_ids, range(len(doc_ids)), scores, strict=True)
+    return pa.Table.from_pylist([dict(zip(_SCORED.names, row, strict=True)) for row in rows], schema=_SCORED)
+
+
+def _by_query(table: Table) -> dict[str, Ranking]:
+    rankings: dict[str, Ranking] = {}
+    for query_id, doc_id, score in _rows(table, "query_id", "doc_id", "score"):
+        rankings.setdefault(query_id, []).append((doc_id, score))
+    return rankings
 
 
 def _rows(table: Table, *columns: str) -> Iterator[tuple[Any, ...]]:

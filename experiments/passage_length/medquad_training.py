@@ -9,7 +9,7 @@ import torch
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.formats.config import CorpusConfig
-from beamrank.ranking.rankings import bm25_ranking
+from beamrank.ranking.rankings import first_stage_ranking
 from beamrank.storage import files as storage
 from benchmarks.datasets.medquad import read_medquad, write_collection
 from models.scoring.engine import resolve_device
@@ -64,7 +64,7 @@ def prepare(archive: Path, questions: int | None, k: int, folder: Path) -> None:
         candidates = searcher.search(topics, k)
     lines = (
         f"{query_id} Q0 {doc_id} {rank} {k - rank} bm25\n"
-        for query_id, ranking in bm25_ranking(candidates).items()
+        for query_id, ranking in first_stage_ranking(candidates).items()
         for rank, (doc_id, _) in enumerate(ranking, 1)
     )
     storage.replace(str(run), "".join(lines).encode())
@@ -123,7 +123,7 @@ def evaluate_best(session: Session, measures: Sequence[str]) -> Evaluation:
 def evaluate_bm25(session: Session, measures: Sequence[str]) -> Evaluation:
     """The same of the dev run as it was."""
     assert session.dev is not None
-    return session.dev.evaluate(bm25_ranking(session.dev.candidates), measures)
+    return session.dev.evaluate(first_stage_ranking(session.dev.candidates), measures)
 
 
 def first_ranks(found: Evaluation) -> list[int]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from beamrank.errors import DataError
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.input_layout import Lengths, PackedInputs, duo_kept
+from beamrank.ranking.rankings import by_score
 from beamrank.records import SpecialTokens
 from beamrank.tables import schemas
 from models.scoring.engine import InputLimits, ScoringEngine, StageCounts
@@ -90,7 +91,7 @@ class _Pairs:
 
 
 def _admit(shard: ShardTokens, mono: pa.Table, k: int) -> _Admitted:
-    best_first = mono.sort_by([("score", "descending"), ("rank", "ascending")])
+    best_first = by_score(mono)
     chosen: dict[str, list[str]] = {query_id: [] for query_id in shard.query_ids.to_pylist()}
     for query_id, doc_id in zip(best_first["query_id"].to_pylist(), best_first["doc_id"].to_pylist(), strict=True):
         if query_id not in chosen:

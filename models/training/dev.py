@@ -10,7 +10,7 @@ from beamrank.evaluation.evaluate import Evaluation, evaluate
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
-from beamrank.ranking.rankings import Ranking, bm25_ranking
+from beamrank.ranking.rankings import Ranking, doc_orders, first_stage_ranking
 from beamrank.stages.plan import max_doc_tokens
 from beamrank.tables.shard import candidates_table
 from models.rerank import Cascade
@@ -49,7 +49,7 @@ class DevSet:
 
     def first_stage(self) -> float:
         """The measure of the run as it was given."""
-        return self._value(bm25_ranking(self.candidates))
+        return self._value(first_stage_ranking(self.candidates))
 
     def measured(self, folder: str, device: str, threads: int) -> float:
         """The measure of the run, re-ranked by the checkpoint in a folder.
@@ -74,8 +74,7 @@ class DevSet:
 
     def evaluate(self, rankings: dict[str, Ranking], measures: Sequence[str]) -> Evaluation:
         """Measures rankings of its topics."""
-        ordered = ((query_id, [doc_id for doc_id, _ in ranking]) for query_id, ranking in rankings.items())
-        return evaluate(ordered, self.qrels, measures)
+        return evaluate(doc_orders(rankings), self.qrels, measures)
 
     def _value(self, rankings: dict[str, Ranking]) -> float:
         (value,) = self.evaluate(rankings, [self.measure]).means.values()

@@ -6,7 +6,7 @@ import typer
 
 from pipelines.console.terminal import write_line
 from pipelines.output.aggregate import other_runs
-from pipelines.output.run_files import write_run_file
+from pipelines.output.run_files import write_run_files
 
 
 def aggregate(
@@ -23,5 +23,5 @@ def aggregate(
     """Write duo runs for other aggregations, or for a smaller k1. Prints the path of each."""
     names = [name.strip() for name in aggregation.split(",")]
     plan, config, files = other_runs(folder, names, k1, opponents, seed)
-    for file in files:
-        write_line(write_run_file(plan, config, file))
+    for path in write_run_files(plan, config, files).values():
+        write_line(path)

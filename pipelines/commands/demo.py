@@ -18,7 +18,7 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_table, warn_of_losses
 from pipelines.console.terminal import PrintableConsole
 from pipelines.output.owner import made_current
-from pipelines.output.run_files import evaluate_runs, write_runs
+from pipelines.output.run_files import write_runs
 from pipelines.planning.make_plan import make_plan
 
 _DEPTH = 100
@@ -56,8 +56,7 @@ def demo(
     talk.note(f"{len(plan.topics)} questions over {docs:,} passages of the standard library's documentation")
     with resumable(), made_current(plan):
         Launcher(plan, config, talk).run_all()
-        write_runs(plan, config, talk)
-        evaluations = evaluate_runs(plan, config, talk)
+        evaluations = write_runs(plan, config, talk).evaluations
         stages = _stages(plan, evaluations)
     if as_json:
         print(json.dumps({"docs": docs, "topics": len(plan.topics), "stages": [_flat(stage) for stage in stages]}))

@@ -9,7 +9,8 @@ from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import RunScores
 from beamrank.ranking.aggregation import METHODS
 from beamrank.stages.plan import Plan, read_plan
-from pipelines.output.run_files import RunFile, read_rankings
+from pipelines.output.run_names import RunFile
+from pipelines.output.shard_rankings import iter_shards
 
 
 def aggregate(
@@ -38,10 +39,11 @@ def aggregate(
     """
     plan, config, (file,) = other_runs(os.fspath(output), [aggregation], k1, opponents, seed)
     found: RunScores = {}
-    for query_id, ranking in sorted(read_rankings(plan, config, file)):
-        doc_ids = [doc_id for doc_id, _ in ranking]
-        found[query_id] = dict(zip(doc_ids, run_scores(query_id, ranking), strict=True))
-    return found
+    for shard in iter_shards(plan, config):
+        for query_id, ranking in shard.of(file).items():
+            doc_ids = [doc_id for doc_id, _ in ranking]
+            found[query_id] = dict(zip(doc_ids, run_scores(query_id, ranking), strict=True))
+    return dict(sorted(found.items()))
 
 
 def other_runs(

@@ -1,97 +1,104 @@
-"""Whether the files in `runs/` are what the sealed stages give."""
+"""Whether the files in `runs/` are those that the sealed stages give."""
 
 import hashlib
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError
-from beamrank.formats.runs import RunFormat
+from beamrank.evaluation.evaluate import Evaluator
 from beamrank.ranking.aggregation import METHODS
 from beamrank.stages.plan import Plan
 from beamrank.stages.verify import Finding, Verification
 from beamrank.storage import files as storage
 from pipelines.output.run_files import (
-    MEASURES,
-    RUN_ENDINGS,
-    RUNS,
-    RunFile,
-    measure_runs,
+    RunSpool,
+    add_shard,
+    finish_evaluations,
     measures_content,
-    run_content,
-    run_files,
+    run_evaluators,
 )
+from pipelines.output.run_names import MEASURES, RUNS, RunFile, run_files
+from pipelines.output.shard_rankings import iter_shards
 
-_AGGREGATED = re.compile(
-    rf"duo-(?P<aggregation>{'|'.join(METHODS)})(?:-k(?P<k1>\d+))?(?:-m(?P<opponents>\d+)-s(?P<seed>-?\d+))?"
-)
 _WRITE_AGAIN = "`beamrank run CONFIG --stage runs` writes it again"
-_AGGREGATE_AGAIN = "`beamrank aggregate` writes it again; delete it if it is not wanted"
+_AGGREGATE_AGAIN = "`beamrank aggregate` writes it again; delete it if you do not need it"
 
 
 def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
-    """Adds to what is found what is wrong with the runs and their measures, which are written from sealed stages."""
+    """Adds what is wrong with the runs and their measures, which are written from sealed stages."""
     unsealed = [stage.name for stage in plan.stages if plan.seal_of(stage.name) is None]
     if unsealed:
         found.notes.append(f"the run is not finished ({', '.join(unsealed)}): its runs were not checked")
         return
-    there = storage.sizes_bytes(storage.join(plan.output, RUNS))
-    own = {file.base(form): (file, form) for file in run_files(plan, config) for form in config.run_formats}
-    if not own.keys() & there.keys():
+    present = storage.sizes_bytes(storage.join(plan.output, RUNS))
+    own = {file.base: file for file in run_files(plan, config)}
+    if not own.keys() & present.keys():
         found.notes.append(f"the runs are not written yet: {_WRITE_AGAIN.replace('again', 'them')}")
     else:
         found.findings += [
-            Finding(f"{RUNS}/{base}", "is missing", _WRITE_AGAIN) for base in sorted(own.keys() - there.keys())
+            Finding(f"{RUNS}/{base}", "is missing", _WRITE_AGAIN) for base in sorted(own.keys() - present.keys())
         ]
-    for base, size in sorted(there.items()):
-        file = own.get(base) or _aggregated(base, config)
-        if file is not None:
-            found.findings += _verify_run(plan, config, base, *file)
-        elif base == MEASURES:
-            _verify_measures(plan, config, found)
-        else:
-            found.notes.append(f"not checked: {RUNS}/{base}, which is no run of the current plan")
-            continue
-        found.files += 1
-        found.bytes += size
+    files = {base: own.get(base) or _aggregated(base, config) for base in sorted(present) if base != MEASURES}
+    for base, file in files.items():
+        if file is None:
+            found.notes.append(f"not checked: {RUNS}/{base}, which is not a run of the current plan")
+    ours = [file for file in files.values() if file is not None]
+    evaluators = _evaluators(plan, config, found) if MEASURES in present else {}
+    found.findings += _verify_files(plan, config, ours, evaluators)
+    read = [file.base for file in ours] + [MEASURES] * (MEASURES in present)
+    found.files += len(read)
+    found.bytes += sum(present[base] for base in read)
 
 
-def _aggregated(base: str, config: RunConfig) -> tuple[RunFile, RunFormat] | None:
+def _aggregated(base: str, config: RunConfig) -> RunFile | None:
     """The run that `beamrank aggregate` gives this name."""
-    form: RunFormat
-    for form, ending in RUN_ENDINGS.items():
-        parsed = _AGGREGATED.fullmatch(base.removesuffix(f".{ending}")) if base.endswith(f".{ending}") else None
-        if parsed is not None and config.duo is not None:
-            k1, opponents, seed = (int(parsed[name]) if parsed[name] else None for name in ("k1", "opponents", "seed"))
-            return RunFile("duo", parsed["aggregation"], k1, opponents, seed or 0), form
-    return None
+    file = None if config.duo is None else RunFile.parse(base)
+    return file if file is not None and file.stage == "duo" and file.aggregation in METHODS else None
 
 
-def _verify_run(plan: Plan, config: RunConfig, base: str, file: RunFile, form: RunFormat) -> Iterator[Finding]:
-    written = storage.sha256(storage.join(plan.output, RUNS, base))
-    expected = hashlib.sha256()
-    try:
-        with run_content(plan, config, file, form) as chunks:
-            for chunk in chunks:
-                expected.update(chunk)
-    except BeamrankError as error:
-        yield Finding(f"{RUNS}/{base}", f"cannot be made from the sealed stages ({error})", _AGGREGATE_AGAIN)
-        return
-    if expected.hexdigest() != written:
-        remedy = _WRITE_AGAIN if file in run_files(plan, config) else _AGGREGATE_AGAIN
-        yield Finding(f"{RUNS}/{base}", "is not the run that the sealed stages of the current plan give", remedy)
-
-
-def _verify_measures(plan: Plan, config: RunConfig, found: Verification) -> None:
+def _evaluators(plan: Plan, config: RunConfig, found: Verification) -> dict[RunFile, Evaluator]:
     if config.qrels is None:
         found.notes.append(f"not checked: {RUNS}/{MEASURES}, as the current plan has no qrels")
-        return
     try:
-        expected = measures_content(measure_runs(plan, config))
+        return run_evaluators(plan, config)
     except (BeamrankError, OSError) as error:
         found.notes.append(f"not checked: {RUNS}/{MEASURES}: {error}")
-        return
-    if storage.read_bytes(storage.join(plan.output, RUNS, MEASURES)) != expected:
-        found.findings.append(
-            Finding(f"{RUNS}/{MEASURES}", "does not hold the measures that runs and qrels give", _WRITE_AGAIN)
-        )
+        return {}
+
+
+def _verify_files(
+    plan: Plan, config: RunConfig, files: Sequence[RunFile], evaluators: Mapping[RunFile, Evaluator]
+) -> Iterator[Finding]:
+    """Makes all runs again in one pass over the parts, and compares them with what is written."""
+    failed: dict[RunFile, BeamrankError] = {}
+    with ExitStack() as stack:
+        spools = {file: stack.enter_context(RunSpool(config.run_tag, file.run_format)) for file in files}
+        for shard in iter_shards(plan, config):
+            for file in spools.keys() - failed.keys():
+                try:
+                    spools[file].add(shard.of(file))
+                except BeamrankError as error:
+                    failed[file] = error
+            if not failed:
+                add_shard(evaluators, shard)
+        own = run_files(plan, config)
+        for file, spool in spools.items():
+            name = f"{RUNS}/{file.base}"
+            if file in failed:
+                yield Finding(name, f"cannot be made from the sealed stages ({failed[file]})", _AGGREGATE_AGAIN)
+            elif _sha256(spool.chunks()) != storage.sha256(storage.join(plan.output, name)):
+                remedy = _WRITE_AGAIN if file in own else _AGGREGATE_AGAIN
+                yield Finding(name, "is not the run that the sealed stages of the current plan give", remedy)
+    if evaluators and not failed:
+        expected = measures_content(finish_evaluations(plan, evaluators))
+        if storage.read_bytes(storage.join(plan.output, RUNS, MEASURES)) != expected:
+            problem = "does not hold the measures that runs and qrels give"
+            yield Finding(f"{RUNS}/{MEASURES}", problem, _WRITE_AGAIN)
+
+
+def _sha256(chunks: Iterator[bytes]) -> str:
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()

@@ -21,7 +21,7 @@ from models.lucene.index import INFO_NAME, build_index, check_index, needs_build
 from models.scoring.engine import default_token_budget, resolve_device, resolve_dtype, usable_cores
 from models.tokenizer.bert import BertTokenizer, load_tokenizer
 from pipelines.console.progress import ConsoleProgress
-from pipelines.output.run_files import RUNS, RunFile
+from pipelines.output.run_names import RUNS, RunFile
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def check_apart(config: RunConfig) -> None:
     Raises:
         PreflightError: the corpus is a folder or a glob that takes files of the output or of the index for docs.
     """
-    runs = [storage.join(RUNS, RunFile("mono").base(form)) for form in config.run_formats]
+    runs = [storage.join(RUNS, RunFile("mono", run_format=form).base) for form in config.run_formats]
     written = {"output": (config.output, ["plan-0.json", "retrieve/part-0.parquet", "tokenize-0/needed-0.bin", *runs])}
     if config.index is not None:
         written["index.path"] = (config.index.path, [INFO_NAME, "segments_1"])

@@ -1,110 +1,108 @@
 """Rankings from stage tables, by hand and against the in-memory loop of the papers."""
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.run_writer import strictly_decreasing
-from beamrank.ranking.rankings import bm25_ranking, duo_ranking, mono_ranking, restrict_duo, sample_duo
+from beamrank.ranking.rankings import duo_ranking, first_stage_ranking, mono_ranking, restrict_duo, sample_duo
 from beamrank.tables.schemas import CANDIDATES, DUO, MONO
 
 NAN = float("nan")
 
 
-def _candidates(*rows: tuple[str, str, int, float]) -> pa.Table:
+def _candidates(*rows):
     return pa.Table.from_pylist([dict(zip(CANDIDATES.names, row, strict=True)) for row in rows], schema=CANDIDATES)
 
 
-def _mono(*rows: tuple[str, str, int, int, float]) -> pa.Table:
+def _mono(*rows):
     return pa.Table.from_pylist([dict(zip(MONO.names, row, strict=True)) for row in rows], schema=MONO)
 
 
-def _duo(*rows: tuple[str, list[str], Any]) -> pa.Table:
+def _duo(*rows):
     return pa.Table.from_pylist([dict(zip(DUO.names, row, strict=True)) for row in rows], schema=DUO)
 
 
 FOUR = _candidates(("q", "a", 1, 9.0), ("q", "b", 2, 8.0), ("q", "c", 3, 7.5), ("q", "d", 4, 3.0))
 MONO_OF_THREE = _mono(("q", "a", 0, 1, -2.0), ("q", "b", 0, 2, 5.0), ("q", "c", 0, 3, 1.0))
+BY_MONO = mono_ranking(FOUR, MONO_OF_THREE)
 
 
-def test_bm25_keeps_ranks_and_scores_whatever_the_order_of_the_rows() -> None:
+def _docs(ranking):
+    return [doc_id for doc_id, _ in ranking]
+
+
+def test_first_stage_keeps_ranks_and_scores_whatever_the_order_of_the_rows():
     table = _candidates(("r", "x", 1, 1.5), ("q", "b", 2, 8.0), ("q", "a", 1, 9.0))
-    assert bm25_ranking(table) == {"q": [("a", 9.0), ("b", 8.0)], "r": [("x", 1.5)]}
-    assert bm25_ranking(CANDIDATES.empty_table()) == {}
+    assert first_stage_ranking(table) == {"q": [("a", 9.0), ("b", 8.0)], "r": [("x", 1.5)]}
+    assert first_stage_ranking(CANDIDATES.empty_table()) == {}
 
 
-def test_mono_ranks_what_it_scored_and_the_tail_starts_one_below() -> None:
-    assert mono_ranking(FOUR, MONO_OF_THREE) == {"q": [("b", 5.0), ("c", 1.0), ("a", -2.0), ("d", -3.0)]}
+@pytest.mark.parametrize(
+    ("mono", "ranking"),
+    [
+        (MONO_OF_THREE, [("b", 5.0), ("c", 1.0), ("a", -2.0), ("d", -3.0)]),
+        (_mono(("q", "b", 0, 2, 5.0)), [("b", 5.0), ("a", 4.0), ("c", 2.5), ("d", -2.0)]),
+        (_mono(("q", "a", 0, 1, -2.0), ("q", "c", 0, 3, 1.0)), [("c", 1.0), ("a", -2.0), ("b", -3.0), ("d", -8.0)]),
+        (MONO.empty_table(), [("a", 9.0), ("b", 8.0), ("c", 7.5), ("d", 3.0)]),
+    ],
+)
+def test_mono_ranking_puts_other_candidates_one_below_with_their_own_spacing(mono, ranking):
+    assert mono_ranking(FOUR, mono) == {"q": ranking}
 
 
-def test_the_tail_keeps_its_own_spacing() -> None:
-    mono = _mono(("q", "b", 0, 2, 5.0))
-    assert mono_ranking(FOUR, mono) == {"q": [("b", 5.0), ("a", 4.0), ("c", 2.5), ("d", -2.0)]}
-
-
-def test_equal_scores_keep_the_previous_order() -> None:
+def test_equal_scores_keep_the_previous_order():
     mono = _mono(("q", "c", 0, 3, 1.0), ("q", "b", 0, 2, 1.0), ("q", "a", 0, 1, 1.0), ("q", "d", 0, 4, 2.0))
-    assert [doc_id for doc_id, _ in mono_ranking(FOUR, mono)["q"]] == ["d", "a", "b", "c"]
-
-
-def test_what_mono_did_not_score_is_not_lost() -> None:
-    mono = _mono(("q", "a", 0, 1, -2.0), ("q", "c", 0, 3, 1.0))
-    assert [doc_id for doc_id, _ in mono_ranking(FOUR, mono)["q"]] == ["c", "a", "b", "d"]
-    assert mono_ranking(FOUR, MONO.empty_table()) == bm25_ranking(FOUR)
-
-
-def test_a_doc_that_is_no_candidate_is_an_error() -> None:
-    for mono in (_mono(("q", "x", 0, 1, 1.0)), _mono(("r", "a", 0, 1, 1.0))):
-        with pytest.raises(DataError, match=r"query '[qr]': mono scored doc '[xa]', which is no candidate"):
-            mono_ranking(FOUR, mono)
-
-
-def test_duo_ranks_what_it_compared_above_monos_ranking() -> None:
-    duo = _duo(("q", ["b", "c"], [NAN, -1.0, 2.0, NAN]))
-    assert duo_ranking(FOUR, MONO_OF_THREE, duo, "min") == {"q": [("c", 2.0), ("b", -1.0), ("a", -2.0), ("d", -3.0)]}
-    high = _duo(("q", ["b", "c"], [NAN, 30.0, 20.0, NAN]))
-    assert duo_ranking(FOUR, MONO_OF_THREE, high, "max") == {"q": [("b", 30), ("c", 20), ("a", 19), ("d", 18)]}
-
-
-def test_equal_aggregated_scores_keep_monos_order() -> None:
+    assert _docs(mono_ranking(FOUR, mono)["q"]) == ["d", "a", "b", "c"]
     duo = _duo(("q", ["b", "c", "a"], [NAN, -1.0, 1.0, 1.0, NAN, -1.0, -1.0, 1.0, NAN]))
-    assert [doc_id for doc_id, _ in duo_ranking(FOUR, MONO_OF_THREE, duo, "binary")["q"]] == ["b", "c", "a", "d"]
+    assert _docs(duo_ranking(BY_MONO, duo, "binary")["q"]) == ["b", "c", "a", "d"]
 
 
-@pytest.mark.parametrize("doc_ids", [[], ["b"]])
-def test_nothing_to_compare_leaves_monos_order(doc_ids: list[str]) -> None:
-    duo = _duo(("q", doc_ids, [NAN] * len(doc_ids)))
-    ranking = duo_ranking(FOUR, MONO_OF_THREE, duo, "sum")["q"]
-    assert [doc_id for doc_id, _ in ranking] == ["b", "c", "a", "d"]
+@pytest.mark.parametrize(
+    ("doc_ids", "z", "aggregation", "ranking"),
+    [
+        (["b", "c"], [NAN, -1.0, 2.0, NAN], "min", [("c", 2.0), ("b", -1.0), ("a", -2.0), ("d", -3.0)]),
+        (["b", "c"], [NAN, 30.0, 20.0, NAN], "max", [("b", 30), ("c", 20), ("a", 19), ("d", 18)]),
+        ([], [], "sum", [("b", 5.0), ("c", 1.0), ("a", -2.0), ("d", -3.0)]),
+        (["b"], [NAN], "sum", [("b", 0.0), ("c", -1.0), ("a", -4.0), ("d", -5.0)]),
+    ],
+)
+def test_duo_ranking_puts_compared_docs_above_monos_others(doc_ids, z, aggregation, ranking):
+    assert duo_ranking(BY_MONO, _duo(("q", doc_ids, z)), aggregation) == {"q": ranking}
 
 
-def test_a_query_without_candidates_has_no_ranking() -> None:
-    assert duo_ranking(CANDIDATES.empty_table(), MONO.empty_table(), _duo(("q", [], [])), "sum") == {}
+def test_query_without_candidates_has_no_ranking():
+    assert duo_ranking({}, _duo(("q", [], [])), "sum") == {}
 
 
-def test_stages_of_different_runs_are_an_error() -> None:
-    with pytest.raises(DataError, match="query 'q': the 2 docs that duo compared are not mono's first"):
-        duo_ranking(FOUR, MONO_OF_THREE, _duo(("q", ["c", "b"], [NAN, 1.0, 1.0, NAN])), "sum")
-    with pytest.raises(DataError, match="query 'q' has candidates, but duo has no row for it"):
-        duo_ranking(FOUR, MONO_OF_THREE, DUO.empty_table(), "sum")
-    with pytest.raises(DataError, match="query 'q': 2 docs need 4 pairwise scores, not 3"):
-        duo_ranking(FOUR, MONO_OF_THREE, _duo(("q", ["b", "c"], [NAN, 1.0, 1.0])), "sum")
+@pytest.mark.parametrize("row", [("q", "x", 0, 1, 1.0), ("r", "a", 0, 1, 1.0)])
+def test_mono_score_of_a_doc_that_is_not_a_candidate_is_an_error(row):
+    with pytest.raises(DataError, match=r"query '[qr]': mono scored doc '[xa]', which is not a candidate"):
+        mono_ranking(FOUR, _mono(row))
 
 
-def test_an_aggregation_that_cannot_be_is_an_error() -> None:
+@pytest.mark.parametrize(
+    ("rows", "aggregation", "error", "message"),
+    [
+        ([("q", ["b", "x"], [NAN, 1.0, 1.0, NAN])], "sum", DataError, "'q': duo scored doc 'x', which is not a cand"),
+        ([], "sum", DataError, "query 'q' has candidates, but duo has no row for it"),
+        ([("q", ["b", "c"], [NAN, 1.0, 1.0])], "sum", DataError, "query 'q': 2 docs need 4 pairwise scores, not 3"),
+        ([("q", ["b", "c"], [NAN, NAN, 1.0, NAN])], "sum", DataError, "query 'q': 1 of 2 pairs were not"),
+        ([("q", ["b", "c"], [NAN, 1.0, 1.0, NAN])], "mean", ConfigError, "unknown aggregation 'mean'"),
+    ],
+)
+def test_duo_scores_that_do_not_fit_are_an_error(rows, aggregation, error, message):
+    with pytest.raises(error, match=message):
+        duo_ranking(BY_MONO, _duo(*rows), aggregation)
+
+
+def test_sample_ranks_by_the_pairs_that_were_scored():
     duo = _duo(("q", ["b", "c"], [NAN, NAN, 1.0, NAN]))
-    with pytest.raises(DataError, match="query 'q': 1 of 2 pairs were not asked"):
-        duo_ranking(FOUR, MONO_OF_THREE, duo, "sum")
-    assert [doc_id for doc_id, _ in duo_ranking(FOUR, MONO_OF_THREE, duo, "sample")["q"]][:2] == ["c", "b"]
-    with pytest.raises(ConfigError, match="unknown aggregation 'mean'"):
-        duo_ranking(FOUR, MONO_OF_THREE, duo, "mean")
+    assert _docs(duo_ranking(BY_MONO, duo, "sample")["q"]) == ["c", "b", "a", "d"]
 
 
-def _random_stages(queries: int, k: int, mono_k: int, duo_k: int) -> tuple[pa.Table, pa.Table, pa.Table]:
+def _random_stages(queries, k, mono_k, duo_k):
     """Stage tables, and nothing of rankings.py in them."""
     random = np.random.default_rng(5)
     candidates, mono, duo = [], [], []
@@ -122,9 +120,9 @@ def _random_stages(queries: int, k: int, mono_k: int, duo_k: int) -> tuple[pa.Ta
     return _candidates(*candidates), _mono(*mono), _duo(*duo)
 
 
-def test_equals_the_loop_of_the_paper() -> None:
+def test_rankings_equal_the_loop_of_the_paper():
     candidates, mono, duo = _random_stages(queries=20, k=40, mono_k=25, duo_k=8)
-    ranked = duo_ranking(candidates, mono, duo, "sum")
+    ranked = duo_ranking(mono_ranking(candidates, mono), duo, "sum")
     by_mono = mono_ranking(candidates, mono)
     for row in duo.to_pylist():
         query_id, admitted = row["query_id"], row["doc_ids"]
@@ -139,24 +137,15 @@ def test_equals_the_loop_of_the_paper() -> None:
         assert [doc for doc, _ in ranked[query_id]] == head + scored[8:] + tail
 
 
-def test_run_scores_keep_the_ranking() -> None:
-    for ranking in duo_ranking(*_random_stages(queries=20, k=40, mono_k=25, duo_k=8), "binary").values():
+def test_run_scores_keep_the_ranking():
+    candidates, mono, duo = _random_stages(queries=20, k=40, mono_k=25, duo_k=8)
+    for ranking in duo_ranking(mono_ranking(candidates, mono), duo, "binary").values():
         scores = [score for _, score in ranking]
         assert scores == sorted(scores, reverse=True)
         np.testing.assert_allclose(strictly_decreasing(scores), scores, atol=1e-3)
 
 
-def test_one_shard_at_a_time_is_the_same() -> None:
-    stages = _random_stages(queries=6, k=12, mono_k=9, duo_k=4)
-    whole = duo_ranking(*stages, "sym_sum")
-    parts = {}
-    for number in range(6):
-        one, two, three = (table.filter(pc.equal(table["query_id"], f"q{number}")) for table in stages)
-        parts.update(duo_ranking(one, two, three, "sym_sum"))
-    assert parts == whole
-
-
-def test_a_smaller_k1_compares_only_the_first() -> None:
+def test_restrict_duo_compares_only_the_first():
     candidates, mono, duo = _random_stages(queries=3, k=12, mono_k=9, duo_k=4)
     smaller = restrict_duo(duo, 3)
     assert smaller.schema == DUO
@@ -164,12 +153,12 @@ def test_a_smaller_k1_compares_only_the_first() -> None:
         z = np.array(before["scores"], dtype=np.float32).reshape(4, 4)
         assert after["doc_ids"] == before["doc_ids"][:3]
         np.testing.assert_array_equal(np.array(after["scores"], dtype=np.float32).reshape(3, 3), z[:3, :3])
-    ranking = duo_ranking(candidates, mono, smaller, "sum")["q0"]
+    ranking = duo_ranking(mono_ranking(candidates, mono), smaller, "sum")["q0"]
     assert [doc for doc, _ in ranking[3:]] == [doc for doc, _ in mono_ranking(candidates, mono)["q0"][3:]]
     assert str(restrict_duo(duo, 99).to_pylist()) == str(duo.to_pylist())
 
 
-def test_sampling_leaves_m_opponents_each() -> None:
+def test_sample_duo_leaves_m_opponents_each():
     _, _, duo = _random_stages(queries=3, k=12, mono_k=9, duo_k=6)
     for row in sample_duo(duo, opponents=2, seed=1).to_pylist():
         z = np.array(row["scores"], dtype=np.float32).reshape(6, 6)

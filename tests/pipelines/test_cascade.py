@@ -11,7 +11,8 @@ from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.topics import read_topics
 from beamrank.stages.plan import Plan
 from beamrank.storage import files as storage
-from pipelines.output.run_files import RunFile, write_run_file
+from pipelines.output.run_files import write_run_files
+from pipelines.output.run_names import RunFile
 from tests.support.cascades import read_trec, run_here, write_config
 from tests.support.reference import Reference, cascade, disagreements, sigmoid
 
@@ -183,7 +184,7 @@ def test_a_smaller_k1_comes_from_the_stored_pairs(config_path: Path, tmp_path: P
     """`aggregate --k1 2` is what a run with duo.k 2 writes."""
     plan, config = run_here(config_path, tmp_path / "three")
     run_here(config_path, tmp_path / "two", ["duo.k=2"])
-    written = write_run_file(plan, config, RunFile("duo", "sum", k1=2))
+    (written,) = write_run_files(plan, config, [RunFile("duo", "sum", k1=2)]).values()
     assert storage.name(written) == "duo-sum-k2.trec"
     # Batches differ, and with them the last bits of the scores.
     assert read_trec(Path(written)) == read_trec(tmp_path / "two/runs/duo-sum.trec")

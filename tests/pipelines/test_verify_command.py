@@ -14,10 +14,14 @@ from beamrank.config.run import IndexConfig
 from beamrank.digests import checked_json, checked_values
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import corpus_digest
+from beamrank.stages.receipts import StageFolder
+from beamrank.stages.verify import Verification
 from beamrank.storage import files as storage
 from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_digest
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
+from pipelines.output.run_files import write_runs
+from pipelines.output.verify_runs import verify_runs
 from pipelines.planning.make_plan import make_plan
 from tests.support.faults import SmallCascade, plan_small, snapshot, write_small
 
@@ -89,6 +93,30 @@ def test_a_run_that_is_missing(output: Path, name: str, problem: str | None) -> 
     result = _invoke("verify", output)
     assert result.stdout == (f"{name}: {problem}\n" if problem else "")
     assert result.exit_code == (1 if problem else 0)
+
+
+def test_each_part_is_read_once_to_write_measure_and_verify_the_runs(cascade, output, monkeypatch):
+    read: list[str] = []
+    read_part = StageFolder.read_part
+
+    def counting(self, receipt):
+        read.append(receipt.part)
+        return read_part(self, receipt)
+
+    monkeypatch.setattr(StageFolder, "read_part", counting)
+    here = cascade.at(str(output))
+    config = here.config.model_copy(update={"run_formats": ("trec", "msmarco")})
+    parts = [f"{stage}/{path.name}" for stage in ("retrieve", "mono", "duo") for path in output.glob(f"{stage}/part-*")]
+    assert len(parts) == 3 * len(here.plan.shards)
+    written = write_runs(here.plan, config, ConsoleProgress(quiet=True))
+    assert len(written.paths) == 6
+    assert list(written.evaluations) == ["candidates", "mono", "duo-sum"]
+    assert sorted(read) == sorted(Path(part).name for part in parts)
+    read.clear()
+    found = Verification()
+    verify_runs(here.plan, config, found)
+    assert (found.findings, found.notes, found.files) == ([], [], 8)
+    assert sorted(read) == sorted(Path(part).name for part in parts)
 
 
 def test_an_aggregated_run_of_before_is_told_from_the_stages(output: Path) -> None:

@@ -14,7 +14,7 @@ from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
-from pipelines.output.run_files import evaluate_runs, write_runs
+from pipelines.output.run_files import write_runs
 from pipelines.planning.make_plan import make_plan
 from tests.support.bert import save_tiny
 from tests.support.cascades import beamrank
@@ -71,7 +71,6 @@ def _run_here(url: str, overrides: Sequence[str] = ()) -> dict[str, bytes]:
     plan.publish()
     Launcher(plan, config, talk).run_all()
     write_runs(plan, config, talk)
-    evaluate_runs(plan, config, talk)
     return _runs(config.output)
 
 

@@ -20,7 +20,7 @@ from beamrank.config.run import RunConfig, load_config
 from beamrank.stages.plan import Plan
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
-from pipelines.output.run_files import evaluate_runs, write_runs
+from pipelines.output.run_files import write_runs
 from pipelines.planning.make_plan import make_plan
 from tests.support.bert import save_tiny
 
@@ -165,7 +165,6 @@ class SmallCascade:
         talk = ConsoleProgress(quiet=True)
         Launcher(self.plan, self.config, talk).run_all()
         write_runs(self.plan, self.config, talk)
-        evaluate_runs(self.plan, self.config, talk)
 
 
 def plan_small(path: Path) -> SmallCascade:

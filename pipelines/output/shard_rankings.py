@@ -1,0 +1,119 @@
+"""The rankings of every run, a shard at a time, out of the sealed parts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import pyarrow as pa
+
+from beamrank.config.run import RunConfig
+from beamrank.errors import PreflightError
+from beamrank.ranking.rankings import (
+    Ranking,
+    duo_ranking,
+    first_stage_ranking,
+    mono_ranking,
+    restrict_duo,
+    sample_duo,
+)
+from beamrank.ranking.segments import pool_segments
+from beamrank.stages.plan import Plan, StageKind, StageSpec
+from beamrank.stages.receipts import Manifest
+from pipelines.output.run_names import RunFile
+
+
+class ShardRankings:
+    """The rankings of one shard's runs. Each part is read once, when the first run needs it."""
+
+    def __init__(self, plan: Plan, config: RunConfig, manifests: Mapping[StageKind, Manifest], shard: int) -> None:
+        self._plan = plan
+        self._config = config
+        self._manifests = manifests
+        self._shard = shard
+        self._found: dict[str, Mapping[str, Ranking]] = {}
+
+    def of(self, run: RunFile) -> Mapping[str, Ranking]:
+        """Each query's ranking."""
+        if run.name not in self._found:
+            self._found[run.name] = self._rank(run)
+        return self._found[run.name]
+
+    def _rank(self, run: RunFile) -> Mapping[str, Ranking]:
+        if run.stage == "mono":
+            return self._mono
+        if run.stage != "duo":
+            return first_stage_ranking(self._candidates)
+        duo = self._duo if run.k1 is None else restrict_duo(self._duo, run.k1)
+        if run.opponents is not None:
+            duo = sample_duo(duo, run.opponents, run.seed)
+        return duo_ranking(self._mono, duo, run.aggregation)
+
+    def _read(self, kind: StageKind) -> pa.Table:
+        manifest = self._manifests[kind]
+        return self._plan.folder(manifest.stage).read_part(manifest.receipts[self._shard])
+
+    @cached_property
+    def _candidates(self) -> pa.Table:
+        return self._read("retrieve")
+
+    @cached_property
+    def _duo(self) -> pa.Table:
+        return self._read("duo")
+
+    @cached_property
+    def _mono(self) -> dict[str, Ranking]:
+        assert self._config.mono is not None
+        candidates, mono = self._candidates, self._read("mono")
+        if self._plan.of_kind("tokenize")[0].keys["on_missing_doc"] == "drop":
+            candidates = without_dropped(candidates, mono, self._plan.stage("mono").keys["k"])
+        return mono_ranking(candidates, pool_segments(mono, self._config.mono.pooling))
+
+
+def iter_shards(plan: Plan, config: RunConfig) -> Iterator[ShardRankings]:
+    """The rankings of each shard.
+
+    Raises:
+        PreflightError: stages are not finished; it names them, and how to run them or to do without them.
+    """
+    manifests = {stage.kind: manifest for stage, manifest in sealed_stages(plan)}
+    for shard in plan.shards:
+        yield ShardRankings(plan, config, manifests, shard.index)
+
+
+def sealed_stages(plan: Plan) -> list[tuple[StageSpec, Manifest]]:
+    """Every stage with its manifest.
+
+    Raises:
+        PreflightError: see `iter_shards`.
+    """
+    found = [(stage, plan.sealed(stage.name)) for stage in plan.stages]
+    missing = [stage for stage, manifest in found if manifest is None]
+    if missing:
+        raise PreflightError(_unfinished(plan, missing))
+    return [(stage, manifest) for stage, manifest in found if manifest is not None]
+
+
+def _unfinished(plan: Plan, missing: Sequence[StageSpec]) -> str:
+    """Which stages the runs lack, and the two remedies: to run them, or to leave them out."""
+    kinds = dict.fromkeys(stage.kind for stage in missing)
+    message = (
+        f"{', '.join(stage.name for stage in missing)} {'is' if len(missing) == 1 else 'are'} not finished under "
+        f"{plan.output}, and the runs are written from all stages of the configuration. Run what is missing: with "
+        f"{', then '.join(f'--stage {kind}' for kind in kinds)}, or everything without --stage"
+    )
+    optional = [kind for kind in ("duo", "mono") if kind in kinds]
+    if not optional:
+        return message
+    last = "mono" if optional == ["duo"] else "BM25" if "index" in plan.stage("retrieve").places else "the given run"
+    return (
+        f"{message}. To stop after {last}, leave {' and '.join(f'`{kind}`' for kind in optional)} out of the "
+        f"configuration ({' '.join(f'--set {kind}=null' for kind in optional)})"
+    )
+
+
+def without_dropped(candidates: pa.Table, mono: pa.Table, k: int) -> pa.Table:
+    """The candidates without those that mono was to score but whose doc the corpus lacks (on_missing_doc: drop)."""
+    scored = set(zip(mono["query_id"].to_pylist(), mono["doc_id"].to_pylist(), strict=True))
+    rows = zip(*(candidates[name].to_pylist() for name in ("query_id", "doc_id", "rank")), strict=True)
+    return candidates.filter(
+        pa.array([rank > k or (query_id, doc_id) in scored for query_id, doc_id, rank in rows], pa.bool_())
+    )
