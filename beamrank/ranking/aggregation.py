@@ -1,18 +1,17 @@
-"""From duoBERT's pairwise log-odds to one score a candidate (section 3.3, equations 3 to 7).
+"""Aggregations: from duoBERT's pairwise log-odds to one score a candidate (section 3.3, equations 3 to 7).
 
-`z[i, j]` is the log-odds that candidate i is more relevant than candidate j and p = sigma(z) its probability. The
-diagonal is never read; off it, NaN stands where a pair was not asked, which only `sample` allows.
+`z[i, j]` is the log-odds that candidate i is more relevant than candidate j, and p = sigma(z) its probability. The
+diagonal is ignored. Elsewhere NaN marks a pair that was not scored, which only `sample` allows. A new aggregation is a
+function and its line in `METHODS`.
 """
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit
 
 from beamrank.errors import ConfigError, DataError
 
@@ -21,13 +20,13 @@ Scores: TypeAlias = NDArray[np.float64]
 
 
 def sampled_opponents(query_id: str, doc_ids: Sequence[str], opponents: int, seed: int) -> NDArray[np.bool_]:
-    """Which pairs SAMPLE(m) asks (equation 7): the opponents of each candidate, drawn without replacement.
+    """The pairs that SAMPLE(m) scores (equation 7): the opponents of each candidate, drawn without replacement.
 
     The opponents of i are the m candidates j with the smallest SHA-256 of seed, query_id, doc_id_i, doc_id_j. So a draw
-    depends on nothing but these: not on the shards, the order of the candidates or the machine.
+    depends only on these: not on the shards, the order of the candidates or the machine.
 
     Returns:
-        bool[n, n], true at [i, j] where z_ij is asked. Every pair is where `opponents` is n - 1 or more.
+        bool[n, n], true at [i, j] where z_ij is scored; everywhere off the diagonal if `opponents` is n - 1 or more.
     """
     count = len(doc_ids)
     asked = ~np.eye(count, dtype=np.bool_)
@@ -42,7 +41,7 @@ def sampled_opponents(query_id: str, doc_ids: Sequence[str], opponents: int, see
 
 
 def simulate_sample(z: Matrix, query_id: str, doc_ids: Sequence[str], opponents: int, seed: int) -> Matrix:
-    """A full matrix as SAMPLE(m) would have left it: NaN where it asks nothing. float32[n, n]."""
+    """A full matrix as SAMPLE(m) would have left it, with NaN for the pairs that it does not score. float32[n, n]."""
     _check_square(z)
     return np.where(sampled_opponents(query_id, doc_ids, opponents, seed), z, np.float32(np.nan))
 
@@ -54,88 +53,101 @@ def restrict(z: Matrix, k1: int) -> Matrix:
 
 
 def aggregate(z: Matrix, method: str) -> Scores:
-    """One score a candidate; higher is better.
-
-    Sums of sigma and log sigma are float64. With one candidate every method gives 0.
+    """One score a candidate; higher is better. With one candidate every method gives 0.
 
     Args:
         z: float32[n, n], row-major log-odds.
-        method: sum, binary, min, max, sample, sym_sum, log_sum or sym_log_sum.
+        method: a name in `METHODS`.
 
     Returns:
         float64[n].
 
     Raises:
-        ConfigError: there is no such method.
-        DataError: a pair was not asked and the method needs it, or a log-odds is infinite.
+        ConfigError: the method does not exist.
+        DataError: a pair was not scored and the method needs it, or a log-odds is infinite.
+    """
+    check_method(method)
+    _check_square(z)
+    log_odds: Scores = z.astype(np.float64)
+    np.fill_diagonal(log_odds, np.nan)
+    _check_values(log_odds, method)
+    return METHODS[method](log_odds) if len(z) > 1 else np.zeros(len(z), dtype=np.float64)
+
+
+def check_method(method: str) -> None:
+    """Makes sure that an aggregation exists.
+
+    Raises:
+        ConfigError: it does not.
     """
     if method not in METHODS:
         raise ConfigError(f"unknown aggregation {method!r}: choose one of {', '.join(METHODS)}")
-    _check_square(z)
-    others = ~np.eye(len(z), dtype=np.bool_)
-    _check_values(z, others, method)
-    if len(z) < 2:
-        return np.zeros(len(z), dtype=np.float64)
-    return METHODS[method](z.astype(np.float64), others)
 
 
-def _sum(z: Scores, others: NDArray[np.bool_]) -> Scores:
-    """SUM, equation 3."""
-    return _row_sums(expit(z), others)
+def sum_probabilities(z: Scores) -> Scores:
+    """SUM, equation 3; over the pairs that were scored it is SAMPLE, equation 7."""
+    return _row_sums(_sigmoid(z))
 
 
-def _binary(z: Scores, others: NDArray[np.bool_]) -> Scores:
+def count_wins(z: Scores) -> Scores:
     """BINARY, equation 4: how many opponents i beats; p > 0.5 is z > 0."""
-    return _row_sums((z > 0).astype(np.float64), others)
+    return _row_sums((z > 0).astype(np.float64))
 
 
-def _min(z: Scores, others: NDArray[np.bool_]) -> Scores:
+def min_log_odds(z: Scores) -> Scores:
     """MIN, equation 5, on z: sigma is monotonic, and rounds to 1 where z still tells candidates apart."""
-    return np.asarray(np.min(z, axis=1, where=others, initial=np.inf))
+    return np.asarray(np.nanmin(z, axis=1))
 
 
-def _max(z: Scores, others: NDArray[np.bool_]) -> Scores:
+def max_log_odds(z: Scores) -> Scores:
     """MAX, equation 6, on z."""
-    return np.asarray(np.max(z, axis=1, where=others, initial=-np.inf))
+    return np.asarray(np.nanmax(z, axis=1))
 
 
-def _sample(z: Scores, others: NDArray[np.bool_]) -> Scores:
-    """SAMPLE, equation 7: SUM over the pairs that were asked."""
-    return _row_sums(expit(z), others & ~np.isnan(z))
+def sum_both_directions(z: Scores) -> Scores:
+    """The sum over j of p_ij + (1 - p_ji), the default of pygaggle for duoT5."""
+    return _row_sums(_sigmoid(z) + _sigmoid(-z.T))
 
 
-def _sym_sum(z: Scores, others: NDArray[np.bool_]) -> Scores:
-    """The sum over j of p_ij + (1 - p_ji), pygaggle's default for duoT5."""
-    return _row_sums(expit(z) + expit(-z.T), others)
-
-
-def _log_sum(z: Scores, others: NDArray[np.bool_]) -> Scores:
+def sum_logs(z: Scores) -> Scores:
     """The sum over j of log p_ij."""
-    return _row_sums(log_expit(z), others)
+    return _row_sums(_log_sigmoid(z))
 
 
-def _sym_log_sum(z: Scores, others: NDArray[np.bool_]) -> Scores:
+def sum_logs_of_both_directions(z: Scores) -> Scores:
     """The sum over j of log p_ij + log(1 - p_ji), from log-odds, so that no p near 1 becomes -inf."""
-    return _row_sums(log_expit(z) + log_expit(-z.T), others)
+    return _row_sums(_log_sigmoid(z) + _log_sigmoid(-z.T))
 
 
-METHODS: Mapping[str, Callable[[Scores, NDArray[np.bool_]], Scores]] = MappingProxyType(
-    {
-        "sum": _sum,
-        "binary": _binary,
-        "min": _min,
-        "max": _max,
-        "sample": _sample,
-        "sym_sum": _sym_sum,
-        "log_sum": _log_sum,
-        "sym_log_sum": _sym_log_sum,
-    }
-)
+# Each takes float64[n, n] log-odds, n >= 2, with NaN on the diagonal, and returns float64[n] scores, higher is better.
+METHODS: dict[str, Callable[[Scores], Scores]] = {
+    "sum": sum_probabilities,
+    "binary": count_wins,
+    "min": min_log_odds,
+    "max": max_log_odds,
+    "sample": sum_probabilities,
+    "sym_sum": sum_both_directions,
+    "log_sum": sum_logs,
+    "sym_log_sum": sum_logs_of_both_directions,
+}
 
 
-def _row_sums(values: Scores, where: NDArray[np.bool_]) -> Scores:
-    """Exactly rounded sums, so that candidates with the same text tie whatever the order of their opponents."""
-    return np.array([math.fsum(row[asked]) for row, asked in zip(values, where, strict=True)], dtype=np.float64)
+def _row_sums(values: Scores) -> Scores:
+    """Exactly rounded sums without NaN, so that candidates with the same text tie in any order of their opponents."""
+    return np.array([math.fsum(row[~np.isnan(row)]) for row in values], dtype=np.float64)
+
+
+def _sigmoid(z: Scores) -> Scores:
+    # SciPy takes half a second to import, and every command imports the names of the aggregations.
+    from scipy.special import expit
+
+    return np.asarray(expit(z))
+
+
+def _log_sigmoid(z: Scores) -> Scores:
+    from scipy.special import log_expit
+
+    return np.asarray(log_expit(z))
 
 
 def _digest(prefix: "hashlib._Hash", doc_id: str) -> bytes:
@@ -149,12 +161,13 @@ def _check_square(z: Matrix) -> None:
         raise DataError(f"the pairwise scores of a query must be a square matrix, not one of shape {z.shape}")
 
 
-def _check_values(z: Matrix, others: NDArray[np.bool_], method: str) -> None:
-    if np.isinf(z[others]).any():
+def _check_values(z: Scores, method: str) -> None:
+    if np.isinf(z).any():
         raise DataError("a pairwise log-odds is infinite: the model overflowed; score again with dtype float32")
-    missing = int(np.isnan(z[others]).sum())
+    pairs = len(z) * (len(z) - 1)
+    missing = pairs - int((~np.isnan(z)).sum())
     if missing and method != "sample":
         raise DataError(
-            f"{missing} of {int(others.sum())} pairs were not asked, and aggregation {method!r} needs them all: "
-            "the scores come from a run with `aggregation: sample`; use sample, or score again with another aggregation"
+            f"{missing} of {pairs} pairs were not scored, and aggregation {method!r} needs them all: the scores come "
+            "from a run with `aggregation: sample`; use sample, or score again with another aggregation"
         )

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from beamrank.ranking.aggregation import METHODS
 from pipelines.console.terminal import write_line
 from pipelines.output.aggregate import other_runs
 from pipelines.output.run_files import write_run_files
@@ -11,9 +12,7 @@ from pipelines.output.run_files import write_run_files
 
 def aggregate(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a run that has a duo stage.")],
-    aggregation: Annotated[
-        str, typer.Option(help="One or several of sum, binary, min, max, sample, sym_sum, log_sum, sym_log_sum.")
-    ],
+    aggregation: Annotated[str, typer.Option(help=f"One or several, separated by commas: {', '.join(METHODS)}.")],
     k1: Annotated[int | None, typer.Option(min=1, help="Only mono's first K1 candidates, instead of duo.k.")] = None,
     opponents: Annotated[
         int | None, typer.Option(min=1, help="With sample: how many opponents a candidate meets.")

@@ -1,4 +1,4 @@
-"""Other aggregations of the log-odds that a run has stored, without a model."""
+"""Other aggregations of the log-odds that a run stored, without a model."""
 
 import os
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from beamrank.config.run import RunConfig, stored_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import RunScores
-from beamrank.ranking.aggregation import METHODS
+from beamrank.ranking.aggregation import check_method
 from beamrank.stages.plan import Plan, read_plan
 from pipelines.output.run_names import RunFile
 from pipelines.output.shard_rankings import iter_shards
@@ -25,7 +25,7 @@ def aggregate(
 
     Args:
         output: the output of a run that has a duo stage.
-        aggregation: sum, binary, min, max, sample, sym_sum, log_sum or sym_log_sum.
+        aggregation: a name in `beamrank.ranking.aggregation.METHODS`: sum, min, ...
         k1: how many of mono's best are compared; by default all whose pairs were scored.
         opponents: with `sample`, how many opponents a candidate meets.
         seed: with `sample`, which opponents are drawn; 0 by default.
@@ -61,9 +61,8 @@ def other_runs(
         raise PreflightError(f"{output} has no duo stage: there are no pairs to aggregate")
     if k1 is not None and k1 > config.duo.k:
         raise PreflightError(f"--k1 {k1} is more than the {config.duo.k} candidates whose pairs were scored (duo.k)")
-    unknown = [name for name in aggregations if name not in METHODS]
-    if unknown:
-        raise ConfigError(f"there is no aggregation {unknown[0]!r}: give one of {', '.join(METHODS)}")
+    for name in aggregations:
+        check_method(name)
     stored = config.duo.opponents is not None
     if ("sample" in aggregations and not stored) != (opponents is not None):
         raise ConfigError("--opponents says how many opponents `sample` draws from a full matrix: give both or neither")

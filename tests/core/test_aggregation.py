@@ -90,7 +90,7 @@ def test_the_order_of_the_opponents_cannot_matter(method: str) -> None:
 def test_a_pair_that_was_not_asked_is_an_error(method: str) -> None:
     z = _matrix(4)
     z[0, 1] = np.nan
-    with pytest.raises(DataError, match=rf"1 of 12 pairs were not asked.*{method}"):
+    with pytest.raises(DataError, match=rf"1 of 12 pairs were not scored.*{method}"):
         aggregate(z, method)
 
 

@@ -132,7 +132,7 @@ def test_aggregate_equals_the_file_that_the_command_writes(folder: Path, tmp_pat
     assert written.exit_code == 0, written.output
     beamrank.write_run(beamrank.aggregate(output, "min", k1=3), tmp_path / "again.trec")
     assert (tmp_path / "again.trec").read_bytes() == Path(written.stdout.strip()).read_bytes()
-    with pytest.raises(ConfigError, match="there is no aggregation 'median'"):
+    with pytest.raises(ConfigError, match="unknown aggregation 'median'"):
         beamrank.aggregate(output, "median")
 
 
