@@ -28,7 +28,7 @@ from beamrank.stages.receipts import (
 from beamrank.stages.scan_reports import SCANS, is_scan_name, scan_name
 from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
-from beamrank.storage.files import FileState
+from beamrank.storage.file_states import FileState, file_states
 
 _PROBE_PREFIX = ".writable-"
 
@@ -130,14 +130,14 @@ def _corpora(plans: Iterable[_PlanNames]) -> set[str]:
 
 def _at_the_top(output: str, plans: Iterable[_PlanNames], age: _Age) -> Iterator[Garbage]:
     topics = {plan.topics for plan in plans}
-    for name, state in storage.file_states(output).items():
+    for name, state in file_states(output).items():
         if not age.old(state):
             continue
         if name.startswith("topics-") and name not in topics:
             yield Garbage(name, state.size_bytes, "no plan names these topics")
         elif name.startswith(".") and (name.endswith(TEMPORARY_SUFFIX) or name.startswith(_PROBE_PREFIX)):
             yield Garbage(name, state.size_bytes, "left by a killed run")
-    for name, state in storage.file_states(storage.join(output, "runs")).items():
+    for name, state in file_states(storage.join(output, "runs")).items():
         if name.endswith(TEMPORARY_SUFFIX) and age.old(state):
             yield Garbage(f"runs/{name}", state.size_bytes, "left by a killed run")
 
@@ -153,7 +153,7 @@ class _Stage:
 
     def garbage(self, corpora: set[str]) -> Iterator[Garbage]:
         """What can go from it. Parts are listed before what names them is read: a run may publish both meanwhile."""
-        folders = {folder: storage.file_states(storage.join(self.url, folder)) for folder in ("", RECEIPTS, SCANS)}
+        folders = {folder: file_states(storage.join(self.url, folder)) for folder in ("", RECEIPTS, SCANS)}
         idle = self.age.idle(state for states in folders.values() for state in states.values())
         kept, parts = self._kept(folders[RECEIPTS], idle)
         scanned = tuple(scan_name(0, corpus).removeprefix("unit-00000") for corpus in corpora)

@@ -19,6 +19,7 @@ from beamrank.digests import SHORT, checked_json, checked_record, digest, sha256
 from beamrank.errors import ReceiptError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Count, Seconds
+from beamrank.storage.file_states import file_states
 
 RECEIPTS = "receipts"
 MANIFEST_PREFIX = "manifest-"
@@ -254,7 +255,7 @@ class StageFolder:
 
     def written_seconds(self, receipts: Iterable[Receipt]) -> dict[int, float]:
         """When each shard's receipt was written, in seconds since 1970, where the storage keeps that."""
-        states = storage.file_states(storage.join(self.url, RECEIPTS))
+        states = file_states(storage.join(self.url, RECEIPTS))
         found = {each.shard: states.get(receipt_name(each.shard, each.digest)) for each in receipts}
         return {
             shard: state.modified_seconds

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter
 from beamrank.digests import SHORT, checked_json, checked_record
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Count, Seconds
+from beamrank.storage.file_states import fingerprints
 
 SCANS = "scans"
 
@@ -70,11 +71,11 @@ class ScanWatch:
 
     def __init__(self, folder: str) -> None:
         self._folder = storage.join(folder, SCANS)
-        self._before = storage.states(self._folder)
+        self._before = fingerprints(self._folder)
 
     def count(self) -> int:
         """How many units have been scanned since, again or for the first time."""
-        return sum(state != self._before.get(name) for name, state in storage.states(self._folder).items())
+        return sum(state != self._before.get(name) for name, state in fingerprints(self._folder).items())
 
 
 def read_scans(folder: str, corpus_digest: str) -> ScanTotal:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.file_states import file_version
 
 _ATTEMPTS = 3
 # What this process has hashed, by URL and version.
@@ -18,7 +19,7 @@ class DigestedFile:
 
     Attributes:
         url: where it is.
-        version: `storage.version` of it; empty where only its hash is known.
+        version: `file_version` of it; empty where only its hash is known.
         sha256: the hash of its content; empty where the version stands for the content.
     """
 
@@ -61,7 +62,7 @@ class DigestedFile:
 
     def _find_version(self) -> str:
         try:
-            return storage.version(self.url)
+            return file_version(self.url)
         except FileNotFoundError as error:
             raise self._changed("was removed") from error
 
@@ -85,14 +86,14 @@ def digest_file(url: str, *, read: bool = True) -> DigestedFile:
         PreflightError: the file is being written.
     """
     for _ in range(_ATTEMPTS):
-        version = storage.version(url)
+        version = file_version(url)
         if not read:
             return DigestedFile(url, version, "")
         known = _known.get((url, version))
         if known is not None:
             return DigestedFile(url, version, known)
         content = storage.sha256(url)
-        if storage.version(url) == version:
+        if file_version(url) == version:
             _known[url, version] = content
             return DigestedFile(url, version, content)
     raise PreflightError(

@@ -2,8 +2,6 @@
 
 import functools
 import json
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +14,7 @@ from transformers import PreTrainedModel
 
 from beamrank.errors import ConfigError, DataError
 from beamrank.stages.plan import MAX_DOC_TOKENS
+from beamrank.storage.local_writes import new_folder
 from experiments.embedded_pair.assemble import Example, assemble_mono, principal_axes
 from experiments.embedded_pair.contrast import make_duo
 from experiments.embedded_pair.distil import TEMPERATURE, load_mono
@@ -184,8 +183,5 @@ def _sample(values: Sequence[_T], count: int) -> list[_T]:
 
 
 def _save(model: PreTrainedModel, tokenizer: str, folder: str) -> None:
-    temporary = f"{folder}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    os.makedirs(temporary)
-    save_checkpoint(model, tokenizer, temporary, "float32")
-    os.replace(temporary, folder)
+    with new_folder(folder) as temporary:
+        save_checkpoint(model, tokenizer, str(temporary), "float32")

@@ -9,6 +9,7 @@ from pathlib import Path
 from beamrank.digests import digest
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.file_states import StoredFile, stored_files
 from beamrank.storage.url_credentials import hide_credentials, refuse_credentials
 from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, held_entry
 from models.checkpoints.files import CHECKPOINT_FILES, CONFIG, PICKLED, SAFETENSORS, digest_files, digest_of
@@ -103,10 +104,10 @@ def _copied(url: str, files: Sequence[str]) -> str:
     return str(folder)
 
 
-def _state(url: str, files: Sequence[str]) -> dict[str, storage.StoredFile]:
+def _state(url: str, files: Sequence[str]) -> dict[str, StoredFile]:
     """The files of a checkpoint at a store, each with what the store says of its content."""
     try:
-        told = storage.stored_files(url)
+        told = stored_files(url)
     except OSError as error:
         raise PreflightError(f"cannot list the checkpoint {url}: {error}") from error
     if not told:

@@ -1,10 +1,8 @@
 """Converts an original checkpoint into a Hugging Face folder, and checks that the folder gives scores."""
 
-import hashlib
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from beamrank.progress import Progress
 from beamrank.ranking.input_layout import PackedInputs, lay_out
 from beamrank.records import SpecialTokens
 from beamrank.storage import files as storage
+from beamrank.storage.local_writes import new_folder
 from models.architectures.bert_shape import BertShape
 from models.checkpoints.check import SEGMENTS, Checkpoint, resolve_checkpoint
 from models.checkpoints.files import CONFIG, SAFETENSORS
@@ -66,15 +65,10 @@ def convert(kind: str, source: Source, output: str, command: str, progress: Prog
     progress.note(f"{source.prefix}: {len(found):,} variables, {len(unused(found)):,} of them for training alone")
     for warning in warnings:
         progress.warn(warning)
-    temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        temporary.mkdir(parents=True)
+    with new_folder(target) as temporary:
         _write(temporary, *read_weights(bundle.read, stored_shape, kind), config, source.vocabulary)
         (temporary / "README.md").write_text(_card(kind, source, bundle, command, warnings), encoding="utf-8")
         _check_scores(str(temporary), kind)
-        temporary.rename(target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     progress.note(f"{target}: beamrank and transformers load it, and score the same")
     return resolve_checkpoint(str(target), kind)
 
@@ -120,7 +114,9 @@ def _card(kind: str, source: Source, bundle: TensorBundle, command: str, warning
     docs = "passage" if kind == "mono" else "passage i [SEP] passage j"
     asked = "the passage is relevant" if kind == "mono" else "passage i is more relevant than passage j"
     files = [*bundle.files, source.config, source.vocabulary]
-    rows = "\n".join(f"| {os.path.basename(path)} | {os.path.getsize(path):,} | `{_sha256(path)}` |" for path in files)
+    rows = "\n".join(
+        f"| {storage.name(path)} | {os.path.getsize(path):,} | `{storage.sha256(path)}` |" for path in files
+    )
     notes = "".join(f"\n- {warning}" for warning in warnings)
     return f"""---
 library_name: transformers
@@ -141,11 +137,6 @@ Input: `[CLS] query [SEP] {docs} [SEP]`, each part with a token type of its own,
 {rows}
 {notes}
 """
-
-
-def _sha256(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_scores(folder: str, kind: str) -> None:

@@ -1,6 +1,5 @@
 """Reads what decides the ids of a BERT tokenizer from a Hugging Face folder."""
 
-import hashlib
 import io
 import json
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 from pydantic import StrictBool, TypeAdapter
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from beamrank.digests import sha256
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import parse_json, read_at_most, validated
@@ -62,7 +62,7 @@ class BertVocabulary:
             [self.unk_token, self.continuing_subword_prefix, self.max_input_chars_per_word],
             [self.cls_id, self.sep_id, self.pad_id],
         ]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return sha256(json.dumps(content).encode())
 
     def wordpiece(self) -> Any:
         """The library's WordPiece model over this vocabulary."""

@@ -13,6 +13,7 @@ from beamrank.demo.collection import (
     write_collection,
 )
 from beamrank.storage import files as storage
+from beamrank.storage.file_states import file_version
 
 
 def test_collection_has_the_counts_that_the_docs_report():
@@ -73,10 +74,10 @@ def test_collection_is_written_as_the_files_that_the_figures_are_of(tmp_path: Pa
 def test_collection_that_exists_is_left_alone(tmp_path: Path):
     write_collection(str(tmp_path))
     (tmp_path / "qrels.txt").write_text("q01 0 another 1\n")
-    corpus, qrels = (storage.version(str(tmp_path / name)) for name in ("corpus.jsonl", "qrels.txt"))
+    corpus, qrels = (file_version(str(tmp_path / name)) for name in ("corpus.jsonl", "qrels.txt"))
     write_collection(str(tmp_path))
-    assert storage.version(str(tmp_path / "corpus.jsonl")) == corpus
-    assert storage.version(str(tmp_path / "qrels.txt")) != qrels
+    assert file_version(str(tmp_path / "corpus.jsonl")) == corpus
+    assert file_version(str(tmp_path / "qrels.txt")) != qrels
 
 
 def test_collection_is_written_where_a_url_points():

@@ -5,17 +5,23 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.file_states import file_states, file_version, stored_files
+from beamrank.storage.local_writes import new_folder
 
 
-@pytest.mark.parametrize("root", ["local", "memory"])
-def test_publish_is_create_only_and_replace_is_not(root: str, tmp_path: Path) -> None:
-    url = str(tmp_path / "a" / "b") if root == "local" else f"memory://{tmp_path.name}/a/b"
+@pytest.fixture(params=["local", "memory"])
+def folder(request, tmp_path):
+    return str(tmp_path / "a[1]") if request.param == "local" else f"memory://{tmp_path.name}/a[1]"
+
+
+def test_publish_is_create_only_and_replace_is_not(folder):
+    url = storage.join(folder, "sub", "b")
     assert storage.publish(url, b"1")
     assert not storage.publish(url, b"2")
     assert storage.read_bytes(url) == b"1"
@@ -28,11 +34,11 @@ def test_publish_is_create_only_and_replace_is_not(root: str, tmp_path: Path) ->
     assert not storage.exists(url)
 
 
-def test_a_file_whose_temporary_is_swept_is_published_all_the_same(tmp_path: Path) -> None:
-    """Another run that seals its stage in the same folder removes temporary files, whoever is writing them."""
+def test_publish_succeeds_though_its_temporary_file_is_swept_away(tmp_path):
+    """Another run that seals its stage in the same folder removes all temporary files."""
     done = threading.Event()
 
-    def sweep() -> None:
+    def sweep():
         swept = 0
         while not done.is_set() and swept < 50:
             for path in tmp_path.glob(".*.tmp"):
@@ -50,60 +56,54 @@ def test_a_file_whose_temporary_is_swept_is_published_all_the_same(tmp_path: Pat
     assert storage.sizes_bytes(str(tmp_path)) == {str(number): 10_000 for number in range(100)}
 
 
-@pytest.mark.parametrize("root", ["local", "memory"])
-def test_content_replaces_what_has_its_name_by_mistake(root: str, tmp_path: Path) -> None:
-    url = str(tmp_path / "a") if root == "local" else f"memory://{tmp_path.name}/content/a"
-    for left in (b"12", b"1x3", b"123"):
-        storage.replace(url, left)
-        storage.publish_content(url, b"123")
-        assert storage.read_bytes(url) == b"123"
+@pytest.mark.parametrize("left", [b"12", b"1x3", b"123"])
+def test_publish_content_replaces_other_content_under_its_name(folder, left):
+    url = storage.join(folder, "a")
+    storage.replace(url, left)
+    storage.publish_content(url, b"123")
+    assert storage.read_bytes(url) == b"123"
 
 
-@pytest.mark.parametrize("root", ["local", "memory"])
-def test_files_know_when_they_were_written(root: str, tmp_path: Path) -> None:
-    url = str(tmp_path / "a") if root == "local" else f"memory://{tmp_path.name}/times/a"
+def test_file_states_tell_size_and_time(folder):
     before = time.time()
-    storage.publish(url, b"123")
-    state = storage.file_states(storage.parent(url))["a"]
+    storage.publish(storage.join(folder, "a"), b"123")
+    state = file_states(folder)["a"]
     assert state.size_bytes == 3
-    assert state.modified_seconds is not None
-    assert before - 1 <= state.modified_seconds <= time.time() + 1
-    assert storage.file_states(str(tmp_path / "nothing")) == {}
+    assert before - 1 <= (state.modified_seconds or 0) <= time.time() + 1
 
 
-def test_sizes_of_no_folder_is_empty(tmp_path: Path) -> None:
-    assert storage.sizes_bytes(str(tmp_path / "nothing")) == {}
+def test_listings_of_a_folder_that_does_not_exist_are_empty(tmp_path):
+    assert storage.sizes_bytes(str(tmp_path / "nothing")) == file_states(str(tmp_path / "nothing")) == {}
 
 
-def test_find_takes_a_file_a_folder_or_a_glob(tmp_path: Path) -> None:
+def test_find_takes_a_file_a_folder_or_a_glob(tmp_path):
     for name in ("b.tsv", "a.tsv", "sub/c.tsv"):
         storage.publish(str(tmp_path / name), b"")
-    assert storage.find(str(tmp_path / "a.tsv")) == [str(tmp_path / "a.tsv")]
-    assert storage.find(str(tmp_path)) == [str(tmp_path / name) for name in ("a.tsv", "b.tsv", "sub/c.tsv")]
-    assert storage.find(str(tmp_path / "*.tsv")) == [str(tmp_path / name) for name in ("a.tsv", "b.tsv")]
+    for path, found in {"a.tsv": ["a.tsv"], "": ["a.tsv", "b.tsv", "sub/c.tsv"], "*.tsv": ["a.tsv", "b.tsv"]}.items():
+        assert storage.find(str(tmp_path / path)) == [str(tmp_path / name) for name in found]
     assert storage.find(str(tmp_path / "none")) == []
 
 
 @pytest.mark.parametrize(
-    ("path", "joined"),
+    ("folder_of", "path", "joined"),
     [
-        ("x/y", "/conf/x/y"),
-        ("./x", "/conf/x"),
-        ("../x", "/conf/../x"),
-        ("/abs", "/abs"),
-        ("gs://bucket/x", "gs://bucket/x"),
+        ("/conf", "x/y", "/conf/x/y"),
+        ("/conf", "./x", "/conf/x"),
+        ("/conf", "../x", "/conf/../x"),
+        ("/conf", "/abs", "/abs"),
+        ("/conf", "gs://bucket/x", "gs://bucket/x"),
+        ("gs://bucket/conf", "x.tsv", "gs://bucket/conf/x.tsv"),
     ],
 )
-def test_relative_paths_are_anchored(path: str, joined: str) -> None:
-    assert storage.join_relative("/conf", path) == joined
+def test_relative_path_is_below_the_folder_of_the_configuration(folder_of, path, joined):
+    assert storage.join_relative(folder_of, path) == joined
 
 
-def test_a_relative_path_beside_a_remote_configuration() -> None:
-    assert storage.join_relative("gs://bucket/conf", "x.tsv") == "gs://bucket/conf/x.tsv"
+def test_parent_of_a_remote_file():
     assert storage.parent("gs://bucket/conf/a.yaml") == "gs://bucket/conf"
 
 
-def test_a_stream_cut_by_a_kill_leaves_a_hidden_file_alone(tmp_path: Path) -> None:
+def test_replace_stream_that_is_killed_leaves_only_a_hidden_file(tmp_path):
     program = """
 import os, sys
 from beamrank.storage import files as storage
@@ -119,40 +119,51 @@ storage.replace_stream(sys.argv[1], chunks())
     assert left.name.endswith(".tmp")
 
 
-@pytest.mark.parametrize("root", ["local", "memory"])
-def test_files_are_read_by_name(root: str, tmp_path: Path) -> None:
-    folder = str(tmp_path / "a[1]") if root == "local" else f"memory://{tmp_path.name}/a[1]"
+def test_new_folder_appears_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    with suppress(ZeroDivisionError), new_folder(target) as temporary:
+        (temporary / "one").write_text("1")
+        raise ZeroDivisionError
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+    with new_folder(target) as temporary:
+        (temporary / "one").write_text("1")
+        assert not list(target.iterdir())
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["target", "target/one"]
+
+
+def test_read_files_leaves_out_files_that_do_not_exist(folder):
     for name in "ab":
         storage.replace(storage.join(folder, name), name.encode())
     assert storage.read_files(folder, ["b", "none", "a"]) == {"b": b"b", "a": b"a"}
     assert storage.read_files(folder, []) == {}
-    assert storage.stored_files(folder).keys() == {"a", "b"}
+    assert stored_files(folder).keys() == {"a", "b"}
 
 
-def test_a_library_that_is_not_installed_is_named() -> None:
+def test_library_that_is_not_installed_is_named():
     with pytest.raises(PreflightError, match=r"cannot read or write dropbox://a: .*install"):
         storage.exists("dropbox://a")
     assert "pip install 'beamrank[s3]'" in storage._missing_library("s3://bucket/a", ImportError("no s3fs"))
 
 
-def test_version_changes_with_every_change_of_a_local_file(tmp_path: Path) -> None:
+def test_file_version_changes_with_every_change_of_a_local_file(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"0")
     for number in range(1, 30):
-        before, seen = path.stat(), storage.version(str(path))
-        assert storage.version(str(path)) == seen
-        # The same size, at once, and the time of writing set back: what is left is the time of the change.
+        before, seen = path.stat(), file_version(str(path))
+        assert file_version(str(path)) == seen
+        # The same size, at once, and the time of writing set back: only the time of the change differs.
         path.write_bytes(str(number % 10).encode())
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert storage.version(str(path)) != seen
+        assert file_version(str(path)) != seen
 
 
-def test_version_of_a_remote_file_follows_its_store(tmp_path: Path) -> None:
+def test_file_version_of_a_remote_file_follows_its_store(tmp_path):
     url = f"memory://{tmp_path.name}/file"
     storage.replace(url, b"one")
-    before = storage.version(url)
-    assert storage.version(url) == before
+    before = file_version(url)
+    assert file_version(url) == before
     storage.replace(url, b"two")
-    assert storage.version(url) != before
+    assert file_version(url) != before
     with pytest.raises(FileNotFoundError):
-        storage.version(f"{url}.none")
+        file_version(f"{url}.none")

@@ -17,6 +17,7 @@ from beamrank.formats.corpora import corpus_digest
 from beamrank.stages.receipts import StageFolder
 from beamrank.stages.verify import Verification
 from beamrank.storage import files as storage
+from beamrank.storage.file_states import file_version
 from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_digest
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
@@ -246,7 +247,7 @@ def test_verify_reads_the_index_whatever_was_hashed_before(cascade: SmallCascade
     values = checked_values(memory.read_bytes())
     _flip(path, 1)
     # As if the disk had lost the bit, which no time tells.
-    values["files"]["_0.cfs"][0] = storage.version(str(path))
+    values["files"]["_0.cfs"][0] = file_version(str(path))
     memory.write_bytes(checked_json(values))
     _plan_indexed(cascade, indexed)
     assert _invoke("verify", indexed / "out").stdout.startswith(f"{path}: does not hold the bytes that were written: ")

@@ -9,6 +9,7 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.file_states import stored_file
 from tests.support.stores import Store
 from tests.support.together import run_together
 
@@ -18,6 +19,7 @@ _IN_PARTS_BYTES = {"s3": 101 << 20, "gs": 51 << 20}
 _WRITER = """
 import sys
 from beamrank.storage import files as storage
+from beamrank.storage.file_states import stored_file
 url, writer, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 storage.exists(url)
 print("ready", flush=True)
@@ -107,7 +109,7 @@ def test_a_store_tells_the_content_and_not_the_moment(store: Store) -> None:
     told = []
     for content in (b"1", b"2", b"1"):
         storage.replace(url, content)
-        told.append(storage.stored_file(url))
+        told.append(stored_file(url))
     assert told[0] == told[2] != told[1]
 
 

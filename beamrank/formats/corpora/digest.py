@@ -1,12 +1,12 @@
 """What a corpus holds, as one hash."""
 
-import hashlib
 import json
 import os.path
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from beamrank.digests import sha256
 from beamrank.formats.config import CorpusConfig
 from beamrank.formats.corpora.reader import corpus_files
 from beamrank.storage import files as storage
@@ -46,7 +46,7 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     files = [digest_file(url, read=not storage.is_remote(url)) for url in urls]
     names = [[os.path.relpath(storage.absolute(file.url), folder), file.content] for file in files]
     described = json.dumps([_TEXT_RULES, corpus.format, corpus.fields, names], ensure_ascii=True)
-    return DigestedCorpus(hashlib.sha256(described.encode()).hexdigest(), {file.url: file for file in files})
+    return DigestedCorpus(sha256(described.encode()), {file.url: file for file in files})
 
 
 def corpus_digest(corpus: CorpusConfig) -> str:

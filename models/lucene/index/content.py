@@ -10,6 +10,7 @@ from beamrank.digests import SHORT, checked_json, checked_values, digest, sha256
 from beamrank.errors import BeamrankError, DataError
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file
+from beamrank.storage.file_states import file_version
 from models.checkpoints.disk_cache import cache_folder
 
 _LUCENE_FILE = re.compile(r"segments_[0-9a-z]+|_[0-9a-z]+[._].*")
@@ -24,7 +25,7 @@ class IndexFile(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalIndex:
-    """A local index folder, and Lucene's files in it with the versions (`storage.version`) that were hashed."""
+    """A local index folder, and Lucene's files in it with the versions (`file_version`) that were hashed."""
 
     folder: str
     files: Mapping[str, IndexFile]
@@ -51,7 +52,7 @@ class LocalIndex:
         self._check()
 
     def _check(self) -> None:
-        versions = {name: storage.version(storage.join(self.folder, name)) for name in lucene_sizes(self.folder)}
+        versions = {name: file_version(storage.join(self.folder, name)) for name in lucene_sizes(self.folder)}
         changed = sorted(name for name, _ in versions.items() ^ self.versions.items())
         if changed:
             raise DataError(
@@ -72,7 +73,7 @@ def read_content(folder: str) -> LocalIndex:
     hashed = {}
     for name in sizes:
         url = storage.join(folder, name)
-        if name in known and known[name][0] == storage.version(url):
+        if name in known and known[name][0] == file_version(url):
             hashed[name] = known[name]
         else:
             file = digest_file(url)
