@@ -14,8 +14,9 @@ from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusUnit, list_units
 from beamrank.ranking.segments import SegmentRule
 from beamrank.stages.given_run import split_run
+from beamrank.stages.listing import needed_prefix
 from beamrank.stages.plan import Plan, StageSpec
-from beamrank.stages.receipts import Manifest, Receipt, needed_prefix
+from beamrank.stages.receipts import Manifest, Receipt
 from beamrank.stages.scan_reports import ScanWatch, read_scans
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile

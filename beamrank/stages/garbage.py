@@ -1,31 +1,21 @@
-"""What can be removed from an output folder: files that no manifest names and that no run to come would use.
+"""Leftovers in an output folder that can be removed: files that no manifest names and no later run would use.
 
-Kept are whatever a manifest names, whichever plan it seals; the receipts and parts with which an interrupted run of the
-current plan goes on; all plans and runs; every file that beamrank does not know; and all that is young, since a run may
-be at work on it.
+These files are kept: whatever a manifest names, whichever plan it seals; the receipts and parts from which an
+interrupted run of the current plan resumes; all plans and runs; every file that beamrank does not know; and all young
+files, since a run may be writing them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from beamrank.digests import checked_values
+from beamrank.digests import SHORT, checked_values
 from beamrank.errors import PreflightError, ReceiptError
+from beamrank.stages.listing import RECEIPTS, TEMPORARY_SUFFIX, Entry, Kind, list_folder, list_stage, receipt_name
 from beamrank.stages.plan import Plan, plan_names, read_plan
-from beamrank.stages.receipts import (
-    MANIFEST_PREFIX,
-    NEEDED_PREFIX,
-    PART_PREFIX,
-    RECEIPTS,
-    TEMPORARY_SUFFIX,
-    Manifest,
-    Receipt,
-    is_receipt_name,
-    receipt_name,
-)
-from beamrank.stages.scan_reports import SCANS, is_scan_name, scan_name
+from beamrank.stages.receipts import Manifest, Receipt
 from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
 from beamrank.storage.file_states import FileState, file_states
@@ -35,7 +25,7 @@ _PROBE_PREFIX = ".writable-"
 
 @dataclass(frozen=True)
 class _StageKeys:
-    """What names files among the keys of a stage."""
+    """The keys of a stage that name files."""
 
     corpus: str | None = None
 
@@ -50,7 +40,7 @@ class _StageNames:
 
 @dataclass(frozen=True)
 class _PlanNames:
-    """What a plan of any version names."""
+    """What a plan, of any version, names."""
 
     topics: str
     stages: tuple[_StageNames, ...]
@@ -61,7 +51,7 @@ _NAMES = TypeAdapter(_PlanNames)
 
 @dataclass(frozen=True)
 class Garbage:
-    """A file that can go: its path below the output, its size, and why."""
+    """A file that can be removed: its path below the output, its size, and why."""
 
     file: str
     size_bytes: int
@@ -70,7 +60,7 @@ class Garbage:
 
 @dataclass(frozen=True)
 class _Age:
-    """Whether files are old enough to be left from a run that ended."""
+    """Whether files are old enough to be leftovers of a run that ended."""
 
     now: float
     least_seconds: float
@@ -79,7 +69,7 @@ class _Age:
         return state.modified_seconds is not None and self.now - state.modified_seconds >= self.least_seconds
 
     def idle(self, states: Iterable[FileState]) -> bool:
-        """Whether nothing was written lately."""
+        """Whether nothing was written recently."""
         return all(self.old(state) for state in states)
 
 
@@ -89,11 +79,11 @@ def find_garbage(output: str, now: float, least_age_seconds: float) -> list[Garb
     Args:
         output: the folder of a run.
         now: seconds since 1970.
-        least_age_seconds: files that were written later are left alone.
+        least_age_seconds: younger files are kept.
 
     Raises:
         PreflightError: the folder holds no run, or a plan in it cannot be read.
-        ReceiptError: a manifest cannot be read, so that it is not known what it names.
+        ReceiptError: a manifest cannot be read, so that what it names is unknown.
     """
     current = read_plan(output)
     output = storage.absolute(output)
@@ -112,20 +102,20 @@ def remove_garbage(output: str, garbage: Iterable[Garbage]) -> None:
 
 
 def _plan_names(output: str, name: str) -> _PlanNames:
-    """A plan of any version, as far as it says what it names."""
+    """What a plan of any version names."""
     url = storage.join(output, name)
     try:
         return validated(_NAMES, checked_values(storage.read_bytes(url)))
     except ValueError as error:
         raise PreflightError(
-            f"the plan {url} cannot be read ({error}), so what it names is not known: run again, which writes the "
-            "current plan anew, or delete it where it is another one"
+            f"the plan {url} cannot be read ({error}), so what it names is unknown: run again, which writes the "
+            "current plan again, or delete it if it is another plan"
         ) from error
 
 
 def _corpora(plans: Iterable[_PlanNames]) -> set[str]:
-    """The digests of the corpora that plans scan."""
-    return {stage.keys.corpus for plan in plans for stage in plan.stages if stage.keys.corpus is not None}
+    """The short digests of the corpora that plans scan."""
+    return {stage.keys.corpus[:SHORT] for plan in plans for stage in plan.stages if stage.keys.corpus is not None}
 
 
 def _at_the_top(output: str, plans: Iterable[_PlanNames], age: _Age) -> Iterator[Garbage]:
@@ -152,51 +142,55 @@ class _Stage:
     age: _Age
 
     def garbage(self, corpora: set[str]) -> Iterator[Garbage]:
-        """What can go from it. Parts are listed before what names them is read: a run may publish both meanwhile."""
-        folders = {folder: file_states(storage.join(self.url, folder)) for folder in ("", RECEIPTS, SCANS)}
-        idle = self.age.idle(state for states in folders.values() for state in states.values())
-        kept, parts = self._kept(folders[RECEIPTS], idle)
-        scanned = tuple(scan_name(0, corpus).removeprefix("unit-00000") for corpus in corpora)
-        for folder, states in folders.items():
-            for name, state in sorted(states.items()):
-                reason = None
-                if name.endswith(TEMPORARY_SUFFIX):
-                    reason = "left by a killed run"
-                elif folder == RECEIPTS and name not in kept and is_receipt_name(name):
-                    reason = "no manifest and no run to resume names this receipt"
-                elif folder == SCANS and idle and not name.endswith(scanned) and is_scan_name(name):
-                    reason = "a report on a corpus that no plan reads"
-                elif name.startswith(PART_PREFIX) and name not in parts:
-                    reason = "no receipt that is kept names this part"
-                elif name.startswith(NEEDED_PREFIX) and idle:
-                    reason = "the needed docs of a job that ended"
-                if reason is not None and self.age.old(state):
-                    yield Garbage("/".join(filter(None, (self.name, folder, name))), state.size_bytes, reason)
+        """What can be removed. Parts are listed before what names them is read: a run may publish both meanwhile.
 
-    def _kept(self, receipts: Mapping[str, FileState], idle: bool) -> tuple[set[str], set[str]]:
-        """The receipts to keep and all parts to keep; while a run is at work here, that is every receipt."""
+        Args:
+            corpora: the short digests of the corpora that plans scan.
+        """
+        entries = list_stage(self.url)
+        idle = self.age.idle(entry.state for entry in entries)
+        receipts, parts = self._kept(entries, idle)
+        for entry in entries:
+            reason = None
+            if entry.temporary:
+                reason = "left by a killed run"
+            elif entry.kind is Kind.RECEIPT and entry.name not in receipts:
+                reason = "no manifest and no run to resume names this receipt"
+            elif entry.kind is Kind.SCAN and idle and entry.digest not in corpora:
+                reason = "a report on a corpus that no plan reads"
+            elif entry.kind is Kind.PART and entry.name not in parts:
+                reason = "no receipt that is kept names this part"
+            elif entry.kind is Kind.NEEDED and idle:
+                reason = "the needed docs of a job that ended"
+            if reason is not None and self.age.old(entry.state):
+                yield Garbage(storage.join(self.name, entry.path), entry.state.size_bytes, reason)
+
+    def _kept(self, entries: Iterable[Entry], idle: bool) -> tuple[set[str], set[str]]:
+        """The names of the receipts and of all parts to keep; while a run is working here, every receipt is kept."""
         sealed = self._sealed_receipts()
         to_resume = self._to_resume()
-        kept = {name for name in receipts if to_resume is None or not idle or name in to_resume or name in sealed}
+        names = [entry.name for entry in entries if entry.kind is Kind.RECEIPT and not entry.temporary]
+        kept = {name for name in names if to_resume is None or not idle or name in to_resume or name in sealed}
         return kept, {receipt.part for receipt in sealed.values()} | self._parts(kept)
 
     def _sealed_receipts(self) -> dict[str, Receipt]:
-        """The receipts that manifests hold, by the names that they have on their own."""
+        """The receipts that manifests hold, by the names of their own files."""
         found: dict[str, Receipt] = {}
-        for base in storage.sizes_bytes(self.url):
-            if not base.startswith(MANIFEST_PREFIX):
+        for entry in list_folder(self.url):
+            if entry.kind is not Kind.MANIFEST or entry.temporary:
                 continue
-            manifest = Manifest.from_json(storage.read_bytes(storage.join(self.url, base)))
+            url = storage.join(self.url, entry.path)
+            manifest = Manifest.from_json(storage.read_bytes(url))
             if manifest is None:
                 raise ReceiptError(
-                    f"{storage.join(self.url, base)} cannot be read, so what it names is not known: run again, which "
-                    "seals the stage anew, or delete it where it is not the current plan's"
+                    f"{url} cannot be read, so what it names is unknown: run again, which seals the stage again, or "
+                    "delete it if it is not the current plan's"
                 )
             found |= {receipt_name(one.shard, one.digest): one for one in manifest.receipts}
         return found
 
     def _to_resume(self) -> set[str] | None:
-        """The names of the current plan's receipts; None while an input is unfinished and they are not known."""
+        """The names of the current plan's receipts; None while an input is unfinished, which leaves them unknown."""
         stage = next((each for each in self.current.stages if each.name == self.name), None)
         if stage is None:
             return set()

@@ -1,39 +1,32 @@
 """The commit protocol: parts, receipts and the manifest that seals a stage (docs/internals/commit-protocol.md).
 
-A shard's part is published under its content's own name, then its receipt; when every receipt of a plan is there, the
+A shard's part is published under its content's own name, then its receipt; once every receipt of a plan exists, the
 manifest. Every publication is create-only and the first one wins, so that any number of attempts at a shard, on any
 runner, leave one result. Readers trust only the manifest.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatch
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ConfigDict, TypeAdapter
 
-from beamrank.digests import SHORT, checked_json, checked_record, digest, sha256
+from beamrank.digests import checked_json, checked_record, digest, sha256
 from beamrank.errors import ReceiptError
+from beamrank.stages.listing import RECEIPTS, Kind, list_folder, manifest_name, needed_prefix, part_name, receipt_name
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Count, Seconds
 from beamrank.storage.file_states import file_states
-
-RECEIPTS = "receipts"
-MANIFEST_PREFIX = "manifest-"
-PART_PREFIX = "part-"
-NEEDED_PREFIX = "needed-"
-TEMPORARY_SUFFIX = ".tmp"
 
 
 @dataclass(frozen=True)
 class Receipt:
     """One shard's commit record.
 
-    `digest` covers what decided the part's bytes; `counts` are sums over the shard (tokens, inferences, ...);
-    `bad_rows` were left out and `examples` names the first of them.
+    `digest` covers what decides the part's bytes. `counts` are sums over the shard (tokens, inferences, ...).
+    `bad_rows` were skipped, and `examples` names the first of them.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -55,7 +48,7 @@ class Receipt:
 
     @classmethod
     def from_json(cls, content: bytes) -> "Receipt | None":
-        """A receipt, or None where the bytes are not one (cut short, say)."""
+        """A receipt, or None if the bytes are not one: cut short, for example."""
         return checked_record(_RECEIPT, content)
 
 
@@ -81,7 +74,7 @@ class Manifest:
 
     @classmethod
     def of(cls, stage: str, shard_digests: Sequence[str], receipts: Mapping[int, Receipt]) -> "Manifest | None":
-        """What would seal a stage with these receipts; None while shards are missing."""
+        """The manifest of a stage with these receipts; None while shards are missing."""
         if len(receipts) != len(shard_digests):
             return None
         return cls(stage, digest(shard_digests), tuple(receipts[shard] for shard in range(len(receipts))))
@@ -97,7 +90,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, content: bytes) -> "Manifest | None":
-        """A manifest, or None where the bytes are not one (cut short, say)."""
+        """A manifest, or None if the bytes are not one: cut short, for example."""
         return checked_record(_MANIFEST, content)
 
 
@@ -112,29 +105,9 @@ def part_bytes(table: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
-def manifest_name(shard_digests: Sequence[str]) -> str:
-    """The name of the manifest that seals these shards."""
-    return f"{MANIFEST_PREFIX}{digest(shard_digests)[:SHORT]}.json"
-
-
-def receipt_name(shard: int, shard_digest: str) -> str:
-    """The name that a shard's receipt has below `receipts/`."""
-    return f"{shard:05d}-{shard_digest[:SHORT]}.json"
-
-
-def is_receipt_name(name: str) -> bool:
-    """Whether `receipt_name` gives such names."""
-    return re.fullmatch(rf"\d{{5,}}-[0-9a-f]{{{SHORT}}}\.json", name) is not None
-
-
-def needed_prefix(shard_digests: Sequence[str]) -> str:
-    """How the needed docs of a stage are named: by what its job makes, so that another plan's are left alone."""
-    return f"{NEEDED_PREFIX}{digest(shard_digests)[:SHORT]}-"
-
-
 @dataclass(frozen=True)
 class StageFolder:
-    """A stage's folder: the only place that knows how parts and receipts are named."""
+    """A stage's folder: commits its shards, and reads what was committed."""
 
     url: str
 
@@ -146,16 +119,16 @@ class StageFolder:
         """A shard's table, checked against its receipt.
 
         Raises:
-            ReceiptError: the part is gone or its content changed.
+            ReceiptError: the part is missing or its content changed.
         """
         try:
             content = storage.read_bytes(self.part_url(receipt))
         except FileNotFoundError as error:
-            raise ReceiptError(f"{self.part_url(receipt)} is gone; run again to make it again") from error
+            raise ReceiptError(f"{self.part_url(receipt)} is missing; run again, which recreates it") from error
         if sha256(content) != receipt.part_sha256:
             raise ReceiptError(
                 f"{self.part_url(receipt)} does not hold the bytes that its receipt names: it was changed after it "
-                "was written. Delete it and run again to make it again"
+                "was written. Delete it and run again, which recreates it"
             )
         return pq.read_table(pa.BufferReader(content))
 
@@ -173,14 +146,14 @@ class StageFolder:
         """Publishes a shard's part, then its receipt.
 
         Returns:
-            The receipt that counts: another attempt's where that one was first.
+            The valid receipt: another attempt's if that one was first.
         """
         content = part_bytes(table)
         content_digest = sha256(content)
         receipt = Receipt(
             shard=shard,
             digest=shard_digest,
-            part=f"{PART_PREFIX}{shard:05d}-{content_digest[:SHORT]}.parquet",
+            part=part_name(shard, content_digest),
             part_sha256=content_digest,
             part_bytes=len(content),
             rows=table.num_rows,
@@ -204,15 +177,15 @@ class StageFolder:
         return receipt.digest == shard_digest and sizes.get(receipt.part) == receipt.part_bytes
 
     def receipts(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
-        """The receipts that count: they parse, their digest is the shard's and their part is there at its size."""
+        """The valid receipts: they parse, their digest is the shard's, and their part exists with its size."""
         whole, _ = self._sorted_out(shard_digests)
         return whole
 
     def discard_broken(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
-        """Removes the receipts that do not count, so that whoever counts receipts by name sees their shards redone.
+        """Removes invalid receipts, so that their shards are redone and progress that counts names is right.
 
         Returns:
-            Those that do.
+            The valid ones.
         """
         whole, broken = self._sorted_out(shard_digests)
         for name in broken:
@@ -220,12 +193,12 @@ class StageFolder:
         return whole
 
     def _sorted_out(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], list[str]]:
-        """The receipts that count, and the names of those that do not."""
+        """The valid receipts, and the names of the others."""
         folder = storage.join(self.url, RECEIPTS)
         present = storage.sizes_bytes(folder)
         names = {receipt_name(shard, each): (shard, each) for shard, each in enumerate(shard_digests)}
         contents = storage.read_files(folder, [name for name in names if name in present])
-        # Listed last: parts are published before their receipts, so none of these receipts can be ahead of its part.
+        # Listed last: parts are published before their receipts, so the part of each of these receipts is listed.
         sizes = storage.sizes_bytes(self.url)
         whole, broken = {}, []
         for name, content in contents.items():
@@ -238,7 +211,7 @@ class StageFolder:
         return whole, broken
 
     def receipt(self, shard: int, shard_digest: str) -> Receipt | None:
-        """One shard's receipt, if it counts."""
+        """One shard's receipt, if it is valid."""
         try:
             content = storage.read_bytes(storage.join(self.url, RECEIPTS, receipt_name(shard, shard_digest)))
             receipt = Receipt.from_json(content)
@@ -249,12 +222,12 @@ class StageFolder:
         return receipt if receipt.digest == shard_digest else None
 
     def done(self, shard_digests: Iterable[str]) -> set[int]:
-        """The shards that have a receipt, by name alone: cheap enough to ask twice a second."""
+        """The shards that have a receipt, by name alone: cheap enough to call twice a second."""
         present = storage.sizes_bytes(storage.join(self.url, RECEIPTS))
         return {shard for shard, each in enumerate(shard_digests) if receipt_name(shard, each) in present}
 
     def written_seconds(self, receipts: Iterable[Receipt]) -> dict[int, float]:
-        """When each shard's receipt was written, in seconds since 1970, where the storage keeps that."""
+        """When each shard's receipt was written, in seconds since 1970, if the storage tells."""
         states = file_states(storage.join(self.url, RECEIPTS))
         found = {each.shard: states.get(receipt_name(each.shard, each.digest)) for each in receipts}
         return {
@@ -267,7 +240,7 @@ class StageFolder:
         return storage.join(self.url, manifest_name(shard_digests))
 
     def manifest(self, shard_digests: tuple[str, ...]) -> Manifest | None:
-        """The seal over exactly these shards, where it is there and every part that it names is too."""
+        """The manifest over exactly these shards, if it and every part that it names exist."""
         try:
             found = Manifest.from_json(storage.read_bytes(self._manifest_url(shard_digests)))
         except FileNotFoundError:
@@ -278,11 +251,11 @@ class StageFolder:
         return found if all(sizes.get(each.part) == each.part_bytes for each in found.receipts) else None
 
     def whole(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
-        """The manifest, sealed or as it would be sealed now, or None while shards are missing. Writes nothing."""
+        """The manifest, as it is or as it would be sealed now; None while shards are missing. Writes nothing."""
         return self.manifest(shard_digests) or self._gather(stage, shard_digests)
 
     def _gather(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
-        """What would seal the stage. Receipts are read only where none is missing by name."""
+        """What would seal the stage. Receipts are read only if none is missing by name."""
         if len(self.done(shard_digests)) < len(shard_digests):
             return None
         return Manifest.of(stage, shard_digests, self.receipts(shard_digests))
@@ -309,11 +282,10 @@ class StageFolder:
     def sweep(self, shard_digests: tuple[str, ...]) -> None:
         """Removes from a sealed stage what its job needed, and what killed attempts left.
 
-        Another run may be at work on the same stage. It needs none of this any more, but may be sealing.
+        Another run may be working on the same stage. It needs none of these files any more, but may be sealing.
         """
-        needed = f"{needed_prefix(shard_digests)}*"
-        for folder in (self.url, storage.join(self.url, RECEIPTS)):
-            for name in storage.sizes_bytes(folder):
-                unfinished = name.endswith(TEMPORARY_SUFFIX) and not name.startswith(f".{MANIFEST_PREFIX}")
-                if unfinished or fnmatch(name, needed):
-                    storage.remove(storage.join(folder, name))
+        needed = needed_prefix(shard_digests)
+        for entry in (*list_folder(self.url), *list_folder(self.url, RECEIPTS)):
+            unfinished = entry.temporary and entry.kind is not Kind.MANIFEST
+            if unfinished or (entry.kind is Kind.NEEDED and entry.name.startswith(needed)):
+                storage.remove(storage.join(self.url, entry.path))

@@ -1,25 +1,23 @@
-"""What a scan of the corpus found: one report a unit, so that rows are counted once however often units are read.
+"""Reports of a scan of the corpus: one report a unit, so that rows are counted once however often units are read.
 
-Reports are named by the corpus, not by the candidates: every pass, every attempt and every set of candidates finds the
-same bad rows in a unit.
+Reports are named by the corpus, not by the candidates: every pass, attempt and set of candidates finds the same bad
+rows in a unit.
 """
 
-import re
 from dataclasses import asdict, dataclass
 
 from pydantic import ConfigDict, TypeAdapter
 
 from beamrank.digests import SHORT, checked_json, checked_record
+from beamrank.stages.listing import SCANS, Kind, list_folder, scan_name
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Count, Seconds
 from beamrank.storage.file_states import fingerprints
 
-SCANS = "scans"
-
 
 @dataclass(frozen=True)
 class ScanReport:
-    """One corpus unit: how many docs it held, how many rows were bad, the first of those, and what reading it took."""
+    """One corpus unit: how many docs and bad rows it has, the first bad rows, and how long reading took."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -30,12 +28,12 @@ class ScanReport:
     seconds: Seconds = 0.0
 
     def publish(self, folder: str, corpus_digest: str) -> None:
-        """Writes the report, also over the same one of an earlier scan, so that its time shows that a scan goes on."""
-        storage.replace(_url(folder, corpus_digest, self.unit), checked_json(asdict(self)))
+        """Writes the report, also over that of an earlier scan, so that its time shows the progress of this one."""
+        storage.replace(storage.join(folder, SCANS, scan_name(self.unit, corpus_digest)), checked_json(asdict(self)))
 
     @classmethod
     def from_json(cls, content: bytes) -> "ScanReport | None":
-        """A report, or None where the bytes are not one (cut short, say)."""
+        """A report, or None if the bytes are not one: cut short, for example."""
         return checked_record(_REPORT, content)
 
 
@@ -52,22 +50,8 @@ class ScanTotal:
     seconds: float = 0.0
 
 
-def _url(folder: str, corpus_digest: str, unit: int) -> str:
-    return storage.join(folder, SCANS, scan_name(unit, corpus_digest))
-
-
-def scan_name(unit: int, corpus_digest: str) -> str:
-    """The name that a unit's report has below `scans/`."""
-    return f"unit-{unit:05d}-{corpus_digest[:SHORT]}.json"
-
-
-def is_scan_name(name: str) -> bool:
-    """Whether `scan_name` gives such names."""
-    return re.fullmatch(rf"unit-\d{{5,}}-[0-9a-f]{{{SHORT}}}\.json", name) is not None
-
-
 class ScanWatch:
-    """Counts the units that are scanned from now on."""
+    """Counts the units that are scanned after its creation."""
 
     def __init__(self, folder: str) -> None:
         self._folder = storage.join(folder, SCANS)
@@ -79,11 +63,11 @@ class ScanWatch:
 
 
 def read_scans(folder: str, corpus_digest: str) -> ScanTotal:
-    """The sum of a corpus's reports, by unit; one that was cut short counts when its unit has been read again."""
-    scans = storage.join(folder, SCANS)
-    names = [name for name in sorted(storage.sizes_bytes(scans)) if name.endswith(f"-{corpus_digest[:SHORT]}.json")]
-    found = [ScanReport.from_json(content) for content in storage.read_files(scans, names).values()]
-    reports = [report for report in found if report is not None]
+    """The sum of a corpus's reports, by unit; one that was cut short counts once its unit is read again."""
+    entries = [entry for entry in list_folder(folder, SCANS) if entry.kind is Kind.SCAN and not entry.temporary]
+    names = [entry.name for entry in entries if entry.digest == corpus_digest[:SHORT]]
+    contents = storage.read_files(storage.join(folder, SCANS), names).values()
+    reports = [report for report in map(ScanReport.from_json, contents) if report is not None]
     examples = [example for report in reports for example in report.examples]
     return ScanTotal(
         sum(one.docs for one in reports),

@@ -1,11 +1,12 @@
-"""Reads everything under an output folder again, against the names, receipts, seals and digests that vouch for it.
+"""Reads everything in an output folder again, and checks it against names, receipts, manifests and digests.
 
-What is damaged can be deleted: a run redoes what is not there, and nothing else.
+Damaged files can be deleted: the next run redoes what is missing, and nothing else.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 from beamrank.digests import SHORT, digest, sha256
 from beamrank.errors import PreflightError
 from beamrank.progress import SILENT, Progress
+from beamrank.stages.listing import RECEIPTS, Entry, Kind, list_folder, list_stage, manifest_name, receipt_name
 from beamrank.stages.plan import (
     CURRENT,
     EngineVersionError,
@@ -24,19 +26,8 @@ from beamrank.stages.plan import (
     read_current,
     topics_name,
 )
-from beamrank.stages.receipts import (
-    MANIFEST_PREFIX,
-    NEEDED_PREFIX,
-    PART_PREFIX,
-    RECEIPTS,
-    TEMPORARY_SUFFIX,
-    Manifest,
-    Receipt,
-    is_receipt_name,
-    manifest_name,
-    receipt_name,
-)
-from beamrank.stages.scan_reports import SCANS, ScanReport, is_scan_name
+from beamrank.stages.receipts import Manifest, Receipt
+from beamrank.stages.scan_reports import ScanReport
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 from beamrank.tables import schemas
@@ -56,7 +47,7 @@ _REDO = "run again, which redoes only this shard"
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that does not hold: which file below the output, what is wrong with it and what to do."""
+    """A damaged file: its path below the output, what is wrong with it, and what to do."""
 
     file: str
     problem: str
@@ -69,7 +60,7 @@ class Finding:
 
 @dataclass
 class Verification:
-    """What was read, and what of it does not hold. `stray` are files that nothing names: `gc` removes them."""
+    """What was read, and what is wrong with it. `stray` counts files that nothing names, which `gc` removes."""
 
     files: int = 0
     bytes: int = 0
@@ -103,7 +94,7 @@ def verify_stages(output: str, progress: Progress = SILENT) -> Verification:
                 done += 1
                 progress.update(done, total, "parts")
             found.files += len(check.files)
-            found.bytes += sum(check.files.values())
+            found.bytes += sum(entry.state.size_bytes for entry in check.files.values())
             found.stray += check.stray
     return found
 
@@ -113,11 +104,11 @@ def _verify_plans(output: str, found: Verification) -> list[StageSpec]:
     sizes = storage.sizes_bytes(output)
     if CURRENT not in sizes:
         raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it")
-    again = "run again, which writes it anew"
+    again = "run again, which writes it again"
     for name in sizes:
         content = storage.read_bytes(storage.join(output, name)) if name.startswith("topics-") else None
         if content is not None and name != topics_name(content):
-            found.findings.append(Finding(name, "does not hold the topics that its name says", again))
+            found.findings.append(Finding(name, "does not hold the topics of its name", again))
     stages: dict[str, StageSpec] = {}
     names = plan_names(output)
     for name in names:
@@ -128,7 +119,7 @@ def _verify_plans(output: str, found: Verification) -> list[StageSpec]:
         except ValueError as error:
             found.findings.append(Finding(name, f"cannot be read ({error})", f"{again}, or delete it"))
     if not _names_a_plan(output, names):
-        found.findings.append(Finding(CURRENT, "names no plan that is there", again))
+        found.findings.append(Finding(CURRENT, "does not name an existing plan", again))
     counted = [name for name in sizes if name in (CURRENT, *names) or name.startswith("topics-")]
     found.files += len(counted)
     found.bytes += sum(sizes[name] for name in counted)
@@ -145,12 +136,23 @@ def _names_a_plan(output: str, names: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class _StageCheck:
-    """One stage's folder: `files` by their paths below it, and every part that a receipt or a seal names."""
+    """One stage's folder.
+
+    Attributes:
+        url: the folder.
+        name: the stage's name.
+        kind: the stage's kind.
+        files: beamrank's whole files by their paths below the folder, without parts that nothing names.
+        receipts: by path; None if the file is not a receipt.
+        manifests: by path; None if the file is not a manifest.
+        named: every part that a receipt or a manifest names, with those receipts.
+        stray: how many files are unfinished, or parts that nothing names.
+    """
 
     url: str
     name: str
     kind: str
-    files: Mapping[str, int]
+    files: Mapping[str, Entry]
     receipts: Mapping[str, Receipt | None]
     manifests: Mapping[str, Manifest | None]
     named: Mapping[str, Sequence[Receipt]]
@@ -158,31 +160,29 @@ class _StageCheck:
 
     @classmethod
     def read(cls, output: str, stage: StageSpec, each: Callable[..., Iterator[Any]]) -> "_StageCheck":
-        """Lists the folder and reads its receipts and seals, several at once."""
+        """Lists the folder and reads its receipts and manifests, several at once."""
         url = storage.join(output, stage.name)
-        files = {
-            storage.join(folder, name) if folder else name: size
-            for folder in ("", RECEIPTS, SCANS)
-            for name, size in storage.sizes_bytes(storage.join(url, folder)).items()
-            if _is_ours(folder, name)
-        }
-        whole = {name: size for name, size in files.items() if not name.endswith(TEMPORARY_SUFFIX)}
-        receipts = _parsed(url, [name for name in whole if name.startswith(RECEIPTS)], Receipt.from_json, each)
-        manifests = _parsed(url, [name for name in whole if name.startswith(MANIFEST_PREFIX)], Manifest.from_json, each)
-        # A run at work publishes parts before their receipts: those of receipts just read may be newer than the list.
-        late = {name: size for name, size in storage.sizes_bytes(url).items() if name.startswith(PART_PREFIX)}
-        files, whole = files | late, whole | late
+        entries = {entry.path: entry for entry in list_stage(url) if entry.ours}
+        receipts = _parsed(url, entries, Kind.RECEIPT, Receipt.from_json, each)
+        manifests = _parsed(url, entries, Kind.MANIFEST, Manifest.from_json, each)
+        # A run that is working publishes parts before their receipts: those of receipts just read may not be listed.
+        entries |= {entry.path: entry for entry in list_folder(url) if entry.kind is Kind.PART}
         named: dict[str, list[Receipt]] = defaultdict(list)
         for receipt in [*receipts.values(), *(one for seal in manifests.values() if seal for one in seal.receipts)]:
             if receipt is not None:
                 named[receipt.part].append(receipt)
-        unnamed = [name for name in whole if name.startswith(PART_PREFIX) and name not in named]
-        stray = len(files) - len(whole) + len(unnamed)
-        read = {name: size for name, size in whole.items() if name not in unnamed}
-        return cls(url, stage.name, stage.kind, read, receipts, manifests, named, stray)
+        files = {
+            path: entry
+            for path, entry in entries.items()
+            if not entry.temporary and (entry.kind is not Kind.PART or path in named)
+        }
+        return cls(url, stage.name, stage.kind, files, receipts, manifests, named, len(entries) - len(files))
 
-    def _finding(self, name: str, problem: str, remedy: str) -> Finding:
-        return Finding(storage.join(self.name, name), problem, remedy)
+    def _finding(self, path: str, problem: str, remedy: str) -> Finding:
+        return Finding(storage.join(self.name, path), problem, remedy)
+
+    def _content(self, path: str) -> bytes:
+        return storage.read_bytes(storage.join(self.url, path))
 
     def seals(self) -> Iterator[Finding]:
         """What is wrong with receipts and manifests."""
@@ -190,22 +190,22 @@ class _StageCheck:
         for base, manifest in self.manifests.items():
             if manifest is None or not self._seals(manifest, base):
                 yield self._finding(
-                    base, "is not the seal that was written", "delete it and run again, which seals the stage anew"
+                    base, "the manifest is corrupted", "delete it and run again, which seals the stage again"
                 )
                 continue
             for receipt in manifest.receipts:
-                name = storage.join(RECEIPTS, receipt_name(receipt.shard, receipt.digest))
-                sealed_in[name] = base
-                if name not in self.receipts:
-                    yield self._finding(name, f"is gone, and {base} holds it", f"delete {base} and {_REDO}")
-                elif (there := self.receipts[name]) is not None and _claim(there) != _claim(receipt):
+                path = _receipt_path(receipt)
+                sealed_in[path] = base
+                if path not in self.receipts:
+                    yield self._finding(path, f"is missing, and {base} holds it", f"delete {base} and {_REDO}")
+                elif (written := self.receipts[path]) is not None and _claim(written) != _claim(receipt):
                     yield self._finding(
-                        name, f"is not the receipt that {base} holds", f"delete it and {base} and {_REDO}"
+                        path, f"is not the receipt that {base} holds", f"delete it and {base} and {_REDO}"
                     )
-        for name, found in self.receipts.items():
-            if found is None or storage.join(RECEIPTS, receipt_name(found.shard, found.digest)) != name:
-                with_seal = f" and {sealed_in[name]}" if name in sealed_in else ""
-                yield self._finding(name, "is not the receipt that was written", f"delete it{with_seal} and {_REDO}")
+        for path, found in self.receipts.items():
+            if found is None or _receipt_path(found) != path:
+                with_seal = f" and {sealed_in[path]}" if path in sealed_in else ""
+                yield self._finding(path, "the receipt is corrupted", f"delete it{with_seal} and {_REDO}")
 
     def _seals(self, manifest: Manifest, base: str) -> bool:
         digests = manifest.shard_digests
@@ -217,63 +217,61 @@ class _StageCheck:
         )
 
     def small_files(self) -> Iterator[Finding]:
-        """What is wrong with the needed docs and the scans' reports."""
-        for name in self.files:
-            if name.startswith(NEEDED_PREFIX):
-                content = _needed_docs(storage.join(self.url, name))
-                if content is not None and not name.endswith(f"-{sha256(content)[:SHORT]}.bin"):
-                    yield self._finding(name, "does not hold the docs that its name says", "delete it and run again")
-            elif name.startswith(SCANS):
-                report = ScanReport.from_json(storage.read_bytes(storage.join(self.url, name)))
-                if report is None or not name.startswith(f"{SCANS}/unit-{report.unit:05d}-"):
+        """What is wrong with the needed docs and the reports of scans."""
+        for path, entry in self.files.items():
+            if entry.kind is Kind.NEEDED:
+                # A run that has just sealed its stage removes them.
+                with suppress(FileNotFoundError):
+                    if sha256(self._content(path))[:SHORT] != entry.digest:
+                        yield self._finding(path, "does not hold the docs of its name", "delete it and run again")
+            elif entry.kind is Kind.SCAN:
+                report = ScanReport.from_json(self._content(path))
+                if report is None or report.unit != entry.number:
                     yield self._finding(
-                        name,
-                        "is not the report that was written, so bad rows of the corpus may not be counted",
-                        "delete it; it comes back when the corpus is read again",
+                        path,
+                        "the report is corrupted, so bad rows of the corpus may not be counted",
+                        "delete it; reading the corpus again recreates it",
                     )
 
     def part(self, part: str) -> list[Finding]:
-        """What is wrong with a part: it is gone, its bytes or its rows are not those of its receipts."""
+        """What is wrong with a part: it is missing, or its bytes or rows are not those of its receipts."""
         receipts = self.named[part]
         if part not in self.files:
-            name = receipt_name(receipts[0].shard, receipts[0].digest)
-            return [self._finding(part, f"is gone, and {storage.join(RECEIPTS, name)} names it", _REDO)]
-        content = storage.read_bytes(storage.join(self.url, part))
-        claims = {(receipt.part_bytes, receipt.part_sha256) for receipt in receipts}
-        if claims != {(len(content), sha256(content))}:
-            return [self._finding(part, "does not hold the bytes that its receipt names", f"delete it and {_REDO}")]
+            return [self._finding(part, f"is missing, and {_receipt_path(receipts[0])} names it", _REDO)]
+        content = self._content(part)
+        problem = self._part_problem(content, receipts)
+        return [] if problem is None else [self._finding(part, problem, f"delete it and {_REDO}")]
+
+    def _part_problem(self, content: bytes, receipts: Sequence[Receipt]) -> str | None:
+        if {(receipt.part_bytes, receipt.part_sha256) for receipt in receipts} != {(len(content), sha256(content))}:
+            return "does not hold the bytes that its receipt names"
         try:
             table = pq.read_table(pa.BufferReader(content))
         except (pa.ArrowException, OSError) as error:
-            return [self._finding(part, f"is no Parquet that can be read ({error})", f"delete it and {_REDO}")]
+            return f"is not readable as Parquet ({error})"
         if {receipt.rows for receipt in receipts} != {table.num_rows}:
-            return [self._finding(part, "has not as many rows as its receipt says", f"delete it and {_REDO}")]
+            return "does not have the number of rows in its receipt"
         if table.schema.remove_metadata() not in _SCHEMAS[self.kind]:
-            return [self._finding(part, f"has not the columns of {self.kind}", f"delete it and {_REDO}")]
-        return []
-
-
-def _is_ours(folder: str, name: str) -> bool:
-    """Whether beamrank names files so, in a stage's folder or below it: what users put there is their own."""
-    known = {RECEIPTS: is_receipt_name, SCANS: is_scan_name}.get(folder)
-    return known is None or name.endswith(TEMPORARY_SUFFIX) or known(name)
-
-
-def _needed_docs(url: str) -> bytes | None:
-    """None where the run that needed them has just sealed its stage."""
-    try:
-        return storage.read_bytes(url)
-    except FileNotFoundError:
+            return f"unexpected columns for stage {self.kind}"
         return None
 
 
+def _receipt_path(receipt: Receipt) -> str:
+    return storage.join(RECEIPTS, receipt_name(receipt.shard, receipt.digest))
+
+
 def _claim(receipt: Receipt) -> tuple[object, ...]:
-    """What two attempts at a shard that leave the same part agree about; not how long they took."""
+    """What two attempts at a shard that leave the same part agree about; they take different times."""
     return receipt.shard, receipt.digest, receipt.part, receipt.part_sha256, receipt.part_bytes, receipt.rows
 
 
 def _parsed(
-    url: str, names: list[str], parse: Callable[[bytes], T | None], each: Callable[..., Iterator[Any]]
+    url: str,
+    entries: Mapping[str, Entry],
+    kind: Kind,
+    parse: Callable[[bytes], T | None],
+    each: Callable[..., Iterator[Any]],
 ) -> dict[str, T | None]:
-    contents = each(storage.read_bytes, [storage.join(url, name) for name in names])
-    return {name: parse(content) for name, content in zip(names, contents, strict=True)}
+    paths = [path for path, entry in entries.items() if entry.kind is kind and not entry.temporary]
+    contents = each(storage.read_bytes, [storage.join(url, path) for path in paths])
+    return {path: parse(content) for path, content in zip(paths, contents, strict=True)}

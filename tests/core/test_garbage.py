@@ -170,7 +170,7 @@ def test_where_it_is_not_known_what_is_named_nothing_is_removed(tmp_path: Path) 
     manifest = next((tmp_path / "out/mono").glob("manifest-*"))
     whole = manifest.read_bytes()
     manifest.write_bytes(whole[:-9])
-    with pytest.raises(ReceiptError, match="what it names is not known"):
+    with pytest.raises(ReceiptError, match="what it names is unknown"):
         _garbage(output)
     manifest.write_bytes(whole)
     (tmp_path / "out/plan-aaaaaaaaaaaa.json").write_text('{"topics": "t", "stages": [{"name": "../.."}]}')

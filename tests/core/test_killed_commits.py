@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from beamrank.stages.receipts import Receipt, StageFolder, manifest_name
+from beamrank.stages.listing import manifest_name
+from beamrank.stages.receipts import Receipt, StageFolder
 
 SHARDS = 60
 _ROWS = 30_000

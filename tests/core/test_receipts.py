@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from beamrank.errors import ReceiptError
-from beamrank.stages.receipts import RECEIPTS, Receipt, StageFolder, manifest_name, part_bytes, receipt_name
+from beamrank.stages.listing import RECEIPTS, manifest_name, receipt_name
+from beamrank.stages.receipts import Receipt, StageFolder, part_bytes
 from beamrank.storage import files as storage
 
 DIGESTS = ("aa" * 32, "bb" * 32)

@@ -80,7 +80,7 @@ def test_what_is_gone_is_found(output: str, kind: str) -> None:
     storage.remove(storage.join(output, "mono", name))
     (finding,) = verify(output).findings
     assert finding.file == f"mono/{name}"
-    assert "is gone" in finding.problem
+    assert "is missing" in finding.problem
     assert finding.remedy.endswith("run again, which redoes only this shard")
 
 
@@ -92,7 +92,7 @@ def test_a_part_of_other_rows_than_its_receipts_or_another_stages_is_found(outpu
     folder = plan.folder("retrieve")
     folder.commit(0, digests[0], pa.table({"doc": ["d1"]}), seconds=0, counts={})
     (finding,) = verify(output).findings
-    assert finding.problem == "has not the columns of retrieve"
+    assert finding.problem == "unexpected columns for stage retrieve"
 
 
 def test_remedies_work(output: str) -> None:

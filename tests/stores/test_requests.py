@@ -8,8 +8,9 @@ import pytest
 
 from beamrank.digests import sha256
 from beamrank.records import Topic
+from beamrank.stages.listing import RECEIPTS, receipt_name
 from beamrank.stages.plan import Plan, StageSpec, cut_shards
-from beamrank.stages.receipts import RECEIPTS, Receipt, StageFolder, receipt_name
+from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.stages.status import read_status
 from tests.support.stores import BUCKET, Store
 

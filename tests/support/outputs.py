@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from beamrank.records import Topic
+from beamrank.stages.listing import needed_prefix
 from beamrank.stages.plan import Plan, StageSpec, cut_shards
-from beamrank.stages.receipts import Manifest, needed_prefix
+from beamrank.stages.receipts import Manifest
 from beamrank.stages.scan_reports import ScanReport
 from beamrank.storage import files as storage
 from beamrank.tables import schemas
