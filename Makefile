@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 LOCK := requirements/python$(VERSION).txt
 
-.PHONY: help setup demo test test-all check lock bench clean
+.PHONY: help setup demo docs test test-all check lock bench clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -20,6 +20,10 @@ $(READY): pyproject.toml setup.py $(wildcard requirements/*.txt)
 	touch $(READY)
 
 setup: $(READY)  ## Make the virtual environment from the locked dependencies
+
+docs: $(READY)  ## Write the generated pages and build the documentation into build/site
+	$(BIN)/python -m docs.generate
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 demo: $(READY)  ## Run the whole cascade on the standard library's documentation
 	$(BIN)/beamrank demo

@@ -10,7 +10,6 @@ from beamrank.errors import PreflightError
 from beamrank.storage.documents import validated
 from models.architectures.chunk_sizes import POOLING, chunk_sizes
 
-CLASSIFIER = "classifier"
 TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
 
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
@@ -21,7 +20,7 @@ _GELU = {"gelu": False, "gelu_python": False, "gelu_new": True, "gelu_pytorch_ta
 
 @dataclass(frozen=True)
 class BertShape:
-    """The sizes of a BERT, and the settings that its weights do not show.
+    """The sizes of a BERT, and what of its function its weights do not tell.
 
     Attributes:
         chunks: how many inputs a passage is read as.
@@ -53,7 +52,7 @@ class BertShape:
             "bert.embeddings.position_embeddings.weight": (self.positions, hidden),
             TOKEN_TYPES: (self.token_types, hidden),
         }
-        linear = {"bert.pooler.dense": (hidden, hidden), CLASSIFIER: (num_labels, hidden)}
+        linear = {"bert.pooler.dense": (hidden, hidden), "classifier": (num_labels, hidden)}
         if self.attention_size:
             linear[f"{POOLING}.dense"] = (self.attention_size, hidden)
             sizes[f"{POOLING}.context.weight"] = (1, self.attention_size)
@@ -74,7 +73,7 @@ class BertShape:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The sizes of a BERT in config.json; the largest that exist are far below these bounds."""
+    """What config.json says of the sizes of a BERT; the largest that exist are far below these bounds."""
 
     num_hidden_layers: Layers
     num_attention_heads: Size
@@ -90,10 +89,10 @@ _SIZES = TypeAdapter(_Sizes)
 
 
 def read_shape(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]], reference: str) -> BertShape:
-    """The sizes in config.json.
+    """The sizes that config.json gives.
 
-    The number of token types comes from the weights: the first duoBERT was released with two rows under a
-    configuration that says three.
+    The number of token types is the table's own: the first duoBERT was released with two rows under a configuration
+    that says three.
 
     Args:
         config: config.json.

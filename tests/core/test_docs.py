@@ -1,6 +1,8 @@
-"""What the pages say in tables, computed; and that their links lead somewhere."""
+"""The tables of the pages agree with the code, and the site builds."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -11,10 +13,9 @@ from pydantic import BaseModel
 from beamrank.config.run import RunConfig
 from beamrank.formats.config import CorpusConfig, TopicsConfig
 from beamrank.ranking.aggregation import METHODS
-from beamrank.ranking.input_layout import InputLimits, Truncation, duo_kept, mono_kept
-from beamrank.records import SpecialTokens
+from beamrank.ranking.input_layout import Truncation, duo_kept, mono_kept
 from beamrank.stages.plan import MAX_DOC_TOKENS
-from models.architectures.bert import bert_template
+from docs.generate import generated
 from models.training.config import OBJECTIVES, TrainConfig
 from models.training.recipes import RECIPES
 
@@ -36,32 +37,27 @@ def _table(page: str, first_column: str) -> list[list[str]]:
     return rows
 
 
-_SPECIAL = SpecialTokens(101, 102, 0)
-
-
 def _shown(kept: tuple[np.ndarray, ...]) -> str:
     lengths = [int(each[0]) for each in kept]
     return f"{' + '.join(map(str, lengths))} = {sum(lengths) + len(lengths) + 1}"
 
 
-def test_truncation_of_mono() -> None:
+def test_truncation_table_of_mono_is_what_the_code_does() -> None:
     rows = _table("docs/reference/model-inputs.md", "| query | doc | `original` |")
     assert len(rows) >= 5
     for query, doc, *cells in rows:
         query_length, doc_length = (np.array([min(int(each), MAX_DOC_TOKENS)]) for each in (query, doc))
-        limits = [InputLimits(rule, 64, 512) for rule in get_args(Truncation)]
-        assert cells == [
-            _shown(mono_kept(bert_template(_SPECIAL, 2), each, query_length, doc_length)) for each in limits
-        ]
+        rules: tuple[Truncation, ...] = get_args(Truncation)
+        assert cells == [_shown(mono_kept(rule, query_length, doc_length, 64, 512)) for rule in rules]
 
 
-def test_truncation_of_duo() -> None:
+def test_truncation_table_of_duo_is_what_the_code_does() -> None:
     rows = _table("docs/reference/model-inputs.md", "| query | doc_i | doc_j |")
     assert len(rows) >= 5
     for query, first, second, *cells in rows:
         one, two, three = (np.array([int(each)]) for each in (query, first, second))
-        limits = [InputLimits("original", 64, 512), InputLimits("paper", 64, 512)]
-        assert cells == [_shown(duo_kept(bert_template(_SPECIAL, 3), each, one, two, three)) for each in limits]
+        rules: tuple[Truncation, ...] = ("original", "paper")
+        assert cells == [_shown(duo_kept(rule, one, two, three, 64, 512)) for rule in rules]
 
 
 def _keys(model: type[BaseModel], prefix: str = "", whole: tuple[type, ...] = ()) -> set[str]:
@@ -74,24 +70,24 @@ def _keys(model: type[BaseModel], prefix: str = "", whole: tuple[type, ...] = ()
     return found
 
 
-def test_every_key_of_the_configuration_has_its_row() -> None:
+def test_configuration_table_has_every_key() -> None:
     rows = _table("docs/reference/configuration.md", "| key | default |")
     documented = {key.strip().strip("`") for cells in rows for key in cells[0].split(",")}
     assert documented == _keys(RunConfig)
 
 
-def test_every_key_of_a_training_has_its_row() -> None:
-    rows = _table("docs/guide/training.md", "| key | default |")
+def test_training_table_has_every_key() -> None:
+    rows = _table("docs/reference/training.md", "| key | default |")
     documented = {key.strip().strip("`") for cells in rows for key in cells[0].split(",")}
     assert documented == _keys(TrainConfig, whole=(CorpusConfig, TopicsConfig))
 
 
-def test_recipes_and_objectives_have_their_rows() -> None:
-    assert [cells[0] for cells in _table("docs/guide/training.md", "| recipe | objective |")] == list(RECIPES)
-    rows = {cells[0]: cells[1].split(", ") for cells in _table("docs/guide/training.md", "| name | for |")}
+def test_training_tables_have_every_recipe_and_objective() -> None:
+    assert [cells[0] for cells in _table("docs/reference/training.md", "| recipe | objective |")] == list(RECIPES)
+    rows = {cells[0]: cells[1].split(", ") for cells in _table("docs/reference/training.md", "| name | for |")}
     assert rows.keys() == {name for names in OBJECTIVES.values() for name in names}
     assert all(name in OBJECTIVES[kind] for name, kinds in rows.items() for kind in kinds)
-    shown = {cells[0]: cells for cells in _table("docs/guide/training.md", "| recipe | objective |")}
+    shown = {cells[0]: cells for cells in _table("docs/reference/training.md", "| recipe | objective |")}
     for name, recipe in RECIPES.items():
         optimizer = recipe["optimizer"]
         objective = recipe["objective"]
@@ -106,19 +102,25 @@ def test_recipes_and_objectives_have_their_rows() -> None:
         ]
 
 
-def test_every_aggregation_has_its_row() -> None:
+def test_aggregation_table_has_every_name() -> None:
     names = {
         name.strip("` ") for cells in _table("docs/reference/runs.md", "| name | score") for name in cells[0].split(",")
     }
     assert names == set(METHODS)
 
 
-def test_the_readme_shows_the_example() -> None:
-    readme = (_ROOT / "README.md").read_text(encoding="utf-8")
-    shown = re.search(r"```yaml\n(.*?)```", readme, re.DOTALL)
-    assert shown is not None
-    example = (_ROOT / "examples/own_corpus/config.yaml").read_text(encoding="utf-8")
-    assert _plain(shown[1]) == _plain(example)
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("README.md", "given.yaml"),
+        ("docs/guide/existing-run.md", "given.yaml"),
+        ("docs/guide/own-data.md", "config.yaml"),
+    ],
+)
+def test_page_shows_the_configuration_of_the_example(page: str, shown: str) -> None:
+    block = re.search(r"```yaml\n(.*?)```", (_ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    assert _plain(block[1]) == _plain((_ROOT / "examples/own_corpus" / shown).read_text(encoding="utf-8"))
 
 
 def _plain(text: str) -> list[str]:
@@ -126,7 +128,7 @@ def _plain(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def test_every_file_with_tests_of_the_second_tier_has_its_row() -> None:
+def test_second_tier_table_has_every_file() -> None:
     tests = _ROOT / "tests"
     marked = {path for path in tests.rglob("test_*.py") if re.search(r"\bmark\.slow\b", path.read_text("utf-8"))}
     rows = _table("CONTRIBUTING.md", "| file | in the second tier |")
@@ -136,12 +138,30 @@ def test_every_file_with_tests_of_the_second_tier_has_its_row() -> None:
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_page_links_to_files_that_exist(page: Path) -> None:
     broken = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
     assert broken == []
 
 
-def test_the_index_names_every_page() -> None:
+def test_index_names_every_page() -> None:
     index = (_ROOT / "docs/README.md").read_text(encoding="utf-8")
     pages = {str(page.relative_to(_ROOT / "docs")) for page in _ROOT.glob("docs/**/*.md")} - {"README.md"}
     assert pages - set(_LINK.findall(index)) == set()
+
+
+@pytest.mark.parametrize("folder", ["beamrank", "models", "transforms", "pipelines", "configs", "examples", "infra"])
+def test_code_mentions_pages_that_exist(folder: str) -> None:
+    texts = [path for path in (_ROOT / folder).rglob("*") if path.suffix in {".py", ".yaml", ".json", ".md", ".ipynb"}]
+    mentioned = {page for path in texts for page in re.findall(r"docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))}
+    assert [page for page in mentioned if not (_ROOT / page).exists()] == []
+
+
+def test_generated_pages_are_current() -> None:
+    assert [path.name for path, text in generated().items() if path.read_text("utf-8") != text] == [], "run `make docs`"
+
+
+def test_site_builds_without_warnings(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "rerank" in (tmp_path / "site/reference/python/index.html").read_text(encoding="utf-8")

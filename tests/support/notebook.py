@@ -21,7 +21,7 @@ def run_cells(path: Path) -> list[tuple[str, str, str]]:
 
 def _shown(source: str, namespace: dict[str, Any]) -> str:
     body = ast.parse(source).body
-    last: Any = body.pop() if isinstance(body[-1], ast.Expr) else ast.Expr(ast.Constant(None))
+    last: Any = body.pop() if isinstance(body[-1], ast.Expr) else ast.parse("None").body[0]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(ast.Module(body, []), "<cell>", "exec"), namespace)
         value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), namespace)

@@ -1,1 +1,0 @@
-"""The programs that run a model's forward pass."""
