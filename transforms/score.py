@@ -7,13 +7,12 @@ from functools import lru_cache
 import pyarrow as pa
 
 from beamrank.errors import PreflightError
-from beamrank.ranking.input_layout import Truncation
+from beamrank.ranking.input_layout import InputLimits, Truncation
 from beamrank.ranking.segments import SegmentPooling, SegmentRule, pool_segments
 from beamrank.stages.receipts import Receipt, StageFolder
-from beamrank.tables.shard import special_tokens
 from models.checkpoints.check import resolve_checkpoint
 from models.scoring.duo import score_duo
-from models.scoring.engine import InputLimits, ScoringEngine, StageCounts
+from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
 from transforms.shards import ShardTask
 
@@ -86,11 +85,10 @@ class ScoreJob:
     def _score(self, engine: ScoringEngine, task: ShardTask) -> tuple[pa.Table, StageCounts]:
         tokens, *rest = (StageFolder(url).read_part(each) for url, each in zip(self.inputs, task.inputs, strict=True))
         limits = InputLimits(self.truncation, self.max_query_length, self.max_length)
-        special = special_tokens(tokens.schema)
         if self.kind == "mono":
-            return score_mono(engine, tokens, self.k, special, limits, self.segments)
+            return score_mono(engine, tokens, self.k, limits, self.segments)
         mono = pool_segments(rest[0], self.pooling)
-        return score_duo(engine, tokens, mono, self.k, special, limits, self.opponents, self.seed)
+        return score_duo(engine, tokens, mono, self.k, limits, self.opponents, self.seed)
 
 
 @lru_cache(maxsize=1)

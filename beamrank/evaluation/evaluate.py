@@ -1,6 +1,6 @@
-"""Effectiveness: ir_measures over a run that was ordered once, so that its providers cannot disagree about ties."""
+"""Evaluation: ir_measures over a run that was ordered once, so that its providers cannot disagree about ties."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -33,17 +33,14 @@ class EvaluationNotes:
     not_judged: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """What is worth saying, a line each."""
-        said = []
-        if self.not_in_topics:
-            said.append(f"judged topics that are not among the topics: {_listed(self.not_in_topics, self.topics)}")
-        if self.not_in_run:
-            said.append(
-                f"judged topics that are not in the run: {_listed(self.not_in_run, self.topics)}; they count as 0"
-            )
-        if self.not_judged:
-            said.append(f"topics of the run without judgments: {_listed(self.not_judged)}; they are left out")
-        return said
+        """What a user should know, a line each."""
+        judged = f" of {self.topics:,}"
+        found = (
+            (self.not_in_topics, judged, "judged topics that are not among the topics", ""),
+            (self.not_in_run, judged, "judged topics that are not in the run", "; they count as 0"),
+            (self.not_judged, "", "topics of the run without judgments", "; they are left out"),
+        )
+        return [f"{what}: {len(ids):,}{of} ({_first(ids)}){effect}" for ids, of, what, effect in found if ids]
 
 
 @dataclass(frozen=True)
@@ -61,17 +58,22 @@ class Evaluation:
     per_query: dict[str, dict[str, float]]
     notes: EvaluationNotes
 
+    def rows(self) -> Iterator[tuple[str, str, float]]:
+        """Each topic's values: query_id, measure, value."""
+        for query_id, values in self.per_query.items():
+            yield from ((query_id, name, value) for name, value in values.items())
+
 
 @dataclass(frozen=True)
 class RunEvaluation:
-    """The measures of a run file, and what was noticed about it and its qrels."""
+    """The measures of a run file, and notes about the file and its qrels."""
 
     evaluation: Evaluation
     run_notes: RunNotes
     qrels_notes: QrelsNotes
 
     def lines(self) -> list[str]:
-        """What is worth saying, a line each."""
+        """What a user should know, a line each."""
         return [*self.run_notes.lines(), *self.qrels_notes.lines(), *self.evaluation.notes.lines()]
 
 
@@ -166,7 +168,7 @@ def evaluate_run(run_url: str, qrels_url: str, measures: Sequence[str]) -> RunEv
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
-        PreflightError: a file is not as it must be, or they have no topic in common.
+        PreflightError: a file is missing or invalid, or the two have no topic in common.
     """
     return evaluate_run_files([run_url], qrels_url, measures)[0]
 
@@ -176,7 +178,7 @@ def evaluate_run_files(run_urls: Sequence[str], qrels_url: str, measures: Sequen
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
-        PreflightError: a file is not as it must be, or a run and the qrels have no topic in common.
+        PreflightError: a file is missing or invalid, or a run and the qrels have no topic in common.
     """
     parse_measures(measures)
     qrels = read_qrels(qrels_url)
@@ -213,6 +215,5 @@ def _aggregate(measure: Measure, values: Sequence[float]) -> float:
     return float(aggregator.result())
 
 
-def _listed(query_ids: Sequence[str], total: int | None = None) -> str:
-    first = ", ".join([*map(repr, query_ids[:_SHOWN]), *["..."] * (len(query_ids) > _SHOWN)])
-    return f"{len(query_ids):,}{'' if total is None else f' of {total:,}'} ({first})"
+def _first(query_ids: Sequence[str]) -> str:
+    return ", ".join([*map(repr, query_ids[:_SHOWN]), *["..."] * (len(query_ids) > _SHOWN)])

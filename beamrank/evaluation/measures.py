@@ -1,4 +1,4 @@
-"""The measures that can be computed here, by their ir_measures names; trec_eval's names are translated."""
+"""The measures that beamrank computes, by their ir_measures names; trec_eval's names are translated."""
 
 import difflib
 import math
@@ -15,7 +15,7 @@ from beamrank.formats.qrels import MAX_RELEVANCE
 
 Measure: TypeAlias = Any
 
-# Those that need nothing but their wheel. gdeval (ERR, nDCG with exponential gains) rewrites topic ids and refuses
+# The providers that need only a wheel. gdeval (ERR, nDCG with exponential gains) rewrites topic ids and refuses
 # negative relevance; accuracy leaves topics out of its mean.
 _PROVIDERS = (ir_measures.pytrec_eval, ir_measures.compat, ir_measures.judged, ir_measures.msmarco)
 _FALLBACK: Any = FallbackProvider(_PROVIDERS)  # type: ignore[no-untyped-call]
@@ -23,7 +23,7 @@ _IN_NO_RUN = " "
 _LONGEST_NAME = 1000
 _NAMES = sorted({str(measure.NAME) for one in _PROVIDERS for measure in one.SUPPORTED_MEASURES}, key=str.lower)
 
-# The cutoff is a C long, `rel` a C int, and trec_eval's name of SetF has no room for an exponent of beta.
+# The cutoff is a C long, `rel` a C int, and trec_eval's name for SetF has no room for an exponent of beta.
 _RANGES: dict[str, tuple[float, float]] = {
     "cutoff": (1, 1_000_000_000),
     "rel": (1, MAX_RELEVANCE),
@@ -40,24 +40,24 @@ _TREC_NAME = re.compile(r"([A-Za-z]+(?:_[A-Za-z]+)*)(?:[._](\d+(?:\.\d+)?(?:,\d+
 def split_measures(text: str) -> list[str]:
     """The names in a list that is separated by white space or commas.
 
-    A comma inside parentheses, or before a number (trec_eval's `ndcg_cut.10,100`), separates nothing.
+    A comma inside parentheses, or before a number (trec_eval's `ndcg_cut.10,100`), is not a separator.
     """
     return [name for name in re.split(r"(?:\s|,(?!\d+(?:\.\d+)?(?:[\s,]|$)))+(?![^(]*\))", text) if name]
 
 
 def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
-    """The measures by their names: as ir_measures names were given, ir_measures' own where trec_eval's were given.
+    """The measures by their names: ir_measures names as they were given, trec_eval's names translated.
 
     Raises:
-        ConfigError: a name is not a measure that can be computed here, or none is given.
+        ConfigError: a name is not a measure that beamrank computes, or there is none.
     """
     if not names:
-        raise ConfigError('no measure is asked for: give some, such as "RR@10 nDCG@10 AP R@1000"')
+        raise ConfigError('there are no measures: give some, such as "RR@10 nDCG@10 AP R@1000"')
     return {name: _parse(name) for given in names for name in _translate(given)}
 
 
 def explain_names(names: Sequence[str]) -> list[str]:
-    """What each of trec_eval's names among these is called in the results, a line each.
+    """How the results name each of trec_eval's names among these, a line each.
 
     Raises:
         ConfigError: see `parse_measures`.
@@ -92,16 +92,16 @@ def iter_values(
 def _with_level_0(judgments: Mapping[str, int]) -> Mapping[str, int]:
     """The judgments of a topic, at least one of which is not negative.
 
-    Where all are, trec_eval reads and writes beyond its array of levels: it crashes, or counts those of the topic
-    before. A doc of level 0 that no run can hold keeps it from that, and changes no value.
+    If all are negative, trec_eval reads and writes outside its array of levels: it crashes, or counts with the levels
+    of the previous topic. A doc of level 0 that no run can hold prevents that, and changes no value.
     """
     return judgments if max(judgments.values(), default=0) >= 0 else {**judgments, _IN_NO_RUN: 0}
 
 
 def interpolated_precision(measure: Measure, judgments: Mapping[str, int], scores: Mapping[str, float]) -> float:
-    """IPrec of one topic as trec_eval 10 has it: the best precision at or below the rank that reaches a recall.
+    """IPrec of one topic as in trec_eval 10: the best precision at or below the rank that reaches a recall.
 
-    Version 10 rounds the number of relevant docs that a recall means; version 9 truncated it after adding 0.9.
+    Version 10 rounds the number of relevant docs of a recall; version 9 truncated it after adding 0.9.
     """
     relevant = {doc_id for doc_id, level in judgments.items() if level >= measure["rel"]}
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)
@@ -118,12 +118,12 @@ def interpolated_precision(measure: Measure, judgments: Mapping[str, int], score
 
 
 def _translate(name: str) -> list[str]:
-    """The ir_measures names of one of trec_eval's, which can stand for several; any other name as it is."""
-    # It is slow to import, and not every command measures.
+    """The ir_measures names of a name of trec_eval, which can mean several measures; any other name as it is."""
+    # It is slow to import, and not every command evaluates.
     import pytrec_eval
 
     if name in pytrec_eval.supported_nicknames:
-        raise ConfigError(f"{name!r} is a set of measures in trec_eval: name those that you want; {_possible()}")
+        raise ConfigError(f"{name!r} is a set of measures in trec_eval: name the measures that you want; {_possible()}")
     match = _TREC_NAME.fullmatch(name)
     base = match[1] if match else name
     if base not in pytrec_eval.supported_measures:
@@ -165,7 +165,7 @@ def _possible() -> str:
 
 
 def _check_ranges(name: str, measure: Measure) -> None:
-    """Refuses parameters that ir_measures lets through and its providers cannot compute with; some end the process."""
+    """Refuses parameters that ir_measures accepts but its providers cannot compute; some would end the process."""
     for parameter, (low, high) in _RANGES.items():
         value = measure.params.get(parameter, high)
         if isinstance(value, bool) or not low <= value <= high:
@@ -180,7 +180,7 @@ def _check_ranges(name: str, measure: Measure) -> None:
 
 
 def _suggest(name: str) -> str:
-    """What may have been meant by a slip."""
+    """The closest known name."""
     stem = re.split(r"[@(]", name)[0]
     computable = {known: str(measure.NAME) for known, measure in registry.items() if measure.NAME in _NAMES}
     by_lower = {

@@ -1,4 +1,4 @@
-"""Whether two runs differ by more than chance explains: the paired t-test over topics."""
+"""The significance of the difference of two runs: the paired t-test over topics."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ class Comparison:
 
     Attributes:
         mean: of the run.
-        baseline: the mean of the run that it is compared with.
-        difference: the first less the second.
-        low: lower end of the difference's 95 % confidence interval.
-        high: upper end of it.
-        p_value: two-sided, of the paired t-test; 1 where no topic differs, 0 where all differ by the same.
-        better: topics that the run has a higher value for.
+        baseline: the mean of the baseline run.
+        difference: the mean minus the baseline.
+        low: the lower end of the difference's 95 % confidence interval.
+        high: its upper end.
+        p_value: two-sided, of the paired t-test; 1 if no topic differs, 0 if all differ by the same.
+        better: topics where the run has a higher value.
         equal: topics with the same value.
-        worse: topics that the run has a lower value for.
+        worse: topics where the run has a lower value.
     """
 
     mean: float
@@ -63,14 +63,13 @@ class Loss:
 def compare_evaluations(run: Evaluation, baseline: Evaluation) -> dict[str, Comparison]:
     """Compares the measures of two evaluations with the same qrels, those that are means over topics.
 
-    Fewer than two topics can tell nothing, and give no comparison. Several measures are several tests: nothing is
-    corrected for their number.
+    Fewer than two topics give no comparison. The p-values are not corrected for the number of measures.
     """
     return {name: _compare_measure(run, baseline, name) for name in _comparable(run)}
 
 
 def find_losses(evaluations: Mapping[str, Evaluation]) -> list[Loss]:
-    """The stages that end below the stage before them, by the first measure that is a mean over topics.
+    """The stages whose run is below that of the previous stage, by the first measure that is a mean over topics.
 
     Args:
         evaluations: of the run of each stage, in the order of the stages, with the same qrels and measures.
@@ -103,10 +102,10 @@ def compare_values(run: Sequence[float], baseline: Sequence[float]) -> Compariso
     mine, theirs = np.asarray(run, np.float64), np.asarray(baseline, np.float64)
     differences = mine - theirs
     difference = float(differences.mean())
-    # Where all topics differ by the same, the test divides by 0: its limit is certainty.
+    # If all topics differ by the same, the test divides by 0: its limit is certainty.
     low, high, p_value = difference, difference, float(not differences.any())
     if np.ptp(differences) > 0:
-        # It takes a second to import, and few commands compare.
+        # It takes a second to import, and few commands compare runs.
         from scipy.stats import ttest_rel
 
         test = ttest_rel(mine, theirs)

@@ -1,6 +1,7 @@
 """Rows of text files whose columns are separated by tabs or spaces: what runs and qrels have in common."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.guess import packed_as
@@ -10,6 +11,7 @@ from beamrank.formats.problems import Problems
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
 
+_Number = TypeVar("_Number", int, float)
 _SHOWN = 5
 _BOM = b"\xef\xbb\xbf"
 
@@ -94,26 +96,15 @@ class Rows:
             raise PreflightError(f"{self.url} holds no rows: a {what} must have at least one")
 
 
-def integer(column: bytes) -> int:
-    """A whole number, written in digits.
+def number(kind: Callable[[bytes], _Number], column: bytes) -> _Number:
+    """An `int`, or a `float` (NaN and infinity included), without the underscores that Python allows.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the column is not such a number.
     """
     if b"_" in column:
         raise ValueError(column)
-    return int(column)
-
-
-def real(column: bytes) -> float:
-    """A number, NaN and infinity included.
-
-    Raises:
-        ValueError: it is not one.
-    """
-    if b"_" in column:
-        raise ValueError(column)
-    return float(column)
+    return kind(column)
 
 
 def shown(column: bytes) -> str:

@@ -6,7 +6,7 @@ from operator import index
 from typing import Literal
 
 from beamrank.errors import DataError
-from beamrank.formats.columns import Rows, integer, shown
+from beamrank.formats.columns import Rows, number, shown
 from beamrank.formats.ids import are_usable, check_given_ids
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
@@ -135,7 +135,7 @@ def _read_judgment(
         rows.bad(line, _explain_columns(len(columns), qrels_format))
         return None
     try:
-        query_id, doc_id, level = columns[0].decode(), columns[expected - 2].decode(), integer(columns[-1])
+        query_id, doc_id, level = columns[0].decode(), columns[expected - 2].decode(), number(int, columns[-1])
     except UnicodeDecodeError:
         rows.bad(line, f"{shown(b' '.join(columns))} is not valid UTF-8")
         return None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError
-from beamrank.formats.columns import Rows, integer, real, shown
+from beamrank.formats.columns import Rows, number, shown
 from beamrank.formats.ids import are_usable, check_given_ids
 
 Ties = Literal["rank", "doc_id"]
@@ -182,9 +182,9 @@ def _read_queries(rows: Rows) -> tuple[RunFormat, dict[bytes, _Query]]:
         query = queries.get(columns[0]) or queries.setdefault(columns[0], _Query())
         try:
             if run_format == "trec":
-                doc_id, rank, score = columns[2], integer(columns[3]), real(columns[4])
+                doc_id, rank, score = columns[2], number(int, columns[3]), number(float, columns[4])
             else:
-                doc_id, rank = columns[1], integer(columns[2])
+                doc_id, rank = columns[1], number(int, columns[2])
                 score = -float(rank)
             query.ranks.append(rank)
         except (ValueError, OverflowError):

@@ -1,20 +1,22 @@
-"""The input of a BERT model: truncation rules and layout, on token ids alone (docs/reference/model-inputs.md).
+"""The input of a model: truncation rules and layout, on token ids alone (docs/reference/model-inputs.md).
 
-An input is `[CLS] query [SEP] doc [SEP]` for monoBERT and `[CLS] query [SEP] doc_i [SEP] doc_j [SEP]` for duoBERT; each
-segment, its [SEP] included, has its own token type: 0, 1, 2. Lengths in this module are wordpieces without special
-tokens, save where the name says otherwise. The rules, at the papers' max_query_length 64 and max_length 512:
+An input is, for BERT, `[CLS] query [SEP] doc [SEP]` (mono) or `[CLS] query [SEP] doc_i [SEP] doc_j [SEP]` (duo). The
+`InputTemplate` of a model's architecture holds the special tokens and the token types. Lengths in this module are
+tokens of the texts alone, without special tokens, unless the name says otherwise. The rules, for BERT and the papers'
+max_query_length 64 and max_length 512:
 
 * `original`, what the 2019 code does to the token: at most 62 wordpieces of the query. A doc of monoBERT keeps
-  max_length - (query + 2) - 2 (the code takes two off for special tokens and adds one, so that an input has at most 511
+  max_length - (query + 2) - 2 (the code subtracts two for special tokens and adds one, so an input has at most 511
   tokens); each doc of duoBERT keeps (max_length - (query + 2)) // 2 - 2. Every text keeps its head, on its own.
-* `paper`: at most 62 wordpieces of the query and 512 tokens in all for monoBERT, 62/223/223 for duoBERT: whatever the
-  query's length, half of what the longest query and two [SEP] leave, (max_length - max_query_length - 2) // 2.
-* `hf`, monoBERT only: `longest_first` of the Hugging Face fast tokenizers at max_length, whatever max_query_length.
-  Texts are stored cut at 512 tokens, so where both texts are longer than that, they count as equally long.
+* `paper`: at most 62 wordpieces of the query and 512 tokens in all for monoBERT, 62/223/223 for duoBERT: for a query of
+  any length, half of what the longest query and two [SEP] leave, (max_length - max_query_length - 2) // 2.
+* `hf`, mono only: `longest_first` of the Hugging Face fast tokenizers at max_length; max_query_length has no effect.
+  Texts are stored cut at 512 tokens, so two texts that are both longer count as equally long.
 
-With other lengths the same formulas hold.
+The same formulas hold for other lengths and other templates.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -22,13 +24,48 @@ import numpy as np
 import numpy.typing as npt
 
 from beamrank.errors import ConfigError
-from beamrank.records import SpecialTokens
 
 Truncation = Literal["original", "paper", "hf"]
 
 Lengths = npt.NDArray[np.int64]
 
-QUERY_SPECIAL_TOKENS = 2  # [CLS] and the query's [SEP], which max_query_length includes
+# How many texts an input of each kind of model has: a query and one doc, or a query and two docs.
+SEGMENTS = {"mono": 2, "duo": 3}
+
+
+class InputLimits(NamedTuple):
+    """How long an input may be, in tokens, special tokens included; max_query_length includes those of the query."""
+
+    truncation: Truncation
+    max_query_length: int
+    max_length: int
+
+
+@dataclass(frozen=True)
+class InputTemplate:
+    """The special tokens and token types around the texts of an input.
+
+    Attributes:
+        start: the token ids before the first text.
+        ends: the token ids after each text.
+        token_types: the token type of each text and of what follows it; `start` has that of the first text.
+        pad_id: the token id that fills a batch.
+    """
+
+    start: tuple[int, ...]
+    ends: tuple[tuple[int, ...], ...]
+    token_types: tuple[int, ...]
+    pad_id: int
+
+    @property
+    def query_special_tokens(self) -> int:
+        """How many special tokens belong to the query."""
+        return len(self.start) + len(self.ends[0])
+
+    @property
+    def special_tokens(self) -> int:
+        """How many special tokens an input has."""
+        return len(self.start) + sum(map(len, self.ends))
 
 
 class PaddedBatch(NamedTuple):
@@ -47,13 +84,13 @@ class PackedInputs:
         tokens: uint16[t] or uint32[t], never empty; every text of the shard without special tokens.
         starts: int64[n, s], where each input's segments begin in `tokens`; s is 2 for monoBERT, 3 for duoBERT.
         kept: int64[n, s], how many wordpieces each segment keeps.
-        special: the special tokens that frame the segments.
+        template: what stands around the segments.
     """
 
     tokens: npt.NDArray[np.unsignedinteger]
     starts: Lengths
     kept: Lengths
-    special: SpecialTokens
+    template: InputTemplate
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -61,8 +98,7 @@ class PackedInputs:
     @property
     def lengths(self) -> Lengths:
         """int64[n], tokens of each input, special tokens included."""
-        segments = self.kept.shape[1]
-        return np.asarray(self.kept.sum(axis=1) + segments + 1, dtype=np.int64)
+        return np.asarray(self.kept.sum(axis=1) + self.template.special_tokens, dtype=np.int64)
 
     def in_chunks(self, count: int) -> "PackedInputs":
         """Each input as `count` inputs in a row, its last segment shared out evenly among them."""
@@ -72,68 +108,70 @@ class PackedInputs:
         starts, kept = np.repeat(self.starts, count, axis=0), np.repeat(self.kept, count, axis=0)
         starts[:, -1] += borders[:, :-1].ravel()
         kept[:, -1] = np.diff(borders).ravel()
-        return PackedInputs(self.tokens, starts, kept, self.special)
+        return PackedInputs(self.tokens, starts, kept, self.template)
+
+
+def kept_lengths(
+    template: InputTemplate, limits: InputLimits, lengths: Sequence[Lengths], chunks: int = 1
+) -> tuple[Lengths, ...]:
+    """How many tokens of each text an input keeps: `mono_kept` for two texts, `duo_kept` for three."""
+    query, first, *second = lengths
+    if second:
+        return duo_kept(template, limits, query, first, second[0])
+    return mono_kept(template, limits, query, first, chunks)
 
 
 def mono_kept(
-    rule: Truncation,
-    query_lengths: Lengths,
-    doc_lengths: Lengths,
-    max_query_length: int,
-    max_length: int,
-    chunks: int = 1,
+    template: InputTemplate, limits: InputLimits, query_lengths: Lengths, doc_lengths: Lengths, chunks: int = 1
 ) -> tuple[Lengths, Lengths]:
-    """How many wordpieces of each query and doc a pair keeps.
+    """How many tokens of each query and doc a pair keeps.
 
     Args:
-        rule: the truncation rule.
+        template: the special tokens of an input.
+        limits: the truncation rule and its lengths.
         query_lengths: int64[n].
         doc_lengths: int64[n].
-        max_query_length: the query's limit in tokens, [CLS] and [SEP] included.
-        max_length: the input's limit in tokens, special tokens included.
         chunks: how many inputs the doc is shared out among; the rule holds for each of them.
 
     Returns:
         int64[n] for the queries, int64[n] for the docs, all their chunks together.
     """
     longest_chunks = -(-doc_lengths // chunks)
-    if rule == "hf":
-        query, chunk = _longest_first(query_lengths, longest_chunks, max_length - 3)
+    room = limits.max_length - template.special_tokens
+    if limits.truncation == "hf":
+        query, chunk = _longest_first(query_lengths, longest_chunks, room)
     else:
-        query = _query_kept(query_lengths, max_query_length)
-        unused = 2 if rule == "original" else 1
-        chunk = np.minimum(longest_chunks, max_length - (query + QUERY_SPECIAL_TOKENS) - unused)
+        query = _query_kept(template, limits, query_lengths)
+        unused = 1 if limits.truncation == "original" else 0
+        chunk = np.minimum(longest_chunks, room - query - unused)
     return query, np.minimum(doc_lengths, chunk * chunks)
 
 
 def duo_kept(
-    rule: Truncation,
-    query_lengths: Lengths,
-    first_lengths: Lengths,
-    second_lengths: Lengths,
-    max_query_length: int,
-    max_length: int,
+    template: InputTemplate, limits: InputLimits, query_lengths: Lengths, firsts: Lengths, seconds: Lengths
 ) -> tuple[Lengths, Lengths, Lengths]:
-    """How many wordpieces of each query, doc_i and doc_j a triple keeps. Arguments as for `mono_kept`.
+    """How many tokens of each query, doc_i and doc_j a triple keeps. Arguments as for `mono_kept`.
 
     Raises:
         ConfigError: the rule is for pairs only, or the lengths leave nothing of the docs.
     """
+    rule, max_query_length, max_length = limits
     if rule == "hf":
         raise ConfigError("truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
-    query = _query_kept(query_lengths, max_query_length)
+    query = _query_kept(template, limits, query_lengths)
+    ends = [len(end) for end in template.ends[1:]]
     if rule == "original":
-        doc: Lengths = (max_length - (query + QUERY_SPECIAL_TOKENS)) // 2 - 2
-        least = (max_length - max_query_length) // 2 - 2
+        doc: Lengths = (max_length - (query + template.query_special_tokens)) // 2 - max(ends) - 1
+        least = (max_length - max_query_length) // 2 - max(ends) - 1
     else:
-        least = (max_length - max_query_length - 2) // 2
+        least = (max_length - max_query_length - sum(ends)) // 2
         doc = np.full_like(query, least)
     if least < 1:
         raise ConfigError(
             f"truncation `{rule}` with max_length {max_length} and max_query_length {max_query_length} leaves "
             "duoBERT's docs no wordpiece beside a long query: raise max_length or lower max_query_length"
         )
-    return query, np.minimum(first_lengths, doc), np.minimum(second_lengths, doc)
+    return query, np.minimum(firsts, doc), np.minimum(seconds, doc)
 
 
 def lay_out(inputs: PackedInputs, rows: npt.NDArray[np.intp], width: int) -> PaddedBatch:
@@ -144,25 +182,28 @@ def lay_out(inputs: PackedInputs, rows: npt.NDArray[np.intp], width: int) -> Pad
         rows: intp[b], which of them.
         width: tokens of a row; at least the longest of these inputs.
     """
-    position = np.arange(width)
-    kept = inputs.kept[rows]
-    separators = np.cumsum(kept + 1, axis=1)  # a segment's [SEP] stands here; the next segment begins after it
-    token_types = np.zeros((len(rows), width), dtype=np.int32)
-    for separator in separators.T[:-1]:
-        token_types += position > separator[:, None]
-    source = inputs.starts[rows] - (separators - kept)
-    places = np.take_along_axis(source, token_types.astype(np.intp), axis=1) + position
+    template, position, kept = inputs.template, np.arange(width), inputs.kept[rows]
+    end_sizes = np.array([len(end) for end in template.ends])
+    afters = len(template.start) + np.cumsum(kept + end_sizes, axis=1)  # where a segment's end tokens are over
+    ends = afters - end_sizes
+    segment = np.zeros((len(rows), width), dtype=np.intp)
+    for after in afters.T[:-1]:
+        segment += position >= after[:, None]
+    places = np.take_along_axis(inputs.starts[rows] - (ends - kept), segment, axis=1) + position
     token_ids = np.take(inputs.tokens, places, mode="clip").astype(np.int32)
-    padding = position > separators[:, -1:]
-    token_ids[padding] = inputs.special.pad_id
+    token_types = np.array(template.token_types, dtype=np.int32)[segment]
+    padding = position >= afters[:, -1:]
+    token_ids[padding] = template.pad_id
     token_types[padding] = 0
-    token_ids[:, 0] = inputs.special.cls_id
-    np.put_along_axis(token_ids, separators, np.int32(inputs.special.sep_id), axis=1)
-    return PaddedBatch(token_ids, token_types, separators[:, -1] + 1)
+    token_ids[:, : len(template.start)] = template.start
+    for end, end_ids in zip(ends.T, template.ends, strict=True):
+        for offset, token_id in enumerate(end_ids):
+            np.put_along_axis(token_ids, end[:, None] + offset, np.int32(token_id), axis=1)
+    return PaddedBatch(token_ids, token_types, afters[:, -1])
 
 
-def _query_kept(query_lengths: Lengths, max_query_length: int) -> Lengths:
-    return np.minimum(query_lengths, max_query_length - QUERY_SPECIAL_TOKENS)
+def _query_kept(template: InputTemplate, limits: InputLimits, query_lengths: Lengths) -> Lengths:
+    return np.minimum(query_lengths, limits.max_query_length - template.query_special_tokens)
 
 
 def _longest_first(query_lengths: Lengths, doc_lengths: Lengths, room: int) -> tuple[Lengths, Lengths]:

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.ranking.input_layout import PackedInputs
+from beamrank.ranking.input_layout import InputLimits, PackedInputs
 from beamrank.records import Topic
 from beamrank.stages.plan import MAX_DOC_TOKENS
-from beamrank.tables.shard import candidates_table, special_tokens
+from beamrank.tables.shard import candidates_table
 from benchmarks.agreement import Input, check_inputs, check_log_odds, packed_inputs
 from benchmarks.peers import CrossEncoderPeer, CrossEncoderSetting, Pair
 from benchmarks.results import Part, Target
@@ -26,14 +26,12 @@ from benchmarks.workspace import Workspace
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.lucene.bm25 import Bm25Searcher
 from models.reranker import tokenize_shard
+from models.scoring.backends.registry import find_backend
+from models.scoring.backends.torch import default_token_budget
 from models.scoring.engine import (
-    InputLimits,
     Scores,
     ScoringEngine,
     StageCounts,
-    default_token_budget,
-    resolve_device,
-    resolve_dtype,
     usable_cores,
 )
 from models.scoring.mono import score_mono
@@ -113,9 +111,8 @@ def compare(job: Job) -> dict[str, Any]:
 
     torch.set_num_threads(job.threads)
     pairs = job.pairs
-    device = resolve_device("auto")
+    device, auto, _ = find_backend("torch").resolve("auto", "auto")
     folder = resolve_checkpoint(job.checkpoint, "mono").folder
-    auto = resolve_dtype("auto", device)
     ours = {dtype: _Ours(job, device, dtype) for dtype in {"float32", auto}}
     default = CrossEncoderPeer(folder, CrossEncoderSetting(), device, _LIMITS.max_length)
     check_inputs(ours["float32"].inputs(), default.inputs(pairs))
@@ -195,7 +192,7 @@ class _Ours:
     def _score_with(self, engine: ScoringEngine) -> tuple[pa.Table, StageCounts]:
         table = self._tokenize()
         depth = max(map(len, self._job.candidates))
-        return score_mono(engine, table, depth, special_tokens(table.schema), _LIMITS)
+        return score_mono(engine, table, depth, _LIMITS)
 
     def _tokenize(self) -> pa.Table:
         job, tokenizer = self._job, load_tokenizer(self._checkpoint.folder)

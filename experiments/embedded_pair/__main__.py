@@ -10,6 +10,7 @@ import torch
 
 from beamrank.digests import SHORT, digest
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from beamrank.ranking.input_layout import InputLimits
 from beamrank.storage import files as storage
 from experiments.embedded_pair import beginning
 from experiments.embedded_pair.data import Collection, read_medquad, read_nfcorpus, read_squad, read_stdlib
@@ -20,7 +21,7 @@ from experiments.embedded_pair.mining import mine_groups
 from experiments.embedded_pair.teacher import embed_texts
 from models.checkpoints.files import checkpoint_digest
 from models.checkpoints.sources import locate
-from models.scoring.engine import InputLimits, resolve_dtype
+from models.scoring.backends.torch import resolve_dtype
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import FixedSource, Group
 from models.training.initial_model import Start

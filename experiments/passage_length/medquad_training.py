@@ -12,7 +12,7 @@ from beamrank.formats.config import CorpusConfig
 from beamrank.ranking.rankings import first_stage_ranking
 from beamrank.storage import files as storage
 from benchmarks.datasets.medquad import read_medquad, write_collection
-from models.scoring.engine import resolve_device
+from models.scoring.backends.torch import resolve_device
 from models.training.config import Kind, TrainConfig
 from models.training.loop.distributed import Processes
 from models.training.loop.state import Progress

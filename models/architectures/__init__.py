@@ -1,1 +1,1 @@
-"""The architectures of cross-encoders that are scored natively."""
+"""The architectures of cross-encoders: each reads its config.json, checks its weights and builds its model."""

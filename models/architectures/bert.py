@@ -1,136 +1,119 @@
-"""A BERT sequence classifier for scoring: same function as transformers' BertForSequenceClassification, less work.
-
-What is saved is saved exactly: one product makes query, key and value; a batch without padding has no mask; the last
-layer is computed for the [CLS] row alone, since the head reads nothing else. The head (pooler and classifier) stays in
-float32 whatever the encoder's dtype: bfloat16 log-odds would tie.
-"""
+"""BERT as a cross-encoder: which checkpoints can be scored, and what an input looks like."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
+from beamrank.records import SpecialTokens
+from models.architectures.bert_shape import CLASSIFIER, TOKEN_TYPES, BertShape, read_shape
+from models.architectures.chunk_sizes import CHUNKED_BERT
+from models.architectures.classifier import check_modules, check_tensors, count_labels
+from models.architectures.protocol import ModelFiles
 
-from models.architectures.bert_shape import TOKEN_TYPES, BertShape
-from models.architectures.chunk_pooling import ChunkPooling
-from models.architectures.chunk_sizes import POOLING
-
-
-class _Norm(nn.Module):
-    """Layer normalisation."""
-
-    def __init__(self, weights: Mapping[str, Tensor], name: str, eps: float) -> None:
-        super().__init__()
-        self.weight, self.bias = _frozen(weights[f"{name}.weight"]), _frozen(weights[f"{name}.bias"])
-        self.eps = eps
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return F.layer_norm(hidden, self.weight.shape, self.weight, self.bias, self.eps)
+if TYPE_CHECKING:
+    import torch
 
 
-class _Linear(nn.Module):
-    """A linear map; several maps of one input stand side by side as one."""
+@dataclass(frozen=True)
+class Bert:
+    """A BERT sequence classifier: an `Architecture`."""
 
-    def __init__(self, weights: Mapping[str, Tensor], *names: str) -> None:
-        super().__init__()
-        self.weight = _frozen(torch.cat([weights[f"{name}.weight"] for name in names]))
-        self.bias = _frozen(torch.cat([weights[f"{name}.bias"] for name in names]))
+    shape: BertShape
+    num_labels: int
+    segments: int
+    warnings: tuple[str, ...]
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.weight, self.bias)
+    @property
+    def positions(self) -> int:
+        """How many tokens an input may have."""
+        return self.shape.positions
 
+    @property
+    def vocab_size(self) -> int:
+        """How many token ids have an embedding."""
+        return self.shape.vocab_size
 
-class _Layer(nn.Module):
-    """A transformer layer."""
+    @property
+    def chunks(self) -> int:
+        """How many inputs a doc is read as."""
+        return self.shape.chunks
 
-    def __init__(self, weights: Mapping[str, Tensor], name: str, shape: BertShape) -> None:
-        super().__init__()
-        attention = f"{name}.attention"
-        self.heads = shape.heads
-        self.approximate = "tanh" if shape.tanh_gelu else "none"
-        self.qkv = _Linear(weights, *(f"{attention}.self.{part}" for part in ("query", "key", "value")))
-        self.attended = _Linear(weights, f"{attention}.output.dense")
-        self.attended_norm = _Norm(weights, f"{attention}.output.LayerNorm", shape.layer_norm_eps)
-        self.widen = _Linear(weights, f"{name}.intermediate.dense")
-        self.narrow = _Linear(weights, f"{name}.output.dense")
-        self.norm = _Norm(weights, f"{name}.output.LayerNorm", shape.layer_norm_eps)
+    @property
+    def token_cost(self) -> int:
+        """How many multiplications one token takes."""
+        return self.shape.token_cost
 
-    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """float[b, n, d] -> float[b, n, d]; `mask` is bool[b, 1, 1, n], True on tokens."""
-        batch, length, width = hidden.shape
-        qkv = self.qkv(hidden).view(batch, length, 3, self.heads, width // self.heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return self._finish(hidden, context.transpose(1, 2).reshape(batch, length, width))
+    @cached_property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """The tensors of transformers' BertForSequenceClassification."""
+        return self.shape.tensors(self.num_labels)
 
-    def first_row(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """The layer's output for the first token alone: float[b, n, d] -> float[b, 1, d]."""
-        batch, length, width = hidden.shape
-        split = (self.heads, width // self.heads)
-        first = hidden[:, :1]
-        query = F.linear(first, self.qkv.weight[:width], self.qkv.bias[:width]).view(batch, 1, *split).transpose(1, 2)
-        key_value = F.linear(hidden, self.qkv.weight[width:], self.qkv.bias[width:])
-        key, value = key_value.view(batch, length, 2, *split).permute(2, 0, 3, 1, 4).unbind(0)
-        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return self._finish(first, context.transpose(1, 2).reshape(batch, 1, width))
+    def template(self, special: SpecialTokens) -> InputTemplate:
+        """See `bert_template`."""
+        return bert_template(special, self.segments)
 
-    def _finish(self, hidden: Tensor, context: Tensor) -> Tensor:
-        hidden = self.attended_norm(self.attended(context).add_(hidden))
-        inner = F.gelu(self.widen(hidden), approximate=self.approximate)
-        output: Tensor = self.norm(self.narrow(inner).add_(hidden))
-        return output
+    def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
+        """Builds the model; a text whose token type is missing gets a row of zeros."""
+        import torch
+
+        from models.architectures.bert_model import BertScorer
+
+        types = weights[TOKEN_TYPES]
+        rows = types.new_zeros(max(0, self.segments - len(types)), types.shape[1])
+        return BertScorer(self.shape, {**weights, TOKEN_TYPES: torch.cat([types, rows])}, dtype)
 
 
-class BertScorer(nn.Module):
-    """Log-odds of a batch of inputs."""
+def bert_template(special: SpecialTokens, segments: int) -> InputTemplate:
+    """`[CLS] text [SEP] text [SEP] ...`; each text, its [SEP] included, has its own token type."""
+    ends = ((special.sep_id,),) * segments
+    return InputTemplate((special.cls_id,), ends, tuple(range(segments)), special.pad_id)
 
-    def __init__(self, shape: BertShape, weights: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-        """Builds the model.
 
-        Args:
-            shape: the sizes.
-            weights: a state dict with the names of BertForSequenceClassification.
-            dtype: of the layers; embeddings and head are float32.
-        """
-        super().__init__()
-        self.dtype = dtype
-        self.words = _frozen(weights["bert.embeddings.word_embeddings.weight"])
-        self.positions = _frozen(weights["bert.embeddings.position_embeddings.weight"])
-        self.types = _frozen(weights[TOKEN_TYPES])
-        self.norm = _Norm(weights, "bert.embeddings.LayerNorm", shape.layer_norm_eps)
-        *lower, last = (_Layer(weights, f"bert.encoder.layer.{index}", shape) for index in range(shape.layers))
-        self.lower_layers = nn.ModuleList(lower).to(dtype)
-        self.last_layer = last.to(dtype)
-        self.pooler = _Linear(weights, "bert.pooler.dense")
-        self.chunk_pooling = ChunkPooling(shape.chunks, shape.hidden, shape.attention_size).requires_grad_(False)
-        self.chunk_pooling.load_state_dict(
-            {name: weights[f"{POOLING}.{name}"] for name in self.chunk_pooling.state_dict()}
+def read_bert(files: ModelFiles, segments: int) -> Bert:
+    """Checks a BERT sequence classifier; also one of beamrank's own that reads a doc in chunks.
+
+    Args:
+        files: the checkpoint's.
+        segments: how many texts an input has.
+
+    Raises:
+        PreflightError: it cannot be scored.
+    """
+    reference, config = files.reference, files.config
+    if config["model_type"] == CHUNKED_BERT and segments != SEGMENTS["mono"]:
+        raise PreflightError(f"the checkpoint {reference} reads passages in chunks, which is for mono alone")
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        raise PreflightError(
+            f"the checkpoint {reference} has position_embedding_type {config['position_embedding_type']!r}; only "
+            "'absolute' can be scored"
         )
-        self.classifier = _Linear(weights, "classifier")
-
-    def forward(self, token_ids: Tensor, token_types: Tensor, mask: Tensor | None) -> Tensor:
-        """Scores inputs.
-
-        Args:
-            token_ids: int[b, n]; the chunks of a passage, where it has several, stand one after the other.
-            token_types: int[b, n].
-            mask: bool[b, n], True on tokens; None where no row has padding.
-
-        Returns:
-            float32[b / chunks], log-odds: logit 1 - logit 0, or the logit itself where the head has one.
-        """
-        hidden = F.embedding(token_ids, self.words)
-        hidden += self.positions[: token_ids.shape[1]]
-        hidden += F.embedding(token_types, self.types)
-        hidden = self.norm(hidden).to(self.dtype)
-        keys = None if mask is None else mask[:, None, None, :]
-        for layer in self.lower_layers:
-            hidden = layer(hidden, keys)
-        first: Tensor = self.last_layer.first_row(hidden, keys)
-        pooled = torch.tanh(self.pooler(first[:, 0].float()))
-        logits: Tensor = self.classifier(self.chunk_pooling(pooled))
-        return logits[:, -1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
+    if config.get("is_decoder"):
+        raise PreflightError(f"the checkpoint {reference} is a decoder (is_decoder): a re-ranker reads both ways")
+    check_modules(files)
+    num_labels = count_labels(files, f"{CLASSIFIER}.weight")
+    shape = read_shape(config, files.tensors, reference)
+    check_tensors(files, shape.tensors(num_labels))
+    return Bert(shape, num_labels, segments, missing_types(shape.token_types, segments, f"the checkpoint {reference}"))
 
 
-def _frozen(tensor: Tensor) -> nn.Parameter:
-    return nn.Parameter(tensor.contiguous(), requires_grad=False)
+def missing_types(token_types: int, segments: int, checkpoint: str) -> tuple[str, ...]:
+    """A warning where an input has more texts than a BERT has token types.
+
+    Raises:
+        PreflightError: it has one token type, so it was not trained to tell texts apart.
+    """
+    if token_types >= segments:
+        return ()
+    if token_types < SEGMENTS["mono"]:
+        kind = next(kind for kind, count in SEGMENTS.items() if count == segments)
+        raise PreflightError(
+            f"{checkpoint} knows {token_types} token type, and {kind}BERT's input has {segments} "
+            "segments: it cannot have been trained for this"
+        )
+    return (
+        f"{checkpoint} has token type embeddings for 2 segments, duoBERT's input has 3. The second doc "
+        "gets a row of zeros, as TensorFlow gave the models of 2019 that came so; any other model scores badly",
+    )

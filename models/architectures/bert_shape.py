@@ -10,6 +10,7 @@ from beamrank.errors import PreflightError
 from beamrank.storage.documents import validated
 from models.architectures.chunk_sizes import POOLING, chunk_sizes
 
+CLASSIFIER = "classifier"
 TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
 
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
@@ -20,7 +21,7 @@ _GELU = {"gelu": False, "gelu_python": False, "gelu_new": True, "gelu_pytorch_ta
 
 @dataclass(frozen=True)
 class BertShape:
-    """The sizes of a BERT, and what of its function its weights do not tell.
+    """The sizes of a BERT, and the settings that its weights do not show.
 
     Attributes:
         chunks: how many inputs a passage is read as.
@@ -52,7 +53,7 @@ class BertShape:
             "bert.embeddings.position_embeddings.weight": (self.positions, hidden),
             TOKEN_TYPES: (self.token_types, hidden),
         }
-        linear = {"bert.pooler.dense": (hidden, hidden), "classifier": (num_labels, hidden)}
+        linear = {"bert.pooler.dense": (hidden, hidden), CLASSIFIER: (num_labels, hidden)}
         if self.attention_size:
             linear[f"{POOLING}.dense"] = (self.attention_size, hidden)
             sizes[f"{POOLING}.context.weight"] = (1, self.attention_size)
@@ -73,7 +74,7 @@ class BertShape:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What config.json says of the sizes of a BERT; the largest that exist are far below these bounds."""
+    """The sizes of a BERT in config.json; the largest that exist are far below these bounds."""
 
     num_hidden_layers: Layers
     num_attention_heads: Size
@@ -89,10 +90,10 @@ _SIZES = TypeAdapter(_Sizes)
 
 
 def read_shape(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]], reference: str) -> BertShape:
-    """The sizes that config.json gives.
+    """The sizes in config.json.
 
-    The number of token types is the table's own: the first duoBERT was released with two rows under a configuration
-    that says three.
+    The number of token types comes from the weights: the first duoBERT was released with two rows under a
+    configuration that says three.
 
     Args:
         config: config.json.

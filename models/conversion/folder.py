@@ -11,12 +11,12 @@ import numpy as np
 from beamrank import __version__
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.progress import Progress
-from beamrank.ranking.input_layout import PackedInputs, lay_out
+from beamrank.ranking.input_layout import SEGMENTS, PackedInputs, lay_out
 from beamrank.records import SpecialTokens
 from beamrank.storage import files as storage
 from beamrank.storage.local_writes import new_folder
 from models.architectures.bert_shape import BertShape
-from models.checkpoints.check import SEGMENTS, Checkpoint, resolve_checkpoint
+from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.checkpoints.files import CONFIG, SAFETENSORS
 from models.conversion.original_bert import (
     OriginalConfig,
@@ -155,13 +155,14 @@ def _check_scores(folder: str, kind: str) -> None:
 
 def _probe(checkpoint: Checkpoint, segments: int) -> PackedInputs:
     """One input whose words are spread over the vocabulary."""
-    tokenizer = load_tokenizer(checkpoint.folder)
-    words = min(_PROBE_WORDS, (checkpoint.shape.positions - segments - 1) // segments)
+    tokenizer, model = load_tokenizer(checkpoint.folder), checkpoint.architecture
+    template = model.template(SpecialTokens(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id))
+    words = min(_PROBE_WORDS, (model.positions - template.special_tokens) // segments)
     return PackedInputs(
-        tokens=np.linspace(0, checkpoint.shape.vocab_size - 1, words * segments).astype(np.uint32),
+        tokens=np.linspace(0, model.vocab_size - 1, words * segments).astype(np.uint32),
         starts=words * np.arange(segments)[None, :],
         kept=np.full((1, segments), words),
-        special=SpecialTokens(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id),
+        template=template,
     )
 
 

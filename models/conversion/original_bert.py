@@ -5,7 +5,7 @@ relevant, logit 1 relevant) on the pooled output of Google's `modeling.BertModel
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import SEGMENTS
 from beamrank.storage.documents import parse_json, read_at_most
-from models.architectures.bert_shape import TOKEN_TYPES, BertShape, Layers, Size, read_shape
-from models.checkpoints.check import SEGMENTS
+from models.architectures.bert import missing_types
+from models.architectures.bert_shape import CLASSIFIER, TOKEN_TYPES, BertShape, Layers, Size, read_shape
+from models.architectures.protocol import Shapes
 
-_HEAD = {"classifier.weight": "output_weights", "classifier.bias": "output_bias"}
+_HEAD = {f"{CLASSIFIER}.weight": "output_weights", f"{CLASSIFIER}.bias": "output_bias"}
 _TYPES = "bert/embeddings/token_type_embeddings"
 _UNUSED = re.compile(r"global_step|.*/adam_[mv]")
 _SHOWN = 3
 _MOST_JSON_BYTES = 1 << 20
 
-Shapes = Mapping[str, tuple[int, ...]]
 Weights = dict[str, NDArray[np.float32]]
 
 
@@ -168,22 +169,11 @@ def _check_names(found: Shapes, expected: Shapes, source: str) -> None:
 
 
 def _check_token_types(rows: int, config: OriginalConfig, kind: str, source: str) -> tuple[str, ...]:
-    if rows < 2:
-        raise PreflightError(
-            f"the checkpoint {source} knows {rows} token type, and {kind}BERT's input has {SEGMENTS[kind]} segments: "
-            "it cannot have been trained for this"
-        )
-    notes = []
+    missing = missing_types(rows, SEGMENTS[kind], f"the checkpoint {source}")
     if rows != config.type_vocab_size:
-        notes.append(
-            f"bert_config.json says {config.type_vocab_size} token types, and {_TYPES} has {rows} rows: the rows count"
-        )
-    if rows < SEGMENTS[kind]:
-        notes.append(
-            f"{_TYPES} has {rows} rows, and duoBERT's input has {SEGMENTS[kind]} segments: the second doc gets a row "
-            "of zeros, as TensorFlow gave the models of 2019 that came so; a monoBERT converted as duo scores badly"
-        )
-    return tuple(notes)
+        note = f"bert_config.json says {config.type_vocab_size} token types, {_TYPES} has {rows} rows: the rows count"
+        return (note, *missing)
+    return missing
 
 
 def _some(names: Collection[str]) -> str:

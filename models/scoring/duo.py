@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from beamrank.errors import DataError
 from beamrank.ranking.aggregation import sampled_opponents
-from beamrank.ranking.input_layout import Lengths, PackedInputs, duo_kept
+from beamrank.ranking.input_layout import InputLimits, InputTemplate, Lengths, PackedInputs, duo_kept
 from beamrank.ranking.rankings import by_score
-from beamrank.records import SpecialTokens
 from beamrank.tables import schemas
-from models.scoring.engine import InputLimits, ScoringEngine, StageCounts
+from beamrank.tables.shard import special_tokens
+from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.packing import ShardTokens, distinct, number_texts, read_shard
 
 
@@ -22,7 +22,6 @@ def score_duo(
     tokens: pa.Table,
     mono: pa.Table,
     k: int,
-    special: SpecialTokens,
     limits: InputLimits,
     opponents: int | None,
     seed: int,
@@ -33,11 +32,10 @@ def score_duo(
 
     Args:
         engine: with a checkpoint for duo.
-        tokens: a shard, `beamrank.tables.schemas.tokenized`.
+        tokens: a shard, `beamrank.tables.schemas.tokenized` with the special tokens as metadata.
         mono: the same shard's `beamrank.tables.schemas.MONO`, a row a candidate; the best docs are those of the highest
             score, then lowest rank.
         k: how many docs of a query meet each other.
-        special: the special tokens of the tokenizer that made the shard.
         limits: the truncation rule and its lengths.
         opponents: how many opponents SAMPLE draws for a doc; None asks every pair.
         seed: decides which opponents are drawn.
@@ -50,7 +48,8 @@ def score_duo(
     """
     shard = read_shard(tokens)
     admitted = _admit(shard, mono, k)
-    query_kept, doc_kept = _kept(shard, admitted, limits)
+    template = engine.checkpoint.architecture.template(special_tokens(tokens.schema))
+    query_kept, doc_kept = _kept(shard, admitted, template, limits)
     texts = number_texts(shard.tokens, shard.doc_starts[admitted.docs], doc_kept)
     pairs = _pairs(shard, admitted, opponents, seed)
     queries = admitted.queries[pairs.first]
@@ -58,7 +57,7 @@ def score_duo(
     query, first, second = queries[rows], pairs.first[rows], pairs.second[rows]
     starts = [shard.query_starts[query], *(shard.doc_starts[admitted.docs[each]] for each in (first, second))]
     kept = [query_kept[query], doc_kept[first], doc_kept[second]]
-    scores = engine.score(PackedInputs(shard.tokens, np.stack(starts, axis=1), np.stack(kept, axis=1), special))
+    scores = engine.score(PackedInputs(shard.tokens, np.stack(starts, axis=1), np.stack(kept, axis=1), template))
     matrices = np.full(int((admitted.counts**2).sum()), np.nan, dtype=np.float32)
     matrices[pairs.cells] = scores.log_odds[inverse]
     met = admitted.counts > 1
@@ -115,13 +114,14 @@ def _find(query_id: str, wanted: Sequence[str], doc_ids: Sequence[str], start: i
     return [places[doc_id] for doc_id in wanted]
 
 
-def _kept(shard: ShardTokens, admitted: _Admitted, limits: InputLimits) -> tuple[Lengths, Lengths]:
+def _kept(
+    shard: ShardTokens, admitted: _Admitted, template: InputTemplate, limits: InputLimits
+) -> tuple[Lengths, Lengths]:
     """Wordpieces kept of each query, int64[q], and of each admitted doc, int64[a]: the same in either segment."""
     lengths = shard.doc_lengths[admitted.docs]
-    rule, *limit_tokens = limits
     none = np.zeros_like(shard.query_lengths)
-    query_kept, _, _ = duo_kept(rule, shard.query_lengths, none, none, *limit_tokens)
-    _, doc_kept, _ = duo_kept(rule, shard.query_lengths[admitted.queries], lengths, lengths, *limit_tokens)
+    query_kept, _, _ = duo_kept(template, limits, shard.query_lengths, none, none)
+    _, doc_kept, _ = duo_kept(template, limits, shard.query_lengths[admitted.queries], lengths, lengths)
     return query_kept, doc_kept
 
 

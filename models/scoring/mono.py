@@ -3,11 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
-from beamrank.ranking.input_layout import PackedInputs, mono_kept
+from beamrank.ranking.input_layout import InputLimits, PackedInputs, mono_kept
 from beamrank.ranking.segments import SegmentRule, cut_segments
-from beamrank.records import SpecialTokens
 from beamrank.tables import schemas
-from models.scoring.engine import InputLimits, ScoringEngine, StageCounts
+from beamrank.tables.shard import special_tokens
+from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.packing import distinct, number_texts, read_shard
 
 
@@ -15,7 +15,6 @@ def score_mono(
     engine: ScoringEngine,
     tokens: pa.Table,
     k: int,
-    special: SpecialTokens,
     limits: InputLimits,
     segment_rule: SegmentRule | None = None,
 ) -> tuple[pa.Table, StageCounts]:
@@ -25,9 +24,9 @@ def score_mono(
 
     Args:
         engine: with a checkpoint for mono; one that reads a doc in chunks has the rule hold for each.
-        tokens: a shard, `beamrank.tables.schemas.tokenized`, each query's candidates in rank order.
+        tokens: a shard, `beamrank.tables.schemas.tokenized` with the special tokens as metadata, each query's
+            candidates in rank order.
         k: how many candidates of a query are scored.
-        special: the special tokens of the tokenizer that made the shard.
         limits: the truncation rule and its lengths.
         segment_rule: how docs are cut into segments; None scores each as a whole.
 
@@ -41,17 +40,16 @@ def score_mono(
     chosen = candidates[segments.docs]
     queries = shard.queries[chosen]
     query_lengths, doc_lengths = shard.query_lengths[queries], segments.lengths
-    chunks = engine.checkpoint.shape.chunks
-    query_kept, doc_kept = mono_kept(
-        limits.truncation, query_lengths, doc_lengths, limits.max_query_length, limits.max_length, chunks
-    )
+    model = engine.checkpoint.architecture
+    template = model.template(special_tokens(tokens.schema))
+    query_kept, doc_kept = mono_kept(template, limits, query_lengths, doc_lengths, model.chunks)
     read = np.zeros(len(candidates), np.int64)
     np.maximum.at(read, segments.docs, segments.starts + doc_kept)
     starts = np.stack([shard.query_starts[queries], shard.doc_starts[chosen] + segments.starts], axis=1)
     texts = number_texts(shard.tokens, starts[:, 1], doc_kept)
     rows, inverse = distinct(queries, query_kept, texts)
     kept = np.stack([query_kept, doc_kept], axis=1)
-    scores = engine.score(PackedInputs(shard.tokens, starts[rows], kept[rows], special))
+    scores = engine.score(PackedInputs(shard.tokens, starts[rows], kept[rows], template))
     table = pa.table(
         [
             shard.query_ids.take(pa.array(queries)),
@@ -68,5 +66,5 @@ def score_mono(
         candidates=len(candidates),
         truncated_queries=len(np.unique(queries[query_kept < query_lengths])),
         truncated_docs=int(np.count_nonzero(read < shard.doc_lengths[candidates])),
-        duplicate_inputs=(len(chosen) - len(rows)) * chunks,
+        duplicate_inputs=(len(chosen) - len(rows)) * model.chunks,
     )

@@ -7,8 +7,8 @@ import torch
 import yaml
 
 from beamrank import __version__
+from beamrank.ranking.input_layout import InputLimits
 from beamrank.storage import files as storage
-from models.scoring.engine import InputLimits
 from models.training.config import Kind, TrainConfig
 from models.training.data.examples import Source
 from models.training.dev import DevSet

@@ -10,12 +10,12 @@ from beamrank.evaluation.evaluate import Evaluation, evaluate
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
+from beamrank.ranking.input_layout import InputLimits
 from beamrank.ranking.rankings import Ranking, doc_orders, first_stage_ranking
 from beamrank.stages.plan import max_doc_tokens
 from beamrank.tables.shard import candidates_table
 from models.rerank import Cascade
 from models.reranker import Reranker, tokenize_shard
-from models.scoring.engine import InputLimits
 from models.tokenizer.bert import BertTokenizer
 from models.training.config import DevConfig, Kind, TrainConfig
 from models.training.data.collection import read_texts

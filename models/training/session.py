@@ -8,8 +8,9 @@ import torch
 
 from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import parse_measures
+from beamrank.ranking.input_layout import InputLimits
 from beamrank.storage import files as storage
-from models.scoring.engine import InputLimits, resolve_dtype
+from models.scoring.backends.torch import resolve_dtype
 from models.training.card import card_path, write_card
 from models.training.config import Kind, TrainConfig
 from models.training.data.encoding import InputEncoder

@@ -15,7 +15,8 @@ from beamrank.storage.url_credentials import hide_credentials
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.disk_cache import cache_root, limit_bytes
 from models.lucene.jvm import java_home
-from models.scoring.engine import resolve_device, resolve_dtype, usable_cores
+from models.scoring.backends.registry import find_backend
+from models.scoring.engine import usable_cores
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import PrintableConsole
 
@@ -60,8 +61,8 @@ def _java() -> str:
 
 
 def _scoring() -> str:
-    device = resolve_device("auto")
-    return f"{device}, dtype auto means {resolve_dtype('auto', device)}, {usable_cores()} cores"
+    found = find_backend("torch").resolve("auto", "auto")
+    return f"{found.device}, dtype auto means {found.dtype}, {usable_cores()} cores"
 
 
 def _embedded() -> str:

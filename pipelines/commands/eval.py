@@ -88,8 +88,7 @@ def _rows(evaluation: Evaluation, per_query: bool, compared: Compared) -> Iterat
     Behind these come, for each other run, its value, the difference and p.
     """
     if per_query:
-        for query_id, values in evaluation.per_query.items():
-            yield from ((query_id, name, repr(value)) for name, value in values.items())
+        yield from ((query_id, name, repr(value)) for query_id, name, value in evaluation.rows())
     for name, value in evaluation.means.items():
         each = [by_measure[name] for _, by_measure in compared if name in by_measure]
         beside = [(other.baseline, other.difference, other.p_value) for other in each]

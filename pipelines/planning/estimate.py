@@ -155,7 +155,7 @@ def _scoring_costs(
     sample = _Sample(config, mono, doc_tokens, some, docs, time.monotonic() - start)
     yield "tokenize", _tokenize_cost(config, sample, k, len(docs))
     most, mean = _segments_a_doc(segment_rule(config.mono), sample.doc_lengths)
-    chunks, mono_seconds = mono.shape.chunks, sample.mono_seconds()
+    chunks, mono_seconds = mono.architecture.chunks, sample.mono_seconds()
     yield (
         "mono",
         lambda count: Cost(

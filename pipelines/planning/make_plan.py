@@ -18,19 +18,12 @@ from beamrank.storage import files as storage
 from beamrank.storage.special_files import check_regular
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.lucene.index import INFO_NAME, build_index, check_index, needs_building
-from models.scoring.engine import default_token_budget, resolve_device, resolve_dtype, usable_cores
+from models.scoring.backends.protocol import Device
+from models.scoring.backends.registry import find_backend
+from models.scoring.engine import usable_cores
 from models.tokenizer.bert import BertTokenizer, load_tokenizer
 from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_names import RUNS, RunFile
-
-
-@dataclass(frozen=True)
-class Device:
-    """Where scoring runs: resolved once, by the launcher."""
-
-    device: str
-    dtype: str
-    token_budget: int
 
 
 def threads_of(config: RunConfig) -> int:
@@ -40,9 +33,7 @@ def threads_of(config: RunConfig) -> int:
 
 def resolve_scoring(config: RunConfig) -> Device:
     """Device, dtype and padded tokens a batch."""
-    device = resolve_device(config.device)
-    dtype = resolve_dtype(config.dtype, device)
-    return Device(device, dtype, default_token_budget(device))
+    return find_backend("torch").resolve(config.device, config.dtype)
 
 
 def make_plan(config: RunConfig, talk: ConsoleProgress, scoring: Device | None = None) -> Plan:
@@ -82,7 +73,7 @@ def _decide(config: RunConfig, talk: ConsoleProgress, scoring: Device | None) ->
     }
     for checkpoint in checkpoints.values():
         checkpoint.check_length(config.input.max_length)
-        for warning in checkpoint.warnings:
+        for warning in checkpoint.architecture.warnings:
             talk.warn(warning)
     if config.mono is not None:
         check_segments(config.mono, checkpoints["mono"])
@@ -233,14 +224,16 @@ def _scoring_specs(
     mono = checkpoints["mono"]
     mono_keys = {**shared, "checkpoint": mono.digest, "k": config.mono.k, **_segments(config.mono)}
     places = {"checkpoint": mono.reference}
-    specs["mono"] = StageSpec("mono", "mono", mono_keys, (tokenized["mono"],), places, mono.shape.token_cost)
+    specs["mono"] = StageSpec("mono", "mono", mono_keys, (tokenized["mono"],), places, mono.architecture.token_cost)
     if config.duo is not None:
         duo = checkpoints["duo"]
         duo_keys = {**shared, "checkpoint": duo.digest, "k": config.duo.k, **_sampling(config.duo)}
         if config.mono.segments is not None:
             duo_keys["pooling"] = config.mono.pooling
         places = {"checkpoint": duo.reference}
-        specs["duo"] = StageSpec("duo", "duo", duo_keys, (tokenized["duo"], "mono"), places, duo.shape.token_cost)
+        specs["duo"] = StageSpec(
+            "duo", "duo", duo_keys, (tokenized["duo"], "mono"), places, duo.architecture.token_cost
+        )
     return list(specs.values())
 
 
@@ -259,15 +252,15 @@ def stored_doc_tokens(config: RunConfig, checkpoint: Checkpoint) -> int:
     """How many wordpieces of a doc are stored for a checkpoint."""
     if checkpoint.kind == "mono" and config.mono is not None and config.mono.segments is not None:
         return max_doc_tokens(config.mono.segments.doc_tokens)
-    return max_doc_tokens(config.input.max_length * checkpoint.shape.chunks)
+    return max_doc_tokens(config.input.max_length * checkpoint.architecture.chunks)
 
 
 def check_segments(mono: MonoConfig, checkpoint: Checkpoint) -> None:
     """Raises PreflightError where docs would be cut twice."""
-    if mono.segments is not None and checkpoint.shape.chunks > 1:
+    if mono.segments is not None and checkpoint.architecture.chunks > 1:
         raise PreflightError(
-            f"the checkpoint {checkpoint.reference} cuts a doc into {checkpoint.shape.chunks} chunks itself, as it was "
-            "trained to: leave out mono.segments"
+            f"the checkpoint {checkpoint.reference} cuts a doc into {checkpoint.architecture.chunks} chunks itself, as "
+            "it was trained to: leave out mono.segments"
         )
 
 

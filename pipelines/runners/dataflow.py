@@ -24,8 +24,8 @@ from beamrank.digests import SHORT, digest
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.stages.plan import Plan, StageKind, StageSpec
 from beamrank.storage import files as storage
-from models.scoring.engine import default_token_budget
-from pipelines.planning.make_plan import Device
+from models.scoring.backends.protocol import Device
+from models.scoring.backends.torch import default_token_budget
 
 # The vCPUs of every pinned machine type: the launcher is another machine, with other cores.
 WORKER_THREADS = 4

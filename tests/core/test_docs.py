@@ -13,9 +13,11 @@ from pydantic import BaseModel
 from beamrank.config.run import RunConfig
 from beamrank.formats.config import CorpusConfig, TopicsConfig
 from beamrank.ranking.aggregation import METHODS
-from beamrank.ranking.input_layout import Truncation, duo_kept, mono_kept
+from beamrank.ranking.input_layout import InputLimits, Truncation, duo_kept, mono_kept
+from beamrank.records import SpecialTokens
 from beamrank.stages.plan import MAX_DOC_TOKENS
 from docs.generate import generated
+from models.architectures.bert import bert_template
 from models.training.config import OBJECTIVES, TrainConfig
 from models.training.recipes import RECIPES
 
@@ -37,6 +39,9 @@ def _table(page: str, first_column: str) -> list[list[str]]:
     return rows
 
 
+_SPECIAL = SpecialTokens(101, 102, 0)
+
+
 def _shown(kept: tuple[np.ndarray, ...]) -> str:
     lengths = [int(each[0]) for each in kept]
     return f"{' + '.join(map(str, lengths))} = {sum(lengths) + len(lengths) + 1}"
@@ -47,8 +52,10 @@ def test_truncation_table_of_mono_is_what_the_code_does() -> None:
     assert len(rows) >= 5
     for query, doc, *cells in rows:
         query_length, doc_length = (np.array([min(int(each), MAX_DOC_TOKENS)]) for each in (query, doc))
-        rules: tuple[Truncation, ...] = get_args(Truncation)
-        assert cells == [_shown(mono_kept(rule, query_length, doc_length, 64, 512)) for rule in rules]
+        limits = [InputLimits(rule, 64, 512) for rule in get_args(Truncation)]
+        assert cells == [
+            _shown(mono_kept(bert_template(_SPECIAL, 2), each, query_length, doc_length)) for each in limits
+        ]
 
 
 def test_truncation_table_of_duo_is_what_the_code_does() -> None:
@@ -56,8 +63,8 @@ def test_truncation_table_of_duo_is_what_the_code_does() -> None:
     assert len(rows) >= 5
     for query, first, second, *cells in rows:
         one, two, three = (np.array([int(each)]) for each in (query, first, second))
-        rules: tuple[Truncation, ...] = ("original", "paper")
-        assert cells == [_shown(duo_kept(rule, one, two, three, 64, 512)) for rule in rules]
+        limits = [InputLimits("original", 64, 512), InputLimits("paper", 64, 512)]
+        assert cells == [_shown(duo_kept(bert_template(_SPECIAL, 3), each, one, two, three)) for each in limits]
 
 
 def _keys(model: type[BaseModel], prefix: str = "", whole: tuple[type, ...] = ()) -> set[str]:

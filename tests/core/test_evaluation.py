@@ -7,35 +7,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import pytrec_eval
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.evaluate import evaluate, evaluate_run
-from beamrank.evaluation.measures import explain_names, parse_measures, split_measures
-from beamrank.formats.qrels import MAX_RELEVANCE, Qrels, QrelsNotes, read_qrels
+from beamrank.evaluation.measures import parse_measures
+from beamrank.formats.qrels import MAX_RELEVANCE, qrels_of, read_qrels
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
 
-
-def _qrels(relevance: dict[str, dict[str, int]]) -> Qrels:
-    return Qrels(relevance, QrelsNotes("trec", len(relevance), sum(map(len, relevance.values())), 0, 0))
-
-
 ORDER = {"q1": ["a", "b", "c", "d"], "q2": ["x", "y"], "q9": ["z"]}
-QRELS = _qrels({"q3": {"m": 1}, "q2": {"x": 0, "y": 2}, "q1": {"b": 1, "d": 3, "e": 1}})
+QRELS = qrels_of({"q3": {"m": 1}, "q2": {"x": 0, "y": 2}, "q1": {"b": 1, "d": 3, "e": 1}})
 
 
-def test_the_mean_is_over_all_judged_topics() -> None:
+def test_mean_is_over_all_judged_topics():
     evaluation = evaluate(ORDER.items(), QRELS, ["RR", "P@2", "R@4", "Success@1", "Judged@2"])
     assert evaluation.per_query == {
         "q1": {"RR": 0.5, "P@2": 0.5, "R@4": pytest.approx(2 / 3), "Success@1": 0, "Judged@2": 0.5},
         "q2": {"RR": 0.5, "P@2": 0.5, "R@4": 1, "Success@1": 0, "Judged@2": 1},
         "q3": {"RR": 0, "P@2": 0, "R@4": 0, "Success@1": 0, "Judged@2": 0},
     }
+    assert list(evaluation.rows())[:2] == [("q1", "RR", 0.5), ("q1", "P@2", 0.5)]
     assert evaluation.means == pytest.approx({"RR": 1 / 3, "P@2": 1 / 3, "R@4": 5 / 9, "Success@1": 0, "Judged@2": 0.5})
 
 
-def test_topics_that_do_not_fit_are_named() -> None:
+def test_notes_name_topics_that_do_not_fit():
     notes = evaluate(ORDER.items(), QRELS, ["RR"], topics=["q1", "q3", "q9"]).notes
     assert (notes.topics, notes.not_in_run, notes.not_in_topics, notes.not_judged) == (3, ("q3",), ("q2",), ("q9",))
     assert notes.lines() == [
@@ -43,10 +38,10 @@ def test_topics_that_do_not_fit_are_named() -> None:
         "judged topics that are not in the run: 1 of 3 ('q3'); they count as 0",
         "topics of the run without judgments: 1 ('q9'); they are left out",
     ]
-    assert evaluate({"q": ["a"]}.items(), _qrels({"q": {"a": 1}}), ["RR"], topics=["q"]).notes.lines() == []
+    assert evaluate({"q": ["a"]}.items(), qrels_of({"q": {"a": 1}}), ["RR"], topics=["q"]).notes.lines() == []
 
 
-def test_what_counts_judgments_counts_those_of_missing_topics() -> None:
+def test_judgment_counts_include_missing_topics():
     assert evaluate(ORDER.items(), QRELS, ["NumQ", "NumRel", "NumRet", "NumRelRet"]).means == {
         "NumQ": 3,
         "NumRel": 5,
@@ -55,17 +50,17 @@ def test_what_counts_judgments_counts_those_of_missing_topics() -> None:
     }
 
 
-def test_every_measure_reads_the_same_order() -> None:
+def test_measures_read_the_same_order():
     """ir_measures alone sends RR@10 and RR to providers with opposite tie rules."""
     order = {"q": [f"d{number:02}" for number in range(40)]}
     for position, doc_id in enumerate(order["q"], 1):
-        values = evaluate(order.items(), _qrels({"q": {doc_id: 1}}), ["RR", "RR@10", "RR@1000"]).means
+        values = evaluate(order.items(), qrels_of({"q": {doc_id: 1}}), ["RR", "RR@10", "RR@1000"]).means
         assert values == {"RR": 1 / position, "RR@10": 1 / position if position <= 10 else 0, "RR@1000": 1 / position}
 
 
-def test_measures_do_not_change_each_other() -> None:
+def test_measures_do_not_change_each_other():
     """ir_measures computes nDCG and NumRet with the gains, rel and judged_only of whichever measure comes first."""
-    qrels = _qrels({"q": {"a": 1, "c": 0, "d": 2}})
+    qrels = qrels_of({"q": {"a": 1, "c": 0, "d": 2}})
     order = {"q": ["a", "x", "b", "d"]}
     names = ["NumRet", "P(judged_only=True)@2", "nDCG(gains={1:7})@3", "nDCG@3", "nDCG", "AP(rel=2)", "SetF(beta=2.0)"]
     together = evaluate(order.items(), qrels, names).means
@@ -74,51 +69,37 @@ def test_measures_do_not_change_each_other() -> None:
     assert together["P(judged_only=True)@2"] == 1
 
 
-def test_negative_and_missing_judgments_are_not_relevant() -> None:
-    qrels = _qrels({"q": {"a": -1, "b": 1}, "r": {"a": 0}})
+def test_negative_and_missing_judgments_are_not_relevant():
+    qrels = qrels_of({"q": {"a": -1, "b": 1}, "r": {"a": 0}})
     means = evaluate({"q": ["a", "x", "b"], "r": ["a"]}.items(), qrels, ["AP", "P@3", "NumRel", "nDCG@2"]).means
     assert means == {"AP": pytest.approx(1 / 6), "P@3": pytest.approx(1 / 6), "NumRel": 1, "nDCG@2": 0}
 
 
-@pytest.mark.parametrize("level", [-1, -2, -127])
-def test_a_topic_with_negative_judgments_alone_counts_nothing(level: int) -> None:
+@pytest.mark.parametrize("level", [-1, -127])
+def test_topic_with_only_negative_judgments_counts_as_zero(level):
     """trec_eval writes before its array of levels there: it crashed, or counted with the levels of the topic before."""
-    qrels = _qrels({"a": {"x": 3, "y": 1}, "b": {"x": level, "y": level}, "c": {"x": 1, "z": 0}})
+    qrels = qrels_of({"a": {"x": 3, "y": 1}, "b": {"x": level, "y": level}, "c": {"x": 1, "z": 0}})
     order = {"a": ["y", "x"], "b": ["x", "y", "w"], "c": ["z", "x"]}
-    names = [
-        "nDCG",
-        "nDCG@10",
-        "AP",
-        "Bpref",
-        "infAP",
-        "Rprec",
-        "P@2",
-        "R@5",
-        "RR",
-        "SetP",
-        "SetF",
-        "Success@1",
-        "NumRel",
-    ]
+    names = ["nDCG", "nDCG@10", "AP", "Bpref", "infAP", "Rprec", "P@2", "R@5", "RR", "SetP", "SetF", "NumRel"]
     names += ["nDCG(judged_only=True)@3", "nDCG(gains={0:5})", "IPrec@0.1", "AP(rel=3)", "Compat", "NumRet", "Judged@2"]
     found = evaluate(order.items(), qrels, names).per_query
     assert found["b"] == dict.fromkeys(names, 0) | {"NumRet": 3, "Judged@2": 1}
     for query_id in ("a", "c"):
-        alone = _qrels({query_id: qrels.relevance[query_id]})
+        alone = qrels_of({query_id: qrels.relevance[query_id]})
         assert found[query_id] == evaluate({query_id: order[query_id]}.items(), alone, names).per_query[query_id]
 
 
-def test_a_topic_with_the_id_of_trec_evals_empty_cache_is_its_own() -> None:
+def test_topic_with_the_id_of_trec_evals_empty_cache():
     """pytrec_eval alone gives this topic the freed values of the call before."""
     for judged, value in ("x", 1 / 2), ("y", 1), ("z", 0):
-        qrels = _qrels({"no_query": {judged: 1}})
+        qrels = qrels_of({"no_query": {judged: 1}})
         assert evaluate({"no_query": ["y", "x"]}.items(), qrels, ["RR", "AP"]).means == {"RR": value, "AP": value}
 
 
-def test_interpolated_precision_is_that_of_trec_eval_10() -> None:
+def test_interpolated_precision_equals_trec_eval_10():
     """Of 5 relevant docs, recall 0.29 is 1.45 docs: 1 in version 10, 2 in version 9."""
     order = {"q": ["r1", "n1", "r2", "r3", "n2", "n3", "r4"]}
-    qrels = _qrels({"q": {"r1": 1, "r2": 1, "r3": 2, "r4": 1, "r5": 1, "n1": 0}, "missing": {"a": 1}})
+    qrels = qrels_of({"q": {"r1": 1, "r2": 1, "r3": 2, "r4": 1, "r5": 1, "n1": 0}, "missing": {"a": 1}})
     names = [f"IPrec@{recall}" for recall in (0.0, 0.1, 0.29, 0.5, 0.7, 0.8, 1.0)]
     values = [1, 1, 1, 3 / 4, 4 / 7, 4 / 7, 0]
     assert evaluate(order.items(), qrels, names).per_query["q"] == pytest.approx(dict(zip(names, values, strict=True)))
@@ -128,135 +109,22 @@ def test_interpolated_precision_is_that_of_trec_eval_10() -> None:
     }
 
 
-def test_values_have_the_names_they_were_asked_by() -> None:
+def test_values_keep_the_given_names():
     assert evaluate(ORDER.items(), QRELS, ["MRR@10", "RR@10"]).means.keys() == {"MRR@10", "RR@10"}
 
 
-def test_more_topics_than_are_taken_at_once() -> None:
+def test_more_topics_than_one_batch():
     order = {f"q{number}": ["a", "b"] for number in range(1203)}
-    qrels = _qrels({query_id: {"b": 1} for query_id in reversed(order)})
+    qrels = qrels_of({query_id: {"b": 1} for query_id in reversed(order)})
     evaluation = evaluate(order.items(), qrels, ["RR@10", "AP"])
     assert evaluation.means == {"RR@10": 0.5, "AP": 0.5}
     assert len(evaluation.per_query) == 1203
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("ndcg@10", r"did you mean nDCG@10\?"),
-        ("ndgc@10", r"did you mean nDCG@10\?"),
-        ("gm_map", "trec_eval's measure 'gm_map' cannot be computed here; possible are AP"),
-        ("11pt_avg", "trec_eval's measure '11pt_avg' cannot be computed here"),
-        ("official", "'official' is a set of measures in trec_eval: name those that you want"),
-        ("recip_rank.10", "trec_eval's recip_rank takes no such number; without it, it is RR"),
-        ("ndcg_cut_2.5", "trec_eval's ndcg_cut takes no such number"),
-        ("P_0", "cutoff must be between 1 and"),
-        ("P_10x", "unknown measure 'P_10x'"),
-        ("nonsense", "unknown measure 'nonsense'; possible are AP, Bpref, Compat"),
-        ("ERR@20", "cannot be computed here; possible are AP"),
-        ("R", "R@ needs a number"),
-        ("P@2.5", "invalid param cutoff=2.5"),
-        ("AP(x=1)", "unsupported params"),
-        ("nDCG@", "write it like nDCG@10"),
-        ("AP(rel=0)", "rel must be between 1 and 10,000, not 0"),
-        ("IPrec@1.5", "recall must be between 0 and 1"),
-        ("AP(rel=2,rel=1)", "a parameter is given twice"),
-        ("P" * 100_000, r"^measure 'P{1000}'\.\.\. is longer than 1000 characters$"),
-    ],
-)
-def test_a_measure_that_cannot_be_is_an_error(name: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        parse_measures(["AP", name])
-
-
-@pytest.mark.parametrize("name", ["P@0", "RR@0", "AP@0", "nDCG@0", "Success@0", "Judged@0"])
-def test_a_cutoff_of_zero_is_an_error(name: str) -> None:
-    """pytrec_eval would end the process."""
-    with pytest.raises(ConfigError, match="cutoff must be between 1 and 1,000,000,000, not 0"):
-        parse_measures([name])
-
-
-@pytest.mark.parametrize(
-    ("name", "names"),
-    [
-        ("map", ["AP"]),
-        ("ndcg", ["nDCG"]),
-        ("ndcg_cut_10", ["nDCG@10"]),
-        ("ndcg_cut.10,100", ["nDCG@10", "nDCG@100"]),
-        ("recip_rank", ["RR"]),
-        ("P_10", ["P@10"]),
-        ("recall_1000", ["R@1000"]),
-        ("success_10", ["Success@10"]),
-        ("success", ["Success@1", "Success@5", "Success@10"]),
-        ("map_cut_100", ["AP@100"]),
-        ("iprec_at_recall_0.10", ["IPrec@0.1"]),
-        ("bpref", ["Bpref"]),
-        ("num_rel", ["NumRel"]),
-        ("set_recall", ["SetR"]),
-        ("Rprec", ["Rprec"]),
-        ("infAP", ["infAP"]),
-    ],
-)
-def test_trec_evals_names_are_translated(name: str, names: list[str]) -> None:
-    assert list(parse_measures([name])) == names
-    same = [name] == names
-    assert explain_names([name]) == ([] if same else [f"{name} is trec_eval's name for {', '.join(names)}"])
-
-
-def test_every_measure_of_trec_eval_is_computed_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    refused = set()
-    for name in sorted(pytrec_eval.supported_measures | pytrec_eval.supported_nicknames.keys()):
-        try:
-            names = parse_measures([name])
-        except ConfigError:
-            refused.add(name)
-        else:
-            assert list(parse_measures(list(names))) == list(names)
-    assert refused == {"runid", "relstring", "utility", "11pt_avg", "binG", "G", "ndcg_rel", "Rndcg"} | {
-        *("num_nonrel_judged_ret", "gm_map", "gm_bpref", "Rprec_mult", "relative_P"),
-        *("official", "set", "all_trec", "all_prefs", "prefs", "qrels_jg"),
-    }
-    assert capsys.readouterr().out == ""
-
-
-def test_results_of_trec_evals_names_have_ir_measures_names() -> None:
+def test_results_of_trec_eval_names_have_ir_measures_names():
     found = evaluate(ORDER.items(), QRELS, ["recip_rank", "RR", "P_2"])
     assert found.means == pytest.approx({"RR": 1 / 3, "P@2": 1 / 3})
     assert all(values.keys() == {"RR", "P@2"} for values in found.per_query.values())
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("P@1000000001", "cutoff must be between 1 and 1,000,000,000, not 1000000001"),
-        ("P_99999999999999999999999", "cutoff must be between"),
-        ("nDCG@99999999999999999999999", "cutoff must be between"),
-        ("RR@99999999999999999999999", "cutoff must be between"),
-        ("P@True", "cutoff must be between"),
-        ("P@" + "9" * 5000, "is longer than 1000 characters"),
-        ("P(rel=4294967297)@1", "rel must be between 1 and 10,000, not 4294967297"),
-        ("Bpref(rel=2147483648)", "rel must be between"),
-        ("NumRet(rel=10001)", "rel must be between"),
-        ("RR(rel=True)", "rel must be between"),
-        ("Compat(p=1e400)", "p must be between 0 and 1, not inf"),
-        ("Compat(p=1.01)", "p must be between 0 and 1"),
-        ("SetF(beta=1e400)", "beta must be between 0.001 and 1,000, not inf"),
-        ("SetF(beta=1e-05)", "beta must be between 0.001 and 1,000"),
-        ("IPrec@1e400", "recall must be between 0 and 1, not inf"),
-        ("nDCG(gains={1:1e400})@3", "gains must map whole numbers to whole numbers, from 0 to 10,000"),
-        ("nDCG(gains={1:2.5})@3", "gains must map"),
-        ("nDCG(gains={1:'2'})", "gains must map"),
-        ("nDCG(gains={'1':2})", "gains must map"),
-        ("nDCG(gains={1:10001})", "gains must map"),
-        ("-" * 10_000 + "1", "is longer than 1000 characters"),
-        ("(" * 10_000, "is longer than 1000 characters"),
-    ],
-)
-def test_a_parameter_that_the_evaluator_cannot_hold_is_an_error(name: str, reason: str) -> None:
-    """All of these were tracebacks, NaN or, for a small beta, the values of another measure."""
-    with pytest.raises(ConfigError, match=reason) as caught:
-        parse_measures([name])
-    assert str(caught.value).startswith("measure ")
 
 
 @pytest.mark.parametrize(
@@ -266,18 +134,18 @@ def test_a_parameter_that_the_evaluator_cannot_hold_is_an_error(name: str, reaso
         *("AP(rel=10000)", "NumRet(rel=10000)", "Compat(p=0.0)", "Compat(p=1.0)", "nDCG(gains={1:10000,2:0})"),
     ],
 )
-def test_a_parameter_at_its_bound_is_computed(name: str) -> None:
+def test_parameter_at_its_bound_is_computed(name):
     assert 0 <= evaluate(ORDER.items(), QRELS, [name]).means[name] <= 1
 
 
 @pytest.mark.parametrize("beta", [0.001, 0.5, 1.0, 2.0, 1000.0])
-def test_set_f_at_its_bounds_follows_its_formula(beta: float) -> None:
+def test_set_f_at_its_bounds_follows_its_formula(beta):
     """trec_eval's: its parameter is the square of the usual beta. Precision is 2/4 and recall 2/3."""
-    found = evaluate({"q1": ORDER["q1"]}.items(), _qrels({"q1": QRELS.relevance["q1"]}), [f"SetF(beta={beta})"]).means
+    found = evaluate({"q1": ORDER["q1"]}.items(), qrels_of({"q1": QRELS.relevance["q1"]}), [f"SetF(beta={beta})"]).means
     assert found == {f"SetF(beta={beta})": pytest.approx((beta + 1) * (1 / 2) * (2 / 3) / (2 / 3 + beta / 2))}
 
 
-def test_the_highest_relevance_is_computed_as_any_other(tmp_path: Path) -> None:
+def test_highest_relevance_is_computed(tmp_path):
     (tmp_path / "qrels").write_text(f"q 0 a {MAX_RELEVANCE}\nq 0 b 1000\nq 0 c 1\nq 0 d -{MAX_RELEVANCE}\nr 0 a -5\n")
     qrels = read_qrels(str(tmp_path / "qrels"))
     order = {"q": ["d", "b", "x", "a"], "r": ["a"]}
@@ -291,21 +159,7 @@ def test_the_highest_relevance_is_computed_as_any_other(tmp_path: Path) -> None:
     }
 
 
-def test_no_measure_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="no measure is asked for"):
-        evaluate(ORDER.items(), QRELS, [])
-
-
-def test_a_list_of_measures_is_split_outside_parentheses() -> None:
-    text = "RR@10, nDCG(dcg='log2', judged_only=True)@10\nAP(rel=2)  R@1000,P@5"
-    names = ["RR@10", "nDCG(dcg='log2', judged_only=True)@10", "AP(rel=2)", "R@1000", "P@5"]
-    assert split_measures(text) == names
-    assert list(parse_measures(names)) == names
-    assert split_measures(" ") == []
-    assert split_measures("map,ndcg_cut.10,100 P.5,10,RR@10,5x") == ["map", "ndcg_cut.10,100", "P.5,10", "RR@10", "5x"]
-
-
-def test_files_without_a_common_topic_are_an_error(tmp_path: Path) -> None:
+def test_files_without_a_common_topic_are_an_error(tmp_path):
     run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
     run.write_text("001 Q0 a 1 1 t\n")
     qrels.write_text("1 0 a 1\n")
@@ -313,7 +167,7 @@ def test_files_without_a_common_topic_are_an_error(tmp_path: Path) -> None:
         evaluate_run(str(run), str(qrels), ["AP"])
 
 
-def test_the_core_needs_no_jvm_no_torch_and_no_beam() -> None:
+def test_core_imports_no_jvm_torch_or_beam():
     modules = "beamrank.evaluation.evaluate, beamrank.ranking.rankings, beamrank.formats.run_writer"
     code = f"import sys, {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -329,7 +183,7 @@ FIGURES = {
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", FIGURES)
-def test_published_figures_of_real_runs(shared_data: Path, tmp_path: Path, name: str) -> None:
+def test_published_figures_of_real_runs(shared_data, tmp_path, name):
     folder = shared_data / "msmarco/ans_small"
     measures = ["RR@10", "RR", "AP", "nDCG@10", "P@1", "R@50", "R@1000"]
     qrels = str(folder / "qrels.dev.small.tsv")
@@ -408,9 +262,7 @@ NOT_IN_IR_MEASURES = {"runid", "relstring", "utility", "11pt_avg", "binG", "G", 
     ("run", "output", "count"),
     [("results.test", "out.test.a", 65), ("results.test", "out.test.aq", 257), ("results.trunc", "out.test.aqc", 257)],
 )
-def test_agrees_with_trec_eval_on_every_measure_that_ir_measures_has(
-    shared_data: Path, tmp_path: Path, run: str, output: str, count: int
-) -> None:
+def test_agrees_with_trec_eval_on_every_measure_that_ir_measures_has(shared_data, tmp_path, run, output, count):
     """The runs and flags are those of trec_eval's own `make quicktest`: only the last averages with -c."""
     compared, left_out = _compare(shared_data, tmp_path, run, output)
     assert left_out <= NOT_IN_IR_MEASURES
@@ -418,7 +270,7 @@ def test_agrees_with_trec_eval_on_every_measure_that_ir_measures_has(
 
 
 @pytest.mark.data
-def test_agrees_with_trec_eval_on_a_run_with_a_hash_in_its_ids(shared_data: Path) -> None:
+def test_agrees_with_trec_eval_on_a_run_with_a_hash_in_its_ids(shared_data):
     folder = shared_data / "trec_eval"
     expected = {name: value for _, name, value in _expected(folder / "out.comment.test")}
     names = {name: measure for name in expected if (measure := _measure_of(name))}
@@ -433,7 +285,7 @@ def test_agrees_with_trec_eval_on_a_run_with_a_hash_in_its_ids(shared_data: Path
 
 
 @pytest.mark.data
-def test_the_same_figures_with_trec_eval_10s_comments(shared_data: Path) -> None:
+def test_comments_of_trec_eval_10_are_ignored(shared_data):
     folder = shared_data / "trec_eval"
     run = str(folder / "results.test")
     commented = evaluate_run(run, str(folder / "qrels.test.with-comments"), ["AP", "P@5"])

@@ -5,10 +5,11 @@ from hypothesis import strategies as st
 from transformers import BertTokenizer
 
 from beamrank.errors import ConfigError
-from beamrank.ranking.input_layout import PackedInputs, duo_kept, lay_out, mono_kept
-from beamrank.records import SpecialTokens
+from beamrank.ranking.input_layout import InputLimits, InputTemplate, PackedInputs, duo_kept, lay_out, mono_kept
 
-SPECIAL = SpecialTokens(cls_id=101, sep_id=102, pad_id=0)
+MONO = InputTemplate((101,), ((102,), (102,)), (0, 1), 0)
+DUO = InputTemplate((101,), ((102,), (102,), (102,)), (0, 1, 2), 0)
+XLM_ROBERTA = InputTemplate((0,), ((2, 2), (2,)), (0, 0), 1)
 
 
 def convert_to_bert_input(tokens: int, max_seq_length: int, add_cls: bool) -> int:
@@ -18,19 +19,18 @@ def convert_to_bert_input(tokens: int, max_seq_length: int, add_cls: bool) -> in
     return tokens + (2 if add_cls else 1)
 
 
-@pytest.mark.parametrize("limits", [(64, 512), (32, 256)])
+@pytest.mark.parametrize("lengths", [(64, 512), (32, 256)])
 @pytest.mark.parametrize("query", [0, 1, 10, 30, 31, 61, 62, 63, 500])
-def test_original_is_the_code_of_2019(query: int, limits: tuple[int, int]) -> None:
-    max_query_length, max_length = limits
+def test_original_is_the_code_of_2019(query: int, lengths: tuple[int, int]) -> None:
+    max_query_length, max_length = lengths
     docs = np.arange(0, 600)
-    kept_query, kept_doc = mono_kept("original", np.full_like(docs, query), docs, max_query_length, max_length)
+    limits, queries = InputLimits("original", max_query_length, max_length), np.full_like(docs, query)
+    kept_query, kept_doc = mono_kept(MONO, limits, queries, docs)
     query_ids = convert_to_bert_input(query, max_query_length, True)
     doc_ids = [convert_to_bert_input(doc, max_length - query_ids, False) for doc in docs.tolist()]
     assert (kept_query == query_ids - 2).all()
     np.testing.assert_array_equal(kept_doc + 1, doc_ids)
-    duo_query, first, second = duo_kept(
-        "original", np.full_like(docs, query), docs, docs[::-1], max_query_length, max_length
-    )
+    duo_query, first, second = duo_kept(DUO, limits, queries, docs, docs[::-1])
     doc_ids = [convert_to_bert_input(doc, (max_length - query_ids) // 2, False) for doc in docs.tolist()]
     assert (duo_query == query_ids - 2).all()
     np.testing.assert_array_equal(first + 1, doc_ids)
@@ -42,9 +42,9 @@ def test_original_is_the_code_of_2019(query: int, limits: tuple[int, int]) -> No
 )
 def test_original_gives_the_published_lengths(query: int, mono_total: int, duo_doc: int, duo_total: int) -> None:
     lengths, long = np.array([query]), np.array([512])
-    kept_query, kept_doc = mono_kept("original", lengths, long, 64, 512)
+    kept_query, kept_doc = mono_kept(MONO, InputLimits("original", 64, 512), lengths, long)
     assert kept_query + kept_doc + 3 == mono_total
-    kept_query, first, second = duo_kept("original", lengths, long, long, 64, 512)
+    kept_query, first, second = duo_kept(DUO, InputLimits("original", 64, 512), lengths, long, long)
     assert first == second == duo_doc
     assert kept_query + first + second + 4 == duo_total
 
@@ -52,11 +52,11 @@ def test_original_gives_the_published_lengths(query: int, mono_total: int, duo_d
 @pytest.mark.parametrize(("query", "doc"), [(6, 503), (62, 447), (100, 447)])
 def test_paper(query: int, doc: int) -> None:
     lengths, long = np.array([query]), np.array([512])
-    kept_query, kept_doc = mono_kept("paper", lengths, long, 64, 512)
+    kept_query, kept_doc = mono_kept(MONO, InputLimits("paper", 64, 512), lengths, long)
     assert (kept_query, kept_doc) == (min(query, 62), doc)
-    kept_query, first, second = duo_kept("paper", lengths, long, np.array([9]), 64, 512)
+    kept_query, first, second = duo_kept(DUO, InputLimits("paper", 64, 512), lengths, long, np.array([9]))
     assert (kept_query, first, second) == (min(query, 62), 223, 9)
-    kept_query, first, _ = duo_kept("paper", lengths, long, long, 32, 256)
+    kept_query, first, _ = duo_kept(DUO, InputLimits("paper", 32, 256), lengths, long, long)
     assert (kept_query, first) == (min(query, 30), 111)
 
 
@@ -74,53 +74,62 @@ def test_hf_is_what_transformers_does(tmp_path) -> None:
         lengths = np.arange(0, max_length + 3)
         queries, docs = (grid.ravel() for grid in np.meshgrid(lengths, lengths))
         queries, docs = queries[:: max_length // 4], docs[:: max_length // 4]
-        kept = np.stack(mono_kept("hf", queries, docs, 8, max_length), axis=1)
+        kept = np.stack(mono_kept(MONO, InputLimits("hf", 8, max_length), queries, docs), axis=1)
         wanted = [
             _transformers_kept(tokenizer, query, doc, max_length)
             for query, doc in zip(queries.tolist(), docs.tolist(), strict=True)
         ]
         np.testing.assert_array_equal(kept, wanted)
     for query, doc in [(10, 512), (62, 447), (62, 448), (254, 255), (255, 254), (255, 255), (256, 254), (512, 300)]:
-        kept_query, kept_doc = mono_kept("hf", np.array([query]), np.array([doc]), 64, 512)
+        kept_query, kept_doc = mono_kept(MONO, InputLimits("hf", 64, 512), np.array([query]), np.array([doc]))
         assert (kept_query, kept_doc) == _transformers_kept(tokenizer, query, doc, 512)
 
 
 def test_duo_refuses_hf() -> None:
     lengths = np.array([5])
     with pytest.raises(ConfigError, match="`hf` is defined for pairs only"):
-        duo_kept("hf", lengths, lengths, lengths, 64, 512)
+        duo_kept(DUO, InputLimits("hf", 64, 512), lengths, lengths, lengths)
 
 
 @pytest.mark.parametrize("rule", ["original", "paper"])
 def test_duo_refuses_lengths_that_leave_no_doc(rule) -> None:
     lengths = np.array([5])
     with pytest.raises(ConfigError, match="leaves duoBERT's docs no wordpiece"):
-        duo_kept(rule, lengths, lengths, lengths, 11, 14)
+        duo_kept(DUO, InputLimits(rule, 11, 14), lengths, lengths, lengths)
+
+
+@pytest.mark.parametrize(("rule", "total"), [("original", 511), ("paper", 512), ("hf", 512)])
+def test_kept_lengths_leave_room_for_the_special_tokens_of_other_templates(rule, total) -> None:
+    query, doc = np.array([6, 100]), np.array([600, 600])
+    kept = mono_kept(XLM_ROBERTA, InputLimits(rule, 64, 512), query, doc)
+    inputs = PackedInputs(np.zeros(1, np.uint16), np.zeros((2, 2), np.int64), np.stack(kept, axis=1), XLM_ROBERTA)
+    assert inputs.lengths.tolist() == [total, total]
 
 
 @given(
     texts=st.lists(st.lists(st.integers(200, 60000), max_size=9), min_size=1, max_size=6),
     data=st.data(),
-    segments=st.sampled_from([2, 3]),
+    template=st.sampled_from([MONO, DUO, XLM_ROBERTA]),
     padding=st.integers(0, 5),
 )
-def test_lay_out(texts, data, segments, padding) -> None:
+def test_lay_out(texts, data, template, padding) -> None:
+    segments = len(template.ends)
     tokens = np.array([*(token for text in texts for token in text), 0], np.uint16)
     starts = np.cumsum([0, *(len(text) for text in texts)])
     chosen = data.draw(
         st.lists(st.lists(st.integers(0, len(texts) - 1), min_size=segments, max_size=segments), min_size=1, max_size=4)
     )
     kept = [[data.draw(st.integers(0, len(texts[text]))) for text in row] for row in chosen]
-    inputs = PackedInputs(tokens, starts[np.array(chosen)], np.array(kept), SPECIAL)
+    inputs = PackedInputs(tokens, starts[np.array(chosen)], np.array(kept), template)
     rows = np.arange(len(chosen))[::-1]
     width = int(inputs.lengths.max()) + padding
     batch = lay_out(inputs, rows, width)
     for row, ids, types, length in zip(rows, *batch, strict=True):
-        wanted_ids, wanted_types = [101], [0]
+        wanted_ids, wanted_types = list(template.start), [template.token_types[0]]
         for segment, (text, count) in enumerate(zip(chosen[row], kept[row], strict=True)):
-            wanted_ids += [*texts[text][:count], 102]
-            wanted_types += [segment] * (count + 1)
+            wanted_ids += [*texts[text][:count], *template.ends[segment]]
+            wanted_types += [template.token_types[segment]] * (count + len(template.ends[segment]))
         assert length == inputs.lengths[row] == len(wanted_ids)
-        blank = [0] * (width - len(wanted_ids))
-        assert ids.tolist() == wanted_ids + blank
-        assert types.tolist() == wanted_types + blank
+        blank = width - len(wanted_ids)
+        assert ids.tolist() == wanted_ids + [template.pad_id] * blank
+        assert types.tolist() == wanted_types + [0] * blank

@@ -6,16 +6,16 @@ import pytest
 
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.evaluation.significance import compare_evaluations, compare_values, find_losses
-from beamrank.formats.qrels import Qrels, QrelsNotes
+from beamrank.formats.qrels import qrels_of
 
-QRELS = Qrels({"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 1}}, QrelsNotes("trec", 3, 3, 0, 0))
+QRELS = qrels_of({"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 1}})
 GOOD = {"q1": ["a", "x"], "q2": ["b", "x"], "q3": ["x", "y", "z", "c"]}
 POOR = {"q1": ["x", "a"], "q2": ["b"]}
 # Each with the run of the stage before it: worse, the same, better.
 STAGES = {"bm25": GOOD, "mono": POOR, "duo-min": POOR, "duo-sum": GOOD}
 
 
-def test_the_test_is_the_one_of_the_textbook() -> None:
+def test_t_test_equals_the_textbook():
     run, baseline = [0.5, 1.0, 0.25, 0.0], [0.25, 0.5, 0.5, 0.0]
     differences = [0.25, 0.5, -0.25, 0.0]
     mean = sum(differences) / 4
@@ -30,17 +30,17 @@ def test_the_test_is_the_one_of_the_textbook() -> None:
     assert (found.better, found.equal, found.worse) == (2, 1, 1)
 
 
-def test_runs_that_do_not_differ_have_p_1() -> None:
+def test_equal_runs_have_p_value_1():
     found = compare_values([0.5, 1.0], [0.5, 1.0])
     assert (found.difference, found.low, found.high, found.p_value, found.equal) == (0, 0, 0, 1, 2)
 
 
-def test_a_difference_without_any_spread_is_certain() -> None:
+def test_constant_difference_has_p_value_0():
     found = compare_values([0.5, 1.0], [0.25, 0.75])
     assert (found.difference, found.low, found.high, found.p_value, found.better) == (0.25, 0.25, 0.25, 0, 2)
 
 
-def test_topics_are_paired_by_their_id_whatever_their_order() -> None:
+def test_topics_are_paired_by_id():
     run = evaluate(GOOD.items(), QRELS, ["RR", "P@1", "NumRelRet"])
     baseline = evaluate(dict(reversed(POOR.items())).items(), QRELS, ["RR", "P@1", "NumRelRet"])
     found = compare_evaluations(run, baseline)
@@ -50,12 +50,12 @@ def test_topics_are_paired_by_their_id_whatever_their_order() -> None:
     assert found["RR"].difference == pytest.approx(run.means["RR"] - baseline.means["RR"])
 
 
-def test_one_topic_tells_nothing() -> None:
-    qrels = Qrels({"q1": {"a": 1}}, QrelsNotes("trec", 1, 1, 0, 0))
+def test_one_topic_gives_no_comparison():
+    qrels = qrels_of({"q1": {"a": 1}})
     assert compare_evaluations(evaluate(GOOD.items(), qrels, ["RR"]), evaluate(POOR.items(), qrels, ["RR"])) == {}
 
 
-def test_a_stage_below_the_stage_before_it_is_found() -> None:
+def test_find_losses_finds_a_stage_below_the_previous_one():
     stages = {name: evaluate(run.items(), QRELS, ["NumRet", "RR", "P@1"]) for name, run in STAGES.items()}
     (loss,) = find_losses(stages)
     assert (loss.run, loss.before, loss.measure) == ("mono", "bm25", "RR")
@@ -63,7 +63,7 @@ def test_a_stage_below_the_stage_before_it_is_found() -> None:
     assert loss.comparison.difference == pytest.approx(-(0.5 + 0 + 0.25) / 3)
 
 
-def test_the_first_measure_decides_about_a_loss() -> None:
+def test_find_losses_uses_the_first_measure():
     """Mono has as many relevant docs as BM25, in worse places."""
     runs = {"bm25": {"q1": ["a", "x"], "q2": ["b"]}, "mono": {"q1": ["x", "a"], "q2": ["b"]}}
     for measures, measure in ((["R@2", "RR"], None), (["RR", "R@2"], "RR"), (["NumRelRet", "P@1"], "P@1")):
@@ -71,6 +71,6 @@ def test_the_first_measure_decides_about_a_loss() -> None:
         assert [loss.measure for loss in losses] == ([] if measure is None else [measure])
 
 
-def test_no_loss_is_told_from_one_topic() -> None:
-    qrels = Qrels({"q1": {"a": 1}}, QrelsNotes("trec", 1, 1, 0, 0))
+def test_find_losses_needs_two_topics():
+    qrels = qrels_of({"q1": {"a": 1}})
     assert find_losses({name: evaluate(run.items(), qrels, ["RR"]) for name, run in STAGES.items()}) == []

@@ -39,13 +39,9 @@ def test_describes_a_checkpoint(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path, num_labels=1, max_position_embeddings=128)
     checkpoint = resolve_checkpoint(folder, "mono")
     assert (checkpoint.folder, checkpoint.reference, checkpoint.kind) == (folder, folder, "mono")
-    assert (checkpoint.num_labels, checkpoint.weights, checkpoint.warnings) == (1, "model.safetensors", ())
-    assert (checkpoint.shape.positions, checkpoint.shape.vocab_size, checkpoint.shape.token_types) == (128, 1000, 2)
-    checkpoint.check_length(128)
-    with pytest.raises(
-        PreflightError, match=r"knows 128 positions and input\.max_length is 129: set input\.max_length"
-    ):
-        checkpoint.check_length(129)
+    architecture = checkpoint.architecture
+    assert (architecture.num_labels, checkpoint.weights, architecture.warnings) == (1, "model.safetensors", ())
+    assert (architecture.positions, architecture.vocab_size) == (128, 1000)
 
 
 def test_the_digest_covers_what_decides_scores(tmp_path: Path) -> None:
@@ -110,32 +106,21 @@ def test_pickled_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_check_needs_no_torch(tmp_path: Path) -> None:
     program = (
         "import sys; from models.checkpoints.check import resolve_checkpoint; "
-        "print(resolve_checkpoint(sys.argv[1], 'mono').num_labels, 'torch' in sys.modules)"
+        "print(resolve_checkpoint(sys.argv[1], 'mono').architecture.num_labels, 'torch' in sys.modules)"
     )
     command = [sys.executable, "-c", program, save_tiny(tmp_path)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["2", "False"]
-
-
-def test_three_segments_are_taken_as_they_are(tmp_path: Path) -> None:
-    checkpoint = resolve_checkpoint(save_tiny(tmp_path, type_vocab_size=3), "duo")
-    assert checkpoint.warnings == ()
-    assert torch.equal(
-        load_weights(checkpoint)["bert.embeddings.token_type_embeddings.weight"],
-        load_file(tmp_path / "model.safetensors")["bert.embeddings.token_type_embeddings.weight"],
-    )
 
 
 @pytest.mark.parametrize("told", [2, 3])
 def test_two_segments_get_a_row_of_zeros_for_duo(tmp_path: Path, caplog: pytest.LogCaptureFixture, told: int) -> None:
     save_tiny(tmp_path)
     checkpoint = resolve_checkpoint(_edit_config(tmp_path, type_vocab_size=told), "duo")
-    (warning,) = checkpoint.warnings
+    (warning,) = checkpoint.architecture.warnings
     assert "has token type embeddings for 2 segments, duoBERT's input has 3" in warning
     with caplog.at_level(logging.WARNING):
-        table = load_weights(checkpoint)["bert.embeddings.token_type_embeddings.weight"]
+        load_weights(checkpoint)
     assert warning in caplog.messages
-    saved = load_file(tmp_path / "model.safetensors")["bert.embeddings.token_type_embeddings.weight"]
-    assert torch.equal(table, torch.cat([saved, torch.zeros(1, 32)]))
 
 
 @pytest.mark.parametrize("kind", ["mono", "duo"])
@@ -167,13 +152,16 @@ def test_a_reversed_id2label_is_refused(tmp_path: Path, id2label: dict[str, str]
 )
 def test_other_labels_are_fine(tmp_path: Path, id2label: dict[str, str] | None) -> None:
     save_tiny(tmp_path)
-    assert resolve_checkpoint(_edit_config(tmp_path, id2label=id2label), "mono").num_labels == 2
+    assert resolve_checkpoint(_edit_config(tmp_path, id2label=id2label), "mono").architecture.num_labels == 2
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "roberta"}, "has the model_type 'roberta'; only 'bert' and beamrank's own"),
+        (
+            {"model_type": "roberta"},
+            r"model_type 'roberta' \(Bert.*\), which cannot be scored; known: 'bert', 'chunked",
+        ),
         ({"model_type": None}, "has the model_type None"),
         ({"position_embedding_type": "relative_key"}, "has position_embedding_type 'relative_key'"),
         ({"is_decoder": True}, "is a decoder"),
@@ -205,7 +193,7 @@ def test_a_head_without_a_pooler_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_embedding_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="a sentence-transformers model that goes on with Pooling, Normalize"):
+    with pytest.raises(PreflightError, match="whose Transformer is followed by Pooling, Normalize"):
         resolve_checkpoint(str(MINILM), "mono")
     for name in ("config.json", "vocab.txt", "model.safetensors"):
         (tmp_path / name).symlink_to(MINILM / name)
@@ -217,7 +205,7 @@ def test_a_cross_encoder_of_sentence_transformers_is_taken(tmp_path: Path) -> No
     save_tiny(tmp_path, num_labels=1)
     module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
     (tmp_path / "modules.json").write_text(json.dumps([module]))
-    assert resolve_checkpoint(str(tmp_path), "mono").num_labels == 1
+    assert resolve_checkpoint(str(tmp_path), "mono").architecture.num_labels == 1
 
 
 def test_folders_that_hold_no_checkpoint_are_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.ranking.input_layout import PackedInputs, mono_kept
+from beamrank.ranking.input_layout import InputLimits, PackedInputs, mono_kept
 from beamrank.records import SpecialTokens
 from models.architectures.chunk_pooling import ChunkPooling
 from models.checkpoints.check import resolve_checkpoint
@@ -22,7 +22,7 @@ from models.training.data.encoding import InputEncoder
 from models.training.data.examples import Group
 from models.training.initial_model import Start, save_checkpoint
 from models.training.loop.tasks import MonoTask, Scorer, group_loss
-from tests.support.bert import shard
+from tests.support.bert import shard, template
 from tests.support.training import (
     COLOURS,
     LIMITS,
@@ -36,6 +36,7 @@ from tests.support.training import (
 )
 
 _SPECIAL = SpecialTokens(WORDS.index("[CLS]"), WORDS.index("[SEP]"), WORDS.index("[PAD]"))
+_TEMPLATE = template(2, _SPECIAL)
 _POOLINGS = [ChunksConfig(count=3, attention_size=8), ChunksConfig(count=2, pooling="max")]
 
 
@@ -88,7 +89,7 @@ def _by_hand(model: ChunkedBert, query: str, chunks: list[str]) -> float:
 
 def test_the_last_segment_is_shared_out_evenly_and_none_of_it_is_lost() -> None:
     inputs = PackedInputs(
-        np.arange(30, dtype=np.uint16), np.array([[0, 5], [2, 9]]), np.array([[3, 8], [2, 1]]), _SPECIAL
+        np.arange(30, dtype=np.uint16), np.array([[0, 5], [2, 9]]), np.array([[3, 8], [2, 1]]), _TEMPLATE
     )
     chunks = inputs.in_chunks(3)
     assert chunks.starts.tolist() == [[0, 5], [0, 7], [0, 10], [2, 9], [2, 9], [2, 9]]
@@ -99,14 +100,15 @@ def test_the_last_segment_is_shared_out_evenly_and_none_of_it_is_lost() -> None:
 @pytest.mark.parametrize("chunks", [1, 2, 3])
 def test_each_chunk_holds_the_rule(rule, chunks) -> None:
     queries, docs = (each.ravel() for each in np.meshgrid([1, 12, 40], np.arange(0, 200)))
-    query_kept, doc_kept = mono_kept(rule, queries, docs, 16, 48, chunks)
+    limits = InputLimits(rule, 16, 48)
+    query_kept, doc_kept = mono_kept(_TEMPLATE, limits, queries, docs, chunks)
     starts = np.zeros((len(docs), 2), np.int64)
-    laid_out = PackedInputs(np.zeros(300, np.uint16), starts, np.stack([query_kept, doc_kept], 1), _SPECIAL)
+    laid_out = PackedInputs(np.zeros(300, np.uint16), starts, np.stack([query_kept, doc_kept], 1), _TEMPLATE)
     lengths = laid_out.in_chunks(chunks).lengths
     assert lengths.max() == (47 if rule == "original" else 48)
     assert (doc_kept[docs <= 15 * chunks] == docs[docs <= 15 * chunks]).all()
     longest = docs == 199
-    one_query, one_doc = mono_kept(rule, queries[longest], docs[longest], 16, 48)
+    one_query, one_doc = mono_kept(_TEMPLATE, limits, queries[longest], docs[longest])
     if rule != "hf":
         assert (query_kept[longest] == one_query).all()
         assert (doc_kept[longest] == chunks * one_doc).all()
@@ -158,8 +160,8 @@ def test_a_saved_checkpoint_scores_as_the_model_and_as_by_hand(chunks, labels, s
     query = "what is the sky"
     save_checkpoint(score.model, start, str(tmp_path), "float32")
     engine = ScoringEngine(resolve_checkpoint(str(tmp_path), "mono"), "cpu", "float32", 1, 64)
-    table = shard([("q", _ids(query), {f"d{number}": _ids(doc) for number, doc in enumerate(docs)})])
-    table, counts = score_mono(engine, table, 10, _SPECIAL, LIMITS)
+    table = shard([("q", _ids(query), {f"d{number}": _ids(doc) for number, doc in enumerate(docs)})], _SPECIAL)
+    table, counts = score_mono(engine, table, 10, LIMITS)
     room = (LIMITS.max_length - len(_ids(query)) - 4) * chunks.count
     by_hand = []
     for doc in docs:
@@ -226,7 +228,7 @@ def test_a_training_with_chunks_measures_resumes_and_says_so_in_its_card(start, 
     progress = make_session(config, "mono").train(lambda: False, listener, "beamrank train mono train.yaml")
     assert progress.finished
     assert any("going on after step 8" in line for line in listener.lines)
-    assert resolve_checkpoint(str(tmp_path / "out"), "mono").shape.chunks == 2
+    assert resolve_checkpoint(str(tmp_path / "out"), "mono").architecture.chunks == 2
     card = (tmp_path / "out/README.md").read_text()
     assert "A passage is cut into 2 even chunks" in card
     assert "combined by attention pooling" in card

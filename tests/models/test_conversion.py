@@ -14,11 +14,13 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens
+from models.architectures.bert_shape import TOKEN_TYPES
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.conversion.folder import convert
 from models.conversion.source import check_vocabulary, find_source
 from models.scoring.engine import ScoringEngine
 from models.tokenizer.bert import load_tokenizer
+from tests.support.bert import template
 from tests.support.progress import RecordedProgress
 from tests.support.tensorflow1 import TOKENS, copy_checkpoint, known_variables, logits
 
@@ -51,7 +53,7 @@ def _transformers_logits(folder: str, segments: int) -> list[float]:
 def _engine_log_odds(checkpoint: Checkpoint, segments: int) -> float:
     tokens = np.concatenate([np.array(text, np.uint16) for text in _TEXTS])
     kept = np.array([[len(text) for text in _TEXTS[:segments]]])
-    inputs = PackedInputs(tokens, np.cumsum(kept, axis=1) - kept, kept, SpecialTokens(2, 3, 0))
+    inputs = PackedInputs(tokens, np.cumsum(kept, axis=1) - kept, kept, template(segments, SpecialTokens(2, 3, 0)))
     return float(ScoringEngine(checkpoint, "cpu", "float32", 1, 1024).score(inputs).log_odds[0])
 
 
@@ -63,8 +65,8 @@ def test_gives_the_logits_of_the_original(kind: str, segments: int, tmp_path: Pa
     assert _engine_log_odds(checkpoint, segments) == pytest.approx(wanted[1] - wanted[0], abs=1e-5)
     assert abs(wanted[1] - wanted[0]) > 0.1
     assert checkpoint == resolve_checkpoint(str(tmp_path / "converted"), kind)
-    assert checkpoint.warnings == ()
-    assert checkpoint.shape.token_types == segments
+    assert checkpoint.architecture.warnings == ()
+    assert checkpoint.architecture.tensors[TOKEN_TYPES][0] == segments
 
 
 def test_token_types_decide_the_logits_of_duo() -> None:
@@ -77,7 +79,7 @@ def test_token_types_decide_the_logits_of_duo() -> None:
 def test_says_what_was_done(tmp_path: Path) -> None:
     checkpoint, notes = _convert("duo", copy_checkpoint(tmp_path / "original"), tmp_path / "converted")
     assert "124 variables, 83 of them for training alone" in notes[0]
-    zeros = "the second doc gets a row of zeros"
+    zeros = "The second doc gets a row of zeros"
     assert zeros in notes[1]
     card = (tmp_path / "converted" / "README.md").read_text()
     for part in ("duoBERT", "step 7,", zeros, "    beamrank convert duo model.ckpt-7\n"):

@@ -7,10 +7,11 @@ import pytest
 
 from beamrank.errors import DataError
 from beamrank.ranking.aggregation import sampled_opponents
+from beamrank.ranking.input_layout import InputLimits
 from beamrank.tables import schemas
 from models.scoring.duo import score_duo
-from models.scoring.engine import InputLimits, ScoringEngine
-from tests.support.bert import SPECIAL, Oracle, assert_parity, shard
+from models.scoring.engine import ScoringEngine
+from tests.support.bert import Oracle, assert_parity, shard
 
 ORIGINAL = InputLimits("original", 64, 512)
 PAPER = InputLimits("paper", 64, 512)
@@ -46,7 +47,7 @@ def _check_parity(
         docs.append((query, list(islice(source, first)), list(islice(source, second))))
         rows.append((f"q{number:03d}", query, {"d1": docs[-1][1], "d2": docs[-1][2]}))
     mono = _mono({query_id: {"d1": 2.0, "d2": 1.0} for query_id, _, _ in rows})
-    table, counts = score_duo(engine, shard(rows), mono, 2, SPECIAL, PAPER, None, 0)
+    table, counts = score_duo(engine, shard(rows), mono, 2, PAPER, None, 0)
     assert counts.inferences + counts.duplicate_inputs == 2 * len(rows)
     assert counts.truncated_docs == counts.truncated_queries == 0
     found, wanted = [], []
@@ -77,7 +78,7 @@ def mono() -> pa.Table:
 
 
 def test_the_best_k_meet_each_other(duo_engine: ScoringEngine, duo_oracle: Oracle, rows: Rows, mono: pa.Table) -> None:
-    table, counts = score_duo(duo_engine, shard(rows), mono, 3, SPECIAL, ORIGINAL, None, 0)
+    table, counts = score_duo(duo_engine, shard(rows), mono, 3, ORIGINAL, None, 0)
     assert table.schema == schemas.DUO
     assert table["query_id"].to_pylist() == ["q2", "q1", "q0"]
     best = ["d4", "d1", "d3"]
@@ -95,8 +96,8 @@ def test_the_best_k_meet_each_other(duo_engine: ScoringEngine, duo_oracle: Oracl
 
 
 def test_sample_asks_some_of_the_same_pairs(duo_engine: ScoringEngine, rows: Rows, mono: pa.Table) -> None:
-    full, _ = score_duo(duo_engine, shard(rows), mono, 6, SPECIAL, ORIGINAL, None, 0)
-    some, counts = score_duo(duo_engine, shard(rows), mono, 6, SPECIAL, ORIGINAL, 2, 17)
+    full, _ = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, None, 0)
+    some, counts = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, 2, 17)
     doc_ids = full["doc_ids"][0].as_py()
     assert some["doc_ids"][0].as_py() == doc_ids
     asked = sampled_opponents("q2", doc_ids, 2, 17)
@@ -108,8 +109,8 @@ def test_sample_asks_some_of_the_same_pairs(duo_engine: ScoringEngine, rows: Row
 
 @pytest.mark.parametrize("opponents", [5, 9])
 def test_enough_opponents_are_all(duo_engine: ScoringEngine, rows: Rows, mono: pa.Table, opponents: int) -> None:
-    full, _ = score_duo(duo_engine, shard(rows), mono, 6, SPECIAL, ORIGINAL, None, 0)
-    drawn, _ = score_duo(duo_engine, shard(rows), mono, 6, SPECIAL, ORIGINAL, opponents, 1)
+    full, _ = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, None, 0)
+    drawn, _ = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, opponents, 1)
     assert _matrix(drawn.to_pylist()[0]).tobytes() == _matrix(full.to_pylist()[0]).tobytes()
 
 
@@ -121,7 +122,7 @@ def test_texts_are_cut_by_the_rule_and_same_inputs_scored_once(
     docs = {"a": [*text[:room], 5], "b": text[400:430], "c": [*text[:room], 6, 7]}
     rows = [("q", query, docs), ("long", text[:100], {"lonely": text[:512]})]
     mono = _mono({"q": {"a": 3.0, "b": 2.0, "c": 1.0}, "long": {"lonely": 1.0}})
-    table, counts = score_duo(duo_engine, shard(rows), mono, 3, SPECIAL, ORIGINAL, None, 0)
+    table, counts = score_duo(duo_engine, shard(rows), mono, 3, ORIGINAL, None, 0)
     a, b = text[:room], docs["b"]
     ab, ba, aa = (duo_oracle.log_odds(query, *pair) for pair in ((a, b), (b, a), (a, a)))
     scores = _matrix(table.to_pylist()[0])
@@ -135,11 +136,11 @@ def test_texts_are_cut_by_the_rule_and_same_inputs_scored_once(
 def test_parts_that_do_not_match_are_refused(duo_engine: ScoringEngine, rows: Rows) -> None:
     stranger = _mono({"q2": {"d0": 1.0, "d9": 2.0}})
     with pytest.raises(DataError, match="query_id 'q2': doc_id 'd9' has a monoBERT score and no tokens in its shard"):
-        score_duo(duo_engine, shard(rows), stranger, 6, SPECIAL, ORIGINAL, None, 0)
+        score_duo(duo_engine, shard(rows), stranger, 6, ORIGINAL, None, 0)
     with pytest.raises(DataError, match="query_id 'q7' has monoBERT scores and no tokens"):
-        score_duo(duo_engine, shard(rows), _mono({"q7": {"d0": 1.0}}), 6, SPECIAL, ORIGINAL, None, 0)
+        score_duo(duo_engine, shard(rows), _mono({"q7": {"d0": 1.0}}), 6, ORIGINAL, None, 0)
 
 
 def test_an_empty_shard(duo_engine: ScoringEngine) -> None:
-    table, counts = score_duo(duo_engine, shard([]), _mono({}), 6, SPECIAL, ORIGINAL, None, 0)
+    table, counts = score_duo(duo_engine, shard([]), _mono({}), 6, ORIGINAL, None, 0)
     assert table.num_rows == counts.inferences == 0

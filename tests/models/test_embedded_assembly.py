@@ -9,6 +9,7 @@ from transformers import BertForSequenceClassification
 
 from beamrank.demo.collection import demo_topics, stdlib_docs
 from beamrank.errors import ConfigError
+from beamrank.ranking.input_layout import InputLimits
 from experiments.embedded_pair.assemble import Example, assemble_mono, principal_axes
 from experiments.embedded_pair.beginning import check_wired, make_examples
 from experiments.embedded_pair.contrast import make_duo
@@ -18,7 +19,6 @@ from experiments.embedded_pair.pruning import choose_units, prune_units
 from experiments.embedded_pair.teacher import embed_texts, encoder_inputs, load_encoder
 from experiments.embedded_pair.words import dims_of, has_words, rarities, read_number, shared_rarity
 from models.checkpoints.sources import locate
-from models.scoring.engine import InputLimits
 from models.tokenizer.bert import load_tokenizer
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import Group

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 
+from beamrank.ranking.input_layout import InputLimits
 from experiments.embedded_pair.assemble import wire_apart
 from experiments.embedded_pair.beginning import imitation_batches
 from experiments.embedded_pair.imitation import Imitation, imitate_states, read_alone, segment_tokens, state_loss
 from experiments.embedded_pair.marks import embeddings_of, layers_of, size_marks
 from experiments.embedded_pair.teacher import load_encoder
-from models.scoring.engine import InputLimits
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import Group
 from tests.models.test_embedded_assembly import PAIRS, TOKENIZER, batch_of

@@ -1,17 +1,18 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
-from models.architectures.bert import BertScorer
 from models.checkpoints.check import load_weights, resolve_checkpoint
 from tests.support.bert import save_tiny
 
 
-def _scorer(folder: str, kind: str = "mono", dtype: torch.dtype = torch.float32) -> BertScorer:
+def _scorer(folder: str, kind: str = "mono", dtype: torch.dtype = torch.float32) -> Any:
     checkpoint = resolve_checkpoint(folder, kind)
-    return BertScorer(checkpoint.shape, load_weights(checkpoint), dtype)
+    return checkpoint.architecture.build(load_weights(checkpoint), dtype)
 
 
 def _wanted(folder: str, ids: torch.Tensor, types: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -60,8 +61,8 @@ def test_the_head_is_float32_whatever_the_layers_are(tmp_path: Path) -> None:
     torch.testing.assert_close(scores, exact, rtol=0, atol=0.2 * exact.std().item())
 
 
-def test_a_missing_third_segment_is_a_row_of_zeros(tmp_path: Path) -> None:
-    scorer = _scorer(save_tiny(tmp_path), "duo")
-    assert scorer.types.shape == (3, 32)
-    assert not scorer.types[2].any()
-    assert scorer.types[1].any()
+@pytest.mark.parametrize("token_types", [2, 3])
+def test_a_missing_third_segment_is_a_row_of_zeros(tmp_path: Path, token_types: int) -> None:
+    scorer = _scorer(save_tiny(tmp_path, type_vocab_size=token_types), "duo")
+    saved = load_file(tmp_path / "model.safetensors")["bert.embeddings.token_type_embeddings.weight"]
+    assert torch.equal(scorer.types, torch.cat([saved, torch.zeros(3 - token_types, 32)]))

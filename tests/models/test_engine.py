@@ -10,8 +10,9 @@ from safetensors.torch import load_file, save_file
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.ranking.input_layout import PackedInputs
 from models.checkpoints.check import resolve_checkpoint
-from models.scoring.engine import ScoringEngine, default_token_budget, resolve_device, resolve_dtype
-from tests.support.bert import SPECIAL, save_tiny
+from models.scoring.backends.torch import default_token_budget, resolve_device, resolve_dtype
+from models.scoring.engine import ScoringEngine
+from tests.support.bert import save_tiny, template
 
 
 def _inputs(text: list[int], count: int, longest: int = 200) -> PackedInputs:
@@ -19,7 +20,7 @@ def _inputs(text: list[int], count: int, longest: int = 200) -> PackedInputs:
     kept = np.stack([np.arange(count) % 12, np.linspace(0, longest - 15, count).astype(int)], axis=1)
     ends = np.cumsum(kept.ravel())
     starts = (ends - kept.ravel()).reshape(kept.shape)
-    return PackedInputs(np.array([*text[: ends[-1]], 0], np.uint16), starts, kept, SPECIAL)
+    return PackedInputs(np.array([*text[: ends[-1]], 0], np.uint16), starts, kept, template(2))
 
 
 def test_the_same_shard_gives_the_same_bits(mono_engine: ScoringEngine, text: list[int]) -> None:
@@ -61,7 +62,7 @@ def test_an_input_does_not_feel_its_neighbours(mono_engine: ScoringEngine, text:
         changed = inputs.tokens.copy()
         start, kept = inputs.starts[row, 1], inputs.kept[row, 1]
         changed[start : start + kept] = np.flip(changed[start : start + kept]) + 1
-        after = mono_engine.score(PackedInputs(changed, inputs.starts, inputs.kept, SPECIAL)).log_odds
+        after = mono_engine.score(PackedInputs(changed, inputs.starts, inputs.kept, template(2))).log_odds
         others = np.arange(60) != row
         np.testing.assert_allclose(after[others], before[others], rtol=0, atol=1e-6)
         assert abs(after[row] - before[row]) > 1e-3
@@ -71,7 +72,7 @@ def test_counts(tmp_path: Path, text: list[int]) -> None:
     engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path), "mono"), "cpu", "float32", 1, 64)
     tokens = np.array([number % 1000 for number in range(100)], np.uint16)
     kept = np.array([[2, 10], [2, 4], [3, 20], [0, 0]])
-    scores = engine.score(PackedInputs(tokens, np.zeros((4, 2), np.int64), kept, SPECIAL))
+    scores = engine.score(PackedInputs(tokens, np.zeros((4, 2), np.int64), kept, template(2)))
     assert scores.inferences == 4
     assert scores.tokens == 15 + 9 + 26 + 3
     assert scores.padded_tokens == 2 * 32 + 2 * 16
@@ -80,7 +81,7 @@ def test_counts(tmp_path: Path, text: list[int]) -> None:
 
 def test_nothing_to_score(mono_engine: ScoringEngine) -> None:
     nothing = np.empty((0, 2), np.int64)
-    scores = mono_engine.score(PackedInputs(np.zeros(1, np.uint16), nothing, nothing, SPECIAL))
+    scores = mono_engine.score(PackedInputs(np.zeros(1, np.uint16), nothing, nothing, template(2)))
     assert scores.log_odds.shape == (0,)
     assert scores.inferences == scores.padded_tokens == 0
 
@@ -100,7 +101,7 @@ def test_half_precision_stays_near(
 def test_one_logit_is_the_score(tmp_path: Path) -> None:
     engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path, num_labels=1), "mono"), "cpu", "float32", 1, 1024)
     weights = load_file(tmp_path / "model.safetensors")
-    inputs = PackedInputs(np.arange(10, dtype=np.uint16), np.array([[0, 3]]), np.array([[3, 5]]), SPECIAL)
+    inputs = PackedInputs(np.arange(10, dtype=np.uint16), np.array([[0, 3]]), np.array([[3, 5]]), template(2))
     before = engine.score(inputs).log_odds
     weights["classifier.bias"] += 2.5
     save_file(weights, tmp_path / "model.safetensors")
@@ -117,16 +118,16 @@ def test_scores_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     tokens = np.array([5, 6, 7, 8, 0], np.uint16)
     starts = np.array([[0, 1], [0, 2], [0, 3]])
     with pytest.raises(DataError, match=r"1 of 3 scores of the checkpoint .* are not finite"):
-        engine.score(PackedInputs(tokens, starts, np.ones((3, 2), np.int64), SPECIAL))
+        engine.score(PackedInputs(tokens, starts, np.ones((3, 2), np.int64), template(2)))
 
 
 def test_inputs_that_the_model_does_not_know_are_refused(tmp_path: Path) -> None:
     engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path), "mono"), "cpu", "float32", 1, 1024)
     starts = np.array([[0, 0]])
     with pytest.raises(DataError, match="token id 1000 is not in the vocabulary"):
-        engine.score(PackedInputs(np.array([1000], np.uint16), starts, np.array([[1, 1]]), SPECIAL))
+        engine.score(PackedInputs(np.array([1000], np.uint16), starts, np.array([[1, 1]]), template(2)))
     with pytest.raises(DataError, match=r"an input has 513 tokens, and the checkpoint .* knows 512 positions"):
-        engine.score(PackedInputs(np.zeros(600, np.uint16), starts, np.array([[10, 500]]), SPECIAL))
+        engine.score(PackedInputs(np.zeros(600, np.uint16), starts, np.array([[10, 500]]), template(2)))
 
 
 # The limit is on address space, so that memory really runs out; a first small batch lets the libraries take theirs.
@@ -136,6 +137,7 @@ import numpy as np
 from beamrank.errors import BeamrankError
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens
+from models.architectures.bert import bert_template
 from models.checkpoints.check import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 
@@ -143,7 +145,7 @@ def inputs(count):
     tokens = np.arange(600, dtype=np.uint16)
     starts = np.stack([np.zeros(count, np.int64), np.arange(count) % 90], axis=1)
     kept = np.stack([np.full(count, 8), np.full(count, 500)], axis=1)
-    return PackedInputs(tokens, starts, kept, SpecialTokens(2, 3, 0))
+    return PackedInputs(tokens, starts, kept, bert_template(SpecialTokens(2, 3, 0), 2))
 
 checkpoint = resolve_checkpoint(sys.argv[1], "mono")
 spare_mebibytes, count = map(int, sys.argv[2:])
@@ -180,9 +182,7 @@ def test_a_batch_is_halved_where_memory_runs_out(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on address space")
 def test_one_input_that_memory_cannot_hold_is_an_error(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path, intermediate_size=1 << 16)
-    assert _short_of_memory(folder, 100, 2).startswith(
-        "refused: there is not memory enough on cpu to score one input of 51"
-    )
+    assert _short_of_memory(folder, 100, 2).startswith("refused: cpu runs out of memory with a single input of 51")
 
 
 def test_devices_and_dtypes() -> None:

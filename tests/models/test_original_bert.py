@@ -41,7 +41,7 @@ def test_duo_gets_a_third_row_of_zeros() -> None:
     shape, (warning,) = check_variables(_shapes(), _config(), "duo", "it")
     weights, converted = read_weights(variables.__getitem__, shape, "duo")
     assert (shape.token_types, converted.token_types) == (2, 3)
-    assert "the second doc gets a row of zeros" in warning
+    assert "The second doc gets a row of zeros" in warning
     np.testing.assert_array_equal(weights[TOKEN_TYPES][:2], variables[tensorflow1.TOKEN_TYPES])
     assert not weights[TOKEN_TYPES][2].any()
 

@@ -10,6 +10,7 @@ import torch
 
 from beamrank.demo.collection import demo_questions, held_out_objects, stdlib_docs
 from beamrank.errors import DataError, PreflightError
+from beamrank.ranking.input_layout import InputLimits
 from experiments.embedded_pair.data import (
     Collection,
     Question,
@@ -22,7 +23,6 @@ from experiments.embedded_pair.data import (
 from experiments.embedded_pair.distil import duo_loss, mono_loss, random_pairs, taught_by
 from experiments.embedded_pair.mining import count_words, mine_groups, weigh_words
 from experiments.embedded_pair.teacher import embed_texts
-from models.scoring.engine import InputLimits
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import FixedSource, Group
 from models.training.initial_model import Start, save_checkpoint

@@ -7,6 +7,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification
 
 from beamrank.errors import PreflightError
+from models.architectures.bert_shape import TOKEN_TYPES
 from models.checkpoints.check import resolve_checkpoint
 from models.training.initial_model import Start, publish_checkpoint, save_checkpoint
 from tests.support.training import WORDS, logits_of, save_start, save_tokenizer
@@ -35,7 +36,8 @@ def test_a_saved_model_gives_equal_logits_in_plain_transformers(kind, labels, en
     assert found.shape == (1, labels)
     assert torch.equal(found, wanted)
     checkpoint = resolve_checkpoint(str(tmp_path / "saved"), kind)
-    assert (checkpoint.num_labels, checkpoint.shape.token_types) == (labels, 3 if kind == "duo" else 2)
+    architecture = checkpoint.architecture
+    assert (architecture.num_labels, architecture.tensors[TOKEN_TYPES][0]) == (labels, 3 if kind == "duo" else 2)
 
 
 def test_weights_can_be_saved_in_half_the_room(encoder, tmp_path):

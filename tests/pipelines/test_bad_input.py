@@ -183,7 +183,7 @@ def _bert(labels: int | None) -> BertModel | BertForSequenceClassification:
     [
         (None, {}, "bare encoder"),
         (3, {}, "3 labels"),
-        (2, {"model_type": "roberta"}, "model_type 'roberta'; only 'bert'"),
+        (2, {"model_type": "roberta"}, "model_type 'roberta' .*, which cannot be scored; known: 'bert'"),
         (2, {"id2label": {"0": "relevant", "1": "irrelevant"}}, "reversed id2label"),
     ],
     ids=["bare encoder", "three labels", "roberta", "reversed"],

@@ -145,7 +145,7 @@ def test_a_terminal_gets_a_table(folder: Path) -> None:
         (["a.run", "--qrels", "qrels", "--measures", "ndcg@10"], 2, "did you mean nDCG@10?"),
         (["a.run", "--qrels", "qrels", "--against", "a.run", "--against", "none.run"], 3, "there is no file none.run"),
         (["a.run", "--qrels", "qrels", "--measures", "P@0"], 2, "cutoff must be between 1 and"),
-        (["a.run", "--qrels", "qrels", "--measures", " "], 2, "no measure is asked for"),
+        (["a.run", "--qrels", "qrels", "--measures", " "], 2, "there are no measures"),
     ],
 )
 def test_what_is_wrong_has_its_exit_code(folder: Path, arguments: list[str], code: int, message: str) -> None:

@@ -11,8 +11,8 @@ import yaml
 from beamrank.config.run import load_config
 from beamrank.errors import PreflightError
 from beamrank.formats.topics import read_topics
+from beamrank.ranking.input_layout import InputLimits
 from beamrank.stages.plan import Plan
-from models.scoring.engine import InputLimits
 from models.training.config import ChunksConfig
 from models.training.data.encoding import InputEncoder
 from models.training.initial_model import Start, save_checkpoint

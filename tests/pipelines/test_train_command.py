@@ -45,7 +45,7 @@ def test_a_training_ends_in_a_checkpoint_with_a_card(config):
     done = train("mono", config)
     assert (done.exit_code, done.stdout) == (0, "")
     output = config.parent / "out"
-    assert resolve_checkpoint(str(output), "mono").num_labels == 2
+    assert resolve_checkpoint(str(output), "mono").architecture.num_labels == 2
     card = (output / "README.md").read_text()
     assert "license: cc-by-4.0" in card
     assert "- Ours\n" in card

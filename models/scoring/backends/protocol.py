@@ -1,0 +1,67 @@
+"""What an inference backend is."""
+
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from beamrank.ranking.input_layout import PaddedBatch
+from models.checkpoints.check import Checkpoint
+
+
+class Device(NamedTuple):
+    """Where and how a model runs, and how many tokens a batch holds there by default."""
+
+    device: str
+    dtype: str
+    token_budget: int
+
+
+class OutOfMemory(Exception):
+    """A batch does not fit in memory; the engine cuts it in two."""
+
+
+class Backend(Protocol):
+    """A model that is loaded on a device of this process.
+
+    Attributes:
+        digest_keys: what enters the digest of a score, beside device and dtype.
+        streams: how many batches are worked on at a time, a thread each.
+    """
+
+    digest_keys: ClassVar[Mapping[str, str]]
+    streams: int
+
+    @classmethod
+    def resolve(cls, device: str, dtype: str) -> Device:
+        """The device and dtype that `auto` means on this machine.
+
+        Raises:
+            ConfigError: there is no such device or dtype.
+            PreflightError: this machine does not have it.
+        """
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int) -> Self:
+        """Loads a checkpoint.
+
+        Args:
+            checkpoint: the model.
+            device: where it runs.
+            dtype: of its layers.
+            threads: how many cores a CPU backend may use.
+
+        Raises:
+            PreflightError: this machine cannot honour the device or the dtype.
+        """
+
+    def start_thread(self) -> None:
+        """Prepares a thread that is going to call `forward`."""
+
+    def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
+        """Log-odds, float32[b]; with chunks, one for each doc. The bits may not depend on what other threads do.
+
+        Raises:
+            OutOfMemory: the batch does not fit.
+        """
