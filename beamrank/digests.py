@@ -27,15 +27,15 @@ def digest(value: Any) -> str:
 
 
 def checked_json(values: Mapping[str, Any]) -> bytes:
-    """A JSON object as a file that carries the digest of its own values, so that a flipped bit shows."""
+    """A JSON object as a file with the digest of its own values, so that a flipped bit is found."""
     return json.dumps({**values, _CHECK: digest(values)[:SHORT]}, sort_keys=True, indent=1).encode()
 
 
 def checked_values(content: bytes) -> dict[str, Any]:
-    """The values that `checked_json` was given; those of a file of before there were checks as they are.
+    """The values that `checked_json` was given; those of a file without a check as they are.
 
     Raises:
-        ValueError: the bytes are not a JSON object (cut short, say), or not the one that was written.
+        ValueError: the bytes are not a JSON object (cut short, for example), or not the one that was written.
     """
     values = parse_json(content)
     if not isinstance(values, dict):
@@ -45,12 +45,12 @@ def checked_values(content: bytes) -> dict[str, Any]:
         if check is not None and check != digest(values)[:SHORT]:
             raise ValueError("it was changed after it was written")
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
     return values
 
 
 def checked_record(kind: TypeAdapter[_Record], content: bytes) -> _Record | None:
-    """The record that `checked_json` was given; None where the bytes are not one: cut short, or of other types."""
+    """The record that `checked_json` was given; None if the bytes are not one: cut short, or of other types."""
     try:
         return validated(kind, checked_values(content))
     except ValueError:

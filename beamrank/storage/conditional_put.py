@@ -6,10 +6,13 @@ _ATTEMPTS = 5
 
 
 def create(filesystem: Any, path: str, content: bytes) -> bool:
-    """Writes a file of an object store, through its fsspec file system, if none exists; whether it did.
+    """Writes a file of an object store, through its fsspec file system, if it does not exist.
+
+    Returns:
+        Whether it wrote the file.
 
     Raises:
-        OSError: other writers of the file were in the way again and again.
+        OSError: other writers of the file conflicted with every attempt.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -17,19 +20,19 @@ def create(filesystem: Any, path: str, content: bytes) -> bool:
         except Exception as error:
             if _is_refusal(error):
                 return False
-            # S3 could not tell which of two writers was first, and asks for the put again.
+            # S3 could not tell which of two writers was first, and asks to send the put again.
             if _store_code(error) != "ConditionalRequestConflict":
                 raise
         else:
             return True
-    raise OSError(f"other writers of {path} were in the way {_ATTEMPTS} times")
+    raise OSError(f"gave up after {_ATTEMPTS} conflicting concurrent writes to {path}")
 
 
 def _is_refusal(error: BaseException | None) -> bool:
-    """Whether a store refused a put because there is a file.
+    """Whether a store refused a put because the file exists.
 
-    s3fs knows AWS's words for that only. And gcsfs, once the last piece of a large file is refused, cancels the upload,
-    which is over, and then raises what came of that.
+    s3fs knows only the message of AWS for that. gcsfs, once the last piece of a large file is refused, cancels the
+    upload, which has ended already, and raises the error of that.
     """
     while error is not None:
         if isinstance(error, FileExistsError) or _store_code(error) in ("PreconditionFailed", "412"):
@@ -39,6 +42,6 @@ def _is_refusal(error: BaseException | None) -> bool:
 
 
 def _store_code(error: BaseException) -> str | None:
-    """The code in which an S3 store said what was wrong."""
+    """The error code of an S3 store."""
     response = getattr(error.__cause__, "response", None)
     return response.get("Error", {}).get("Code") if isinstance(response, dict) else None

@@ -1,4 +1,4 @@
-"""Files whose digest is taken first and that are read later: what is read must be what was digested."""
+"""Files that are digested first and read later: what is read must be what was digested."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.file_states import file_version
 
 _ATTEMPTS = 3
-# What this process has hashed, by URL and version.
+# The hashes that this process has computed, by URL and version.
 _known: dict[tuple[str, str], str] = {}
 
 
@@ -18,9 +18,9 @@ class DigestedFile:
     """A file as it was when its digest was taken.
 
     Attributes:
-        url: where it is.
-        version: `file_version` of it; empty where only its hash is known.
-        sha256: the hash of its content; empty where the version stands for the content.
+        url: its URL.
+        version: its `file_version`; empty if only its hash is known.
+        sha256: the hash of its content; empty if the version stands for the content.
     """
 
     url: str
@@ -29,18 +29,18 @@ class DigestedFile:
 
     @property
     def content(self) -> str:
-        """What tells this content from any other."""
+        """A text that identifies the content."""
         return self.sha256 or self.version
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Makes sure that whatever is read from the file inside the `with` block is the content that was digested.
+        """Makes sure that what is read from the file inside the `with` block is the content that was digested.
 
-        A file of the same version is not read for this. One with another version, such as a copy on another machine, is
-        hashed once in a process.
+        A file of the same version is not read for this. A file of another version, such as a copy on another machine,
+        is hashed once in a process.
 
         Raises:
-            DataError: the file holds another content, or is written or removed while it is read.
+            DataError: the file has other content, or is written or removed while it is read.
         """
         version = self._find_version()
         if version != self.version:
@@ -51,7 +51,7 @@ class DigestedFile:
         try:
             yield
         except DataError:
-            # A file that is cut in the middle of reading looks damaged.
+            # A file that is truncated while it is read looks damaged.
             self._check(version)
             raise
         self._check(version)
@@ -68,9 +68,8 @@ class DigestedFile:
 
     def _changed(self, what: str) -> DataError:
         return DataError(
-            f"{self.url} {what} after its digest was taken, so what is read from it now would count as the content of "
-            "before. Nothing was committed from it. Run the same command again to start from what is there now, or put "
-            "the file back first"
+            f"{self.url} {what} after its digest was taken, so its new content would count as the old one. Nothing was "
+            "committed from it. Run the same command again to use the new content, or restore the file first"
         )
 
 
@@ -82,7 +81,7 @@ def digest_file(url: str, *, read: bool = True) -> DigestedFile:
         read: whether to hash the content; otherwise the version stands for it.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         PreflightError: the file is being written.
     """
     for _ in range(_ATTEMPTS):
@@ -97,6 +96,6 @@ def digest_file(url: str, *, read: bool = True) -> DigestedFile:
             _known[url, version] = content
             return DigestedFile(url, version, content)
     raise PreflightError(
-        f"{url} changed {_ATTEMPTS} times while its digest was taken: it is being written. Wait until it is whole, and "
-        "run the same command again"
+        f"{url} changed {_ATTEMPTS} times while its digest was taken: it is being written. Wait until it is complete, "
+        "and run the same command again"
     )

@@ -1,4 +1,4 @@
-"""Compressed files of several members, as parallel compressors and `cat` make them."""
+"""Compressed files of several members, such as parallel compressors and `cat` make."""
 
 import io
 from collections.abc import Callable
@@ -17,20 +17,20 @@ class Decompressor(Protocol):
 
     @property
     def needs_input(self) -> bool:
-        """Whether nothing more can be had of the bytes so far."""
+        """Whether the bytes so far give no more output."""
 
     @property
     def unused_data(self) -> bytes:
-        """What follows the member."""
+        """The bytes after the member."""
 
     def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        """Some of what the bytes so far hold."""
+        """Decompressed bytes, as far as they are available."""
 
 
 class Members(io.RawIOBase):
     """The members of a file as one stream; zero bytes between them are padding.
 
-    Python's own readers take a damaged second member for the end of the file: all that follows would be lost.
+    Python's own readers take a damaged second member for the end of the file, and lose the rest without an error.
     """
 
     def __init__(self, file: BinaryIO, start_member: Callable[[], Decompressor]) -> None:
@@ -39,11 +39,11 @@ class Members(io.RawIOBase):
         self._decompressor = start_member()
 
     def readable(self) -> bool:
-        """Yes."""
+        """Always true."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Reads on.
+        """Reads the next bytes.
 
         Raises:
             EOFError: the file ends within a member.

@@ -1,8 +1,8 @@
-"""How a launcher tells its workers where the object stores are.
+"""The settings of object stores that a launcher sends to its workers.
 
-Workers do not always inherit the launcher's environment, and runners do not hand pipeline options to every worker. So
-what says where a store is goes with the work, by value. Who may use it never does: workers have credentials of their
-own, and a pipeline, which runners write to disk and to logs, is no place for a secret.
+Workers do not always inherit the launcher's environment, and runners do not pass pipeline options to every worker. So
+the settings that locate a store travel with the work, by value. Credentials never do: workers have their own, and
+runners write pipelines to disk and to logs.
 """
 
 import os
@@ -40,14 +40,14 @@ _SECTIONS = {"client_kwargs", "config_kwargs", "s3"}
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """What may be told: environment variables, and options of fsspec's configuration by protocol."""
+    """Settings without secrets: environment variables, and options of fsspec's configuration by protocol."""
 
     variables: Mapping[str, str]
     options: Mapping[str, Mapping[str, Any]]
 
     @classmethod
     def here(cls) -> "StoreSettings":
-        """This process's settings, less everything that could be a secret."""
+        """The settings of this process, without anything that could be a secret."""
         variables = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
         options = {protocol: _plain(values) for protocol, values in fsspec.config.conf.items() if values}
         return cls(
@@ -56,7 +56,7 @@ class StoreSettings:
         )
 
     def apply(self) -> None:
-        """Makes them this process's; what it has of its own stands."""
+        """Applies them to this process; its own settings take precedence."""
         for name, value in self.variables.items():
             os.environ.setdefault(name, value)
         for protocol, values in self.options.items():
@@ -64,7 +64,7 @@ class StoreSettings:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are known to be no secrets; `token: anon` is the wish to have none."""
+    """The options that cannot be secrets; `token: anon` asks for anonymous access."""
     kept = {name: value for name, value in values.items() if name in _OPTIONS and not carries_credentials(str(value))}
     if values.get("token") == "anon":
         kept["token"] = "anon"

@@ -1,4 +1,4 @@
-"""Local paths that are neither files nor folders: whoever opens one may wait for ever, or read without end."""
+"""Local paths that are neither files nor folders: opening one may block, and reading it may never end."""
 
 import os
 import stat
@@ -10,12 +10,12 @@ _KINDS = {stat.S_IFIFO: _PIPE, stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a devic
 
 
 def is_pipe(path: str) -> bool:
-    """Whether a path is a named pipe, as the shell's <(...) makes it: it can be read, but only once."""
+    """Whether a path is a named pipe, such as the shell's <(...): it can be read only once."""
     return _kind(path) == _PIPE
 
 
 def check_regular(path: str) -> None:
-    """Makes sure that a path, if something is there, is a file or a folder.
+    """Makes sure that a path, if it exists, is a file or a folder.
 
     Raises:
         PreflightError: it is a named pipe, a socket or a device.

@@ -1,4 +1,4 @@
-"""Files as byte streams, decompressed by the ending of their names."""
+"""Files as byte streams, decompressed (gzip, bzip2, xz, zstd) by the ending of their names."""
 
 import bz2
 import gzip
@@ -23,15 +23,15 @@ _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.lib.ArrowExcep
 
 
 def compression(url: str) -> str | None:
-    """How a file is compressed, by the ending of its name; None where it is not.
+    """How a file is compressed, by the ending of its name; None if it is not.
 
     Raises:
-        PreflightError: in a way that cannot be read here.
+        PreflightError: beamrank does not read this compression.
     """
     if without_compression(url).endswith(_NOT_READ):
         raise PreflightError(
-            f"{url} is packed in a way that beamrank does not read: unpack it, or compress the one file that it holds "
-            f"with gzip, bzip2, xz or zstd"
+            f"{url} has a format that beamrank does not read: unpack it, or compress the one file in it with gzip, "
+            "bzip2, xz or zstd"
         )
     return next((method for ending, method in _COMPRESSIONS.items() if url.lower().endswith(ending)), None)
 
@@ -46,30 +46,30 @@ def without_compression(name: str) -> str:
 
 @contextmanager
 def open_stream(url: str, *, pipe: bool = False) -> Iterator[BinaryIO]:
-    """Opens a file, decompressed; errors of the reading inside the `with` block become DataError.
+    """Opens a file, decompressed; errors of reading inside the `with` block become DataError.
 
-    A compressed file may have several members, which are read one after the other. One that is cut short is an error,
-    unless the cut is exactly between two members: what is left is a whole file.
+    A compressed file may have several members, which are read one after the other. A truncated file is an error, unless
+    it was cut exactly between two members: then it is a complete file.
 
     Args:
         url: the file.
-        pipe: whether a named pipe will do, too.
+        pipe: whether a named pipe is accepted.
     """
     method = compression(url)
     with errors_as(DataError, url), storage.open_binary(url, pipe=pipe) as file:
         if method is None:
             yield file
         elif getattr(file, "size", None) == 0:
-            raise DataError(f"{url} has no bytes, which no {method} file has: it was cut short. Fetch it again")
+            raise DataError(f"{url} is empty, so it is not a complete {method} file: fetch it again")
         else:
             yield _decompressed(file, method)
 
 
 def _decompressed(file: BinaryIO, method: str) -> BinaryIO:
-    """What a file holds.
+    """The decompressed content.
 
-    fsspec's readers lose data in silence: a .zst that is cut short is whole to them, and so are a .bz2 and an .xz whose
-    second stream is damaged.
+    fsspec's readers lose data without an error: they accept a truncated .zst, and a .bz2 or .xz whose second member is
+    damaged.
     """
     if method == "gzip":
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
@@ -82,18 +82,18 @@ def _decompressed(file: BinaryIO, method: str) -> BinaryIO:
 
 @contextmanager
 def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
-    """Turns the errors of reading a file, a damaged compressed one among them, into one of ours that names it."""
+    """Turns errors of reading a file, such as a damaged compressed file, into one of ours that names the file."""
     try:
         yield
     except DataError as error:
         raise kind(str(error)) from error
     except _READ_ERRORS as error:
-        hint = "" if getattr(error, "errno", None) else ". It may be damaged or cut short: fetch it again"
+        hint = "" if getattr(error, "errno", None) else ". It may be damaged or truncated: fetch it again"
         raise kind(f"cannot read {url}: {str(error) or type(error).__name__}{hint}") from error
 
 
 def files_with_endings(*endings: str) -> Callable[[str], list[str]]:
-    """Finds a corpus's files: the file itself, a glob's matches, or those below a folder with one of the endings."""
+    """Finds a corpus's files: the file itself, the matches of a glob, or files below a folder with these endings."""
 
     def find(path: str) -> list[str]:
         found = storage.find(path)

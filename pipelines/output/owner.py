@@ -1,4 +1,4 @@
-"""Who runs a plan: two runs of one plan into a folder help each other, runs of two plans would overwrite each other."""
+"""The process that runs a plan. Two runs of one plan into a folder cooperate; runs of two plans would conflict."""
 
 import os
 import socket
@@ -15,13 +15,13 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.stages.plan import CurrentPlan, Plan, read_current
 from beamrank.storage.documents import validated
 
-# The time at which a process started is computed anew by each process that asks.
+# Each process that asks computes the start time of a process, and rounding differs.
 _SAME_START_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, and since when (ISO 8601) it runs a plan; `process_started` tells it from a later one of its pid."""
+    """A process, and since when (ISO 8601) it runs a plan; `process_started` detects a reused pid."""
 
     host: str
     pid: Annotated[int, Field(ge=1)]
@@ -36,14 +36,14 @@ class Owner:
 
     @classmethod
     def of(cls, current: CurrentPlan) -> "Owner | None":
-        """The process that runs a plan; None where it has ended properly, or nothing is known of it."""
+        """The process that runs a plan; None if it has ended properly or is unknown."""
         try:
             return validated(_OWNER, current.owner)
         except ValueError:
             return None
 
     def is_another(self) -> bool:
-        """Whether this is another process of this machine, and still runs."""
+        """Whether this is another process of this machine that is still running."""
         if self.host != socket.gethostname() or self.pid == os.getpid():
             return False
         try:
@@ -54,7 +54,7 @@ class Owner:
             return False
 
     def __str__(self) -> str:
-        """In words."""
+        """For messages."""
         return f"process {self.pid} on {self.host} (since {self.since})"
 
 
@@ -84,7 +84,7 @@ def _refuse_another(plan: Plan) -> None:
     try:
         current = read_current(plan.output)
     except PreflightError:
-        # A pointer that is broken is written anew.
+        # A broken pointer is written again.
         return
     owner = None if current is None or plan.is_named_by(current) else Owner.of(current)
     if owner is not None and owner.is_another():
@@ -95,10 +95,10 @@ def _refuse_another(plan: Plan) -> None:
 
 
 def check_current(plan: Plan) -> None:
-    """Makes sure that no other plan, or configuration, was started into the output since.
+    """Makes sure that no other plan or configuration has been started into the output since.
 
     Raises:
-        BeamrankError: one was; its runs must not be overwritten.
+        BeamrankError: one has; its runs must not be overwritten.
     """
     current = read_current(plan.output)
     if current is None or plan.is_named_by(current):

@@ -1,4 +1,4 @@
-"""Whether a local index still holds what the run was made from."""
+"""Whether a local index is still the one that the run was made from."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _BUILD_AGAIN = "remove the folder and run again, which builds the index again"
 
 
 def verify_index(plan: Plan, found: Verification) -> None:
-    """Reads all files of the index that the current plan searches, and adds what is wrong with them."""
+    """Reads all files of the current plan's index, and adds what is wrong with them."""
     stage = plan.stage("retrieve")
     url = stage.places.get("index")
     if url is None:
@@ -20,7 +20,7 @@ def verify_index(plan: Plan, found: Verification) -> None:
     if storage.is_remote(url):
         found.notes.append(f"not checked: the index {url}; each copy of it is checked when it is made")
     elif needs_building(url):
-        found.notes.append(f"not checked: the index {url} is not there any more")
+        found.notes.append(f"not checked: the index {url} no longer exists")
     else:
         found.findings += _damage(url, stage.keys["index"], found)
 
@@ -29,10 +29,10 @@ def _damage(url: str, planned: str, found: Verification) -> Iterator[Finding]:
     try:
         info = read_written_info(url)
     except PreflightError:
-        yield Finding(storage.join(url, INFO_NAME), "is not what beamrank wrote into the index", _BUILD_AGAIN)
+        yield Finding(storage.join(url, INFO_NAME), "is not the file that beamrank wrote into the index", _BUILD_AGAIN)
         return
     if info is not None and info.digest != planned:
-        found.notes.append(f"not checked: the index {url} is another one than the run was made from")
+        found.notes.append(f"not checked: the index {url} is not the one that the run was made from")
         return
     files = describe_files(url)
     found.files += len(files)

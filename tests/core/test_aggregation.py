@@ -39,7 +39,7 @@ def _by_hand(z: np.ndarray, method: str) -> list[float]:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("count", [2, 3, 10, 50])
-def test_equals_the_double_loop_of_the_equations(method: str, count: int) -> None:
+def test_aggregation_equals_the_double_loop_of_the_equations(method, count):
     z = _matrix(count, seed=count)
     scores = aggregate(z, method)
     assert scores.dtype == np.float64
@@ -48,31 +48,31 @@ def test_equals_the_double_loop_of_the_equations(method: str, count: int) -> Non
     np.testing.assert_allclose(scores, _by_hand(z, method), rtol=1e-12)
 
 
-def test_min_and_max_are_log_odds() -> None:
+def test_min_and_max_are_log_odds():
     z = np.array([[np.nan, 40, 41], [-40, np.nan, 1], [2, 3, np.nan]], dtype=np.float32)
     assert aggregate(z, "min").tolist() == [40, -40, 2]
     assert aggregate(z, "max").tolist() == [41, 1, 3]
 
 
-def test_binary_counts_only_what_is_above_zero() -> None:
+def test_binary_counts_only_log_odds_above_zero():
     z = np.array([[np.nan, 0, 1e-6], [0, np.nan, -1], [-1e-6, 1, np.nan]], dtype=np.float32)
     assert aggregate(z, "binary").tolist() == [1, 0, 1]
 
 
-def test_no_probability_becomes_infinite() -> None:
+def test_log_sums_are_finite_for_large_log_odds():
     z = np.array([[np.nan, 200], [200, np.nan]], dtype=np.float32)
     assert aggregate(z, "sym_log_sum").tolist() == [-200, -200]
     assert aggregate(-z, "log_sum").tolist() == [-200, -200]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_one_candidate_scores_zero_and_none_scores_nothing(method: str) -> None:
+def test_one_candidate_scores_zero(method):
     assert aggregate(np.full((1, 1), np.nan, dtype=np.float32), method).tolist() == [0]
     assert aggregate(np.zeros((0, 0), dtype=np.float32), method).tolist() == []
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_diagonal_is_never_read(method: str) -> None:
+def test_diagonal_is_ignored(method):
     z = _matrix(5)
     filled = z.copy()
     np.fill_diagonal(filled, 99)
@@ -80,14 +80,14 @@ def test_the_diagonal_is_never_read(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_order_of_the_opponents_cannot_matter(method: str) -> None:
+def test_order_of_the_opponents_does_not_matter(method):
     z = _matrix(40, seed=7)
     order = np.random.default_rng(1).permutation(40)
     assert aggregate(z[np.ix_(order, order)], method).tolist() == aggregate(z, method)[order].tolist()
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "sample"])
-def test_a_pair_that_was_not_asked_is_an_error(method: str) -> None:
+def test_missing_pair_is_an_error(method):
     z = _matrix(4)
     z[0, 1] = np.nan
     with pytest.raises(DataError, match=rf"1 of 12 pairs were not scored.*{method}"):
@@ -95,24 +95,24 @@ def test_a_pair_that_was_not_asked_is_an_error(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_infinite_log_odds_is_an_error(method: str) -> None:
+def test_infinite_log_odds_is_an_error(method):
     z = _matrix(4)
     z[0, 1] = np.inf
     with pytest.raises(DataError, match="infinite"):
         aggregate(z, method)
 
 
-def test_an_unknown_method_names_the_eight() -> None:
+def test_unknown_aggregation_lists_the_known_ones():
     with pytest.raises(ConfigError, match="sum, binary, min, max, sample, sym_sum, log_sum, sym_log_sum"):
         aggregate(_matrix(2), "mean")
 
 
-def test_a_matrix_that_is_not_square_is_an_error() -> None:
+def test_matrix_that_is_not_square_is_an_error():
     with pytest.raises(DataError, match=r"\(2, 3\)"):
         aggregate(np.zeros((2, 3), dtype=np.float32), "sum")
 
 
-def test_sampled_opponents_are_the_smallest_digests() -> None:
+def test_sampled_opponents_are_the_smallest_digests():
     doc_ids = [f"doc-{i}" for i in range(12)]
     asked = sampled_opponents("q1", doc_ids, opponents=5, seed=3)
     assert asked.sum(axis=1).tolist() == [5] * 12
@@ -125,7 +125,7 @@ def test_sampled_opponents_are_the_smallest_digests() -> None:
         assert {doc_ids[j] for j in np.flatnonzero(asked[i])} == set(others[:5])
 
 
-def test_the_draw_depends_on_ids_and_seed_only() -> None:
+def test_sampled_opponents_depend_only_on_ids_and_seed():
     doc_ids = ["é", "b", "c", "d", "e", "f"]
     order = [3, 0, 5, 1, 4, 2]
     asked = sampled_opponents("q", doc_ids, 2, seed=0)
@@ -136,14 +136,14 @@ def test_the_draw_depends_on_ids_and_seed_only() -> None:
 
 
 @pytest.mark.parametrize("opponents", [3, 4, 100])
-def test_as_many_opponents_as_there_are_is_sum(opponents: int) -> None:
+def test_sample_with_all_opponents_is_sum(opponents):
     z = _matrix(4)
     sampled = simulate_sample(z, "q", list("abcd"), opponents, seed=0)
     np.testing.assert_array_equal(sampled, z)
     assert aggregate(sampled, "sample").tolist() == aggregate(z, "sum").tolist()
 
 
-def test_simulate_sample_sums_over_the_drawn_opponents() -> None:
+def test_simulate_sample_sums_over_the_drawn_opponents():
     z = _matrix(6)
     doc_ids = list("abcdef")
     sampled = simulate_sample(z, "q", doc_ids, 2, seed=4)
@@ -153,7 +153,7 @@ def test_simulate_sample_sums_over_the_drawn_opponents() -> None:
     np.testing.assert_allclose(aggregate(sampled, "sample"), expected, rtol=1e-6)
 
 
-def test_restrict_is_the_leading_block() -> None:
+def test_restrict_is_the_leading_block():
     z = _matrix(6)
     np.testing.assert_array_equal(restrict(z, 4), z[:4, :4])
     np.testing.assert_array_equal(restrict(z, 99), z)

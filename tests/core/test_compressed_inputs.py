@@ -74,7 +74,7 @@ def _read(folder: Path, kind: str, ending: str, content: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize(("kind", "ending"), EVERY)
-def test_a_whole_file_is_read_whatever_its_members(tmp_path: Path, kind: str, ending: str) -> None:
+def test_compressed_file_is_read_whatever_its_members(tmp_path, kind, ending):
     for count in (1, 2, 20):
         assert _read(tmp_path, kind, ending, b"".join(_members(kind, ending, count))) == IDS
     empty = COMPRESSORS[ending](b"")
@@ -83,7 +83,7 @@ def test_a_whole_file_is_read_whatever_its_members(tmp_path: Path, kind: str, en
 
 
 @pytest.mark.parametrize(("kind", "ending"), EVERY)
-def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path, kind: str, ending: str) -> None:
+def test_truncated_compressed_file_is_an_error(tmp_path, kind, ending):
     first, second = _members(kind, ending)
     whole = first + second
     cuts = [
@@ -103,7 +103,7 @@ def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path, kind: str, ending:
 
 
 @pytest.mark.parametrize(("kind", "ending"), EVERY)
-def test_a_damaged_member_is_not_the_end_of_the_file(tmp_path: Path, kind: str, ending: str) -> None:
+def test_damaged_member_of_a_compressed_file_is_an_error(tmp_path, kind, ending):
     """Python's own readers of .bz2 and .xz end there without an error, and lose the rest."""
     first, second = _members(kind, ending)
     for content in (first + b"\x07" + second[1:], first + b"no member", first + b"\n"):
@@ -112,28 +112,26 @@ def test_a_damaged_member_is_not_the_end_of_the_file(tmp_path: Path, kind: str, 
 
 
 @pytest.mark.parametrize("ending", [".gz", ".xz"])
-def test_zero_bytes_after_a_member_are_padding(tmp_path: Path, ending: str) -> None:
+def test_zero_bytes_after_a_compressed_member_are_padding(tmp_path, ending):
     first, second = _members("run", ending)
     assert _read(tmp_path, "run", ending, first + bytes(8) + second + bytes(200_000)) == IDS
 
 
 @pytest.mark.parametrize(("kind", "ending"), EVERY)
-def test_a_plain_file_with_the_name_of_a_compressed_one_is_an_error(tmp_path: Path, kind: str, ending: str) -> None:
+def test_plain_file_with_the_name_of_a_compressed_file_is_an_error(tmp_path, kind, ending):
     with pytest.raises(BeamrankError, match=rf"cannot read .*input\{ending}"):
         _read(tmp_path, kind, ending, INPUTS[kind][0].format("1").encode())
 
 
 @pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("ending", [".zip", ".tar.gz", ".TGZ", ".7z", ".lz4"])
-def test_archives_are_refused(tmp_path: Path, kind: str, ending: str) -> None:
-    with pytest.raises(
-        PreflightError, match=rf"input\{ending} is packed in a way that beamrank does not read: unpack it"
-    ):
+def test_archives_are_refused(tmp_path, kind, ending):
+    with pytest.raises(PreflightError, match=rf"input\{ending} has a format that beamrank does not read: unpack it"):
         _read(tmp_path, kind, ending, b"PK\3\4 damaged")
 
 
 @pytest.mark.parametrize(("kind", "ending"), EVERY)
-def test_a_compressed_file_without_the_ending_is_named(tmp_path: Path, kind: str, ending: str) -> None:
+def test_compressed_file_without_the_ending_is_named(tmp_path, kind, ending):
     with pytest.raises(
         PreflightError, match=rf"The file is compressed with \w+: give it a name that ends in \{ending}"
     ):

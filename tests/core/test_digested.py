@@ -47,7 +47,7 @@ def _change_and_set_the_time_back(path: Path) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_an_unchanged_file_is_hashed_once(path: Path, hashed: list[str]) -> None:
+def test_unchanged_file_is_hashed_once(path, hashed):
     file = digest_file(str(path))
     assert file.content == sha256(path.read_bytes())
     for _ in range(3):
@@ -58,9 +58,7 @@ def test_an_unchanged_file_is_hashed_once(path: Path, hashed: list[str]) -> None
 
 
 @pytest.mark.parametrize("change", [Path.touch, _write_elsewhere], ids=["touched", "copied"])
-def test_another_version_with_the_same_content_is_hashed_once_more(
-    path: Path, hashed: list[str], change: Callable[[Path], None]
-) -> None:
+def test_new_version_with_the_same_content_is_hashed_once_more(path, hashed, change):
     file = digest_file(str(path))
     change(path)
     for _ in range(3):
@@ -70,7 +68,7 @@ def test_another_version_with_the_same_content_is_hashed_once_more(
 
 
 @pytest.mark.parametrize("change", [_change_and_set_the_time_back, Path.unlink], ids=["changed", "removed"])
-def test_a_change_before_reading_is_an_error(path: Path, change: Callable[[Path], None]) -> None:
+def test_change_before_reading_is_an_error(path, change):
     file = digest_file(str(path))
     change(path)
     with pytest.raises(DataError, match=r"corpus\.tsv (changed|was removed) after its digest was taken"), file.held():
@@ -78,7 +76,7 @@ def test_a_change_before_reading_is_an_error(path: Path, change: Callable[[Path]
 
 
 @pytest.mark.parametrize("change", [_change_and_set_the_time_back, Path.unlink], ids=["changed", "removed"])
-def test_a_change_while_reading_is_an_error(path: Path, change: Callable[[Path], None]) -> None:
+def test_change_while_reading_is_an_error(path, change):
     with pytest.raises(DataError, match="after its digest was taken"), digest_file(str(path)).held():
         change(path)
 
@@ -88,7 +86,7 @@ def _read_what_is_cut(path: Path, change: Callable[[Path], object]) -> None:
     raise DataError("it is cut short")
 
 
-def test_a_change_explains_an_error_of_reading(path: Path) -> None:
+def test_change_while_reading_replaces_the_error_of_reading(path):
     file = digest_file(str(path))
     with pytest.raises(DataError, match="it is cut short"), file.held():
         _read_what_is_cut(path, Path.read_bytes)
@@ -96,7 +94,7 @@ def test_a_change_explains_an_error_of_reading(path: Path) -> None:
         _read_what_is_cut(path, _change_and_set_the_time_back)
 
 
-def test_a_file_of_which_only_the_hash_is_known_is_compared_by_it(path: Path) -> None:
+def test_file_of_which_only_the_hash_is_known_is_compared_by_hash(path):
     file = replace(digest_file(str(path)), version="")
     with file.held():
         path.read_bytes()
@@ -105,7 +103,7 @@ def test_a_file_of_which_only_the_hash_is_known_is_compared_by_it(path: Path) ->
         pytest.fail("nothing may be read")
 
 
-def test_a_remote_file_need_not_be_read(tmp_path: Path, hashed: list[str]) -> None:
+def test_remote_file_is_compared_without_reading(tmp_path, hashed):
     url = f"memory://{tmp_path.name}/corpus.tsv"
     storage.replace(url, b"d1\ttext\n")
     file = digest_file(url, read=False)
@@ -117,7 +115,7 @@ def test_a_remote_file_need_not_be_read(tmp_path: Path, hashed: list[str]) -> No
     assert hashed == []
 
 
-def test_a_file_that_is_being_written_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_is_being_written_is_refused(path, monkeypatch):
     original = storage.sha256
 
     def written_meanwhile(url: str) -> str:

@@ -44,14 +44,14 @@ def _files(output: str) -> set[str]:
     return {path.partition("/out/")[2] for path in storage.find(output)}
 
 
-def test_a_sealed_run_keeps_all_but_what_the_join_needed(output: str) -> None:
+def test_gc_of_a_sealed_run_removes_only_needed_docs(output):
     finished_output(output)
     left = _garbage(output)
     assert len(left) == 1
     assert next(iter(left)).startswith("tokenize-0a1b2c3d/needed-")
 
 
-def test_what_killed_runs_and_lost_attempts_left_goes_and_nothing_else(output: str) -> None:
+def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):
     finished_output(output)
     before = _files(output) - _garbage(output)
     names = ("notes.txt", "mono/notes.txt", "mono/receipts/notes.txt", "tokenize-0a1b2c3d/scans/notes.txt")
@@ -80,7 +80,7 @@ def test_what_killed_runs_and_lost_attempts_left_goes_and_nothing_else(output: s
     assert verify_stages(output).findings == []
 
 
-def test_an_unfinished_run_of_the_current_plan_keeps_what_it_goes_on_with(output: str) -> None:
+def test_gc_keeps_what_the_current_plan_resumes_from(output):
     plan = make_plan(output)
     plan.publish()
     seal_stage(plan, "retrieve")
@@ -89,7 +89,7 @@ def test_an_unfinished_run_of_the_current_plan_keeps_what_it_goes_on_with(output
     assert set(plan.folder("tokenize-0a1b2c3d").receipts(digests)) == {2}
 
 
-def test_what_waits_for_an_input_to_be_done_again_is_kept(output: str) -> None:
+def test_gc_keeps_receipts_while_an_input_is_unfinished(output):
     """Without retrieve's part it is not known which receipts of later stages count; they may all."""
     plan = finished_output(output)
     for name in storage.sizes_bytes(storage.join(output, "mono")):
@@ -103,7 +103,7 @@ def test_what_waits_for_an_input_to_be_done_again_is_kept(output: str) -> None:
     assert [stage.done for stage in read_status(plan)] == [SHARDS] * 3
 
 
-def test_unfinished_work_of_a_plan_that_is_not_current_goes_and_sealed_work_stays(output: str) -> None:
+def test_gc_removes_unfinished_work_of_other_plans_and_keeps_sealed_work(output):
     sealed = finished_output(output, mono_k=5)
     abandoned = make_plan(output, mono_k=4)
     digests = commit(abandoned, "mono", [0, 1], salt=1)
@@ -118,7 +118,7 @@ def test_unfinished_work_of_a_plan_that_is_not_current_goes_and_sealed_work_stay
         assert all(plan.finished(stage.name) is not None for stage in plan.stages)
 
 
-def test_a_part_that_two_plans_share_stays_while_one_of_them_does(output: str) -> None:
+def test_gc_keeps_a_part_that_another_plan_shares(output):
     """Other keys, the same bytes: one part, two receipts."""
     abandoned = make_plan(output, mono_k=4)
     current = finished_output(output, mono_k=3)
@@ -129,7 +129,7 @@ def test_a_part_that_two_plans_share_stays_while_one_of_them_does(output: str) -
     assert current.finished("mono") is not None
 
 
-def test_what_is_young_is_left_alone(tmp_path: Path) -> None:
+def test_gc_keeps_young_files(tmp_path):
     output = str(tmp_path / "out")
     finished_output(output)
     _write(output, f"mono/{_OTHER_PART}", "mono/.x.tmp")
@@ -138,7 +138,7 @@ def test_what_is_young_is_left_alone(tmp_path: Path) -> None:
     assert _garbage(output, hours_later=0) == {"mono/.x.tmp"}
 
 
-def test_another_plans_work_is_left_alone_while_something_of_its_stage_is_young(tmp_path: Path) -> None:
+def test_gc_keeps_work_of_other_plans_while_a_file_of_the_stage_is_young(tmp_path):
     """Its receipts may be hours old and its run still going on; an old part alone is nobody's all the same."""
     output = str(tmp_path / "out")
     other = make_plan(output, mono_k=4)
@@ -153,7 +153,7 @@ def test_another_plans_work_is_left_alone_while_something_of_its_stage_is_young(
     assert _garbage(output, 0) == {f"mono/{_OTHER_PART}", needed}
 
 
-def test_reports_on_a_corpus_that_a_plan_reads_are_kept(output: str) -> None:
+def test_gc_keeps_reports_on_a_corpus_that_a_plan_reads(output):
     finished_output(output)
     ScanReport(1, 10, 0, ()).publish(storage.join(output, "tokenize-0a1b2c3d"), CORPUS)
     ScanReport(1, 10, 0, ()).publish(storage.join(output, "tokenize-0a1b2c3d"), "d0" * 32)
@@ -162,7 +162,7 @@ def test_reports_on_a_corpus_that_a_plan_reads_are_kept(output: str) -> None:
     }
 
 
-def test_where_it_is_not_known_what_is_named_nothing_is_removed(tmp_path: Path) -> None:
+def test_gc_removes_nothing_if_a_plan_or_manifest_is_unreadable(tmp_path):
     output = str(tmp_path / "out")
     with pytest.raises(PreflightError, match="holds no beamrank run"):
         _garbage(output)

@@ -82,7 +82,7 @@ def _parts(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_workers_killed_at_any_moment_leave_whole_shards_alone(seed: int, tmp_path: Path, undisturbed: Path) -> None:
+def test_workers_killed_while_committing_leave_only_whole_shards(seed, tmp_path, undisturbed):
     """Two workers race through the same shards and are killed, one soon after the other, until the stage is sealed."""
     drawn = random.Random(seed)
     folder, url = StageFolder(str(tmp_path)), tmp_path

@@ -4,7 +4,6 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,7 +77,7 @@ def document(finished: dict[str, bytes], request: pytest.FixtureRequest) -> Iter
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("content", _CONTENTS.values(), ids=_CONTENTS)
-def test_other_content_is_no_traceback(document: str, content: bytes) -> None:
+def test_malformed_document_gives_no_traceback(document, content):
     storage.replace(document, content)
     _read_all()
 
@@ -93,7 +92,7 @@ def _changed(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {**values, "extra": 1}
 
 
-def test_other_types_are_no_traceback(document: str) -> None:
+def test_document_of_other_types_gives_no_traceback(document):
     """Digests are right, as where somebody wrote the document with care."""
     values = json.loads(storage.read_bytes(document))
     values.pop("check", None)
@@ -111,7 +110,7 @@ def test_other_types_are_no_traceback(document: str) -> None:
         ((StageSpec("t", "tokenize", {"corpus": 5, "on_missing_doc": "drop"}, (), {}),), "t has no corpus"),
     ],
 )
-def test_a_plan_that_nobody_made_is_refused(tmp_path: Path, stages: tuple[StageSpec, ...], reason: str) -> None:
+def test_impossible_plan_is_refused(tmp_path, stages, reason):
     """Its name and its digests are right; stages that read each other would be looked at for ever."""
     base = make_plan(str(tmp_path))
     plan = Plan("tag", base.output, base.shards, stages, {})
@@ -122,7 +121,7 @@ def test_a_plan_that_nobody_made_is_refused(tmp_path: Path, stages: tuple[StageS
 
 
 @pytest.mark.parametrize("content", _CONTENTS.values(), ids=_CONTENTS)
-def test_an_indexes_description_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_malformed_index_info_is_refused(tmp_path, content):
     (tmp_path / INFO_NAME).write_bytes(content)
     with pytest.raises(PreflightError, match="not what beamrank writes into an index") as refusal:
         require_index(str(tmp_path))
@@ -130,6 +129,6 @@ def test_an_indexes_description_is_refused(tmp_path: Path, content: bytes) -> No
 
 
 @pytest.mark.parametrize("content", ["[" * _DEEP, "NaN", '{"a": -Infinity}', "9" * 5000, "{", ""])
-def test_what_is_not_json_is_a_value_error(content: str) -> None:
+def test_parse_json_refuses_what_is_not_json(content):
     with pytest.raises(ValueError, match=r"."):
         parse_json(content)

@@ -30,7 +30,7 @@ def receipt_url(folder: StageFolder, shard: int) -> str:
     return storage.join(folder.url, RECEIPTS, receipt_name(shard, DIGESTS[shard]))
 
 
-def test_a_committed_shard_reads_back(folder: StageFolder) -> None:
+def test_committed_shard_reads_back(folder):
     receipt = commit(folder, 0, [1, 2, 3])
     assert folder.receipts(DIGESTS) == {0: receipt}
     assert folder.receipt(0, DIGESTS[0]) == receipt
@@ -39,13 +39,13 @@ def test_a_committed_shard_reads_back(folder: StageFolder) -> None:
     assert len(folder.done(DIGESTS)) == 1
 
 
-def test_the_first_attempt_wins(folder: StageFolder) -> None:
+def test_first_commit_of_a_shard_wins(folder):
     first = commit(folder, 0, [1])
     assert commit(folder, 0, [2]) == first
     assert folder.receipts(DIGESTS) == {0: first}
 
 
-def test_attempts_at_once_leave_one_result(tmp_path: Path) -> None:
+def test_concurrent_commits_leave_one_result(tmp_path):
     folder = StageFolder(str(tmp_path))
     results: list[Receipt] = []
     threads = [threading.Thread(target=lambda n=n: results.append(commit(folder, 0, [n]))) for n in range(16)]
@@ -57,7 +57,7 @@ def test_attempts_at_once_leave_one_result(tmp_path: Path) -> None:
     assert {result.part for result in results} == {folder.receipts(DIGESTS)[0].part}
 
 
-def test_sealing_needs_every_shard_and_is_idempotent(folder: StageFolder) -> None:
+def test_sealing_needs_every_shard_and_is_idempotent(folder):
     commit(folder, 0, [1])
     assert folder.seal("mono", DIGESTS) is None
     commit(folder, 1, [2])
@@ -68,7 +68,7 @@ def test_sealing_needs_every_shard_and_is_idempotent(folder: StageFolder) -> Non
     assert folder.manifest(DIGESTS[::-1]) is None
 
 
-def test_a_truncated_receipt_does_not_count_and_is_replaced(folder: StageFolder) -> None:
+def test_truncated_receipt_is_invalid_and_replaced(folder):
     receipt = commit(folder, 0, [1])
     storage.replace(receipt_url(folder, 0), receipt.to_json()[:40])
     assert folder.receipts(DIGESTS) == {}
@@ -76,7 +76,7 @@ def test_a_truncated_receipt_does_not_count_and_is_replaced(folder: StageFolder)
     assert 0 in folder.receipts(DIGESTS)
 
 
-def test_a_receipt_of_another_configuration_does_not_count(folder: StageFolder) -> None:
+def test_receipt_of_another_configuration_is_invalid(folder):
     receipt = commit(folder, 0, [1])
     other = json.loads(receipt.to_json()) | {"digest": DIGESTS[1]}
     storage.replace(receipt_url(folder, 0), json.dumps(other).encode())
@@ -85,7 +85,7 @@ def test_a_receipt_of_another_configuration_does_not_count(folder: StageFolder) 
 
 
 @pytest.mark.parametrize("sealed_before", [False, True])
-def test_a_receipt_or_seal_without_its_part_does_not_count(folder: StageFolder, sealed_before: bool) -> None:
+def test_receipt_or_manifest_without_its_part_is_invalid(folder, sealed_before):
     receipt = commit(folder, 0, [1])
     commit(folder, 1, [2])
     if sealed_before:
@@ -99,7 +99,7 @@ def test_a_receipt_or_seal_without_its_part_does_not_count(folder: StageFolder, 
     assert folder.read_part(resealed.receipts[0]).to_pydict() == {"value": [1]}
 
 
-def test_a_part_cut_short_is_written_again(folder: StageFolder) -> None:
+def test_truncated_part_is_written_again(folder):
     receipt = commit(folder, 0, [1])
     storage.replace(folder.part_url(receipt), b"PAR1")
     assert folder.receipts(DIGESTS) == {}
@@ -107,7 +107,7 @@ def test_a_part_cut_short_is_written_again(folder: StageFolder) -> None:
     assert folder.read_part(again).to_pydict() == {"value": [1]}
 
 
-def test_a_flipped_bit_is_found_when_a_part_is_read(folder: StageFolder) -> None:
+def test_flipped_bit_is_found_when_a_part_is_read(folder):
     receipt = commit(folder, 0, [1])
     content = bytearray(storage.read_bytes(folder.part_url(receipt)))
     content[len(content) // 2] ^= 1
@@ -116,19 +116,19 @@ def test_a_flipped_bit_is_found_when_a_part_is_read(folder: StageFolder) -> None
         folder.read_part(receipt)
 
 
-def test_a_part_that_is_gone_is_named(folder: StageFolder) -> None:
+def test_missing_part_is_named(folder):
     receipt = commit(folder, 0, [1])
     storage.remove(folder.part_url(receipt))
     with pytest.raises(ReceiptError, match=receipt.part):
         folder.read_part(receipt)
 
 
-def test_equal_tables_have_equal_bytes() -> None:
+def test_equal_tables_have_equal_bytes():
     tables = [pa.table({"a": [1.5, float("nan")], "b": ["x", "y"]}) for _ in range(2)]
     assert part_bytes(tables[0]) == part_bytes(tables[1])
 
 
-def test_no_temporary_file_is_left(tmp_path: Path) -> None:
+def test_commit_leaves_no_temporary_file(tmp_path):
     folder = StageFolder(str(tmp_path))
     commit(folder, 0, [1])
     commit(folder, 0, [2])
@@ -146,7 +146,7 @@ class _Between(StageFolder):
         return found
 
 
-def test_what_another_run_commits_meanwhile_is_not_discarded(folder: StageFolder) -> None:
+def test_discard_broken_keeps_what_another_run_commits_meanwhile(folder):
     receipt = commit(folder, 0, [1])
     storage.replace(receipt_url(folder, 0), receipt.to_json()[:40])
     _Between(folder.url).discard_broken(DIGESTS)
@@ -154,7 +154,7 @@ def test_what_another_run_commits_meanwhile_is_not_discarded(folder: StageFolder
     assert set(folder.receipts(DIGESTS)) == {1}
 
 
-def test_a_part_that_lies_there_broken_but_as_long_is_written_again(folder: StageFolder) -> None:
+def test_damaged_part_of_the_right_size_is_written_again(folder):
     """Its receipt was deleted too, so that only the name is left to trust."""
     receipt = commit(folder, 0, [1])
     content = storage.read_bytes(folder.part_url(receipt))
@@ -163,7 +163,7 @@ def test_a_part_that_lies_there_broken_but_as_long_is_written_again(folder: Stag
     assert folder.read_part(commit(folder, 0, [1])).to_pydict() == {"value": [1]}
 
 
-def test_a_seal_whose_text_changed_is_sealed_anew(folder: StageFolder) -> None:
+def test_changed_manifest_is_sealed_again(folder):
     commit(folder, 0, [1])
     commit(folder, 1, [2])
     sealed = folder.seal("mono", DIGESTS)
@@ -175,7 +175,7 @@ def test_a_seal_whose_text_changed_is_sealed_anew(folder: StageFolder) -> None:
     assert storage.read_bytes(url) == sealed.to_json()
 
 
-def test_receipts_of_before_there_were_checks_still_count(folder: StageFolder) -> None:
+def test_receipt_without_a_check_is_valid(folder):
     receipt = commit(folder, 0, [1])
     values = json.loads(receipt.to_json())
     del values["check"]

@@ -17,12 +17,12 @@ def _examples(unit: int, count: int) -> tuple[str, ...]:
     return tuple(f"unit {unit} row {row}: bad" for row in range(count))
 
 
-def test_no_scan_is_nothing(folder: str) -> None:
+def test_read_scans_of_no_scan_is_empty(folder):
     assert read_scans(folder, "a" * 64) == ScanTotal(0, 0, ())
     assert ScanWatch(folder).count() == 0
 
 
-def test_reports_add_up_in_the_order_of_the_units(folder: str) -> None:
+def test_scan_reports_add_up_in_the_order_of_the_units(folder):
     for unit in (11, 2, 0):
         ScanReport(unit, 10, 3, _examples(unit, 3)).publish(folder, "a" * 64)
     expected = ScanTotal(30, 9, (*_examples(0, 3), *_examples(2, 2)))
@@ -31,14 +31,14 @@ def test_reports_add_up_in_the_order_of_the_units(folder: str) -> None:
     assert read_scans(folder, "a" * 64) == expected
 
 
-def test_corpora_do_not_mix(folder: str) -> None:
+def test_scan_reports_of_other_corpora_are_ignored(folder):
     ScanReport(0, 10, 3, _examples(0, 3)).publish(folder, "a" * 64)
     ScanReport(0, 5, 0, ()).publish(folder, "b" * 64)
     assert read_scans(folder, "b" * 64) == ScanTotal(5, 0, ())
     assert read_scans(folder, "a" * 64).bad_rows == 3
 
 
-def test_a_unit_that_is_read_again_counts_again(folder: str) -> None:
+def test_scan_watch_counts_a_unit_that_is_read_again(folder):
     report = ScanReport(0, 10, 0, ())
     report.publish(folder, "a" * 64)
     watch = ScanWatch(folder)
@@ -48,7 +48,7 @@ def test_a_unit_that_is_read_again_counts_again(folder: str) -> None:
     assert watch.count() == 2
 
 
-def test_a_report_that_was_cut_short_counts_when_its_unit_is_read_again(folder: str) -> None:
+def test_truncated_scan_report_counts_once_its_unit_is_read_again(folder):
     ScanReport(0, 10, 3, _examples(0, 3)).publish(folder, "a" * 64)
     report = ScanReport(1, 10, 2, _examples(1, 2))
     report.publish(folder, "a" * 64)

@@ -24,7 +24,7 @@ def _mono(rows: list[tuple[str, str, int, int, float]]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(MONO.names, row, strict=True)) for row in rows], schema=MONO)
 
 
-def test_windows_by_hand() -> None:
+def test_cut_segments_by_hand():
     found = cut_segments(np.array([0, 4, 5, 11, 30]), SegmentRule(4, 3, 3))
     assert found.docs.tolist() == [0, 1, 2, 2, 3, 3, 3, 4, 4, 4]
     assert found.numbers.tolist() == [0, 0, 0, 1, 0, 1, 2, 0, 1, 2]
@@ -32,13 +32,13 @@ def test_windows_by_hand() -> None:
     assert found.lengths.tolist() == [0, 4, 4, 2, 4, 4, 4, 4, 4, 4]
 
 
-def test_a_whole_doc_is_one_segment() -> None:
+def test_whole_doc_is_one_segment():
     found = cut_segments(np.array([7, 0]), None)
     assert [each.tolist() for each in found] == [[0, 1], [0, 0], [0, 0], [7, 0]]
 
 
 @given(st.lists(st.integers(0, 60), max_size=5), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
-def test_every_token_up_to_the_limit_is_read(lengths: list[int], length: int, stride: int, limit: int) -> None:
+def test_segments_cover_every_token_up_to_the_limit(lengths, length, stride, limit):
     stride = min(stride, length)
     found = cut_segments(np.array(lengths, np.int64), SegmentRule(length, stride, limit))
     for doc, tokens in enumerate(lengths):
@@ -55,7 +55,7 @@ def test_every_token_up_to_the_limit_is_read(lengths: list[int], length: int, st
 @pytest.mark.parametrize(
     ("pooling", "scores"), [("max", [6.0, 5.0, -3.0]), ("first", [-9.0, 5.0, -3.0]), ("mean", [-1.0, 5.0, -3.5])]
 )
-def test_pooling_by_hand(pooling, scores) -> None:
+def test_pool_segments_by_hand(pooling, scores):
     found = pool_segments(_mono(SCORED), pooling)
     assert found.schema == MONO
     assert found.select(["query_id", "doc_id", "segment", "rank"]).to_pylist() == [
@@ -80,7 +80,7 @@ def _config(**segments: object) -> RunConfig:
     )
 
 
-def test_how_much_of_a_doc_is_stored() -> None:
+def test_segments_decide_how_many_tokens_are_stored():
     def tokens(**segments: object) -> int:
         mono: MonoConfig | None = _config(**segments).mono
         assert mono is not None
@@ -101,7 +101,7 @@ def test_how_much_of_a_doc_is_stored() -> None:
         ({"length_tokens": 100, "limit": 0}, "greater than or equal to 1"),
     ],
 )
-def test_segments_that_lose_text_are_refused(segments, message) -> None:
+def test_segments_that_skip_text_are_refused(segments, message):
     with pytest.raises(ValueError, match=message):
         _config(**segments)
     assert _config(length_tokens=446).mono is not None

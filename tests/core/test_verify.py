@@ -1,7 +1,6 @@
 """Whatever is changed after it was written is found, and named by its file."""
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,7 +33,7 @@ def _changed(found: Verification) -> set[str]:
     return {finding.file for finding in found.findings}
 
 
-def test_what_a_run_leaves_holds(output: str) -> None:
+def test_verify_accepts_a_finished_run(output):
     finished_output(output)
     progress = RecordedProgress()
     found = verify_stages(output, progress)
@@ -44,7 +43,7 @@ def test_what_a_run_leaves_holds(output: str) -> None:
     assert progress.updates == [(done, 9, "parts") for done in range(1, 10)]
 
 
-def test_what_an_interrupted_run_leaves_holds(output: str) -> None:
+def test_verify_accepts_an_interrupted_run(output):
     plan = make_plan(output)
     plan.publish()
     seal_stage(plan, "retrieve")
@@ -52,7 +51,7 @@ def test_what_an_interrupted_run_leaves_holds(output: str) -> None:
     assert verify(output).findings == []
 
 
-def test_any_flipped_bit_is_found_and_its_file_named(tmp_path: Path) -> None:
+def test_verify_finds_any_flipped_bit(tmp_path):
     output = tmp_path / "out"
     finished_output(str(output))
     drawn = random.Random(11)
@@ -73,7 +72,7 @@ def test_any_flipped_bit_is_found_and_its_file_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["part", "receipt"])
-def test_what_is_gone_is_found(output: str, kind: str) -> None:
+def test_verify_finds_a_missing_file(output, kind):
     plan = finished_output(output)
     receipt = plan.folder("mono").receipts(commit(plan, "mono", []))[1]
     name = receipt.part if kind == "part" else f"receipts/00001-{receipt.digest[:12]}.json"
@@ -84,7 +83,7 @@ def test_what_is_gone_is_found(output: str, kind: str) -> None:
     assert finding.remedy.endswith("run again, which redoes only this shard")
 
 
-def test_a_part_of_other_rows_than_its_receipts_or_another_stages_is_found(output: str) -> None:
+def test_verify_finds_a_part_of_another_stage(output):
     """Bytes that match their digest are still read."""
     plan = make_plan(output)
     plan.publish()
@@ -95,7 +94,7 @@ def test_a_part_of_other_rows_than_its_receipts_or_another_stages_is_found(outpu
     assert finding.problem == "unexpected columns for stage retrieve"
 
 
-def test_remedies_work(output: str) -> None:
+def test_verify_remedies_repair_the_output(output):
     """Deleting what is named, and doing the shard again, makes all hold."""
     plan = finished_output(output)
     part = storage.join(output, "mono", plan.folder("mono").receipts(commit(plan, "mono", []))[2].part)
@@ -110,7 +109,7 @@ def test_remedies_work(output: str) -> None:
     assert verify(output).findings == []
 
 
-def test_a_shard_that_was_done_again_agrees_with_the_seal_of_before(output: str) -> None:
+def test_verify_accepts_a_shard_that_was_redone_after_sealing(output):
     """Its receipt has another time, and the seal still the first one."""
     plan = finished_output(output)
     digests = commit(plan, "mono", [])
@@ -125,7 +124,7 @@ def test_a_shard_that_was_done_again_agrees_with_the_seal_of_before(output: str)
     assert verify(output).findings == []
 
 
-def test_what_nothing_names_is_counted_and_harmless(output: str) -> None:
+def test_verify_counts_stray_files(output):
     plan = finished_output(output)
     storage.publish(storage.join(output, "mono", "part-00000-aaaaaaaaaaaa.parquet"), part_bytes(pa.table({"a": [1]})))
     storage.publish(storage.join(output, "mono", ".part-00000-aaaaaaaaaaaa.parquet.0.tmp"), b"PAR")
@@ -134,7 +133,7 @@ def test_what_nothing_names_is_counted_and_harmless(output: str) -> None:
     assert plan.finished("mono") is not None
 
 
-def test_plans_side_by_side_are_all_checked(output: str) -> None:
+def test_verify_checks_all_plans_of_an_output(output):
     first = finished_output(output, mono_k=5)
     second = finished_output(output, mono_k=4)
     assert first.digest != second.digest
@@ -156,15 +155,13 @@ def _no_current_plan(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("change", "changed", "notes"), [(_another_engine, set(), 1), (_no_current_plan, {"current-plan.json"}, 0)]
 )
-def test_plans_that_cannot_be_checked(
-    output: str, change: Callable[[Plan], None], changed: set[str], notes: int
-) -> None:
+def test_verify_reports_plans_that_cannot_be_checked(output, change, changed, notes):
     change(finished_output(output))
     found = verify(output)
     assert (_changed(found), len(found.notes)) == (changed, notes)
 
 
-def test_a_folder_without_a_run_and_a_url_with_a_password_are_refused(tmp_path: Path) -> None:
+def test_verify_refuses_a_folder_without_a_run_and_a_url_with_a_password(tmp_path):
     with pytest.raises(PreflightError, match="holds no beamrank run"):
         verify(str(tmp_path))
     with pytest.raises(ConfigError) as raised:

@@ -50,9 +50,7 @@ def _current(output: Path) -> Any:
 @pytest.mark.parametrize(
     "other", [{"k": 20}, {"k": 10, "measures": ["AP"]}], ids=["another plan", "the same plan with other measures"]
 )
-def test_a_configuration_is_refused_while_another_runs(
-    tmp_path: Path, sleeper: psutil.Process, other: dict[str, Any]
-) -> None:
+def test_another_configuration_is_refused_while_one_runs(tmp_path, sleeper, other):
     owner = _owner(sleeper)
     _plan(tmp_path, **other).publish(dataclasses.asdict(owner))
     before = _current(tmp_path)
@@ -71,7 +69,7 @@ def test_a_configuration_is_refused_while_another_runs(
         assert read_plan(str(tmp_path)) == _plan(tmp_path)
 
 
-def test_the_same_configuration_may_run_twice_at_once(tmp_path: Path, sleeper: psutil.Process) -> None:
+def test_same_configuration_may_run_twice_at_once(tmp_path, sleeper):
     owner = dataclasses.asdict(_owner(sleeper))
     _plan(tmp_path, measures=["AP"], output="out").publish(owner)
     same = _plan(tmp_path, measures=["AP"], output="./out")
@@ -83,16 +81,14 @@ def test_the_same_configuration_may_run_twice_at_once(tmp_path: Path, sleeper: p
 
 
 @pytest.mark.parametrize("change", [{"process_started": 1.0}, {"host": "elsewhere.example"}, {"pid": 2**22 + 1}])
-def test_an_owner_that_cannot_be_alive_here_is_no_obstacle(
-    tmp_path: Path, sleeper: psutil.Process, change: dict[str, Any]
-) -> None:
+def test_owner_that_is_not_running_here_is_ignored(tmp_path, sleeper, change):
     _plan(tmp_path, k=20).publish(dataclasses.asdict(dataclasses.replace(_owner(sleeper), **change)))
     with made_current(_plan(tmp_path)):
         check_current(_plan(tmp_path))
 
 
 @pytest.mark.parametrize("content", ['{"plan": "plan-0.json"}', '{"plan": 1, "owner": {"pid": "x"}}', "{", "[]"])
-def test_a_pointer_of_an_earlier_version_or_a_broken_one_is_replaced(tmp_path: Path, content: str) -> None:
+def test_broken_pointer_is_replaced(tmp_path, content):
     (tmp_path / CURRENT).write_text(content)
     with made_current(_plan(tmp_path)):
         assert Owner.of(read_current(str(tmp_path)) or pytest.fail("there is a pointer")) is not None
@@ -100,7 +96,7 @@ def test_a_pointer_of_an_earlier_version_or_a_broken_one_is_replaced(tmp_path: P
     assert _current(tmp_path)["plan"] == plan_name(_plan(tmp_path))
 
 
-def test_an_owner_that_fails_leaves_the_output_to_others(tmp_path: Path) -> None:
+def test_failed_owner_releases_the_output(tmp_path):
     def fail() -> None:
         with made_current(_plan(tmp_path)):
             raise BeamrankError("a worker died")
@@ -110,7 +106,7 @@ def test_an_owner_that_fails_leaves_the_output_to_others(tmp_path: Path) -> None
     assert _current(tmp_path)["owner"] is None
 
 
-def test_a_plan_that_was_taken_over_is_told_by_whom(tmp_path: Path, sleeper: psutil.Process) -> None:
+def test_plan_that_was_taken_over_names_the_new_owner(tmp_path, sleeper):
     with made_current(_plan(tmp_path)):
         other = _plan(tmp_path, k=20)
         other.publish(dataclasses.asdict(_owner(sleeper)))
@@ -120,7 +116,7 @@ def test_a_plan_that_was_taken_over_is_told_by_whom(tmp_path: Path, sleeper: psu
     assert _current(tmp_path)["plan"] == plan_name(other)
 
 
-def test_a_run_that_was_taken_over_writes_no_runs_and_keeps_its_shards(tmp_path: Path) -> None:
+def test_run_that_was_taken_over_writes_no_runs_and_keeps_its_shards(tmp_path):
     path = write_small(tmp_path)
     first = plan_small(path)
     first.run()
@@ -138,7 +134,7 @@ def test_a_run_that_was_taken_over_writes_no_runs_and_keeps_its_shards(tmp_path:
     assert run_bytes(tmp_path / "out")["mono.trec"] != written["mono.trec"]
 
 
-def test_the_command_refuses_and_releases(tmp_path: Path, sleeper: psutil.Process) -> None:
+def test_run_command_refuses_a_busy_output_and_releases_its_own(tmp_path, sleeper):
     config = write_small(tmp_path)
     output = tmp_path / "out"
     _plan(output).publish(dataclasses.asdict(_owner(sleeper)))

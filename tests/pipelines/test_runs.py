@@ -1,12 +1,9 @@
 """What is reported when the runs are written, and what stops them from being written."""
 
-from pathlib import Path
-
 import pytest
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.stages.plan import StageKind
 from beamrank.stages.receipts import Manifest, Receipt
 from pipelines.console.counts import count_lines
 from pipelines.console.progress import ConsoleProgress
@@ -40,20 +37,20 @@ def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = (
         ),
     ],
 )
-def test_a_count_is_reported_with_its_unit_and_share(kind: StageKind, counts: list[dict[str, int]], line: str) -> None:
+def test_count_is_reported_with_its_unit_and_share(kind, counts, line):
     assert list(count_lines(kind, _manifest(kind, *counts))) == [line]
 
 
-def test_a_share_is_left_out_where_a_receipt_lacks_the_total() -> None:
+def test_share_is_left_out_if_a_receipt_lacks_the_total():
     manifest = _manifest("mono", {"truncated_docs": 4}, {"truncated_docs": 1, "candidates": 9})
     assert list(count_lines("mono", manifest)) == ["mono: 5 query-document pairs had their doc truncated"]
 
 
-def test_a_count_of_zero_is_not_reported() -> None:
+def test_count_of_zero_is_not_reported():
     assert list(count_lines("mono", _manifest("mono", {"truncated_docs": 0, "candidates": 9, "halvings": 0}))) == []
 
 
-def test_missing_docs_are_named() -> None:
+def test_missing_docs_are_named():
     manifest = _manifest(
         "tokenize", {"missing_docs": 1, "distinct_docs": 3}, examples=("doc 'd' is not in the corpus",)
     )
@@ -74,7 +71,7 @@ def test_missing_docs_are_named() -> None:
         (["retrieve", "tokenize-0a1b2c3d"], "mono is not finished under .*: with --stage mono, or everything"),
     ],
 )
-def test_runs_of_an_unfinished_plan_name_what_is_missing(tmp_path: Path, finished: list[str], message: str) -> None:
+def test_runs_of_an_unfinished_plan_name_missing_stages(tmp_path, finished, message):
     plan = make_plan(str(tmp_path))
     for stage in finished:
         seal_stage(plan, stage)

@@ -57,7 +57,7 @@ def _flip(path: Path, seed: int) -> None:
     path.write_bytes(content)
 
 
-def test_a_finished_run_holds(output: Path) -> None:
+def test_verify_accepts_a_finished_run(output):
     result = _invoke("verify", output)
     assert (result.exit_code, result.stdout) == (0, "")
     files = sum(1 for path in output.rglob("*") if path.is_file())
@@ -67,7 +67,7 @@ def test_a_finished_run_holds(output: Path) -> None:
     assert (as_json["files"], as_json["findings"], as_json["notes"], as_json["stray"]) == (files, [], [], 0)
 
 
-def test_a_flipped_bit_in_any_file_is_one_line_and_exit_code_1(finished: Path, tmp_path: Path) -> None:
+def test_verify_prints_one_line_for_a_flipped_bit_and_exits_1(finished, tmp_path):
     names = [str(path.relative_to(finished)) for path in sorted(finished.rglob("*")) if path.is_file()]
     kinds = {name.split("/")[0] + Path(name).suffix: name for name in names}
     assert len(kinds) >= 10
@@ -89,7 +89,7 @@ def test_a_flipped_bit_in_any_file_is_one_line_and_exit_code_1(finished: Path, t
         ("runs/measures.json", None),
     ],
 )
-def test_a_run_that_is_missing(output: Path, name: str, problem: str | None) -> None:
+def test_verify_finds_a_missing_run(output, name, problem):
     (output / name).unlink()
     result = _invoke("verify", output)
     assert result.stdout == (f"{name}: {problem}\n" if problem else "")
@@ -120,7 +120,7 @@ def test_each_part_is_read_once_to_write_measure_and_verify_the_runs(cascade, ou
     assert sorted(read) == sorted(Path(part).name for part in parts)
 
 
-def test_an_aggregated_run_of_before_is_told_from_the_stages(output: Path) -> None:
+def test_verify_finds_a_stale_aggregated_run(output):
     (output / "runs/duo-min.trec").write_bytes((output / "runs/duo-sum.trec").read_bytes().replace(b"small", b"tiny"))
     shutil.copy(output / "runs/mono.trec", output / "runs/mine.trec")
     result = _invoke("verify", output)
@@ -130,7 +130,7 @@ def test_an_aggregated_run_of_before_is_told_from_the_stages(output: Path) -> No
     assert "not checked: runs/mine.trec" in result.stderr
 
 
-def test_an_unfinished_run_holds_as_far_as_it_is(output: Path) -> None:
+def test_verify_accepts_an_unfinished_run(output):
     shutil.rmtree(output / "runs")
     result = _invoke("verify", output)
     assert (result.exit_code, result.stdout) == (0, "")
@@ -142,7 +142,7 @@ def test_an_unfinished_run_holds_as_far_as_it_is(output: Path) -> None:
     assert not list(output.glob("duo/manifest-*")), "verify writes nothing"
 
 
-def test_the_remedy_redoes_one_shard(cascade: SmallCascade, finished: Path, output: Path) -> None:
+def test_verify_remedy_redoes_one_shard(cascade, finished, output):
     part = sorted(output.glob("mono/part-*"))[1]
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     (line,) = _invoke("verify", output).stdout.splitlines()
@@ -157,7 +157,7 @@ def test_the_remedy_redoes_one_shard(cascade: SmallCascade, finished: Path, outp
     assert _invoke("verify", output).exit_code == 0
 
 
-def test_both_work_by_url(cascade: SmallCascade) -> None:
+def test_verify_and_gc_work_by_url(cascade):
     url = "faulty://bucket/verified"
     cascade.at(url).run()
     assert _invoke("verify", url).exit_code == 0
@@ -174,7 +174,7 @@ def test_both_work_by_url(cascade: SmallCascade) -> None:
     assert "duo/part-00000-aaaaaaaaaaaa.parquet" not in snapshot(url)
 
 
-def test_gc_lists_asks_and_removes(output: Path) -> None:
+def test_gc_lists_asks_and_removes(output):
     litter = output / "mono/part-00000-aaaaaaaaaaaa.parquet"
     litter.write_bytes(b"PAR1")
     result = _invoke("gc", output)
@@ -222,7 +222,7 @@ def _plan_indexed(cascade: SmallCascade, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["segments_1", "_0.cfs", INFO_NAME])
-def test_a_flipped_bit_in_the_index_is_found_by_run_and_verify(cascade: SmallCascade, indexed: Path, name: str) -> None:
+def test_flipped_bit_in_the_index_is_found_by_run_and_verify(cascade, indexed, name):
     assert _invoke("verify", indexed / "out").exit_code == 0
     path = indexed / "index" / name
     before = path.stat()
@@ -241,7 +241,7 @@ def test_a_flipped_bit_in_the_index_is_found_by_run_and_verify(cascade: SmallCas
     assert _invoke("verify", indexed / "out").exit_code == 0
 
 
-def test_verify_reads_the_index_whatever_was_hashed_before(cascade: SmallCascade, indexed: Path) -> None:
+def test_verify_reads_the_index_despite_remembered_hashes(cascade, indexed):
     path = indexed / "index/_0.cfs"
     (memory,) = (indexed / "cache/hashed").iterdir()
     values = checked_values(memory.read_bytes())
@@ -253,7 +253,7 @@ def test_verify_reads_the_index_whatever_was_hashed_before(cascade: SmallCascade
     assert _invoke("verify", indexed / "out").stdout.startswith(f"{path}: does not hold the bytes that were written: ")
 
 
-def test_a_foreign_index_is_compared_with_the_plan(cascade: SmallCascade, indexed: Path) -> None:
+def test_verify_compares_a_foreign_index_with_the_plan(cascade, indexed):
     (indexed / "index" / INFO_NAME).unlink()
     _plan_indexed(cascade, indexed)
     assert _invoke("verify", indexed / "out").exit_code == 0
@@ -263,15 +263,15 @@ def test_a_foreign_index_is_compared_with_the_plan(cascade: SmallCascade, indexe
     assert result.stdout.startswith(f"{indexed / 'index'}: is not the index that the run was made from: ")
 
 
-def test_an_index_that_is_gone_or_another_is_a_note(indexed: Path) -> None:
+def test_verify_notes_a_missing_or_replaced_index(indexed):
     index = indexed / "index"
     (index / "_0.cfs").write_bytes(b"built again from another corpus")
     files = describe_files(str(index))
     (index / INFO_NAME).write_bytes(IndexInfo(digest=files_digest(files), files=files).to_json())
     result = _invoke("verify", indexed / "out")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "is another one than the run was made from" in result.stderr
+    assert "is not the one that the run was made from" in result.stderr
     shutil.rmtree(index)
     result = _invoke("verify", indexed / "out")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert f"not checked: the index {index} is not there any more" in result.stderr
+    assert f"not checked: the index {index} no longer exists" in result.stderr
