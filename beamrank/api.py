@@ -8,7 +8,8 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation, evaluate_one
 from beamrank.evaluation.measures import parse_measures, split_measures
 from beamrank.formats import qrels, run_writer, runs
-from beamrank.formats.runs import RunFormat, RunScores
+from beamrank.formats.run_formats import FORMATS
+from beamrank.formats.runs import RunScores
 
 _Path: TypeAlias = str | os.PathLike[str]
 
@@ -43,7 +44,7 @@ def read_qrels(path: _Path) -> dict[str, dict[str, int]]:
 
 
 def write_run(
-    run: Mapping[str, Mapping[str, float]], path: _Path, tag: str = "beamrank", *, format: RunFormat = "trec"
+    run: Mapping[str, Mapping[str, float]], path: _Path, tag: str = "beamrank", *, format: str = "trec"
 ) -> None:
     """Writes a run as the commands do: docs by score, scores strictly decreasing in float32, 9 significant digits.
 
@@ -54,11 +55,13 @@ def write_run(
         format: `trec` or `msmarco`.
 
     Raises:
-        ConfigError: the tag is empty or has white space.
+        ConfigError: the tag is empty or has white space, or the format is unknown.
         DataError: a score is not finite, or an id cannot stand in a run; nothing is written.
     """
     if tag.split() != [tag]:
         raise ConfigError(f"tag {tag!r} is empty or has white space, which separates the columns of a run")
+    if format not in FORMATS:
+        raise ConfigError(f"format {format!r} is unknown; accepted: {', '.join(FORMATS)}")
     ordered = runs.run_of(run, ties="rank")
     rankings = {one: list(zip(ids, ordered.scores[one].tolist(), strict=True)) for one, ids in ordered.order.items()}
     run_writer.write_run(os.fspath(path), rankings, tag, format)

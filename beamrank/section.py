@@ -1,14 +1,24 @@
 """What all parts of a configuration have in common."""
 
-from typing import Any, get_args
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema, core_schema
+
+# An empty one would be the configuration's own folder.
+Path = Annotated[str, Field(min_length=1)]
+Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class Section(BaseModel):
-    """A part of a configuration: unknown keys are errors, and nothing changes after it was checked."""
+    """A part of a configuration: unknown keys are errors, and nothing changes after the check.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    The docstring of a key is its description in the documentation.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -17,5 +27,31 @@ class Section(BaseModel):
         for name, field in cls.model_fields.items():
             wanted = isinstance(values, dict) and isinstance(values.get(name), bool)
             if wanted and bool not in (field.annotation, *get_args(field.annotation)):
-                raise ValueError(f"{name} is {values[name]}: true, false, yes, no, on and off are not a value of it")
+                raise ValueError(f"{name} is {values[name]}: true, false, yes, no, on and off are not values of it")
         return values
+
+
+@dataclass(frozen=True, eq=False)
+class OneOf:
+    """A text that must be a name in a registry, by `Annotated[str, OneOf(REGISTRY)]`.
+
+    The registry is read when a value is checked, so that a name that was added later is accepted.
+    """
+
+    names: Collection[str]
+
+    def check(self, name: str) -> str:
+        """The name.
+
+        Raises:
+            ValueError: it is not in the registry.
+        """
+        if name not in self.names:
+            raise ValueError(f"{name!r} is unknown; accepted: {', '.join(self.names)}")
+        return name
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
+        return {"type": "string", "enum": list(self.names)}

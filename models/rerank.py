@@ -9,7 +9,7 @@ from typing import Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.config.run import Aggregation, DuoConfig, MonoConfig
+from beamrank.config.run import DuoConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.ids import check_given_ids
@@ -34,7 +34,7 @@ class Cascade:
     duo: Reranker | None = None
     k0: int = 1000
     k1: int = 50
-    aggregation: Aggregation = "sum"
+    aggregation: str = "sum"
     opponents: int | None = None
     seed: int = 0
 
@@ -78,7 +78,7 @@ def rerank(
     duo: str | Reranker | None = None,
     k0: int = 1000,
     k1: int = 50,
-    aggregation: Aggregation = "sum",
+    aggregation: str = "sum",
     opponents: int | None = None,
     seed: int = 0,
     **options: Unpack[RerankerOptions],

@@ -48,7 +48,7 @@ def parameters(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator
         schema = TypeAdapter(annotated).json_schema()
         choices = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
         default = {} if field.is_required() or field.default is None else {"default": field.default}
-        yield Parameter(prefix + name, {**choices[0], **default})
+        yield Parameter(prefix + name, {**choices[0], **default, "description": field.description})
 
 
 def command(arguments: Sequence[str]) -> list[str]:

@@ -9,10 +9,9 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from beamrank.config.run import load_config
-from beamrank.formats.config import CorpusConfig, TopicsConfig
-from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
-from beamrank.formats.topics import read_topics
+from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import Topic
 from benchmarks import agreement, synthetic

@@ -9,38 +9,44 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from beamrank.config.yaml import check_document, explain, read_document
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import split_measures
-from beamrank.formats.config import CorpusConfig, Place, TopicsConfig
+from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.ids import is_usable
+from beamrank.formats.run_formats import FORMATS as RUN_FORMATS
 from beamrank.formats.runs import Ties
+from beamrank.formats.topics import TopicsConfig
+from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import Truncation
 from beamrank.ranking.segments import SegmentPooling
-from beamrank.section import Section
+from beamrank.section import OneOf, Path, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 
-Aggregation = Literal["sum", "binary", "min", "max", "sample", "sym_sum", "log_sum", "sym_log_sum"]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
+_FIRST_K = 1000
 
 
 class RunTopicsConfig(TopicsConfig):
-    """The topics of a run; `limit` keeps the first so many in the plan's order, for a trial."""
+    """The topics of a run."""
 
     limit: Positive | None = None
+    """A trial: only the first so many topics, in the plan's order."""
 
 
 class IndexConfig(Section):
-    """A Lucene index folder; built from the corpus when it is not there."""
+    """The Lucene index."""
 
-    path: Place
+    path: Path
+    """Its folder; built from the corpus if it does not exist."""
 
 
 class Bm25Config(Section):
-    """BM25; `k` candidates are retrieved for a query (the defaults of k1 and b are Anserini's)."""
+    """BM25, the first stage."""
 
     k1: float = 0.9
+    """0 or more; Anserini's default. Lucene's is 1.2, MS MARCO's tuned value 0.82."""
     b: float = 0.4
-    k: Positive = 1000
+    """0 to 1; Anserini's default. Lucene's is 0.75, MS MARCO's tuned value 0.68."""
+    k: Positive = _FIRST_K
+    """Candidates that are retrieved for a query."""
 
     @field_validator("k1")
     @classmethod
@@ -58,33 +64,33 @@ class Bm25Config(Section):
 
 
 class CandidatesConfig(Section):
-    """A TREC or MS MARCO run that takes the place of BM25, cut to its best `k` a query.
+    """An existing run as the first stage, in place of BM25."""
 
-    `ties` is the order of a TREC run's tied scores: by its rank column, or by doc_id, descending, as trec_eval has it.
-    """
-
-    run: Place
-    k: Positive = 1000
+    run: Path
+    """A TREC or MS MARCO run, in place of `index` and `bm25`."""
+    k: Positive = _FIRST_K
+    """How many of its best candidates are kept for a query."""
     ties: Ties = "rank"
+    """The order of tied scores: by `rank`, or by `doc_id`, descending, as in trec_eval."""
 
 
 class SegmentsConfig(Section):
-    """A long doc in windows that monoBERT scores one by one; the doc's score is `pooling` of theirs.
-
-    A window of `length_tokens` wordpieces begins every `stride_tokens`; by default one where the other ends. At most
-    `limit` of a doc are read; `first` reads one.
-    """
+    """Long docs in segments that monoBERT scores one by one."""
 
     length_tokens: Positive
+    """Wordpieces of a segment."""
     stride_tokens: Positive | None = None
+    """Wordpieces from the beginning of a segment to that of the next; default: length_tokens."""
     pooling: SegmentPooling = "max"
+    """Which of the segments' scores is the doc's; `first` scores one."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 16
+    """Segments of a doc that are scored at most."""
 
     @model_validator(mode="after")
     def _check_stride(self) -> Self:
         if self.stride > self.length_tokens:
             raise ValueError(
-                f"stride_tokens {self.stride} is more than length_tokens {self.length_tokens}: what is between two "
+                f"stride_tokens {self.stride} is more than length_tokens {self.length_tokens}: tokens between two "
                 "segments would not be read"
             )
         return self
@@ -106,29 +112,34 @@ class SegmentsConfig(Section):
 
 
 class MonoConfig(Section):
-    """monoBERT over the first `k` candidates (the papers' k0); by default 1000, or all where there are fewer."""
+    """monoBERT; leave it out to stop after the first stage."""
 
     checkpoint: str
+    """`embedded:mono`, a Hugging Face id, a folder or its URL."""
     k: Positive = 1000
+    """Candidates that are scored (the papers' k0); by default at most those given."""
     segments: SegmentsConfig | None = None
+    """Splits long docs; by default their beginning is scored."""
 
     @property
     def pooling(self) -> SegmentPooling:
-        """How a doc's segments make its score; whatever it is where docs are whole."""
+        """How a doc's segments make its score; without effect if docs are whole."""
         return "max" if self.segments is None else self.segments.pooling
 
 
 class DuoConfig(Section):
-    """duoBERT over the first `k` candidates of monoBERT (the papers' k1); by default 50, or all where there are fewer.
-
-    `opponents` is the m of SAMPLE (section 3.3, equation 7) and `seed` decides which are drawn.
-    """
+    """duoBERT; leave it out to stop after monoBERT."""
 
     checkpoint: str
+    """`embedded:duo`, a Hugging Face id, a folder or its URL."""
     k: Positive = 50
-    aggregation: Aggregation = "sum"
+    """Candidates that are compared (the papers' k1); by default at most mono.k."""
+    aggregation: Annotated[str, OneOf(METHODS)] = "sum"
+    """How scores of pairs make a candidate's."""
     opponents: Positive | None = None
+    """With `sample`: opponents of a candidate (m of equation 7)."""
     seed: int = 0
+    """With `sample`: decides which opponents are drawn."""
 
     @model_validator(mode="after")
     def _check_opponents(self) -> Self:
@@ -140,11 +151,14 @@ class DuoConfig(Section):
 
 
 class InputConfig(Section):
-    """A model input's layout (docs/reference/model-inputs.md). Lengths are in tokens, special tokens included."""
+    """How a model's input is laid out (docs/reference/model-inputs.md)."""
 
     truncation: Truncation = "original"
+    """The rule for texts that are too long."""
     max_query_length: Annotated[int, Field(ge=3)] = 64
+    """Tokens, special tokens included."""
     max_length: Annotated[int, Field(ge=8, le=512)] = 512
+    """Tokens, special tokens included."""
 
     @model_validator(mode="after")
     def _check_room(self) -> Self:
@@ -159,25 +173,45 @@ class RunConfig(Section):
     """Everything that a run needs to know. See docs/reference/configuration.md."""
 
     run_tag: Annotated[str, Field(pattern=r"^\S+$")] = "beamrank"
+    """The sixth column of the runs; no white space, no control characters."""
     corpus: CorpusConfig
+    """The docs."""
     topics: RunTopicsConfig
-    qrels: Place | None = None
+    """The topics."""
+    qrels: Path | None = None
+    """Judgments; without them nothing is evaluated."""
     index: IndexConfig | None = None
+    """The Lucene index."""
     bm25: Bm25Config | None = None
+    """The first stage."""
     candidates: CandidatesConfig | None = None
+    """An existing run as the first stage."""
     mono: MonoConfig | None = None
+    """MonoBERT."""
     duo: DuoConfig | None = None
+    """DuoBERT."""
     input: InputConfig = InputConfig()
+    """How a model's input is laid out."""
     measures: tuple[str, ...] = ("RR@10", "nDCG@10", "AP", "R@1000")
-    output: Place
-    run_formats: Annotated[tuple[Literal["trec", "msmarco"], ...], Field(min_length=1)] = ("trec",)
+    """Names of ir_measures or trec_eval; stages are compared by the first."""
+    output: Path
+    """The folder of parts, receipts and runs."""
+    run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = ("trec",)
+    """The formats in which runs are written."""
     shards: Positive | None = None
+    """Units of work, of commit and of resuming; default: one for 16 topics."""
     threads: Positive | None = None
-    dtype: Dtype = "auto"
+    """Threads of a process, for scoring and Lucene; default: all cores. The runs do not depend on it."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the models; `auto` is what the device is fast at."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where models run."""
     on_missing_doc: Literal["error", "drop"] = "error"
+    """What to do with a candidate whose doc is not in the corpus; `drop` counts and reports it."""
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
+    """More corpus rows that cannot be used stop the run before scoring."""
     stall_minutes: Annotated[float, Field(gt=0)] = 30.0
+    """A job that completes no shard for so long is stopped."""
 
     @field_validator("run_tag")
     @classmethod
@@ -197,14 +231,12 @@ class RunConfig(Section):
         """A depth that is left out is never more than what the stage before it gives."""
         if not isinstance(values, dict):
             return values
-        depth = _depth(values.get("candidates") or values.get("bm25"), 1000)
-        for name, default in (
-            ("mono", MonoConfig.model_fields["k"].default),
-            ("duo", DuoConfig.model_fields["k"].default),
-        ):
+        depth = _depth(values.get("candidates") or values.get("bm25"), _FIRST_K)
+        models: tuple[tuple[str, type[Section]], ...] = (("mono", MonoConfig), ("duo", DuoConfig))
+        for name, model in models:
             section = values.get(name)
             if isinstance(section, dict):
-                section.setdefault("k", min(default, depth))
+                section.setdefault("k", min(model.model_fields["k"].default, depth))
                 depth = _depth(section, depth)
         return values
 
@@ -217,7 +249,7 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _check_first_stage(self) -> Self:
         if self.candidates is not None and (self.bm25 is not None or self.index is not None):
-            raise ValueError("`candidates` stands instead of `index` and `bm25`: leave out one or the other")
+            raise ValueError("give either `candidates`, or `index` and `bm25`, not both")
         if self.candidates is None and self.index is None:
             raise ValueError("the first stage is missing: give `index` and `bm25`, or `candidates: {run: ...}`")
         return self
@@ -247,9 +279,9 @@ class RunConfig(Section):
         room = self.input.max_length - self.input.max_query_length - 2
         if self.mono.segments.length_tokens > room:
             raise ValueError(
-                f"mono.segments.length_tokens is {self.mono.segments.length_tokens}, and an input of max_length "
-                f"{self.input.max_length} holds {room} wordpieces of a doc beside the longest query: what is over "
-                "would be cut off each segment"
+                f"mono.segments.length_tokens is {self.mono.segments.length_tokens}, but an input of max_length "
+                f"{self.input.max_length} holds {room} wordpieces of a doc beside the longest query: the rest of each "
+                "segment would be cut off"
             )
         return self
 
@@ -260,12 +292,12 @@ class RunConfig(Section):
 
     @property
     def first_stage_bm25(self) -> Bm25Config:
-        """The parameters of BM25, the defaults where the configuration gives none."""
+        """The parameters of BM25, or its defaults if the configuration gives none."""
         return self.bm25 or Bm25Config()
 
 
 def _depth(section: Any, default: int) -> int:
-    """The `k` of a section as it is written; whether it is one is checked later."""
+    """The `k` of a section, not yet checked."""
     k = section.get("k", default) if isinstance(section, dict) else default
     return k if isinstance(k, int) else default
 
@@ -274,8 +306,8 @@ def load_config(source: str | Mapping[str, Any], overrides: Sequence[str] = (), 
     """Reads a YAML configuration.
 
     Args:
-        source: the file, to whose folder relative paths inside it are relative; or what it would hold, with paths
-            relative to the current folder.
+        source: the file, to whose folder relative paths inside it are relative; or its content, with paths relative to
+            the current folder.
         overrides: `section.key=value` strings; the value is YAML.
         output: replaces `output`, relative to the current folder.
 
@@ -295,18 +327,18 @@ def stored_config(values: Mapping[str, Any], where: str) -> RunConfig:
     """The configuration that a plan holds.
 
     Raises:
-        PreflightError: it is another version's.
+        PreflightError: it was made by another version.
     """
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
         raise PreflightError(
-            f"the plan in {where} is another version's: {explain(error, RunConfig)}. Run again first"
+            f"the plan in {where} was made by another version: {explain(error, RunConfig)}. Run again first"
         ) from error
 
 
 def _anchor_paths(document: dict[str, Any], folder: str) -> None:
-    """Makes relative paths relative to the configuration file, not to wherever the command runs."""
+    """Makes relative paths relative to the configuration file, not to the current folder."""
     for section, key in [
         (document, "qrels"),
         (document, "output"),
@@ -322,6 +354,6 @@ def _anchor_paths(document: dict[str, Any], folder: str) -> None:
 
 
 def anchor_checkpoint(folder: str, reference: str) -> str:
-    """A checkpoint's folder relative to the configuration file; a Hugging Face id or an embedded one as it is."""
+    """A checkpoint's folder relative to the configuration file; a Hugging Face id or an embedded one is unchanged."""
     path = storage.join_relative(folder, reference)
     return path if reference.startswith((".", "~")) or os.path.isdir(path) else reference

@@ -1,4 +1,4 @@
-"""Rows of text files whose columns are separated by tabs or spaces: what runs and qrels have in common."""
+"""Rows of text files whose columns are separated by tabs or spaces: runs and qrels."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -7,7 +7,7 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.guess import packed_as
 from beamrank.formats.ids import IdError, check_doc_id
 from beamrank.formats.ids import shown as shown_text
-from beamrank.formats.problems import Problems
+from beamrank.formats.problems import Problems, counted
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
 
@@ -19,9 +19,9 @@ _BOM = b"\xef\xbb\xbf"
 class Rows:
     """The rows of one file, and what is wrong with them.
 
-    Files compressed with gzip, bzip2, xz or zstd are known by their names; a named pipe will do. Blank lines are
-    skipped. A line whose first character is `#` is a comment, as in trec_eval 10; comments are counted. Lines end in
-    LF or CR LF: a CR elsewhere is a problem of its line, since some tools would read two rows there.
+    Files compressed with gzip, bzip2, xz or zstd are recognized by their names; a named pipe is accepted. Blank lines
+    are skipped. A line whose first character is `#` is a comment, as in trec_eval 10; comments are counted. Lines end
+    in LF or CR LF: a CR elsewhere is a problem of its line, since some tools would read two rows there.
     """
 
     def __init__(self, url: str) -> None:
@@ -83,15 +83,15 @@ class Rows:
             self.bad(line, f"the row {error}")
 
     def check(self, what: str, rows: int) -> None:
-        """Ends the reading.
+        """Checks the rows after the last one was read.
 
         Raises:
-            PreflightError: lines are wrong (it lists the first of each kind), or there was no row.
+            PreflightError: lines are wrong (the first of each kind is listed), or there are no rows.
         """
         count = self._problems.count
         if count:
-            problems = "1 problem" if count == 1 else f"{count:,} problems"
-            raise PreflightError(f"{self.url} is not a valid {what}: {problems}{self._problems.listed()}")
+            found = f"{counted(count, 'problem')}{self._problems.listed()}"
+            raise PreflightError(f"{self.url} is not a valid {what}: {found}")
         if not rows:
             raise PreflightError(f"{self.url} holds no rows: a {what} must have at least one")
 

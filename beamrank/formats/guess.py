@@ -1,11 +1,9 @@
-"""What a file that is not of the format it was given as may be, by how it begins."""
+"""What a file looks like by its first bytes: hints for messages about a file of another format than the given one."""
 
 import json
 import re
 from collections.abc import Collection
-from typing import NamedTuple, get_args
-
-from beamrank.formats.config import CorpusConfig, TopicsConfig
+from typing import NamedTuple
 
 # How compressed files begin; that of bzip2 is long because text can begin with BZh.
 _PACKED = {
@@ -23,36 +21,27 @@ class _Look(NamedTuple):
     described: str
 
 
-def corpus_hint(beginning: bytes, given: str) -> str:
-    """A sentence to end a message with: what a file looks like that is not a corpus of the given format, or nothing.
+def format_hint(beginning: bytes, read_as: Collection[str], formats: Collection[str], key: str) -> str:
+    """The end of a message: the format that a file looks like, or nothing.
 
     Args:
         beginning: the file's first bytes, decompressed by its name.
-        given: the format that it was read as.
+        read_as: the format that it was read as, and others that look the same.
+        formats: the names of all formats.
+        key: the key of the configuration that takes one of them.
     """
-    return _hint(beginning, {given}, get_args(CorpusConfig.model_fields["format"].annotation), "corpus.format")
-
-
-def topics_hint(beginning: bytes, given: str) -> str:
-    """The same of a file that does not hold topics in the given format."""
-    # The topics of `jsonl` may have BEIR's `_id` too, and those of `car` are text.
-    read_as = {"car", "jsonl", "beir"} if given == "jsonl" else {"car", given}
-    return _hint(beginning, read_as, get_args(TopicsConfig.model_fields["format"].annotation), "topics.format")
-
-
-def _hint(beginning: bytes, read_as: Collection[str], possible: Collection[str], key: str) -> str:
     packed = packed_as(beginning)
     if packed:
         return packed
     look = _look(beginning)
     if look is None or look.format in read_as:
         return ""
-    remedy = f"set `{key}: {look.format}`" if look.format in possible else f"`{key}` can be {', '.join(possible)}"
+    remedy = f"set `{key}: {look.format}`" if look.format in formats else f"`{key}` accepts {', '.join(formats)}"
     return f". The file looks like {look.described}: {remedy}"
 
 
 def packed_as(beginning: bytes) -> str:
-    """A sentence that names the compression of a file whose name does not; empty where it is not compressed."""
+    """A sentence that names the compression of a file whose name does not; empty if it is not compressed."""
     for magic, (name, ending) in _PACKED.items():
         if magic.match(beginning):
             return f". The file is compressed with {name}: give it a name that ends in {ending}"

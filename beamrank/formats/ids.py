@@ -1,8 +1,8 @@
-"""Which query_ids and doc_ids can be used: one rule for topics, corpora, runs and qrels.
+"""Which query_ids and doc_ids can be used: one rule for topics, corpora, runs and qrels, checked where they are read.
 
 In a run, white space ends a column. Readers disagree about which characters are white space (Python splits at U+00A0,
 C does not), and a NUL ends a string in C. So an id that holds white space of any kind, or a control character, would
-be another id in another tool. A byte order mark (U+FEFF) at the beginning of a file is no part of its first id.
+be another id in another tool. A byte order mark (U+FEFF) at the beginning of a file is not part of its first id.
 """
 
 import re
@@ -12,7 +12,7 @@ from beamrank.errors import DataError
 
 _SHOWN = 40
 _BOM = "\ufeff"
-_REFUSED = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]")
+_REFUSED = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
 
 
 class IdError(ValueError):
@@ -20,7 +20,7 @@ class IdError(ValueError):
 
 
 def is_usable(identifier: str) -> bool:
-    """Whether a string can be an id: not empty, no control characters (C0, DEL, C1), no Unicode white space, no BOM."""
+    """Whether a string can be an id: not empty, no white space, control characters, BOM or surrogates."""
     # Almost every id ends here, several times faster than with the pattern: a corpus has hundreds of millions.
     if identifier.isprintable() and " " not in identifier:
         return identifier != ""
@@ -28,21 +28,23 @@ def is_usable(identifier: str) -> bool:
 
 
 def are_usable(identifiers: Sequence[str]) -> bool:
-    """Whether all of many strings can be ids: as one string, they are looked at once."""
+    """Whether all of many strings can be ids: as one string, they are checked at once."""
     return all(identifiers) and (not identifiers or is_usable("".join(identifiers)))
 
 
 def check_doc_id(doc_id: str) -> None:
-    """Makes sure that a doc_id can be used.
+    """Checks that a doc_id can be used.
 
     Raises:
-        IdError: it is empty, or holds a control character, white space or a byte order mark.
+        IdError: it is empty, or holds white space, a control character, a byte order mark or a surrogate.
     """
     if is_usable(doc_id):
         return
     found = _REFUSED.search(doc_id)
     if found is None:
         raise IdError("has an empty id")
+    if "\ud800" <= found[0] <= "\udfff":
+        raise IdError(f"has the id {shown(doc_id)}, which holds half of a surrogate pair: UTF-8 cannot carry it")
     kind = "white space" if found[0].isspace() else "a byte order mark" if found[0] == _BOM else "a control character"
     raise IdError(
         f"has the id {shown(doc_id)}, which holds {kind} (U+{ord(found[0]):04X}): "
@@ -51,7 +53,7 @@ def check_doc_id(doc_id: str) -> None:
 
 
 def check_query_id(query_id: str) -> None:
-    """Makes sure that a query_id can be used.
+    """Checks that a query_id can be used.
 
     Raises:
         IdError: it cannot be a doc_id either, or begins with `#`, which makes a line of a run a comment (trec_eval 10).
@@ -64,7 +66,7 @@ def check_query_id(query_id: str) -> None:
 
 
 def check_given_ids(what: str, query_id: str, doc_ids: Collection[str]) -> None:
-    """Makes sure that the ids of one query of a dictionary can be used; `what` names the dictionary.
+    """Checks that the ids of one query of a dictionary can be used; `what` names the dictionary.
 
     Raises:
         DataError: one is not a string, or cannot be used.
@@ -84,5 +86,5 @@ def check_given_ids(what: str, query_id: str, doc_ids: Collection[str]) -> None:
 
 
 def shown(value: str) -> str:
-    """A string as it can stand in a message."""
+    """A string, shortened for a message."""
     return repr(value if len(value) <= _SHOWN else value[:_SHOWN] + "...")

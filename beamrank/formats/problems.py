@@ -1,11 +1,24 @@
-"""What is wrong with the rows of a file: alike problems are counted together, and each kind is shown once."""
+"""Many problems in one message: all are counted, the first few are shown."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 _SHOWN_KINDS = 5
 # What two messages of the same kind may differ in: numbers, and the values that they quote.
 _DETAILS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+")
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 problem`, `2,000 problems`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def first_few(values: Iterable[object], shown: int = 3) -> str:
+    """The first of some values, with `...` after them if there are more."""
+    first = list(islice(values, shown + 1))
+    return ", ".join([*map(repr, first[:shown]), *["..."] * (len(first) > shown)])
 
 
 @dataclass
@@ -16,7 +29,7 @@ class _Kind:
 
 
 class Problems:
-    """The problems of one file, in any order.
+    """The problems of one file, in any order; similar ones are counted together, and each kind is shown once.
 
     Attributes:
         count: how many there are.
@@ -35,7 +48,7 @@ class Problems:
             kind.line, kind.reason = line, reason
 
     def listed(self, prefix: str = "line ") -> str:
-        """The first place of each kind of problem, a line each; at most five kinds, the earliest first."""
+        """The first problem of each kind, a line each; at most five kinds, the earliest first."""
         kinds = sorted(self._kinds.values(), key=lambda kind: kind.line)
         lines = [f"{prefix}{kind.line}: {kind.reason}{_times(kind.count)}" for kind in kinds[:_SHOWN_KINDS]]
         rest = sum(kind.count for kind in kinds[_SHOWN_KINDS:])

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from operator import index
-from typing import Literal
 
 from beamrank.errors import DataError
 from beamrank.formats.columns import Rows, number, shown
@@ -13,34 +12,50 @@ from beamrank.formats.ids import are_usable, check_given_ids
 # in an array, and nDCG without a cutoff takes time with the square of that. (trec_eval itself promises 127.)
 MAX_RELEVANCE = 10_000
 
-QrelsFormat = Literal["trec", "beir"]
 
-_BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
-_FORMATS = (
-    "accepted are four columns (query_id iteration doc_id relevance: TREC, MS MARCO), or three below the header "
-    "`query-id corpus-id score` (BEIR)"
-)
+@dataclass(frozen=True)
+class QrelsFormat:
+    """A qrels format: one judgment a line. The query_id is the first column, the relevance the last.
+
+    Attributes:
+        title: its name in messages.
+        columns: their names.
+        doc_id: the position of the doc_id.
+        header: whether the first line holds the names, by which the format is detected; one format has no header.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    doc_id: int
+    header: bool = False
+
+
+FORMATS: dict[str, QrelsFormat] = {
+    "trec": QrelsFormat("TREC, MS MARCO", ("query_id", "iteration", "doc_id", "relevance"), 2),
+    "beir": QrelsFormat("BEIR", ("query-id", "corpus-id", "score"), 1, header=True),
+}
 
 
 @dataclass(frozen=True)
 class QrelsNotes:
-    """What a reader should know about qrels.
+    """What a user should know about qrels.
 
     Attributes:
-        repeated: judgments that stand there again, with the same relevance.
+        format: its name in `FORMATS`.
+        repeated: judgments that appear again, with the same relevance.
         comments: lines that begin with `#`.
     """
 
-    format: QrelsFormat
+    format: str
     topics: int
     judgments: int
     repeated: int
     comments: int
 
     def lines(self) -> list[str]:
-        """What is worth saying, a line each."""
+        """Notes for the user, a line each."""
         return (
-            [f"judgments that stand there twice, alike: {self.repeated:,}; each counts once"] if self.repeated else []
+            [f"duplicate judgments, with equal relevance: {self.repeated:,}; each counts once"] if self.repeated else []
         )
 
 
@@ -60,25 +75,25 @@ class Qrels:
 def read_qrels(url: str) -> Qrels:
     """Reads qrels from any fsspec URL, compressed or not.
 
-    TREC's and MS MARCO's have four columns (query_id, iteration, doc_id, relevance), BEIR's three below a header
-    (query-id, corpus-id, score). Tabs and spaces are alike; a line that begins with `#` is a comment. A negative
-    relevance means what it means to trec_eval: the doc was in the pool, but was not judged.
+    Columns are separated by tabs or spaces; a line that begins with `#` is a comment. A negative relevance means what
+    it means to trec_eval: the doc was in the pool, but was not judged.
 
     Raises:
         PreflightError: the file does not exist, or lines are wrong: columns, a relevance that is not a whole number
-            from -10,000 to 10,000 (`measures.MAX_RELEVANCE`), a doc judged twice with different relevance, invalid
+            from -10,000 to 10,000 (`MAX_RELEVANCE`), a doc judged twice with different relevance, invalid
             UTF-8, ids that cannot be used (`beamrank.formats.ids`). The first of each kind is listed.
     """
     rows = Rows(url)
-    qrels_format: QrelsFormat = "trec"
+    headers = {tuple(map(str.encode, each.columns)): name for name, each in FORMATS.items() if each.header}
+    qrels_format = next(name for name, each in FORMATS.items() if not each.header)
     relevance: dict[str, dict[str, int]] = {}
     lines: dict[tuple[str, str], int] = {}
     repeated = 0
     for line, columns in rows:
-        if columns == _BEIR_HEADER and not lines:
-            qrels_format = "beir"
+        if not lines and tuple(columns) in headers:
+            qrels_format = headers[tuple(columns)]
             continue
-        judgment = _read_judgment(rows, line, columns, qrels_format)
+        judgment = _read_judgment(rows, line, columns, FORMATS[qrels_format])
         if judgment is None:
             continue
         query_id, doc_id, level = judgment
@@ -130,12 +145,11 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
 def _read_judgment(
     rows: Rows, line: int, columns: list[bytes], qrels_format: QrelsFormat
 ) -> tuple[str, str, int] | None:
-    expected = 3 if qrels_format == "beir" else 4
-    if len(columns) != expected:
+    if len(columns) != len(qrels_format.columns):
         rows.bad(line, _explain_columns(len(columns), qrels_format))
         return None
     try:
-        query_id, doc_id, level = columns[0].decode(), columns[expected - 2].decode(), number(int, columns[-1])
+        query_id, doc_id, level = columns[0].decode(), columns[qrels_format.doc_id].decode(), number(int, columns[-1])
     except UnicodeDecodeError:
         rows.bad(line, f"{shown(b' '.join(columns))} is not valid UTF-8")
         return None
@@ -153,10 +167,11 @@ def _read_judgment(
 
 
 def _explain_columns(count: int, qrels_format: QrelsFormat) -> str:
-    if qrels_format == "beir":
-        return f"{count} columns, where BEIR's header names three"
-    hint = {
-        3: ". If these are BEIR's, put that header into the first line",
-        6: ". Six columns are a TREC run's",
-    }
-    return f"{count} columns: {_FORMATS}{hint.get(count, '')}"
+    if qrels_format.header:
+        return f"{count} columns, where {qrels_format.title}'s header names {len(qrels_format.columns)}"
+    each = [
+        f"{one.title}, {len(one.columns)} columns{' below the header' * one.header} ({' '.join(one.columns)})"
+        for one in FORMATS.values()
+    ]
+    hint = ". Six columns are a TREC run's" if count == 6 else ""
+    return f"{count} columns; accepted: {'; '.join(each)}{hint}"

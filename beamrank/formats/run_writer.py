@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError
-from beamrank.formats.ids import are_usable, is_usable
-from beamrank.formats.runs import RunFormat
+from beamrank.formats.run_formats import FORMATS
 from beamrank.storage import files as storage
 
 Ranking = Sequence[tuple[str, float]]
@@ -47,9 +46,9 @@ def _push_down(scores: NDArray[np.float32], position: int) -> None:
 
 
 def _check_finite(scores: Sequence[float], rounded: NDArray[np.float32]) -> None:
-    unsound = np.flatnonzero(~np.isfinite(rounded))
-    if len(unsound):
-        rank = int(unsound[0]) + 1
+    infinite = np.flatnonzero(~np.isfinite(rounded))
+    if len(infinite):
+        rank = int(infinite[0]) + 1
         raise DataError(f"score {scores[rank - 1]} at rank {rank} is not finite in float32, as a run's must be")
 
 
@@ -60,7 +59,7 @@ def _ceiling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def run_scores(query_id: str, ranking: Ranking) -> list[float]:
-    """The scores that a run has for a ranking.
+    """The scores of a ranking in a run.
 
     Raises:
         DataError: a score is not finite.
@@ -72,35 +71,28 @@ def run_scores(query_id: str, ranking: Ranking) -> list[float]:
     return scores
 
 
-def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: RunFormat = "trec") -> Iterator[str]:
+def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: str = "trec") -> Iterator[str]:
     """The lines of one query, without line ends.
 
-    TREC: `query_id Q0 doc_id rank score run_tag`, scores strictly decreasing with 9 significant digits, as many as a
-    float32 needs. MS MARCO: query_id, doc_id and rank between tabs. Ranks count from 1. Ids were checked where they
-    were read (`beamrank.formats.ids`).
+    Scores are strictly decreasing, ranks count from 1. Ids were checked where they were read (formats/ids.py).
 
     Raises:
         DataError: a score is not finite.
     """
-    assert is_usable(query_id), query_id
-    assert not query_id.startswith("#"), query_id
-    assert are_usable([doc_id for doc_id, _ in ranking]), query_id
+    row = FORMATS[run_format].template.format
     scores = run_scores(query_id, ranking)
-    if run_format == "msmarco":
-        yield from (f"{query_id}\t{doc_id}\t{rank}" for rank, (doc_id, _) in enumerate(ranking, 1))
-        return
     for rank, ((doc_id, _), score) in enumerate(zip(ranking, scores, strict=True), 1):
-        yield f"{query_id} Q0 {doc_id} {rank} {score:.9g} {run_tag}"
+        yield row(query_id=query_id, doc_id=doc_id, rank=rank, score=score, run_tag=run_tag)
 
 
-def write_run(url: str, rankings: Mapping[str, Ranking], run_tag: str, run_format: RunFormat = "trec") -> None:
-    """Writes a run whole, over one that may be there; queries in the order of `rankings`.
+def write_run(url: str, rankings: Mapping[str, Ranking], run_tag: str, run_format: str = "trec") -> None:
+    """Writes a run; a file that exists is replaced, never left half-written. Queries are in the order of `rankings`.
 
     Args:
         url: where to.
-        rankings: doc_ids and raw scores of each query, in their final order; ties stand in the order given.
+        rankings: doc_ids and raw scores of each query, in their final order; ties keep the given order.
         run_tag: the sixth column.
-        run_format: `trec` or `msmarco`.
+        run_format: its name in `run_formats.FORMATS`.
 
     Raises:
         DataError: see `run_lines`; nothing is written.

@@ -1,4 +1,4 @@
-"""Runs, read and put in the order in which every measure reads them (docs/reference/measures.md)."""
+"""Runs, read and put in the order in which every measure reads them."""
 
 from array import array
 from collections.abc import Mapping
@@ -11,30 +11,28 @@ from numpy.typing import NDArray
 from beamrank.errors import DataError
 from beamrank.formats.columns import Rows, number, shown
 from beamrank.formats.ids import are_usable, check_given_ids
+from beamrank.formats.run_formats import FORMATS, RunFormat, described
 
 Ties = Literal["rank", "doc_id"]
 
-RunFormat = Literal["trec", "msmarco"]
 RunScores: TypeAlias = dict[str, dict[str, float]]
 Indices: TypeAlias = NDArray[np.signedinteger[Any]]
-
-_TREC_COLUMNS = "query_id Q0 doc_id rank score run_tag"
-_FORMATS = f"TREC's six columns are {_TREC_COLUMNS}, MS MARCO's three are query_id doc_id rank"
 
 
 @dataclass(frozen=True)
 class RunNotes:
-    """What a reader should know about a run.
+    """What a user should know about a run.
 
     Attributes:
-        tied_scores: rows of a TREC run whose float32 score equals that of the row before them in the order.
-        tied_ranks: rows of a three-column run whose rank equals that of the row before them.
-        rank_disagreements: rows of a TREC run whose rank column is not above that of the row before them in the order.
+        format: its name in `run_formats.FORMATS`.
+        tied_scores: rows whose float32 score equals that of the row before them in the order.
+        tied_ranks: rows of a run without scores whose rank equals that of the row before them.
+        rank_disagreements: rows of a run with scores whose rank is not above that of the row before them in the order.
         comments: lines that begin with `#`.
         comment_rows: comments that have as many columns as a row.
     """
 
-    format: RunFormat
+    format: str
     queries: int
     rows: int
     tied_scores: int = 0
@@ -44,24 +42,24 @@ class RunNotes:
     comment_rows: int = 0
 
     def lines(self) -> list[str]:
-        """What is worth saying, a line each."""
-        said = []
+        """Notes for the user, a line each."""
+        notes = []
         if self.tied_scores:
-            said.append(
+            notes.append(
                 f"rows with the score of the row before: {self.tied_scores:,}; ordered by doc_id, descending, as in "
                 "trec_eval. A run that is given as the first stage orders them by rank, unless `candidates.ties` is "
                 "`doc_id`"
             )
         if self.tied_ranks:
-            said.append(f"rows with the rank of the row before: {self.tied_ranks:,}; ordered as they stand in the file")
+            notes.append(f"rows with the rank of the row before: {self.tied_ranks:,}; in the order of the file")
         if self.rank_disagreements:
-            said.append(
+            notes.append(
                 f"rows whose rank disagrees with the scores: {self.rank_disagreements:,}; "
                 "the scores decide, the rank column is not read"
             )
         if self.comment_rows:
-            said.append(f"lines that look like rows but begin with `#`: {self.comment_rows:,}; read as comments")
-        return said
+            notes.append(f"lines that look like rows but begin with `#`: {self.comment_rows:,}; read as comments")
+        return notes
 
 
 @dataclass(frozen=True)
@@ -92,8 +90,8 @@ class _Query:
 def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
     """Reads a run from any fsspec URL, compressed or not; its format is detected.
 
-    A TREC run is ordered by float32 score, descending, ties by doc_id, descending in UTF-8 bytes: trec_eval's order.
-    Its rank column is not read. A three-column run is ordered by rank, whatever its first is, ties as they stand.
+    A run with scores is ordered by float32 score, descending, ties by doc_id, descending in UTF-8 bytes: trec_eval's
+    order. Its rank column is not read. A run without scores is ordered by rank, ties in the order of the file.
 
     Args:
         url: the file.
@@ -105,7 +103,8 @@ def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
             each kind is listed.
     """
     rows = Rows(url)
-    run_format, queries = _read_queries(rows)
+    name, queries = _read_queries(rows)
+    has_scores = FORMATS[name].has_scores
     order: dict[str, list[str]] = {}
     scores: dict[str, NDArray[np.float32]] = {}
     tied_scores = tied_ranks = disagreements = 0
@@ -113,7 +112,7 @@ def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
         query = queries.pop(key)
         _check_scores(rows, query)
         _check_duplicates(rows, key, query)
-        indices = _order(query, run_format, ties)
+        indices = _order(query, has_scores, ties)
         ranks = np.frombuffer(query.ranks, dtype=np.int64)[indices]
         query_scores = np.frombuffer(query.scores, dtype=np.float32)[indices]
         tied_scores += int(np.count_nonzero(query_scores[1:] == query_scores[:-1]))
@@ -124,16 +123,15 @@ def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
         scores[query_id] = query_scores
     row_count = sum(map(len, order.values()))
     rows.check("run", row_count)
-    is_trec = run_format == "trec"
     notes = RunNotes(
-        format=run_format,
+        format=name,
         queries=len(order),
         rows=row_count,
-        tied_scores=tied_scores if is_trec else 0,
-        tied_ranks=0 if is_trec else tied_ranks,
-        rank_disagreements=disagreements if is_trec else 0,
+        tied_scores=tied_scores if has_scores else 0,
+        tied_ranks=0 if has_scores else tied_ranks,
+        rank_disagreements=disagreements if has_scores else 0,
         comments=len(rows.comments),
-        comment_rows=sum(_format_of(comment.split()) == run_format for comment in rows.comments),
+        comment_rows=sum(len(comment.split()) == len(FORMATS[name].columns) for comment in rows.comments),
     )
     return Run(order, scores, notes)
 
@@ -156,7 +154,7 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
         if not docs:
             continue
         query = _Query([doc_id.encode() for doc_id in docs], array("f", docs.values()), array("q", range(len(docs))))
-        indices = _order(query, "trec", ties)
+        indices = _order(query, True, ties)
         order[query_id] = [query.doc_ids[i].decode() for i in indices]
         found[query_id] = np.frombuffer(query.scores, dtype=np.float32)[indices]
         for doc_id, score in zip(order[query_id], found[query_id], strict=True):
@@ -170,51 +168,53 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
     return Run(order, found, notes)
 
 
-def _read_queries(rows: Rows) -> tuple[RunFormat, dict[bytes, _Query]]:
-    run_format: RunFormat | None = None
+def _read_queries(rows: Rows) -> tuple[str, dict[bytes, _Query]]:
+    """The name of a run's format, and its rows by query."""
+    names = {len(each.columns): name for name, each in FORMATS.items()}
+    name: str | None = None
     queries: dict[bytes, _Query] = {}
     for line, columns in rows:
-        row_format = _format_of(columns)
-        run_format = run_format or row_format
-        if row_format is None or row_format != run_format:
-            rows.bad(line, _explain_columns(len(columns), run_format))
+        if name is None and len(columns) in names:
+            name = names[len(columns)]
+            query_at, doc_at, rank_at, score_at = _positions(FORMATS[name])
+        if name is None or names.get(len(columns)) != name:
+            rows.bad(line, _explain_columns(len(columns), name))
             continue
-        query = queries.get(columns[0]) or queries.setdefault(columns[0], _Query())
+        query = queries.get(columns[query_at]) or queries.setdefault(columns[query_at], _Query())
         try:
-            if run_format == "trec":
-                doc_id, rank, score = columns[2], number(int, columns[3]), number(float, columns[4])
-            else:
-                doc_id, rank = columns[1], number(int, columns[2])
-                score = -float(rank)
+            rank = number(int, columns[rank_at])
+            score = -float(rank) if score_at is None else number(float, columns[score_at])
             query.ranks.append(rank)
         except (ValueError, OverflowError):
-            rows.bad(line, _explain_numbers(columns, run_format))
+            rows.bad(line, _explain_numbers(columns[rank_at], None if score_at is None else columns[score_at]))
             continue
-        query.doc_ids.append(doc_id)
+        query.doc_ids.append(columns[doc_at])
         query.scores.append(score)
         query.lines.append(line)
-    return run_format or "trec", {key: query for key, query in queries.items() if query.lines}
+    return name or next(iter(FORMATS)), {key: query for key, query in queries.items() if query.lines}
 
 
-def _format_of(columns: list[bytes]) -> RunFormat | None:
-    return "trec" if len(columns) == 6 else "msmarco" if len(columns) == 3 else None
+def _positions(run_format: RunFormat) -> tuple[int, int, int, int | None]:
+    """Where a row has the query_id, the doc_id, the rank and the score."""
+    at = run_format.columns.index
+    return at("query_id"), at("doc_id"), at("rank"), at("score") if run_format.has_scores else None
 
 
-def _explain_columns(count: int, run_format: RunFormat | None) -> str:
-    if count > 6 and run_format != "msmarco":
-        return (
-            f"{count} columns, and a TREC run has six ({_TREC_COLUMNS}): the line holds more than one row, or words "
-            "after the run_tag"
-        )
-    if run_format is not None:
-        return f"{count} columns, where the rows before are {'TREC' if run_format == 'trec' else 'MS MARCO'} rows"
-    return f"{count} columns: {_FORMATS}" + ("; four are TREC qrels" if count == 4 else "")
+def _explain_columns(count: int, name: str | None) -> str:
+    if name is None:
+        return f"{count} columns; {described()}" + ("; four are TREC qrels" if count == 4 else "")
+    columns = FORMATS[name].columns
+    longer = ": the line holds more than one row, or words after the last column" if count > len(columns) else ""
+    return (
+        f"{count} columns, where the rows before are {FORMATS[name].title} rows of {len(columns)} "
+        f"({' '.join(columns)}){longer}"
+    )
 
 
-def _explain_numbers(columns: list[bytes], run_format: RunFormat) -> str:
-    if run_format == "msmarco":
-        return f"rank {shown(columns[2])} is not a whole number ({_FORMATS})"
-    return f"rank {shown(columns[3])} must be a whole number and score {shown(columns[4])} a number ({_FORMATS})"
+def _explain_numbers(rank: bytes, score: bytes | None) -> str:
+    if score is None:
+        return f"rank {shown(rank)} is not a whole number ({described()})"
+    return f"rank {shown(rank)} must be a whole number and score {shown(score)} a number ({described()})"
 
 
 def _check_scores(rows: Rows, query: _Query) -> None:
@@ -231,10 +231,10 @@ def _check_duplicates(rows: Rows, key: bytes, query: _Query) -> None:
             rows.bad(line, f"query {shown(key)} has doc {shown(doc_id)} already on line {first[doc_id]}")
 
 
-def _order(query: _Query, run_format: RunFormat, ties: Ties) -> Indices:
+def _order(query: _Query, has_scores: bool, ties: Ties) -> Indices:
     scores = np.frombuffer(query.scores, dtype=np.float32)
     ranks = np.frombuffer(query.ranks, dtype=np.int64)
-    if run_format == "msmarco":
+    if not has_scores:
         return np.argsort(ranks, kind="stable")
     if ties == "rank":
         return np.lexsort((ranks, -scores))

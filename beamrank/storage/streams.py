@@ -90,22 +90,3 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
     except _READ_ERRORS as error:
         hint = "" if getattr(error, "errno", None) else ". It may be damaged or truncated: fetch it again"
         raise kind(f"cannot read {url}: {str(error) or type(error).__name__}{hint}") from error
-
-
-def files_with_endings(*endings: str) -> Callable[[str], list[str]]:
-    """Finds a corpus's files: the file itself, the matches of a glob, or files below a folder with these endings."""
-
-    def find(path: str) -> list[str]:
-        found = storage.find(path)
-        if found and not storage.is_folder(path):
-            return found
-        files = [url for url in found if without_compression(storage.name(url)).endswith(endings)]
-        files = [url for url in files if not storage.name(url).startswith(".")]
-        if not files:
-            reason = f"holds no files named *{', *'.join(endings)}" if storage.exists(path) else "does not exist"
-            is_beir = any(storage.name(url).startswith("corpus.jsonl") for url in found)
-            hint = ", or set `corpus.format: beir` for the corpus.jsonl in it" if is_beir else ""
-            raise PreflightError(f"the corpus {path} {reason}: give `corpus.path` a file, a folder or a glob{hint}")
-        return files
-
-    return find

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from beamrank.digests import SHORT, hashes64, sha256
 from beamrank.errors import DataError
+from beamrank.formats.corpora import duplicate_doc
 from beamrank.storage import files as storage
 from beamrank.tables.shard import tokenized_table
 
@@ -136,7 +137,7 @@ def join_shard(
         The joined rows; candidates whose doc is not among `docs` are left out and listed as missing.
 
     Raises:
-        DataError: a doc that is needed stands twice in the corpus.
+        DataError: a doc that is needed appears twice in the corpus.
     """
     row_of = _rows_by_doc_id(docs, set(candidates["doc_id"].to_pylist()), place)
     rows = np.array([row_of.get(doc_id, -1) for doc_id in candidates["doc_id"].to_pylist()], np.int64)
@@ -166,9 +167,6 @@ def _rows_by_doc_id(docs: pa.Table, needed: set[str], place: Callable[[int, int]
             first, second = sorted(
                 (docs["unit"][each].as_py(), docs["position"][each].as_py()) for each in (row_of[doc_id], row)
             )
-            raise DataError(
-                f"doc_id {doc_id!r} stands twice in the corpus: at {place(*first)} and at {place(*second)}. Which text "
-                "would be scored is not decided: give each doc an id of its own"
-            )
+            raise DataError(duplicate_doc(doc_id, place(*first), place(*second)))
         row_of[doc_id] = row
     return row_of

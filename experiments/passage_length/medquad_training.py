@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from beamrank.evaluation.evaluate import Evaluation
-from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora import CorpusConfig
 from beamrank.ranking.rankings import first_stage_ranking
 from beamrank.storage import files as storage
 from benchmarks.datasets.medquad import read_medquad, write_collection

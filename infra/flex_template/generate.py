@@ -20,7 +20,7 @@ def metadata() -> dict[str, Any]:
     """The template's metadata as `gcloud dataflow flex-template build --metadata-file` takes it."""
     return {
         "name": "beamrank",
-        "description": "One stage of BM25, monoBERT and duoBERT re-ranking. Stages that are done are not done again.",
+        "description": "One stage of BM25, monoBERT and duoBERT re-ranking. Completed stages are skipped.",
         "parameters": [
             {
                 "name": "config",
@@ -31,7 +31,7 @@ def metadata() -> dict[str, Any]:
             {
                 "name": "stage",
                 "label": "Stage",
-                "helpText": f"Which stage to run, {', '.join(STAGES)}; those before it must be done.",
+                "helpText": f"The stage to run, one of {', '.join(STAGES)}; the stages before it must be complete.",
                 "regexes": [_choice(STAGES)],
             },
             *[_described(parameter) for parameter in parameters()],
@@ -43,7 +43,7 @@ def _described(parameter: Parameter) -> dict[str, Any]:
     return {
         "name": parameter.name,
         "label": parameter.key,
-        "helpText": f"Replaces `{parameter.key}` of the configuration: {_value(parameter.schema)}.",
+        "helpText": f"{parameter.schema['description']} Replaces `{parameter.key}`: {_value(parameter.schema)}.",
         "isOptional": True,
         **_regexes(parameter.schema),
     }

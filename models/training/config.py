@@ -5,12 +5,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from beamrank.config.run import InputConfig, Positive, anchor_checkpoint
+from beamrank.config.run import InputConfig, anchor_checkpoint
 from beamrank.config.yaml import check_document, read_document
 from beamrank.digests import hash64
 from beamrank.errors import ConfigError
-from beamrank.formats.config import CorpusConfig, TopicsConfig
-from beamrank.section import Section
+from beamrank.formats.corpora import CorpusConfig
+from beamrank.formats.topics import TopicsConfig
+from beamrank.section import Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 from models.training.recipes import with_recipe

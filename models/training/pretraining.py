@@ -13,9 +13,7 @@ from torch import Tensor
 from transformers import BertForPreTraining
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.config import CorpusConfig
-from beamrank.formats.corpora.reader import list_units, read_unit
-from beamrank.formats.corpora.units import DocBatch
+from beamrank.formats.corpora import CorpusConfig, DocBatch, list_units, read_unit
 from models.scoring.batching import cut_batches, padded_width
 from models.tokenizer.bert import BertTokenizer
 from models.tokenizer.vocabulary import read_vocabulary

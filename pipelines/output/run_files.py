@@ -11,7 +11,6 @@ from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import explain_names
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.run_writer import run_lines
-from beamrank.formats.runs import RunFormat
 from beamrank.progress import SILENT, Progress
 from beamrank.ranking.rankings import Ranking, doc_orders
 from beamrank.stages.plan import Plan
@@ -109,7 +108,7 @@ def _note_evaluations(plan: Plan, config: RunConfig, evaluations: Mapping[str, E
 class RunSpool:
     """A run on disk while it is made, so that memory holds two numbers a query."""
 
-    def __init__(self, run_tag: str, run_format: RunFormat) -> None:
+    def __init__(self, run_tag: str, run_format: str) -> None:
         self._tag, self._format = run_tag, run_format
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._spans: dict[str, tuple[int, int]] = {}

@@ -4,12 +4,11 @@ import re
 from dataclasses import dataclass, replace
 
 from beamrank.config.run import RunConfig
-from beamrank.formats.runs import RunFormat
+from beamrank.formats.run_formats import FORMATS
 from beamrank.stages.plan import Plan
 
 RUNS = "runs"
 MEASURES = "measures.json"
-_ENDINGS: dict[RunFormat, str] = {"trec": "trec", "msmarco": "msmarco.tsv"}
 _NAME = re.compile(
     r"(?P<stage>candidates|bm25|mono|duo)(?:-(?P<aggregation>\w+))?(?:-k(?P<k1>\d+))?"
     r"(?:-m(?P<opponents>\d+)-s(?P<seed>-?\d+))?\.(?P<ending>.+)"
@@ -25,7 +24,7 @@ class RunFile:
     k1: int | None = None
     opponents: int | None = None
     seed: int = 0
-    run_format: RunFormat = "trec"
+    run_format: str = "trec"
 
     @property
     def name(self) -> str:
@@ -39,16 +38,16 @@ class RunFile:
     @property
     def base(self) -> str:
         """The file's name."""
-        return f"{self.name}.{_ENDINGS[self.run_format]}"
+        return f"{self.name}.{FORMATS[self.run_format].ending}"
 
     @classmethod
     def parse(cls, base: str) -> "RunFile | None":
         """The run that has this file name; None where the file is not one of ours."""
         found = _NAME.fullmatch(base)
-        for run_format, ending in _ENDINGS.items():
-            if found is not None and found["ending"] == ending:
+        for name, each in FORMATS.items():
+            if found is not None and found["ending"] == each.ending:
                 k1, opponents, seed = (int(found[key]) if found[key] else None for key in ("k1", "opponents", "seed"))
-                file = cls(found["stage"], found["aggregation"] or "sum", k1, opponents, seed or 0, run_format)
+                file = cls(found["stage"], found["aggregation"] or "sum", k1, opponents, seed or 0, name)
                 return file if file.base == base else None
         return None
 

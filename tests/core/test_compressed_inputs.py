@@ -10,11 +10,10 @@ import pyarrow as pa
 import pytest
 
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.formats.config import CorpusConfig, TopicsConfig
-from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
-from beamrank.formats.topics import read_topics
+from beamrank.formats.topics import TopicsConfig, read_topics
 
 ROWS = 400
 

@@ -1,7 +1,6 @@
 """The configuration: checked whole, with errors that say which key."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +17,13 @@ output: out
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text(TEXT)
     return file
 
 
-def test_relative_paths_are_relative_to_the_file(path: Path) -> None:
+def test_relative_paths_are_relative_to_the_file(path):
     config = load_config(str(path))
     assert config.corpus.path == str(path.parent / "corpus.jsonl")
     assert config.topics.path == "/abs/topics.tsv"
@@ -33,19 +32,19 @@ def test_relative_paths_are_relative_to_the_file(path: Path) -> None:
     assert config.mono.checkpoint == "embedded:mono"
 
 
-def test_output_is_relative_to_the_current_folder(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_output_is_relative_to_the_current_folder(path, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert load_config(str(path), output="here").output == str(tmp_path / "here")
 
 
-def test_a_checkpoint_folder_beside_the_file_is_anchored_and_a_hub_id_is_not(path: Path) -> None:
+def test_a_checkpoint_folder_beside_the_file_is_anchored_and_a_hub_id_is_not(path):
     (path.parent / "org" / "model").mkdir(parents=True)
     found = [load_config(str(path), [f"mono.checkpoint={ref}"]) for ref in ("org/model", "org/other@abc", "./x")]
     checkpoints = [config.mono.checkpoint for config in found if config.mono is not None]
     assert checkpoints == [str(path.parent / "org/model"), "org/other@abc", str(path.parent / "x")]
 
 
-def test_overrides_are_yaml(path: Path) -> None:
+def test_overrides_are_yaml(path):
     config = load_config(str(path), ["mono.k=7", "bm25.k1=0.82", "run_tag=x", "measures=[AP]"])
     assert (config.mono and config.mono.k, config.first_stage_bm25.k1, config.measures) == (7, 0.82, ("AP",))
 
@@ -67,7 +66,7 @@ def test_overrides_are_yaml(path: Path) -> None:
         ("duo={checkpoint: x, k: 101}", "duo.k 101 is more than the 100 candidates"),
         ("duo={checkpoint: x, k: 5, aggregation: sample}", "give both or neither"),
         ("duo={checkpoint: x, k: 5, aggregation: mean}", "duo.aggregation"),
-        ("candidates={run: x}", "leave out one or the other"),
+        ("candidates={run: x}", "give either `candidates`, or `index` and `bm25`, not both"),
         ("input.truncation=left", "input.truncation"),
         ("input.max_query_length=600", "leaves no room"),
         ("run_tag=two words", "run_tag"),
@@ -78,13 +77,13 @@ def test_overrides_are_yaml(path: Path) -> None:
         ("mono.k={", "not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_named(path: Path, override: str, message: str) -> None:
+def test_what_is_wrong_is_named(path, override, message):
     overrides = ["run_tag=t", override]
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_config(str(path), overrides)
 
 
-def test_a_depth_that_is_left_out_is_what_the_stage_before_gives(path: Path) -> None:
+def test_a_depth_that_is_left_out_is_what_the_stage_before_gives(path):
     config = load_config(str(path), ["bm25={k: 20}", "mono={checkpoint: x}", "duo={checkpoint: x}"])
     assert config.mono is not None
     assert config.duo is not None
@@ -94,11 +93,11 @@ def test_a_depth_that_is_left_out_is_what_the_stage_before_gives(path: Path) -> 
     assert deep.duo.k == 50
 
 
-def test_measures_may_be_written_as_one_string(path: Path) -> None:
+def test_measures_may_be_written_as_one_string(path):
     assert load_config(str(path), ["measures=RR@10 AP"]).measures == ("RR@10", "AP")
 
 
-def test_duo_needs_mono() -> None:
+def test_duo_needs_mono():
     values = {"corpus": {"path": "c", "format": "tsv"}, "topics": {"path": "t", "format": "tsv"}, "output": "o"}
     with pytest.raises(ValueError, match="give `mono` too"):
         RunConfig.model_validate({**values, "index": {"path": "i"}, "duo": {"checkpoint": "x"}})
@@ -107,12 +106,12 @@ def test_duo_needs_mono() -> None:
 
 
 @pytest.mark.parametrize("content", ["- a list", "a: [", "just text"])
-def test_no_mapping_is_an_error(tmp_path: Path, content: str) -> None:
+def test_no_mapping_is_an_error(tmp_path, content):
     (tmp_path / "c.yaml").write_text(content)
     with pytest.raises(ConfigError, match=r"c\.yaml"):
         load_config(str(tmp_path / "c.yaml"))
 
 
-def test_no_file_is_a_preflight_error(tmp_path: Path) -> None:
+def test_no_file_is_a_preflight_error(tmp_path):
     with pytest.raises(PreflightError, match=r"none\.yaml"):
         load_config(str(tmp_path / "none.yaml"))

@@ -13,13 +13,13 @@ _TRAINING = _ROOT / "configs/train.yaml"
 _CONFIGS = sorted({*_ROOT.glob("configs/*.yaml"), *_ROOT.glob("examples/*/config.yaml")} - {_TRAINING})
 
 
-def test_there_are_configurations() -> None:
+def test_there_are_configurations():
     names = {path.name for path in _CONFIGS}
     assert {"msmarco-passage.yaml", "beir.yaml", "trec-car.yaml", "own-run.yaml", "config.yaml"} <= names
 
 
 @pytest.mark.parametrize("path", _CONFIGS, ids=lambda path: str(path.relative_to(_ROOT)))
-def test_a_configuration_is_sound(path: Path) -> None:
+def test_a_configuration_is_sound(path):
     config = load_config(str(path))
     assert parse_measures(config.measures)
     assert config.mono is not None
@@ -27,7 +27,7 @@ def test_a_configuration_is_sound(path: Path) -> None:
     assert Path(config.output).is_relative_to(_ROOT)
 
 
-def test_the_training_configuration_is_sound() -> None:
+def test_the_training_configuration_is_sound():
     config = load_train_config(str(_TRAINING), "mono")
     assert config.data.corpus is not None
     assert Path(config.data.corpus.path).is_file()

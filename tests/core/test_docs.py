@@ -11,7 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from beamrank.config.run import RunConfig
-from beamrank.formats.config import CorpusConfig, TopicsConfig
+from beamrank.formats.corpora import CorpusConfig
+from beamrank.formats.topics import TopicsConfig
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import InputLimits, Truncation, duo_kept, mono_kept
 from beamrank.records import SpecialTokens

@@ -90,7 +90,7 @@ def test_missing_docs_are_left_out_and_listed_once() -> None:
 
 def test_a_needed_doc_that_stands_twice_is_an_error_that_names_both_places() -> None:
     corpus = docs(("a", 3, 77, [1], False), ("a", 1, 5, [1], False))
-    with pytest.raises(DataError, match="'a' stands twice in the corpus: at file 1 byte 5 and at file 3 byte 77"):
+    with pytest.raises(DataError, match="'a' appears twice in the corpus: file 1 byte 5 and file 3 byte 77"):
         join(candidates(("q1", "a", 1)), corpus)
 
 

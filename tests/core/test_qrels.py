@@ -2,7 +2,6 @@
 
 import re
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -10,13 +9,13 @@ from beamrank.errors import PreflightError
 from beamrank.formats.qrels import read_qrels
 
 
-def _write(folder: Path, text: str | bytes) -> str:
+def _write(folder, text):
     path = folder / "some.qrels"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return str(path)
 
 
-def _problems(folder: Path, text: str | bytes) -> str:
+def _problems(folder, text):
     path = _write(folder, text)
     with pytest.raises(PreflightError, match=re.escape(path)) as caught:
         read_qrels(path)
@@ -24,7 +23,7 @@ def _problems(folder: Path, text: str | bytes) -> str:
 
 
 @pytest.mark.parametrize("separator", [" ", "\t", "  \t"])
-def test_four_columns(tmp_path: Path, separator: str) -> None:
+def test_four_columns(tmp_path, separator):
     rows = ["301 0 FT-1 0", "301 0 FT-2 2", "302 Q0 FT-1 -1"]
     qrels = read_qrels(_write(tmp_path, "".join(f"{row.replace(' ', separator)}\n" for row in rows)))
     assert qrels.relevance == {"301": {"FT-1": 0, "FT-2": 2}, "302": {"FT-1": -1}}
@@ -32,22 +31,22 @@ def test_four_columns(tmp_path: Path, separator: str) -> None:
     assert qrels.notes.lines() == []
 
 
-def test_beir_has_three_columns_below_a_header(tmp_path: Path) -> None:
+def test_beir_has_three_columns_below_a_header(tmp_path):
     qrels = read_qrels(_write(tmp_path, "query-id\tcorpus-id\tscore\nPLAIN-2\tMED-2427\t2\nPLAIN-2\tMED-10\t1\n"))
     assert qrels.relevance == {"PLAIN-2": {"MED-2427": 2, "MED-10": 1}}
     assert qrels.notes.format == "beir"
 
 
-def test_comments_and_blank_lines_are_skipped(tmp_path: Path) -> None:
+def test_comments_and_blank_lines_are_skipped(tmp_path):
     qrels = read_qrels(_write(tmp_path, "# here\nq 0 CR#93E 1\n\n  # and here\nq 0 b 0\n"))
     assert qrels.relevance == {"q": {"CR#93E": 1, "b": 0}}
     assert qrels.notes.comments == 2
 
 
-def test_equal_judgments_are_counted_and_differing_ones_an_error(tmp_path: Path) -> None:
+def test_equal_judgments_are_counted_and_differing_ones_an_error(tmp_path):
     qrels = read_qrels(_write(tmp_path, "q 0 a 1\nq 0 b 0\nq 0 a 1\n"))
     assert (qrels.notes.judgments, qrels.notes.repeated) == (2, 1)
-    assert "twice, alike: 1;" in qrels.notes.lines()[0]
+    assert "duplicate judgments, with equal relevance: 1;" in qrels.notes.lines()[0]
     message = _problems(tmp_path, "q 0 a 1\nq 0 b 0\nq 0 a 2\n")
     assert "line 3: doc 'a' of query 'q' has relevance 2, but 1 on line 1" in message
 
@@ -57,45 +56,37 @@ def test_equal_judgments_are_counted_and_differing_ones_an_error(tmp_path: Path)
     [
         (
             "q 0 a 1\nq 0 b\n",
-            r"line 2: 3 columns: accepted are four columns \(query_id iteration doc_id relevance: TREC, MS MARCO\)",
+            r"line 2: 3 columns; accepted: TREC, MS MARCO, 4 columns \(query_id iteration doc_id relevance\)",
         ),
         (
             "q a 1\n",
-            r"line 1: 3 columns: .* the header `query-id corpus-id score` \(BEIR\)\. If these are BEIR's, put",
+            r"line 1: 3 columns; .* BEIR, 3 columns below the header \(query-id corpus-id score\)",
         ),
-        ("q Q0 a 1 2.5 tag\n", "line 1: 6 columns: .*Six columns are a TREC run's"),
+        ("q Q0 a 1 2.5 tag\n", "line 1: 6 columns; .*Six columns are a TREC run's"),
         ("q 0 a 1.5\n", "line 1: relevance '1.5' is not a whole number"),
         ("q 0 a 1_0\n", "line 1: relevance '1_0' is not a whole number"),
-        ("query-id\tcorpus-id\tscore\nq 0 a 1\n", "line 2: 4 columns, where BEIR's header names three"),
-        ("q 0 a 1 q 0 b 1\n", "line 1: 8 columns: accepted are four"),
+        ("query-id\tcorpus-id\tscore\nq 0 a 1\n", "line 2: 4 columns, where BEIR's header names 3"),
+        ("q 0 a 1 q 0 b 1\n", "line 1: 8 columns; accepted"),
         ("q 0 a 1\rq 0 b 1\r", r"line 1: a carriage return \(CR\) inside the line"),
         ("q 0 a 1\nq 0 b\0 1\n", r"line 2: the row has the id 'b\\x00', which holds a control character \(U\+0000\)"),
         ("q\u3000x 0 b 1\n", r"line 1: .* white space \(U\+3000\)"),
         (b"q 0 a\xff 1\n", "line 1: .* is not valid UTF-8"),
+        *[
+            (f"q 0 b {level}\n", f"1 problem\n  line 1: relevance '{level}' is not between -10,000 and")
+            for level in (10_001, -10_001, 10**30)
+        ],
         ("", "holds no rows"),
         ("query-id\tcorpus-id\tscore\n", "holds no rows"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str | bytes, reason: str) -> None:
+def test_wrong_row_is_named(tmp_path, text, reason):
     assert re.search(reason, _problems(tmp_path, text))
 
 
-@pytest.mark.parametrize("level", [10_001, -10_001, 2**31 - 1, 10**8, 10**12, 10**30, -(10**30)])
-def test_a_relevance_that_the_evaluator_cannot_hold_is_an_error(tmp_path: Path, level: int) -> None:
-    """trec_eval's array of levels would fail, and every measure with it, or take gigabytes."""
-    message = _problems(tmp_path, f"q 0 a 1\nq 0 b {level}\n")
-    assert f"is not a valid qrels file: 1 problem\n  line 2: relevance '{level}' is not between -10,000 and" in message
-
-
-def test_graded_and_negative_relevance_is_kept(tmp_path: Path) -> None:
+def test_graded_and_negative_relevance_is_kept(tmp_path):
     levels = [0, 1, 4, 127, 1000, 10_000, -1, -2, -10_000]
     qrels = read_qrels(_write(tmp_path, "".join(f"q 0 d{i} {level}\n" for i, level in enumerate(levels))))
     assert list(qrels.relevance["q"].values()) == levels
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="there is no file"):
-        read_qrels(str(tmp_path / "none"))
 
 
 @pytest.mark.data
@@ -108,19 +99,19 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         ("cacm/qrels.cacm.txt", 52, 796, 0),
     ],
 )
-def test_real_qrels(shared_data: Path, name: str, topics: int, judgments: int, comments: int) -> None:
+def test_real_qrels(shared_data, name, topics, judgments, comments):
     notes = read_qrels(str(shared_data / name)).notes
     assert (notes.topics, notes.judgments, notes.comments) == (topics, judgments, comments)
 
 
 @pytest.mark.data
-def test_the_judgments_of_several_people_are_refused(shared_data: Path) -> None:
+def test_the_judgments_of_several_people_are_refused(shared_data):
     with pytest.raises(PreflightError, match="doc 'CR93E-1860' of query '301' has relevance 3, but 0 on line 6"):
         read_qrels(str(shared_data / "trec_eval/qrels.comments.123"))
 
 
 @pytest.mark.data
-def test_real_beir_qrels(shared_data: Path, tmp_path: Path) -> None:
+def test_real_beir_qrels(shared_data, tmp_path):
     with zipfile.ZipFile(shared_data / "nfcorpus/nfcorpus.zip") as archive:
         name = next(name for name in archive.namelist() if name.endswith("qrels/test.tsv"))
         path = archive.extract(name, tmp_path)

@@ -2,8 +2,6 @@
 
 import itertools
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +26,7 @@ _scores = st.lists(
 ).map(lambda scores: sorted(scores, reverse=True))
 
 
-def _by_hand(scores: list[float]) -> list[np.float32]:
+def _by_hand(scores):
     """design: s_r = min(float32(x_r), s_(r-1) - max(1e-5, 4 ulp))."""
     decreasing: list[np.float32] = []
     for score in map(np.float32, scores):
@@ -42,7 +40,7 @@ def _by_hand(scores: list[float]) -> list[np.float32]:
 
 @settings(max_examples=400, deadline=None)
 @given(_scores)
-def test_scores_decrease_strictly_as_the_formula_says(scores: list[float]) -> None:
+def test_scores_decrease_strictly_as_the_formula_says(scores):
     decreasing = strictly_decreasing(scores)
     assert decreasing.dtype == np.float32
     assert decreasing.tolist() == [float(score) for score in _by_hand(scores)]
@@ -52,7 +50,7 @@ def test_scores_decrease_strictly_as_the_formula_says(scores: list[float]) -> No
 
 @settings(max_examples=300, deadline=None)
 @given(_scores)
-def test_what_is_printed_reads_back_as_the_same_float32(scores: list[float]) -> None:
+def test_what_is_printed_reads_back_as_the_same_float32(scores):
     ranking = [(f"d{i}", score) for i, score in enumerate(scores)]
     printed = [line.split()[4] for line in run_lines("q", ranking, "t")]
     assert [np.float32(text) for text in printed] == strictly_decreasing(scores).tolist()
@@ -60,7 +58,7 @@ def test_what_is_printed_reads_back_as_the_same_float32(scores: list[float]) -> 
     assert all(after < before for before, after in itertools.pairwise(as_double))
 
 
-def test_equal_scores_are_a_step_apart() -> None:
+def test_equal_scores_are_a_step_apart():
     assert strictly_decreasing([1.0, 1.0, 1.0, 0.5]).tolist() == pytest.approx([1, 0.99999, 0.99998, 0.5], abs=1e-7)
     assert np.diff(strictly_decreasing([1e8] * 3)).tolist() == [-32, -32]
     assert strictly_decreasing([]).tolist() == []
@@ -69,7 +67,7 @@ def test_equal_scores_are_a_step_apart() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e39])
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("run_format", ["trec", "msmarco"])
-def test_a_score_that_is_not_finite_is_an_error(bad: float, position: int, run_format: Any, tmp_path: Path) -> None:
+def test_a_score_that_is_not_finite_is_an_error(bad, position, run_format, tmp_path):
     scores = [3.0, 2.0, 1.0]
     scores[position] = bad
     ranking = [(f"d{i}", score) for i, score in enumerate(scores)]
@@ -78,21 +76,12 @@ def test_a_score_that_is_not_finite_is_an_error(bad: float, position: int, run_f
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scores_pushed_below_float32_are_an_error() -> None:
+def test_scores_pushed_below_float32_are_an_error():
     with pytest.raises(DataError, match="at rank 2 is not finite"):
         strictly_decreasing([-3.4028235e38, -3.4028235e38])
 
 
-@pytest.mark.parametrize(
-    ("query_id", "doc_id"),
-    [("a b", "d"), ("", "d"), ("q", "d\t1"), ("q", "d\xa01"), ("q", "d\0"), ("q", ""), ("#1", "d")],
-)
-def test_ids_that_no_reader_lets_through_are_never_written(query_id: str, doc_id: str) -> None:
-    with pytest.raises(AssertionError):
-        list(run_lines(query_id, [(doc_id, 1.0)], "t"))
-
-
-def test_the_lines_of_both_formats() -> None:
+def test_the_lines_of_both_formats():
     ranking = [("b", 0.1), ("a", 0.1), ("c", -12345.6789)]
     assert list(run_lines("q", ranking, "my-tag")) == [
         "q Q0 b 1 0.100000001 my-tag",
@@ -104,7 +93,7 @@ def test_the_lines_of_both_formats() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_scores, min_size=1, max_size=4))
-def test_every_reader_sees_the_order_that_was_written(tmp_path_factory: pytest.TempPathFactory, queries: list) -> None:
+def test_every_reader_sees_the_order_that_was_written(tmp_path_factory, queries):
     rankings = {
         f"q{9 - number}": [(f"d{(i * 7) % 61}", score) for i, score in enumerate(scores)]
         for number, scores in enumerate(queries)
@@ -124,14 +113,14 @@ def test_every_reader_sees_the_order_that_was_written(tmp_path_factory: pytest.T
         assert _reciprocal_ranks(query_id, scored[query_id]) == {doc_id: 1 / r for r, doc_id in enumerate(doc_ids, 1)}
 
 
-def _reciprocal_ranks(query_id: str, scored: dict[str, float]) -> dict[str, float]:
+def _reciprocal_ranks(query_id, scored):
     """The rank at which trec_eval's own sorting puts each doc: a query for each, with that doc alone relevant."""
     qrels = {doc_id: {doc_id: 1} for doc_id in scored}
     measured = pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"}).evaluate(dict.fromkeys(scored, scored))
     return {doc_id: values["recip_rank"] for doc_id, values in measured.items()}
 
 
-def test_a_run_is_written_over_an_older_one(tmp_path: Path) -> None:
+def test_a_run_is_written_over_an_older_one(tmp_path):
     path = tmp_path / "deep" / "a.trec"
     write_run(str(path), {"q": [("a", 1.0)], "none": []}, "one")
     write_run(str(path), {"b": [("é", 1.0)], "a": [("x", 2.0)]}, "two")

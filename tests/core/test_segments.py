@@ -96,7 +96,7 @@ def test_segments_decide_how_many_tokens_are_stored():
     ("segments", "message"),
     [
         ({"length_tokens": 447}, "holds 446 wordpieces of a doc beside the longest query"),
-        ({"length_tokens": 100, "stride_tokens": 101}, "what is between two segments would not be read"),
+        ({"length_tokens": 100, "stride_tokens": 101}, "tokens between two segments would not be read"),
         ({"length_tokens": 100, "pooling": "sum"}, "'max', 'first' or 'mean'"),
         ({"length_tokens": 100, "limit": 0}, "greater than or equal to 1"),
     ],

@@ -14,11 +14,10 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import evaluate_run_files
-from beamrank.formats.config import CorpusConfig, TopicsConfig
-from beamrank.formats.corpora import corpus_digest, list_units
+from beamrank.formats.corpora import CorpusConfig, corpus_digest, list_units
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
-from beamrank.formats.topics import read_topics
+from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.stages.given_run import candidates_digest
 from beamrank.storage.special_files import check_regular
 

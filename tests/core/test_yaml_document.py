@@ -1,8 +1,6 @@
 """Malformed and hostile YAML: an error with the line, at once, and no traceback; nothing of the text is quoted."""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -59,7 +57,7 @@ _MALFORMED = [
 ]
 
 
-def test_an_alias_stands_for_a_value_of_its_own() -> None:
+def test_an_alias_stands_for_a_value_of_its_own():
     found = parse_yaml("corpus: &c {path: p, fields: [a, b]}\ndev: {corpus: *c}", "here")
     assert found == {
         "corpus": {"path": "p", "fields": ["a", "b"]},
@@ -70,8 +68,8 @@ def test_an_alias_stands_for_a_value_of_its_own() -> None:
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Callable[[bytes], str]:
-    def write(content: bytes) -> str:
+def config(tmp_path):
+    def write(content):
         (tmp_path / "c.yaml").write_bytes(content)
         return str(tmp_path / "c.yaml")
 
@@ -80,7 +78,7 @@ def config(tmp_path: Path) -> Callable[[bytes], str]:
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize(("text", "message"), _MALFORMED, ids=lambda each: each[:30])
-def test_malformed_yaml_is_refused_with_its_line(config: Callable[[bytes], str], text: str, message: str) -> None:
+def test_malformed_yaml_is_refused_with_its_line(config, text, message):
     path = config(text.encode())
     with pytest.raises(ConfigError, match=rf"{re.escape(path)} is not valid YAML: {message}"):
         load_config(path)
@@ -101,17 +99,17 @@ def test_malformed_yaml_is_refused_with_its_line(config: Callable[[bytes], str],
     ],
     ids=["latin", "utf16", "large", "empty", "date", "gzip"],
 )
-def test_what_is_not_a_configuration_is_refused(config: Callable[[bytes], str], content: bytes, message: str) -> None:
+def test_what_is_not_a_configuration_is_refused(config, content, message):
     with pytest.raises(ConfigError, match=message):
         load_config(config(content))
 
 
-def test_an_endless_file_is_refused() -> None:
+def test_an_endless_file_is_refused():
     with pytest.raises(PreflightError, match="is a device"):
         load_config("/dev/zero")
 
 
-def test_a_folder_is_not_a_configuration(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_configuration(tmp_path):
     with pytest.raises(PreflightError, match="cannot read the configuration"):
         load_config(str(tmp_path))
 
@@ -123,7 +121,7 @@ def test_a_folder_is_not_a_configuration(tmp_path: Path) -> None:
         ("a..b=1", "must look like mono.k=100"),
         (f"{'a.' * 5000}a=1", r"--set (a\.){40}\.\.\. must look like mono.k=100"),
         (f"{'a' * 5000}=1", r"a{80}\.\.\.: unknown key"),
-        ("candidates.k=true", "candidates: k is True: true, false, yes, no, on and off are not a value of it"),
+        ("candidates.k=true", "candidates: k is True: true, false, yes, no, on and off are not values of it"),
         ("threads=no", "threads is False"),
         ("output=''", "output: String should have at least 1 character"),
         ("corpus.path=''", r"corpus\.path: String should have at least 1 character"),
@@ -133,23 +131,23 @@ def test_a_folder_is_not_a_configuration(tmp_path: Path) -> None:
         ("stall_minutes=.nan", "stall_minutes: Input should be a finite number"),
         ("candidates.k=2147483648", "candidates.k: Input should be less than or equal to 2147483647"),
         ("run_formats=[]", "run_formats: Tuple should have at least 1 item"),
-        ("run_formats=[trec, x]", "run_formats.1: Input should be 'trec' or 'msmarco'"),
+        ("run_formats=[trec, x]", "run_formats.1: 'x' is unknown; accepted: trec, msmarco"),
     ],
     ids=lambda each: each[:30],
 )
-def test_wrong_overrides_are_refused(config: Callable[[bytes], str], override: str, message: str) -> None:
+def test_wrong_overrides_are_refused(config, override, message):
     with pytest.raises(ConfigError, match=message) as refusal:
         load_config(config(_BASE.encode()), [override])
     assert len(str(refusal.value)) < 1000
 
 
-def test_many_wrong_keys_are_a_short_error(config: Callable[[bytes], str]) -> None:
+def test_many_wrong_keys_are_a_short_error(config):
     content = _BASE + "".join(f"key{number}: 1\n" for number in range(3000))
     with pytest.raises(ConfigError, match=r"and 2,990 more$"):
         load_config(config(content.encode()))
 
 
-def test_plain_values_are_read_as_yaml_has_them() -> None:
+def test_plain_values_are_read_as_yaml_has_them():
     text = "a: [1, -2, 0x10, 1.5, 1e3, .5]\nb: {c: true, d: null, e: ~, f: 'x', g: \"y\"}\nh: 2001-99-99\ni: |\n  j\n"
     assert parse_yaml(text, "here") == {
         "a": [1, -2, 16, 1.5, "1e3", 0.5],

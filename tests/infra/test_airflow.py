@@ -16,7 +16,7 @@ _PYTHON = "BEAMRANK_AIRFLOW_PYTHON"
 
 
 @pytest.fixture(scope="module")
-def dag(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def dag(tmp_path_factory):
     python = os.environ.get(_PYTHON)
     if python is None:
         pytest.skip(
@@ -28,7 +28,7 @@ def dag(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")),
     }
     done = subprocess.run(
-        [python, str(Path(__file__).with_name("read_dag.py")), str(_ROOT / "infra/airflow/beamrank_dag.py")],
+        [python, str(_ROOT / "tests/support/read_dag.py"), str(_ROOT / "infra/airflow/beamrank_dag.py")],
         capture_output=True,
         text=True,
         timeout=300,
@@ -40,11 +40,11 @@ def dag(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def test_it_can_be_imported(dag: dict[str, Any]) -> None:
+def test_it_can_be_imported(dag):
     assert dag["errors"] == {}
 
 
-def test_one_deferred_task_a_stage_in_order(dag: dict[str, Any]) -> None:
+def test_one_deferred_task_a_stage_in_order(dag):
     assert {name: task["after"] for name, task in dag["tasks"].items()} == {
         "retrieve": [],
         "tokenize": ["retrieve"],
@@ -56,7 +56,7 @@ def test_one_deferred_task_a_stage_in_order(dag: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("stage", ["retrieve", "tokenize", "mono", "duo"])
-def test_a_task_launches_the_template(dag: dict[str, Any], stage: str) -> None:
+def test_a_task_launches_the_template(dag, stage):
     launch = dag["tasks"][stage]["fields"]["body"]["launchParameter"]
     assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", launch["jobName"])
     known = {each["name"]: each for each in metadata()["parameters"]}
@@ -67,7 +67,7 @@ def test_a_task_launches_the_template(dag: dict[str, Any], stage: str) -> None:
     assert launch["parameters"]["stage"] == stage
 
 
-def test_the_requests_are_messages_of_googles_api(dag: dict[str, Any]) -> None:
+def test_the_requests_are_messages_of_googles_api(dag):
     dataflow = pytest.importorskip(
         "google.cloud.dataflow_v1beta3", reason="apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'"
     )
@@ -77,7 +77,7 @@ def test_the_requests_are_messages_of_googles_api(dag: dict[str, Any]) -> None:
         assert (message.parameters["stage"], message.environment.max_workers) == (stage, 4)
 
 
-def test_the_last_task_writes_the_runs(dag: dict[str, Any]) -> None:
+def test_the_last_task_writes_the_runs(dag):
     fields = dag["tasks"]["runs"]["fields"]
     (overrides,) = fields["overrides"]["container_overrides"]
     assert overrides["args"] == ["run", "gs://some-bucket/config.yaml", "--runner", "dataflow", "--stage", "runs"]

@@ -16,7 +16,7 @@ import yaml
 from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, StandardOptions, WorkerOptions
 
 import pipelines.dataflow_template
-from beamrank.config.run import RunConfig, load_config
+from beamrank.config.run import load_config
 from infra.flex_template.generate import METADATA, metadata, render
 from pipelines.dataflow_template import STAGES, command, parameters
 from pipelines.runners.names import Runner
@@ -59,11 +59,11 @@ _VALUES: dict[str, Any] = {
 }
 
 
-def test_the_metadata_is_not_stale() -> None:
+def test_the_metadata_is_not_stale():
     assert METADATA.read_text(encoding="utf-8") == render(), "run: python -m infra.flex_template.generate"
 
 
-def test_the_metadata_is_what_google_takes() -> None:
+def test_the_metadata_is_what_google_takes():
     written = json.loads(METADATA.read_text(encoding="utf-8"))
     jsonschema.validate(written, _SCHEMA, format_checker=jsonschema.FormatChecker())
     names = [parameter["name"] for parameter in written["parameters"]]
@@ -71,7 +71,7 @@ def test_the_metadata_is_what_google_takes() -> None:
     assert [each["name"] for each in written["parameters"] if not each.get("isOptional")] == ["config", "stage"]
 
 
-def test_the_metadata_is_a_message_of_googles_api() -> None:
+def test_the_metadata_is_a_message_of_googles_api():
     dataflow = pytest.importorskip(
         "google.cloud.dataflow_v1beta3", reason="apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'"
     )
@@ -79,7 +79,7 @@ def test_the_metadata_is_a_message_of_googles_api() -> None:
     assert len(message.parameters) == len(metadata()["parameters"])
 
 
-def test_no_parameter_hides_a_flag_of_beams() -> None:
+def test_no_parameter_hides_a_flag_of_beams():
     parser = argparse.ArgumentParser(add_help=False)
     for options in (GoogleCloudOptions, StandardOptions, WorkerOptions, DebugOptions):
         options._add_argparse_args(parser)
@@ -89,7 +89,7 @@ def test_no_parameter_hides_a_flag_of_beams() -> None:
     assert names & flags == set()
 
 
-def _regexes() -> dict[str, str]:
+def _regexes():
     return {each["name"]: each["regexes"][0] for each in metadata()["parameters"] if "regexes" in each}
 
 
@@ -106,12 +106,12 @@ def _regexes() -> dict[str, str]:
         ("run_tag", "a-run", "a run"),
     ],
 )
-def test_a_parameters_regex(name: str, good: str, bad: str) -> None:
+def test_a_parameters_regex(name, good, bad):
     assert re.search(_regexes()[name], good)
     assert not re.search(_regexes()[name], bad)
 
 
-def _parsed(tmp_path: Path, *words: str) -> RunConfig:
+def _parsed(tmp_path, *words):
     """The configuration that the program's arguments lead to."""
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(_VALUES))
@@ -120,7 +120,7 @@ def _parsed(tmp_path: Path, *words: str) -> RunConfig:
     return load_config(str(path), overrides)
 
 
-def test_every_default_can_be_given(tmp_path: Path) -> None:
+def test_every_default_can_be_given(tmp_path):
     for parameter in parameters():
         default = parameter.schema.get("default")
         if default is None or parameter.key.startswith(("candidates.", "mono.segments.", "duo.seed")):
@@ -133,14 +133,14 @@ def test_every_default_can_be_given(tmp_path: Path) -> None:
             assert _parsed(tmp_path, f"--{parameter.name}={text}") == _parsed(tmp_path), parameter.name
 
 
-def test_parameters_replace_keys(tmp_path: Path) -> None:
+def test_parameters_replace_keys(tmp_path):
     settings = _parsed(tmp_path, "--mono_k=100", "--run_tag=no", "--measures=[AP]", "--corpus_path=gs://b/0010")
     assert settings.mono is not None
     assert (settings.mono.k, settings.run_tag, settings.measures) == (100, "no", ("AP",))
     assert settings.corpus.path == "gs://b/0010"
 
 
-def test_the_program_passes_on_what_the_launcher_adds() -> None:
+def test_the_program_passes_on_what_the_launcher_adds():
     launcher = [
         "--runner=DataflowRunner",
         "--project=some-project",
@@ -160,7 +160,7 @@ def test_the_program_passes_on_what_the_launcher_adds() -> None:
     beam_options(Runner.DATAFLOW, arguments[split + 1 :])
 
 
-def test_the_program_is_a_script(tmp_path: Path) -> None:
+def test_the_program_is_a_script(tmp_path):
     script = Path(pipelines.dataflow_template.__file__)
     arguments = [f"--config={tmp_path / 'none.yaml'}", "--stage=mono", "--project=some-project"]
     environment = {**os.environ, "PYTHONPATH": str(script.parents[1]), "PYTHONSAFEPATH": "1"}
@@ -171,7 +171,7 @@ def test_the_program_is_a_script(tmp_path: Path) -> None:
     assert "cannot read the configuration" in done.stderr
 
 
-def test_the_program_takes_the_stages_that_are_jobs() -> None:
+def test_the_program_takes_the_stages_that_are_jobs():
     assert _regexes()["stage"] == f"^({'|'.join(STAGES)})$"
     with pytest.raises(SystemExit):
         command(["--config=gs://b/config.yaml", "--stage=runs"])

@@ -12,19 +12,19 @@ _SCRIPT = Path(__file__).resolve().parents[2] / "infra/spark/submit.sh"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     program = tmp_path / "beamrank"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     program.chmod(0o755)
     return tmp_path
 
 
-def _run(folder: Path, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def _run(folder, *arguments, **variables):
     environment = {"PATH": f"{folder}:/usr/bin:/bin", **variables}
     return subprocess.run([str(_SCRIPT), *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
-def test_what_it_runs(folder: Path) -> None:
+def test_what_it_runs(folder):
     done = _run(folder, "a config.yaml", "spark://master:7077", "--set", "mono.k=100", "--output", "gs://b/out")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -35,7 +35,7 @@ def test_what_it_runs(folder: Path) -> None:
     ]
 
 
-def test_jars_that_every_machine_has_are_not_sent(folder: Path) -> None:
+def test_jars_that_every_machine_has_are_not_sent(folder):
     given = {"BEAMRANK_SPARK_CLASSPATH": "/jars/a b.jar:/jars/c.jar", "BEAMRANK_WORKER_PORT": "7"}
     done = _run(folder, "config.yaml", "spark://master:7077", "--", "--parallelism=2", **given)
     assert done.returncode == 0, done.stderr
@@ -51,7 +51,7 @@ def test_jars_that_every_machine_has_are_not_sent(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("config.yaml",), ("config.yaml", "--set", "mono.k=1")])
-def test_a_missing_master(folder: Path, arguments: tuple[str, ...]) -> None:
+def test_a_missing_master(folder, arguments):
     done = _run(folder, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert "usage" in done.stderr

@@ -11,8 +11,8 @@ import pytest
 from ir_measures import AP, P
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.config import CorpusConfig, TopicsConfig
-from beamrank.formats.topics import read_topics
+from beamrank.formats.corpora import CorpusConfig
+from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.records import Topic
 from beamrank.tables.schemas import CANDIDATES
 from models.lucene import jvm

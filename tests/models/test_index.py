@@ -13,8 +13,7 @@ import fsspec
 import pytest
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.config import CorpusConfig
-from beamrank.formats.corpora import corpus_digest
+from beamrank.formats.corpora import CorpusConfig, corpus_digest
 from beamrank.storage import digested
 from beamrank.storage import files as storage
 from models.lucene.index import build_index, check_index, local_index, read_index_info
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.jvm
 DOCS = {"d1": "a red fox", "d2": "a brown bear", "d3": "", "d4": "the fox and the bear"}
 BUILD = """
 import sys
-from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora import CorpusConfig
 from models.lucene.index import build_index
 print(build_index(CorpusConfig(path=sys.argv[1], format="jsonl"), sys.argv[2], 1).digest)
 """
@@ -251,7 +250,7 @@ def test_duplicate_doc_ids_are_named_with_both_places(tmp_path):
     corpus = _corpus(tmp_path, extra=line)
     first = Path(corpus.path).read_text().index('{"id": "d2"')
     second = Path(corpus.path).stat().st_size - len(line)
-    with pytest.raises(DataError, match="doc_id 'd2' stands twice") as raised:
+    with pytest.raises(DataError, match="doc_id 'd2' appears twice") as raised:
         build_index(corpus, str(tmp_path / "index"), threads=1)
     assert f"byte {first} " in str(raised.value)
     assert f"byte {second}." in str(raised.value)

@@ -7,7 +7,7 @@ import torch
 from transformers import BertForPreTraining
 
 from beamrank.errors import ConfigError, DataError, PreflightError
-from beamrank.formats.config import CorpusConfig
+from beamrank.formats.corpora import CorpusConfig
 from models.training.config import load_train_config
 from models.training.data.examples import Group
 from models.training.initial_model import Start

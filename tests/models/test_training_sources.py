@@ -159,7 +159,7 @@ def test_docs_that_the_corpus_lacks_or_has_twice_are_an_error(tmp_path):
     with pytest.raises(PreflightError, match=r"1 of the 10 docs that run and qrels name .* 'd9'"):
         mine(data, SamplingConfig())
     corpus.write_text("\n".join([*lines, lines[2]]) + "\n")
-    with pytest.raises(PreflightError, match=r"'d2' stands twice in the corpus, at .* and at "):
+    with pytest.raises(PreflightError, match=r"'d2' appears twice in the corpus: .* and "):
         mine(data, SamplingConfig())
 
 

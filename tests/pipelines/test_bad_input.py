@@ -272,7 +272,7 @@ def test_an_index_that_is_none_or_of_another_corpus(collection: Collection, conf
 def test_a_doc_id_that_stands_twice_is_found_when_indexing(collection: Collection) -> None:
     collection.with_index()
     collection.write_corpus([b"d1\tcat", b"d2\tsun", b"d1\tdog"])
-    with pytest.raises(DataError, match=r"'d1' stands twice in the corpus: .*corpus.tsv.* and .*corpus.tsv"):
+    with pytest.raises(DataError, match=r"'d1' appears twice in the corpus: .*corpus.tsv.* and .*corpus.tsv"):
         collection.plan()
     assert not (collection.folder / "index").exists()
 
@@ -337,7 +337,7 @@ def test_a_doc_that_the_corpus_lacks_may_be_dropped(collection: Collection) -> N
 def test_a_needed_doc_that_stands_twice_is_named_with_both_places(collection: Collection) -> None:
     rows = [f"{doc_id}\t{text}".encode() for doc_id, text in DOCS.items()]
     collection.write_corpus([*rows, b"d2\tanother text"])
-    with pytest.raises(DataError, match=r"'d2' stands twice in the corpus: at .*corpus.tsv.* and at .*corpus.tsv"):
+    with pytest.raises(DataError, match=r"'d2' appears twice in the corpus: .*corpus.tsv.* and .*corpus.tsv"):
         collection.run()
 
 

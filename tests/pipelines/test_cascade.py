@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.formats.config import CorpusConfig, TopicsConfig
-from beamrank.formats.corpora import list_units, read_unit
-from beamrank.formats.topics import read_topics
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.stages.plan import Plan
 from beamrank.storage import files as storage
 from pipelines.output.run_files import write_run_files

@@ -9,8 +9,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
 from beamrank.errors import DataError
-from beamrank.formats.config import CorpusConfig
-from beamrank.formats.corpora import corpus_digest, list_units
+from beamrank.formats.corpora import CorpusConfig, corpus_digest, list_units
 from beamrank.records import Topic
 from beamrank.stages.receipts import StageFolder
 from beamrank.stages.scan_reports import ScanWatch, read_scans

@@ -1,16 +1,22 @@
-"""Corpora: JSONL, BEIR, MS MARCO TSV, Parquet and TREC CAR, read in units that stand alone."""
+"""Corpora: found, split into units that are read independently, digested."""
 
 from beamrank.formats.corpora.digest import DigestedCorpus, corpus_digest, digest_corpus
 from beamrank.formats.corpora.overlap import find_taken
-from beamrank.formats.corpora.reader import list_units, read_unit
-from beamrank.formats.corpora.units import CorpusUnit, DocBatch, place
+from beamrank.formats.corpora.reader import corpus_files, list_units, read_unit
+from beamrank.formats.corpora.registry import FORMATS, CorpusConfig
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, duplicate_doc, place
 
 __all__ = [
+    "FORMATS",
+    "CorpusConfig",
+    "CorpusFormat",
     "CorpusUnit",
     "DigestedCorpus",
     "DocBatch",
     "corpus_digest",
+    "corpus_files",
     "digest_corpus",
+    "duplicate_doc",
     "find_taken",
     "list_units",
     "place",

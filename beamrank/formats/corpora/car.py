@@ -12,11 +12,9 @@ from typing import Any, BinaryIO
 import cbor2
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora.row_checks import RowError
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows
-from beamrank.formats.guess import corpus_hint
-from beamrank.formats.ids import check_doc_id
-from beamrank.storage.streams import files_with_endings, open_stream
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, WrongFormatError, parse_rows
+from beamrank.formats.row_checks import RowError
+from beamrank.storage.streams import open_stream
 
 _READ_BYTES = 1 << 20
 _BATCH_ITEMS = 1024
@@ -57,17 +55,14 @@ def _read_header(file: BinaryIO, url: str) -> tuple[bytes, bool]:
     try:
         first, end = next(_whole_items(beginning))
     except (StopIteration, cbor2.CBORDecodeError) as error:
-        hint = corpus_hint(beginning, "car")
-        raise PreflightError(
-            f"{url} does not begin with CBOR: it is not a TREC CAR file, or it was cut short{hint}"
+        raise WrongFormatError(
+            f"{url} does not begin with CBOR: it is not a TREC CAR file, or it is cut short"
         ) from error
     if not _is_header(first):
+        if _is_page(first):
+            raise _wrong_kind(url, "pages or outlines")
         if not _is_paragraph(first):
-            hint = corpus_hint(beginning, "car")
-            if hint:
-                raise PreflightError(f"{url} does not hold TREC CAR{hint}")
-            kind = "pages or outlines" if _is_page(first) else "something else than TREC CAR"
-            raise _wrong_kind(url, kind)
+            raise WrongFormatError(f"{url} does not hold paragraphs of TREC CAR")
         return beginning, False
     if first[1][:1] != [_PARAGRAPHS]:
         raise _wrong_kind(url, _KINDS.get(str(first[1]), "an unknown kind"))
@@ -81,7 +76,7 @@ def _wrong_kind(url: str, kind: str) -> PreflightError:
 
 
 def _items(file: BinaryIO, url: str, buffer: bytes, has_header: bool) -> Iterator[Any]:
-    """The items of a file, decoded from memory: where a decoder reads a compressed file itself, it must seek back."""
+    """The items of a file, decoded from memory: a decoder that reads a compressed file itself must seek back."""
     count = 0
     while True:
         used = 0
@@ -102,13 +97,13 @@ def _items(file: BinaryIO, url: str, buffer: bytes, has_header: bool) -> Iterato
         return
     if has_header or buffer:
         raise DataError(
-            f"{url} is damaged or cut short after its first {count} paragraphs: what follows is neither a whole one "
-            f"nor the end of the file. Fetch it again"
+            f"{url} is damaged or cut short after its first {count} paragraphs: what follows is neither a complete "
+            f"paragraph nor the end of the file. Fetch it again"
         )
 
 
 def _whole_items(buffer: bytes) -> Iterator[tuple[Any, int]]:
-    """The items that stand whole in a buffer, each with its end.
+    """The complete items in a buffer, each with its end.
 
     Text that is not UTF-8 keeps its bytes as surrogates, so that it costs one paragraph and not the file.
     """
@@ -144,14 +139,13 @@ def _is_paragraph(item: Any) -> bool:
 
 def _paragraph(item: Any) -> tuple[str, str]:
     if not _is_paragraph(item):
-        raise RowError("is no paragraph ([0, id, bodies])")
+        raise RowError("is not a paragraph ([0, id, bodies])")
     _, identifier, bodies = item
     try:
         doc_id = identifier.decode()
         text = " ".join([_body_text(body) for body in bodies]).encode("utf-8", "surrogateescape").decode()
     except UnicodeError as error:
         raise RowError("is not valid UTF-8") from error
-    check_doc_id(doc_id)
     return doc_id, text
 
 
@@ -162,4 +156,8 @@ def _body_text(body: Any) -> str:
     raise RowError("has a body that is neither text ([0, text]) nor a link ([1, [0, page, sections, id, anchor]])")
 
 
-FORMAT = CorpusFormat(files_with_endings(".cbor", ".paragraphs"), _check, _whole_file, _read)
+def _place(unit: CorpusUnit, position: int) -> str:
+    return f"{unit.url} at paragraph {position} (from 0)"
+
+
+FORMAT = CorpusFormat("car", (".cbor", ".paragraphs"), _check, _whole_file, _read, _place)

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from beamrank.digests import sha256
-from beamrank.formats.config import CorpusConfig
 from beamrank.formats.corpora.reader import corpus_files
+from beamrank.formats.corpora.registry import CorpusConfig
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
 

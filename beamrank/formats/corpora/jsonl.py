@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from beamrank.formats.corpora.lines import ParseLine, byte_ranges, check_lines, read_lines
-from beamrank.formats.corpora.row_checks import check_surrogates, id_of, joined, json_object, missing_field, text_of
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields
-from beamrank.storage.streams import files_with_endings
+from beamrank.formats.row_checks import check_surrogates, id_of, joined, json_object, missing_field, text_of
 
 
 def line_parser(id_name: str, fields: tuple[str, ...], optional: frozenset[str] = frozenset()) -> ParseLine:
@@ -42,11 +41,11 @@ def _parser(fields: Fields) -> ParseLine:
 
 
 def _check(url: str, fields: Fields) -> None:
-    check_lines(url, "jsonl", _parser(fields))
+    check_lines(url, FORMAT, _parser(fields))
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     return read_lines(unit, _parser(unit.fields))
 
 
-FORMAT = CorpusFormat(files_with_endings(".jsonl", ".ndjson", ".json"), _check, byte_ranges, _read)
+FORMAT = CorpusFormat("jsonl", (".jsonl", ".ndjson", ".json"), _check, byte_ranges, _read)

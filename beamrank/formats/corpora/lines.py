@@ -5,10 +5,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from beamrank.errors import PreflightError
-from beamrank.formats.corpora.row_checks import RowError
-from beamrank.formats.corpora.units import CorpusUnit, DocBatch, parse_rows
-from beamrank.formats.guess import corpus_hint
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, WrongFormatError, parse_rows
+from beamrank.formats.row_checks import RowError
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
@@ -21,7 +19,7 @@ ParseLine = Callable[[str], tuple[str, str]]
 
 
 def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
-    """A file cut into ranges of `unit_bytes`; one range (0, 0) where it is compressed, none where it is empty."""
+    """A file split into ranges of `unit_bytes`; one range (0, 0) if it is compressed, none if it is empty."""
     size = storage.size_bytes(url)
     if compression(url) is not None:
         return [(0, 0)]
@@ -47,23 +45,23 @@ def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
             ordinal += len(lines)
 
 
-def check_lines(url: str, format_name: str, parse: ParseLine) -> None:
-    """Makes sure that something at the beginning of a file can be used.
+def check_lines(url: str, corpus_format: CorpusFormat, parse: ParseLine) -> None:
+    """Checks that something at the beginning of a file can be used.
 
     Raises:
-        PreflightError: there are lines, but none is a doc.
+        WrongFormatError: there are lines, but none is a doc.
     """
     with open_stream(url) as file:
         block = _whole_lines(file, _CHECKED_BYTES)
     end = 0 if compression(url) else len(block)
     lines = _decoded_lines(block, first=True) if block else []
     positions = _line_starts(block, 0) if end else list(range(len(lines)))
-    batch = parse_rows(CorpusUnit(0, url, format_name, None, 0, end), positions, lines, _valid_only(parse))
+    batch = parse_rows(CorpusUnit(0, url, corpus_format, None, 0, end), positions, lines, _valid_only(parse))
     if batch.bad and not batch.doc_ids:
         first = batch.bad[0]
-        raise PreflightError(
-            f"none of the first {len(batch.bad)} lines of {url} can be read as `format: {format_name}`. {first.place}: "
-            f"{first.reason}{corpus_hint(block, format_name) or '. Check `format` and `fields` of the corpus'}"
+        raise WrongFormatError(
+            f"none of the first {len(batch.bad)} lines of {url} can be read as `format: {corpus_format.name}`. "
+            f"{first.place}: {first.reason}"
         )
 
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from beamrank.errors import PreflightError
-from beamrank.formats.config import CorpusConfig
 from beamrank.formats.corpora.reader import corpus_files
+from beamrank.formats.corpora.registry import CorpusConfig
 from beamrank.storage import files as storage
 
 

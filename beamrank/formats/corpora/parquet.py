@@ -8,16 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora.row_checks import id_of, joined, text_of
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows
-from beamrank.formats.guess import corpus_hint
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, WrongFormatError, parse_rows
+from beamrank.formats.row_checks import id_of, joined, text_of
 from beamrank.storage import files as storage
-from beamrank.storage.streams import errors_as, files_with_endings
+from beamrank.storage.streams import errors_as
 
 _ID_COLUMNS = ("doc_id", "_id", "id")
 _TEXT_COLUMNS = ("contents", "text")
 _BATCH_ROWS = 4096
-_HINT_BYTES = 1 << 16
 
 ParquetRow = tuple[object, ...]
 
@@ -63,9 +61,7 @@ def _open(url: str) -> Iterator[Any]:
         try:
             file = pq.ParquetFile(source)
         except pa.ArrowInvalid as error:
-            source.seek(0)
-            hint = corpus_hint(source.read(_HINT_BYTES), "parquet")
-            raise PreflightError(f"{url} is not a Parquet file: {error}{hint}") from error
+            raise WrongFormatError(f"{url} is not a Parquet file: {error}") from error
         yield file
 
 
@@ -101,7 +97,7 @@ def _check_type(url: str, name: str, column_type: Any, number: bool) -> None:
 
 
 def _values(column: Any) -> list[object]:
-    """A column as Python values; bytes are left where they are not valid UTF-8."""
+    """A column as Python values; bytes that are not valid UTF-8 stay bytes."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
@@ -119,4 +115,8 @@ def _decoded(value: bytes | None) -> object:
         return value
 
 
-FORMAT = CorpusFormat(files_with_endings(".parquet", ".pq"), _check, _row_groups, _read)
+def _place(unit: CorpusUnit, position: int) -> str:
+    return f"{unit.url} at row {position} (from 0)"
+
+
+FORMAT = CorpusFormat("parquet", (".parquet", ".pq"), _check, _row_groups, _read, _place)

@@ -3,64 +3,83 @@
 from collections.abc import Iterator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.config import CorpusConfig
-from beamrank.formats.corpora import beir, car, jsonl, parquet, tsv
-from beamrank.formats.corpora.units import CorpusUnit, DocBatch, split_batch
-from beamrank.storage.streams import errors_as
+from beamrank.formats.corpora.registry import FORMATS, CorpusConfig
+from beamrank.formats.corpora.units import CorpusUnit, DocBatch, WrongFormatError, split_batch
+from beamrank.formats.folders import folder_file, folder_hint
+from beamrank.formats.guess import format_hint
+from beamrank.storage import files as storage
+from beamrank.storage.streams import errors_as, open_stream, without_compression
 
-_FORMATS = {
-    "beir": beir.FORMAT,
-    "car": car.FORMAT,
-    "jsonl": jsonl.FORMAT,
-    "parquet": parquet.FORMAT,
-    "tsv": tsv.FORMAT,
-}
+_HINT_BYTES = 1 << 16
 
 
 def corpus_files(corpus: CorpusConfig) -> list[str]:
-    """The files of a corpus, sorted.
+    """The files of a corpus, sorted: the file itself, a glob's matches, or those below a folder with its endings.
 
     Raises:
         PreflightError: there are none.
     """
-    return _FORMATS[corpus.format].files(corpus.path)
+    corpus_format = FORMATS[corpus.format]
+    is_folder = storage.is_folder(corpus.path)
+    if corpus_format.file_in_folder and is_folder:
+        return [folder_file(corpus.path, corpus_format.file_in_folder)]
+    found = storage.find(corpus.path)
+    if found and not is_folder:
+        return found
+    files = [url for url in found if without_compression(storage.name(url)).endswith(corpus_format.endings)]
+    files = [url for url in files if not storage.name(url).startswith(".")]
+    if not files:
+        endings = f"holds no files named *{', *'.join(corpus_format.endings)}"
+        reason = endings if storage.exists(corpus.path) else "does not exist"
+        hint = folder_hint(map(storage.name, found), FORMATS, "corpus.format")
+        raise PreflightError(f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob{hint}")
+    return files
 
 
 def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusUnit]:
-    """Cuts a corpus into units, in the order of its files, and checks the beginning of each file.
+    """Splits a corpus into units, in the order of its files, and checks the beginning of each file.
 
     Args:
         corpus: where the docs are.
-        unit_bytes: the size of a unit of TSV or JSONL; other formats are cut at row groups or files.
+        unit_bytes: the size of a unit of a format that is split by bytes; others are split at row groups or files.
 
     Raises:
         PreflightError: there are no files, they are empty or of another format, or lack what `fields` names.
     """
-    corpus_format = _FORMATS[corpus.format]
+    corpus_format = FORMATS[corpus.format]
     units: list[CorpusUnit] = []
     for url in corpus_files(corpus):
         with errors_as(PreflightError, url):
-            corpus_format.check(url, corpus.fields)
+            try:
+                corpus_format.check(url, corpus.fields)
+            except WrongFormatError as error:
+                raise PreflightError(f"{error}{_hint(url, corpus.format)}") from error
             ranges = corpus_format.ranges(url, unit_bytes)
         for start, end in ranges:
-            units.append(CorpusUnit(len(units), url, corpus.format, corpus.fields, start, end))
+            units.append(CorpusUnit(len(units), url, corpus_format, corpus.fields, start, end))
     if not units:
         raise PreflightError(f"the corpus {corpus.path} holds no docs: its files are empty")
     return units
 
 
+def _hint(url: str, given: str) -> str:
+    with open_stream(url) as file:
+        hint = format_hint(file.read(_HINT_BYTES), {given}, FORMATS, "corpus.format")
+    return hint or ". Check `corpus.format` and `corpus.fields`"
+
+
 def read_unit(unit: CorpusUnit, batch_docs: int = 1024) -> Iterator[DocBatch]:
     """The docs of a unit, in order.
 
-    Rows that cannot be used are not docs: they are in `bad`, each with its place and reason. How many of them are too
-    many is for the caller to say.
+    Rows that cannot be used are not docs: they are in `bad`, each with its place and reason. The caller decides how
+    many are too many.
 
     Args:
         unit: one of `list_units`.
         batch_docs: the most docs in a batch.
 
     Raises:
-        DataError: the file cannot be read, or ends in the middle.
+        DataError: the file cannot be read, or is cut short.
     """
-    for batch in _FORMATS[unit.format].read(unit):
+    for batch in unit.format.read(unit):
         yield from split_batch(batch, batch_docs)

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora.lines import byte_ranges, check_lines, read_lines
-from beamrank.formats.corpora.row_checks import RowError
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields
-from beamrank.formats.ids import check_doc_id
-from beamrank.storage.streams import files_with_endings
+from beamrank.formats.row_checks import RowError
 
 
 def parse(line: str) -> tuple[str, str]:
@@ -15,7 +13,6 @@ def parse(line: str) -> tuple[str, str]:
 
     Raises:
         RowError: it does not have exactly two columns.
-        IdError: its id cannot be used.
     """
     columns = line.split("\t")
     if len(columns) != 2:
@@ -23,19 +20,17 @@ def parse(line: str) -> tuple[str, str]:
             raise RowError("is empty")
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
         raise RowError(f"has {count} where id<TAB>text, exactly 2, are expected")
-    doc_id, text = columns
-    check_doc_id(doc_id)
-    return doc_id, text
+    return columns[0], columns[1]
 
 
 def _check(url: str, fields: Fields) -> None:
     if fields is not None:
         raise PreflightError(f"the columns of a TSV corpus have no names: leave `fields` out for {url}")
-    check_lines(url, "tsv", parse)
+    check_lines(url, FORMAT, parse)
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     return read_lines(unit, parse)
 
 
-FORMAT = CorpusFormat(files_with_endings(".tsv", ".txt"), _check, byte_ranges, _read)
+FORMAT = CorpusFormat("tsv", (".tsv", ".txt"), _check, byte_ranges, _read)

@@ -1,34 +1,39 @@
-"""The pieces that a corpus is read in, and what reading one gives."""
+"""The pieces that a corpus is read in, what reading one gives, and what a format must provide."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from beamrank.formats.corpora.row_checks import RowError
-from beamrank.formats.ids import IdError
+from beamrank.errors import PreflightError
+from beamrank.formats.ids import IdError, check_doc_id
+from beamrank.formats.row_checks import RowError
 from beamrank.records import BadRow
 
 Row = TypeVar("Row")
 Fields = tuple[str, ...] | None
 
 
+class WrongFormatError(PreflightError):
+    """A file is not of the format that it is read as; the reader adds the format that it looks like."""
+
+
 @dataclass(frozen=True, slots=True)
 class CorpusUnit:
-    """A piece of a corpus that is read alone.
+    """A piece of a corpus that is read alone. It carries its format, so a worker needs no registry.
 
     Attributes:
-        index: its place in the corpus, from 0.
+        index: its position in the corpus, from 0.
         url: the file.
-        format: one of the formats of `CorpusConfig`.
+        format: how to read it.
         fields: the fields that make a doc's text; None for the format's own.
-        start: the first byte (TSV, JSONL, BEIR), or the row group (Parquet).
-        end: the byte or row group after the last; 0, like `start`, for a whole file that is compressed or CBOR.
-            A line belongs to the unit in which it begins.
+        start: the first byte, row group or whatever else the format counts.
+        end: the end of the range, exclusive; 0, like `start`, for a whole file. A line belongs to the unit in which it
+            begins.
     """
 
     index: int
     url: str
-    format: str
+    format: "CorpusFormat"
     fields: Fields
     start: int
     end: int
@@ -42,8 +47,8 @@ class DocBatch:
         unit: the index of the unit.
         doc_ids: their ids.
         texts: their texts; an empty passage is a doc with the text "".
-        positions: where they stand (see `place`).
-        bad: rows that could not be used, from among these docs.
+        positions: where they are in the file (see `place`).
+        bad: rows among them that cannot be used.
     """
 
     unit: int
@@ -53,45 +58,59 @@ class DocBatch:
     bad: list[BadRow] = field(default_factory=list)
 
 
+def line_place(unit: CorpusUnit, position: int) -> str:
+    """Where a line is: its first byte in a plain file, its number in a compressed one."""
+    return f"{unit.url} at byte {position}" if unit.end else f"{unit.url}:{position + 1}"
+
+
 @dataclass(frozen=True)
 class CorpusFormat:
-    """How one format is found, checked, cut and read.
+    """A corpus format: how its files are found, checked, split, read and located.
+
+    Its functions are module-level ones, because units that refer to them are sent to workers.
 
     Attributes:
-        files: the files that the path of a corpus names.
-        check: raises PreflightError where a file cannot be of the format, or has not the fields.
-        ranges: `start` and `end` of a file's units, for a size in bytes.
+        name: its name in `corpus.format`.
+        endings: how its files are named, below a folder.
+        check: raises WrongFormatError if a file cannot be of the format, PreflightError if it lacks the fields.
+        ranges: `start` and `end` of a file's units, for a unit size in bytes.
         read: the docs of a unit, in batches of any size.
+        place: where a doc is, for messages: of a unit, and a position that `read` gave.
+        file_in_folder: the one file that a folder of this format holds.
     """
 
-    files: Callable[[str], list[str]]
+    name: str
+    endings: tuple[str, ...]
     check: Callable[[str, Fields], None]
     ranges: Callable[[str, int], list[tuple[int, int]]]
     read: Callable[[CorpusUnit], Iterator[DocBatch]]
+    place: Callable[[CorpusUnit, int], str] = line_place
+    file_in_folder: str | None = None
 
 
 def place(unit: CorpusUnit, position: int) -> str:
-    """Where a doc stands, for messages.
+    """Where a doc is, for messages."""
+    return unit.format.place(unit, position)
 
-    `position` is the byte at which a line begins, the row of a Parquet file, the paragraph of a CBOR file or the line
-    of a compressed one; all count from 0.
-    """
-    if unit.format == "parquet":
-        return f"{unit.url} at row {position} (from 0)"
-    if unit.format == "car":
-        return f"{unit.url} at paragraph {position} (from 0)"
-    return f"{unit.url} at byte {position}" if unit.end else f"{unit.url}:{position + 1}"
+
+def duplicate_doc(doc_id: str, first: str, second: str) -> str:
+    """The message for a doc_id that appears twice, at two places."""
+    return (
+        f"doc_id {doc_id!r} appears twice in the corpus: {first} and {second}. Which text belongs to it is ambiguous: "
+        "remove one, or give it another id"
+    )
 
 
 def parse_rows(
     unit: CorpusUnit, positions: Iterable[int], rows: Iterable[Row], parse: Callable[[Row], tuple[str, str]]
 ) -> DocBatch:
-    """Turns rows into docs; a row for which `parse` raises RowError or IdError becomes a bad row."""
+    """Turns rows into docs; a row for which `parse` raises RowError, or whose id cannot be used, becomes a bad row."""
     batch = DocBatch(unit.index)
     add_id, add_text, add_position = batch.doc_ids.append, batch.texts.append, batch.positions.append
     for position, row in zip(positions, rows, strict=True):
         try:
             doc_id, text = parse(row)
+            check_doc_id(doc_id)
         except (RowError, IdError) as error:
             batch.bad.append(BadRow(place(unit, position), f"the row {error}"))
             continue
@@ -102,7 +121,7 @@ def parse_rows(
 
 
 def split_batch(batch: DocBatch, batch_docs: int) -> Iterator[DocBatch]:
-    """Cuts a batch into batches of at most `batch_docs` docs; its bad rows go with the first."""
+    """Splits a batch into batches of at most `batch_docs` docs; its bad rows go with the first."""
     bad = batch.bad
     for start in range(0, max(len(batch.doc_ids), 1), batch_docs):
         cut = slice(start, start + batch_docs)

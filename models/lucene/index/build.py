@@ -6,8 +6,7 @@ from pathlib import Path
 
 from beamrank.digests import SHORT, sha256
 from beamrank.errors import BeamrankError
-from beamrank.formats.config import CorpusConfig
-from beamrank.formats.corpora import digest_corpus
+from beamrank.formats.corpora import CorpusConfig, digest_corpus
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
 from models.checkpoints.disk_cache import cache_folder, exclusive

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from beamrank.digests import hashes64
 from beamrank.errors import BeamrankError, DataError
-from beamrank.formats.config import CorpusConfig
-from beamrank.formats.corpora import CorpusUnit, DocBatch, list_units, place, read_unit
+from beamrank.formats.corpora import CorpusConfig, CorpusUnit, DocBatch, duplicate_doc, list_units, place, read_unit
 from beamrank.progress import Progress
 from beamrank.records import BadRow
 from models.lucene import jvm
@@ -115,10 +114,7 @@ def _check_unique(units: list[CorpusUnit], hashes: list[npt.NDArray[np.uint64]])
         for row in np.flatnonzero(np.isin(hashes64(batch.doc_ids), np.array(sorted(repeated), np.uint64))):
             doc_id, here = batch.doc_ids[row], place(units[batch.unit], batch.positions[row])
             if doc_id in places:
-                raise DataError(
-                    f"doc_id {doc_id!r} stands twice in the corpus: {places[doc_id]} and {here}. A run names docs by "
-                    "id, so each must be unique: remove one, or give it another id"
-                )
+                raise DataError(duplicate_doc(doc_id, places[doc_id], here))
             places[doc_id] = here
 
 

@@ -3,9 +3,7 @@
 from collections.abc import Collection
 
 from beamrank.errors import PreflightError
-from beamrank.formats.config import CorpusConfig
-from beamrank.formats.corpora.reader import list_units, read_unit
-from beamrank.formats.corpora.units import CorpusUnit, place
+from beamrank.formats.corpora import CorpusConfig, CorpusUnit, duplicate_doc, list_units, place, read_unit
 from beamrank.records import BadRow
 
 _SHOWN = 3
@@ -36,10 +34,7 @@ def read_texts(corpus: CorpusConfig, doc_ids: Collection[str], max_bad_rows: int
                 if doc_id not in wanted:
                     continue
                 if doc_id in places:
-                    raise PreflightError(
-                        f"doc_id {doc_id!r} stands twice in the corpus, at {place(*places[doc_id])} and at "
-                        f"{place(unit, position)}: which text is meant? Leave one of them out"
-                    )
+                    raise PreflightError(duplicate_doc(doc_id, place(*places[doc_id]), place(unit, position)))
                 texts[doc_id], places[doc_id] = text, (unit, position)
     _check(corpus, wanted, texts, bad, max_bad_rows)
     return texts, [f"rows of the corpus that cannot be used: {len(bad):,}; the first: {_shown(bad[0])}"] if bad else []

@@ -4,9 +4,8 @@ import os
 from typing import Any
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.formats.config import CorpusConfig, TopicsConfig
-from beamrank.formats.corpora.reader import corpus_files
-from beamrank.formats.topics import topics_file
+from beamrank.formats.corpora import CorpusConfig, corpus_files
+from beamrank.formats.topics import TopicsConfig, topics_file
 from beamrank.storage import files as storage
 from models.checkpoints.files import CONFIG, PICKLED, SAFETENSORS, SHARDED
 from models.training.config import Kind, TrainConfig

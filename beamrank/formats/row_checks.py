@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-from beamrank.formats.ids import check_doc_id
-
 SURROGATE_REASON = "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
 
 
@@ -13,17 +11,15 @@ class RowError(ValueError):
 
 
 def id_of(value: object) -> str:
-    """An id as a checked string: an integer becomes its decimal digits.
+    """An id as a string: an integer becomes its decimal digits.
 
     Raises:
         RowError: it is neither.
-        IdError: it cannot be used.
     """
     if type(value) is int:
         return str(value)
     if not isinstance(value, str):
         raise RowError(f"has an id that is {_kind(value)}, not a string")
-    check_doc_id(value)
     return value
 
 
@@ -31,7 +27,7 @@ def text_of(name: str, value: object) -> str:
     """The value of a text field.
 
     Raises:
-        RowError: it is no string.
+        RowError: it is not a string.
     """
     if not isinstance(value, str):
         raise RowError(f"has a field `{name}` that is {_kind(value)}, not a string")
@@ -47,23 +43,23 @@ def json_object(line: str) -> dict[str, Any]:
     """A line of JSONL.
 
     Raises:
-        RowError: it holds no JSON object.
+        RowError: it is not a JSON object.
     """
     if not line:
         raise RowError("is empty")
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        raise RowError(f"is no JSON: {error.msg} (character {error.pos})") from error
+        raise RowError(f"is not JSON: {error.msg} (character {error.pos})") from error
     except (ValueError, RecursionError) as error:
-        raise RowError(f"is no JSON that can be read: {error}") from error
+        raise RowError(f"is JSON that cannot be read: {error}") from error
     if not isinstance(row, dict):
         raise RowError(f"is JSON, but {_kind(row)}, not an object")
     return row
 
 
 def check_surrogates(line: str, *values: str) -> None:
-    """Makes sure that strings read from a line of JSON can be written as UTF-8.
+    """Checks that strings read from a line of JSON can be written as UTF-8.
 
     Raises:
         RowError: one holds a lone surrogate.

@@ -1,0 +1,26 @@
+"""The corpus formats. A new one is a file beside this one that makes a `CorpusFormat`, and its line in `FORMATS`."""
+
+from typing import Annotated
+
+from beamrank.formats.corpora import beir, car, jsonl, parquet, tsv
+from beamrank.formats.corpora.units import CorpusFormat
+from beamrank.section import OneOf, Path, Section
+
+FORMATS: dict[str, CorpusFormat] = {
+    "beir": beir.FORMAT,
+    "car": car.FORMAT,
+    "jsonl": jsonl.FORMAT,
+    "parquet": parquet.FORMAT,
+    "tsv": tsv.FORMAT,
+}
+
+
+class CorpusConfig(Section):
+    """The docs."""
+
+    path: Path
+    """A file, a folder or a glob."""
+    format: Annotated[str, OneOf(FORMATS)]
+    """The format of its files."""
+    fields: tuple[str, ...] | None = None
+    """The fields of a doc that are joined by one space to make its text; default: the format's own."""

@@ -1,0 +1,44 @@
+"""The run formats, by their columns. A new one is an entry in `FORMATS`; no two have the same number of columns."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RunFormat:
+    """A run format: one row a line. A file's format is detected by the number of its columns.
+
+    Attributes:
+        title: its name in messages.
+        columns: `query_id`, `doc_id`, `rank`, and where it has them `score` and `run_tag`; others are constants.
+            Without scores, a run is ordered by rank.
+        separator: what is written between columns; any white space is read.
+        ending: of the names of its files.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    separator: str
+    ending: str
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether a row has a score."""
+        return "score" in self.columns
+
+    @property
+    def template(self) -> str:
+        """A row for `str.format`; a score has the 9 significant digits that a float32 needs."""
+        fields = {name: f"{{{name}}}" for name in ("query_id", "doc_id", "rank", "run_tag")} | {"score": "{score:.9g}"}
+        return self.separator.join(fields.get(column, column) for column in self.columns)
+
+
+FORMATS: dict[str, RunFormat] = {
+    "trec": RunFormat("TREC", ("query_id", "Q0", "doc_id", "rank", "score", "run_tag"), " ", "trec"),
+    "msmarco": RunFormat("MS MARCO", ("query_id", "doc_id", "rank"), "\t", "msmarco.tsv"),
+}
+
+
+def described() -> str:
+    """The columns of every format, for messages."""
+    each = [f"{one.title}, {len(one.columns)} columns ({' '.join(one.columns)})" for one in FORMATS.values()]
+    return f"accepted: {'; '.join(each)}"

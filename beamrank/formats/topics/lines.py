@@ -1,0 +1,60 @@
+"""Topics, one a line: JSONL, BEIR's JSONL, and the section paths of TREC CAR."""
+
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+from beamrank.formats.row_checks import RowError, check_surrogates, id_of, json_object, missing_field, text_of
+
+
+def split(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not empty, each with its number."""
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        line = line.removesuffix(b"\r")
+        if line:
+            yield number, line
+
+
+def parse_json(line: str) -> tuple[str, str]:
+    """`query_id`, `_id` or `id` (an integer becomes its decimal digits), and `text` or `query`.
+
+    Raises:
+        RowError: a field is missing or is not a string.
+    """
+    return _parse_json(line, ("query_id", "_id", "id"), ("text", "query"))
+
+
+def parse_beir(line: str) -> tuple[str, str]:
+    """`_id` and `text`.
+
+    Raises:
+        RowError: a field is missing or is not a string.
+    """
+    return _parse_json(line, ("_id",), ("text",))
+
+
+def _parse_json(line: str, id_keys: tuple[str, ...], text_keys: tuple[str, ...]) -> tuple[str, str]:
+    row = json_object(line)
+    text_key = _key(row, text_keys)
+    query_id, text = id_of(row[_key(row, id_keys)]), text_of(text_key, row[text_key])
+    check_surrogates(line, query_id, text)
+    return query_id, text
+
+
+def _key(row: dict[str, object], keys: tuple[str, ...]) -> str:
+    for key in keys:
+        if key in row:
+            return key
+    raise missing_field("` or `".join(keys), row)
+
+
+def parse_car(line: str) -> tuple[str, str]:
+    """The line as the id; its text without a leading `enwiki:`, percent-decoded, with each `/` a space.
+
+    Raises:
+        RowError: it is not UTF-8 when percent-decoded.
+    """
+    try:
+        text = unquote(line.removeprefix("enwiki:"), errors="strict")
+    except UnicodeDecodeError as error:
+        raise RowError(f"{line!r} is not UTF-8 when percent-decoded") from error
+    return line, text.replace("/", " ")

@@ -1,0 +1,45 @@
+"""Corpora for tests: read whole, and compressed in every way."""
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from beamrank.formats.corpora import CorpusConfig, DocBatch, list_units, read_unit
+
+
+def corpus_of(path: Path | str, name: str, fields: tuple[str, ...] | None = None) -> CorpusConfig:
+    return CorpusConfig(path=str(path), format=name, fields=fields)
+
+
+def read_batches(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[DocBatch]:
+    return [batch for unit in list_units(corpus, unit_bytes) for batch in read_unit(unit)]
+
+
+def docs_of(batches: list[DocBatch]) -> list[tuple[str, str]]:
+    return [doc for batch in batches for doc in zip(batch.doc_ids, batch.texts, strict=True)]
+
+
+def read_docs(path: Path | str, name: str, fields: tuple[str, ...] | None = None) -> list[tuple[str, str]]:
+    """The docs of a corpus without bad rows."""
+    batches = read_batches(corpus_of(path, name, fields))
+    assert [bad for batch in batches for bad in batch.bad] == []
+    return docs_of(batches)
+
+
+def zstd(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return bytes(sink.getvalue())
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstd,
+}
