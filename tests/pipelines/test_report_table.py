@@ -1,14 +1,13 @@
 """Tables on terminals of every width, and the warning about a stage that ends below the one before it."""
 
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from beamrank.evaluation.evaluate import evaluate, evaluate_run_files
 from beamrank.evaluation.significance import compare_evaluations
-from beamrank.formats.qrels import Qrels, QrelsNotes
+from beamrank.formats.qrels import qrels_of
 from models.training.estimate import TrainPlan
 from pipelines.commands import doctor, train
 from pipelines.commands.eval import _print_tables
@@ -28,7 +27,7 @@ def _printed(console: Console) -> list[str]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_figure_is_cut_on_a_narrow_terminal(tmp_path: Path, width: int) -> None:
+def test_tables_of_eval_cut_no_figure_on_a_narrow_terminal(tmp_path, width):
     """As `eval RUN --against A --against B --per-query` prints them."""
     topics = [f"enwiki:Aftertaste/Aftertaste%20processing%20in%20the%20cerebral%20cortex/{each}" for each in range(7)]
     (tmp_path / "qrels").write_text("".join(f"{topic} 0 d1 1\n" for topic in topics))
@@ -55,7 +54,7 @@ def test_no_figure_is_cut_on_a_narrow_terminal(tmp_path: Path, width: int) -> No
     assert "…" not in " ".join(words)
 
 
-def test_a_table_becomes_blocks_where_it_does_not_fit() -> None:
+def test_table_becomes_blocks_if_it_does_not_fit():
     rows = [["nDCG@10", "0.3353", "+0.0123"], ["AP", "0.1", "-0.2"]]
     wide, narrow = _console(40), _console(20)
     for console in (wide, narrow):
@@ -73,7 +72,7 @@ def test_a_table_becomes_blocks_where_it_does_not_fit() -> None:
     ]
 
 
-def test_eighty_columns_hold_a_comparison_in_one_table() -> None:
+def test_comparison_fits_into_80_columns():
     header = ["measure", "baseline", "difference", "95 % interval", "p", "better", "equal", "worse"]
     console = _console(80)
     print_table(console, header, [["nDCG@10", "0.3353", "+0.0123", "-0.0123 to +0.0123", "1.1e-08", "1234", "43", "6"]])
@@ -82,10 +81,9 @@ def test_eighty_columns_hold_a_comparison_in_one_table() -> None:
 
 def _losses(topics: int) -> list[str]:
     """What is said of a mono that puts the relevant doc second, where BM25 has it first, for all topics but one."""
-    relevance = {f"q{number}": {"a": 1} for number in range(topics)}
-    qrels = Qrels(relevance, QrelsNotes("trec", topics, topics, 0, 0))
-    bm25 = {query_id: ["a", "x"] for query_id in relevance}
-    mono = {query_id: ["a"] if query_id == "q0" else ["x", "a"] for query_id in relevance}
+    qrels = qrels_of({f"q{number}": {"a": 1} for number in range(topics)})
+    bm25 = {query_id: ["a", "x"] for query_id in qrels.relevance}
+    mono = {query_id: ["a"] if query_id == "q0" else ["x", "a"] for query_id in qrels.relevance}
     runs = {"bm25": bm25, "mono": mono, "duo-sum": mono}
     console = _console(80)
     warn_of_losses(
@@ -94,7 +92,7 @@ def _losses(topics: int) -> list[str]:
     return _printed(console)
 
 
-def test_a_stage_below_the_one_before_it_is_warned_about() -> None:
+def test_stage_below_the_previous_one_gives_a_warning():
     assert _losses(9) == [
         "warning: mono is below bm25: RR@10 0.5556 after 1.0000, difference -0.4444 (topics better 0, equal 1, "
         "worse 8; p = 4.4e-05, paired t-test). Use a larger checkpoint, or leave the stage out: "
@@ -104,9 +102,7 @@ def test_a_stage_below_the_one_before_it_is_warned_about() -> None:
     assert "p = 0.5, paired t-test). Chance alone can make a difference of this size: docs/reference" in chance
 
 
-def test_doctor_cuts_nothing_on_a_narrow_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_cuts_nothing_on_a_narrow_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "12")
     monkeypatch.setattr(doctor, "_LOOKS", [("embedded checkpoints", lambda: "12,345.6 of 23,456.7 GiB are free")])
     doctor.doctor()
@@ -115,9 +111,7 @@ def test_doctor_cuts_nothing_on_a_narrow_terminal(
     assert "12,345.6 of 23,456.7 GiB are free" in shown
 
 
-def test_the_plan_of_a_training_cuts_nothing_on_a_narrow_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_of_a_training_cuts_nothing_on_a_narrow_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "12")
     plan = TrainPlan(
         kind="mono",

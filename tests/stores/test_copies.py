@@ -46,7 +46,7 @@ def index(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return url
 
 
-def test_two_processes_that_start_together_fetch_once(store: Store, checkpoint: str, index: str) -> None:
+def test_two_processes_fetch_a_copy_once(store, checkpoint, index):
     digest = read_index_info(index).digest
     store.requests.clear()
     found = set(run_together([[sys.executable, "-c", _FETCHER, checkpoint, index, digest]] * 2, 120))
@@ -56,7 +56,7 @@ def test_two_processes_that_start_together_fetch_once(store: Store, checkpoint: 
     assert store.reads("index", "_0.cfs") == 2
 
 
-def test_a_damaged_copy_is_fetched_again(store: Store, checkpoint: str) -> None:
+def test_damaged_copy_is_fetched_again(store, checkpoint):
     first = resolve_checkpoint(checkpoint, "mono")
     weights = Path(first.folder) / first.weights
     whole = weights.read_bytes()
@@ -66,14 +66,14 @@ def test_a_damaged_copy_is_fetched_again(store: Store, checkpoint: str) -> None:
     assert store.reads("checkpoint", "model.safetensors") == 2
 
 
-def test_an_index_that_changed_is_refused(index: str) -> None:
+def test_changed_index_is_refused(index):
     digest = read_index_info(index).digest
     storage.replace(f"{index}/_0.cfs", b"\1" * 100_000)
     with pytest.raises(PreflightError, match="is not, or no longer, the one"):
         local_index(index, digest)
 
 
-def test_an_upload_that_did_not_end(index: str) -> None:
+def test_unfinished_upload_of_an_index_is_refused(index):
     assert not needs_building(index)
     storage.replace(f"{index}/{UPLOADING_NAME}", b"")
     assert needs_building(index)
@@ -82,6 +82,6 @@ def test_an_upload_that_did_not_end(index: str) -> None:
     assert needs_building(f"{index}/nothing")
 
 
-def test_a_checkpoint_that_is_not_there(store: Store) -> None:
+def test_missing_checkpoint_is_named(store):
     with pytest.raises(PreflightError, match="there is nothing there"):
         resolve_checkpoint(f"{store.url}/none", "mono")

@@ -1,4 +1,4 @@
-"""Files at real object stores: who writes first wins, whole or not at all, and nothing is remembered from before."""
+"""Files at real object stores: the first writer wins, files are whole, and listings are never stale."""
 
 import os
 import subprocess
@@ -10,7 +10,6 @@ import pytest
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.file_states import stored_file
-from tests.support.stores import Store
 from tests.support.together import run_together
 
 # Above these sizes a file goes up in several requests: 100 MiB with s3fs, 50 MiB with gcsfs.
@@ -19,7 +18,6 @@ _IN_PARTS_BYTES = {"s3": 101 << 20, "gs": 51 << 20}
 _WRITER = """
 import sys
 from beamrank.storage import files as storage
-from beamrank.storage.file_states import stored_file
 url, writer, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 storage.exists(url)
 print("ready", flush=True)
@@ -29,7 +27,7 @@ for number in range(count):
 """
 
 
-def test_the_first_writer_wins(any_store: Store) -> None:
+def test_publish_first_writer_wins(any_store):
     url = f"{any_store.url}/first/a"
     assert storage.publish(url, b"1")
     assert not storage.publish(url, b"2")
@@ -43,14 +41,14 @@ def test_the_first_writer_wins(any_store: Store) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\r", b"\n", b"a\r", b"a\n", b"a\r\n", b"\na\r\n\r", b"\xff\0--\r\n--"])
-def test_bytes_that_end_lines_are_kept(any_store: Store, content: bytes) -> None:
+def test_line_ends_are_kept(any_store, content):
     url = f"{any_store.url}/ends"
     storage.replace(url, content)
     assert storage.size_bytes(url) == len(content)
     assert storage.read_bytes(url) == content
 
 
-def test_the_first_writer_of_a_large_file_wins(any_store: Store) -> None:
+def test_publish_first_writer_of_a_large_file_wins(any_store):
     size = _IN_PARTS_BYTES[any_store.url.partition("://")[0]]
     url = f"{any_store.url}/large"
     assert storage.publish(url, bytes(size))
@@ -61,7 +59,7 @@ def test_the_first_writer_of_a_large_file_wins(any_store: Store) -> None:
     storage.remove(url)
 
 
-def test_of_two_processes_one_wins(any_store: Store) -> None:
+def test_publish_of_two_processes_one_wins(any_store):
     url, count = f"{any_store.url}/race", 25
     commands = [[sys.executable, "-c", _WRITER, url, name, str(count)] for name in "ab"]
     outcomes = [printed.split() for printed in run_together(commands, 60)]
@@ -71,7 +69,7 @@ def test_of_two_processes_one_wins(any_store: Store) -> None:
     assert len(outcomes[0]) == count
 
 
-def test_what_another_process_writes_is_seen(store: Store) -> None:
+def test_files_of_another_process_are_seen(store):
     folder = f"{store.url}/seen"
     assert storage.sizes_bytes(folder) == {}
     assert not storage.exists(f"{folder}/a")
@@ -81,7 +79,7 @@ def test_what_another_process_writes_is_seen(store: Store) -> None:
     assert storage.find(folder) == [f"{folder}/a"]
 
 
-def test_a_stream_that_breaks_leaves_what_was_there(store: Store) -> None:
+def test_replace_stream_that_fails_keeps_the_old_file(store):
     url = f"{store.url}/runs/bm25.trec"
     storage.replace_stream(url, [b"whole\n", b"run\n"])
 
@@ -95,7 +93,7 @@ def test_a_stream_that_breaks_leaves_what_was_there(store: Store) -> None:
     assert storage.sizes_bytes(storage.parent(url)) == {"bm25.trec": 10}
 
 
-def test_many_files_are_read_at_once(store: Store) -> None:
+def test_read_files_sends_one_request_a_file(store):
     folder = f"{store.url}/many [1]"
     for name in "abc":
         storage.replace(f"{folder}/{name}", name.encode())
@@ -104,7 +102,7 @@ def test_many_files_are_read_at_once(store: Store) -> None:
     assert len(store.requests) == 3
 
 
-def test_a_store_tells_the_content_and_not_the_moment(store: Store) -> None:
+def test_stored_file_identifies_the_content(store):
     url = f"{store.url}/told"
     told = []
     for content in (b"1", b"2", b"1"):
@@ -113,7 +111,7 @@ def test_a_store_tells_the_content_and_not_the_moment(store: Store) -> None:
     assert told[0] == told[2] != told[1]
 
 
-def test_a_bucket_that_is_not_there(store: Store) -> None:
+def test_missing_bucket_is_file_not_found(store):
     missing = store.url.replace("bucket", "no-such-bucket")
     with pytest.raises(FileNotFoundError):
         storage.publish(f"{missing}/a", b"")
@@ -121,7 +119,7 @@ def test_a_bucket_that_is_not_there(store: Store) -> None:
         storage.read_bytes(f"{missing}/a")
 
 
-def test_a_store_that_does_not_answer_is_an_error_of_ours(s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_store_is_an_os_error(s3, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     import s3fs
@@ -131,6 +129,6 @@ def test_a_store_that_does_not_answer_is_an_error_of_ours(s3: Store, monkeypatch
         storage.read_bytes("s3://bucket/a")
 
 
-def test_a_protocol_that_nobody_knows() -> None:
+def test_unknown_protocol_is_refused():
     with pytest.raises(PreflightError, match="cannot use the URL gss://bucket/a"):
         storage.exists("gss://bucket/a")

@@ -36,7 +36,7 @@ def plan(s3: Store) -> Plan:
     return plan
 
 
-def test_requests_of_a_stage_of_a_thousand_shards(plan: Plan, s3: Store) -> None:
+def test_requests_of_a_stage_of_a_thousand_shards(plan, s3):
     folder, digests = plan.folder("retrieve"), plan.shard_digests(_STAGE, [])
 
     s3.requests.clear()
@@ -58,7 +58,7 @@ def test_requests_of_a_stage_of_a_thousand_shards(plan: Plan, s3: Store) -> None
     assert len(s3.requests) == 3
 
 
-def test_requests_of_a_shard(store: Store) -> None:
+def test_requests_of_a_shard(store):
     folder = StageFolder(f"{store.url}/one/mono")
     folder.commit(0, "0" * 64, pa.table({"score": [0.0]}), seconds=0.0, counts={})
     store.requests.clear()
@@ -67,7 +67,7 @@ def test_requests_of_a_shard(store: Store) -> None:
     assert len(store.requests) == 3
 
 
-def test_resuming_asks_for_receipts_once(plan: Plan, s3: Store) -> None:
+def test_requests_of_resuming_a_stage(plan, s3):
     """Shards without a receipt cost nothing, the others a read each."""
     some = plan.shard_digests(_STAGE, [])[:50]
     digests = (*some, *("0" * 64 for _ in range(_SHARDS - len(some))))

@@ -107,7 +107,7 @@ def _assert_whole(output: str, expected: dict[str, bytes]) -> None:
 
 
 @pytest.mark.jvm
-def test_everything_at_a_store(job: str, local_runs: dict[str, bytes], store: Store, tmp_path: Path) -> None:
+def test_whole_run_at_a_store(job, local_runs, store, tmp_path):
     _run_here(f"{job}/config.yaml")
     _assert_whole(f"{job}/out", local_runs)
     # Launcher and workers asked for each checkpoint several times, and it was fetched once.
@@ -118,7 +118,7 @@ def test_everything_at_a_store(job: str, local_runs: dict[str, bytes], store: St
 
 @pytest.mark.slow
 @pytest.mark.jvm
-def test_worker_process_at_a_store_writes_the_same_bytes(job: str, local_runs: dict[str, bytes]) -> None:
+def test_worker_process_at_a_store_writes_the_same_bytes(job, local_runs):
     done = beamrank("run", f"{job}/config.yaml", "--output", f"{job}/worker-process", *_WORKER_PROCESS)
     assert done.returncode == 0, done.stderr
     _assert_whole(f"{job}/worker-process", local_runs)

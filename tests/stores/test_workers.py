@@ -8,12 +8,10 @@ from pathlib import Path
 
 import fsspec.config
 import pyarrow as pa
-import pytest
 from apache_beam.internal import pickler
 
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.storage.settings import StoreSettings
-from tests.support.stores import Store
 from transforms.shards import RunShardFn, ShardTask
 
 _DIGEST = "0" * 64
@@ -42,7 +40,7 @@ class Job:
         return self.folder.commit(task.shard, task.digest, pa.table({"row": [1]}), seconds=0.0, counts={})
 
 
-def test_a_worker_with_credentials_alone(store: Store) -> None:
+def test_worker_finds_the_store_with_only_its_own_credentials(store):
     fn = RunShardFn(Job(f"{store.url}/workers"))
     own = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "NO_GCE_CHECK", "PATH", "PYTHONPATH", "HOME"}
     environment = {name: value for name, value in os.environ.items() if name in own}
@@ -63,7 +61,7 @@ def test_a_worker_with_credentials_alone(store: Store) -> None:
     assert receipt.rows == 1
 
 
-def test_no_secret_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_settings_hold_no_secret(monkeypatch):
     secrets = {
         "AWS_ACCESS_KEY_ID": "secret",
         "AWS_SECRET_ACCESS_KEY": "secret",
@@ -98,7 +96,7 @@ def test_no_secret_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_what_a_worker_has_of_its_own_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_settings_of_the_worker_take_precedence(monkeypatch):
     monkeypatch.setattr(fsspec.config, "conf", {"s3": {"endpoint_url": "http://mine"}})
     monkeypatch.setenv("AWS_REGION", "mine")
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
