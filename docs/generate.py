@@ -1,12 +1,20 @@
-"""Writes what follows from the code, the command-line reference and the picture: `python -m docs.generate`."""
+"""Writes what follows from the code: the command line, the keys of the configuration, the picture of the pipeline.
+
+python -m docs.generate
+"""
 
 import re
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer.main
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
+from beamrank.config.run import RunConfig
+from beamrank.section import OneOf
 from docs.pipeline_picture import picture
 from pipelines.cli import app
 
@@ -74,9 +82,53 @@ def _plain(text: str) -> str:
     return re.sub(r"docs/(\w+)/([\w-]+)\.md", lambda page: f"[{page[2]}.md](../{page[1]}/{page[2]}.md)", joined)
 
 
+def configuration() -> str:
+    """The page of the configuration, with its table of keys from the model."""
+    page = (_DOCS / "reference/configuration.md").read_text(encoding="utf-8")
+    table = "".join(["| key | default | meaning |\n|---|---|---|\n", *_keys(RunConfig, "")])
+    return re.sub(r"\| key \| default \|.*\n(?:\|.*\n)*", lambda _: table, page, count=1)
+
+
+def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        kinds = (field.annotation, *get_args(field.annotation))
+        sections = [each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)]
+        if sections:
+            yield from _keys(sections[0], f"{prefix}{name}.")
+        else:
+            values = _values(field.annotation, *field.metadata)
+            choices = f" Values: {', '.join(f'`{each}`' for each in values)}." if values else ""
+            yield f"| `{prefix}{name}` | {_shown(field)} | {_plain(field.description or '')}{choices} |\n"
+
+
+def _values(*annotations: Any) -> list[str]:
+    """The values that a key may have, if they are listed."""
+    for each in annotations:
+        if isinstance(each, OneOf):
+            return list(each.names)
+        if get_origin(each) is Literal:
+            return list(get_args(each))
+        if found := _values(*get_args(each)):
+            return found
+    return []
+
+
+def _shown(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default is None:
+        return ""
+    default = field.default if isinstance(field.default, tuple) else (field.default,)
+    return " ".join(f"`{str(each).lower() if isinstance(each, bool) else each}`" for each in default)
+
+
 def generated() -> dict[Path, str]:
     """The text of each generated file."""
-    return {_DOCS / "reference/cli.md": command_line(), _DOCS / "pictures/pipeline.svg": picture()}
+    return {
+        _DOCS / "reference/cli.md": command_line(),
+        _DOCS / "reference/configuration.md": configuration(),
+        _DOCS / "pictures/pipeline.svg": picture(),
+    }
 
 
 if __name__ == "__main__":
