@@ -1,0 +1,215 @@
+"""The log of a run: one line for each event, with its time, level, stage and shard, from the launcher and its workers.
+
+Every layer logs with the standard `logging` module. `pipelines.console.run_log` opens the log; workers that are other
+processes join it with the `LogPlace` that their work carries.
+"""
+
+import atexit
+import io
+import logging
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from beamrank.printable import shown_message
+from beamrank.storage import files as storage
+
+FOLDER = "logs"
+LOGGERS = ("beamrank", "models", "transforms", "pipelines")
+# Tells workers on this machine, before they have work, which file to append to.
+INHERITED = "BEAMRANK_RUN_LOG"
+_UPLOAD_SECONDS = 30.0
+_stderr = logging.getLogger("beamrank.stderr")
+_context: ContextVar[tuple[str, str]] = ContextVar("log_context", default=("-", "-"))
+
+
+@contextmanager
+def log_context(stage: str, shard: int | None = None) -> Iterator[None]:
+    """Adds a stage and a shard to the events of this thread."""
+    token = _context.set((stage, "-" if shard is None else str(shard)))
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+class EventFormatter(logging.Formatter):
+    """`TIME LEVEL STAGE SHARD PID LOGGER MESSAGE`; a traceback follows on indented lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One event."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        message = record.getMessage().replace("\n", "\\n")
+        event = " ".join((time, record.levelname, *_context.get(), str(os.getpid()), record.name, message))
+        trace = self.formatException(record.exc_info).splitlines() if record.exc_info else []
+        return shown_message("\n    ".join([event, *trace]))
+
+
+class RunLog(logging.Handler):
+    """Keeps events in memory until it is opened, then appends them to a file.
+
+    Several processes of a machine may append to one file. A file of an object store is a local one that is uploaded
+    every half minute, and when the log is closed. A log that cannot be written never ends a run.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(EventFormatter())
+        self.addFilter(_is_kept)
+        self.url: str | None = None
+        self._early: list[str] = []
+        self._file: int | None = None
+        self._path = ""
+        self._closed = threading.Event()
+
+    def open(self, url: str) -> None:
+        """Begins to write."""
+        self.url = url
+        if storage.is_remote(url):
+            self._file, self._path = tempfile.mkstemp(prefix="beamrank-", suffix=".log")
+            threading.Thread(target=self._keep_uploading, name="log upload", daemon=True).start()
+        else:
+            self._path = url
+            os.makedirs(os.path.dirname(url), exist_ok=True)
+            self._file = os.open(url, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self._write("".join(self._early))
+        self._early = []
+
+    @property
+    def path(self) -> str:
+        """The file on this machine."""
+        return self._path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one event."""
+        with suppress(Exception):
+            line = self.format(record) + "\n"
+            if self._file is None:
+                self._early.append(line)
+            else:
+                self._write(line)
+
+    def close(self) -> None:
+        """Ends the log; a remote one is complete then."""
+        if self._file is not None and not self._closed.is_set():
+            self._closed.set()
+            os.close(self._file)
+            if self._path != self.url:
+                self._upload()
+                os.unlink(self._path)
+        super().close()
+
+    def _write(self, lines: str) -> None:
+        assert self._file is not None
+        # One call, so that the lines of several processes do not mix.
+        os.write(self._file, lines.encode())
+
+    def _keep_uploading(self) -> None:
+        while not self._closed.wait(_UPLOAD_SECONDS):
+            self._upload()
+
+    def _upload(self) -> None:
+        assert self.url is not None
+        with suppress(Exception):
+            storage.upload(self._path, self.url)
+
+
+def _is_kept(record: logging.LogRecord) -> bool:
+    """Our events, and warnings of libraries; the root logger repeats what Beam's workers log."""
+    if record.name.partition(".")[0] in LOGGERS:
+        return True
+    return record.levelno >= logging.WARNING and record.name != "root"
+
+
+@dataclass(frozen=True)
+class LogPlace:
+    """Where a run logs, for workers: the folder, the run's name, and the launcher's file on its own machine."""
+
+    folder: str
+    run: str
+    host: str
+    path: str
+
+    def join(self) -> None:
+        """Makes this process log there, unless it already logs."""
+        if self.host == socket.gethostname() and os.path.isfile(self.path):
+            join_log(self.path)
+        else:
+            join_log(storage.join(self.folder, f"{self.run}-worker-{socket.gethostname()}-{os.getpid()}.log"))
+
+
+_lock = threading.Lock()
+_log: RunLog | None = None
+_place: LogPlace | None = None
+
+
+def place() -> LogPlace | None:
+    """Where this process's run logs; None where no log is open."""
+    return _place
+
+
+def join_log(url: str) -> None:
+    """Makes a worker process append to a log, until it ends."""
+    with _lock, suppress(OSError):
+        if _log is None:
+            log = RunLog()
+            log.open(url)
+            atexit.register(log.close)
+            install(log)
+
+
+def install(log: RunLog) -> None:
+    """Sends the events of this process to a log."""
+    global _log
+    _log = log
+    logging.getLogger().addHandler(log)
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.INFO)
+
+
+def uninstall(log: RunLog) -> None:
+    """Undoes `install`, and closes the log."""
+    global _log, _place
+    _log = _place = None
+    os.environ.pop(INHERITED, None)
+    logging.getLogger().removeHandler(log)
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    log.close()
+
+
+def open_in_output(log: RunLog, output: str) -> str:
+    """Opens a launcher's log in the output of its run, for its workers too; returns its URL."""
+    global _place
+    run, host = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"), socket.gethostname()
+    folder = storage.join(output, FOLDER)
+    url = storage.join(folder, f"{run}-run-{host}-{os.getpid()}.log")
+    log.open(url)
+    _place = LogPlace(folder, run, host, log.path)
+    os.environ[INHERITED] = log.path
+    return url
+
+
+class LoggedStderr(io.TextIOBase):
+    """A standard error whose lines become events."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._busy = threading.local()
+
+    def write(self, text: str) -> int:
+        """Logs the lines that are complete."""
+        # A handler that fails prints to standard error.
+        if not getattr(self._busy, "here", False):
+            self._busy.here = True
+            *lines, self._rest = (self._rest + text).split("\n")
+            for line in filter(str.strip, lines):
+                _stderr.info("%s", line)
+            self._busy.here = False
+        return len(text)
