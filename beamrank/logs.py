@@ -1,6 +1,6 @@
 """The log of a run: one line for each event, with its time, level, stage and shard, from the launcher and its workers.
 
-Every layer logs with the standard `logging` module. `pipelines.console.run_log` opens the log; workers that are other
+Every layer logs with the standard `logging` module. `pipelines.console.run_log` sets the log up; workers that are other
 processes join it with the `LogPlace` that their work carries.
 """
 
@@ -61,7 +61,7 @@ class RunLog(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.setFormatter(EventFormatter())
-        self.addFilter(_is_kept)
+        self.addFilter(is_event)
         self.url: str | None = None
         self._early: list[str] = []
         self._file: int | None = None
@@ -120,7 +120,7 @@ class RunLog(logging.Handler):
             storage.upload(self._path, self.url)
 
 
-def _is_kept(record: logging.LogRecord) -> bool:
+def is_event(record: logging.LogRecord) -> bool:
     """Our events, and warnings of libraries; the root logger repeats what Beam's workers log."""
     if record.name.partition(".")[0] in LOGGERS:
         return True
@@ -150,8 +150,37 @@ _place: LogPlace | None = None
 
 
 def place() -> LogPlace | None:
-    """Where this process's run logs; None where no log is open."""
+    """Where the run of this process logs; None where no log is open."""
     return _place
+
+
+@contextmanager
+def logging_run() -> Iterator[RunLog]:
+    """Sends the events of this process to a log until the `with` block ends; `open_in_output` says where it is."""
+    global _log, _place
+    log = RunLog()
+    _install(log)
+    try:
+        yield log
+    finally:
+        _log = _place = None
+        os.environ.pop(INHERITED, None)
+        logging.getLogger().removeHandler(log)
+        for name in LOGGERS:
+            logging.getLogger(name).setLevel(logging.NOTSET)
+        log.close()
+
+
+def open_in_output(output: str) -> None:
+    """Opens the log of this process in the output of a run, for its workers too. Does nothing where it is open."""
+    global _place
+    if _log is None or _log.url is not None:
+        return
+    run, host = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"), socket.gethostname()
+    folder = storage.join(output, FOLDER)
+    _log.open(storage.join(folder, f"{run}-run-{host}-{os.getpid()}.log"))
+    _place = LogPlace(folder, run, host, _log.path)
+    os.environ[INHERITED] = _log.path
 
 
 def join_log(url: str) -> None:
@@ -161,39 +190,15 @@ def join_log(url: str) -> None:
             log = RunLog()
             log.open(url)
             atexit.register(log.close)
-            install(log)
+            _install(log)
 
 
-def install(log: RunLog) -> None:
-    """Sends the events of this process to a log."""
+def _install(log: RunLog) -> None:
     global _log
     _log = log
     logging.getLogger().addHandler(log)
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.INFO)
-
-
-def uninstall(log: RunLog) -> None:
-    """Undoes `install`, and closes the log."""
-    global _log, _place
-    _log = _place = None
-    os.environ.pop(INHERITED, None)
-    logging.getLogger().removeHandler(log)
-    for name in LOGGERS:
-        logging.getLogger(name).setLevel(logging.NOTSET)
-    log.close()
-
-
-def open_in_output(log: RunLog, output: str) -> str:
-    """Opens a launcher's log in the output of its run, for its workers too; returns its URL."""
-    global _place
-    run, host = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"), socket.gethostname()
-    folder = storage.join(output, FOLDER)
-    url = storage.join(folder, f"{run}-run-{host}-{os.getpid()}.log")
-    log.open(url)
-    _place = LogPlace(folder, run, host, log.path)
-    os.environ[INHERITED] = log.path
-    return url
 
 
 class LoggedStderr(io.TextIOBase):

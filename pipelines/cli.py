@@ -9,6 +9,7 @@ from typer.exceptions import TyperException
 
 from beamrank import __version__
 from beamrank.errors import BeamrankError
+from beamrank.printable import printable
 from beamrank.storage.url_credentials import refuse_credentials
 from pipelines.commands.aggregate import aggregate
 from pipelines.commands.convert import convert_checkpoint
@@ -22,7 +23,7 @@ from pipelines.commands.run import run
 from pipelines.commands.status import status
 from pipelines.commands.train import train
 from pipelines.commands.verify import verify
-from pipelines.console.terminal import READER_GONE, printable, reader_is_gone
+from pipelines.console.terminal import READER_GONE, reader_is_gone
 
 _OPTION = re.compile(r"(?P<option>--[a-z-]+)(?:=|$)")
 _KEY = re.compile(r"(?:--set=)?(?P<key>[a-z_0-9]+(?:\.[a-z_0-9]+)*)=")

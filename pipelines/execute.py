@@ -11,6 +11,7 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.stages.plan import StageKind
 from pipelines.console.progress import ConsoleProgress
+from pipelines.console.run_log import run_log
 from pipelines.console.tables import warn_of_losses
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
@@ -81,9 +82,9 @@ def run(
     source = config if isinstance(config, Mapping) else os.fspath(config)
     settings = load_config(source, overrides, None if output is None else os.fspath(output))
     chosen = None if stage is None else _word(Stage, stage, "stage")
-    return execute(
-        settings, _word(Runner, runner, "runner"), flags, chosen, wait=True, talk=ConsoleProgress(quiet=quiet)
-    )
+    console = ConsoleProgress(quiet=quiet)
+    with run_log(console):
+        return execute(settings, _word(Runner, runner, "runner"), flags, chosen, wait=True, talk=console)
 
 
 def execute(

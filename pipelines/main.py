@@ -11,9 +11,13 @@ from types import FrameType
 from typing import NoReturn
 
 from beamrank.errors import BeamrankError
-from pipelines.console.terminal import READER_GONE, shown_message, write_error
+from beamrank.logs import LOGGERS
+from beamrank.printable import shown_message
+from pipelines.console.terminal import READER_GONE, write_error
 from pipelines.runners.subprocesses import end_children, prepare_environment
 
+# Ours are shown by the command, and what Beam logs, on the root logger too, is raised as well.
+_SHOWN_OTHERWISE = frozenset({*LOGGERS, "apache_beam", "root"})
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -50,19 +54,22 @@ def _open_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
+def _show_errors_of_libraries() -> None:
+    """Shows what libraries log as errors, but for Beam, whose errors are raised too; a run's log holds the rest."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.ERROR)
+    handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(lambda record: record.name.partition(".")[0] not in _SHOWN_OTHERWISE)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
 def main() -> NoReturn:
     """Runs `beamrank` with the arguments of this process."""
     _open_streams()
     # A program that reads paths gets them to the byte, be they UTF-8 or not.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")
-    # Before Beam is imported: it and its friends warn of much that is not the user's business; what matters is raised.
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.ERROR, handlers=[handler])
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-    # A logger's filter sees what is logged on itself alone, and only Beam logs on the root.
-    logging.getLogger().addFilter(lambda _: False)
+    _show_errors_of_libraries()
     for number in _INTERRUPTIONS:
         # Whoever started this process in the background may have made it deaf to Ctrl-C.
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -79,18 +86,24 @@ def _run() -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except BeamrankError as error:
-        write_error(f"error: {error}")
+        _report(f"error: {error}", error)
         return error.exit_code
     except _Interrupted as interruption:
-        write_error("interrupted: finished shards are kept; run the same command again to resume")
+        _report("interrupted: finished shards are kept; run the same command again to resume", interruption)
         return interruption.exit_code
     except OSError as error:
-        write_error(f"error: {error}")
+        _report(f"error: {error}", error)
         return 1
-    except Exception:
-        write_error(traceback.format_exc())
+    except Exception as error:
+        logged = hasattr(error, "__notes__")
+        _report(f"error: {type(error).__name__}: {error}" if logged else traceback.format_exc(), error)
         return 1
     return 0
+
+
+def _report(message: str, error: BaseException) -> None:
+    """Writes a message, and where the log is, which holds the traceback."""
+    write_error("\n".join([message, *getattr(error, "__notes__", ())]))
 
 
 def _leave(code: int) -> NoReturn:

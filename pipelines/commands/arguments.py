@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from beamrank.errors import ConfigError
+from pipelines.console.progress import ConsoleProgress
+
 ConfigPath = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A YAML configuration: docs/reference/configuration.md.")
 ]
@@ -17,6 +20,19 @@ Limit = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="A trial: only the first N topics, in the plan's order (topics.limit)."),
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the events of the log.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")]
+
+
+def console_progress(verbose: bool, quiet: bool) -> ConsoleProgress:
+    """Progress on standard error, as much as was asked for.
+
+    Raises:
+        ConfigError: both more and less were asked for.
+    """
+    if verbose and quiet:
+        raise ConfigError("give --verbose or --quiet, not both")
+    return ConsoleProgress(quiet=quiet, verbose=verbose)
 
 
 def with_limit(overrides: Sequence[str] | None, limit: int | None) -> list[str]:

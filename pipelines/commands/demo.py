@@ -11,15 +11,14 @@ import typer
 from beamrank.config.run import RunConfig
 from beamrank.demo.collection import stdlib_docs, write_collection
 from beamrank.evaluation.evaluate import Evaluation
-from beamrank.stages.plan import Plan
+from beamrank.stages.plan import Plan, read_plan
 from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
-from pipelines.console.progress import ConsoleProgress
-from pipelines.console.tables import print_table, warn_of_losses
+from pipelines.commands.arguments import Quiet, Verbose, console_progress
+from pipelines.console.run_log import run_log
+from pipelines.console.tables import print_table
 from pipelines.console.terminal import PrintableConsole
-from pipelines.output.owner import made_current
-from pipelines.output.run_files import write_runs
-from pipelines.planning.make_plan import make_plan
+from pipelines.runners.names import Runner
 
 _DEPTH = 100
 _DUO_DEPTH = 10
@@ -41,29 +40,28 @@ class DemoStage:
 def demo(
     output: Annotated[str, typer.Option(help="Where the collection, the index and the run go.")] = "beamrank-demo",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
 ) -> None:
     """Ask the standard library's documentation questions: BM25, then monoBERT, then duoBERT. Needs no download."""
     # Beam takes seconds to import, and other commands do without.
-    from pipelines.launcher import Launcher, resumable
+    from pipelines.execute import execute
 
-    talk = ConsoleProgress()
+    console = console_progress(verbose, quiet)
     folder = storage.absolute(output)
     collection = storage.join(folder, "collection")
     write_collection(collection)
     docs = len(stdlib_docs())
-    config = demo_config(folder)
-    plan = make_plan(config, talk)
-    talk.note(f"{len(plan.topics)} questions over {docs:,} passages of the standard library's documentation")
-    with resumable(), made_current(plan):
-        Launcher(plan, config, talk).run_all()
-        evaluations = write_runs(plan, config, talk).evaluations
-        stages = _stages(plan, evaluations)
+    console.note(f"searching {docs:,} passages of the standard library's documentation")
+    with run_log(console):
+        result = execute(demo_config(folder), Runner.LOCAL, (), None, wait=True, talk=console)
+        plan = read_plan(result.output)
+        stages = _stages(plan, result.evaluations)
     if as_json:
         print(json.dumps({"docs": docs, "topics": len(plan.topics), "stages": [_flat(stage) for stage in stages]}))
     else:
         _print_stages(stages)
-    warn_of_losses(evaluations, talk)
-    talk.note(f"runs, parts and receipts are in {folder}")
+    console.note(f"runs, parts and receipts are in {folder}")
 
 
 def demo_config(folder: str) -> RunConfig:

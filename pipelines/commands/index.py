@@ -3,17 +3,21 @@
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import corpus_digest
-from pipelines.commands.arguments import ConfigPath, Overrides
-from pipelines.console.progress import ConsoleProgress
+from pipelines.commands.arguments import ConfigPath, Overrides, Quiet, Verbose, console_progress
+from pipelines.console.run_log import run_log
 from pipelines.console.terminal import write_line
 from pipelines.planning.make_plan import check_apart, ensure_index
 
 
-def index(config: ConfigPath, overrides: Overrides = None) -> None:
+def index(
+    config: ConfigPath, overrides: Overrides = None, verbose: Verbose = False, quiet: Quiet = False
+) -> None:
     """Build the index that `index:` names from `corpus:`; one that is there is checked against the corpus."""
     settings = load_config(config, overrides or ())
     if settings.index is None:
         raise ConfigError(f"{config} has no `index:` section: its first stage is a run that is given")
     check_apart(settings)
-    digest = ensure_index(settings, corpus_digest(settings.corpus), ConsoleProgress())
+    console = console_progress(verbose, quiet)
+    with run_log(console):
+        digest = ensure_index(settings, corpus_digest(settings.corpus), console)
     write_line(settings.index.path, digest)

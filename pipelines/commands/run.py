@@ -6,8 +6,17 @@ import typer
 
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
-from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, with_limit
-from pipelines.console.progress import ConsoleProgress
+from pipelines.commands.arguments import (
+    ConfigPath,
+    Limit,
+    Output,
+    Overrides,
+    Quiet,
+    Verbose,
+    console_progress,
+    with_limit,
+)
+from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_measures
 from pipelines.console.terminal import write_line
 from pipelines.runners.names import Runner, Stage
@@ -22,6 +31,8 @@ def run(
     limit: Limit = None,
     stage: Annotated[Stage | None, typer.Option(help="Run this stage alone; those before it must be done.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the job's end.")] = True,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
 ) -> None:
     """Re-rank: BM25, monoBERT, duoBERT, TREC runs. Finished shards are never done twice.
 
@@ -33,7 +44,9 @@ def run(
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
 
-    result = execute(settings, runner, context.args, stage, wait, ConsoleProgress())
+    console = console_progress(verbose, quiet)
+    with run_log(console):
+        result = execute(settings, runner, context.args, stage, wait, console)
     for job in result.submitted:
         write_line(job)
     if result.evaluations:

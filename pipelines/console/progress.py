@@ -1,5 +1,6 @@
 """Progress on standard error: a bar on a terminal, a line every half minute elsewhere."""
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,12 +11,16 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 
+from beamrank.logs import EventFormatter, is_event
+from beamrank.printable import shown_message
 from beamrank.progress import Progress
 from beamrank.stages.pace import Pace
-from pipelines.console.terminal import PrintableConsole, shown_message
+from pipelines.console.terminal import PrintableConsole
 
 _LINE_SECONDS = 30.0
 _BAR_COLUMNS = 16
+_SHOWN = {"is_shown": True}
+_log = logging.getLogger(__name__)
 
 
 def counted(number: int, one: str, more: str = "") -> str:
@@ -76,21 +81,22 @@ class Meter:
 
 
 class ConsoleProgress:
-    """Writes notes, warnings and progress to standard error. Standard output holds data only."""
+    """Writes notes, warnings and progress to standard error, and logs them. Standard output holds data only."""
 
-    def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
+    def __init__(self, console: Console | None = None, *, quiet: bool = False, verbose: bool = False) -> None:
         # The current standard error: while a job runs, run_watched redirects what Beam writes.
         self.console = console or PrintableConsole(sys.stderr)
-        self._quiet = quiet
+        self._quiet, self._verbose = quiet, verbose
         self._next_line = 0.0
 
     def note(self, text: str) -> None:
         """Prints one line, unless quiet."""
-        if not self._quiet:
-            self.console.print(shown_message(text), markup=False, soft_wrap=True)
+        _log.info("%s", text, extra=_SHOWN)
+        self._print(text)
 
     def warn(self, text: str) -> None:
         """Prints a warning, even when quiet."""
+        _log.warning("%s", text, extra=_SHOWN)
         self.console.print(f"warning: {shown_message(text)}", style="yellow", markup=False, soft_wrap=True)
 
     def update(self, done: int, total: int | None, unit: str) -> None:
@@ -115,10 +121,39 @@ class ConsoleProgress:
 
             yield Bar(self, name, suffix, show)
 
+    @contextmanager
+    def events(self) -> Iterator[None]:
+        """Also shows the events that this process logs, where verbose."""
+        handler = _EventHandler(self.console)
+        if self._verbose:
+            logging.getLogger().addHandler(handler)
+        try:
+            yield
+        finally:
+            logging.getLogger().removeHandler(handler)
+
+    def _print(self, text: str) -> None:
+        if not self._quiet:
+            self.console.print(shown_message(text), markup=False, soft_wrap=True)
+
     def _line(self, line: str) -> None:
         if time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + _LINE_SECONDS
-            self.note(line)
+            self._print(line)
+
+
+class _EventHandler(logging.Handler):
+    """Shows events, but for the notes and warnings that are shown already."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self.setFormatter(EventFormatter())
+        self.addFilter(is_event)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not hasattr(record, "is_shown"):
+            self._console.print(self.format(record), style="dim", markup=False, soft_wrap=True)
 
 
 class Bar:

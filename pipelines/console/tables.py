@@ -11,8 +11,9 @@ from rich.text import Text
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import Loss, find_losses
+from beamrank.printable import printable
 from pipelines.console.progress import ConsoleProgress
-from pipelines.console.terminal import PrintableConsole, printable
+from pipelines.console.terminal import PrintableConsole
 
 _BETWEEN = 2
 _NARROWEST_NAME = 12

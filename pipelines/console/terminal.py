@@ -11,35 +11,9 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from beamrank.storage.url_credentials import hide_credentials
+from beamrank.printable import printable, shown_message
 
 READER_GONE = 141  # as a shell reports a program that SIGPIPE ended
-_KEPT = "\n\t"
-# Those of C0 and C1, the marks that reorder text, line ends of Unicode, and bytes of a path that are not UTF-8.
-_CONTROLS = {
-    code: f"\\u{code:04x}"
-    for first, last in (
-        (0x00, 0x1F),
-        (0x7F, 0x9F),
-        (0x61C, 0x61C),
-        (0x200E, 0x200F),
-        (0x2028, 0x202E),
-        (0x2066, 0x2069),
-        (0xD800, 0xDFFF),
-    )
-    for code in range(first, last + 1)
-    if chr(code) not in _KEPT
-}
-
-
-def printable(text: str) -> str:
-    """A text with its control characters written out as JSON does; line ends and tabs stay."""
-    return text.translate(_CONTROLS)
-
-
-def shown_message(text: str) -> str:
-    """A message as standard error shows it: printable, and without the credentials of a library's URLs."""
-    return printable(hide_credentials(text))
 
 
 def write_line(*cells: object) -> None:

@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.stages.plan import CurrentPlan, Plan, read_current
 from beamrank.storage.documents import validated
+from pipelines.console.run_log import open_run_log
 
 # Each process that asks computes the start time of a process, and rounding differs.
 _SAME_START_SECONDS = 2.0
@@ -71,6 +72,7 @@ def made_current(plan: Plan) -> Iterator[None]:
     _refuse_another(plan)
     mine = asdict(Owner.this_process())
     plan.publish(mine)
+    open_run_log(plan)
     try:
         yield
     finally:

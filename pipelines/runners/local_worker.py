@@ -1,4 +1,4 @@
-"""A worker process of the local runner: Beam's own, which neither talks nor listens to Ctrl-C."""
+"""A worker process of the local runner: Beam's own, which logs to the run's log and ignores Ctrl-C."""
 
 import contextlib
 import logging
@@ -6,17 +6,21 @@ import os
 import signal
 import sys
 
+from beamrank.logs import INHERITED, LoggedStderr, join_log
+
 
 def main() -> None:
     """Serves the launcher whose address Beam has put into the environment."""
     # A terminal sends Ctrl-C to all processes in the foreground; the launcher ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Before Beam is imported, which would log to standard error. What fails in a job reaches the launcher with it.
+    # Before Beam is imported, which would log to standard error where the root logger has no handler.
     logging.getLogger().addHandler(logging.NullHandler())
+    if INHERITED in os.environ:
+        join_log(os.environ[INHERITED])
     launcher = os.getppid()
     from apache_beam.runners.worker import sdk_worker_main
 
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+    with contextlib.redirect_stderr(LoggedStderr()):
         try:
             sdk_worker_main.main(sys.argv)
         except Exception:

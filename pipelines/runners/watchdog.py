@@ -20,6 +20,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beamrank import errors
 from beamrank.errors import BeamrankError
+from beamrank.logs import LoggedStderr
 from pipelines.runners.job_server import check_job_server
 from pipelines.runners.options import WORKER_MODULE
 
@@ -52,8 +53,8 @@ def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seco
     outcome: list[BaseException | None] = []
     endpoint: str | None = pipeline.options.view_as(PortableOptions).job_endpoint
     thread = threading.Thread(target=_run, args=(pipeline, outcome), name="pipeline", daemon=True)
-    # Beam prints the traceback of every failure that it raises, once or twice.
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere), _Workers() as workers:
+    # Beam prints the traceback of every failure that it raises, once or twice: the log has room for it.
+    with contextlib.redirect_stderr(LoggedStderr()), _Workers() as workers:
 
         def check() -> None:
             workers.check()

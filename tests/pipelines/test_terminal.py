@@ -14,9 +14,10 @@ import pytest
 from rich.table import Table
 
 from beamrank.errors import BeamrankError
+from beamrank.printable import printable
 from pipelines import cli, main
 from pipelines.console.progress import ConsoleProgress
-from pipelines.console.terminal import PrintableConsole, printable, write_error, write_line
+from pipelines.console.terminal import PrintableConsole, write_error, write_line
 from tests.support.cascades import BEAMRANK
 
 _HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\r\x7f\x08"
