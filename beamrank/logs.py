@@ -4,7 +4,6 @@ Every layer logs with the standard `logging` module. `pipelines.console.run_log`
 processes join it with the `LogPlace` that their work carries.
 """
 
-import atexit
 import io
 import logging
 import os
@@ -25,6 +24,7 @@ LOGGERS = ("beamrank", "models", "transforms", "pipelines")
 # Tells workers on this machine, before they have work, which file to append to.
 INHERITED = "BEAMRANK_RUN_LOG"
 _UPLOAD_SECONDS = 30.0
+_REPEATED = ("root", "apache_beam.runners.portability.local_job_service")
 _stderr = logging.getLogger("beamrank.stderr")
 _context: ContextVar[tuple[str, str]] = ContextVar("log_context", default=("-", "-"))
 
@@ -66,20 +66,25 @@ class RunLog(logging.Handler):
         self._early: list[str] = []
         self._file: int | None = None
         self._path = ""
-        self._closed = threading.Event()
+        self._ended = threading.Event()
 
     def open(self, url: str) -> None:
-        """Begins to write."""
-        self.url = url
+        """Begins to write.
+
+        Raises:
+            OSError: the file cannot be created.
+        """
         if storage.is_remote(url):
             self._file, self._path = tempfile.mkstemp(prefix="beamrank-", suffix=".log")
-            threading.Thread(target=self._keep_uploading, name="log upload", daemon=True).start()
         else:
             self._path = url
             os.makedirs(os.path.dirname(url), exist_ok=True)
             self._file = os.open(url, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self.url = url
         self._write("".join(self._early))
         self._early = []
+        if self._path != url:
+            threading.Thread(target=self._keep_uploading, name="log upload", daemon=True).start()
 
     @property
     def path(self) -> str:
@@ -88,17 +93,16 @@ class RunLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes one event."""
-        with suppress(Exception):
-            line = self.format(record) + "\n"
-            if self._file is None:
-                self._early.append(line)
-            else:
-                self._write(line)
+        line = self.format(record) + "\n"
+        if self._file is None:
+            self._early.append(line)
+        else:
+            self._write(line)
 
     def close(self) -> None:
         """Ends the log; a remote one is complete then."""
-        if self._file is not None and not self._closed.is_set():
-            self._closed.set()
+        if self._file is not None and not self._ended.is_set():
+            self._ended.set()
             os.close(self._file)
             if self._path != self.url:
                 self._upload()
@@ -107,11 +111,12 @@ class RunLog(logging.Handler):
 
     def _write(self, lines: str) -> None:
         assert self._file is not None
-        # One call, so that the lines of several processes do not mix.
-        os.write(self._file, lines.encode())
+        with suppress(OSError):
+            # One call, so that the lines of several processes do not mix.
+            os.write(self._file, lines.encode())
 
     def _keep_uploading(self) -> None:
-        while not self._closed.wait(_UPLOAD_SECONDS):
+        while not self._ended.wait(_UPLOAD_SECONDS):
             self._upload()
 
     def _upload(self) -> None:
@@ -121,10 +126,10 @@ class RunLog(logging.Handler):
 
 
 def is_event(record: logging.LogRecord) -> bool:
-    """Our events, and warnings of libraries; the root logger repeats what Beam's workers log."""
+    """Our events, and warnings of libraries, but for the loggers that repeat what workers log."""
     if record.name.partition(".")[0] in LOGGERS:
         return True
-    return record.levelno >= logging.WARNING and record.name != "root"
+    return record.levelno >= logging.WARNING and record.name not in _REPEATED
 
 
 @dataclass(frozen=True)
@@ -189,7 +194,6 @@ def join_log(url: str) -> None:
         if _log is None:
             log = RunLog()
             log.open(url)
-            atexit.register(log.close)
             _install(log)
 
 

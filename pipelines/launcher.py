@@ -1,5 +1,6 @@
 """Runs the stages of a plan, one Beam job each, and skips what is there already."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusUnit, list_units
+from beamrank.logs import log_context
 from beamrank.ranking.segments import SegmentRule
 from beamrank.stages.given_run import split_run
 from beamrank.stages.listing import needed_prefix
@@ -35,6 +37,7 @@ from transforms.retrieve import RetrieveJob
 from transforms.score import ScoreJob
 from transforms.shards import RunShards, ShardTask
 
+_log = logging.getLogger(__name__)
 _REMOTE_POLL_SECONDS = 5.0
 
 
@@ -69,7 +72,8 @@ class Launcher:
         """Runs these stages in order, by default all of the plan."""
         self._times.stages = self.plan.stages if stages is None else stages
         for stage in self._times.stages:
-            self.run_stage(stage)
+            with log_context(stage.name):
+                self.run_stage(stage)
 
     def run_stage(self, stage: StageSpec) -> Manifest:
         """Runs the shards of a stage that have no receipt, and seals it.
@@ -121,6 +125,7 @@ class Launcher:
         return tasks
 
     def _do(self, stage: StageSpec, tasks: list[ShardTask], digests: tuple[str, ...]) -> None:
+        _log.info("stage started: %d of %d shards to do", len(tasks), len(digests))
         with self.talk.bar(stage.name, partial(self._times.words, stage)) as bar:
             if stage.kind == "tokenize":
                 self._tokenize(stage, tasks, digests, bar)

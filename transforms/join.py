@@ -22,7 +22,7 @@ from beamrank.tables.shard import tokenized_schema
 from models.checkpoints.check import resolve_checkpoint
 from models.tokenizer.bert import BertTokenizer, load_tokenizer
 from transforms import coders as coders  # registers the coder of record batches
-from transforms.shards import ShardTask, StorageDoFn
+from transforms.shards import ShardTask, StorageDoFn, run_shard
 
 _FLUSH_TOKENS = 4 << 20
 _TASK = b"task"
@@ -219,10 +219,8 @@ class JoinShardFn(StorageDoFn):
         tasks = [batch.schema.metadata[_TASK] for batch in batches if batch.schema.metadata]
         # What `task_batch` pickled for this very job; no input is ever unpickled.
         task: ShardTask = pickle.loads(tasks[0])  # noqa: S301
-        receipt = self._job.folder.receipt(task.shard, task.digest) or self._job.run(
-            task, [batch for batch in batches if not batch.schema.metadata]
-        )
-        yield receipt.shard
+        tokens = [batch for batch in batches if not batch.schema.metadata]
+        yield run_shard(self._job.folder, task, lambda: self._job.run(task, tokens)).shard
 
 
 def task_batch(task: ShardTask, vocab_size: int) -> ShardTokens:

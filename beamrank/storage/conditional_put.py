@@ -1,8 +1,10 @@
 """Puts to object stores that create a file and never replace one."""
 
+import logging
 from typing import Any
 
 _ATTEMPTS = 5
+_log = logging.getLogger(__name__)
 
 
 def create(filesystem: Any, path: str, content: bytes) -> bool:
@@ -23,6 +25,7 @@ def create(filesystem: Any, path: str, content: bytes) -> bool:
             # S3 could not tell which of two writers was first, and asks to send the put again.
             if _store_code(error) != "ConditionalRequestConflict":
                 raise
+            _log.info("retrying the put of %s: %s", path, error)
         else:
             return True
     raise OSError(f"gave up after {_ATTEMPTS} conflicting concurrent writes to {path}")

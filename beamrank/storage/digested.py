@@ -1,5 +1,6 @@
 """Files that are digested first and read later: what is read must be what was digested."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.file_states import file_version
 
 _ATTEMPTS = 3
+_log = logging.getLogger(__name__)
 # The hashes that this process has computed, by URL and version.
 _known: dict[tuple[str, str], str] = {}
 
@@ -95,6 +97,7 @@ def digest_file(url: str, *, read: bool = True) -> DigestedFile:
         if file_version(url) == version:
             _known[url, version] = content
             return DigestedFile(url, version, content)
+        _log.warning("%s changed while its digest was taken: trying again", url)
     raise PreflightError(
         f"{url} changed {_ATTEMPTS} times while its digest was taken: it is being written. Wait until it is complete, "
         "and run the same command again"

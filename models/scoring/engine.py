@@ -1,5 +1,6 @@
 """The scoring engine of both rerankers: a shard's inputs go in, log-odds come out. One call at a time a process."""
 
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from models.checkpoints.check import Checkpoint
 from models.scoring.backends.protocol import OutOfMemory
 from models.scoring.backends.registry import find_backend
 from models.scoring.batching import Rows, chunk_rows, cut_batches, longest_chunks, padded_width
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,9 @@ class ScoringEngine:
 
         with ThreadPoolExecutor(self._backend.streams, initializer=self._backend.start_thread) as pool:
             scored = [each for some in pool.map(score, batches) for each in some]
+        splits = len(scored) - len(batches)
+        if splits:
+            _log.warning("out of memory: batches split in two: %d of %d", splits, len(batches))
         log_odds = np.empty(len(lengths), dtype=np.float32)
         for each in scored:
             log_odds[each.rows] = each.log_odds
@@ -132,7 +138,7 @@ class ScoringEngine:
             inferences=len(inputs),
             tokens=int(inputs.lengths.sum()),
             padded_tokens=sum(each.padded_tokens for each in scored),
-            halvings=len(scored) - len(batches),
+            halvings=splits,
         )
 
     def _score_batch(self, inputs: PackedInputs, lengths: Lengths, rows: Rows) -> list["_Scored"]:

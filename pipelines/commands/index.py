@@ -9,9 +9,7 @@ from pipelines.console.terminal import write_line
 from pipelines.planning.make_plan import check_apart, ensure_index
 
 
-def index(
-    config: ConfigPath, overrides: Overrides = None, verbose: Verbose = False, quiet: Quiet = False
-) -> None:
+def index(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = False, quiet: Quiet = False) -> None:
     """Build the index that `index:` names from `corpus:`; one that is there is checked against the corpus."""
     settings = load_config(config, overrides or ())
     if settings.index is None:

@@ -8,6 +8,7 @@ from beamrank import __version__
 from beamrank.logs import logging_run, open_in_output
 from beamrank.stages.plan import Plan
 from pipelines.console.progress import ConsoleProgress
+from pipelines.console.terminal import write_error
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,10 @@ def run_log(console: ConsoleProgress) -> Iterator[None]:
 
 def open_run_log(plan: Plan) -> None:
     """Puts the log under the output of a plan."""
-    open_in_output(plan.output)
+    try:
+        open_in_output(plan.output)
+    except OSError as error:
+        write_error(f"warning: there will be no log of this run: {error}")
     stages = ", ".join(stage.name for stage in plan.stages)
-    _log.info("beamrank %s runs plan %s into %s", __version__, plan.digest, plan.output)
+    _log.info("beamrank %s runs plan %s into %s", __version__, plan.digest[:12], plan.output)
     _log.info("%d topics in %d shards, stages: %s", len(plan.topics), len(plan.shards), stages)

@@ -5,7 +5,6 @@ and the receipts.
 """
 
 import contextlib
-import os
 import re
 import threading
 import time
