@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beamrank.errors import ConfigError
-from pipelines.commands.arguments import ConfigPath, Output, Overrides
+from pipelines.commands.arguments import ConfigPath, Output, Overrides, Quiet, Verbose, console_progress
 from pipelines.console.progress import ConsoleProgress
+from pipelines.console.run_log import open_log_in, run_log
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import PrintableConsole
 
@@ -69,6 +70,8 @@ def train(
     output: Output = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, show what would be done, and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print one JSON object.")] = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a re-ranker (docs/guide/training.md); the same command again goes on with one that was interrupted.
 
@@ -82,34 +85,37 @@ def train(
     if as_json and not dry_run:
         raise ConfigError("--json prints the plan of --dry-run, and a training prints nothing: give both, or neither")
     settings = load_train_config(config, model.value, overrides or (), output)
+    console_progress(verbose, quiet)
     with joined_processes(settings.device) as processes:
-        talk = ConsoleProgress(quiet=not processes.first)
+        console = console_progress(verbose and processes.first, quiet or not processes.first)
         session = Session(settings, model.value, processes)
         for line in [*session.source.notes({}), *(session.dev.lines if session.dev else ())]:
-            talk.note(line)
+            console.note(line)
         code = 0
         if not dry_run:
-            code = _train(session, talk)
+            with run_log(console):
+                code = _train(session, console)
         elif processes.first:
             _show(make_plan(session), as_json)
     if code:
         raise typer.Exit(code)
 
 
-def _train(session: "Session", talk: ConsoleProgress) -> int:
-    """Trains, or goes on; gives the exit code."""
+def _train(session: "Session", console: ConsoleProgress) -> int:
+    """Trains, or resumes; returns the exit code."""
     output = session.config.output
+    open_log_in(output)
     if session.before.finished:
         session.complete(_command())
-        talk.note(f"{output} is trained already: {session.before.step:,} steps; nothing is done")
+        console.note(f"{output} is trained already: {session.before.step:,} steps; nothing is done")
         return 0
     signals = _Signals()
-    with signals.caught(), talk.bar(f"train {session.kind}") as bar:
+    with signals.caught(), console.bar(f"train {session.kind}") as bar:
         progress = session.train(signals.asked, bar, _command())
     if not progress.finished:
-        talk.note(f"interrupted after step {progress.step:,}: run the same command again to go on")
+        console.note(f"interrupted after step {progress.step:,}: run the same command again to go on")
         return 128 + (signals.number or signal.SIGTERM)
-    talk.note(f"wrote {output}")
+    console.note(f"wrote {output}")
     return 0
 
 

@@ -32,12 +32,17 @@ def run_log(console: ConsoleProgress) -> Iterator[None]:
             raise
 
 
-def open_run_log(plan: Plan) -> None:
-    """Puts the log under the output of a plan."""
+def open_log_in(output: str) -> None:
+    """Puts the log under an output folder; where that fails, there is no log."""
     try:
-        open_in_output(plan.output)
+        open_in_output(output)
     except OSError as error:
         write_error(f"warning: there will be no log of this run: {error}")
+
+
+def open_run_log(plan: Plan) -> None:
+    """Puts the log under the output of a plan."""
+    open_log_in(plan.output)
     stages = ", ".join(stage.name for stage in plan.stages)
     _log.info("beamrank %s runs plan %s into %s", __version__, plan.digest[:12], plan.output)
     _log.info("%d topics in %d shards, stages: %s", len(plan.topics), len(plan.shards), stages)

@@ -267,7 +267,8 @@ def test_a_disk_that_takes_no_more(config: Path, cascade: SmallCascade, whole: S
         check=False,
     )
     assert done.returncode == 1
-    message = done.stderr.splitlines()[-1]
+    message, log = done.stderr.splitlines()[-2:]
+    assert log.startswith("log file: ")
     assert message.startswith("error: ")
     assert "File too large" in message
     assert "Finished shards are kept: make room, then run the same command again to resume" in message

@@ -15,6 +15,7 @@ from tests.support.cascades import BEAMRANK, run_here
 
 TWO_PROCESSES = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=2")
 _PROGRESS = re.compile(r"[a-z0-9-]+: ([\d,]+ of [\d,]+ (shards|corpus units read)|[\d,]+ docs), elapsed .*")
+_LOG_NAME = re.compile(r"log file: .*")
 _STAGE_DONE = re.compile(r"[a-z0-9-]+: \d+ shards? done in [\d:]+")
 _POLL_SECONDS = 0.005
 _PATIENCE_SECONDS = 120.0
@@ -32,9 +33,9 @@ def undisturbed_run(config: Path) -> Path:
 
 
 def said_but_progress(stderr: str) -> list[str]:
-    """The lines of standard error, without those about time: how far a stage is, and what it took."""
-    lines = stderr.splitlines()
-    return [line for line in lines if not (_PROGRESS.fullmatch(line) or _STAGE_DONE.fullmatch(line))]
+    """The lines of standard error, without progress, the time that stages took, and the name of the log."""
+    dropped = (_PROGRESS, _STAGE_DONE, _LOG_NAME)
+    return [line for line in stderr.splitlines() if not any(pattern.fullmatch(line) for pattern in dropped)]
 
 
 def receipts(stage: str, count: int) -> Moment:
