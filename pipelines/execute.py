@@ -106,7 +106,7 @@ def execute(
     beam_options(runner, flags)
     _check_stage(settings, stage)
     if stage is not Stage.RUNS:
-        server_command(runner, flags, talk.note)
+        server_command(runner, flags, talk)
     if runner is Runner.DATAFLOW:
         return _run_on_dataflow(settings, talk, flags, stage, wait)
     plan = make_plan(settings, talk)

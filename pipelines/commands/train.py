@@ -85,7 +85,6 @@ def train(
     if as_json and not dry_run:
         raise ConfigError("--json prints the plan of --dry-run, and a training prints nothing: give both, or neither")
     settings = load_train_config(config, model.value, overrides or (), output)
-    console_progress(verbose, quiet)
     with joined_processes(settings.device) as processes:
         console = console_progress(verbose and processes.first, quiet or not processes.first)
         session = Session(settings, model.value, processes)

@@ -15,8 +15,9 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from beamrank.errors import ConfigError
+from beamrank.progress import SILENT, Progress
 from pipelines.runners.job_server import Command, job_endpoint
-from pipelines.runners.job_server_lookup import FLINK, SPARK, Say, java_command, prism_command
+from pipelines.runners.job_server_lookup import FLINK, SPARK, java_command, prism_command
 from pipelines.runners.names import Runner
 from pipelines.runners.worker_pool import share
 
@@ -70,13 +71,13 @@ def new_pipeline(runner: Runner, flags: Sequence[str]) -> beam.Pipeline:
     )
 
 
-def server_command(runner: Runner, flags: Sequence[str], say: Say = lambda _: None) -> Command | None:
+def server_command(runner: Runner, flags: Sequence[str], progress: Progress = SILENT) -> Command | None:
     """How the job server of an engine starts; None for a runner without one, or where the user names a running one.
 
     Args:
         runner: our word.
         flags: the user's Beam flags.
-        say: is told what is got or built, which may take minutes.
+        progress: receives a note before a program is downloaded or built, which may take minutes.
 
     Raises:
         PreflightError: the engine is not there and cannot be got.
@@ -85,10 +86,10 @@ def server_command(runner: Runner, flags: Sequence[str], say: Say = lambda _: No
     if options.view_as(PortableOptions).job_endpoint:
         return None
     if runner is Runner.PRISM:
-        return prism_command(options, say)
+        return prism_command(options, progress)
     if runner is Runner.SPARK:
-        return java_command(SPARK, options, say)
-    return java_command(FLINK, options, say) if runner is Runner.FLINK else None
+        return java_command(SPARK, options, progress)
+    return java_command(FLINK, options, progress) if runner is Runner.FLINK else None
 
 
 def _check_flags(flags: Sequence[str]) -> None:

@@ -17,9 +17,9 @@ import psutil
 from apache_beam.options.pipeline_options import PortableOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from beamrank import errors
-from beamrank.errors import BeamrankError
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError
 from beamrank.logs import LoggedStderr
+from models.lucene.jvm import JavaError
 from pipelines.runners.job_server import check_job_server
 from pipelines.runners.options import WORKER_MODULE
 
@@ -27,10 +27,15 @@ _POLL_SECONDS = 0.25
 _BEAMS_WORKER_THREAD = "run_worker"
 # Workers end shortly before the pipeline's own thread does; one that ends earlier was killed.
 _GRACE_SECONDS = 15.0
-_OURS = re.compile(
-    r"(?:beamrank\.errors|models\.lucene\.jvm)\.(\w+): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL
+# A runner gives the text of what a worker raised: `module.Class: message`. Java's errors become plain ones.
+_OURS = {
+    f"{kind.__module__}.{kind.__name__}": BeamrankError if kind is JavaError else kind
+    for kind in (BeamrankError, ConfigError, DataError, JavaError, PreflightError, ReceiptError)
+}
+_RAISED = re.compile(
+    rf"(?<![\w.])({'|'.join(map(re.escape, _OURS))}): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL
 )
-_OURS_TAIL = re.compile(r" \[while running .*\]\Z", re.DOTALL)
+_WHILE_RUNNING = re.compile(r" \[while running .*\]\Z", re.DOTALL)
 
 # What a full disk, a quota and a limit on files' sizes raise.
 _FULL = re.compile(rf"\[Errno (?:{ENOSPC}|{EDQUOT}|{EFBIG})\] .*?(?= \[while running|\n|\Z)")
@@ -61,28 +66,47 @@ def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seco
             check_job_server(endpoint)
 
         thread.start()
-        _wait(thread, check, progress, stall_seconds)
+        wait_with_stall(thread, progress, stall_seconds, on_stall=lambda: "treating the job as stalled", check=check)
     if outcome and outcome[0] is not None:
         check_job_server(endpoint, outcome[0])
         raise explain(outcome[0]) from outcome[0]
 
 
-def _wait(
-    thread: threading.Thread, check: Callable[[], None], progress: Callable[[], int], stall_seconds: float
+def wait_with_stall(
+    thread: threading.Thread,
+    done: Callable[[], int],
+    stall_seconds: float,
+    *,
+    on_stall: Callable[[], str],
+    check: Callable[[], None] = lambda: None,
+    poll_seconds: float = _POLL_SECONDS,
 ) -> None:
-    last, moved = progress(), time.monotonic()
-    while True:
-        thread.join(_POLL_SECONDS)
+    """Waits for the thread of a job.
+
+    Args:
+        thread: what to wait for.
+        done: how much is done.
+        stall_seconds: how long `done` may stay the same.
+        on_stall: ends a job that stalled; returns what it did, for the message.
+        check: raises where the job cannot end.
+        poll_seconds: the time between two looks.
+
+    Raises:
+        BeamrankError: the job stalled.
+    """
+    last, moved = done(), time.monotonic()
+    while thread.is_alive():
+        thread.join(poll_seconds)
         if not thread.is_alive():
             return
         check()
-        done = progress()
-        if done != last:
-            last, moved = done, time.monotonic()
+        now = done()
+        if now != last:
+            last, moved = now, time.monotonic()
         elif time.monotonic() - moved > stall_seconds:
             raise BeamrankError(
-                f"no shard was finished in {stall_seconds / 60:g} minutes (stall_minutes): the job is taken for dead. "
-                "Run the same command again to resume; raise stall_minutes if one shard takes longer than that"
+                f"no shard was finished in {stall_seconds / 60:g} minutes (stall_minutes): {on_stall()}. Run the same "
+                "command again to resume; raise stall_minutes if workers start, or a shard takes, longer"
             )
 
 
@@ -140,8 +164,8 @@ class _Workers:
         self._missed = self._missed or time.monotonic()
         if time.monotonic() - self._missed > _GRACE_SECONDS:
             raise BeamrankError(
-                f"{dead[0] if dead else 'a worker process'} died and the runner waits for it in vain (killed for its "
-                "memory, perhaps). What it had committed is kept: run the same command again to resume"
+                f"{dead[0] if dead else 'a worker process'} died, and the runner would wait for it forever (possibly "
+                "out of memory). Finished shards are kept: run the same command again to resume"
             )
 
 
@@ -162,12 +186,12 @@ def _lives(process: psutil.Process) -> bool:
 def explain(error: BaseException) -> BeamrankError:
     """The error that a worker raised, out of the text in which a runner wraps it."""
     if isinstance(error, BeamrankError):
-        kind = type(error) if type(error).__module__ == errors.__name__ else BeamrankError
-        return in_mid_run(kind, _OURS_TAIL.sub("", str(error)))
-    for name, message in reversed(_OURS.findall(str(error))):
-        ours = BeamrankError if name == "JavaError" else getattr(errors, name, None)
-        if isinstance(ours, type) and issubclass(ours, BeamrankError):
-            return in_mid_run(ours, message.strip())
+        kind = _OURS.get(f"{type(error).__module__}.{type(error).__name__}", BeamrankError)
+        return in_mid_run(kind, _WHILE_RUNNING.sub("", str(error)))
+    raised = _RAISED.findall(str(error))
+    if raised:
+        name, message = raised[-1]
+        return in_mid_run(_OURS[name], message.strip())
     full = _FULL.search(str(error))
     if full is not None:
         return BeamrankError(
@@ -176,8 +200,8 @@ def explain(error: BaseException) -> BeamrankError:
         )
     if _LOST_WORKER.search(str(error)):
         return BeamrankError(
-            f"a worker process was lost (killed for its memory, perhaps): {error}. What it had committed is kept: run "
-            "the same command again to resume"
+            f"a worker process was lost (possibly out of memory): {error}. Finished shards are kept: run the same "
+            "command again to resume"
         )
     return BeamrankError(f"the Beam job failed: {type(error).__name__}: {error}")
 
