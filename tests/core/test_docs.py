@@ -115,6 +115,8 @@ def test_aggregation_table_has_every_name() -> None:
         name.strip("` ") for cells in _table("docs/reference/runs.md", "| name | score") for name in cells[0].split(",")
     }
     assert names == set(METHODS)
+    rows = {cells[0]: cells for cells in _table("docs/reference/configuration.md", "| key | default |")}
+    assert rows["duo.aggregation"][2].endswith(", ".join(f"`{name}`" for name in METHODS).strip("`"))
 
 
 @pytest.mark.parametrize(
