@@ -24,7 +24,7 @@ from models.training.recipes import RECIPES
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PAGES = [*sorted(_ROOT.glob("*.md")), *sorted(_ROOT.glob("docs/**/*.md"))]
-_LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+_LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 
 def _table(page: str, first_column: str) -> list[list[str]]:
@@ -148,15 +148,23 @@ def test_second_tier_table_has_every_file() -> None:
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
-def test_page_links_to_files_that_exist(page: Path) -> None:
-    broken = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
-    assert broken == []
+def test_page_links_to_pages_and_sections_that_exist(page: Path) -> None:
+    for path, section in _LINK.findall(page.read_text(encoding="utf-8")):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not section or target.is_dir() or section in _sections(target), f"{path}#{section}"
+
+
+def _sections(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_index_names_every_page() -> None:
     index = (_ROOT / "docs/README.md").read_text(encoding="utf-8")
     pages = {str(page.relative_to(_ROOT / "docs")) for page in _ROOT.glob("docs/**/*.md")} - {"README.md"}
-    assert pages - set(_LINK.findall(index)) == set()
+    assert pages - {path for path, _ in _LINK.findall(index)} == set()
 
 
 @pytest.mark.parametrize("folder", ["beamrank", "models", "transforms", "pipelines", "configs", "examples", "infra"])
