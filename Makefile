@@ -55,7 +55,7 @@ lock: $(READY)  ## Resolve the dependencies again, for every Python
 	done
 
 bench: $(READY)  ## Measure, and write benchmarks/results
-	$(BIN)/python -m benchmarks.cascade
+	$(BIN)/python -m benchmarks
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,1 +1,1 @@
-"""What beamrank costs, measured against named peers: `make bench`."""
+"""What `make bench` measures: beamrank beside its peers on the same machine, written to benchmarks/results."""

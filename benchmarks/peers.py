@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beamrank.records import Topic
-from benchmarks.agreement import Input, unpadded
+from benchmarks.same_inputs import Input, unpadded
 from models.lucene import jvm
 
 Hits = dict[str, list[tuple[str, float]]]

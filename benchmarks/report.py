@@ -1,29 +1,51 @@
-"""The results file as a page: docs/internals/performance.md is written by this module and by nothing else."""
+"""The results on SQuAD as a page: docs/internals/performance.md is written by this module and by nothing else."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 _INTRODUCTION = """# Performance
 
 `make bench` writes this page from [benchmarks/results](../../benchmarks/results): do not edit it. Every figure was
 measured on the machine below, beside its peer and in the same run, and is shown as measured, including missed targets.
-To measure on your machine: `python -m benchmarks.cascade --squad ARCHIVE`.
+To measure on your machine: `python -m benchmarks --squad ARCHIVE`.
 """
 
 Cells = Sequence[object]
+Figures = dict[str, Any]
 
 
-def render(results: dict[str, Any]) -> str:
-    """Markdown of a results file; parts that were not measured are left out."""
-    sections = [_INTRODUCTION, _setting(results), _targets(results["parts"])]
-    sections += [_SECTIONS[name](part["figures"]) for name, part in results["parts"].items()]
-    sections.append(_dates(results["parts"]))
-    return "\n".join(sections)
+class Table(NamedTuple):
+    """A table with the text above it.
+
+    Attributes:
+        text: a format string over the figures.
+        header: the column names, where the figures do not decide them.
+        rows: the rows; the first is the header if `header` is None.
+    """
+
+    text: str
+    header: Cells | None
+    rows: Callable[[Figures], Iterable[Cells]]
 
 
-def _table(header: Cells, rows: Iterable[Cells]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(_cell(value) for value in line)} |\n" for line in lines)
+def render(results: Figures) -> str:
+    """Markdown of a results file, without the parts that were not measured."""
+    parts = results["parts"]
+    sections = [_INTRODUCTION, _lines([("", ""), *_setting(results)]), f"## Targets\n\n{_lines(_targets(parts))}"]
+    for name, part in parts.items():
+        title, *tables = _SECTIONS[name]
+        sections.append(f"## {title}\n\n" + "\n".join(_table(table, part["figures"]) for table in tables))
+    return "\n".join([*sections, f"## When\n\n{_lines(_dates(parts))}"])
+
+
+def _table(table: Table, figures: Figures) -> str:
+    rows = list(table.rows(figures))
+    return f"{table.text.format(**figures)}\n\n{_lines(rows if table.header is None else [table.header, *rows])}"
+
+
+def _lines(rows: Iterable[Cells]) -> str:
+    header, *others = rows
+    return "".join(f"| {' | '.join(map(_cell, row))} |\n" for row in (header, ["---"] * len(header), *others))
 
 
 def _cell(value: object) -> str:
@@ -31,131 +53,140 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1000 else _large(value)
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return str(value)
 
 
-def _large(value: object) -> str:
-    return f"{value:,.0f}" if isinstance(value, float) else str(value)
-
-
-def _setting(results: dict[str, Any]) -> str:
+def _setting(results: Figures) -> Iterable[Cells]:
     machine, settings = results["machine"], results["settings"]
     depths = settings["depths"]
-    rows = [
-        ("processor", f"{machine['cpu']}, {machine['cores']} cores ({', '.join(machine['cpu_extensions'])})"),
-        ("memory", f"{machine['memory_gib']} GiB"),
-        ("GPU", machine["gpu"] or "none"),
-        ("system", f"{machine['system']}, Python {machine['python']}, Java {machine['java']}"),
-        ("libraries", ", ".join(f"{name} {version}" for name, version in machine["libraries"].items())),
-        (
-            "collection",
-            f"{results['benchmark']}: {settings['passages']:,} passages, {settings['questions']:,} dev questions",
-        ),
-        ("depths", f"bm25.k {depths['bm25']}, mono.k {depths['mono']}, duo.k {depths['duo']}"),
-        *((f"{kind} checkpoint", name) for kind, name in settings["checkpoints"].items()),
-    ]
-    return _table(("", ""), rows)
+    collection = f"{settings['passages']:,} passages, {settings['questions']:,} dev questions"
+    yield "processor", f"{machine['cpu']}, {machine['cores']} cores ({', '.join(machine['cpu_extensions'])})"
+    yield "memory", f"{machine['memory_gib']} GiB"
+    yield "GPU", machine["gpu"] or "none"
+    yield "system", f"{machine['system']}, Python {machine['python']}, Java {machine['java']}"
+    yield "libraries", ", ".join(f"{name} {version}" for name, version in machine["libraries"].items())
+    yield "collection", f"{results['benchmark']}: {collection}"
+    yield "depths", f"bm25.k {depths['bm25']}, mono.k {depths['mono']}, duo.k {depths['duo']}"
+    yield from ((f"{kind} checkpoint", name) for kind, name in settings["checkpoints"].items())
 
 
-def _targets(parts: dict[str, Any]) -> str:
-    rows = [
-        (target["name"], f"{target['wanted']} {target['limit']:,g}", target["measured"], _verdict(target))
-        for part in parts.values()
-        for target in part["targets"]
-    ]
-    return "## Targets\n\n" + _table(("figure", "wanted", "measured", ""), rows)
+def _targets(parts: Figures) -> Iterable[Cells]:
+    yield "figure", "wanted", "measured", ""
+    for target in (target for part in parts.values() for target in part["targets"]):
+        verdict = "met" if target["met"] else "**missed**"
+        yield target["name"], f"{target['wanted']} {target['limit']:,g}", target["measured"], verdict
 
 
-def _verdict(target: dict[str, Any]) -> str:
-    return "met" if target["met"] else "**missed**"
+def _dates(parts: Figures) -> Iterable[Cells]:
+    yield "part", "date", "seconds", "load average before the command", "command"
+    for name, part in parts.items():
+        yield name, part["date"], part["seconds"], part["load_average_before"], f"`{part['command']}`"
 
 
-def _run(figures: dict[str, Any]) -> str:
-    stages = [
-        (row["stage"], row["seconds"], row["receipts_seconds"], row["work"], f"{row['per_second']:,} {row['unit']}/s")
-        for row in figures["stages"]
-    ]
+def _stages(figures: Figures) -> Iterable[Cells]:
+    for row in figures["stages"]:
+        rate = f"{row['per_second']:,} {row['unit']}/s"
+        yield row["stage"], row["seconds"], row["receipts_seconds"], row["work"], rate
+
+
+def _measures(figures: Figures) -> Iterable[Cells]:
     measures = figures["measures"]
-    names = list(next(iter(measures.values())))
-    peak = figures["command_peak_mib"]
-    return "\n".join(
-        [
-            f"## The whole run\n\nOne `beamrank run` into an empty folder took {figures['command_seconds']:,} s for "
-            f"{figures['topics']:,} topics in {figures['shards']} shards, and {peak:,} MiB of memory at its peak. A "
-            "stage's seconds are wall clock, from the end of the stage before; receipts say what its shards took.\n",
-            _table(("stage", "seconds", "of these in receipts", "work", "rate"), stages),
-            "The sum of its parts is the same work as bare calls of the library, without Beam and each in a process of "
-            f"its own: {figures['sum_of_parts_seconds']:,} s, so that the run took {figures['ratio']} times that. "
-            "Scoring is not done twice: its part is the model's load and the receipts' seconds, and where the "
-            f"first shards are scored again bare, their receipts say {figures['receipts_over_bare']['mono']} (mono) "
-            f"and {figures['receipts_over_bare']['duo']} (duo) times what that takes.\n",
-            _table(("part", "seconds"), figures["parts_seconds"].items()),
-            "What the run found:\n",
-            _table(("run", *names), [(run, *(values[name] for name in names)) for run, values in measures.items()]),
-        ]
-    )
+    yield ["run", *next(iter(measures.values()))]
+    for run, values in measures.items():
+        yield [run, *values.values()]
 
 
-def _tokenize(figures: dict[str, Any]) -> str:
-    return (
-        f"## Tokenizing\n\n{figures['passages']:,} passages of {figures['words_per_passage']} words. A process that "
-        "starts is cold: its cache of words is empty.\n\n"
-    ) + _table(("way", "passages/s"), figures["passages_per_second"].items())
+def _passes(figures: Figures) -> Iterable[Cells]:
+    for name, side in (
+        ("beamrank, shard by shard, committed", "beamrank"),
+        ("pyserini `batch_search`, hits read as (docid, score)", "pyserini"),
+    ):
+        yield [name, *(figures[side][f"{each}_seconds"] for each in ("open", "first", "second"))]
+    yield "ratio", None, figures["ratio_first_pass"], figures["ratio_second_pass"]
 
 
-def _retrieve(figures: dict[str, Any]) -> str:
-    rows = [
-        (name, each["open_seconds"], each["first_seconds"], each["second_seconds"])
-        for name, each in (
-            ("beamrank, shard by shard, committed", figures["beamrank"]),
-            ("pyserini `batch_search`, hits read as (docid, score)", figures["pyserini"]),
-        )
-    ]
-    ratios = ("ratio", None, figures["ratio_first_pass"], figures["ratio_second_pass"])
-    return (
-        f"## Retrieval\n\n{figures['topics']:,} topics, {figures['hits']:,} hits, {figures['threads']} threads, the "
-        "same hits on both sides. A run makes one pass; in the first, Java is cold.\n\n"
-    ) + _table(("", "open, s", "first pass, s", "second pass, s"), [*rows, ratios])
-
-
-def _score(figures: dict[str, Any]) -> str:
-    rates = figures["pairs_per_second"]
-    own = {"beamrank, auto": figures["auto_dtype"], "beamrank, float32": "float32"}
-    settings = own | {
+def _sides(figures: Figures) -> Iterable[Cells]:
+    settings = {
+        "beamrank, auto": figures["auto_dtype"],
+        "beamrank, float32": "float32",
         "CrossEncoder, defaults": "batch_size 32, float32, sdpa",
         "CrossEncoder, best": figures["best_setting"],
         "CrossEncoder, best in float32": figures["best_setting_float32"],
     }
-    return "\n".join(
-        [
-            f"## Scoring\n\n{figures['pairs']:,} pairs of {figures['tokens_per_pair']} tokens, from texts to log-odds, "
-            f"on {figures['device']} with {figures['threads']} threads; log-odds in float32 differ by at most "
-            f"{figures['largest_difference_float32']:.1g} from sentence-transformers' CrossEncoder. beamrank "
-            f"has {figures['ratio_defaults']} times its rate with its defaults and {figures['ratio_best']} times its "
-            "best.\n",
-            _table(("side", "setting", "pairs/s"), [(name, settings[name], rate) for name, rate in rates.items()]),
-            "How CrossEncoder's best was found, each tried once on a part of the pairs:\n",
-            _table(("setting", "pairs/s"), figures["settings_tried"].items()),
-        ]
-    )
+    return ((name, settings[name], rate) for name, rate in figures["pairs_per_second"].items())
 
 
-def _memory(figures: dict[str, Any]) -> str:
-    peaks, depths = figures["peak_mib_by_topics"], figures["depths"]
-    rows = [(stage, *(each[stage] for each in peaks.values()), ratio) for stage, ratio in figures["growth"].items()]
-    return (
-        "## Memory\n\nPeak resident memory of all processes of a stage's command, in MiB, with bm25.k "
-        f"{depths['bm25']}, mono.k {depths['mono']}, duo.k {depths['duo']} and a Java heap of {figures['java_heap']}. "
-        "The local runner keeps the join's shuffle in memory: it may grow.\n\n"
-    ) + _table(("stage", *(f"{int(topics):,} topics" for topics in peaks), "growth"), rows)
+def _peaks(figures: Figures) -> Iterable[Cells]:
+    peaks = figures["peak_mib_by_topics"]
+    yield ["stage", *(f"{int(topics):,} topics" for topics in peaks), "growth"]
+    for stage, ratio in figures["growth"].items():
+        yield [stage, *(each[stage] for each in peaks.values()), ratio]
 
 
-def _dates(parts: dict[str, Any]) -> str:
-    rows = [
-        (name, part["date"], part["seconds"], part["load_average_before"], f"`{part['command']}`")
-        for name, part in parts.items()
-    ]
-    return "## When\n\n" + _table(("part", "date", "seconds", "load average before the command", "command"), rows)
-
-
-_SECTIONS = {"run": _run, "tokenize": _tokenize, "retrieve": _retrieve, "mono": _score, "memory": _memory}
+_SECTIONS: dict[str, tuple[Any, ...]] = {
+    "run": (
+        "The whole run",
+        Table(
+            "One `beamrank run` into an empty folder took {command_seconds:,} s for {topics:,} topics in {shards} "
+            "shards, and {command_peak_mib:,} MiB of memory at its peak. A stage's seconds are wall clock time, from "
+            "the end of the stage before; receipts hold the time of its shards.",
+            ("stage", "seconds", "of these in receipts", "work", "rate"),
+            _stages,
+        ),
+        Table(
+            "The sum of its parts is the same work as bare calls of the library, without Beam and each in a process of "
+            "its own: {sum_of_parts_seconds:,} s, so the run took {ratio} times that. Scoring is not repeated: its "
+            "part is the time to load the model plus the seconds in the receipts. The first shards are scored again, "
+            "bare: their receipts hold {receipts_over_bare[mono]} (mono) and {receipts_over_bare[duo]} (duo) times the "
+            "bare time.",
+            ("part", "seconds"),
+            lambda figures: figures["parts_seconds"].items(),
+        ),
+        Table("The effectiveness of the runs:", None, _measures),
+    ),
+    "tokenize": (
+        "Tokenizing",
+        Table(
+            "{passages:,} passages of {words_per_passage} words. A new process is cold: it has not seen any word yet.",
+            ("way", "passages/s"),
+            lambda figures: figures["passages_per_second"].items(),
+        ),
+    ),
+    "retrieve": (
+        "Retrieval",
+        Table(
+            "{topics:,} topics, {hits:,} hits, {threads} threads, the same hits on both sides. A run makes one pass; "
+            "in the first, Java is cold.",
+            ("", "open, s", "first pass, s", "second pass, s"),
+            _passes,
+        ),
+    ),
+    "mono": (
+        "Scoring",
+        Table(
+            "{pairs:,} pairs of {tokens_per_pair} tokens, from texts to log-odds, on {device} with {threads} threads; "
+            "log-odds in float32 differ by at most {largest_difference_float32:.1g} from those of "
+            "sentence-transformers' CrossEncoder. beamrank has {ratio_defaults} times its rate with its defaults and "
+            "{ratio_best} times its best.",
+            ("side", "setting", "pairs/s"),
+            _sides,
+        ),
+        Table(
+            "How CrossEncoder's best was found, each setting tried once on a part of the pairs:",
+            ("setting", "pairs/s"),
+            lambda figures: figures["settings_tried"].items(),
+        ),
+    ),
+    "memory": (
+        "Memory",
+        Table(
+            "Peak resident memory of all processes of a stage's command, in MiB, with bm25.k {depths[bm25]}, mono.k "
+            "{depths[mono]}, duo.k {depths[duo]} and a Java heap of {java_heap}. The local runner keeps the join's "
+            "shuffle in memory, which may grow.",
+            None,
+            _peaks,
+        ),
+    ),
+}

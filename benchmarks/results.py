@@ -1,20 +1,21 @@
-"""The results file: one JSON object whose parts can be measured one at a time and put together."""
+"""The results file: one JSON object whose parts can be measured one at a time."""
 
 import json
 import re
-import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from benchmarks.machine import describe_machine, load_average
 
 _WHOLE_PATH = re.compile(r"(^|=)/(?:.*/)?")
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is wanted of a figure: `measured` is at most, or at least, `limit`."""
+    """A target of a figure: `measured` should be at most, or at least, `limit`."""
 
     name: str
     measured: float
@@ -23,54 +24,60 @@ class Target:
 
     @property
     def met(self) -> bool:
-        """Whether the figure is as wanted."""
+        """Whether the target is met."""
         return self.measured <= self.limit if self.wanted == "at most" else self.measured >= self.limit
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the benchmark."""
+    """One part of a benchmark."""
 
     figures: dict[str, Any]
     targets: tuple[Target, ...] = ()
 
 
-def command_line(module: str, arguments: Sequence[str] | None) -> str:
-    """The command that runs a benchmark, from its arguments; None is those of this process.
+class Results:
+    """A results file. Parts that were measured on another machine or with other settings are dropped."""
 
-    Where things lie on this machine is nobody's business: of a whole path the last name is shown.
-    """
-    given = sys.argv[1:] if arguments is None else arguments
-    return " ".join([f"python -m {module}", *(_WHOLE_PATH.sub(r"\1", argument) for argument in given)])
+    def __init__(
+        self, path: Path, benchmark: str, settings: dict[str, Any], command: str, order: Sequence[str] = ()
+    ) -> None:
+        """Reads the file; the load of the machine is that of now, before anything is measured.
+
+        Args:
+            path: the file.
+            benchmark: its name.
+            settings: what decides the figures beside the machine.
+            command: the command that measures it again.
+            order: the order of the parts; by default they are sorted by name.
+        """
+        self._path, self._command, self._order = path, command, order
+        self._load = load_average()
+        same = {"benchmark": benchmark, "machine": describe_machine(), "settings": settings}
+        self._document: dict[str, Any] = {**same, "parts": {}}
+        if path.exists():
+            found: dict[str, Any] = json.loads(path.read_text())
+            if all(found.get(key) == value for key, value in same.items()):
+                self._document = found
+
+    def write(self, name: str, part: Part, seconds: float) -> dict[str, Any]:
+        """Adds or replaces a part, with when and how it was measured; returns the whole document."""
+        parts = self._document["parts"]
+        parts[name] = {
+            "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+            "command": self._command,
+            "load_average_before": self._load,
+            "seconds": round(seconds, 1),
+            "figures": part.figures,
+            "targets": [{**asdict(target), "met": target.met} for target in part.targets],
+        }
+        order = [name for name in self._order or sorted(parts) if name in parts]
+        self._document["parts"] = {name: parts[name] for name in order}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps(self._document, indent=1) + "\n")
+        return self._document
 
 
-def part_to_json(part: Part, seconds: float, command: str, load: float) -> dict[str, Any]:
-    """A part as it stands in the file: its figures and targets, when they were taken, and how."""
-    return {
-        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        "command": command,
-        "load_average_before": load,
-        "seconds": round(seconds, 1),
-        "figures": part.figures,
-        "targets": [{**asdict(target), "met": target.met} for target in part.targets],
-    }
-
-
-def open_results(
-    path: Path, machine: dict[str, Any], settings: dict[str, Any], benchmark: str = "SQuAD 1.1"
-) -> dict[str, Any]:
-    """The results that a file holds, without parts where they are of another machine or other settings."""
-    empty = {"benchmark": benchmark, "machine": machine, "settings": settings, "parts": {}}
-    if not path.exists():
-        return empty
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found if all(found.get(key) == empty[key] for key in ("benchmark", "machine", "settings")) else empty
-
-
-def write_results(path: Path, results: dict[str, Any], order: Iterable[str]) -> dict[str, Any]:
-    """Writes the results with their parts in order, and returns them so."""
-    parts = {name: results["parts"][name] for name in order if name in results["parts"]}
-    ordered = {**results, "parts": parts}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(ordered, indent=1) + "\n")
-    return ordered
+def command_line(module: str, arguments: Sequence[str]) -> str:
+    """The command that runs a module with arguments. Of an absolute path, only the last name is shown."""
+    return " ".join([f"python -m {module}", *(_WHOLE_PATH.sub(r"\1", argument) for argument in arguments)])

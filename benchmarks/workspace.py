@@ -8,8 +8,8 @@ import yaml
 
 from beamrank.records import Topic
 from benchmarks.checkpoints import checkpoint_for, describe_checkpoint
-from benchmarks.datasets.squad import Question, Squad, read_squad, write_collection, write_questions
-from benchmarks.watched import BEAMRANK, watch
+from benchmarks.datasets.squad import read_squad
+from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
 MEASURES = ("RR@10", "nDCG@10", "R@100")
 
@@ -41,30 +41,25 @@ class Workspace:
         """Writes the corpus and finds the checkpoints."""
         self.folder = folder
         self.settings = settings
-        self.squad: Squad = read_squad(archive)
+        self.squad = read_squad(archive)
         self.checkpoints = {kind: checkpoint_for(kind, folder) for kind in ("mono", "duo")}
-        write_collection(self.squad, folder)
-
-    @property
-    def questions(self) -> list[Question]:
-        """The chosen questions."""
-        return self.squad.chosen(self.settings.questions)
+        self.squad.write_corpus(folder)
 
     @property
     def topics(self) -> list[Topic]:
-        """The chosen questions as topics."""
-        return [question.topic for question in self.questions]
+        """The chosen questions."""
+        return self.squad.chosen(self.settings.questions)
 
     def index(self) -> Path:
         """A Lucene index of the passages, built at the first call; building it takes part in no figure."""
-        watch([BEAMRANK, "index", self.config(self.questions[:1], self.settings.depths)])
+        run_metered([BEAMRANK, "index", self.config(self.topics[:1], self.settings.depths)])
         return self.folder / "index"
 
-    def config(self, questions: list[Question], depths: Depths, index: Path | None = None) -> Path:
-        """A configuration file for some questions; a run's output is given on the command line."""
-        name = "-".join(str(number) for number in (len(questions), depths.bm25, depths.mono, depths.duo))
+    def config(self, topics: list[Topic], depths: Depths, index: Path | None = None) -> Path:
+        """A configuration file for some topics; a run's output is given on the command line."""
+        name = "-".join(str(number) for number in (len(topics), depths.bm25, depths.mono, depths.duo))
         folder = self.folder / f"topics-{name}"
-        write_questions(questions, folder)
+        self.squad.write_topics(folder, topics)
         values: dict[str, Any] = {
             "run_tag": "bench",
             "corpus": {"path": str(self.folder / "corpus.jsonl"), "format": "jsonl"},

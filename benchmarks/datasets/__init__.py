@@ -1,1 +1,1 @@
-"""Readers of the collections that benchmarks and experiments use."""
+"""Readers of the collections that benchmarks and experiments use: SQuAD, MedQuAD and NFCorpus."""

@@ -6,7 +6,7 @@ Each stage is a command of its own (`beamrank run --stage`), so that one stage's
 import shutil
 
 from benchmarks.results import Part, Target
-from benchmarks.watched import BEAMRANK, watch
+from benchmarks.subprocess_meter import BEAMRANK, run_metered
 from benchmarks.workspace import Depths, Workspace
 
 _STAGES = ("retrieve", "tokenize", "mono", "duo", "runs")
@@ -42,7 +42,7 @@ def _peaks_mib(workspace: Workspace, topics: int) -> dict[str, int]:
     shutil.rmtree(output, ignore_errors=True)
     config = workspace.config(workspace.squad.chosen(topics), _DEPTHS)
     return {
-        stage: watch(
+        stage: run_metered(
             [BEAMRANK, "run", config, "--output", output, "--stage", stage], BEAMRANK_JAVA_HEAP=_JAVA_HEAP
         ).peak_bytes
         >> 20

@@ -13,7 +13,7 @@ from beamrank.stages.plan import cut_shards
 from beamrank.stages.receipts import StageFolder
 from benchmarks.peers import Hits, Searched, search_pyserini
 from benchmarks.results import Part, Target
-from benchmarks.watched import run_apart
+from benchmarks.subprocess_meter import run_apart
 from benchmarks.workspace import Workspace
 from models.lucene import jvm
 from models.lucene.bm25 import Bm25Searcher

@@ -16,7 +16,7 @@ from beamrank.stages.plan import Plan, read_plan
 from beamrank.stages.receipts import Manifest
 from benchmarks import bare
 from benchmarks.results import Part, Target
-from benchmarks.watched import BEAMRANK, Watched, run_apart, watch
+from benchmarks.subprocess_meter import BEAMRANK, Usage, run_apart, run_metered
 from benchmarks.workspace import Workspace
 from models.lucene.index.info import INFO_NAME
 
@@ -30,8 +30,8 @@ def measure(workspace: Workspace) -> Part:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     output, index = folder / "out", folder / "index"
-    config = workspace.config(workspace.questions, workspace.settings.depths, index)
-    command = watch([BEAMRANK, "run", config, "--output", output])
+    config = workspace.config(workspace.topics, workspace.settings.depths, index)
+    command = run_metered([BEAMRANK, "run", config, "--output", output])
     plan = read_plan(str(output))
     stages = list(_stages(plan, command, index, len(workspace.squad.passages)))
     again = {kind: run_apart(bare.scoring_seconds, str(output), kind, _shards_again(plan)) for kind in ("mono", "duo")}
@@ -58,7 +58,7 @@ def measure(workspace: Workspace) -> Part:
     )
 
 
-def _stages(plan: Plan, command: Watched, index: Path, passages: int) -> Iterator[dict[str, Any]]:
+def _stages(plan: Plan, command: Usage, index: Path, passages: int) -> Iterator[dict[str, Any]]:
     """Each stage's part of the command's wall clock, from the end of the one before, and its rate over that."""
     clock = (index / INFO_NAME).stat().st_mtime
     yield _stage("start and index", clock - command.started, None, passages, "passages")

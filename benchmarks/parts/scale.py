@@ -1,17 +1,13 @@
-"""Measures how the join grows with the corpus and with the candidates, and writes benchmarks/results/scale.json.
+"""How the join grows with the corpus and with the candidates.
 
-    python -m benchmarks.parts.scale [--passages 1 2 4 8] [--topics 500 1000 2000 4000 8000] [--runner local]
-
-Collections are synthetic (synthetic.py); each row is one `beamrank run --stage tokenize`: corpus to tokenized shards.
+Collections are synthetic (synthetic.py); each row is one `beamrank run --stage tokenize`, from corpus to tokenized
+shards.
 """
 
 import argparse
 import shutil
 import sys
-import tempfile
-import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,22 +16,20 @@ from scipy import stats
 
 from beamrank.stages.plan import read_plan
 from beamrank.stages.scan_reports import read_scans
-from benchmarks import results, synthetic
-from benchmarks.machine import describe_machine, load_average
+from benchmarks import synthetic
 from benchmarks.results import Part, Target
-from benchmarks.watched import BEAMRANK, be_quiet, watch
+from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
-_RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "scale.json"
 _MILLION = 1_000_000
 _FEWEST_TOPICS = 1000
 _WANTED_SECONDS, _WANTED_MIB = 600, 6 * 1024
-# How far the largest corpus may lie above the smallest: its scan for each passage, and its memory.
+# The largest corpus over the smallest: the scan per passage, and the memory.
 _WANTED_GROWTH = 1.1
 
 
 @dataclass(frozen=True)
 class Row:
-    """One join; `scan_seconds` are the seconds of all its corpus units together."""
+    """One join; `scan_seconds` is the sum over its corpus units."""
 
     passages: int
     topics: int
@@ -47,34 +41,18 @@ class Row:
     worker_peak_mib: int
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures each size, the corpus first and then the topics; a row is in the results as soon as it is there.
-
-    Every runner has parts of its own in them.
-    """
-    options = _parser().parse_args(arguments)
-    command = results.command_line("benchmarks.parts.scale", arguments)
-    load = load_average()
-    be_quiet()
-    folder = nullcontext(str(options.work)) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-scale-")
-    with folder as path:
-        work = Path(path)
-        work.mkdir(parents=True, exist_ok=True)
-        found = results.open_results(options.output, describe_machine(), {"k": options.k}, "synthetic passages")
-        for name, sizes in _parts(options).items():
-            start = time.monotonic()
-            rows: list[Row] = []
-            for size in sizes:
-                rows.append(_measure(work, options, *size))
-                part = Part({"rows": [asdict(row) for row in rows], **_growth(rows)}, targets(name, rows))
-                found["parts"][f"{options.runner}: {name}"] = results.part_to_json(
-                    part, time.monotonic() - start, command, load
-                )
-                found = results.write_results(options.output, found, sorted(found["parts"]))
+def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part]]:
+    """Yields a part for the corpus and one for the candidates, each again after every row."""
+    for name, sizes in _sizes(options).items():
+        rows: list[Row] = []
+        for passages, topics in sizes:
+            rows.append(_measure(work, options, passages, topics))
+            part = Part({"rows": [asdict(row) for row in rows], **_growth(rows)}, targets(name, rows))
+            yield f"{options.runner}: {name}", part
 
 
-def _parts(options: argparse.Namespace) -> dict[str, list[tuple[int, int]]]:
-    """(passages, topics) of each row: one grows while the other stays."""
+def _sizes(options: argparse.Namespace) -> dict[str, list[tuple[int, int]]]:
+    """(passages, topics) of each row: one grows while the other is constant."""
     passages = [round(each * _MILLION) for each in options.passages]
     return {
         "corpus": [(each, _FEWEST_TOPICS) for each in passages],
@@ -89,11 +67,11 @@ def _measure(work: Path, options: argparse.Namespace, passages: int, topics: int
         synthetic.write_corpus(corpus, passages)
     config = synthetic.write_config(folder, corpus, passages, topics, options.k)
     output = folder / "out"
-    # What an earlier measurement left would be resumed.
+    # The output of an earlier measurement would be resumed.
     shutil.rmtree(output, ignore_errors=True)
     command = [BEAMRANK, "run", str(config), "--output", str(output), "--stage"]
-    watch([*command, "retrieve"])
-    watched = watch([*command, "tokenize", "--runner", options.runner, "--", *options.beam_flags])
+    run_metered([*command, "retrieve"])
+    usage = run_metered([*command, "tokenize", "--runner", options.runner, "--", *options.beam_flags])
     plan = read_plan(str(output))
     stage = plan.of_kind("tokenize")[0]
     manifest = plan.sealed(stage.name)
@@ -103,15 +81,15 @@ def _measure(work: Path, options: argparse.Namespace, passages: int, topics: int
         topics=topics,
         candidates=manifest.total("docs"),
         shards=len(plan.shards),
-        seconds=round(watched.seconds, 1),
+        seconds=round(usage.seconds, 1),
         scan_seconds=round(read_scans(plan.folder(stage.name).url, stage.keys["corpus"]).seconds, 1),
-        driver_peak_mib=watched.driver_peak_bytes >> 20,
-        worker_peak_mib=watched.worker_peak_bytes >> 20,
+        driver_peak_mib=usage.driver_peak_bytes >> 20,
+        worker_peak_mib=usage.worker_peak_bytes >> 20,
     )
 
 
 def _growth(rows: Sequence[Row]) -> dict[str, Any]:
-    """Seconds as a line over passages or candidates, whichever grows."""
+    """Seconds as a linear function of the passages or candidates, whichever grows."""
     name = "passages" if len({row.passages for row in rows}) > 1 else "candidates"
     if len(rows) < 2:
         return {}
@@ -125,7 +103,7 @@ def _growth(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def targets(name: str, rows: Sequence[Row]) -> tuple[Target, ...]:
-    """What is wanted of a growing corpus. Its scan shall be linear: the rest of a command is mostly its start."""
+    """The targets of a growing corpus. Its scan should be linear; the rest of a command is mostly its start."""
     if name != "corpus" or len(rows) < 2:
         return ()
     first, last = rows[0], rows[-1]
@@ -142,23 +120,3 @@ def targets(name: str, rows: Sequence[Row]) -> tuple[Target, ...]:
         ),
         Target("peak memory, largest over smallest corpus", round(peak[1] / peak[0], 3), "at most", _WANTED_GROWTH),
     )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.parts.scale",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--passages", type=float, nargs="+", default=[1, 2, 4, 8], help="millions (%(default)s)")
-    parser.add_argument("--topics", type=int, nargs="+", default=[500, 1000, 2000, 4000, 8000], help="(%(default)s)")
-    parser.add_argument("--k", type=int, default=1000, help="candidates a topic (%(default)s)")
-    parser.add_argument("--runner", default="local", help="as for beamrank run (%(default)s)")
-    parser.add_argument("--work", type=Path, help="keep what is made here, instead of in a temporary folder")
-    parser.add_argument("--output", type=Path, default=_RESULTS, help="the results (%(default)s)")
-    parser.add_argument("beam_flags", nargs="*", help="Beam's own flags, after --")
-    return parser
-
-
-if __name__ == "__main__":
-    main()

@@ -18,10 +18,10 @@ from beamrank.ranking.input_layout import InputLimits, PackedInputs
 from beamrank.records import Topic
 from beamrank.stages.plan import MAX_DOC_TOKENS
 from beamrank.tables.shard import candidates_table
-from benchmarks.agreement import Input, check_inputs, check_log_odds, packed_inputs
 from benchmarks.peers import CrossEncoderPeer, CrossEncoderSetting, Pair
 from benchmarks.results import Part, Target
-from benchmarks.watched import run_apart
+from benchmarks.same_inputs import Input, check_inputs, check_log_odds, packed_inputs
+from benchmarks.subprocess_meter import run_apart
 from benchmarks.workspace import Workspace
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.lucene.bm25 import Bm25Searcher

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Part, Target
-from benchmarks.watched import run_apart
+from benchmarks.subprocess_meter import run_apart
 from benchmarks.workspace import Workspace
 from models.checkpoints.check import resolve_checkpoint
 from models.tokenizer.bert import load_tokenizer

@@ -1,6 +1,5 @@
 """Trainings on MedQuAD: its collection with BM25's run in a folder, and trainings over it, from setting to measure."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,27 +10,17 @@ from beamrank.evaluation.evaluate import Evaluation
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.ranking.rankings import first_stage_ranking
 from beamrank.storage import files as storage
-from benchmarks.datasets.medquad import read_medquad, write_collection
+from benchmarks.datasets.medquad import read_medquad
+from experiments.progress import StderrProgress
 from models.scoring.backends.torch import resolve_device
 from models.training.config import Kind, TrainConfig
 from models.training.loop.distributed import Processes
-from models.training.loop.state import Progress
+from models.training.loop.state import TrainState
 from models.training.session import Session
 
 # A topic of MedQuAD has some 10 wordpieces; with BERT's 64 an input of 64 tokens would have no room for a passage.
 MAX_QUERY_LENGTH = 34
 ARCHIVE = Path(__file__).resolve().parents[3] / "shared" / "data" / "medquad.tar.gz"
-
-
-class _Talk:
-    """Says on standard error what a training says."""
-
-    def note(self, text: str) -> None:
-        """A line."""
-        print(text, file=sys.stderr)
-
-    def update(self, _done: int, _total: int, _what: str) -> None:
-        """A step more or less is not said."""
 
 
 def start_name(start: str) -> str:
@@ -53,7 +42,8 @@ def prepare(archive: Path, questions: int | None, k: int, folder: Path) -> None:
         return
     collection = read_medquad(archive)
     topics = collection.chosen(questions)
-    write_collection(collection, topics, folder)
+    collection.write_corpus(folder)
+    collection.write_topics(folder, topics)
     from models.lucene.bm25 import Bm25Searcher
     from models.lucene.index import build_index
     from models.scoring.engine import usable_cores
@@ -101,7 +91,7 @@ def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: i
     }
 
 
-def train(config: TrainConfig, kind: Kind, command: str) -> tuple[Session, Progress]:
+def train(config: TrainConfig, kind: Kind, command: str) -> tuple[Session, TrainState]:
     """Trains, or goes on with what the configuration's output holds.
 
     Args:
@@ -110,7 +100,7 @@ def train(config: TrainConfig, kind: Kind, command: str) -> tuple[Session, Progr
         command: what the model card names.
     """
     session = Session(config, kind, Processes(device=resolve_device(config.device)))
-    return session, session.train(lambda: False, _Talk(), command)
+    return session, session.train(lambda: False, StderrProgress(), command)
 
 
 def evaluate_best(session: Session, measures: Sequence[str]) -> Evaluation:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.watched import run_apart
+from benchmarks.subprocess_meter import run_apart
 from experiments.passage_length import length_table
 from experiments.passage_length.length_study import INPUTS, METHODS, Row, Settings, input_name, measure_row
 from experiments.passage_length.medquad_training import ARCHIVE, prepare, start_name

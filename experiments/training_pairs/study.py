@@ -23,7 +23,7 @@ from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import compare_values
 from benchmarks.machine import describe_machine
 from benchmarks.results import command_line
-from benchmarks.watched import be_quiet, run_apart
+from benchmarks.subprocess_meter import be_quiet, run_apart
 from experiments.passage_length.medquad_training import (
     ARCHIVE,
     MAX_QUERY_LENGTH,
@@ -76,8 +76,9 @@ class Settings:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Pre-trains, trains both, and writes the results and their pictures."""
-    options = vars(_parser().parse_args(arguments))
-    command = command_line("experiments.training_pairs.study", arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = vars(_parser().parse_args(given))
+    command = command_line("experiments.training_pairs.study", given)
     archive, output = options.pop("medquad"), options.pop("output")
     if not archive.is_file():
         sys.exit(f"{archive} is not there: give --medquad, a tar.gz of MedQuAD's XML files")

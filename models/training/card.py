@@ -1,4 +1,4 @@
-"""The model card: what a model was trained on and how, and what was measured, in the README.md of its folder."""
+"""The model card, README.md in a model's folder: training data, hyperparameters and measured effectiveness."""
 
 import platform
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ from models.training.config import Kind, TrainConfig
 from models.training.data.examples import Source
 from models.training.dev import DevSet
 from models.training.loop.distributed import Processes
-from models.training.loop.state import Progress
+from models.training.loop.state import TrainState
 from models.training.loop.trainer import Schedule
 
 _INPUTS = {
@@ -22,13 +22,13 @@ _INPUTS = {
         "Input: `[CLS] query [SEP] doc i [SEP] doc j [SEP]` with token types 0, 1 and 2 (`type_vocab_size` 3), which "
         "tokenizers of\ntransformers do not emit by themselves."
     ),
-    "tcp": "Input: `[CLS] passage [SEP]`, words of which are hidden.",
+    "tcp": "Input: `[CLS] passage [SEP]`, with masked words.",
 }
-_SCORES = {1: "The score is the logit.", 2: "The score is logit 1 (`relevant`) less logit 0 (`not_relevant`)."}
+_SCORES = {1: "The score is the logit.", 2: "The score is logit 1 (`relevant`) minus logit 0 (`not_relevant`)."}
 
 
 class Trained(Protocol):
-    """What the card tells of a training."""
+    """What the card reads from a training."""
 
     config: TrainConfig
     kind: Kind
@@ -41,15 +41,15 @@ class Trained(Protocol):
     dev: DevSet | None
 
 
-def write_card(session: Trained, progress: Progress, command: str) -> None:
-    """Writes README.md into the output."""
-    parts = [_head(session), _input(session), _recipe(session, progress, command), _data(session, progress)]
-    parts.append(_figures(session, progress))
+def write_card(session: Trained, state: TrainState, command: str) -> None:
+    """Writes README.md to the output folder."""
+    parts = [_head(session), _input(session), _recipe(session, state, command), _data(session, state)]
+    parts.append(_figures(session, state))
     storage.replace(card_path(session.config), "\n".join(parts).encode())
 
 
 def card_path(config: TrainConfig) -> str:
-    """README.md in the output."""
+    """README.md in the output folder."""
     return storage.join(config.output, "README.md")
 
 
@@ -69,7 +69,7 @@ def _input(session: Trained) -> str:
     millions = sum(each.numel() for each in session.model.parameters()) / 1e6
     layers, width = session.model.config.num_hidden_layers, session.model.config.hidden_size
     size = f"{layers} layers, {width} wide, {millions:.1f} million parameters, {session.config.weights}"
-    scores = "It ranks nothing before it is fine-tuned." if session.kind == "tcp" else _SCORES[session.config.labels]
+    scores = "It cannot rank before it is fine-tuned." if session.kind == "tcp" else _SCORES[session.config.labels]
     inputs = f"{_INPUTS[session.kind]}{_chunks(session.config)}"
     return f"A {model} ({size}), trained by beamrank {__version__}.\n\n{inputs} {scores}\n"
 
@@ -78,53 +78,53 @@ def _chunks(config: TrainConfig) -> str:
     if config.chunks is None:
         return ""
     return (
-        f" A passage is cut into {config.chunks.count} even chunks, each of them is read as such an input, and their "
+        f" A passage is split into {config.chunks.count} even chunks, each of which is such an input, and their "
         f"[CLS]\nvectors are combined by {config.chunks.pooling} pooling below the head: beamrank scores with it, "
-        "transformers does not load it."
+        "transformers cannot load it."
     )
 
 
-def _recipe(session: Trained, progress: Progress, command: str) -> str:
+def _recipe(session: Trained, state: TrainState, command: str) -> str:
     config, optimizer, limits = session.config, session.config.optimizer, session.limits
     objective = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in config.objective.items())
     rows = {
         "start": config.start,
         "recipe": config.recipe or "none",
         "objective": objective,
-        "steps": f"{progress.step:,} of {optimizer.batch_size} inputs",
+        "steps": f"{state.step:,} of {optimizer.batch_size} inputs",
         "learning rate": f"{optimizer.learning_rate:g}, warm-up {session.schedule.warmup_steps:,} steps, linear decay",
         "optimizer": f"BERT's Adam, weight decay {optimizer.weight_decay:g}, clip {optimizer.clip_norm:g}",
         "dropout": f"{optimizer.dropout:g}",
         "input": f"`{limits.truncation}`, query {limits.max_query_length}, in all {limits.max_length} tokens",
         "seed": str(config.seed),
         "device": f"{session.processes.count} x {_device(session.processes.device)}, {str(session.dtype)[6:]}",
-        "time": f"{progress.seconds / 60:,.1f} minutes",
+        "time": f"{state.seconds / 60:,.1f} minutes",
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     return f"## How it was made\n\n    {command}\n\n| | |\n|---|---|\n{table}\n\nCurves: `training/curves.png`.\n"
 
 
-def _data(session: Trained, progress: Progress) -> str:
+def _data(session: Trained, state: TrainState) -> str:
     data = session.config.data
     files = {name: getattr(data, name) for name in ("triples", "qrels", "run", "teacher")}
     files |= {name: section.path for name in ("corpus", "topics") if (section := getattr(data, name))}
-    lines = [f"- {line}" for line in session.config.card.data] or ["- Data sets and their licences were not given."]
+    lines = [f"- {line}" for line in session.config.card.data] or ["- The configuration names no data sets."]
     lines += [f"- {name}: `{storage.name(path)}`" for name, path in files.items() if path]
     if session.source.groups_an_epoch:
         lines.append(f"- groups of a query and {session.source.docs_a_group} docs: {session.source.groups_an_epoch:,}")
-    lines += [f"- {line}" for line in session.source.notes(progress.position)]
+    lines += [f"- {line}" for line in session.source.notes(state.position)]
     return "\n".join(["## Trained on\n", *lines, ""])
 
 
-def _figures(session: Trained, progress: Progress) -> str:
+def _figures(session: Trained, state: TrainState) -> str:
     if session.dev is None:
-        return "## Figures\n\nNothing was measured: the training had no dev run.\n"
+        return "## Figures\n\nNone: the training had no dev run.\n"
     dev = session.dev
     return (
         f"## Figures\n\nThe dev run, {len(dev.qrels.relevance):,} topics, the first {dev.k} candidates re-ranked. The "
-        f"best of the measured steps was kept,\nso this is no test result.\n\n| run | {dev.measure} |\n|---|---|\n"
+        f"best of the measured steps was kept,\nso this is not a test result.\n\n| run | {dev.measure} |\n|---|---|\n"
         f"| as given | {dev.first_stage():.4f} |\n"
-        f"| re-ranked, step {progress.best_step:,} | {progress.best_value:.4f} |\n"
+        f"| re-ranked, step {state.best_step:,} | {state.best_value:.4f} |\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""monoBERT that reads a passage in chunks, to train: transformers' classifier, with a pooling below its head."""
+"""monoBERT that reads a passage in chunks, for training: transformers' classifier with a pooling below its head."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from models.training.config import ChunksConfig
 
 
 class ChunkedBertConfig(BertConfig):  # type: ignore[no-untyped-call]
-    """BERT's configuration with an entry `chunks`; transformers does not know its model_type, and so refuses it."""
+    """BERT's configuration with an entry `chunks`; transformers does not know its model_type and refuses to load it."""
 
     model_type = CHUNKED_BERT
 
 
 class ChunkedBert(BertForSequenceClassification):  # type: ignore[no-untyped-call]
-    """BertForSequenceClassification whose pooled [CLS] vectors of a passage's chunks become one before the head."""
+    """BertForSequenceClassification that combines the [CLS] vectors of a passage's chunks before the head."""
 
     config_class = ChunkedBertConfig
 

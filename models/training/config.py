@@ -1,4 +1,4 @@
-"""The configuration of a training: every option, checked whole before anything starts (docs/guide/training.md)."""
+"""The configuration of a training: every option, validated before anything starts (docs/guide/training.md)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
@@ -29,10 +29,10 @@ TAUGHT = frozenset({"margin_mse", "listwise_kl", "pairwise_kl"})
 
 
 class DataConfig(Section):
-    """What to train on: `triples`, or `corpus`, `topics`, `qrels` and a `run` with negatives; for tcp, `corpus` alone.
+    """Training data: `triples`, or `corpus`, `topics`, `qrels` and a `run` with negatives; for tcp, only `corpus`.
 
     Attributes:
-        min_relevance: from which relevance on a judged doc is a positive.
+        min_relevance: the least relevance of a positive.
         teacher: a TREC run with a teacher's scores of the docs, for the objectives that distil.
     """
 
@@ -49,9 +49,7 @@ class DataConfig(Section):
     def _check_source(self) -> Self:
         others = (self.corpus, self.topics, self.qrels, self.run, self.teacher)
         if self.triples is not None and any(each is not None for each in others):
-            raise ValueError(
-                "`triples` stands instead of corpus, topics, qrels, run and teacher: leave out one or other"
-            )
+            raise ValueError("give either `triples`, or corpus, topics, qrels, run and teacher, not both")
         return self
 
 
@@ -59,10 +57,10 @@ class SamplingConfig(Section):
     """How groups are drawn from the candidates of a run.
 
     Attributes:
-        mode: `balanced`: each positive once an epoch, with `negatives` other candidates, drawn anew each time.
-            `triplets`: each positive with n/m of its topic's n negatives, m being the positives; always the same, and
-            at most `negatives` of them. `natural`: each candidate by itself, relevant or not (pointwise only).
-        negatives: see `mode`; in `triplets`, none means all.
+        mode: `balanced`: each positive once per epoch, with `negatives` other candidates, drawn again each time.
+            `triplets`: each of a topic's m positives with n/m of its n negatives, always the same, at most `negatives`
+            of them. `natural`: each candidate by itself, relevant or not (pointwise only).
+        negatives: see `mode`; by default 1, in `triplets` all.
         ranks: the first and the last rank of the run that candidates are drawn from.
     """
 
@@ -78,7 +76,7 @@ class SamplingConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """How the weights are changed. `batch_size` counts inputs of the model in a step, over all processes."""
+    """How the weights are updated. `batch_size` counts inputs of the model in a step, over all processes."""
 
     learning_rate: Above0 = 3e-6
     warmup_steps: Annotated[int, Field(ge=0)] | None = None
@@ -96,17 +94,17 @@ class OptimizerConfig(Section):
     @model_validator(mode="after")
     def _check_length(self) -> Self:
         if (self.steps is None) == (self.epochs is None):
-            raise ValueError("give `steps` or `epochs`, one of them: how long is the training?")
+            raise ValueError("give either `steps` or `epochs`: the length of the training")
         if self.warmup_steps is not None and self.warmup_share is not None:
             raise ValueError("give `warmup_steps` or `warmup_share` (of all steps), not both")
         return self
 
 
 class DevConfig(Section):
-    """A run that is re-ranked every `every_steps` by the model as it is; the best model is kept.
+    """A run that the model re-ranks every `every_steps`; the best model is kept.
 
     Attributes:
-        add_relevant: puts a relevant doc at rank k where none is among the first k, as Mass et al. 2019 do.
+        add_relevant: puts a relevant doc at rank k if none is among the first k, as in Mass et al. 2019.
     """
 
     topics: TopicsConfig
@@ -120,7 +118,7 @@ class DevConfig(Section):
 
 
 class FoldsConfig(Section):
-    """Cross-validation: the topics of fold `held_out` (from 0) are not trained on, and they alone are the dev run's."""
+    """Cross-validation: the topics of fold `held_out` (from 0) are the dev run's, and are not trained on."""
 
     count: Annotated[int, Field(ge=2)] = 5
     held_out: Annotated[int, Field(ge=0)]
@@ -132,12 +130,12 @@ class FoldsConfig(Section):
         return self
 
     def holds_out(self, query_id: str) -> bool:
-        """Whether a topic is in the fold that is held out: decided by its id alone."""
+        """Whether a topic is in the held-out fold, which depends only on its id."""
         return hash64(query_id) % self.count == self.held_out
 
 
 class CardConfig(Section):
-    """What the model card says of licences: the model's own (an SPDX name), and one line for each data set."""
+    """Licences in the model card: that of the model (an SPDX name), and a line per data set."""
 
     licence: str | None = None
     language: str | None = None
@@ -145,10 +143,10 @@ class CardConfig(Section):
 
 
 class ChunksConfig(Section):
-    """Each passage is cut into `count` even chunks, and their [CLS] vectors are combined (Mass et al. 2019).
+    """Each passage is split into `count` even chunks, and their [CLS] vectors are combined (Mass et al. 2019).
 
     Attributes:
-        attention_size: of the attention over the chunks, 192 in the paper; `max` has none.
+        attention_size: the size of the attention over the chunks, 192 in the paper; `max` has none.
     """
 
     count: Annotated[int, Field(ge=2)]
@@ -158,7 +156,7 @@ class ChunksConfig(Section):
     @model_validator(mode="after")
     def _check_size(self) -> Self:
         if self.pooling == "max" and "attention_size" in self.model_fields_set:
-            raise ValueError("`attention_size` is that of `pooling: attention`, and `max` has none: leave it out")
+            raise ValueError("`attention_size` belongs to `pooling: attention`: remove it for `max`")
         return self
 
 
@@ -189,7 +187,7 @@ class TrainConfig(Section):
 
     @property
     def inputs_a_passage(self) -> int:
-        """How many inputs a passage is read as."""
+        """How many inputs a passage is split into."""
         return 1 if self.chunks is None else self.chunks.count
 
     @field_validator("objective", mode="before")
@@ -201,19 +199,19 @@ class TrainConfig(Section):
     def _check_parts(self) -> Self:
         taught = TAUGHT & self.objective.keys()
         if not self.objective:
-            raise ValueError("objective names nothing to minimise")
+            raise ValueError("objective is empty")
         if taught and self.data.teacher is None:
-            raise ValueError(f"objective {min(taught)} learns from a teacher's scores: give `data.teacher`, a TREC run")
+            raise ValueError(f"objective {min(taught)} needs a teacher's scores: give `data.teacher`, a TREC run")
         if self.data.teacher is not None and not taught:
             raise ValueError(
-                "`data.teacher` is given, and no objective learns from it: leave it out, or add one that does"
+                "`data.teacher` is given, and no objective uses it: remove it, or add an objective that does"
             )
         if self.data.triples is not None and self.sampling != SamplingConfig():
-            raise ValueError("`sampling` draws from a run's candidates, and triples are sampled already: leave it out")
+            raise ValueError("`sampling` draws from a run's candidates, and triples are already sampled: remove it")
         if self.sampling.mode == "natural" and self.objective.keys() != {"pointwise"}:
             raise ValueError("sampling.mode natural takes each candidate by itself, so the objective must be pointwise")
         if self.folds is not None and (self.dev is None or self.data.topics is None):
-            raise ValueError("`folds` shares out topics between training and dev run: give `data.topics` and `dev`")
+            raise ValueError("`folds` splits topics between training and dev run: give `data.topics` and `dev`")
         if self.dev is not None and self.dev.corpus is None and self.data.corpus is None:
             raise ValueError("`dev` has no corpus: triples hold texts without ids, so give `dev.corpus`")
         return self
@@ -223,14 +221,14 @@ def load_train_config(path: str, kind: Kind, overrides: Sequence[str] = (), outp
     """Reads a YAML configuration over the recipe that it names.
 
     Args:
-        path: the file; relative paths inside it are relative to its folder.
-        kind: what is trained.
+        path: the file; relative paths in it are relative to its folder.
+        kind: what to train.
         overrides: `section.key=value` strings; the value is YAML.
         output: replaces `output`, relative to the current folder.
 
     Raises:
         PreflightError: the file cannot be read.
-        ConfigError: the file is not a YAML mapping, a key or a value is wrong, or a text can carry a credential.
+        ConfigError: the file is not a YAML mapping, a key or value is wrong, or a URL can carry a credential.
     """
     refuse_credentials(output or "", "--output")
     document = with_recipe(read_document(path, overrides), kind)
@@ -251,18 +249,18 @@ def _check_kind(config: TrainConfig, kind: Kind, path: str) -> None:
         raise ConfigError(f"{path}: data: there is nothing to train on: give {choice}{listed}")
     also = (config.dev, config.data.topics, config.data.qrels, config.data.run)
     if kind == "tcp" and any(each is not None for each in also):
-        raise ConfigError(f"{path}: tcp reads a corpus alone: leave out `dev` and, under `data`, all but `corpus`")
+        raise ConfigError(f"{path}: tcp reads only a corpus: remove `dev` and, under `data`, everything but `corpus`")
     unknown = [name for name in config.objective if name not in OBJECTIVES[kind]]
     if unknown:
         raise ConfigError(
-            f"{path}: objective: {unknown[0]!r} is not one of {kind}'s; those are {', '.join(OBJECTIVES[kind])}"
+            f"{path}: objective: {unknown[0]!r} is not an objective of {kind}: {', '.join(OBJECTIVES[kind])}"
         )
     if kind != "mono" and config.chunks is not None:
-        raise ConfigError(f"{path}: chunks: only mono reads a passage in chunks: leave them out")
+        raise ConfigError(f"{path}: chunks: only mono reads a passage in chunks: remove them")
     if kind == "duo" and config.input.truncation == "hf":
         raise ConfigError(f"{path}: truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
     if storage.is_remote(config.output):
-        raise ConfigError(f"{path}: output: a training writes to a folder of this machine; copy it afterwards")
+        raise ConfigError(f"{path}: output: a training writes to a local folder; copy it afterwards")
 
 
 def _anchor_paths(document: dict[str, Any], folder: str) -> None:

@@ -1,4 +1,4 @@
-"""The curves of a training: loss and learning rate by step, the dev measure now and then, as CSV and as a picture."""
+"""The curves of a training: loss and learning rate of each step, and the dev measures, as CSV and as a picture."""
 
 import csv
 import io
@@ -29,10 +29,10 @@ class DevRow(NamedTuple):
 
 
 class Curves:
-    """The rows of a training, in files that grow with it."""
+    """The rows of a training, in files that it appends to."""
 
     def __init__(self, folder: str, measure: str, step: int) -> None:
-        """Goes on after a step; later rows, of a training that was interrupted, are dropped."""
+        """Continues after a step; drops later rows of an interrupted training."""
         self._folder = Path(folder)
         self._measure = measure
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ class Curves:
             return []
         with open(path, encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file))
-        # A training that was killed may have left half of a row at the end, or nothing at all.
+        # A killed training may have left half a row at the end, or an empty file.
         return [row for row in rows[1:] if len(row) == len(rows[0])]
 
     def _write(self, name: str, header: tuple[str, ...], rows: list[StepRow] | list[DevRow]) -> None:

@@ -1,4 +1,4 @@
-"""The dev run: candidates that a model re-ranks while it is trained, through the code that scores for real."""
+"""The dev run: candidates that a model in training re-ranks, with the code that scores in a run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ class DevSet:
     """A dev run, tokenized.
 
     Attributes:
-        kind: what re-ranks it.
+        kind: mono or duo.
         k: how many candidates of a topic are re-ranked.
-        measure: what is measured.
+        measure: the measure.
         candidates: `schemas.CANDIDATES`.
         tokens: `schemas.tokenized`.
         qrels: the judgments of its topics.
         limits: the truncation rule.
-        lines: what is worth saying of it.
+        lines: lines to report about it.
     """
 
     kind: Kind
@@ -48,7 +48,7 @@ class DevSet:
     lines: tuple[str, ...]
 
     def first_stage(self) -> float:
-        """The measure of the run as it was given."""
+        """The measure of the given run."""
         return self._value(first_stage_ranking(self.candidates))
 
     def measured(self, folder: str, device: str, threads: int) -> float:
@@ -85,7 +85,7 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
     """Reads and tokenizes a dev run. The measure is over its judged topics, those without candidates included.
 
     Raises:
-        PreflightError: a file is not as it must be, or no judged topic of it is in the run.
+        PreflightError: a file is missing or invalid, or no judged topic is in the run.
     """
     corpus = dev.corpus or config.data.corpus
     assert corpus is not None
@@ -126,7 +126,7 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
 
 
 def _with_relevant(doc_ids: list[str], relevance: dict[str, int], depth: int) -> list[str]:
-    """The first candidates, with a relevant doc in the last place where there was none among them."""
+    """The first candidates, with a relevant doc in the last place if there was none among them."""
     relevant = sorted(doc_id for doc_id, level in relevance.items() if level > 0)
     if not relevant or any(relevance.get(doc_id, 0) > 0 for doc_id in doc_ids[:depth]):
         return doc_ids

@@ -1,4 +1,4 @@
-"""What a training will do and take, before it begins."""
+"""The plan of a training: what it will do, and its estimated time."""
 
 import time
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ _TIMED_STEPS = 2
 
 @dataclass(frozen=True)
 class TrainPlan:
-    """What a training will do and take.
+    """What a training will do.
 
     Attributes:
-        groups: of an epoch; None where the file would have to be read through to know.
-        inputs_a_group: how many inputs of the model a group gives.
-        first_stage: the dev measure of the run as it was given.
-        seconds: of all steps, from a measurement of two; dev measurements not counted.
+        groups: groups of an epoch; None if only a pass over the file would tell.
+        inputs_a_group: inputs of the model for each group.
+        first_stage: the dev measure of the given run.
+        seconds: of all steps, estimated from two of them, without dev measurements.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class TrainPlan:
 
 
 def make_plan(session: Session) -> TrainPlan:
-    """The plan of a training; its seconds are from a measurement of two steps. Nothing is changed."""
+    """Plans a training without changing anything; the seconds are estimated from two steps."""
     config, source, steps = session.config, session.source, session.schedule.steps
     groups = source.groups_an_epoch
     if groups is None and isinstance(source, TriplesSource):
@@ -73,7 +73,7 @@ def make_plan(session: Session) -> TrainPlan:
 
 
 def _time_step(session: Session) -> float:
-    """Seconds of a step without the change of the weights, by the second of two micro-batches."""
+    """Seconds of a step without the update of the weights, from the second of two micro-batches."""
     schedule = session.schedule
     size = schedule.groups_a_step // session.processes.count // schedule.accumulation
     groups = [group for group, _ in islice(session.source.stream({}), _TIMED_STEPS * size)]

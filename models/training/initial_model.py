@@ -1,4 +1,4 @@
-"""The model that a training begins with, and the Hugging Face folder that it ends in."""
+"""The model that a training starts from, and the Hugging Face folder that it writes."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ _NEW = ("classifier.", "bert.pooler.", "cls.", f"{POOLING}.")
 _NOT_PRETRAINED = ("bert.pooler.", "cls.seq_relationship.")
 _Model = TypeVar("_Model", bound=PreTrainedModel)
 _LABELS = {1: ("relevant",), 2: ("not_relevant", "relevant")}
-# A table of word embeddings may be padded to a multiple that suits a GPU.
+# Word embeddings may be padded to a multiple of this for a GPU.
 _PADDED_ROWS = 128
 
 
@@ -41,18 +41,18 @@ class Start:
     """A BERT encoder or classifier on this machine, with its tokenizer.
 
     Attributes:
-        folder: where it is.
-        reference: what leads to it from any machine.
+        folder: its folder.
+        reference: its reference, valid on any machine.
         digest: SHA-256 of its files.
         tokenizer: its tokenizer.
-        positions: how long its inputs may be.
+        positions: the maximum length of its inputs.
     """
 
     def __init__(self, reference: str, max_length: int) -> None:
-        """Finds the start and checks it against its tokenizer and the inputs that it is to read.
+        """Locates the start and checks it against its tokenizer and the length of the inputs.
 
         Raises:
-            PreflightError: it is not there, not a BERT, has another tokenizer's vocabulary or too few positions.
+            PreflightError: it does not exist, is not a BERT, or has another vocabulary or too few positions.
         """
         self.folder, self.reference = locate(reference)
         config = _read_config(self.folder, self.reference)
@@ -63,7 +63,7 @@ class Start:
         _check_vocabulary(self.reference, config.vocab_size, self.tokenizer.vocab_size)
         if max_length > self.positions:
             raise PreflightError(
-                f"the model {self.reference} knows {self.positions} positions and input.max_length is {max_length}: "
+                f"the model {self.reference} has {self.positions} positions and input.max_length is {max_length}: "
                 f"set input.max_length to {self.positions} or less"
             )
 
@@ -75,17 +75,17 @@ class Start:
         train_word_embeddings: bool,
         chunks: ChunksConfig | None = None,
     ) -> BertForSequenceClassification:
-        """The classifier to train, float32: a head that fits is kept, another one is new and random.
+        """The classifier to train, float32: keeps a head that fits, or adds a random one.
 
         Args:
-            kind: `mono` or `duo`; duo gets a third token type where there are two.
+            kind: `mono` or `duo`; duo gets a third token type if there are two.
             labels: logits, 1 or 2.
             dropout: on all layers.
-            train_word_embeddings: whether these change too.
-            chunks: how a passage is read; None as one input.
+            train_word_embeddings: whether these are trained too.
+            chunks: how a passage is split; None reads it as one input.
 
         Raises:
-            PreflightError: the weights are not those of a BERT with this configuration.
+            PreflightError: the weights do not fit the configuration.
         """
         says_duo = self._config.type_vocab_size > 2
         config = self._configured(labels, dropout)
@@ -107,7 +107,7 @@ class Start:
         return config
 
     def masked_model(self, dropout: float, train_word_embeddings: bool) -> BertForPreTraining:
-        """BERT as it is pre-trained, float32; its pooler stays as it is, for a later fine-tuning to find.
+        """BERT with its pre-training heads, float32; the pooler is frozen, for later fine-tuning.
 
         Raises:
             PreflightError: as `model`.
@@ -119,7 +119,7 @@ class Start:
         return model
 
     def _fitting(self, architecture: type[_Model], config: BertConfig) -> _Model:
-        """The model, with as many token types as its file has, whatever its configuration says."""
+        """The model with as many token types as its weights have, whatever its configuration says."""
         model, rows = self._load(architecture, config)
         if rows is not None:
             config.type_vocab_size = rows
@@ -127,7 +127,7 @@ class Start:
         return model
 
     def _load(self, architecture: type[_Model], config: BertConfig) -> tuple[_Model, int | None]:
-        """The model, and the number of token types in its file where the configuration has it wrong."""
+        """The model, and the number of token types in its weights if the configuration differs."""
         transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         model: _Model
@@ -148,16 +148,16 @@ class Start:
 
 
 def save_checkpoint(model: PreTrainedModel, start_folder: str, folder: str, weights: str) -> None:
-    """Writes a folder that transformers loads: configuration, safetensors and the start's tokenizer.
+    """Writes a folder that transformers loads: configuration, safetensors and the tokenizer of the start folder.
 
     Args:
         model: a model of transformers.
-        start_folder: where its tokenizer is.
-        folder: where to; made if need be.
+        start_folder: the folder with its tokenizer.
+        folder: the folder to write; created if needed.
         weights: their dtype, `float32` or `float16`.
     """
     model.save_pretrained(folder, state_dict=_copied(model.state_dict(), getattr(torch, weights)))
-    # safetensors lets only its owner read what it writes.
+    # safetensors writes files that only their owner can read.
     shutil.copymode(os.path.join(folder, CONFIG), os.path.join(folder, SAFETENSORS))
     for name in TOKENIZER_FILES:
         if os.path.exists(source := os.path.join(start_folder, name)):
@@ -165,7 +165,7 @@ def save_checkpoint(model: PreTrainedModel, start_folder: str, folder: str, weig
 
 
 def publish_checkpoint(source: str, folder: str) -> None:
-    """Moves a checkpoint's files into a folder, over an earlier one's; the weights last, each file whole."""
+    """Moves a checkpoint's files over an earlier one's, each atomically, the weights last."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name in (CONFIG, *TOKENIZER_FILES, SAFETENSORS):
         if os.path.exists(path := os.path.join(source, name)):
@@ -174,7 +174,7 @@ def publish_checkpoint(source: str, folder: str) -> None:
 
 
 def _copied(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Copies on the CPU; names that share a tensor share its copy, so that it is written once."""
+    """Copies to the CPU; names that share a tensor share its copy, which is written once."""
     copies: dict[int, torch.Tensor] = {}
     for tensor in tensors.values():
         if tensor.data_ptr() not in copies:
@@ -183,25 +183,25 @@ def _copied(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str
 
 
 def _read_config(folder: str, reference: str) -> BertConfig:
-    """The configuration, once its sizes were found to be those of the weights: transformers makes whatever it says."""
+    """The configuration, after its sizes were compared with the weights: transformers allocates whatever it says."""
     document = read_config(folder, reference)
     if document.get("model_type") != "bert":
         raise PreflightError(f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'")
     found = tensor_shapes(os.path.join(folder, weights_file(folder)), reference)
     sizes = read_shape(document, {}, reference).tensors(num_labels=1)
     _check_tensors(reference, [name for name, size in sizes.items() if size not in _shapes_of(name, found)])
-    # Whoever trains says how many, and transformers would make a name for each.
+    # The training decides how many labels there are; transformers would name these.
     document.pop("num_labels", None)
     try:
         config: BertConfig = BertConfig.from_dict(document)
-    # Transformers checks some keys, and stumbles over others.
+    # transformers validates some keys, and raises anything for others.
     except Exception as error:
         raise PreflightError(f"the {CONFIG} of the model {reference} cannot be used: {error}") from error
     return config
 
 
 def _shapes_of(name: str, found: Mapping[str, tuple[int, ...]]) -> set[tuple[int, ...] | None]:
-    """The shape of a tensor of a classifier in a file, which may be a bare encoder's, or have TensorFlow's names."""
+    """The shape of a classifier's tensor in a file, which may hold only an encoder, or use TensorFlow's names."""
     old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
     return {found.get(each) for each in (name, old, name.removeprefix("bert."), old.removeprefix("bert."))}
 
@@ -211,27 +211,27 @@ def _check_vocabulary(reference: str, rows: int, entries: int) -> None:
         return
     raise PreflightError(
         f"the vocabulary of {reference} does not match: its tokenizer has {entries:,} entries, and its word embeddings "
-        f"{rows:,} rows. Tokens would stand for other words than the model has learnt: put the model's own tokenizer "
+        f"{rows:,} rows. Tokens would mean other words than the model has learned: put the model's own tokenizer "
         "beside its weights"
     )
 
 
 def _check_tensors(reference: str, unfit: list[str]) -> None:
-    """Makes sure that only the head and the token types may be new."""
+    """Checks that only tensors of the head and the token types are missing."""
     wrong = [name for name in unfit if not name.startswith(_NEW) and not name.endswith(_TYPES)]
     if wrong:
         raise PreflightError(
-            f"the weights of the model {reference} are not those that its {CONFIG} calls for: {len(wrong)} tensors are "
-            f"missing or of another size, among them {', '.join(wrong[:3])}"
+            f"the weights of the model {reference} do not fit its {CONFIG}: {len(wrong)} tensors are missing or of "
+            f"another size, among them {', '.join(wrong[:3])}"
         )
 
 
 def _add_token_type(model: BertForSequenceClassification, zero: bool) -> None:
-    """Gives a third token type to a model with two.
+    """Adds a third token type to a model with two.
 
-    Where the configuration has promised three, the file is one of the first duoBERTs, to which TensorFlow gave zeros.
-    Otherwise the model is a mono. A mere copy of its second type would leave only positions to tell the docs apart by;
-    with a random vector of length 1 added, z_ij averaged over j orders docs nearly as mono does before any training.
+    If the configuration promises three, the model is one of the first duoBERTs, to which TensorFlow gave zeros.
+    Otherwise it is a mono. A plain copy of its second type would leave only positions to tell the docs apart; with a
+    random vector of length 1 added, z_ij averaged over j orders docs nearly as mono does before training.
     """
     rows = model.bert.embeddings.token_type_embeddings.weight.detach()
     offset = torch.nn.functional.normalize(torch.randn(1, rows.shape[1]))

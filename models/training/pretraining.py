@@ -1,6 +1,6 @@
-"""Target corpus pre-training: masked language modelling on the corpus that is to be ranked (multi-stage paper, 4.1).
+"""Target corpus pre-training: masked language modelling on the corpus to be ranked (multi-stage paper, section 4.1).
 
-A model first learns to guess words that are hidden from it in the corpus's own passages; then it is fine-tuned to rank.
+A model first learns to predict masked words in the corpus's own passages; then it is fine-tuned to rank.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,30 +27,25 @@ Ids = NDArray[np.int64]
 
 
 class CorpusSource:
-    """A corpus's passages: its units in another order each epoch, each unit shuffled in blocks of 1000 passages."""
+    """A corpus's passages: units in a new order each epoch, each unit shuffled in blocks of 1000 passages."""
 
     docs_a_group = 1
     groups_an_epoch: int | None = None
 
     def __init__(self, corpus: CorpusConfig, max_bad_rows: int, seed: int) -> None:
-        """Lists the corpus's units.
-
-        Args:
-            corpus: where the passages are.
-            max_bad_rows: more rows that cannot be used than this are an error, when they are met.
-            seed: decides the order.
+        """Lists the corpus's units. More than `max_bad_rows` invalid rows are an error, once they are read.
 
         Raises:
-            PreflightError: it cannot be read.
+            PreflightError: the corpus cannot be read.
         """
         self._units = list_units(corpus)
         self._corpus, self._max_bad_rows, self._seed = corpus, max_bad_rows, seed
 
     def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
-        """See `Source`; the position is the epoch, the unit's place in it, and how many of its passages are read.
+        """See `Source`; the position is the epoch, the place of the unit, and how many of its passages are read.
 
         Raises:
-            DataError: too many rows cannot be used, or no passage is left in the corpus.
+            DataError: too many rows are invalid, or the corpus has no passage left.
         """
         at: Position = {"epoch": 0, "unit": 0, "docs": 0, "bad_rows": 0, "empty": 0} | position
         while True:
@@ -64,21 +59,21 @@ class CorpusSource:
                         yield group, after
             if whole and not read:
                 raise DataError(
-                    f"the corpus {self._corpus.path} holds no passage that can be used, or none any more: all are "
-                    "empty or broken, and there is nothing to train on"
+                    f"the corpus {self._corpus.path} has no usable passage (any more): all are empty or invalid, so "
+                    "there is nothing to train on"
                 )
             at = at | {"epoch": at["epoch"] + 1, "unit": 0}
 
     def notes(self, position: Position) -> list[str]:
-        """How many rows and passages could not be used so far."""
+        """How many rows and passages were not usable so far."""
         counts = {
-            "rows of the corpus that cannot be used": position.get("bad_rows", 0),
+            "invalid rows of the corpus": position.get("bad_rows", 0),
             "empty passages of the corpus": position.get("empty", 0),
         }
-        return [f"{what}: {count:,}; they are left out" for what, count in counts.items() if count]
+        return [f"{what}: {count:,}; ignored" for what, count in counts.items() if count]
 
     def _read(self, unit: int, at: Position) -> Iterator[tuple[Group | None, Position]]:
-        """Yields a unit's passages with the position after each; then none, with what was counted to its end."""
+        """Yields a unit's passages with the position after each; then None with the position at its end."""
         start, docs = at["docs"], 0
         for batch in read_unit(self._units[unit], _BLOCK_DOCS):
             if start <= docs:
@@ -92,21 +87,21 @@ class CorpusSource:
         yield None, at
 
     def _counted(self, at: Position, batch: DocBatch) -> Position:
-        """A position with what of these docs cannot be used; the first epoch meets all of it."""
+        """A position that counts the unusable docs of a batch; the first epoch meets all of them."""
         if at["epoch"]:
             return at
         left = max(0, self._max_bad_rows - at["bad_rows"])
         if len(batch.bad) > left:
             row = batch.bad[left]
             raise DataError(
-                f"more than data.max_bad_rows ({self._max_bad_rows:,}) rows of the corpus {self._corpus.path} cannot "
-                f"be used; the one beyond it is {row.place}: {row.reason}. Mend the corpus, or raise data.max_bad_rows"
+                f"more than data.max_bad_rows ({self._max_bad_rows:,}) rows of the corpus {self._corpus.path} are "
+                f"invalid; the next one is {row.place}: {row.reason}. Fix the corpus, or raise data.max_bad_rows"
             )
         return at | {"bad_rows": at["bad_rows"] + len(batch.bad), "empty": at["empty"] + batch.texts.count("")}
 
 
 class MaskedTask:
-    """BERT's masked language model: 15 % of the wordpieces are guessed; 80 % of these show [MASK], 10 % another one."""
+    """BERT's masked language model: predicts 15 % of the wordpieces; 80 % of these show [MASK], 10 % another one."""
 
     def __init__(
         self,
@@ -131,7 +126,7 @@ class MaskedTask:
         self._device, self._dtype, self._seed = device, dtype, seed
 
     def loss(self, groups: Sequence[Group], number: int) -> Tensor:
-        """The mean cross-entropy of the hidden wordpieces."""
+        """The mean cross-entropy of the masked wordpieces."""
         texts = [group.docs[0] for group in groups]
         rows = self._tokenizer.encode(texts, self._max_length - 2).ids.to_pylist()
         shown, hidden = zip(*(self._hide(row, number + place) for place, row in enumerate(rows)), strict=True)
@@ -149,7 +144,7 @@ class MaskedTask:
         return torch.stack(losses).sum() / max(1, counts)
 
     def _hide(self, wordpieces: list[int], number: int) -> tuple[Ids, Ids]:
-        """[CLS] wordpieces [SEP] with some hidden, and what was there, -100 where nothing is hidden."""
+        """[CLS] wordpieces [SEP] with some masked, and the masked ones, -100 elsewhere."""
         rng = np.random.default_rng([self._seed, number])
         ids = np.array(wordpieces, np.int64)
         count = min(len(ids), max(1, round(_HIDDEN_SHARE * len(ids))))
@@ -167,7 +162,7 @@ class MaskedTask:
 def _mask_id(folder: str) -> int:
     found = read_vocabulary(folder).token_ids.get("[MASK]")
     if found is None:
-        raise PreflightError(f"the vocabulary in {folder} has no [MASK]: words of the corpus cannot be hidden with it")
+        raise PreflightError(f"the vocabulary in {folder} has no [MASK], so words of the corpus cannot be masked")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Hyperparameters by name, as the papers and their code have them; a configuration may override each."""
+"""Named hyperparameters of the papers and their code; a configuration may override each."""
 
 import copy
 import difflib
@@ -6,7 +6,7 @@ from typing import Any
 
 from beamrank.errors import ConfigError
 
-# Nogueira and Cho 2019, section 3.1. Below it Nogueira et al. 2019, section 4.1, and the README of dl4marco-bert.
+# Nogueira and Cho 2019, section 3.1; then Nogueira et al. 2019, section 4.1, and the README of dl4marco-bert.
 _MSMARCO_2019 = {
     "objective": {"mono": "pointwise", "duo": "pairwise"},
     "optimizer": {"learning_rate": 3e-6, "warmup_steps": 10_000, "steps": 400_000, "batch_size": 32},
@@ -15,13 +15,13 @@ _MSMARCO = {
     "objective": {"mono": "pointwise", "duo": "pairwise"},
     "optimizer": {"learning_rate": 3e-6, "warmup_steps": 10_000, "steps": 100_000, "batch_size": 128},
 }
-# The README of dl4marco-bert; duoBERT compares a relevant doc with another, so there its pairs are balanced.
+# The README of dl4marco-bert. duoBERT compares a relevant doc with another, so its pairs are balanced.
 _CAR = {
     "objective": {"mono": "pointwise", "duo": "pairwise"},
     "sampling": {"mode": {"mono": "natural", "duo": "balanced"}, "ranks": [1, 10]},
     "optimizer": {"learning_rate": 1e-6, "warmup_steps": 40_000, "steps": 400_000, "batch_size": 32},
 }
-# Mass et al. 2019, section 4.2; what it calls "the default BERT setup" is run_classifier.py's.
+# Mass et al. 2019, section 4.2; "the default BERT setup" is that of run_classifier.py.
 _NONFACTOID = {
     "objective": {"mono": "bertlets", "duo": "pairwise"},
     "margin": 0.2,
@@ -35,7 +35,7 @@ _TCP = {
     "objective": "masked_words",
     "optimizer": {"learning_rate": 5e-5, "warmup_steps": 10_000, "steps": 100_000, "batch_size": 128},
 }
-# Ours, for models of some 20 million weights on a CPU: a high rate, short inputs, word embeddings left as they are.
+# Ours, for models of some 20 million weights on a CPU: a high rate, short inputs, frozen word embeddings.
 _SMALL = {
     "objective": {"mono": "bert_ce", "duo": "pairwise"},
     "sampling": {"mode": "balanced", "negatives": {"mono": 3, "duo": 1}, "ranks": [1, 100]},
@@ -63,14 +63,10 @@ _ALTERNATIVES = (("steps", "epochs"), ("warmup_steps", "warmup_share"))
 
 
 def with_recipe(document: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A configuration's document with what its recipe says where it says nothing itself.
-
-    Args:
-        document: what the file says.
-        kind: `mono`, `duo` or `tcp`.
+    """A configuration's document over the defaults of its recipe, for a kind: `mono`, `duo` or `tcp`.
 
     Raises:
-        ConfigError: there is no such recipe, or not for this kind.
+        ConfigError: the recipe does not exist, or is not for this kind.
     """
     name = document.get("recipe")
     if name is not None and (not isinstance(name, str) or name not in RECIPES):
@@ -93,7 +89,7 @@ def with_recipe(document: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _of_kind(value: Any, kind: str) -> Any:
-    """Chooses what is meant for mono or for duo."""
+    """Chooses the values for mono, duo or tcp."""
     if not isinstance(value, dict):
         return value
     if "mono" in value:

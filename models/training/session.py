@@ -1,4 +1,4 @@
-"""From a configuration to a training: everything is read and checked here, before the first step."""
+"""Everything that a training needs, read and checked before the first step."""
 
 import math
 from collections.abc import Callable
@@ -8,6 +8,7 @@ import torch
 
 from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import parse_measures
+from beamrank.progress import Progress
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.storage import files as storage
 from models.scoring.backends.torch import resolve_dtype
@@ -21,9 +22,9 @@ from models.training.dev import read_dev
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
 from models.training.loop.resume_check import check_output, training_identity
-from models.training.loop.state import Progress, StateFolder
+from models.training.loop.state import StateFolder, TrainState
 from models.training.loop.tasks import DuoTask, MonoTask, Scorer, Task, group_loss, pair_loss
-from models.training.loop.trainer import RECORDS, Listener, Schedule, Trainer
+from models.training.loop.trainer import RECORDS, Schedule, Trainer
 from models.training.pretraining import CorpusSource, MaskedTask
 
 _CPU_TOKEN_BUDGET, _GPU_TOKEN_BUDGET = 2048, 1 << 17
@@ -31,15 +32,14 @@ _DEV_STEPS = 1000
 
 
 class Session:
-    """A training that is ready to begin."""
+    """A training that is ready to start."""
 
     def __init__(self, config: TrainConfig, kind: Kind, processes: Processes) -> None:
         """Reads and checks everything.
 
         Raises:
-            ConfigError: what the configuration says does not fit together, or is not what the output's training began
-                with.
-            PreflightError: a file or a model is not as it must be.
+            ConfigError: the configuration contradicts itself, or the state in the output folder.
+            PreflightError: a file or a model is missing or invalid.
         """
         self.config, self.kind, self.processes = config, kind, processes
         torch.set_num_threads(config.threads or torch.get_num_threads())
@@ -59,11 +59,11 @@ class Session:
         torch.manual_seed(config.seed)
         self.model = self._model()
         self.task = self._task()
-        # The weights are the same in each process, what dropout leaves out is not.
+        # The weights are the same in each process, the units that dropout skips are not.
         torch.manual_seed(config.seed + 1 + processes.rank)
 
-    def train(self, stop: Callable[[], bool], listener: Listener, command: str) -> Progress:
-        """Trains, and writes the model card at the end. See `Trainer.train`."""
+    def train(self, stop: Callable[[], bool], progress: Progress, command: str) -> TrainState:
+        """Trains, and then writes the model card. See `Trainer.train`."""
         trainer = Trainer(
             self.task,
             self.source,
@@ -72,16 +72,16 @@ class Session:
             self.config.output,
             self.states,
             self.processes,
-            listener,
+            progress,
             self.dev,
         )
-        progress = trainer.train(stop)
-        if progress.finished and self.processes.first:
-            write_card(self, progress, command)
-        return progress
+        state = trainer.train(stop)
+        if state.finished and self.processes.first:
+            write_card(self, state, command)
+        return state
 
     def complete(self, command: str) -> None:
-        """Writes the model card of a finished training that was killed before it could."""
+        """Writes the model card of a complete training that was killed before it did."""
         if self.processes.first and not storage.exists(card_path(self.config)):
             write_card(self, self.before, command)
 
@@ -119,7 +119,7 @@ class Session:
 
 
 def _check_measure(name: str) -> None:
-    """Raises ConfigError where the best model cannot be chosen by this measure."""
+    """Raises ConfigError if a name stands for several measures: the best model is chosen by one."""
     names = list(parse_measures([name]))
     if len(names) > 1:
         raise ConfigError(f"dev.measure {name!r} stands for {len(names)} measures ({', '.join(names)}): give one")
@@ -145,7 +145,7 @@ def _schedule(config: TrainConfig, source: Source, inputs_a_group: int, processe
     """Steps and groups from epochs and inputs.
 
     Raises:
-        ConfigError: a step cannot be shared out evenly, or the length of an epoch is not known.
+        ConfigError: a step cannot be split evenly, or the length of an epoch is unknown.
     """
     optimizer = config.optimizer
     least = inputs_a_group * processes * optimizer.accumulation
@@ -161,8 +161,8 @@ def _schedule(config: TrainConfig, source: Source, inputs_a_group: int, processe
         warmup = round(steps * (optimizer.warmup_share or 0.0))
     if warmup >= steps:
         raise ConfigError(
-            f"optimizer.warmup_steps is {warmup:,}, and there are {steps:,} steps: the learning rate would never get "
-            "to its peak. Lower it, or give warmup_share"
+            f"optimizer.warmup_steps is {warmup:,}, and there are {steps:,} steps: the learning rate would never "
+            "reach its peak. Lower it, or give warmup_share"
         )
     return Schedule(
         steps=steps,
@@ -182,6 +182,6 @@ def _schedule(config: TrainConfig, source: Source, inputs_a_group: int, processe
 def _steps(source: Source, epochs: float, groups_a_step: int) -> int:
     if source.groups_an_epoch is None:
         raise ConfigError(
-            "triples and corpora are streamed, so nobody knows how long an epoch is: give optimizer.steps, not epochs"
+            "triples and corpora are streamed, so the length of an epoch is unknown: give optimizer.steps, not epochs"
         )
     return max(1, math.ceil(source.groups_an_epoch * epochs / groups_a_step))

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, mono_kept
 from beamrank.records import SpecialTokens
 from models.architectures.chunk_pooling import ChunkPooling
@@ -23,12 +24,12 @@ from models.training.data.examples import Group
 from models.training.initial_model import Start, save_checkpoint
 from models.training.loop.tasks import MonoTask, Scorer, group_loss
 from tests.support.bert import shard, template
+from tests.support.progress import RecordedProgress
 from tests.support.training import (
     COLOURS,
     LIMITS,
     THINGS,
     WORDS,
-    Quiet,
     make_session,
     overfit,
     save_start,
@@ -223,11 +224,11 @@ def test_a_training_with_chunks_measures_resumes_and_says_so_in_its_card(start, 
     chunks = {"count": 2, "attention_size": 8}
     config = write_train_config(tmp_path, start, chunks=chunks, dev=dev, objective="bertlets", labels=1)
     calls = iter(range(100))
-    make_session(config, "mono").train(lambda: next(calls) == 7, Quiet(), "")
-    listener = Quiet()
-    progress = make_session(config, "mono").train(lambda: False, listener, "beamrank train mono train.yaml")
+    make_session(config, "mono").train(lambda: next(calls) == 7, SILENT, "")
+    told = RecordedProgress()
+    progress = make_session(config, "mono").train(lambda: False, told, "beamrank train mono train.yaml")
     assert progress.finished
-    assert any("going on after step 8" in line for line in listener.lines)
+    assert any("resuming after step 8" in line for line in told.notes)
     assert resolve_checkpoint(str(tmp_path / "out"), "mono").architecture.chunks == 2
     card = (tmp_path / "out/README.md").read_text()
     assert "A passage is cut into 2 even chunks" in card

@@ -90,16 +90,16 @@ def test_paths_are_relative_to_the_file(load, tmp_path):
         ({"optimizer": {"leaning_rate": 1}}, "optimizer.leaning_rate: unknown key: did you mean learning_rate?"),
         ({"data": {"corpus": {"path": "c", "fromat": "tsv"}}}, "data.corpus.fromat: unknown key: did you mean format?"),
         ({"data": {}}, "there is nothing to train on: give `triples`, or corpus, topics, qrels, run"),
-        ({"data": {"triples": "t", "run": "r"}}, "`triples` stands instead of corpus"),
-        ({"optimizer": {"steps": 5, "epochs": 2}}, "give `steps` or `epochs`, one of them"),
+        ({"data": {"triples": "t", "run": "r"}}, "give either `triples`, or corpus"),
+        ({"optimizer": {"steps": 5, "epochs": 2}}, "give either `steps` or `epochs`"),
         ({"optimizer": {"warmup_steps": 5, "warmup_share": 0.1}}, "give `warmup_steps` or `warmup_share`"),
-        ({"objective": "pairwise"}, "'pairwise' is not one of mono's; those are pointwise, bertlets"),
-        ({"objective": "listwise_kl"}, "objective listwise_kl learns from a teacher's scores"),
-        ({"data": _MINED | {"teacher": "t"}}, "`data.teacher` is given, and no objective learns from it"),
-        ({"sampling": {"negatives": 3}}, "triples are sampled already"),
+        ({"objective": "pairwise"}, "'pairwise' is not an objective of mono: pointwise, bertlets"),
+        ({"objective": "listwise_kl"}, "objective listwise_kl needs a teacher's scores"),
+        ({"data": _MINED | {"teacher": "t"}}, "`data.teacher` is given, and no objective uses it"),
+        ({"sampling": {"negatives": 3}}, "triples are already sampled"),
         ({"data": _MINED, "sampling": {"ranks": [5, 1]}}, "end before they begin"),
         ({"data": _MINED, "sampling": {"mode": "natural"}, "objective": "bert_ce"}, "the objective must be pointwise"),
-        ({"output": "gs://bucket/out"}, "a training writes to a folder of this machine"),
+        ({"output": "gs://bucket/out"}, "a training writes to a local folder"),
         (
             {"dev": {"topics": {"path": "t", "format": "tsv"}, "qrels": "q", "run": "r"}},
             "`dev` has no corpus",
@@ -113,9 +113,7 @@ def test_what_is_wrong_is_said_before_anything_starts(change, message, load):
 
 
 def test_duo_has_objectives_and_truncations_of_its_own(load):
-    with pytest.raises(
-        ConfigError, match="'bertlets' is not one of duo's; those are pairwise, margin_mse, pairwise_kl"
-    ):
+    with pytest.raises(ConfigError, match="'bertlets' is not an objective of duo: pairwise, margin_mse, pairwise_kl"):
         load(_TRIPLES | {"recipe": "msmarco", "objective": "bertlets"}, "duo")
     with pytest.raises(ConfigError, match="truncation `hf` is defined for pairs only"):
         load(_TRIPLES | {"recipe": "msmarco", "input": {"truncation": "hf"}}, "duo")

@@ -109,7 +109,7 @@ def test_a_vocabulary_that_is_much_too_small_is_refused(tmp_path):
 
 
 def test_inputs_longer_than_the_model_reads_are_refused(encoder):
-    with pytest.raises(PreflightError, match=r"knows 32 positions and input\.max_length is 64"):
+    with pytest.raises(PreflightError, match=r"has 32 positions and input\.max_length is 64"):
         Start(encoder, 64)
 
 

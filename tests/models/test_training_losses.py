@@ -138,12 +138,6 @@ def test_pairwise_cross_entropy_is_equation_2():
     assert found.tolist() == pytest.approx([(sigmoid(0.8) - 1) / 2, sigmoid(-1.2) / 2], rel=1e-6)
 
 
-def test_pairwise_cross_entropy_with_a_soft_label_is_least_where_the_teacher_is():
-    probability = torch.tensor([0.7], dtype=torch.float64)
-    found = gradient([math.log(0.7 / 0.3)], lambda scores: pairwise_cross_entropy(scores, probability))
-    assert found.tolist() == pytest.approx([0.0], abs=1e-12)
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_value_that_is_not_finite_ends_the_training(value):
     with pytest.raises(DataError, match=f"the gradient is {value} at step 7"):

@@ -8,11 +8,12 @@ from transformers import BertForPreTraining
 
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig
+from beamrank.progress import SILENT
 from models.training.config import load_train_config
 from models.training.data.examples import Group
 from models.training.initial_model import Start
 from models.training.pretraining import CorpusSource, MaskedTask
-from tests.support.training import COLOURS, THINGS, WORDS, Quiet, make_session, save_start, save_tokenizer, stop_after
+from tests.support.training import COLOURS, THINGS, WORDS, make_session, save_start, save_tokenizer, stop_after
 
 
 @pytest.fixture
@@ -58,8 +59,8 @@ def test_what_cannot_be_used_is_counted_once_and_only_so_often(tmp_path):
     assert source.notes(whole[2][1]) == []
     for place in (3, 8):
         assert source.notes(whole[place][1]) == [
-            "rows of the corpus that cannot be used: 1; they are left out",
-            "empty passages of the corpus: 1; they are left out",
+            "invalid rows of the corpus: 1; ignored",
+            "empty passages of the corpus: 1; ignored",
         ]
     for place in range(8):
         assert list(islice(source.stream(whole[place][1]), 8 - place)) == whole[place + 1 :]
@@ -73,7 +74,7 @@ def test_a_corpus_that_was_emptied_ends_the_training(tmp_path):
     source = CorpusSource(CorpusConfig(path=str(path), format="tsv"), 0, seed=0)
     stream = source.stream(next(source.stream({}))[1])
     path.write_text("d0\t\nd1\t\ndddd\t\n")
-    with pytest.raises(DataError, match="holds no passage that can be used, or none any more"):
+    with pytest.raises(DataError, match="has no usable passage"):
         next(stream)
 
 
@@ -114,8 +115,8 @@ def test_pretraining_resumes_and_its_output_can_be_fine_tuned(start, tmp_path):
     config = write_config(tmp_path)
     for name, stops in (("whole", []), ("parts", [7, 20])):
         for stop in stops:
-            make_session(config, "tcp", output=tmp_path / name).train(stop_after(stop), Quiet(), "")
-        make_session(config, "tcp", output=tmp_path / name).train(lambda: False, Quiet(), "")
+            make_session(config, "tcp", output=tmp_path / name).train(stop_after(stop), SILENT, "")
+        make_session(config, "tcp", output=tmp_path / name).train(lambda: False, SILENT, "")
     whole, parts = (tmp_path / name / "model.safetensors" for name in ("whole", "parts"))
     assert whole.read_bytes() == parts.read_bytes()
     rows = (tmp_path / "whole/training/curve.csv").read_text().splitlines()[1:]
@@ -149,7 +150,7 @@ def test_tcp_has_a_recipe_of_its_own_and_reads_a_corpus_alone(start, tmp_path):
     with pytest.raises(ConfigError, match="msmarco is not for tcp"):
         load_train_config(config, "tcp", ["recipe=msmarco"])
     for other in ("data.topics={path: topics.tsv, format: tsv}", "data.qrels=qrels.txt", "data.run=run.trec"):
-        with pytest.raises(ConfigError, match="tcp reads a corpus alone"):
+        with pytest.raises(ConfigError, match="tcp reads only a corpus"):
             load_train_config(config, "tcp", [other])
     with pytest.raises(ConfigError, match=r"there is nothing to train on: give corpus \(corpus missing\)"):
         load_train_config(config, "tcp", ["data={}"])

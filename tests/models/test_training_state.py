@@ -6,7 +6,7 @@ import torch
 from models.training.curves import Curves
 from models.training.loop.distributed import Processes
 from models.training.loop.optimizer import BertAdam
-from models.training.loop.state import Progress, StateFolder
+from models.training.loop.state import StateFolder, TrainState
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def model() -> torch.nn.Module:
 def test_a_state_of_a_cpu_is_gone_on_from_on_a_gpu(model, tmp_path):
     """As far as a machine without one can tell: there is nothing to restore of a GPU's random numbers."""
     optimizer = BertAdam(model.named_parameters(), 0.01)
-    StateFolder(str(tmp_path), {}, Processes()).save(model, optimizer, Progress(step=5))
+    StateFolder(str(tmp_path), {}, Processes()).save(model, optimizer, TrainState(step=5))
     weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     with torch.no_grad():
         model.weight.zero_()
@@ -33,9 +33,9 @@ def test_what_killed_processes_left_is_removed(finished, model, tmp_path):
         (tmp_path / name / "weights.safetensors").touch()
     states = StateFolder(str(tmp_path), {}, Processes())
     if finished:
-        states.finish(Progress(step=5, finished=True))
+        states.finish(TrainState(step=5, finished=True))
     else:
-        states.save(model, BertAdam(model.named_parameters(), 0.01), Progress(step=5))
+        states.save(model, BertAdam(model.named_parameters(), 0.01), TrainState(step=5))
     assert [path.name for path in tmp_path.iterdir()] == ["state-00000005"]
     assert states.read().finished == finished
 

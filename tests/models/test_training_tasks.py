@@ -53,7 +53,6 @@ def test_a_group_of_duo_is_both_orders_with_their_labels(start):
 
     DuoTask(make_scorer(start, "duo"), loss).loss(colour_groups(3)[:1], 0)
     assert seen["known"].preferred.tolist() == [1, 1, 0, 0]
-    assert seen["known"].labelled.tolist() == [1, 1, 1, 1]
     assert seen["known"].margins.tolist() == [1.5, 3.0, -1.5, -3.0]
     assert len(seen["scores"]) == 4
 

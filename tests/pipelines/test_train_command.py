@@ -102,7 +102,7 @@ def test_two_processes_train_as_one_does(config, tmp_path):
     weights = load_file(one / "model.safetensors")
     for name, weight in load_file(two / "model.safetensors").items():
         assert (weight - weights[name]).abs().max() < 2e-5, name
-    with pytest.raises(ConfigError, match="processes: 2 there, 1 now"):
+    with pytest.raises(ConfigError, match="processes: 2 in the state, 1 now"):
         train("mono", config, *plain, "--output", two)
 
 

@@ -3,7 +3,7 @@
 import tarfile
 from pathlib import Path
 
-from benchmarks.datasets.medquad import read_medquad, write_collection
+from benchmarks.datasets.medquad import read_medquad
 from tests.support.training import COLOURS, THINGS
 
 _PAIR = "<QAPair><Question>what is {}</Question><Answer>{}</Answer></QAPair>"
@@ -23,7 +23,8 @@ def save_archive(folder: Path) -> Path:
 def save_collection(archive: Path, folder: Path) -> None:
     """Its files, and a run of three candidates a topic, so that no BM25 is needed."""
     collection = read_medquad(archive)
-    write_collection(collection, collection.topics, folder)
+    collection.write_corpus(folder)
+    collection.write_topics(folder, collection.topics)
     run = [
         f"{topic.query_id} Q0 a{(number + step) % 10:05d} {step} {-step} bm25\n"
         for number, topic in enumerate(collection.topics)

@@ -1,6 +1,5 @@
 """A tiny BERT and a tiny collection for the tests of training."""
 
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel
 from beamrank.ranking.input_layout import InputLimits
 from models.training.config import Kind, load_train_config
 from models.training.data.encoding import InputEncoder
-from models.training.data.examples import FixedSource, Group
+from models.training.data.examples import Group
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
 from models.training.loop.optimizer import BertAdam, clip_gradients, learning_rate_at
@@ -79,10 +78,8 @@ def overfit(task: Task, groups: list[Group]) -> float:
     """The loss over all groups after training on them, without dropout, until it is low enough to stop."""
     optimizer = BertAdam(task.model.named_parameters(), 0.0)
     task.model.train()
-    stream = FixedSource(groups, 0).stream({})
     for step in range(_OVERFITTING_STEPS):
-        batch = [group for group, _ in itertools.islice(stream, len(groups))]
-        loss = task.loss(batch, 0)
+        loss = task.loss(groups, 0)
         if loss.item() < _OVERFITTED:
             break
         torch.autograd.backward(loss)
@@ -134,19 +131,6 @@ def make_session(path: Path, kind: Kind, overrides: Sequence[str] = (), output: 
     """A training in this process."""
     config = load_train_config(str(path), kind, overrides, None if output is None else str(output))
     return Session(config, kind, Processes())
-
-
-class Quiet:
-    """A listener that remembers."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
-
-    def update(self, done: int, total: int, what: str) -> None:
-        self.lines.append(f"{done} of {total}: {what}")
 
 
 def stop_after(steps: int) -> Callable[[], bool]:

@@ -20,9 +20,9 @@ Texts = tuple[str, ...]
 
 
 class Batch(NamedTuple):
-    """Inputs that go through the model together: which of them, and the tensors that transformers' BERT takes.
+    """Inputs that go through the model together: their rows, and the tensors that transformers' BERT takes.
 
-    Where a passage is read in chunks, the tensors have a row for each, those of a passage one after the other.
+    If a passage is read in chunks, the tensors have a row for each chunk, those of a passage one after the other.
     """
 
     rows: Rows
@@ -33,13 +33,13 @@ class InputEncoder:
     """Lays out [CLS] query [SEP] doc [SEP], or [CLS] query [SEP] doc_i [SEP] doc_j [SEP], with token types 0, 1, 2."""
 
     def __init__(self, tokenizer: BertTokenizer, limits: InputLimits, token_budget: int, chunks: int = 1) -> None:
-        """Takes the tokenizer and how to lay out.
+        """Takes the model's tokenizer and the layout.
 
         Args:
-            tokenizer: the model's.
+            tokenizer: the model's tokenizer.
             limits: the truncation rule.
-            token_budget: how many tokens a batch holds at most, padding included.
-            chunks: how many inputs a doc of monoBERT is read as.
+            token_budget: the maximum of tokens in a batch, padding included.
+            chunks: how many inputs monoBERT reads a doc as.
         """
         self._tokenizer = tokenizer
         self._limits = limits
@@ -48,10 +48,10 @@ class InputEncoder:
         self._special = SpecialTokens(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
 
     def pack(self, inputs: Sequence[Texts]) -> PackedInputs:
-        """Tokenizes each different text once, and cuts each input by the rule.
+        """Tokenizes each distinct text once, and truncates each input.
 
         Raises:
-            ConfigError: the rule leaves the docs no room.
+            ConfigError: the rule leaves no room for the docs.
         """
         numbers: dict[str, int] = {}
         rows = np.array([[numbers.setdefault(text, len(numbers)) for text in texts] for texts in inputs])
@@ -64,7 +64,7 @@ class InputEncoder:
         return PackedInputs(tokens, offsets[rows], np.stack(kept, axis=1), template)
 
     def batches(self, inputs: Sequence[Texts]) -> Iterator[Batch]:
-        """Yields the inputs in batches of about one length, so that little is padding."""
+        """Yields the inputs in batches of similar lengths, which need little padding."""
         chunks = self._chunks
         packed = self.pack(inputs).in_chunks(chunks)
         lengths = longest_chunks(packed.lengths, chunks)
@@ -87,5 +87,5 @@ def pair_inputs(query: str, docs: Sequence[str], pairs: Sequence[tuple[int, int]
 
 
 def both_orders(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Each pair as it is, then each turned round."""
+    """All pairs, then all pairs reversed."""
     return list(chain(pairs, ((j, i) for i, j in pairs)))

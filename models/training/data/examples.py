@@ -1,13 +1,13 @@
-"""What is trained on: groups of a query with some docs, in a stream that can be taken up again anywhere."""
+"""Training examples: groups of a query with some docs, in a stream that can be resumed at any position."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 Position: TypeAlias = dict[str, int]
-"""Where a stream stands, as JSON."""
+"""A position in a stream, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class Group:
 
     Attributes:
         query: its text.
-        docs: their texts; a relevant one first where there is one.
-        relevant: whether each doc is relevant; None where nobody knows.
-        teacher_scores: of each doc, where there is a teacher.
+        docs: their texts; a relevant one first if there is one.
+        relevant: whether each doc is relevant; None if that is unknown.
+        teacher_scores: a teacher's score of each doc, if there is a teacher.
     """
 
     query: str
@@ -28,44 +28,21 @@ class Group:
 
 
 class Source(Protocol):
-    """A stream of groups without end: the same for the same seed, whatever is taken from it at once.
+    """An endless stream of groups, which depends only on the seed.
 
     Attributes:
         docs_a_group: how many docs each group has.
-        groups_an_epoch: how many groups there are before they come again; None where that is not known beforehand.
+        groups_an_epoch: how many groups an epoch has; None if that is unknown in advance.
     """
 
     docs_a_group: int
     groups_an_epoch: int | None
 
     def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
-        """Yields groups, each with the position after it.
-
-        Args:
-            position: where to go on; an empty one is the beginning.
-        """
+        """Yields groups from a position on, each with the position after it; an empty position is the beginning."""
 
     def notes(self, position: Position, /) -> list[str]:
-        """What is worth saying of the data read up to a position, a line each."""
-
-
-class FixedSource:
-    """Groups that are held in memory, in another order each epoch."""
-
-    def __init__(self, groups: Sequence[Group], seed: int) -> None:
-        self._groups = groups
-        self._seed = seed
-        self.docs_a_group = len(groups[0].docs)
-        self.groups_an_epoch: int | None = len(groups)
-
-    def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
-        """See `Source`."""
-        for epoch, place, number in shuffled(len(self._groups), self._seed, position):
-            yield self._groups[number], {"epoch": epoch, "index": place + 1}
-
-    def notes(self, _position: Position) -> list[str]:
-        """See `Source`."""
-        return []
+        """Lines to report about the data that was read up to a position."""
 
 
 def shuffled(count: int, seed: int, position: Position) -> Iterator[tuple[int, int, int]]:

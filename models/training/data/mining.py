@@ -1,4 +1,4 @@
-"""Groups from topics, qrels and a run: a relevant doc, and negatives from among the other candidates."""
+"""Groups from topics, qrels and a run: a relevant doc, and negatives from the other candidates."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ _NEGATIVES = 1
 
 @dataclass(frozen=True)
 class Pool:
-    """What a topic can be trained on: doc_ids, none of whose texts stands twice.
+    """The docs that a topic can be trained on, by doc_id; no two candidates have the same text.
 
     Attributes:
         topic: the query.
         positives: relevant docs, retrieved or not.
-        candidates: docs of the run between the ranks, best first, relevant ones and others.
-        negatives: the candidates that are not relevant, nor have the text of a relevant doc.
+        candidates: docs of the run between the ranks, best first, relevant or not.
+        negatives: the candidates that are not relevant and do not have the text of a relevant doc.
     """
 
     topic: Topic
@@ -38,7 +38,7 @@ class Pool:
 
 @dataclass
 class Mined:
-    """Pools with their texts, and what was left out of them."""
+    """Pools with their texts, and lines that report what was left out."""
 
     pools: list[Pool]
     texts: Mapping[str, str]
@@ -47,13 +47,13 @@ class Mined:
 
 
 class MinedSource:
-    """Groups that are drawn from pools: see `SamplingConfig` for the modes."""
+    """Groups drawn from pools; `SamplingConfig` describes the modes."""
 
     def __init__(self, mined: Mined, sampling: SamplingConfig, seed: int) -> None:
-        """Lists what an epoch goes through.
+        """Lists the groups of an epoch.
 
         Raises:
-            PreflightError: the pools give no group.
+            PreflightError: there are none.
         """
         self._mined = mined
         self._seed = seed
@@ -90,11 +90,11 @@ class MinedSource:
 def mine(data: DataConfig, sampling: SamplingConfig, folds: FoldsConfig | None = None) -> Mined:
     """Reads topics, qrels, run and corpus, and finds the positives and negatives of each topic that is not held out.
 
-    A topic without positives, or without negatives, is left out and counted; so is a negative with the text of a
-    positive of its topic or of another candidate, and a doc that the teacher has not scored.
+    Left out and counted: topics without positives or without negatives, negatives with the text of a positive or of
+    another candidate, and docs that the teacher did not score.
 
     Raises:
-        PreflightError: a file is not as it must be, or the corpus lacks docs.
+        PreflightError: a file is missing or invalid, or the corpus lacks docs.
     """
     assert data.topics
     assert data.qrels
@@ -115,19 +115,19 @@ def mine(data: DataConfig, sampling: SamplingConfig, folds: FoldsConfig | None =
 
 @dataclass
 class _LeftOut:
-    """What cannot be trained on: topics by the reason, and how many docs."""
+    """Topics that cannot be trained on, by reason, and counts of docs."""
 
     total: int
     topics: dict[str, list[str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def lines(self) -> list[str]:
-        """A line for each reason."""
+        """A line per reason."""
         said = []
         for reason, query_ids in self.topics.items():
             if query_ids:
                 shown = ", ".join(map(repr, query_ids[:_SHOWN])) + (", ..." if len(query_ids) > _SHOWN else "")
-                said.append(f"topics {reason}: {len(query_ids):,} of {self.total:,} ({shown}); they are left out")
+                said.append(f"topics {reason}: {len(query_ids):,} of {self.total:,} ({shown}); ignored")
         return said + [f"{what}: {count:,}" for what, count in self.counts.items()]
 
 
@@ -139,7 +139,7 @@ def _judged(
     taught: Mapping[str, Mapping[str, float]] | None,
     left_out: _LeftOut,
 ) -> Iterator[tuple[Topic, list[str], list[str]]]:
-    """Yields the topics that have both, with their positives and the candidates between the ranks."""
+    """Yields topics with positives and candidates, with the positives and the candidates between the ranks."""
     assert data.run
     ranked = read_run(data.run, ties="rank").order
     for topic in topics:
@@ -168,11 +168,11 @@ def _scores(url: str) -> dict[str, dict[str, float]]:
 def _taught(
     scores: Mapping[str, float], positives: list[str], candidates: list[str], counts: Counter[str]
 ) -> tuple[list[str], list[str]]:
-    """Keeps the docs that the teacher has scored."""
+    """Keeps the docs that the teacher scored."""
     kept = [[doc_id for doc_id in docs if doc_id in scores] for docs in (positives, candidates)]
     missing = len(positives) + len(candidates) - len(kept[0]) - len(kept[1])
     if missing:
-        counts["docs without a teacher's score, left out"] += missing
+        counts["docs without a teacher's score, ignored"] += missing
     return kept[0], kept[1]
 
 
@@ -185,9 +185,9 @@ def _pool(
     for doc_id in candidates:
         text = _plain(texts[doc_id])
         if doc_id not in positives and text in of_positives:
-            counts["negatives with the text of a positive, left out"] += 1
+            counts["negatives with the text of a positive, ignored"] += 1
         elif text in seen:
-            counts["candidates with the text of another, left out"] += 1
+            counts["candidates with the text of another, ignored"] += 1
         else:
             seen.add(text)
             kept.append(doc_id)
@@ -216,7 +216,7 @@ def _natural(mined: Mined, _: int | None) -> _Units:
 
 
 def _triplets(mined: Mined, limit: int | None) -> _Units:
-    """Mass et al. 2019, section 4.2: each of the m positives takes part in n/m triplets, with different negatives."""
+    """Mass et al. 2019, section 4.2: each of the m positives is in n/m triplets, with different negatives."""
     for pool in mined.pools:
         share = max(1, len(pool.negatives) // len(pool.positives))
         for number, positive in enumerate(pool.positives):

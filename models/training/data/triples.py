@@ -16,7 +16,7 @@ _SAMPLED_BYTES = 1 << 20
 
 
 class _Block(NamedTuple):
-    """Some good triples, where the file goes on after them, and how many lines were bad."""
+    """Some valid triples, the byte after them, and how many lines were invalid."""
 
     groups: list[Group]
     end: int
@@ -24,25 +24,25 @@ class _Block(NamedTuple):
 
 
 class TriplesSource:
-    """Triples in the order of the file, shuffled within blocks of 1000 as the code of 2019 shuffles them.
+    """Triples in the order of the file, shuffled within blocks of 1000 as in the code of 2019.
 
-    A line with other than three columns, an empty one, invalid UTF-8 or twice the same passage is bad: it is counted
-    and left out. (2,579 such lines were reported of triples.train.small.tsv.)
+    Lines without exactly three non-empty columns, with invalid UTF-8 or with the same passage twice are ignored and
+    counted. (2,579 such lines were reported of triples.train.small.tsv.)
     """
 
     docs_a_group = 2
     groups_an_epoch: int | None = None
 
     def __init__(self, url: str, seed: int) -> None:
-        """Checks the beginning of the file.
+        """Checks the first lines of the file.
 
         Raises:
-            PreflightError: it cannot be read, or none of its first lines is a triple.
+            PreflightError: it cannot be read, or none of these lines is a triple.
         """
         self._url = url
         self._seed = seed
         if not storage.exists(url):
-            raise PreflightError(f"there are no triples at {url}: give `data.triples` a file")
+            raise PreflightError(f"data.triples: {url} does not exist")
         with errors_as(PreflightError, url), open_stream(url) as file:
             block = _read_block(file, 0, _BLOCK_TRIPLES, _CHECKED_LINES)
         if not block.groups:
@@ -52,7 +52,7 @@ class TriplesSource:
             )
 
     def estimated_triples(self) -> int | None:
-        """About how many triples the file holds; None where it is compressed."""
+        """The estimated number of triples in the file; None if it is compressed."""
         if compression(self._url):
             return None
         with open_stream(self._url) as file:
@@ -60,7 +60,7 @@ class TriplesSource:
         return round(storage.size_bytes(self._url) * sample.count(b"\n") / len(sample))
 
     def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
-        """See `Source`; the position is the epoch, the byte at which a block begins, and a place in the block."""
+        """See `Source`; the position is the epoch, the first byte of a block, and a place in the block."""
         at: Position = {"epoch": 0, "offset": 0, "index": 0, "bad_before": 0, "bad_lines": 0} | position
         while True:
             yield from self._epoch(at)
@@ -80,13 +80,13 @@ class TriplesSource:
                 at = at | {"offset": block.end, "index": 0, "bad_before": at["bad_lines"]}
 
     def notes(self, position: Position) -> list[str]:
-        """How many bad lines this pass over the file has met."""
+        """How many invalid lines this pass over the file met."""
         bad_lines = position.get("bad_lines", 0)
-        return [f"bad lines in {self._url}: {bad_lines:,}; they are left out"] if bad_lines else []
+        return [f"invalid lines in {self._url}: {bad_lines:,}; ignored"] if bad_lines else []
 
 
 def _read_block(file: BinaryIO, start: int, triples: int, max_lines: int | None = None) -> _Block:
-    """Reads on from where the file stands, which is at byte `start`, to so many good triples or the file's end."""
+    """Reads from byte `start`, the file's position, to a number of valid triples or the end of the file."""
     groups: list[Group] = []
     lines, end = 0, start
     while len(groups) < triples and lines != max_lines and (line := file.readline()):
@@ -99,7 +99,7 @@ def _read_block(file: BinaryIO, start: int, triples: int, max_lines: int | None 
 
 
 def _skip(file: BinaryIO, offset: int) -> None:
-    """Goes to a byte; what is decompressed as it comes has to be read up to there."""
+    """Moves to a byte; a compressed file has to be read up to there."""
     if file.seekable():
         file.seek(offset)
         return

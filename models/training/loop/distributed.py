@@ -1,4 +1,4 @@
-"""The processes of one training: one alone, or several that torchrun has started, each with its share of a step."""
+"""The processes of one training: a single one, or several started by torchrun, each with its share of a step."""
 
 import contextlib
 import os
@@ -13,19 +13,13 @@ from torch import Tensor
 from beamrank.errors import PreflightError
 from models.scoring.backends.torch import resolve_device
 
-# The others wait while the first process measures the dev run.
-_PATIENCE = timedelta(hours=6)
+# The other processes wait while the first measures the dev run.
+_TIMEOUT = timedelta(hours=6)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among all.
-
-    Attributes:
-        rank: its number, from 0; the first one writes and talks.
-        count: how many there are.
-        device: what its model is on.
-    """
+    """This process among all: its number from 0, how many there are, and the device of its model."""
 
     rank: int = 0
     count: int = 1
@@ -33,11 +27,11 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes and talks."""
+        """Whether this process writes files and reports progress."""
         return self.rank == 0
 
     def share(self, groups: int) -> slice:
-        """Which of a step's groups are this process's: an equal part, so that they have the numbers of one process."""
+        """This process's equal part of a step's groups, in the order of a single process."""
         part = groups // self.count
         return slice(self.rank * part, (self.rank + 1) * part)
 
@@ -61,17 +55,17 @@ class Processes:
         return values.cpu()
 
     def wait(self) -> None:
-        """Waits until every process is here."""
+        """Waits for all processes."""
         if self.count > 1:
             dist.barrier()
 
 
 @contextlib.contextmanager
 def joined_processes(requested_device: str) -> Iterator[Processes]:
-    """Joins the processes that torchrun has started, by its environment variables; alone where there are none.
+    """Joins the processes of torchrun, by its environment variables; without these, this is the only process.
 
     Raises:
-        PreflightError: this machine has no CUDA device, or fewer than processes.
+        PreflightError: this machine has no CUDA device, or fewer devices than processes.
     """
     device = resolve_device(requested_device)
     count = int(os.environ.get("WORLD_SIZE", "1"))
@@ -80,21 +74,17 @@ def joined_processes(requested_device: str) -> Iterator[Processes]:
         return
     if device == "cuda":
         torch.cuda.set_device(own_gpu(int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()))
-    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=_PATIENCE)
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=_TIMEOUT)
     yield Processes(dist.get_rank(), count, device)
-    # Not after an error: the others may be waiting for this one, and torchrun ends them.
+    # Not after an error: other processes may be waiting for this one, and torchrun ends them.
     dist.destroy_process_group()
 
 
 def own_gpu(local_rank: int, gpus: int) -> int:
-    """The GPU of this machine's process number `local_rank`, from 0.
-
-    Raises:
-        PreflightError: there is none for it.
-    """
+    """The GPU of this machine's process number `local_rank`, from 0; PreflightError if there is none."""
     if local_rank >= gpus:
         raise PreflightError(
-            f"process {local_rank + 1} of this machine has no GPU of its own, for there are {gpus}: give torchrun "
+            f"process {local_rank + 1} of this machine has no GPU of its own, because there are {gpus}: give torchrun "
             f"--nproc-per-node {gpus}"
         )
     return local_rank

@@ -1,4 +1,4 @@
-"""BERT's own optimizer (optimization.py of google-research/bert): Adam without bias correction."""
+"""BERT's optimizer (optimization.py of google-research/bert): Adam without bias correction."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,12 +18,7 @@ class BertAdam:
     """
 
     def __init__(self, parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float) -> None:
-        """Starts with moments of 0.
-
-        Args:
-            parameters: with their names; those that need no gradient are left alone.
-            weight_decay: of what is neither bias nor LayerNorm.
-        """
+        """Starts with moments of 0; skips parameters without gradients. Biases and LayerNorm do not decay."""
         trained = {name: parameter for name, parameter in parameters if parameter.requires_grad}
         self.names = list(trained)
         self.parameters: list[Tensor] = list(trained.values())
@@ -33,7 +28,7 @@ class BertAdam:
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """Changes the parameters by their gradients, and forgets these."""
+        """Updates the parameters by their gradients, and clears these."""
         gradients = [
             torch.zeros_like(each) if each.grad is None else each.grad.to(each.dtype) for each in self.parameters
         ]
@@ -47,10 +42,6 @@ class BertAdam:
         for update, parameter, decay in zip(updates, self.parameters, self._decays, strict=True):
             update.add_(parameter, alpha=decay)
         torch._foreach_add_(self.parameters, updates, alpha=-learning_rate)
-        self.forget_gradients()
-
-    def forget_gradients(self) -> None:
-        """Makes room for the next step's gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -63,7 +54,7 @@ class BertAdam:
 
     @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Takes the moments from `state`."""
+        """Loads the moments from `state`."""
         for name, moment in self.state().items():
             moment.copy_(state[name])
 
@@ -71,8 +62,8 @@ class BertAdam:
 def learning_rate_at(step: int, peak: float, warmup_steps: int, steps: int) -> float:
     """The learning rate of a step, counted from 0.
 
-    As in BERT's code: step / warmup_steps of the peak while warming up, so that the first step changes nothing; then
-    the peak's linear decay to 0 over all steps, which has begun at step 0.
+    As in BERT's code: step / warmup_steps of the peak during warm-up, so the first step changes nothing; then the
+    peak's linear decay to 0 over all steps, counted from step 0.
     """
     if step < warmup_steps:
         return peak * step / warmup_steps
@@ -80,17 +71,13 @@ def learning_rate_at(step: int, peak: float, warmup_steps: int, steps: int) -> f
 
 
 def clip_gradients(parameters: Iterable[Tensor], limit: float) -> float:
-    """Scales all gradients so that their common norm is at most the limit; gives the norm before."""
+    """Scales all gradients so that their common norm is at most the limit; returns the norm before."""
     return float(torch.nn.utils.clip_grad_norm_(parameters, limit))
 
 
 @contextmanager
 def without_denormals() -> Iterator[None]:
-    """Takes numbers below 1e-38 for 0 on a CPU.
-
-    The second moments of weights that hardly matter become such numbers, and with them a step can take four times as
-    long.
-    """
+    """Treats numbers below 1e-38 as 0 on a CPU: as second moments of unimportant weights they slow a step fourfold."""
     torch.set_flush_denormal(True)
     try:
         yield

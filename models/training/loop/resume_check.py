@@ -1,4 +1,4 @@
-"""What a training must share with the state that it goes on from, and with the model that its output holds."""
+"""Checks before a training resumes: whose state it is, and whose model its output folder holds."""
 
 import os
 from typing import Any
@@ -13,7 +13,7 @@ from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
 from models.training.loop.trainer import RECORDS
 
-# What may change between one call and the next: none of it decides what is learnt.
+# Options that may change when a training resumes, because they do not decide what is learned.
 _FREE: dict[str, bool | set[str]] = {
     **dict.fromkeys(("output", "save_minutes", "card", "threads", "device"), True),
     "data": {"max_bad_rows"},
@@ -21,7 +21,7 @@ _FREE: dict[str, bool | set[str]] = {
 
 
 def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: Processes) -> dict[str, Any]:
-    """What a training must share with the state that it goes on from, by dotted key.
+    """What a training must share with the state that it resumes, by dotted key.
 
     Raises:
         PreflightError: a file of the data cannot be reached.
@@ -35,18 +35,18 @@ def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: 
 
 
 def check_output(output: str, start_folder: str) -> None:
-    """Makes sure that the output holds no model but one of its own training.
+    """Checks that the output folder holds no model of something else.
 
     Raises:
-        ConfigError: it is the start, or another model would be written over.
+        ConfigError: it is the start folder, or another model would be overwritten.
     """
     if os.path.realpath(output) == os.path.realpath(start_folder):
-        raise ConfigError(f"output: {output} is also the start, which would be written over: give another folder")
+        raise ConfigError(f"output: {output} is also the start, which would be overwritten: give another folder")
     found = [name for name in (CONFIG, SAFETENSORS, PICKLED, *SHARDED) if os.path.exists(os.path.join(output, name))]
     if found and not os.path.isdir(os.path.join(output, RECORDS)):
         raise ConfigError(
-            f"output: {output} holds a model that no training here has made ({found[0]} without {RECORDS}/), and it "
-            "would be written over: give another folder, or remove it"
+            f"output: {output} holds a model that was not made by a training here ({found[0]} without {RECORDS}/) and "
+            "would be overwritten: give another folder, or remove it"
         )
 
 

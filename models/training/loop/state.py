@@ -1,7 +1,7 @@
-"""A training's state on disk, from which it goes on as if it had never been interrupted.
+"""A training's state on disk, from which it resumes as if it had never been interrupted.
 
-A state is a folder, `state-STEP`, renamed into place when all of it is written: weights, moments of the optimizer, each
-process's random numbers (all as safetensors) and state.json. Nothing in it is a pickle.
+A state is a folder, `state-STEP`, renamed into place when complete: weights, moments of the optimizer, the random
+numbers of each process (all as safetensors) and state.json. Nothing in it is a pickle.
 """
 
 import json
@@ -27,16 +27,16 @@ _WEIGHTS, _MOMENTS, _STATE = "weights.safetensors", "moments.safetensors", "stat
 
 
 @dataclass
-class Progress:
+class TrainState:
     """How far a training is.
 
     Attributes:
         step: how many steps are done.
-        position: where the data stands.
-        best_step: the step after which the best model was measured; 0 where none was.
-        best_value: its measure on the dev run.
-        seconds: how long the training took so far.
-        finished: whether nothing is left to do.
+        position: the position in the data.
+        best_step: the step after which the best model was measured; 0 if none was.
+        best_value: the dev measure of that model.
+        seconds: the duration of the training so far.
+        finished: whether the training is complete.
     """
 
     step: int = 0
@@ -48,21 +48,18 @@ class Progress:
 
 
 class StateFolder:
-    """Where the states of one training are."""
+    """The states of one training."""
 
     def __init__(self, folder: str, identity: dict[str, Any], processes: Processes) -> None:
-        """Takes the folder, and what a training must have in common with one that it goes on from."""
+        """Takes the folder, and the identity that a training must share with the one that it resumes."""
         self._folder = Path(folder)
         self._identity = identity
         self._processes = processes
 
-    def save(self, model: torch.nn.Module, optimizer: BertAdam, progress: Progress) -> None:
+    def save(self, model: torch.nn.Module, optimizer: BertAdam, state: TrainState) -> None:
         """Writes a state; every process must call this."""
-        final = self._folder / f"{_PREFIX}{progress.step:08d}"
-        temporary = self._folder / f".{final.name}.tmp"
-        if self._processes.first:
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
+        final, temporary = self._names(state)
+        self._begin(temporary)
         self._processes.wait()
         save_file(_random_state(self._processes.device), temporary / _random_name(self._processes.rank))
         self._processes.wait()
@@ -71,21 +68,19 @@ class StateFolder:
                 {name: each.detach().contiguous() for name, each in model.named_parameters()}, temporary / _WEIGHTS
             )
             save_file(optimizer.state(), temporary / _MOMENTS)
-            self._publish(temporary, final, progress)
+            self._publish(temporary, final, state)
         self._processes.wait()
 
-    def finish(self, progress: Progress) -> None:
-        """Leaves a note that the training is done in place of its state."""
+    def finish(self, state: TrainState) -> None:
+        """Replaces the state by a note that the training is complete."""
+        final, temporary = self._names(state)
+        self._begin(temporary)
         if self._processes.first:
-            final = self._folder / f"{_PREFIX}{progress.step:08d}"
-            temporary = self._folder / f".{final.name}.tmp"
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-            self._publish(temporary, final, progress)
+            self._publish(temporary, final, state)
         self._processes.wait()
 
-    def read(self) -> Progress:
-        """How far the training is; step 0 where there is no state.
+    def read(self) -> TrainState:
+        """How far the training is; step 0 if there is no state.
 
         Raises:
             ConfigError: the state is that of another training.
@@ -93,20 +88,20 @@ class StateFolder:
         """
         newest = self._newest()
         if newest is None:
-            return Progress()
+            return TrainState()
         try:
             document = parse_json((newest / _STATE).read_bytes())
-            progress, identity = Progress(**document["progress"]), dict(document["identity"])
+            state, identity = TrainState(**document["progress"]), dict(document["identity"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise PreflightError(f"the state {newest} cannot be read ({error!r}): remove it to begin again") from error
+            raise PreflightError(f"the state {newest} cannot be read ({error!r}): remove it to start over") from error
         _compare(identity, self._identity, newest)
-        return progress
+        return state
 
     def restore(self, model: torch.nn.Module, optimizer: BertAdam) -> None:
-        """Takes weights, moments and random numbers from the newest state.
+        """Loads weights, moments and random numbers from the newest state.
 
         Raises:
-            PreflightError: a file of it cannot be read.
+            PreflightError: one of its files cannot be read.
         """
         newest = self._newest()
         assert newest is not None
@@ -118,14 +113,23 @@ class StateFolder:
             optimizer.restore(load_file(newest / _MOMENTS))
             random = load_file(newest / _random_name(self._processes.rank))
         except (OSError, KeyError, RuntimeError, ValueError, SafetensorError) as error:
-            raise PreflightError(f"the state {newest} cannot be read ({error!r}): remove it to begin again") from error
+            raise PreflightError(f"the state {newest} cannot be read ({error!r}): remove it to start over") from error
         torch.set_rng_state(random["cpu"])
-        # A state that was written on a CPU has none of a GPU.
+        # A state that was written on a CPU has no random numbers of a GPU.
         if self._processes.device == "cuda" and "cuda" in random:
             torch.cuda.set_rng_state(random["cuda"])
 
-    def _publish(self, temporary: Path, final: Path, progress: Progress) -> None:
-        document = {"identity": self._identity, "progress": asdict(progress)}
+    def _names(self, state: TrainState) -> tuple[Path, Path]:
+        name = f"{_PREFIX}{state.step:08d}"
+        return self._folder / name, self._folder / f".{name}.tmp"
+
+    def _begin(self, temporary: Path) -> None:
+        if self._processes.first:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+
+    def _publish(self, temporary: Path, final: Path, state: TrainState) -> None:
+        document = {"identity": self._identity, "progress": asdict(state)}
         (temporary / _STATE).write_text(json.dumps(document, indent=1), encoding="utf-8")
         for path in temporary.iterdir():
             with open(path, "rb") as file:
@@ -133,7 +137,7 @@ class StateFolder:
         if final.exists():
             final.rename(temporary.with_suffix(".old"))
         temporary.rename(final)
-        # With what a process that was killed had begun to write.
+        # Including leftovers of killed processes.
         for path in [*self._states(), *self._folder.glob(f".{_PREFIX}*")]:
             if path != final:
                 shutil.rmtree(path)
@@ -159,8 +163,8 @@ def _random_state(device: str) -> dict[str, Tensor]:
 def _compare(found: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
     different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
     if different:
-        listed = "".join(f"\n  {key}: {found.get(key)!r} there, {wanted.get(key)!r} now" for key in different)
+        listed = "".join(f"\n  {key}: {found.get(key)!r} in the state, {wanted.get(key)!r} now" for key in different)
         raise ConfigError(
-            f"{folder} is the state of another training:{listed}\nGive another output, or remove the folder to begin "
-            "again"
+            f"{folder} is the state of another training:{listed}\nGive another output, or remove the folder to start "
+            "over"
         )

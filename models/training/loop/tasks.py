@@ -1,4 +1,4 @@
-"""What a step minimises: the scores of a model for some groups, and the weighted sum of objectives over them."""
+"""What a step minimises: a weighted sum of objectives over the scores of a model for some groups."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
@@ -23,40 +23,33 @@ from models.training.loop.losses import (
 
 
 class Targets(NamedTuple):
-    """What is known of g groups of n docs: float[g, n] relevant, float[g] labelled, float[g, n] teacher or None."""
+    """What is known of g groups of n docs.
+
+    Attributes:
+        relevant: float[g, n], 1 where a doc is relevant.
+        labelled: float[g], 1 where a group has labels.
+        teacher: float[g, n], the teacher's scores; float[g, 0] without a teacher.
+    """
 
     relevant: Tensor
     labelled: Tensor
-    teacher: Tensor | None
-
-    def taught(self) -> Tensor:
-        """The teacher's scores."""
-        assert self.teacher is not None
-        return self.teacher
+    teacher: Tensor
 
 
 class PairTargets(NamedTuple):
     """What is known of p ordered pairs i, j.
 
     Attributes:
-        preferred: float[p], 1 where doc i is relevant and doc j is not, 0 where it is the other way round.
-        labelled: float[p], 1 where one of these is known to be so, else 0.
-        margins: float[p], the teacher's score of doc i less that of doc j, or None.
+        preferred: float[p], 1 where doc i is the relevant one, 0 where doc j is.
+        margins: float[p], the teacher's score of doc i minus that of doc j; 0 without a teacher.
     """
 
     preferred: Tensor
-    labelled: Tensor
-    margins: Tensor | None
-
-    def taught(self) -> Tensor:
-        """The teacher's margins."""
-        assert self.margins is not None
-        return self.margins
+    margins: Tensor
 
 
 GroupLoss: TypeAlias = Callable[[Tensor, Targets], Tensor]
 PairLoss: TypeAlias = Callable[[Tensor, PairTargets], Tensor]
-Pairs: TypeAlias = list[tuple[int, int]]
 
 
 class Task(Protocol):
@@ -64,10 +57,10 @@ class Task(Protocol):
 
     @property
     def model(self) -> PreTrainedModel:
-        """What is trained."""
+        """The model to train."""
 
     def loss(self, groups: Sequence[Group], number: int, /) -> Tensor:
-        """The mean loss; `number` counts the groups of the training before these."""
+        """The mean loss; `number` is how many groups the training had before these."""
 
 
 class Scorer:
@@ -95,7 +88,7 @@ class Scorer:
 
 
 class MonoTask:
-    """monoBERT: each doc of a group by itself, the loss over their scores."""
+    """monoBERT: scores each doc of a group by itself; the loss is over the group's scores."""
 
     def __init__(self, score: Scorer, loss: GroupLoss) -> None:
         self.model = score.model
@@ -105,48 +98,38 @@ class MonoTask:
     def loss(self, groups: Sequence[Group], _number: int) -> Tensor:
         """See `Task`."""
         scores = self._score([(group.query, doc) for group in groups for doc in group.docs]).view(len(groups), -1)
-        labels = [group.relevant or (False,) * len(group.docs) for group in groups]
         targets = Targets(
-            relevant=scores.new_tensor(labels),
+            relevant=scores.new_tensor([group.relevant or (False,) * len(group.docs) for group in groups]),
             labelled=scores.new_tensor([group.relevant is not None for group in groups]),
-            teacher=None if groups[0].teacher_scores is None else scores.new_tensor([g.teacher_scores for g in groups]),
+            teacher=scores.new_tensor([group.teacher_scores or () for group in groups]),
         )
         return self._loss(scores, targets)
 
 
 class DuoTask:
-    """duoBERT: pairs of a group's docs."""
+    """duoBERT: scores the labelled pairs of a group's docs, in both orders."""
 
-    def __init__(
-        self,
-        score: Scorer,
-        loss: PairLoss,
-        pairs_of: Callable[[Group, int], Pairs] | None = None,
-    ) -> None:
-        """Takes `pairs_of` a group, by its number in the training; by default its labelled pairs."""
+    def __init__(self, score: Scorer, loss: PairLoss) -> None:
         self.model = score.model
         self._score = score
         self._loss = loss
-        self._pairs_of = pairs_of or (lambda group, _: labelled_pairs(group))
 
-    def loss(self, groups: Sequence[Group], number: int) -> Tensor:
+    def loss(self, groups: Sequence[Group], _number: int) -> Tensor:
         """See `Task`."""
-        chosen = [(group, self._pairs_of(group, number + place)) for place, group in enumerate(groups)]
+        chosen = [(group, labelled_pairs(group)) for group in groups]
         scores = self._score(
             [texts for group, pairs in chosen for texts in pair_inputs(group.query, group.docs, pairs)]
         )
-        known = [(_relevance(group, i), _relevance(group, j)) for group, pairs in chosen for i, j in pairs]
-        taught = groups[0].teacher_scores is not None
-        margins = [_margin(group, i, j) for group, pairs in chosen for i, j in pairs] if taught else None
         targets = PairTargets(
-            preferred=scores.new_tensor([first > second for first, second in known]),
-            labelled=scores.new_tensor([first != second for first, second in known]),
-            margins=None if margins is None else scores.new_tensor(margins),
+            preferred=scores.new_tensor(
+                [bool(group.relevant and group.relevant[i]) for group, p in chosen for i, _ in p]
+            ),
+            margins=scores.new_tensor([_margin(group, i, j) for group, pairs in chosen for i, j in pairs]),
         )
         return self._loss(scores, targets)
 
 
-def labelled_pairs(group: Group) -> Pairs:
+def labelled_pairs(group: Group) -> list[tuple[int, int]]:
     """(d+, d-) for each relevant doc and each other one, then (d-, d+); never two relevant docs, nor two others."""
     relevant = group.relevant or ()
     positives = [number for number, each in enumerate(relevant) if each]
@@ -160,8 +143,8 @@ def group_loss(weights: Mapping[str, float], temperature: float, margin: float) 
         "pointwise": lambda scores, known: pointwise_cross_entropy(scores, known.relevant, known.labelled),
         "bertlets": lambda scores, known: triplet_hinge(scores, known.labelled, margin),
         "bert_ce": lambda scores, known: listwise_cross_entropy(scores, known.labelled),
-        "margin_mse": lambda scores, known: margin_mse(scores, known.taught(), temperature),
-        "listwise_kl": lambda scores, known: listwise_kl(scores, known.taught(), temperature),
+        "margin_mse": lambda scores, known: margin_mse(scores, known.teacher, temperature),
+        "listwise_kl": lambda scores, known: listwise_kl(scores, known.teacher, temperature),
     }
     return lambda scores, known: torch.stack([w * terms[name](scores, known) for name, w in weights.items()]).sum()
 
@@ -170,16 +153,15 @@ def pair_loss(weights: Mapping[str, float], temperature: float) -> PairLoss:
     """The weighted sum of duoBERT's objectives, by name."""
     terms: dict[str, PairLoss] = {
         "pairwise": lambda scores, known: pairwise_cross_entropy(scores, known.preferred),
-        "margin_mse": lambda scores, known: pairwise_mse(scores, known.taught(), temperature),
-        "pairwise_kl": lambda scores, known: pairwise_kl(scores, known.taught(), temperature),
+        "margin_mse": lambda scores, known: pairwise_mse(scores, known.margins, temperature),
+        "pairwise_kl": lambda scores, known: pairwise_kl(scores, known.margins, temperature),
     }
     return lambda scores, known: torch.stack([w * terms[name](scores, known) for name, w in weights.items()]).sum()
 
 
-def _relevance(group: Group, doc: int) -> bool:
-    return group.relevant is not None and group.relevant[doc]
+def _is_relevant(group: Group, doc: int) -> bool:
+    return bool(group.relevant and group.relevant[doc])
 
 
 def _margin(group: Group, i: int, j: int) -> float:
-    assert group.teacher_scores is not None
-    return group.teacher_scores[i] - group.teacher_scores[j]
+    return group.teacher_scores[i] - group.teacher_scores[j] if group.teacher_scores else 0.0

@@ -1,8 +1,8 @@
-"""A monoBERT made of a bi-encoder's weights: before any training its score is nearly what it is fitted to.
+"""A monoBERT made of a bi-encoder's weights, whose score approximates a given one without training on labels.
 
-The bi-encoder's layers come first, query and doc apart (see `marks`), with a head that finds words (`words`) and
-phrases (`phrases`) in both. In one more layer [CLS] gathers the mean of either segment; the distance of the two, and
-the words, are what the head reads.
+The bi-encoder's layers come first and read query and doc apart (`segment_marks`), with one more head that finds shared
+words (`shared_words`) and bigrams (`bigrams`). In one more layer, [CLS] gathers the mean of each segment. The
+classifier reads the distance of the two means and the sum over the shared words.
 """
 
 import math
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 from transformers.models.bert.modeling_bert import BertLayer
 
-from experiments.embedded_pair.marks import (
+from experiments.embedded_pair.wiring.bigrams import find_bigrams, see_before, write_places
+from experiments.embedded_pair.wiring.segment_marks import (
     MarkedShape,
     embeddings_of,
     keep_apart,
@@ -25,8 +26,7 @@ from experiments.embedded_pair.marks import (
     refresh,
     size_marks,
 )
-from experiments.embedded_pair.phrases import find_phrases, see_before, write_places
-from experiments.embedded_pair.words import (
+from experiments.embedded_pair.wiring.shared_words import (
     dims_of,
     find_words,
     raise_total,
@@ -36,28 +36,28 @@ from experiments.embedded_pair.words import (
     write_words,
 )
 
-# The means are made so much larger than what [CLS] itself says; the words less, for the norm divides by these too, and
-# docs with many of the words would seem farther away.
+# How much larger than [CLS]'s own state the means are made. The words' sum is raised less: the norm divides by it too,
+# and docs with many shared words would seem farther away.
 _MEANS, WORDS = 250.0, 50.0
-# GELU(x) + GELU(-x) is about proportional to x^2 for inputs of about this size.
+# GELU(x) + GELU(-x) is nearly proportional to x^2 for inputs of this size.
 _SMALL = 0.4
-# The distance is written with this deviation: much more would make the last norm squeeze what stands beside it.
+# The standard deviation of the written distance. The last norm would squeeze everything else if it were much larger.
 _WRITTEN = 0.3
-# Hidden units of the pooler that carry the score, and how much of tanh's range it takes.
+# The pooler's units that carry the score, and the share of tanh's range that it uses.
 _CARRIERS, _RANGE = 8, 0.2
 
-# What writes a layer's last head: of the layer, and of the states that it is given.
+# Writes the weights of a layer's last head, given the layer and its input states.
 Head = Callable[[BertLayer, Tensor], None]
 
 
 @dataclass(frozen=True)
 class Example:
-    """Inputs of mono in one batch, and what they should score.
+    """A batch of inputs of mono with the scores that it should give.
 
     Attributes:
         inputs: the batch, as transformers takes it.
-        groups: int[n], which inputs have one query.
-        scores: float[n], as log-odds.
+        groups: int[n], equal for inputs of one query.
+        scores: float[n], log-odds.
     """
 
     inputs: Mapping[str, Tensor]
@@ -65,7 +65,7 @@ class Example:
     scores: Tensor
 
 
-def assemble_mono(
+def make_mono(
     encoder: BertModel,
     axes: Tensor,
     rarity: Tensor,
@@ -73,33 +73,34 @@ def assemble_mono(
     inputs: Mapping[str, Tensor],
     examples: Sequence[Example],
     generator: torch.Generator,
-    imitate: Callable[[BertForSequenceClassification, MarkedShape], None] | None = None,
+    distil: Callable[[BertForSequenceClassification, MarkedShape], None] | None = None,
 ) -> BertForSequenceClassification:
     """Makes the model.
 
     Args:
-        encoder: the bi-encoder: its embedding of a text is the mean over its tokens.
-        axes: float[k, own], orthonormal rows: the directions of embeddings that are compared; 2 k <= intermediate size.
+        encoder: the bi-encoder, whose embedding of a text is the mean over its tokens.
+        axes: float[k, own], orthonormal rows: the directions in which embeddings are compared; 2 k <= intermediate
+            size.
         rarity: float[vocabulary], idf.
         edges: the ids of [CLS] and [SEP].
-        inputs: real inputs of mixed lengths, as transformers takes them; sizes are set by these.
-        examples: real inputs; the score is fitted to theirs.
-        generator: decides the new weights.
-        imitate: trains the bi-encoder's layers where they now are.
+        inputs: real inputs of mixed lengths, as transformers takes them, for setting sizes.
+        examples: real inputs with the scores to fit.
+        generator: draws the new weights.
+        distil: trains the copied layers to reproduce the bi-encoder's states.
     """
     model, shape = wire_apart(encoder, edges[0])
     layers, across = layers_of(model.bert), ~torch.eye(2, dtype=torch.bool)
     write_places(model, shape)
     write_words(model, shape, rarity, edges, generator)
     size_marks(model, shape, inputs, len(layers) - 1)
-    if imitate:
+    if distil:
         size_words(model, shape, inputs, len(layers) - 1)
-        imitate(model, shape)
+        distil(model, shape)
         size_marks(model, shape, inputs, len(layers) - 1)
     heads: list[Head] = [
         lambda layer, states: see_before(layer, shape, states, inputs),
         lambda layer, states: find_words(layer, shape, across, 0, states, inputs),
-        lambda layer, states: find_phrases(layer, shape, across, 0, states, inputs),
+        lambda layer, states: find_bigrams(layer, shape, across, 0, states, inputs),
         lambda layer, states: sum_found(layer, shape, states, inputs),
     ]
     write_heads(model, shape, heads, inputs)
@@ -116,7 +117,7 @@ def assemble_mono(
 
 
 def wire_apart(encoder: BertModel, cls_id: int) -> tuple[BertForSequenceClassification, MarkedShape]:
-    """A mono that reads query and doc apart by a bi-encoder's layers; there are no words, and the last layer is 0."""
+    """A mono that reads query and doc apart with a bi-encoder's layers; it has no words, and its last layer is 0."""
     shape = MarkedShape(encoder.config.hidden_size, encoder.config.num_attention_heads, segments=2)
     model = new_classifier(encoder.config, shape, encoder.config.num_hidden_layers + 1)
     copy_embeddings(model, encoder, shape)
@@ -134,12 +135,12 @@ def wire_apart(encoder: BertModel, cls_id: int) -> tuple[BertForSequenceClassifi
 def write_heads(
     model: BertForSequenceClassification, shape: MarkedShape, heads: Sequence[Head], inputs: Mapping[str, Tensor]
 ) -> None:
-    """Writes to each of the first layers what its last head does, and sizes what words are matched in.
+    """Writes the last head of each of the first layers, and sets the sizes of the words' dimensions.
 
     Args:
-        model: the rest of these layers is there.
-        shape: where dimensions are.
-        heads: what writes it, given the layer and what that is given, for the first layer, the second...
+        model: a model whose first layers are complete otherwise.
+        shape: where the dimensions are.
+        heads: what writes the head, for the first layer, the second, ...
         inputs: real inputs of mixed lengths.
     """
     layers = layers_of(model.bert)
@@ -150,7 +151,7 @@ def write_heads(
 
 
 def new_classifier(config: BertConfig, shape: MarkedShape, layers: int) -> BertForSequenceClassification:
-    """A classifier with marks whose layers are all zeros."""
+    """A classifier with marks whose weights are all 0."""
     model = BertForSequenceClassification(
         BertConfig(
             vocab_size=config.vocab_size,
@@ -176,7 +177,7 @@ def new_classifier(config: BertConfig, shape: MarkedShape, layers: int) -> BertF
 
 @torch.no_grad()
 def copy_embeddings(model: BertForSequenceClassification, source: BertModel, shape: MarkedShape) -> None:
-    """Copies words, positions and norm of a model's embeddings."""
+    """Copies the word embeddings, position embeddings and norm."""
     new, old = embeddings_of(model.bert), embeddings_of(source)
     new.word_embeddings.weight[:, : shape.own] = old.word_embeddings.weight[:, : shape.own]
     new.position_embeddings.weight[:, : shape.own] = old.position_embeddings.weight[:, : shape.own]
@@ -185,19 +186,19 @@ def copy_embeddings(model: BertForSequenceClassification, source: BertModel, sha
 
 @torch.no_grad()
 def copy_layer(new: BertLayer, old: BertLayer, shape: MarkedShape, old_rows: Tensor) -> None:
-    """Copies what a layer does to the dimensions that are no marks.
+    """Copies the bi-encoder's part of a layer.
 
     Args:
         new: the layer to write to.
-        old: a layer with marks of another number of segments, or without marks.
+        old: a layer without marks, or with marks of another number of segments.
         shape: where the marks of `new` are.
-        old_rows: int[own], the rows of query, key and value in `old` that are no marks.
+        old_rows: int[own], the rows of query, key and value in `old` that are not marks.
     """
     rows, own = shape.own_rows(), shape.own
     old_head = old.attention.self.attention_head_size
     for name in ("query", "key", "value"):
         to, source = getattr(new.attention.self, name), getattr(old.attention.self, name)
-        # Scores are divided by the root of a head's dimensions, of which there are more now.
+        # Attention divides scores by the root of a head's dimensions, of which there are more now.
         scale = math.sqrt(shape.head / old_head) if name == "query" else 1.0
         to.weight[rows, :own] = scale * source.weight[old_rows, :own]
         to.bias[rows] = scale * source.bias[old_rows]
@@ -212,7 +213,7 @@ def copy_layer(new: BertLayer, old: BertLayer, shape: MarkedShape, old_rows: Ten
 
 @torch.no_grad()
 def copy_norm(new: nn.LayerNorm, old: nn.LayerNorm, shape: MarkedShape) -> None:
-    """Copies a norm; the marks, all but 0, make the variance over all dimensions smaller by their share of these."""
+    """Copies a norm. The marks, nearly 0, lower the variance over all dimensions by their share of the width."""
     new.weight[: shape.own] = old.weight[: shape.own] * math.sqrt(old.weight.shape[0] / shape.width)
     new.bias[: shape.own] = old.bias[: shape.own]
 
@@ -220,7 +221,7 @@ def copy_norm(new: nn.LayerNorm, old: nn.LayerNorm, shape: MarkedShape) -> None:
 def _sizes_of_means(
     model: BertForSequenceClassification, shape: MarkedShape, axes: Tensor, inputs: Mapping[str, Tensor]
 ) -> list[float]:
-    """How large, along the axes, the means over the query and [CLS] are on average, and over the doc and [CLS]."""
+    """The mean size, along the axes, of the mean over query and [CLS], and of that over doc and [CLS]."""
     states = outputs_of(model, layers_of(model.bert)[-2], inputs)[..., : shape.own]
     sizes = []
     for segment in (0, 1):
@@ -235,9 +236,10 @@ def _sizes_of_means(
 def _gather_means(
     layer: BertLayer, shape: MarkedShape, axes: Tensor, sizes: Sequence[float], generator: torch.Generator
 ) -> None:
-    """Half of the heads take the mean over the query, the others that over the doc, each its part of the axes.
+    """Half of the heads gather the mean over the query, the others that over the doc, each along its part of the axes.
 
-    [CLS] asks for something, which no token has before a training: so a training can make the mean a weighted one.
+    [CLS] gets a random query vector that matches no key, so that later fine-tuning can turn the mean into a weighted
+    one.
     """
     per_segment = shape.heads // 2
     all_axes = torch.cat([axes, torch.zeros(per_segment * shape.own_head - len(axes), shape.own)])
@@ -258,17 +260,17 @@ def _gather_means(
 def write_distance(
     layer: BertLayer, shape: MarkedShape, query: Tensor, doc: Tensor, nearness: float, pull: float = 1.0, first: int = 0
 ) -> None:
-    """Makes a layer write |a - pull b|^2 of what [CLS] gathered, a square in two units, to where marks were.
+    """Makes a layer write |a - pull b|^2 of the means that [CLS] gathered to the marks' dimensions, two units a square.
 
-    With a pull of 1 it is an inner product: the norm before divides by |a|^2 + |b|^2.
+    With a pull of 1 it is an inner product, because the norm before it divides by |a|^2 + |b|^2.
 
     Args:
-        layer: the layer's units are 0, or others were written.
-        shape: where dimensions are.
+        layer: a layer in which these units are 0.
+        shape: where the dimensions are.
         query: int[k], the dimensions of a.
-        doc: int[k], of b.
-        nearness: what it counts; above 0 the near one gets the larger number.
-        pull: how much b is drawn out.
+        doc: int[k], the dimensions of b.
+        nearness: the factor; above 0, a nearer doc gets a larger number.
+        pull: the factor of b.
         first: the first of the 2 k units.
     """
     up, down = layer.intermediate.dense.weight, layer.output.dense.weight
@@ -284,7 +286,7 @@ def write_distance(
 def size_distance(
     model: BertForSequenceClassification, shape: MarkedShape, batches: Sequence[Mapping[str, Tensor]]
 ) -> None:
-    """Gives what the distance's units write a mean of 0 and a small deviation."""
+    """Scales the written distance to a mean of 0 and a small deviation."""
     written, signs = layers_of(model.bert)[-1].output.dense, _score_signs(shape)
     sums = torch.cat([outputs_of(model, written, inputs)[:, 0, shape.marks] * signs for inputs in batches])
     deviation = sums.mean(dim=1).std() / _WRITTEN
@@ -300,13 +302,13 @@ def read_score(
     groups: Tensor,
     scores: Tensor,
 ) -> None:
-    """Lets the head read the distance and the words, weighted to be nearest to known scores within a group.
+    """Makes the classifier read the distance and the words, weighted by least squares to known scores within a group.
 
     Args:
-        model: the rest of it is there.
-        shape: where dimensions are.
+        model: a model that is complete otherwise.
+        shape: where the dimensions are.
         batches: real inputs.
-        groups: int[n], which of them are compared.
+        groups: int[n], equal for inputs that are compared.
         scores: float[n], log-odds.
     """
     states = torch.cat([outputs_of(model, layers_of(model.bert)[-1], inputs)[:, 0] for inputs in batches])
@@ -325,7 +327,7 @@ def read_score(
 
 
 def _within(values: Tensor, groups: Tensor) -> Tensor:
-    """Values, float[n, c], less the mean of their group."""
+    """Values, float[n, c], minus the mean of their group."""
     means = torch.zeros(int(groups.max()) + 1, values.shape[1])
     counts = groups.bincount().clamp(min=1)[:, None]
     return values - (means.index_add(0, groups, values) / counts)[groups]
@@ -342,9 +344,9 @@ def _orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
 
 
 def principal_axes(embeddings: Tensor, counts: Sequence[int], generator: torch.Generator) -> Tensor:
-    """float[sum of counts, d]: where embeddings, float[n, d], are largest, turned so that each is as large.
+    """float[sum of counts, d]: the principal directions of embeddings, float[n, d], rotated to equal variance.
 
-    They are turned within parts of so many, the largest first: duo has room for the first part alone.
+    They are rotated within parts of `counts` directions, the largest first: duo has room for the first part only.
     """
     directions: Tensor = torch.linalg.svd(embeddings, full_matrices=False).Vh[: sum(counts)]
     turned = [_orthonormal(len(part), len(part), generator) @ part for part in torch.split(directions, list(counts))]

@@ -1,7 +1,7 @@
-"""Fewer units between the layers of a BERT, without any training: the rest are refitted to do the work of all.
+"""Pruning of a BERT's feed-forward units without training: the remaining units are refitted to do the work of all.
 
-Optimal brain surgeon (Hassibi and Stork 1993) on each feed-forward part: the units go whose loss costs least in
-squared error of the part's output, given that the remaining ones' output weights are solved for anew.
+Optimal brain surgeon (Hassibi and Stork 1993) on each feed-forward part: removes the units whose loss adds the least
+squared error to the part's output, given that the output weights of the remaining units are solved for again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,18 +10,18 @@ import torch
 from torch import Tensor, nn
 from transformers import BertModel
 
-from experiments.embedded_pair.marks import layers_of
+from experiments.embedded_pair.wiring.segment_marks import layers_of
 
 _UNITS_AT_A_TIME = 32
 _DAMPING = 1e-4
 
 
 def prune_units(encoder: BertModel, batches: Iterable[Mapping[str, Tensor]], kept: int) -> None:
-    """Prunes a model in place, layer by layer, each on what the pruned ones below it give.
+    """Prunes a model in place, layer by layer, each on the output of the pruned layers below it.
 
     Args:
         encoder: the model.
-        batches: real inputs, as it takes them, with some thousands of tokens.
+        batches: real inputs of some thousands of tokens, as transformers takes them.
         kept: units to keep in each layer.
     """
     batches = list(batches)
@@ -51,8 +51,8 @@ def choose_units(gram: Tensor, weights: Tensor, kept: int) -> tuple[Tensor, Tens
     while len(units) > kept:
         inverse = torch.linalg.inv(gram[units][:, units])
         costs = fitted.square().sum(dim=1) / inverse.diagonal()
-        dearest = costs.argsort(descending=True)[: max(kept, len(units) - _UNITS_AT_A_TIME)]
-        units = units[dearest.sort().values]
+        kept_units = costs.argsort(descending=True)[: max(kept, len(units) - _UNITS_AT_A_TIME)]
+        units = units[kept_units.sort().values]
         fitted = torch.linalg.solve(gram[units][:, units], target[units])
     return units, fitted
 

@@ -1,12 +1,12 @@
-"""A duoBERT made of the assembled monoBERT's weights: before any training z_ij is about z_i less z_j.
+"""A duoBERT made of the wired monoBERT's weights: its z_ij is nearly z_i - z_j without training.
 
-Segments stay apart as in mono. In the last layer a third of the heads take the mean over doc j, as others do over doc
-i, and its distance to the query's counts with the other sign. So do the query's words that doc j has: the third layer
-finds them, with the head that finds doc i's in the second.
+Segments stay apart as in mono. In the last layer, a third of the heads gather the mean over doc j, as others do over
+doc i, and its distance to the query's mean counts with the opposite sign. So do the query's words that doc j has: the
+third layer finds them, with the same head that finds those of doc i in the second.
 
-Mono's norm divides the inner product of query and doc by the size of both; here there is one norm for two docs, so that
-a large doc would seem a near one. Hence the distance to the doc drawn out: |a - pb|^2 = |a|^2 - 2p (ab - p|b|^2 / 2).
-How much, least squares say.
+Mono's norm divides the inner product of query and doc by the size of both. Here one norm serves two docs, so a doc with
+a large mean would seem nearer. The doc's mean is therefore scaled: |a - pb|^2 = |a|^2 - 2p (ab - p|b|^2 / 2), with p
+found by least squares.
 """
 
 import math
@@ -18,7 +18,8 @@ from torch import Tensor
 from transformers import BertForSequenceClassification
 from transformers.models.bert.modeling_bert import BertLayer
 
-from experiments.embedded_pair.assemble import (
+from experiments.embedded_pair.wiring.bigrams import find_bigrams, see_before, write_places
+from experiments.embedded_pair.wiring.make_mono import (
     WORDS,
     Head,
     copy_embeddings,
@@ -29,7 +30,7 @@ from experiments.embedded_pair.assemble import (
     write_distance,
     write_heads,
 )
-from experiments.embedded_pair.marks import (
+from experiments.embedded_pair.wiring.segment_marks import (
     MarkedShape,
     embeddings_of,
     keep_apart,
@@ -41,10 +42,9 @@ from experiments.embedded_pair.marks import (
     shape_of,
     size_marks,
 )
-from experiments.embedded_pair.phrases import find_phrases, see_before, write_places
-from experiments.embedded_pair.words import dims_of, find_words, raise_total, read_number, sum_found
+from experiments.embedded_pair.wiring.shared_words import dims_of, find_words, raise_total, read_number, sum_found
 
-# The segment of mono that each of duo's is like: query, doc i, doc j.
+# The segment of mono that each segment of duo is copied from: query, doc i, doc j.
 _LIKE = torch.tensor([0, 1, 1])
 _QUERY, _DOC_I, _DOC_J = range(3)
 
@@ -59,12 +59,12 @@ def make_duo(
     """Makes the model.
 
     Args:
-        mono: what `assemble_mono` made, trained or not, its marks unchanged.
+        mono: a model made by `make_mono`.
         cls_id: the id of [CLS].
-        inputs: real inputs of duo of mixed lengths, as transformers takes them, each pair of docs in both orders; sizes
-            are set by these.
-        batches: real inputs; z_ij is fitted on these.
-        margins: float[n], mono's score of doc i less that of doc j for each of the latter, in their order.
+        inputs: real inputs of duo of mixed lengths, as transformers takes them, each pair of docs in both orders, for
+            setting sizes.
+        batches: real inputs to fit z_ij on.
+        margins: float[n], mono's score of doc i minus that of doc j, for each input of the batches.
     """
     old = shape_of(mono)
     new, own = replace(old, segments=3), slice(0, old.own)
@@ -92,12 +92,12 @@ def make_duo(
         lambda layer, states: see_before(layer, new, states, inputs),
         lambda layer, states: find_words(layer, new, seen[0], 0, states, inputs),
         lambda layer, states: find_words(layer, new, seen[1], 1, states, inputs),
-        lambda layer, states: find_phrases(layer, new, seen[0], 0, states, inputs),
-        lambda layer, states: find_phrases(layer, new, seen[1], 1, states, inputs),
+        lambda layer, states: find_bigrams(layer, new, seen[0], 0, states, inputs),
+        lambda layer, states: find_bigrams(layer, new, seen[1], 1, states, inputs),
         lambda layer, states: sum_found(layer, new, states, inputs),
     ]
     write_heads(model, new, heads, inputs)
-    _contrast(model, new, batches, margins)
+    _write_difference(model, new, batches, margins)
     size_distance(model, new, batches)
     _copy_pooler(model, mono, new, old)
     read_score(model, new, batches, torch.zeros(len(margins), dtype=torch.long), margins)
@@ -105,13 +105,13 @@ def make_duo(
 
 
 def _places(new: MarkedShape, old: MarkedShape) -> Tensor:
-    """int[old width], where each dimension of mono is in duo; marks carry the score in the last layer."""
+    """int[old width], the dimension of duo for each of mono; the marks carry the score in the last layer."""
     return torch.cat([torch.arange(old.words.start), new.words.start + torch.arange(old.width - old.words.start)])
 
 
 @torch.no_grad()
 def _share_heads(layer: BertLayer, shape: MarkedShape) -> None:
-    """Mono's heads are half for the query, half for the doc; the last third of either half becomes doc j's."""
+    """Half of mono's heads read the query, half the doc; the last third of each half now reads doc j."""
     half = shape.heads // 2
     kept = half - half // 3
     for head in range(shape.heads):
@@ -123,7 +123,7 @@ def _share_heads(layer: BertLayer, shape: MarkedShape) -> None:
 
 
 def _copy_head(layer: BertLayer, shape: MarkedShape, head: int, source: int) -> None:
-    """Lets a head do what another does, and write it where the units take it with the other sign."""
+    """Copies a head, writing its result to the dimensions that count with the opposite sign."""
     rows, source_rows = shape.head_rows(head), shape.head_rows(source)
     for name in ("query", "key", "value"):
         part = getattr(layer.attention.self, name)
@@ -137,10 +137,10 @@ def _copy_head(layer: BertLayer, shape: MarkedShape, head: int, source: int) -> 
 
 
 @torch.no_grad()
-def _contrast(
+def _write_difference(
     model: BertForSequenceClassification, shape: MarkedShape, batches: Sequence[Mapping[str, Tensor]], margins: Tensor
 ) -> None:
-    """Writes the distance of query and doc j less that of query and doc i."""
+    """Writes the distance of query and doc j minus that of query and doc i."""
     last, half = layers_of(model.bert)[-1], shape.own // 2
     kept = half - half // 3
     query = torch.arange(kept)
@@ -166,7 +166,7 @@ def _contrast(
 
 @torch.no_grad()
 def _copy_norms(to: BertLayer, source: BertLayer, new: MarkedShape, old: MarkedShape) -> None:
-    """Copies what the last layer's norms do to the dimensions that carry the score where the marks would be."""
+    """Copies the last layer's norms for the dimensions that carry the score."""
     places, score, scale = _places(new, old), slice(old.own, old.width), math.sqrt(old.width / new.width)
     for norm, given in (
         (to.attention.output.LayerNorm, source.attention.output.LayerNorm),
@@ -181,7 +181,7 @@ def _copy_norms(to: BertLayer, source: BertLayer, new: MarkedShape, old: MarkedS
 def _copy_pooler(
     model: BertForSequenceClassification, mono: BertForSequenceClassification, new: MarkedShape, old: MarkedShape
 ) -> None:
-    """Copies the pooler: what of it will not carry the score is for a training to use."""
+    """Copies the pooler; its units that do not carry the score are for later fine-tuning."""
     assert model.bert.pooler is not None
     assert mono.bert.pooler is not None
     places, pooler, source = _places(new, old), model.bert.pooler.dense, mono.bert.pooler.dense

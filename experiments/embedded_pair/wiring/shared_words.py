@@ -1,12 +1,12 @@
-"""Words that query and doc share, found and weighed by a BERT's own arithmetic: a head that was not there before.
+"""A new attention head that finds the words which query and doc share, and sums their idf.
 
-The means of two texts say little of a rare name that stands in both. So each word of the vocabulary gets a random code
-in a few added dimensions, and its rarity (idf) beside it. In an early layer one more head lets a token of the query
-look at the same word in the doc, and takes that one's idf with it; later the query's tokens take the sum over all of
-them: of the query's words, the idf of those that the doc has. That is BM25 without counts and lengths.
+The means of two texts say little about a rare name that occurs in both. So each word of the vocabulary gets a random
+code in a few added dimensions, and its rarity (idf) beside it. In an early layer, one added head lets a token of the
+query find the same word in the doc and copies that word's idf; later, the query's tokens take the sum over all of them.
+This is BM25 without term counts and lengths.
 
-A norm subtracts from all dimensions a mean that differs from token to token. So what is written here stands once above
-0 and once as much below, and the difference is read: codes have as many bits of either sign, numbers a twin.
+LayerNorm subtracts from all dimensions a mean that differs from token to token. So every number is written twice, once
+positive and once negative, and the difference is read: codes have equally many bits of either sign, numbers a twin.
 """
 
 import math
@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import BertForSequenceClassification
 from transformers.models.bert.modeling_bert import BertLayer
 
-from experiments.embedded_pair.marks import (
+from experiments.embedded_pair.wiring.segment_marks import (
     SIZE,
     MarkedShape,
     embeddings_of,
@@ -32,24 +32,20 @@ from experiments.embedded_pair.marks import (
 )
 
 CODE_BITS = 22
-# What a word and itself score, and the share of it that is taken from any two words: two whose codes differ
-# in two bits have .82. What finds nothing, or is no word, looks at [SEP], which scores a little more than nothing.
+# The attention score of a word with itself, and the share of it that is subtracted for any two words: two words whose
+# codes differ in two bits score .82 of it. A token that finds nothing attends to [SEP], which scores slightly above 0.
 SAME, _OTHER, _NONE = 300.0, 0.9, 10.0
-# What takes their mean from the bits of a code.
+# Subtracts the mean from the bits of a code.
 CENTERED = torch.eye(CODE_BITS) - 1 / CODE_BITS
-# A token of the query attends to its [SEP] this much more than to each other, so that it takes a sum and not a mean.
+# A token of the query attends to its [SEP] this much more than to each other token: the head yields a sum, not a mean.
 _SINK = 200.0
-# [CLS] attends to itself with so much more in the logit.
+# How much larger [CLS]'s attention logit for itself is.
 _ALONE = 12.0
 
 
 @dataclass(frozen=True)
 class WordDims:
-    """Which of a hidden state's dimensions are for what; a number's twin is the dimension after its own.
-
-    Attributes:
-        first: the first of them.
-    """
+    """The dimensions of a hidden state that words use, from `first`; the twin of a number is the dimension after it."""
 
     first: int
 
@@ -65,37 +61,32 @@ class WordDims:
 
     @property
     def word(self) -> int:
-        """The same in all words, 0 in [CLS] and [SEP]."""
+        """The same number in all words, 0 in [CLS] and [SEP]."""
         return self.idf + 2
 
     @property
     def sep(self) -> int:
-        """Above 0 in [SEP], 0 in all others."""
+        """Positive in [SEP], 0 elsewhere."""
         return self.idf + 4
 
     @property
     def found(self) -> tuple[int, int]:
-        """The idf of the same word in the first doc, and in the second, where there is one."""
+        """The idf of the same word in the first doc, and in the second doc if there is one."""
         return self.idf + 6, self.idf + 8
 
     @property
     def total(self) -> int:
-        """In all tokens of the query: the sum of what was found over it."""
+        """In all tokens of the query: the sum of `found` over the query."""
         return self.idf + 10
 
 
 def dims_of(shape: MarkedShape) -> WordDims:
-    """The dimensions for words of a BERT of this shape."""
+    """The dimensions that words use in a BERT of this shape."""
     return WordDims(shape.words.start)
 
 
 def rarities(ids: Iterable[list[int]], vocabulary: int) -> NDArray[np.float32]:
-    """Idf of every word over some texts, float32[vocabulary], from 0 to 1.
-
-    Args:
-        ids: each text's words.
-        vocabulary: how many words there are.
-    """
+    """float32[vocabulary], the idf of every word over some texts, scaled to 0..1; `ids` are the words of each text."""
     texts, holders = 0, np.zeros(vocabulary)
     for each in ids:
         texts += 1
@@ -106,10 +97,10 @@ def rarities(ids: Iterable[list[int]], vocabulary: int) -> NDArray[np.float32]:
 
 
 def shared_rarity(inputs: Mapping[str, Tensor], rarity: Tensor, edges: tuple[int, int]) -> Tensor:
-    """The rarity of the query's words that the doc has, summed up: float[n].
+    """float[n], the summed rarity of the query's words that occur in the doc.
 
     Args:
-        inputs: of mono, as transformers takes them.
+        inputs: inputs of mono, as transformers takes them.
         rarity: float[vocabulary], idf.
         edges: the ids of [CLS] and [SEP].
     """
@@ -120,7 +111,7 @@ def shared_rarity(inputs: Mapping[str, Tensor], rarity: Tensor, edges: tuple[int
 
 
 def read_number(states: Tensor, dim: int) -> Tensor:
-    """A number out of hidden states, float[..., width] -> float[...]."""
+    """Reads a number and its twin from hidden states, float[..., width] -> float[...]."""
     return (states[..., dim] - states[..., dim + 1]) / 2
 
 
@@ -132,19 +123,19 @@ def write_words(
     edges: tuple[int, int],
     generator: torch.Generator,
 ) -> None:
-    """Writes every word's code and idf to the table of words.
+    """Writes every word's code and idf to the word embeddings.
 
     Args:
-        model: has its other dimensions already, and no word's.
-        shape: where they are.
+        model: a model whose other dimensions are complete.
+        shape: where the dimensions are.
         rarity: float[vocabulary], idf.
         edges: the ids of [CLS] and [SEP].
-        generator: decides the codes.
+        generator: draws the codes.
     """
     embeddings, dims, own = embeddings_of(model.bert), dims_of(shape), slice(0, shape.own)
     table = embeddings.word_embeddings.weight
     added = embeddings.position_embeddings.weight[:, own].mean(dim=0) + embeddings.token_type_embeddings.weight[0, own]
-    # The norm divides a token by its size; what is multiplied by that before comes out alike for all words.
+    # LayerNorm divides a token by its size; multiplying by that size first makes all words come out alike.
     size = (table[:, own] + added).std(dim=1, correction=0)
     size = SIZE * size / size.mean()
     ranks = torch.rand(len(table), CODE_BITS, generator=generator).argsort(dim=1)
@@ -156,7 +147,7 @@ def write_words(
 
 
 def has_words(model: BertForSequenceClassification) -> bool:
-    """Whether a model's words are as `write_words` writes them: the bits of a code as large as what all words have."""
+    """Whether a model's word embeddings are laid out as `write_words` does it."""
     shape = shape_of(model)
     dims, table = dims_of(shape), embeddings_of(model.bert).word_embeddings.weight.detach()
     if dims.total + 2 > shape.width:
@@ -169,15 +160,15 @@ def has_words(model: BertForSequenceClassification) -> bool:
 def find_words(
     layer: BertLayer, shape: MarkedShape, seen: Tensor, doc: int, states: Tensor, inputs: Mapping[str, Tensor]
 ) -> None:
-    """Makes a layer's last head find each token's word in the segments that it sees, and take that one's idf.
+    """Makes a layer's last head, whose weights are 0, find each token's word in the segments it sees and copy its idf.
 
     Args:
-        layer: the head's weights are 0.
-        shape: where dimensions are.
+        layer: the layer.
+        shape: where the dimensions are.
         seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
-        doc: 0 or 1, where the idf is written to.
-        states: float[n, t, width], what the layer is given.
-        inputs: the real inputs that this is of.
+        doc: 0 or 1, the doc whose `found` is written.
+        states: float[n, t, width], the input of the layer.
+        inputs: the real inputs that the states belong to.
     """
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
     scale = math.sqrt(shape.head)
@@ -192,18 +183,18 @@ def find_words(
 
 @torch.no_grad()
 def want_more(layer: BertLayer, shape: MarkedShape, seen: Tensor, row: int, score: float, states: Tensor) -> None:
-    """Makes a layer's last head take a score from any two words', and look at [SEP] where no two have more.
+    """Makes a layer's last head subtract a score from any two words, and attend to [SEP] where none score more.
 
-    A norm divides a token by its own deviation, and what two words score is as much smaller; so is what this takes.
-    [SEP], which is no word, always looks at [SEP]. The head is kept to the segments that are to be seen.
+    LayerNorm divides a token by its own deviation and shrinks the score of two words; what is subtracted shrinks alike.
+    [SEP], which is not a word, always attends to [SEP]. The head is restricted to the segments that may be seen.
 
     Args:
-        layer: the head's rows are 0.
-        shape: where dimensions are.
+        layer: the layer.
+        shape: where the dimensions are.
         seen: bool[segments, segments], whether tokens of a segment (row) see those of another (column).
-        row: the first of 2 + segments rows of query and key that are free.
-        score: of two words as they are in the mean.
-        states: float[n, width], of tokens.
+        row: the first of 2 + segments unused rows of query and key.
+        score: what is subtracted from two words of mean size.
+        states: float[n, width], tokens.
     """
     dims = dims_of(shape)
     words = read_number(states, dims.word)
@@ -219,7 +210,7 @@ def want_more(layer: BertLayer, shape: MarkedShape, seen: Tensor, row: int, scor
 
 @torch.no_grad()
 def take_idf(layer: BertLayer, shape: MarkedShape, doc: int, share: float) -> None:
-    """Makes a layer's last head add a share of the idf of what it looks at to what was found in a doc, 0 or 1."""
+    """Makes a layer's last head add a share of the attended word's idf to `found` of a doc, 0 or 1."""
     dims, first = dims_of(shape), shape.word_rows.start
     read_to(layer.attention.self.value.weight[first], dims.idf, 1.0)
     write_to(layer.attention.output.dense.weight[:, first], dims.found[doc], torch.tensor(share))
@@ -227,26 +218,26 @@ def take_idf(layer: BertLayer, shape: MarkedShape, doc: int, share: float) -> No
 
 @torch.no_grad()
 def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapping[str, Tensor]) -> None:
-    """Makes a layer's last head add up what was found over the query; what was found in a second doc counts negative.
+    """Makes a layer's last head, whose weights are 0, sum `found` over the query; the second doc counts negative.
 
-    The second doc's is drawn out to the size of the first's: it was found a layer later, and passed fewer norms.
-    From each word a share of its own idf is taken away, so that the sum is about 0 in the mean: what comes after
-    divides states by their size, which must not change a sum that all docs of a query have.
+    The second doc's sum is scaled to the size of the first's: it is found a layer later and passes fewer norms. A share
+    of each word's own idf is subtracted, so that the sum is about 0 in the mean: later layers divide states by their
+    size, and that must not change a sum that all docs of a query have.
 
     Args:
-        layer: the head's weights are 0.
-        shape: where dimensions are.
-        states: float[n, t, width], what the layer is given.
-        inputs: the real inputs that this is of; if of duo, each pair of docs in both orders.
+        layer: the layer.
+        shape: where the dimensions are.
+        states: float[n, t, width], the input of the layer.
+        inputs: the real inputs that the states belong to; for duo, each pair of docs in both orders.
     """
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
     real, scale = inputs["attention_mask"].bool(), math.sqrt(shape.head)
-    # The query's [SEP] is the sink: the numbers that [CLS] has are so small by now that half precision loses them.
+    # The query's [SEP] is the sink: the numbers of [CLS] are so small by now that half precision loses them.
     attention.query.bias[first] = scale
     read_to(attention.key.weight[first], dims.sep, math.log(_SINK) / mark_of_sep(states[real], dims))
     own = torch.eye(shape.segments, dtype=torch.bool)
     keep_rows_apart(layer, shape, slice(first + 1, first + 1 + shape.segments), own)
-    # [CLS], which is of no segment, would take the sum over all of them: it sees itself alone.
+    # [CLS] belongs to no segment and would take the sum over all of them: it attends to itself only.
     row, (weights, bias) = first + 1 + shape.segments, _tell_cls(states[..., : shape.own], real)
     for part in (attention.query, attention.key):
         part.weight[row, : shape.own] = math.sqrt(_ALONE * scale) * weights
@@ -264,13 +255,7 @@ def sum_found(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapp
 
 @torch.no_grad()
 def raise_total(layer: BertLayer, shape: MarkedShape, factor: float) -> None:
-    """Makes a layer's last head write the sum, which all tokens of the query have, to all tokens and so much larger.
-
-    Args:
-        layer: the head's weights are 0.
-        shape: where dimensions are.
-        factor: how much.
-    """
+    """Makes a layer's last head, whose weights are 0, copy the query's sum to all tokens, multiplied by a factor."""
     dims, first = dims_of(shape), shape.word_rows.start
     look_at(layer, shape, first, segment=0)
     read_to(layer.attention.self.value.weight[first], dims.total, 1.0)
@@ -281,16 +266,16 @@ def raise_total(layer: BertLayer, shape: MarkedShape, factor: float) -> None:
 def size_words(
     model: BertForSequenceClassification, shape: MarkedShape, inputs: Mapping[str, Tensor], layers: int
 ) -> None:
-    """Sets what the norms multiply words' dimensions by, so that each leaves a norm about as large as it came.
+    """Sets the norms' weights for the words' dimensions so that each keeps its size through the first layers.
 
-    A norm divides each token by its own deviation; the mean counts a token by what the dimension says there, for [CLS]
-    and [SEP] deviate much more than others.
+    A norm divides each token by its own deviation. The mean weighs a token by the number that a dimension holds there,
+    because [CLS] and [SEP] deviate much more than other tokens.
 
     Args:
         model: a model with words.
-        shape: where they are.
-        inputs: a batch of real inputs, as the model takes them.
-        layers: how many of the first layers.
+        shape: where the dimensions are.
+        inputs: a batch of real inputs, as transformers takes them.
+        layers: how many layers.
     """
     real, dims = inputs["attention_mask"].bool(), dims_of(shape)
     for norm in norms_of(model, layers):
@@ -298,16 +283,16 @@ def size_words(
         deviations = given.std(dim=1, correction=0)
         norm.weight[dims.code] = norm.weight[shape.places] = deviations.mean()
         for dim in (dims.idf, dims.word, dims.sep, *dims.found, dims.total):
-            says = read_number(given, dim).square()
-            norm.weight[dim : dim + 2] = deviations @ says / says.sum().clamp(min=1e-12)
+            squares = read_number(given, dim).square()
+            norm.weight[dim : dim + 2] = deviations @ squares / squares.sum().clamp(min=1e-12)
 
 
 def _tell_cls(states: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights float[own] and a bias that make about 1 of what is [CLS]'s own, and 0 of others'; by least squares.
+    """Weights float[own] and a bias that map states to about 1 for [CLS] and 0 for other tokens, by least squares.
 
     Args:
         states: float[n, t, own].
-        real: bool[n, t], which of them are no padding.
+        real: bool[n, t], which tokens are not padding.
     """
     is_cls = torch.zeros(real.shape, dtype=torch.float64)
     is_cls[:, 0] = 1.0
@@ -318,16 +303,16 @@ def _tell_cls(states: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mark_of_sep(states: Tensor, dims: WordDims) -> float:
-    """What [SEP] has that others have not, the mean over those among states, float[n, width]."""
+    """The number that tells [SEP] from other tokens: the mean over the [SEP]s among states, float[n, width]."""
     marks = read_number(states, dims.sep)
     return float(marks[marks > marks.max() / 2].mean())
 
 
 def read_to(row: Tensor, dim: int, factor: float) -> None:
-    """Makes a row of weights, float[width], take a number times a factor."""
+    """Makes a row of weights, float[width], read a number times a factor."""
     row[dim], row[dim + 1] = factor / 2, -factor / 2
 
 
 def write_to(places: Tensor, dim: int, value: Tensor) -> None:
-    """Writes a number to its dimension and the twin: float[..., width] of states or tables, float[width] of weights."""
+    """Writes a number to its dimension and its twin: float[..., width] of states or tables, float[width] of weights."""
     places[..., dim], places[..., dim + 1] = value, -value

@@ -22,7 +22,7 @@ def test_what_stands_twice_counts_once(archive: Path):
     collection = read_medquad(archive)
     assert [doc.text for doc in collection.passages] == [f"the {colour}" for colour in COLOURS]
     assert len(collection.topics) == 11
-    texts = {topic.text: collection.answers[topic.query_id] for topic in collection.topics}
+    texts = {topic.text: tuple(collection.qrels[topic.query_id]) for topic in collection.topics}
     assert texts["what is sky"] == ("a00000", "a00006")
     assert texts["what is the milk"] == ("a00000",)
     assert set(collection.chosen(3)) < set(collection.chosen(5)) < set(collection.chosen(None))

@@ -1,4 +1,4 @@
-"""Commands as a user runs them, with their seconds and peak memory, and functions in a process of their own."""
+"""Commands as a user runs them, with their seconds and peak memory; and functions in a process of their own."""
 
 import logging
 import multiprocessing
@@ -26,15 +26,15 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Watched:
-    """A command that ended well, and resident memory, sampled 20 times a second.
+class Usage:
+    """What a command used. Resident memory is sampled 20 times a second.
 
     Attributes:
-        started: when, in seconds since the epoch.
-        seconds: what it took.
-        peak_bytes: the most that its processes had together.
-        driver_peak_bytes: the most that its own process had.
-        worker_peak_bytes: the most that one of the processes which it started had; 0 where there was none.
+        started: when it started, in seconds since the epoch.
+        seconds: its duration.
+        peak_bytes: the peak of all its processes together.
+        driver_peak_bytes: the peak of its own process.
+        worker_peak_bytes: the largest peak of a process that it started; 0 if there was none.
     """
 
     started: float
@@ -44,16 +44,16 @@ class Watched:
     worker_peak_bytes: int
 
 
-def watch(command: Sequence[str | Path], **environment: str) -> Watched:
+def run_metered(command: Sequence[str | Path], **environment: str) -> Usage:
     """Runs a command to its end.
 
     Raises:
         RuntimeError: it failed.
     """
-    with TemporaryFile("w+") as talk:
+    with TemporaryFile("w+") as log:
         started, clock = time.time(), time.monotonic()
         process = psutil.Popen(
-            [str(word) for word in command], stdout=talk, stderr=subprocess.STDOUT, env=os.environ | environment
+            [str(word) for word in command], stdout=log, stderr=subprocess.STDOUT, env=os.environ | environment
         )
         peak = driver_peak = worker_peak = 0
         while process.poll() is None:
@@ -63,14 +63,14 @@ def watch(command: Sequence[str | Path], **environment: str) -> Watched:
             time.sleep(_SAMPLE_SECONDS)
         seconds = time.monotonic() - clock
         if process.returncode != 0:
-            talk.seek(0)
+            log.seek(0)
             words = " ".join(map(str, command))
-            raise RuntimeError(f"{words} ended with exit code {process.returncode}:\n{talk.read()[-_TAIL_CHARS:]}")
-    return Watched(started, seconds, peak, driver_peak, worker_peak)
+            raise RuntimeError(f"{words} ended with exit code {process.returncode}:\n{log.read()[-_TAIL_CHARS:]}")
+    return Usage(started, seconds, peak, driver_peak, worker_peak)
 
 
 def _resident_bytes(process: psutil.Process) -> list[int]:
-    """The process's own memory, then that of each that it started."""
+    """The memory of the process, then that of each process that it started."""
     found = [0]
     with suppress(psutil.NoSuchProcess):
         found[0] = process.memory_info().rss
@@ -81,12 +81,12 @@ def _resident_bytes(process: psutil.Process) -> list[int]:
 
 
 def be_quiet() -> None:
-    """Silences warnings of Beam and its friends at import, and progress bars: call it before that."""
+    """Silences import warnings, of Beam for example, and progress bars; call it before the imports."""
     logging.basicConfig(level=logging.ERROR)
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 
 def run_apart(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Calls a function in a fresh process: a JVM, a model or a warm cache of one measurement must not help another."""
+    """Calls a function in a new process, so that no JVM, model or warm cache of another measurement helps it."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=be_quiet) as pool:
         return pool.submit(function, *args, **kwargs).result()

@@ -1,11 +1,10 @@
-"""Words that follow each other in the query and in the doc too: a rare name is often two common words.
+"""Bigrams that query and doc share: a rare name is often two common words.
 
-In the first layer the head for words looks at the token before and takes part of its word's code; after the layers that
-find words, it finds the tokens that have the same word before them as well as the same word, and takes the idf again.
-That is the ordered pairs of the sequential dependence model (Metzler and Croft 2005), beside `words`' single ones.
-
-Where a token stands is written beside the marks; what stands before it comes to the same dimensions, and so much larger
-that what was there is no more seen.
+In the first layer, the head for words attends to the previous token and copies part of its word's code. After the
+layers that find words, it finds the tokens with the same word and the same previous word, and adds the idf again. These
+are the ordered pairs of the sequential dependence model (Metzler and Croft 2005), beside the single words of
+`shared_words`. A token's position is written beside the marks; the code of the previous word goes to the same
+dimensions, so much larger that the position no longer matters.
 """
 
 import math
@@ -16,8 +15,8 @@ from torch import Tensor
 from transformers import BertForSequenceClassification
 from transformers.models.bert.modeling_bert import BertLayer
 
-from experiments.embedded_pair.marks import SIZE, MarkedShape, embeddings_of
-from experiments.embedded_pair.words import (
+from experiments.embedded_pair.wiring.segment_marks import SIZE, MarkedShape, embeddings_of
+from experiments.embedded_pair.wiring.shared_words import (
     CENTERED,
     CODE_BITS,
     SAME,
@@ -28,25 +27,25 @@ from experiments.embedded_pair.words import (
     want_more,
 )
 
-# How fast a place turns, in radians a token, in each of five planes: by a search for turns by which two tokens of
-# 512 agree in no more than 0.7 on the mean.
+# How fast a position rotates, in radians per token, in each of five planes. Found by search: no two of 512 positions
+# agree in more than 0.7 in the mean.
 _TURNS = (0.023, 0.166, 0.415, 0.9, 1.765)
-# How large a place is beside a word's code.
+# The size of a position beside a word's code.
 _PLACE = 0.1
-# How much more a token attends to the one before than to one that agrees in nothing; less agreement than this is worse
-# than none, for tokens of small states say louder where they stand.
+# How much more a token attends to the previous one than to one that agrees in nothing. Less agreement than _NEAR counts
+# as worse than none, because tokens with small states have larger positions.
 _LOOK, _NEAR = 300.0, 0.85
-# Of a code, the bits that are compared of the word itself, and of the one before.
+# The bits of a code that are compared: those of the word itself, and those of the previous word.
 _ITSELF, _AHEAD = slice(0, 16), slice(CODE_BITS - 11, CODE_BITS)
-# As for `words`, of the two together: of two words one is often the same.
+# As in `shared_words`, for two words together: one of the two is often the same.
 _OTHER = 0.87
-# What a word counts that follows the same word as in the query, beside what it counts by itself.
+# The weight of a word after the same previous word as in the query, beside its weight as a single word.
 _PAIR_SHARE = 0.5
 
 
 @torch.no_grad()
 def write_places(model: BertForSequenceClassification, shape: MarkedShape) -> None:
-    """Writes to the table of positions where each token stands, and a 1."""
+    """Writes each position, and a 1, to the position embeddings."""
     table = embeddings_of(model.bert).position_embeddings.weight
     angles = torch.arange(len(table))[:, None] * torch.tensor(_TURNS)[None]
     places = torch.cat([angles.cos(), angles.sin(), torch.ones(len(table), 1)], dim=1)
@@ -55,13 +54,13 @@ def write_places(model: BertForSequenceClassification, shape: MarkedShape) -> No
 
 @torch.no_grad()
 def see_before(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Mapping[str, Tensor]) -> None:
-    """Makes a layer's last head take part of the code of the word before each token.
+    """Makes the first layer's last head, whose weights are 0, copy part of the code of the word before each token.
 
     Args:
-        layer: the first, for there all codes are of one size; the head's weights are 0.
-        shape: where dimensions are.
-        states: float[n, t, width], what the layer is given.
-        inputs: the real inputs that this is of.
+        layer: the first layer, where all codes have one size.
+        shape: where the dimensions are.
+        states: float[n, t, width], the input of the layer.
+        inputs: the real inputs that the states belong to.
     """
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
     real = states[inputs["attention_mask"].bool()]
@@ -72,7 +71,7 @@ def see_before(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Map
     rows = slice(first, first + len(directions))
     attention.key.weight[rows, shape.places] = asked * directions
     attention.query.weight[rows, shape.places] = asked * _just_before(turns) @ directions
-    # [SEP] looks at [SEP], which has no code: what stands before it is no word of a pair.
+    # [SEP] attends to [SEP], which has no code: the word before it is not part of a bigram.
     strength = math.sqrt(2 * _LOOK * scale) / mark_of_sep(real, dims)
     read_to(attention.query.weight[rows.stop], dims.sep, strength)
     read_to(attention.key.weight[rows.stop], dims.sep, strength)
@@ -83,12 +82,12 @@ def see_before(layer: BertLayer, shape: MarkedShape, states: Tensor, inputs: Map
 
 
 @torch.no_grad()
-def find_phrases(
+def find_bigrams(
     layer: BertLayer, shape: MarkedShape, seen: Tensor, doc: int, states: Tensor, inputs: Mapping[str, Tensor]
 ) -> None:
-    """Makes a layer's last head find each token that follows the same word, and add a share of its idf to the found.
+    """Makes a layer's last head find each token with the same previous word, and add a share of its idf to `found`.
 
-    Arguments as for `find_words`.
+    The arguments are those of `find_words`.
     """
     dims, first, attention = dims_of(shape), shape.word_rows.start, layer.attention.self
     real, scale = states[inputs["attention_mask"].bool()], math.sqrt(shape.head)
@@ -105,7 +104,7 @@ def find_phrases(
 
 
 def _just_before(turns: Tensor) -> Tensor:
-    """float[2 k + 1, 2 k + 1]: makes of a place that of the token before, and of its 1 what is against all."""
+    """float[2 k + 1, 2 k + 1]: maps a position to that of the previous token, and its 1 to what opposes all tokens."""
     cosines, sines = turns.cos().diag(), turns.sin().diag()
     turned = torch.zeros(2 * len(turns) + 1, 2 * len(turns) + 1)
     turned[:-1, :-1] = torch.cat([torch.cat([cosines, sines], dim=1), torch.cat([-sines, cosines], dim=1)])
@@ -114,7 +113,7 @@ def _just_before(turns: Tensor) -> Tensor:
 
 
 def _directions(shape: MarkedShape) -> Tensor:
-    """float[n - 1, n], orthonormal: directions of the dimensions for places, of mean 0: no norm takes away of them."""
+    """float[n - 1, n], orthonormal directions of mean 0 in the dimensions for positions: LayerNorm keeps them."""
     count = shape.places.stop - shape.places.start
     directions: Tensor = torch.linalg.qr(torch.ones(count, 1, dtype=torch.float64), mode="complete").Q
     return directions.T[1:].float()

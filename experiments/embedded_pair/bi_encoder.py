@@ -1,6 +1,8 @@
-"""The bi-encoder whose cosines the embedded pair learns from."""
+"""The bi-encoder that the embedded pair is made of: how it is loaded, and the embeddings that it gives."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,21 +12,30 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BertModel
 
+from models.checkpoints.files import CONFIG
 from models.tokenizer.bert import BertTokenizer, load_tokenizer
 
-_TEXTS_AT_A_TIME = 32
-_TOKENS = 128
+Embed = Callable[[list[str]], NDArray[np.float32]]
+
+_BATCH_SIZE = 32
+_MAX_TOKENS = 128
+
+
+def is_bi_encoder(folder: str) -> bool:
+    """Whether a folder holds an encoder without a classifier."""
+    config = json.loads(Path(folder, CONFIG).read_text(encoding="utf-8"))
+    return bool(config.get("architectures") == ["BertModel"])
 
 
 def load_encoder(folder: str) -> BertModel:
-    """The bi-encoder, ready to read."""
+    """Loads the bi-encoder in float32, for inference."""
     model: BertModel = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32)
     model.train(False)
     return model
 
 
 def embed_texts(folder: str, texts: list[str]) -> NDArray[np.float32]:
-    """The bi-encoder's embeddings: the mean over tokens, as unit vectors, float32[texts, width].
+    """The bi-encoder's embeddings, float32[texts, width]: the mean over tokens, as unit vectors.
 
     Raises:
         PreflightError: the folder has no BERT tokenizer.
@@ -40,13 +51,13 @@ def embed_texts(folder: str, texts: list[str]) -> NDArray[np.float32]:
 
 
 def encoder_inputs(tokenizer: BertTokenizer, texts: list[str]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-    """Yields batches of [CLS] text [SEP], of about one length each: their rows, and what the bi-encoder takes."""
+    """Yields batches of [CLS] text [SEP] of similar lengths: their rows, and the inputs of the bi-encoder."""
     inputs = [
-        [tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in tokenizer.encode(texts, _TOKENS - 2).ids.to_pylist()
+        [tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in tokenizer.encode(texts, _MAX_TOKENS - 2).ids.to_pylist()
     ]
     order = sorted(range(len(texts)), key=lambda number: len(inputs[number]))
-    for start in range(0, len(order), _TEXTS_AT_A_TIME):
-        rows = order[start : start + _TEXTS_AT_A_TIME]
+    for start in range(0, len(order), _BATCH_SIZE):
+        rows = order[start : start + _BATCH_SIZE]
         batch = [torch.tensor(inputs[number]) for number in rows]
         ids = pad_sequence(batch, batch_first=True, padding_value=tokenizer.pad_id)
         mask = pad_sequence([torch.ones_like(each) for each in batch], batch_first=True)

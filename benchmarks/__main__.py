@@ -1,0 +1,118 @@
+"""Measures beamrank beside its peers, and writes benchmarks/results.
+
+    python -m benchmarks [PART] [options] [-- Beam's flags]
+
+Without a PART: the cascade and its parts on SQuAD (tokenize, retrieve, mono, run, memory), into results/squad.json and
+docs/internals/performance.md. Each of these is also a PART by itself; parts with the same settings on the same machine
+are combined in one file. `scale`: how the join grows with the corpus and the candidates. `engines`: the time that each
+runner needs per shard.
+"""
+
+import argparse
+import importlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from benchmarks import report, results
+from benchmarks.subprocess_meter import be_quiet
+from benchmarks.workspace import Settings, Workspace
+
+_ROOT = Path(__file__).resolve().parents[1]
+_RESULTS = _ROOT / "benchmarks" / "results"
+_REPORT = _ROOT / "docs/internals/performance.md"
+SQUAD_PARTS = ("tokenize", "retrieve", "mono", "run", "memory")
+_MODULES = {"mono": "score"}
+# The parts on synthetic passages, with the options that decide their figures.
+_SYNTHETIC = {"scale": ("k",), "engines": ("shards", "rounds")}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures the chosen parts one after the other; each is written as soon as it is measured."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    ours = given[: given.index("--")] if "--" in given else given
+    options = _parser().parse_args(ours)
+    options.beam_flags = given[len(ours) + 1 :]
+    command = results.command_line("benchmarks", given)
+    be_quiet()
+    from pipelines.runners.subprocesses import prepare_environment
+
+    prepare_environment()
+    folder = nullcontext(str(options.work)) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-bench-")
+    with folder as work:
+        Path(work).mkdir(parents=True, exist_ok=True)
+        if settings := _SYNTHETIC.get(options.part):
+            output = options.output or _RESULTS / f"{options.part}.json"
+            values = {name: getattr(options, name) for name in settings}
+            file = results.Results(output, "synthetic passages", values, command)
+            _write(file, importlib.import_module(f"benchmarks.parts.{options.part}").measure(options, Path(work)), None)
+        else:
+            workspace = _workspace(options, Path(work))
+            output = options.output or _RESULTS / "squad.json"
+            file = results.Results(output, "SQuAD 1.1", workspace.describe(), command, SQUAD_PARTS)
+            _write(file, _squad_parts(options, workspace), options.report)
+
+
+def _write(file: results.Results, parts: Iterator[tuple[str, results.Part]], page: Path | None) -> None:
+    """Writes each part, the page of all parts if there is one, and prints the targets."""
+    start = time.monotonic()
+    for name, part in parts:
+        found = file.write(name, part, time.monotonic() - start)
+        start = time.monotonic()
+        if page:
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(report.render(found), encoding="utf-8")
+        for target in part.targets:
+            verdict = "met" if target.met else "missed"
+            print(f"{target.name}: {target.measured:,g} ({target.wanted} {target.limit:,g}: {verdict})")
+
+
+def _workspace(options: argparse.Namespace, work: Path) -> Workspace:
+    if not options.squad.is_file():
+        sys.exit(
+            f"{options.squad} does not exist: give --squad, a tar.gz of SQuAD 1.1 as the pages of its explorer "
+            "(train/*.html, dev/*.html)"
+        )
+    settings = Settings(options.questions, options.pairs, tuple(options.memory_topics), options.rounds)
+    return Workspace(work, options.squad, settings)
+
+
+def _squad_parts(options: argparse.Namespace, workspace: Workspace) -> Iterator[tuple[str, results.Part]]:
+    """Yields the parts. Their modules are imported late: a peer's process imports this one, and must not hold Beam."""
+    for name in SQUAD_PARTS if options.part == "all" else [options.part]:
+        print(f"measuring {name}", file=sys.stderr)
+        yield name, importlib.import_module(f"benchmarks.parts.{_MODULES.get(name, name)}").measure(workspace)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add, archive = parser.add_argument, _ROOT.parent / "shared" / "data" / "squad_v1.1.tar.gz"
+    parts = ["all", *SQUAD_PARTS, *_SYNTHETIC]
+    add("part", nargs="?", default="all", choices=parts, metavar="PART", help=f"one of {', '.join(parts)}")
+    add("--work", type=Path, help="keep intermediate files here, instead of in a temporary folder")
+    add("--output", type=Path, help="the results (a file in benchmarks/results)")
+    add("--rounds", type=int, default=3, help="rounds of each comparison; medians count (%(default)s)")
+    add = parser.add_argument_group("SQuAD").add_argument
+    add("--squad", type=Path, default=archive, help="SQuAD 1.1 as HTML pages in a tar.gz")
+    add("--questions", type=int, default=500, help="how many dev questions (%(default)s)")
+    add("--pairs", type=int, default=1500, help="pairs of the comparison of scoring (%(default)s)")
+    add("--memory-topics", type=int, nargs="+", default=[125, 500, 2000], help="topics of memory's runs (%(default)s)")
+    add("--report", type=Path, default=_REPORT, help="the results as a page (%(default)s)")
+    add = parser.add_argument_group("scale").add_argument
+    add("--passages", type=float, nargs="+", default=[1, 2, 4, 8], help="millions (%(default)s)")
+    add("--topics", type=int, nargs="+", default=[500, 1000, 2000, 4000, 8000], help="(%(default)s)")
+    add("--k", type=int, default=1000, help="candidates of a topic (%(default)s)")
+    add("--runner", default="local", help="as for beamrank run (%(default)s)")
+    add = parser.add_argument_group("engines").add_argument
+    add("--runners", nargs="+", default=["local", "prism", "flink", "spark"], help="(%(default)s)")
+    add("--shards", type=int, nargs=2, default=[4, 64], help="few and many (%(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

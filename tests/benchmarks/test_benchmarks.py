@@ -1,0 +1,283 @@
+"""The readers of collections, and the parts of the benchmark that need no measurement."""
+
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from beamrank.config.run import load_config
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.ranking.input_layout import InputLimits
+from beamrank.records import Topic
+from benchmarks import same_inputs, synthetic
+from benchmarks.datasets.medquad import read_medquad
+from benchmarks.datasets.nfcorpus import read_nfcorpus
+from benchmarks.datasets.squad import read_squad
+from benchmarks.parts import engines, scale, score
+from benchmarks.report import render
+from benchmarks.results import Part, Results, Target, command_line
+from experiments.embedded_pair.figures import rank_by_cosine
+from experiments.embedded_pair.measured import Measured
+from tests.support.bert import MINILM
+
+_PAGE = """<h1>{title}</h1>
+<div class="para-wrap"><pre>AT&amp;T was
+founded.</pre><pre>not this</pre><strong class="question">Who  was &quot;founded&quot;?</strong>
+<span class="answer">AT&amp;T</span><span class="answer">It</span></div>
+<div class="para-wrap"><pre id="second">{title}</pre><strong class="question">What?</strong><i class="answer">a</i>
+<strong class="question">Why?</strong><i class="answer">b</i></div>"""
+
+
+def save_tar(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    names = ("dev/B.html", "dev/A.html", "train/C.html", "LICENSE")
+    return save_tar(tmp_path / "squad.tar.gz", {f"squad/{name}": _PAGE.format(title=name).encode() for name in names})
+
+
+def save_nfcorpus(path: Path, **changed: bytes) -> Path:
+    """Nine judged queries of twelve, with two docs each."""
+    files = {
+        "corpus.jsonl": "".join(json.dumps({"_id": f"d{n}", "title": "", "text": f"doc {n}"}) + "\n" for n in range(2)),
+        "queries.jsonl": "".join(json.dumps({"_id": f"q{n}", "text": f"query\n{n}"}) + "\n" for n in range(12)),
+        "qrels/test.tsv": "header\n" + "".join(f"q{n}\td{doc}\t2\n" for n in range(9) for doc in range(2)),
+    }
+    with zipfile.ZipFile(path, "w") as folder:
+        for name, content in files.items():
+            folder.writestr(f"nfcorpus/{name}", changed.get(name, content))
+    return path
+
+
+def test_squad_gives_first_pre_and_dev_questions(archive: Path):
+    squad = read_squad(archive)
+    assert dict(squad.passages)["dev-000-000"] == "AT&T was\nfounded."
+    assert dict(squad.passages)["dev-000-001"] == "dev/A.html"
+    assert [doc_id for doc_id, _ in squad.passages] == [
+        *("train-000-000", "train-000-001", "dev-000-000", "dev-000-001", "dev-001-000", "dev-001-001")
+    ]
+    assert [(text, *squad.qrels[query_id]) for query_id, text in squad.topics[:3]] == [
+        ('Who was "founded"?', "dev-000-000"),
+        ("What?", "dev-000-001"),
+        ("Why?", "dev-000-001"),
+    ]
+
+
+def test_nfcorpus_gives_the_judged_queries_of_a_split(tmp_path: Path):
+    found = read_nfcorpus(save_nfcorpus(tmp_path / "nfcorpus.zip"), "test")
+    assert found.passages == (("d0", "doc 0"), ("d1", "doc 1"))
+    assert found.topics == tuple((f"q{n}", f"query {n}") for n in range(9))
+    assert found.qrels["q3"] == {"d0": 2, "d1": 2}
+
+
+def test_smaller_choice_of_topics_is_part_of_a_larger_one(archive: Path):
+    squad = read_squad(archive)
+    assert set(squad.chosen(2)) < set(squad.chosen(5)) < set(squad.chosen(None))
+    with pytest.raises(ValueError, match="has 6"):
+        squad.chosen(7)
+
+
+def test_damaged_archives_and_those_of_something_else_are_named(tmp_path: Path, archive: Path):
+    def refuse(read, path: Path, message: str) -> None:
+        with pytest.raises(PreflightError, match=f"{path.name} cannot be read as an archive of .*{message}"):
+            read(path)
+
+    def test_split(path: Path):
+        return read_nfcorpus(path, "test")
+
+    archive.write_bytes(archive.read_bytes()[:-40])
+    refuse(read_squad, archive, "EOFError")
+    pages = {"dev/page.html": _PAGE.replace("<pre", "<p").encode()}
+    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", pages), "a paragraph has no <pre>")
+    pages = {"train/page.html": _PAGE.encode()}
+    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", pages), "no questions under dev/")
+    refuse(read_squad, save_tar(tmp_path / "a.tar.gz", {"README": b""}), "it holds no .html files")
+    refuse(read_medquad, save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D><QAPair>"}), "ParseError: no element found")
+    refuse(read_medquad, save_tar(tmp_path / "a.tar.gz", {"a.xml": b"<D/>"}), "no QAPair")
+    refuse(test_split, tmp_path / "missing.zip", "FileNotFoundError")
+    refuse(test_split, save_nfcorpus(tmp_path / "a.zip", **{"corpus.jsonl": b"{}"}), "KeyError: '_id'")
+    refuse(test_split, save_nfcorpus(tmp_path / "a.zip", **{"queries.jsonl": b"\xff"}), "UnicodeDecodeError")
+    refuse(lambda path: read_nfcorpus(path, "dev"), save_nfcorpus(tmp_path / "a.zip"), "it has no qrels/dev.tsv")
+
+
+def test_collection_files_are_what_beamrank_reads(archive: Path, tmp_path: Path):
+    squad = read_squad(archive)
+    squad.write_corpus(tmp_path)
+    squad.write_topics(tmp_path, squad.topics)
+    units = list_units(CorpusConfig(path=str(tmp_path / "corpus.jsonl"), format="jsonl"))
+    batches = [batch for unit in units for batch in read_unit(unit)]
+    assert [pair for batch in batches for pair in zip(batch.doc_ids, batch.texts, strict=True)] == list(squad.passages)
+    assert tuple(read_topics(TopicsConfig(path=str(tmp_path / "topics.tsv"), format="tsv"))) == squad.topics
+    assert read_qrels(str(tmp_path / "qrels.txt")).relevance == squad.qrels
+
+
+@pytest.mark.data
+def test_squad_has_its_published_counts(shared_data: Path):
+    squad = read_squad(shared_data / "squad_v1.1.tar.gz")
+    splits = [doc_id.split("-")[0] for doc_id, _ in squad.passages]
+    assert (splits.count("train"), splits.count("dev"), len(squad.topics)) == (18_896, 2_067, 10_570)
+
+
+_SETTINGS = {
+    "questions": 5,
+    "passages": 6,
+    "depths": {"bm25": 4, "mono": 3, "duo": 2},
+    "checkpoints": {"mono": "embedded:mono"},
+}
+_TOKENIZE = Part(
+    {"passages": 6, "words_per_passage": 3, "passages_per_second": {"one process": 12_345}},
+    (Target("passages tokenized per second", 12_345, "at least", 20_000),),
+)
+_MEMORY = Part(
+    {
+        "depths": {"bm25": 4, "mono": 3, "duo": 2},
+        "java_heap": "256m",
+        "growth": {"mono": 1.01},
+        "peak_mib_by_topics": {"125": {"mono": 800}, "500": {"mono": 808}},
+    },
+    (Target("peak memory", 1.01, "at most", 1.05),),
+)
+
+
+def write_part(path: Path, name: str, part: Part, settings=_SETTINGS) -> dict:
+    return Results(path, "SQuAD 1.1", settings, "python -m benchmarks", ("tokenize", "memory")).write(name, part, 2.0)
+
+
+def test_results_of_parts_share_one_file_and_page(tmp_path: Path):
+    path = tmp_path / "squad.json"
+    write_part(path, "memory", _MEMORY)
+    results = write_part(path, "tokenize", _TOKENIZE)
+    assert json.loads(path.read_text()) == results
+    assert list(results["parts"]) == ["tokenize", "memory"]
+    page = render(results)
+    assert "| passages tokenized per second | at least 20,000 | 12,345 | **missed** |" in page
+    assert "| peak memory | at most 1.05 | 1.01 | met |" in page
+    assert "| mono | 800 | 808 | 1.01 |" in page
+    assert "## Scoring" not in page
+
+
+def test_results_of_other_settings_are_dropped(tmp_path: Path):
+    path = tmp_path / "squad.json"
+    write_part(path, "memory", _MEMORY)
+    results = write_part(path, "tokenize", _TOKENIZE, {**_SETTINGS, "questions": 6})
+    assert list(results["parts"]) == ["tokenize"]
+
+
+def test_performance_page_is_rendered_from_its_results():
+    root = Path(__file__).resolve().parents[2]
+    results = json.loads((root / "benchmarks/results/squad.json").read_text())
+    assert (root / "docs/internals/performance.md").read_text() == render(results)
+
+
+def test_command_line_shows_no_absolute_path():
+    arguments = ["--squad", "/home/me/data/squad.tar.gz", "--output=/tmp/pair.json", "--runner", "a/b", "--topics", "5"]
+    shown = "python -m benchmarks --squad squad.tar.gz --output=pair.json --runner a/b --topics 5"
+    assert command_line("benchmarks", arguments) == shown
+
+
+def test_synthetic_corpus_begins_with_the_smaller_one(tmp_path: Path):
+    synthetic.write_corpus(tmp_path / "small", 3)
+    synthetic.write_corpus(tmp_path / "large", 70_000)
+    small, large = ((tmp_path / name).read_text().splitlines() for name in ("small", "large"))
+    assert large[:3] == small
+    assert len({line.split("\t")[0] for line in large}) == 70_000
+
+
+def test_synthetic_configuration_can_be_run(tmp_path: Path):
+    corpus = tmp_path / "corpus.tsv"
+    synthetic.write_corpus(corpus, 50)
+    path = synthetic.write_config(tmp_path / "run", corpus, 50, 7, 5, shards=3)
+    config = load_config(str(path))
+    assert len(read_topics(config.topics)) == 7
+    assert config.shards == 3
+    lines = (tmp_path / "run" / "given.trec").read_text().splitlines()
+    wanted = {line.split()[2] for line in lines}
+    docs = {doc_id for unit in list_units(config.corpus) for batch in read_unit(unit) for doc_id in batch.doc_ids}
+    assert len(lines) == 35
+    assert wanted <= docs
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+def test_bi_encoder_ranks_by_the_cosine_of_sentence_transformers(tmp_path: Path):
+    docs = [
+        "a cat sleeps on a warm mat",
+        "the cat of the neighbour ran away",
+        "a cat",
+        "pets that purr and a cat",
+        "dogs",
+    ]
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"id": f"d{n}", "contents": text}) + "\n" for n, text in enumerate(docs)))
+    (tmp_path / "topics.tsv").write_text("q\twhere does the cat sleep\nr\tdogs\n")
+    (tmp_path / "qrels.txt").write_text("q 0 d0 1\nr 0 d4 1\n")
+    rows = rank_by_cosine(Measured(tmp_path, {"path": str(corpus), "format": "jsonl"}), str(MINILM))
+    assert [(row["run"], row["queries"]) for row in rows] == [("bm25", 2), ("cosine", 2), ("teacher", 2)]
+    model = SentenceTransformer(str(MINILM), device="cpu")
+    query, *vectors = model.encode(["where does the cat sleep", *docs[:4]], normalize_embeddings=True)
+    wanted = sorted(range(4), key=lambda number: -float(query @ vectors[number]))
+    lines = (tmp_path / "out/runs/cosine.trec").read_text().splitlines()[:4]
+    assert [line.split()[2] for line in lines] == [f"d{number}" for number in wanted]
+    assert float(lines[0].split()[4]) == pytest.approx(float(query @ vectors[wanted[0]]), abs=1e-3)
+
+
+def test_engine_time_excludes_the_time_of_the_shards():
+    row = engines.compare("local", "mono", few=(10.0, 1.0), many=(14.0, 2.0), more_shards=60)
+    assert (row.receipts_seconds, row.shard_milliseconds) == (1.0, 50.0)
+
+
+def test_scale_target_is_that_the_scan_is_linear():
+    """The seconds of a small run are mostly its start, which would hide a scan that grows too fast."""
+    rows = [scale.Row(millions * 1_000_000, 1000, 10**6, 63, 100, 10 * millions**2, 900, 0) for millions in (1, 2)]
+    targets = {target.name: target for target in scale.targets("corpus", rows)}
+    growth = targets["seconds of the scan per passage, largest over smallest corpus"]
+    assert (growth.measured, growth.met) == (2.0, False)
+    assert targets["peak memory, largest over smallest corpus"].met
+
+
+def _scoring_job() -> score.Job:
+    texts = {f"d{number}": f"passage {number} about rivers " * 4 ** (number % 5) for number in range(20)}
+    topics = (Topic("1", "which river is the longest"), Topic("2", "passage"))
+    return score.Job("embedded:mono", topics, (tuple(texts), tuple(texts)[:4]), texts, threads=2, rounds=1)
+
+
+@pytest.mark.slow
+def test_scoring_compares_the_same_inputs():
+    figures = score.compare(_scoring_job())
+    assert figures["pairs"] == 24
+    assert 0 < figures["largest_difference_float32"] < 0.1
+
+
+def test_scoring_refuses_other_inputs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(score, "_LIMITS", InputLimits("original", 64, 512))
+    with pytest.raises(RuntimeError, match="of 24 different inputs of ours and 24 of CrossEncoder's, 20 are the same"):
+        score.compare(_scoring_job())
+
+
+def test_log_odds_may_differ_only_by_rounding():
+    theirs = np.linspace(-3, 3, 50, dtype=np.float32)
+    off = np.full(5, 0.001, np.float32)
+    same_inputs.check_log_odds(theirs + np.float32(0.002), theirs, off)
+    with pytest.raises(RuntimeError, match=r"differ by 0\.004 "):
+        same_inputs.check_log_odds(theirs + np.float32(0.004), theirs, off)
+    one = theirs.copy()
+    one[7] += np.float32(0.0205)
+    with pytest.raises(RuntimeError, match=r"and by 0\.02\d* at most"):
+        same_inputs.check_log_odds(one, theirs, off)
+    with pytest.raises(RuntimeError, match="nan"):
+        same_inputs.check_log_odds(theirs * np.float32("nan"), theirs, off)

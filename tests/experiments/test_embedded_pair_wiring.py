@@ -1,0 +1,270 @@
+"""The recipe of the embedded pair: a bi-encoder's weights do in a cross-encoder what they are wired to do."""
+
+import copy
+import functools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import BertForSequenceClassification
+
+from beamrank.demo.collection import demo_topics, stdlib_docs
+from beamrank.ranking.input_layout import InputLimits
+from experiments.embedded_pair.bi_encoder import embed_texts, encoder_inputs, load_encoder
+from experiments.embedded_pair.make_pair import distillation_batches, make_encoder, make_examples
+from experiments.embedded_pair.wiring.layer_distillation import (
+    distil_layers,
+    read_alone,
+    segment_tokens,
+    state_loss,
+)
+from experiments.embedded_pair.wiring.make_duo import make_duo
+from experiments.embedded_pair.wiring.make_mono import Example, make_mono, principal_axes, wire_apart
+from experiments.embedded_pair.wiring.pruning import choose_units, prune_units
+from experiments.embedded_pair.wiring.segment_marks import layers_of, outputs_of, shape_of, size_marks
+from experiments.embedded_pair.wiring.shared_words import dims_of, has_words, rarities, read_number, shared_rarity
+from models.checkpoints.sources import locate
+from models.tokenizer.bert import load_tokenizer
+from models.training.data.encoding import InputEncoder
+from models.training.data.examples import Group
+from models.training.loop.losses import log_odds
+from tests.support.bert import MINILM
+from tests.support.progress import RecordedProgress
+
+pytestmark = pytest.mark.slow
+
+QUERIES = [topic.text for topic in demo_topics()[:6]]
+DOCS = [doc.text for doc in stdlib_docs()[:6000:750]]
+PAIRS = [(query, doc) for query in QUERIES for doc in DOCS]
+TRIPLES = [(query, one, other) for query in QUERIES for one, other in zip(DOCS, DOCS[1:] + DOCS[:1], strict=True)]
+LENGTH = 128
+TOKENIZER = load_tokenizer(str(MINILM))
+EDGES = (TOKENIZER.cls_id, TOKENIZER.sep_id)
+ENCODER = InputEncoder(TOKENIZER, InputLimits("original", 34, LENGTH), 1 << 20)
+
+
+def bi_encoder():
+    return load_encoder(str(MINILM))
+
+
+def batch_of(inputs):
+    """All inputs in one batch, in their order."""
+    (batch,) = ENCODER.batches(inputs)
+    order = np.argsort(batch.rows)
+    return {name: tensor[order] for name, tensor in batch.tensors.items()}
+
+
+def embed(encoder, texts):
+    vectors = torch.empty(len(texts), encoder.config.hidden_size)
+    for rows, inputs in encoder_inputs(TOKENIZER, texts):
+        with torch.inference_mode():
+            hidden = encoder(**inputs).last_hidden_state
+        vectors[rows] = F.normalize((hidden * inputs["attention_mask"].unsqueeze(-1)).sum(dim=1), dim=-1)
+    return vectors
+
+
+def rarity():
+    return torch.from_numpy(rarities(TOKENIZER.encode(QUERIES + DOCS, 64).ids.to_pylist(), 30522))
+
+
+def shared_words():
+    """Counted by hand: the idf of the query's words that occur in the doc, float[pairs]."""
+    texts, idf = [*QUERIES, *DOCS], rarity()
+    ids = dict(zip(texts, TOKENIZER.encode(texts, LENGTH).ids.to_pylist(), strict=True))
+    docs = [ids[doc][: LENGTH - 3 - len(ids[query])] for query, doc in PAIRS]
+    words = [[word for word in ids[query] if word in doc] for (query, _), doc in zip(PAIRS, docs, strict=True)]
+    return torch.tensor([sum(float(idf[word]) for word in each) for each in words])
+
+
+def example(share_of_words):
+    """All pairs, to be scored by the cosine and a share of the shared words."""
+    queries, docs = (embed(bi_encoder(), list(texts)) for texts in zip(*PAIRS, strict=True))
+    scores = 20 * (queries * docs).sum(dim=1) + share_of_words * shared_words()
+    return Example(batch_of(PAIRS), torch.arange(len(PAIRS)) // len(DOCS), scores)
+
+
+def wired(share_of_words):
+    generator = torch.Generator().manual_seed(3)
+    encoder = bi_encoder()
+    axes = principal_axes(embed(encoder, QUERIES * 20 + DOCS * 20), (128, 64), generator)
+    return make_mono(encoder, axes, rarity(), EDGES, batch_of(PAIRS[::3]), [example(share_of_words)], generator)
+
+
+@pytest.fixture(scope="module")
+def mono():
+    return wired(0.0)
+
+
+def sums_of_words(mono, inputs):
+    """The sum over the shared words and bigrams that a mono finds, float[inputs]."""
+    states = outputs_of(mono, mono.bert.encoder.layer[3], batch_of(inputs))
+    return read_number(states[:, 1], dims_of(shape_of(mono)).total)
+
+
+@torch.inference_mode()
+def scores_of(model, inputs):
+    return log_odds(model(**batch_of(inputs)).logits)
+
+
+def agreement(scores, others):
+    """The mean correlation within a query."""
+    tables = [each.view(len(QUERIES), len(DOCS)) for each in (scores, others)]
+    one, other = (F.normalize(table - table.mean(dim=1, keepdim=True), dim=1) for table in tables)
+    return float((one * other).sum(dim=1).mean())
+
+
+def test_wired_mono_ranks_as_the_cosine_and_the_words_it_is_fitted_to(mono):
+    cosine, with_words = example(0.0).scores, example(10.0).scores
+    assert agreement(scores_of(mono, PAIRS), cosine) > 0.9
+    found = agreement(scores_of(wired(10.0), PAIRS), with_words)
+    assert found > 0.8
+    assert found > agreement(cosine, with_words) + 0.02
+
+
+def test_wired_mono_sums_shared_words_in_every_dtype(mono):
+    wanted = shared_words()
+    assert torch.allclose(shared_rarity(batch_of(PAIRS), rarity(), EDGES), wanted)
+    assert agreement(sums_of_words(mono, PAIRS), wanted) > 0.8
+    for dtype in (torch.float16, torch.bfloat16):
+        half = copy.deepcopy(mono).to(dtype)
+        # Products are in half precision too, as float16 on some GPUs: a value too large for it would be NaN here.
+        half.set_attn_implementation("eager")
+        assert agreement(sums_of_words(mono, PAIRS), sums_of_words(half, PAIRS).float()) > 0.99
+
+
+@pytest.mark.parametrize(("one", "other"), [("solar", "storms"), ("compass", "needles")])
+def test_shared_bigram_counts_half_as_much_again_as_its_word(mono, one, other):
+    query = "how do solar storms disturb compass needles"
+    docs = [
+        f"{words}, which the old sailors of the north wrote about in their letters, and often so."
+        for words in (f"{one} and a boat", f"{other} and a {one}", f"a {one} {other} and")
+    ]
+    without, apart, together = sums_of_words(mono, [(query, doc) for doc in docs]).tolist()
+    assert (together - apart) / (apart - without) == pytest.approx(0.5, abs=0.15)
+
+
+def test_segments_are_read_apart_as_the_bi_encoder_reads_them(mono):
+    own = slice(0, shape_of(mono).own)
+    one, other = batch_of([(QUERIES[0], DOCS[0])]), batch_of([(QUERIES[0], DOCS[1])])
+    query = 1 + one["input_ids"][0].tolist().index(TOKENIZER.sep_id)
+
+    def change(layer):
+        states = (outputs_of(mono, layer, inputs)[:, 1:query, own] for inputs in (one, other))
+        return float(torch.sub(*states).abs().max())
+
+    assert change(mono.bert.encoder.layer[2]) < 1e-2
+    assert change(mono.bert.encoder.layer[6].attention.output.LayerNorm) > 0.1
+    states = outputs_of(mono, mono.bert.encoder.layer[1], batch_of(PAIRS))[:, 0, own]
+    assert float((states - states[0]).abs().max()) < 1e-3
+    inputs = batch_of([(QUERIES[0], doc) for doc in DOCS])
+    of_doc = (inputs["token_type_ids"] == 1).unsqueeze(-1)
+    states = outputs_of(mono, mono.bert.encoder.layer[5], inputs)[..., own]
+    cosines = (F.normalize((states * of_doc).sum(dim=1), dim=1) * embed(bi_encoder(), DOCS)).sum(dim=1)
+    # Not 1: some docs are truncated here, and all have other positions.
+    assert float(cosines.mean()) > 0.94
+    assert float(cosines.min()) > 0.85
+
+
+def test_wired_duo_prefers_what_mono_scores_higher(mono):
+    firsts, seconds = (scores_of(mono, [(each[0], each[place]) for each in TRIPLES]) for place in (1, 2))
+    margins = firsts - seconds
+    duo = make_duo(mono, TOKENIZER.cls_id, batch_of(TRIPLES[::3]), [batch_of(TRIPLES)], margins)
+    z = scores_of(duo, TRIPLES)
+    assert float(torch.corrcoef(torch.stack([z, margins]))[0, 1]) > 0.7
+    turned = scores_of(duo, [(query, other, one) for query, one, other in TRIPLES])
+    assert float(torch.corrcoef(torch.stack([z, -turned]))[0, 1]) > 0.9
+
+
+def test_has_words_tells_a_wired_mono_from_another(mono):
+    assert has_words(mono)
+    other = copy.deepcopy(mono)
+    other.bert.embeddings.word_embeddings.weight.data[1000, dims_of(shape_of(mono)).word] *= 2
+    assert not has_words(other)
+
+
+@pytest.mark.parametrize(("kind", "inputs"), [("mono", PAIRS), ("duo", TRIPLES)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_embedded_pair_ranks_the_same_in_half_precision(kind, inputs, dtype):
+    folder, _ = locate(f"embedded:{kind}")
+    whole, half = (BertForSequenceClassification.from_pretrained(folder, dtype=each) for each in (torch.float32, dtype))
+    assert agreement(scores_of(whole, inputs), scores_of(half, inputs)) > 0.99
+
+
+def test_examples_score_the_cosine_plus_a_share_of_the_words():
+    groups = [Group(query, tuple(DOCS[:4]), None) for query in QUERIES]
+    embed_all = functools.partial(embed_texts, str(MINILM))
+    (made,) = make_examples(groups, ENCODER, embed_all, rarity(), EDGES)
+    (batch,) = ENCODER.batches([(group.query, doc) for group in groups for doc in group.docs])
+    queries, docs = (torch.from_numpy(embed_all(texts)) for texts in (QUERIES, DOCS[:4]))
+    of_words = made.scores / 20 - (queries @ docs.T).flatten()[batch.rows]
+    assert made.groups.tolist() == (batch.rows // 4).tolist()
+    assert torch.allclose(of_words, 0.2 * shared_rarity(made.inputs, rarity(), EDGES), atol=1e-5)
+
+
+def test_pruning_drops_redundant_units_and_keeps_embeddings():
+    generator = torch.Generator().manual_seed(0)
+    few = torch.randn(500, 6, generator=generator, dtype=torch.float64)
+    units = torch.cat([few, few @ torch.randn(6, 40, generator=generator, dtype=torch.float64)], dim=1)
+    weights = torch.randn(46, 5, generator=generator, dtype=torch.float64)
+    kept, fitted = choose_units(units.T @ units, weights, 6)
+    assert len(set(kept.tolist())) == 6
+    error = float((units[:, kept] @ fitted - units @ weights).square().mean())
+    assert error < 1e-4 * float((units @ weights).square().mean())
+    encoder = bi_encoder()
+    encoder.encoder.layer = encoder.encoder.layer[:3]
+    before = embed(encoder, DOCS)
+    prune_units(encoder, [inputs for _, inputs in encoder_inputs(TOKENIZER, QUERIES + DOCS)], 512)
+    assert encoder.encoder.layer[0].intermediate.dense.weight.shape == (512, 384)
+    assert float((before * embed(encoder, DOCS)).sum(dim=1).min()) > 0.95
+
+
+def test_distillation_batches_hold_each_pair_once_by_seed():
+    groups = [Group(f"query {query}", tuple(f"doc {query} {doc}" for doc in range(8)), None) for query in range(20)]
+
+    def inputs(count, seed):
+        batches = distillation_batches(groups, make_encoder(TOKENIZER, 64), count, seed)
+        return [tuple(row) for batch in batches for row in batch["input_ids"].tolist()]
+
+    every = inputs(1000, 0)
+    assert len(every) == len(set(every)) == 160
+    assert len(set(inputs(50, 0))) == 50
+    assert inputs(50, 0) == inputs(50, 0) != inputs(50, 1)
+
+
+def test_segment_is_read_alone_as_an_input_of_its_own():
+    encoder, inputs = bi_encoder(), batch_of(PAIRS[:8])
+    of = segment_tokens(inputs, 1)
+    with torch.inference_mode():
+        states = read_alone(encoder, inputs["input_ids"], of)
+        for row in range(len(of)):
+            ids = torch.cat([inputs["input_ids"][row, :1], inputs["input_ids"][row][of[row]]])
+            whole = encoder(input_ids=ids[None]).last_hidden_state[0, 1:]
+            assert torch.allclose(states[of.nonzero()[:, 0] == row], whole, atol=1e-4)
+
+
+def test_distillation_repairs_damaged_layers_and_trains_nothing_that_was_added():
+    encoder, inputs, told = bi_encoder(), batch_of(PAIRS[:8]), RecordedProgress()
+    damaged = bi_encoder()
+    for layer in layers_of(damaged):
+        layer.output.dense.weight.data[:, ::3] = 0.0
+    model, shape = wire_apart(damaged, TOKENIZER.cls_id)
+    for norm in model.modules():
+        if isinstance(norm, torch.nn.LayerNorm):
+            norm.weight.data[shape.words] = 0.0
+    size_marks(model, shape, inputs, encoder.config.num_hidden_layers)
+    before = copy.deepcopy(model)
+    distil_layers(model, shape, encoder, [inputs] * 10, torch.float32, told)
+    assert [each[:2] for each in told.updates] == [(step, 10) for step in range(1, 11)]
+    with torch.no_grad():
+        first, last = (float(state_loss(each, shape, encoder, inputs)) for each in (before, model))
+    assert last < first / 2
+    after, added, changed = dict(model.named_parameters()), slice(shape.own, None), 0
+    for name, old in before.named_parameters():
+        changed += not torch.equal(old, after[name])
+        if any(part in name for part in ("embeddings", "LayerNorm", "query.w", "key.w", "value.w", "intermediate")):
+            kept = slice(0, 0) if name.endswith(("query.bias", "key.bias", "intermediate.dense.bias")) else added
+            assert torch.equal(old[..., kept], after[name][..., kept]), name
+    assert changed > len(after) / 2
+    words = "bert.embeddings.word_embeddings.weight"
+    assert torch.equal(dict(before.named_parameters())[words], after[words])
