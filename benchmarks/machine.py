@@ -1,4 +1,4 @@
-"""What the figures were taken on: a figure without its machine says nothing."""
+"""The machine that figures were measured on."""
 
 import os
 import platform
@@ -36,7 +36,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def load_average() -> float:
-    """How many processes wanted a core over the last minute: figures of a busy machine are noise."""
+    """The load of the last minute: figures of a busy machine are noise."""
     return round(os.getloadavg()[0], 2)
 
 

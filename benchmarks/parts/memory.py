@@ -1,6 +1,6 @@
-"""Peak memory of each stage's processes, for more and more topics at small depths.
+"""Peak memory of each stage's processes, with an increasing number of topics and small depths.
 
-Each stage is a command of its own (`beamrank run --stage`), so that one stage's peak does not hide another's.
+Each stage is a command of its own (`beamrank run --stage`), so one stage's peak cannot hide another's.
 """
 
 import shutil
@@ -12,14 +12,14 @@ from benchmarks.workspace import Depths, Workspace
 _STAGES = ("retrieve", "tokenize", "mono", "duo", "runs")
 _DEPTHS = Depths(bm25=100, mono=3, duo=2)
 _WANTED_GROWTH = 1.05
-# Java takes memory for its heap rather than collect garbage; a small heap shows what is needed.
+# Java grows its heap before it collects garbage; a small heap shows what is needed.
 _JAVA_HEAP = "256m"
 
 
 def measure(workspace: Workspace) -> Part:
-    """The peaks, and how much the largest number of topics takes over the smallest."""
+    """The peaks, and those of the most topics over those of the fewest."""
     sizes = workspace.settings.memory_topics
-    # No stage's peak shall be that of indexing.
+    # Indexing must not count as a stage's peak.
     workspace.index()
     peaks = {str(topics): _peaks_mib(workspace, topics) for topics in sizes}
     fewest, most = peaks[str(min(sizes))], peaks[str(max(sizes))]

@@ -1,4 +1,4 @@
-"""Retrieval: what the retrieve stage does without Beam, against bare pyserini on the same index, topics and threads."""
+"""Retrieval: the retrieve stage without Beam, against bare pyserini on the same index, topics and threads."""
 
 import statistics
 import tempfile
@@ -24,7 +24,7 @@ _SCORE_TOLERANCE = 1e-3
 
 
 def measure(workspace: Workspace) -> Part:
-    """The stage's search, shard by shard and committed, over one `batch_search` of all topics with its hits read."""
+    """The stage's search, committed shard by shard, over one `batch_search` of all topics with its hits read."""
     index, topics, k = str(workspace.index()), workspace.topics, workspace.settings.depths.bm25
     threads = usable_cores()
     ours: list[Searched] = []
@@ -82,14 +82,14 @@ def _hits(tables: Sequence[pa.Table]) -> Hits:
 
 
 def _check_equal(ours: Hits, peers: Hits) -> None:
-    """A ratio of two different answers would say nothing."""
+    """Checks that both sides found the same: otherwise their ratio would be meaningless."""
     for query_id, hits in peers.items():
         mine = ours.get(query_id, [])
         scores, other = [score for _, score in mine], [score for _, score in hits]
         if [doc_id for doc_id, _ in mine] != [doc_id for doc_id, _ in hits] or not np.allclose(
             scores, other, rtol=0, atol=_SCORE_TOLERANCE
         ):
-            raise RuntimeError(f"pyserini ranks {query_id} otherwise than we do: {hits[:3]}, we {mine[:3]}")
+            raise RuntimeError(f"pyserini ranks {query_id} differently: {hits[:3]}, beamrank {mine[:3]}")
 
 
 def _seconds(searched: Sequence[Searched]) -> dict[str, float]:

@@ -1,9 +1,9 @@
 """The whole cascade as a user runs it: one `beamrank run` into an empty folder, against the sum of its parts.
 
-What each stage took of the command's wall clock is read from the times at which its outputs were sealed. The parts are
-the same work as bare functions of the library, without Beam and each in a process of its own (bare.py); scoring, which
-is most of the run, is not done twice: its part is a model's load and the seconds in the receipts, and a few shards are
-scored again to see that these are what bare scoring takes.
+A stage's share of the wall clock time follows from the times at which the outputs were sealed. The parts are the same
+work as bare calls of the library, without Beam and each in a process of its own (bare.py). Scoring, which is most of
+the run, is not repeated: its part is the time to load the model plus the seconds in the receipts. A few shards are
+scored again, to check these seconds.
 """
 
 import json
@@ -25,7 +25,7 @@ _SHARDS_AGAIN = 2
 
 
 def measure(workspace: Workspace) -> Part:
-    """Seconds and rates of each stage, and the command's seconds over the sum of its parts."""
+    """Seconds and rates of each stage, and the seconds of the command over the sum of its parts."""
     folder = workspace.folder / "whole-run"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -59,7 +59,7 @@ def measure(workspace: Workspace) -> Part:
 
 
 def _stages(plan: Plan, command: Usage, index: Path, passages: int) -> Iterator[dict[str, Any]]:
-    """Each stage's part of the command's wall clock, from the end of the one before, and its rate over that."""
+    """Each stage's wall clock time, from the end of the stage before, and its rate."""
     clock = (index / INFO_NAME).stat().st_mtime
     yield _stage("start and index", clock - command.started, None, passages, "passages")
     for spec in plan.stages:

@@ -1,7 +1,7 @@
 """Scoring: monoBERT pairs per second, from texts to log-odds, against CrossEncoder with the same checkpoint and pairs.
 
-Both sides run in one process, alternating, with the same number of torch threads. Inputs are the same to the token:
-truncation `hf` is what CrossEncoder does. That is checked before, and after it the log-odds (`agreement`).
+Both sides alternate in one process, with the same number of torch threads. Inputs are equal to the token, with
+CrossEncoder's truncation, `hf`; the inputs and the log-odds are compared (`same_inputs`).
 """
 
 import statistics
@@ -46,7 +46,7 @@ _WANTED_RATIO = 1.0
 
 @dataclass(frozen=True)
 class Job:
-    """Topics in order of query_id, each with the doc_ids and texts of its candidates in rank order."""
+    """Topics sorted by query_id, with the doc_ids of their candidates in rank order, and the texts."""
 
     checkpoint: str
     topics: tuple[Topic, ...]
@@ -66,7 +66,7 @@ class Job:
 
 
 def measure(workspace: Workspace) -> Part:
-    """Pairs per second of the engine, and of CrossEncoder with its defaults and at its best."""
+    """Pairs per second of the engine, and of CrossEncoder with its defaults and with its best setting."""
     figures = run_apart(compare, _job(workspace))
     rates = figures["pairs_per_second"]
     of_best = round(rates["beamrank, auto"] / rates["CrossEncoder, best"], 3)
@@ -82,7 +82,7 @@ def measure(workspace: Workspace) -> Part:
 
 
 def _job(workspace: Workspace) -> Job:
-    """The BM25 candidates of as many topics as make the wanted number of pairs."""
+    """The BM25 candidates of as many topics as the number of pairs requires."""
     depth = workspace.settings.depths.mono
     topics = sorted(workspace.topics[: -(-workspace.settings.pairs // depth)])
     passages = dict(workspace.squad.passages)
@@ -106,7 +106,7 @@ def retrieve_candidates(index: str, topics: Sequence[Topic], k: int) -> dict[str
 
 
 def compare(job: Job) -> dict[str, Any]:
-    """Finds CrossEncoder's best setting on a part of the pairs, then measures every side on all of them."""
+    """Finds CrossEncoder's best setting on a part of the pairs, then measures each side on all of them."""
     import torch
 
     torch.set_num_threads(job.threads)
@@ -150,12 +150,12 @@ def compare(job: Job) -> dict[str, Any]:
 
 
 def _exact_scores(folder: str, pairs: Sequence[Pair], device: str) -> npt.NDArray[np.float32]:
-    """float32[n] log-odds, float64 until the last."""
+    """float32[n] log-odds, computed in float64."""
     return CrossEncoderPeer(folder, CrossEncoderSetting(dtype="float64"), device, _LIMITS.max_length).score(pairs)
 
 
 class _NotScoring(ScoringEngine):
-    """Keeps the inputs that it is given, and scores none: it needs no weights."""
+    """Keeps its inputs and scores nothing, so it needs no weights."""
 
     given: PackedInputs
 
@@ -168,7 +168,7 @@ class _NotScoring(ScoringEngine):
 
 
 class _Ours:
-    """What the tokenize and mono stages do to a shard of these pairs."""
+    """The tokenize and mono stages on a shard of these pairs."""
 
     def __init__(self, job: Job, device: str, dtype: str) -> None:
         self._job = job
@@ -177,13 +177,13 @@ class _Ours:
         self.tokens = 0
 
     def inputs(self) -> set[Input]:
-        """What the model reads."""
+        """The inputs of the model."""
         engine = _NotScoring(self._checkpoint)
         self._score_with(engine)
         return packed_inputs(engine.given)
 
     def score(self) -> npt.NDArray[np.float32]:
-        """float32[n] log-odds; the tokenizer starts with an empty memory for words."""
+        """float32[n] log-odds; the tokenizer starts with an empty cache of words."""
         scored, counts = self._score_with(self._engine)
         self.tokens = counts.tokens
         log_odds: npt.NDArray[np.float32] = scored["score"].to_numpy()
@@ -202,7 +202,7 @@ class _Ours:
 
 
 def _try_settings(folder: str, pairs: Sequence[Pair], device: str) -> dict[CrossEncoderSetting, float]:
-    """Pairs per second of each batch size, then of the other attention and dtypes at the best of these."""
+    """Pairs per second of each batch size, then of the other attention and dtypes at the best batch size."""
     tried: dict[CrossEncoderSetting, float] = {}
 
     def attempt(setting: CrossEncoderSetting) -> None:
@@ -224,7 +224,7 @@ def _try_settings(folder: str, pairs: Sequence[Pair], device: str) -> dict[Cross
 def _alternate(
     sides: dict[Any, Callable[[], npt.NDArray[np.float32]]], rounds: int
 ) -> tuple[dict[Any, float], dict[Any, npt.NDArray[np.float32]]]:
-    """The median seconds of each side, one after the other in each round, and its scores."""
+    """The median seconds of each side, alternating in each round, and its scores."""
     seconds: dict[Any, list[float]] = {side: [] for side in sides}
     scores = {}
     for _ in range(rounds):

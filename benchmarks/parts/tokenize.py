@@ -1,6 +1,6 @@
-"""How many passages are tokenized per second, against the `tokenizers` library on as many cores.
+"""Passages tokenized per second, against the `tokenizers` library on as many cores.
 
-"cold" starts with an empty memory for words, as each process of a run does; "warm" tokenizes the same passages again.
+"cold" starts with an empty cache of words, as each process of a run does; "warm" tokenizes the same passages again.
 """
 
 import multiprocessing
@@ -24,7 +24,7 @@ _WANTED_PER_SECOND = 20_000
 
 
 def measure(workspace: Workspace) -> Part:
-    """Passages per second of one process and of two, and of the library on one thread and on every core."""
+    """Passages per second of one and two processes, and of the library on one thread and on every core."""
     folder = resolve_checkpoint(workspace.checkpoints["mono"], "mono").folder
     texts = [doc.text for doc in workspace.squad.passages]
     rounds = [_round(folder, texts) for _ in range(workspace.settings.rounds)]
@@ -43,7 +43,7 @@ def measure(workspace: Workspace) -> Part:
 
 
 def _round(folder: str, texts: list[str]) -> dict[str, float]:
-    """Seconds of every way, once each, one after the other."""
+    """Seconds of each way, measured once, one after the other."""
     one_cold, one_warm = run_apart(tokenize_ours, folder, texts)
     two_cold, two_warm = _tokenize_together(folder, texts)
     return {
@@ -62,7 +62,7 @@ def _round(folder: str, texts: list[str]) -> dict[str, float]:
 def tokenize_ours(folder: str, texts: list[str], together: Callable[[], Any] = int) -> tuple[float, float]:
     """Seconds of one process, cold and warm; `together` waits for the other processes."""
     tokenizer = load_tokenizer(folder)
-    # Arrow's first conversion imports pandas where it is installed; that is no tokenizing.
+    # Arrow's first conversion imports pandas if it is installed; that is not tokenizing.
     tokenizer.encode([""], _MAX_TOKENS)
     together()
     cold = _seconds(lambda: tokenizer.encode(texts, _MAX_TOKENS))
@@ -71,7 +71,7 @@ def tokenize_ours(folder: str, texts: list[str], together: Callable[[], Any] = i
 
 
 def tokenize_with_library(folder: str, texts: list[str], threads: bool, method: str) -> float:
-    """Seconds of the library, ids read."""
+    """Seconds of the library, including reading the ids."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads else "false"
     from tokenizers import Tokenizer
 
@@ -83,7 +83,7 @@ def tokenize_with_library(folder: str, texts: list[str], threads: bool, method: 
 
 
 def _tokenize_together(folder: str, texts: list[str]) -> tuple[float, float]:
-    """Seconds of the slowest of several processes that share the passages and start together, cold and warm."""
+    """Seconds of the slowest of several processes that share the passages, cold and warm."""
     spawn = multiprocessing.get_context("spawn")
     with spawn.Manager() as manager, ProcessPoolExecutor(_PROCESSES, mp_context=spawn) as pool:
         barrier = manager.Barrier(_PROCESSES)

@@ -1,4 +1,4 @@
-"""One row of the length study: a mono trained on four folds of MedQuAD in five, measured on the one held out."""
+"""One row of the length study: a mono trained on four of five folds of MedQuAD, measured on the other."""
 
 import time
 from dataclasses import asdict, dataclass
@@ -25,23 +25,23 @@ METHODS: dict[str, dict[str, Any]] = {
     "BERTlets": {"objective": "bertlets", "labels": 1},
     "BERT[CE]": {"objective": "bert_ce", "labels": 1},
 }
-# Tokens of an input, and how many inputs a passage is read as.
+# The tokens of an input, and how many inputs a passage is split into.
 INPUTS = ((64, 1), (128, 1), (256, 1), (384, 1), (128, 2), (128, 3))
 _NEVER = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the figures, apart from the row.
+    """The settings that decide the figures, beside the row.
 
     Attributes:
-        start: the BERT that every training begins with.
-        questions: how many of MedQuAD's; None is all.
-        k: candidates of a topic; a relevant passage is at rank k where BM25 missed them all.
-        negatives: triplets of a positive at most.
-        steps: of a training; None is the three epochs of the paper.
+        start: the initial BERT.
+        questions: how many questions of MedQuAD; None is all.
+        k: candidates of a topic; a relevant passage is put at rank k if BM25 found none.
+        negatives: the maximum of triplets per positive.
+        steps: steps of a training; None is the three epochs of the paper.
         learning_rate: its peak.
-        folds: how many the topics are cut into.
+        folds: the number of folds.
     """
 
     start: str
@@ -66,22 +66,22 @@ class Row:
 
     @property
     def input(self) -> str:
-        """What a passage is read as, in the paper's words."""
+        """The input as the paper names it."""
         return input_name(self.tokens, self.chunks)
 
     @property
     def folder(self) -> str:
-        """The name of the training's folder."""
+        """The folder of the training."""
         return f"{METHODS[self.method]['objective']}-{self.chunks}x{self.tokens}-fold{self.fold}"
 
 
 def input_name(tokens: int, chunks: int) -> str:
-    """256, or 2*128."""
+    """The name of an input: 256, or 2*128."""
     return str(tokens) if chunks == 1 else f"{chunks}*{tokens}"
 
 
 def train_config(row: Row, settings: Settings, folder: Path) -> TrainConfig:
-    """The configuration of a row, written beside its data. The fold is measured once, after the last step."""
+    """Writes the configuration of a row beside its data. The fold is measured once, after the last step."""
     document: dict[str, Any] = {
         "recipe": "nonfactoid",
         "start": settings.start,
@@ -104,11 +104,11 @@ def train_config(row: Row, settings: Settings, folder: Path) -> TrainConfig:
 
 
 def measure_row(row: Row, settings: Settings, folder: Path) -> dict[str, Any]:
-    """Trains, or goes on with what the folder holds, and measures.
+    """Trains, or resumes the training in the folder, and measures.
 
     Returns:
-        The row with its figures and those of BM25 on the same fold. `ranks` are those of each topic's first relevant
-        passage, topics sorted by id; 0 where there is none among the candidates.
+        The row with its figures and those of BM25 on the same fold. `ranks` are the ranks of each topic's first
+        relevant passage, topics sorted by id; 0 if there is none among the candidates.
     """
     config = train_config(row, settings, folder)
     session, progress = train(config, "mono", f"python -m experiments.passage_length.study ({row.folder})")

@@ -1,4 +1,4 @@
-"""The length study as Markdown: a table a measure, and what the lengths' differences to 256 tokens are worth."""
+"""The length study as Markdown: a table per measure, and the significance of the differences to 256 tokens."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -64,7 +64,7 @@ def _difference(rows: Sequence[dict[str, Any]], method: str, name: str) -> str:
 
 
 def _mean(rows: Iterable[dict[str, Any]], value: Callable[[dict[str, Any]], float], folds: int) -> str:
-    """The mean over the topics of all folds that are there."""
+    """The mean over the topics of all folds that were measured."""
     found = list(rows)
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""Trainings on MedQuAD: its collection with BM25's run in a folder, and trainings over it, from setting to measure."""
+"""Trainings on MedQuAD: the collection with BM25's run in a folder, and trainings on it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,24 +18,24 @@ from models.training.loop.distributed import Processes
 from models.training.loop.state import TrainState
 from models.training.session import Session
 
-# A topic of MedQuAD has some 10 wordpieces; with BERT's 64 an input of 64 tokens would have no room for a passage.
+# A topic of MedQuAD has some 10 wordpieces; with the default, 64, an input of 64 tokens has no room for a passage.
 MAX_QUERY_LENGTH = 34
 ARCHIVE = Path(__file__).resolve().parents[3] / "shared" / "data" / "medquad.tar.gz"
 
 
 def start_name(start: str) -> str:
-    """A start as the results name it: where a folder lies on this machine is nobody's business."""
+    """A start as the results name it: a folder by its last name."""
     return storage.name(start) if Path(start).is_dir() else start
 
 
 def prepare(archive: Path, questions: int | None, k: int, folder: Path) -> None:
-    """Writes corpus, topics, qrels and BM25's run, where the folder does not have them yet.
+    """Writes corpus, topics, qrels and BM25's run to a folder, if it does not have them yet.
 
     Args:
         archive: MedQuAD's XML files in a tar.gz.
-        questions: how many of them; None is all.
+        questions: how many questions; None is all.
         k: candidates of a topic.
-        folder: where to.
+        folder: the folder.
     """
     run = folder / "bm25.trec"
     if run.exists():
@@ -61,14 +61,14 @@ def prepare(archive: Path, questions: int | None, k: int, folder: Path) -> None:
 
 
 def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: int) -> dict[str, Any]:
-    """The parts of a configuration that lies in the folder: `data`, `folds` and `dev`.
+    """The sections `data`, `folds` and `dev` of a configuration in the folder.
 
     Args:
-        k: candidates of a topic; a relevant passage is at rank k where BM25 missed them all.
-        folds: how many the topics are cut into.
-        held_out: the fold that is measured on.
-        measure: what is measured.
-        every_steps: how often.
+        k: candidates of a topic; a relevant passage is put at rank k if BM25 found none.
+        folds: the number of folds.
+        held_out: the fold to measure.
+        measure: the measure.
+        every_steps: how often to measure.
     """
     topics = {"path": "topics.tsv", "format": "tsv"}
     return {
@@ -92,31 +92,25 @@ def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: i
 
 
 def train(config: TrainConfig, kind: Kind, command: str) -> tuple[Session, TrainState]:
-    """Trains, or goes on with what the configuration's output holds.
-
-    Args:
-        config: of the training.
-        kind: what is trained.
-        command: what the model card names.
-    """
+    """Trains, or resumes the training in the configuration's output; the model card names the command."""
     session = Session(config, kind, Processes(device=resolve_device(config.device)))
     return session, session.train(lambda: False, StderrProgress(), command)
 
 
 def evaluate_best(session: Session, measures: Sequence[str]) -> Evaluation:
-    """What a training's best model makes of its dev run."""
+    """The measures of the dev run, re-ranked by the best model."""
     assert session.dev is not None
     reranked = session.dev.reranked(session.config.output, session.processes.device, torch.get_num_threads())
     return session.dev.evaluate(reranked, measures)
 
 
 def evaluate_bm25(session: Session, measures: Sequence[str]) -> Evaluation:
-    """The same of the dev run as it was."""
+    """The measures of the dev run as given."""
     assert session.dev is not None
     return session.dev.evaluate(first_stage_ranking(session.dev.candidates), measures)
 
 
 def first_ranks(found: Evaluation) -> list[int]:
-    """The rank of each topic's first relevant passage, topics sorted by id; 0 where there is none."""
+    """The rank of each topic's first relevant passage, topics sorted by id; 0 if there is none."""
     values = (found.per_query[query_id]["RR"] for query_id in sorted(found.per_query))
     return [round(1 / value) if value else 0 for value in values]

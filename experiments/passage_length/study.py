@@ -2,8 +2,8 @@
 
     python -m experiments.passage_length.study --medquad medquad.tar.gz --work DIR --output study.json [--only BERTlets]
 
-A row is one training: a method, an input and a held-out fold. Rows that the results have are not trained again, and
-with --work an interrupted training goes on from its last state, ten minutes old at most.
+A row is one training: a method, an input and a held-out fold. Rows that are in the results are not trained again, and
+with --work an interrupted training resumes from its last state, which is at most ten minutes old.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +27,11 @@ _BENCHMARK = "passage length, MedQuAD"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Trains the rows that are missing, one after the other; each is in the results as soon as it is measured."""
+    """Trains the missing rows one after the other; each is written as soon as it is measured."""
     options = _parser().parse_args(arguments)
     if not options.medquad.is_file():
-        sys.exit(f"{options.medquad} is not there: give --medquad, a tar.gz of MedQuAD's XML files")
-    settings = Settings(
-        start=options.start,
-        questions=options.questions,
-        k=options.k,
-        negatives=options.negatives,
-        steps=options.steps,
-        learning_rate=options.learning_rate,
-        folds=options.folds,
-        seed=options.seed,
-        dtype=options.dtype,
-    )
+        sys.exit(f"{options.medquad} does not exist: give --medquad, a tar.gz of MedQuAD's XML files")
+    settings = Settings(**{each.name: getattr(options, each.name) for each in fields(Settings)})
     results = _open(options.output, settings)
     folder = nullcontext(str(options.work)) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-length-")
     with folder as work:
@@ -56,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _missing(options: argparse.Namespace, results: dict[str, Any]) -> list[Row]:
-    """The rows to train: all inputs of a fold come before the next fold, so that an early end leaves whole tables."""
+    """The rows to train, fold by fold, so that an interrupted study has complete tables."""
     done = {(row["method"], row["tokens"], row["chunks"], row["fold"]) for row in results["rows"]}
     wanted = [
         Row(method, tokens, chunks, fold)
@@ -69,13 +59,13 @@ def _missing(options: argparse.Namespace, results: dict[str, Any]) -> list[Row]:
 
 
 def _open(path: Path, settings: Settings) -> dict[str, Any]:
-    """The results so far."""
+    """The results so far; they must have the same settings."""
     empty = {"benchmark": _BENCHMARK, "settings": _shown(settings), "rows": []}
     if not path.exists():
         return empty
     found: dict[str, Any] = json.loads(path.read_text())
     if found["settings"] != empty["settings"]:
-        sys.exit(f"{path} holds rows of other settings, {found['settings']}: give these, or another --output")
+        sys.exit(f"{path} has rows with other settings, {found['settings']}: give these, or another --output")
     return found
 
 
@@ -97,18 +87,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     inputs = [input_name(*each) for each in INPUTS]
     parser.add_argument("--medquad", type=Path, default=ARCHIVE, help="MedQuAD's XML files in a tar.gz")
-    parser.add_argument("--start", default="google-bert/bert-base-uncased", help="the BERT to begin with (%(default)s)")
-    parser.add_argument("--questions", type=int, help="how many questions (all)")
+    parser.add_argument("--start", default="google-bert/bert-base-uncased", help="the initial BERT (%(default)s)")
+    parser.add_argument("--questions", type=int, help="number of questions (all)")
     parser.add_argument("--k", type=int, default=10, help="candidates of a question (%(default)s)")
-    parser.add_argument("--negatives", type=int, default=2, help="triplets of a positive at most (%(default)s)")
-    parser.add_argument("--steps", type=int, help="of a training, instead of three epochs")
+    parser.add_argument("--negatives", type=int, default=2, help="maximum of triplets per positive (%(default)s)")
+    parser.add_argument("--steps", type=int, help="steps of a training, instead of three epochs")
     parser.add_argument("--learning-rate", type=float, default=2e-5, help="its peak (%(default)s)")
-    parser.add_argument("--folds", type=int, default=5, help="how many the questions are cut into (%(default)s)")
+    parser.add_argument("--folds", type=int, default=5, help="number of folds (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"], help="(%(default)s)")
     parser.add_argument("--only", nargs="+", choices=list(METHODS), metavar="METHOD", help=f"of {', '.join(METHODS)}")
     parser.add_argument("--inputs", nargs="+", choices=inputs, metavar="INPUT", help=f"of {', '.join(inputs)}")
-    parser.add_argument("--only-folds", nargs="+", type=int, metavar="FOLD", help="hold out these alone, from 0")
+    parser.add_argument("--only-folds", nargs="+", type=int, metavar="FOLD", help="hold out only these, from 0")
     parser.add_argument("--work", type=Path, help="keep data and unfinished trainings here")
     parser.add_argument("--output", type=Path, default=_RESULTS, help="the results; the table is beside them")
     return parser

@@ -2,8 +2,8 @@
 
     python -m experiments.training_pairs.study --medquad medquad.tar.gz [--start BERT] [--pairs N] [--pretraining N]
 
-Two trainings on MedQuAD that differ in what they begin with: a BERT, or the same BERT after it guessed hidden words of
-MedQuAD's own passages. Written to benchmarks/results: training-pairs.json, .svg with figure 1 and tcp.svg with both.
+Two trainings on MedQuAD with different initial models: a BERT, or the same BERT after pre-training on MedQuAD's own
+passages. Written to benchmarks/results: training-pairs.json, .svg with figure 1, and tcp.svg with both curves.
 """
 
 import argparse
@@ -47,18 +47,18 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the figures.
+    """The settings that decide the figures.
 
     Attributes:
-        start: the BERT that both begin with.
-        questions: how many of MedQuAD's; None is all. One in `folds` is not trained on, and measured.
+        start: the initial BERT of both.
+        questions: how many questions of MedQuAD; None is all. One in `folds` is measured, not trained on.
         folds: see `questions`.
-        k: candidates of a topic; a relevant passage is at rank k where BM25 missed them all.
-        pairs: query and passage, a relevant one and another by turns, that a training sees.
-        every_pairs: how often it is measured.
-        pretraining: passages whose hidden words are guessed.
+        k: candidates of a topic; a relevant passage is put at rank k if BM25 found none.
+        pairs: training pairs, alternately with a relevant passage and another one.
+        every_pairs: how often to measure.
+        pretraining: passages of the pre-training.
         max_length: tokens of an input.
-        learning_rate: of the fine-tuning.
+        learning_rate: the learning rate of the fine-tuning.
     """
 
     start: str
@@ -75,13 +75,13 @@ class Settings:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Pre-trains, trains both, and writes the results and their pictures."""
+    """Pre-trains, trains both models, and writes the results and their pictures."""
     given = sys.argv[1:] if arguments is None else arguments
     options = vars(_parser().parse_args(given))
     command = command_line("experiments.training_pairs.study", given)
     archive, output = options.pop("medquad"), options.pop("output")
     if not archive.is_file():
-        sys.exit(f"{archive} is not there: give --medquad, a tar.gz of MedQuAD's XML files")
+        sys.exit(f"{archive} does not exist: give --medquad, a tar.gz of MedQuAD's XML files")
     be_quiet()
     settings = Settings(**options)
     with tempfile.TemporaryDirectory(prefix="beamrank-pairs-") as work:
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(settings: Settings, folder: Path) -> dict[str, Any]:
-    """Both trainings' curves, what the best model of each is worth, and by the paired t-test whether they differ."""
+    """The curves of both trainings, the measures of their best models, and paired t-tests."""
     pretraining = {
         "recipe": "tcp",
         "data": {"corpus": {"path": "corpus.jsonl", "format": "jsonl"}},
@@ -168,11 +168,11 @@ def _compared(found: Evaluation, baseline: Evaluation) -> Row:
 
 
 def draw(results: dict[str, Any], names: Sequence[str], path: Path) -> None:
-    """Draws curves, and BM25 as a line."""
+    """Draws curves, with BM25 as a horizontal line."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    # So that the same results are the same bytes.
+    # The same results give the same bytes.
     with matplotlib.rc_context({"svg.hashsalt": "beamrank"}):
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.subplots()
@@ -193,13 +193,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--medquad", type=Path, default=ARCHIVE, help="MedQuAD's XML files in a tar.gz")
-    parser.add_argument("--start", default="google-bert/bert-base-uncased", help="the BERT to begin with (%(default)s)")
-    parser.add_argument("--questions", type=int, help="how many questions (all)")
-    parser.add_argument("--folds", type=int, default=20, help="one in so many is measured (%(default)s)")
+    parser.add_argument("--start", default="google-bert/bert-base-uncased", help="the initial BERT (%(default)s)")
+    parser.add_argument("--questions", type=int, help="number of questions (all)")
+    parser.add_argument("--folds", type=int, default=20, help="one question in so many is measured (%(default)s)")
     parser.add_argument("--k", type=int, default=10, help="candidates of a question (%(default)s)")
-    parser.add_argument("--pairs", type=int, default=100_000, help="that a training sees (%(default)s)")
+    parser.add_argument("--pairs", type=int, default=100_000, help="training pairs (%(default)s)")
     parser.add_argument("--every-pairs", type=int, default=10_000, help="how often to measure (%(default)s)")
-    parser.add_argument("--pretraining", type=int, default=100_000, help="passages to guess words of (%(default)s)")
+    parser.add_argument("--pretraining", type=int, default=100_000, help="passages of the pre-training (%(default)s)")
     parser.add_argument("--max-length", type=int, default=256, help="tokens of an input (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=2e-5, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")

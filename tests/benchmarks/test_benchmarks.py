@@ -265,7 +265,7 @@ def test_scoring_compares_the_same_inputs():
 
 def test_scoring_refuses_other_inputs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(score, "_LIMITS", InputLimits("original", 64, 512))
-    with pytest.raises(RuntimeError, match="of 24 different inputs of ours and 24 of CrossEncoder's, 20 are the same"):
+    with pytest.raises(RuntimeError, match="of 24 distinct inputs of ours and 24 of CrossEncoder's, 20 are equal"):
         score.compare(_scoring_job())
 
 

@@ -18,7 +18,7 @@ def archive(tmp_path: Path) -> Path:
     return save_archive(tmp_path)
 
 
-def test_what_stands_twice_counts_once(archive: Path):
+def test_medquad_counts_duplicates_once(archive: Path):
     collection = read_medquad(archive)
     assert [doc.text for doc in collection.passages] == [f"the {colour}" for colour in COLOURS]
     assert len(collection.topics) == 11
@@ -35,7 +35,7 @@ def _row(method: str, tokens: int, fold: int, ranks: str, value: float) -> dict:
     return {**row, "device": "cpu", "measures": measures, "ranks": ranks, "bm25": bm25}
 
 
-def test_the_table_by_hand():
+def test_length_table_by_hand():
     settings = {"start": "bert", "questions": None, "k": 10, "negatives": 2, "steps": None, "learning_rate": 2e-5}
     settings |= {"folds": 2, "dtype": "bfloat16"}
     rows = [
@@ -54,7 +54,7 @@ def test_the_table_by_hand():
 
 
 @pytest.mark.slow
-def test_a_study_goes_on_where_it_was(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_length_study_resumes(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     start = save_start(tmp_path / "start", max_position_embeddings=128)
     data = tmp_path / "work/questions-all-k3"
     save_collection(archive, data)
@@ -80,11 +80,11 @@ def test_a_study_goes_on_where_it_was(archive: Path, tmp_path: Path, capsys: pyt
         assert 0.3 < row["bm25"]["RR"] <= 1
     assert "(1 of 2)" in output.with_suffix(".md").read_text()
     assert not list(data.glob("*-fold1"))
-    with pytest.raises(SystemExit, match="holds rows of other settings"):
+    with pytest.raises(SystemExit, match="has rows with other settings"):
         main([*arguments, "--seed", "1"])
 
 
-def test_a_row_is_the_nonfactoid_recipe(tmp_path: Path):
+def test_length_study_row_is_the_nonfactoid_recipe(tmp_path: Path):
     settings = Settings("x/y", None, 10, 2, None, 1e-4, 5, 0, "float32")
     config = length_study.train_config(Row("BERT[PW]", 128, 3, 4), settings, tmp_path)
     assert config.chunks is not None

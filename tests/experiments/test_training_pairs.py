@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_both_trainings_see_the_same_pairs_and_begin_with_other_weights(settings: Settings, folder: Path):
+def test_training_pairs_study_trains_from_two_starts(settings: Settings, folder: Path):
     found = measure(settings, folder)
     for name in ("plain", "tcp"):
         assert [row["pairs"] for row in found["curves"][name]] == [64, 128, 192]
@@ -42,7 +42,7 @@ def test_both_trainings_see_the_same_pairs_and_begin_with_other_weights(settings
     assert both["difference"] == pytest.approx(tcp["RR@10"] - plain["RR@10"], abs=1e-3)
 
 
-def test_the_same_results_are_the_same_picture(tmp_path: Path):
+def test_training_pairs_picture_is_deterministic(tmp_path: Path):
     rows = [{"pairs": 64, "RR@10": 0.4}, {"pairs": 128, "RR@10": 0.5}]
     results = {"bm25": 0.3, "topics": 20, "curves": {"plain": rows, "tcp": rows[:1]}}
     for name in ("one", "again"):

@@ -36,7 +36,7 @@ def load(tmp_path: Path):
         ("nonfactoid", "mono", ("bertlets", 2e-5, None, None, 3, 32, 256)),
     ],
 )
-def test_recipes_are_those_of_the_papers(recipe, kind, expected, load):
+def test_recipe_has_the_values_of_its_paper(recipe, kind, expected, load):
     config = load({"recipe": recipe, "start": "bert-base-uncased", "data": _MINED, "output": "out"}, kind)
     optimizer = config.optimizer
     found = (optimizer.learning_rate, optimizer.warmup_steps, optimizer.steps, optimizer.epochs, optimizer.batch_size)
@@ -44,7 +44,7 @@ def test_recipes_are_those_of_the_papers(recipe, kind, expected, load):
     assert (optimizer.dropout, optimizer.weight_decay, optimizer.clip_norm) == (0.1, 0.01, 1.0)
 
 
-def test_sampling_of_the_recipes(load):
+def test_recipe_sampling(load):
     def sampling(recipe: str, kind: Kind) -> tuple[str, int | None, tuple[int, int]]:
         found = load({"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, kind).sampling
         return found.mode, found.negatives, found.ranks
@@ -57,18 +57,18 @@ def test_sampling_of_the_recipes(load):
 
 @pytest.mark.parametrize("recipe", sorted(RECIPES.keys() - {"tcp"}))
 @pytest.mark.parametrize("kind", ["mono", "duo"])
-def test_every_recipe_is_sound(recipe, kind, load):
+def test_recipe_is_valid_for_mono_and_duo(recipe, kind, load):
     assert load({"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, kind).recipe == recipe
 
 
-def test_the_configuration_overrides_its_recipe(load):
+def test_configuration_overrides_its_recipe(load):
     document = _TRIPLES | {"recipe": "msmarco", "optimizer": {"learning_rate": 1e-5, "epochs": 2, "warmup_share": 0.1}}
     optimizer = load(document, "mono", "optimizer.batch_size=64").optimizer
     assert (optimizer.learning_rate, optimizer.epochs, optimizer.steps) == (1e-5, 2, None)
     assert (optimizer.warmup_share, optimizer.warmup_steps, optimizer.batch_size) == (0.1, None, 64)
 
 
-def test_paths_are_relative_to_the_file(load, tmp_path):
+def test_configuration_paths_are_relative_to_its_file(load, tmp_path):
     (tmp_path / "bert").mkdir()
     dev = {"topics": {"path": "dev.tsv", "format": "tsv"}, "qrels": "dev.txt", "run": "/abs/dev.trec"}
     config = load({"start": "bert", "data": _MINED, "dev": dev, "recipe": "small", "output": "out"})
@@ -106,13 +106,13 @@ def test_paths_are_relative_to_the_file(load, tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_starts(change, message, load):
+def test_configuration_error_names_the_key_and_the_cure(change, message, load):
     with pytest.raises(ConfigError) as error:
         load({"recipe": "msmarco"} | _TRIPLES | change)
     assert message in str(error.value)
 
 
-def test_duo_has_objectives_and_truncations_of_its_own(load):
+def test_duo_refuses_objectives_and_truncation_of_mono(load):
     with pytest.raises(ConfigError, match="'bertlets' is not an objective of duo: pairwise, margin_mse, pairwise_kl"):
         load(_TRIPLES | {"recipe": "msmarco", "objective": "bertlets"}, "duo")
     with pytest.raises(ConfigError, match="truncation `hf` is defined for pairs only"):

@@ -26,7 +26,7 @@ def save_mono(start_folder: str, folder: Path, weights: str = "float32") -> str:
 
 
 @pytest.mark.parametrize(("kind", "labels"), [("mono", 2), ("mono", 1), ("duo", 2)])
-def test_a_saved_model_gives_equal_logits_in_plain_transformers(kind, labels, encoder, tmp_path):
+def test_saved_model_gives_equal_logits_in_transformers(kind, labels, encoder, tmp_path):
     model = Start(encoder, 32).model(kind, labels, 0.1, True)
     save_checkpoint(model, encoder, str(tmp_path / "saved"), "float32")
     ids, types = [_CLS, _SKY, _SEP, _BLUE, _SEP], [0, 0, 0, 1, 1]
@@ -40,20 +40,20 @@ def test_a_saved_model_gives_equal_logits_in_plain_transformers(kind, labels, en
     assert (architecture.num_labels, architecture.tensors[TOKEN_TYPES][0]) == (labels, 3 if kind == "duo" else 2)
 
 
-def test_weights_can_be_saved_in_half_the_room(encoder, tmp_path):
+def test_saved_weights_can_be_float16(encoder, tmp_path):
     saved = save_mono(encoder, tmp_path / "mono", "float16")
     assert {weight.dtype for weight in load_file(Path(saved) / "model.safetensors").values()} == {torch.float16}
 
 
 @pytest.mark.parametrize("weights", ["float32", "float16"])
-def test_the_tied_decoder_is_written_once(weights, encoder, tmp_path):
+def test_saved_model_has_its_tied_decoder_once(weights, encoder, tmp_path):
     save_checkpoint(Start(encoder, 32).masked_model(0.1, True), encoder, str(tmp_path / "saved"), weights)
     names = load_file(tmp_path / "saved" / "model.safetensors").keys()
     assert "bert.embeddings.word_embeddings.weight" in names
     assert not [name for name in names if "decoder" in name]
 
 
-def test_whoever_may_read_the_configuration_may_read_the_weights(encoder, tmp_path):
+def test_saved_files_have_one_mode(encoder, tmp_path):
     saved = save_mono(encoder, tmp_path / "mono")
     assert len({path.stat().st_mode for path in Path(saved).iterdir()}) == 1
 
@@ -65,14 +65,14 @@ def test_saving_draws_no_random_numbers(encoder, tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_head_that_fits_is_kept_and_another_is_new(encoder, tmp_path):
+def test_start_keeps_a_head_that_fits(encoder, tmp_path):
     mono = save_mono(encoder, tmp_path / "mono")
     head = load_file(Path(mono) / "model.safetensors")["classifier.weight"]
     assert torch.equal(Start(mono, 32).model("mono", 2, 0.1, True).classifier.weight, head)
     assert Start(mono, 32).model("mono", 1, 0.1, True).classifier.weight.shape == (1, 32)
 
 
-def test_a_duo_from_a_mono_gets_a_third_type_of_its_own(encoder, tmp_path):
+def test_duo_from_a_mono_gets_a_third_token_type(encoder, tmp_path):
     mono = save_mono(encoder, tmp_path / "mono")
     rows = Start(mono, 32).model("duo", 2, 0.1, True).bert.embeddings.token_type_embeddings.weight
     assert rows.shape == (3, 32)
@@ -80,7 +80,7 @@ def test_a_duo_from_a_mono_gets_a_third_type_of_its_own(encoder, tmp_path):
     assert rows.requires_grad
 
 
-def test_a_duo_of_2019_whose_file_has_two_types_gets_zeros(encoder, tmp_path):
+def test_duo_of_2019_with_two_token_types_gets_zeros(encoder, tmp_path):
     folder = Path(save_mono(encoder, tmp_path / "duo"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"type_vocab_size": 3}))
@@ -89,31 +89,31 @@ def test_a_duo_of_2019_whose_file_has_two_types_gets_zeros(encoder, tmp_path):
     assert rows[:2].abs().sum() > 0
 
 
-def test_word_embeddings_can_be_left_alone_and_dropout_is_set(encoder):
+def test_start_freezes_word_embeddings_and_sets_dropout(encoder):
     model = Start(encoder, 32).model("mono", 2, 0.25, False)
     frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     assert frozen == ["bert.embeddings.word_embeddings.weight"]
     assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
 
 
-def test_another_models_vocabulary_is_refused(encoder):
+def test_start_refuses_another_vocabulary(encoder):
     save_tokenizer(Path(encoder), [*WORDS, "stranger"])
     with pytest.raises(PreflightError, match="its tokenizer has 29 entries, and its word embeddings 28"):
         Start(encoder, 32)
 
 
-def test_a_vocabulary_that_is_much_too_small_is_refused(tmp_path):
+def test_start_refuses_a_vocabulary_that_is_much_too_small(tmp_path):
     with pytest.raises(PreflightError, match="has 28 entries, and its word embeddings 1,000 rows"):
         Start(save_start(tmp_path / "large", vocab_size=1000), 32)
     assert Start(save_start(tmp_path / "padded", vocab_size=64), 32).tokenizer.vocab_size == len(WORDS)
 
 
-def test_inputs_longer_than_the_model_reads_are_refused(encoder):
+def test_start_refuses_inputs_longer_than_its_positions(encoder):
     with pytest.raises(PreflightError, match=r"has 32 positions and input\.max_length is 64"):
         Start(encoder, 64)
 
 
-def test_weights_that_are_not_a_berts_are_refused(encoder):
+def test_start_refuses_missing_weights(encoder):
     path = Path(encoder) / "model.safetensors"
     weights = load_file(path)
     save_file({name: weight for name, weight in weights.items() if "layer.1" not in name}, path, {"format": "pt"})
@@ -121,13 +121,13 @@ def test_weights_that_are_not_a_berts_are_refused(encoder):
         Start(encoder, 32).model("mono", 2, 0.1, True)
 
 
-def test_another_architecture_is_refused(encoder):
+def test_start_refuses_another_architecture(encoder):
     (Path(encoder) / "config.json").write_text('{"model_type": "roberta"}')
     with pytest.raises(PreflightError, match="has the model_type 'roberta', not 'bert'"):
         Start(encoder, 32)
 
 
-def test_publishing_replaces_an_earlier_checkpoint_and_leaves_the_rest(encoder, tmp_path):
+def test_publish_replaces_an_earlier_checkpoint_only(encoder, tmp_path):
     output = tmp_path / "output"
     for seed in (1, 2):
         torch.manual_seed(seed)

@@ -46,7 +46,7 @@ def test_listwise_kl_by_hand():
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_listwise_kl_pulls_the_student_towards_the_teacher():
+def test_listwise_kl_gradient_points_to_the_teacher():
     student, teacher = [0.3, -1.0, 2.0], [0.9, 0.5, 0.1]
     targets = torch.tensor([teacher], dtype=torch.float64)
     found = gradient([student], lambda scores: listwise_kl(scores, targets, 2))
@@ -111,7 +111,7 @@ def test_margin_mse_by_hand():
         lambda scores, labelled: triplet_hinge(scores, labelled, 0.2),
     ],
 )
-def test_a_batch_without_labels_has_no_label_loss(loss):
+def test_label_losses_of_a_batch_without_labels_are_0(loss):
     assert loss(torch.tensor([[1.0, 2.0]]), torch.zeros(1)).item() == 0
 
 
@@ -139,6 +139,6 @@ def test_pairwise_cross_entropy_is_equation_2():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_value_that_is_not_finite_ends_the_training(value):
+def test_check_finite_refuses_nan_and_infinity(value):
     with pytest.raises(DataError, match=f"the gradient is {value} at step 7"):
         check_finite("gradient", value, 7)

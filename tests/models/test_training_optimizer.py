@@ -11,7 +11,7 @@ def parameter(*values: float) -> nn.Parameter:
     return nn.Parameter(torch.tensor(values, dtype=torch.float64))
 
 
-def test_two_steps_by_hand():
+def test_bert_adam_two_steps_by_hand():
     weight = parameter(2.0)
     optimizer = BertAdam([("encoder.weight", weight)], weight_decay=0.01)
     value, first, second = 2.0, 0.0, 0.0
@@ -25,7 +25,7 @@ def test_two_steps_by_hand():
     assert weight.grad is None
 
 
-def test_the_first_step_has_no_bias_correction():
+def test_bert_adam_has_no_bias_correction():
     """Adam with it would move by the learning rate; BERT's moves by .1 / sqrt(.001) of it."""
     weight = parameter(1.0)
     optimizer = BertAdam([("w", weight)], weight_decay=0.0)
@@ -35,7 +35,7 @@ def test_the_first_step_has_no_bias_correction():
 
 
 @pytest.mark.parametrize("name", ["dense.bias", "output.LayerNorm.weight", "output.LayerNorm.bias"])
-def test_biases_and_layer_norm_do_not_decay(name):
+def test_bert_adam_does_not_decay_biases_and_layer_norm(name):
     spared, decayed = parameter(1.0), parameter(1.0)
     optimizer = BertAdam([(name, spared), ("dense.weight", decayed)], weight_decay=0.01)
     optimizer.step(0.1)
@@ -43,7 +43,7 @@ def test_biases_and_layer_norm_do_not_decay(name):
     assert decayed.item() == pytest.approx(1 - 0.1 * 0.01)
 
 
-def test_what_needs_no_gradient_stays():
+def test_bert_adam_skips_frozen_parameters():
     frozen = nn.Parameter(torch.ones(2), requires_grad=False)
     optimizer = BertAdam([("words", frozen), ("dense", parameter(1.0))], weight_decay=0.01)
     optimizer.step(1.0)
@@ -51,7 +51,7 @@ def test_what_needs_no_gradient_stays():
     assert optimizer.state().keys() == {"dense.first", "dense.second"}
 
 
-def test_moments_are_saved_and_restored():
+def test_bert_adam_restores_its_moments():
     one, other = parameter(1.0, 2.0), parameter(1.0, 2.0)
     before = BertAdam([("w", one)], 0.01)
     one.grad = torch.tensor([0.3, -0.2], dtype=torch.float64)
@@ -65,7 +65,7 @@ def test_moments_are_saved_and_restored():
     assert torch.equal(one, other)
 
 
-def test_the_learning_rate_warms_up_and_decays_as_in_berts_code():
+def test_learning_rate_warms_up_and_decays_as_in_bert():
     rates = [learning_rate_at(step, 3e-6, 10, 100) for step in range(100)]
     assert rates[0] == 0
     assert rates[5] == pytest.approx(1.5e-6)
@@ -74,14 +74,14 @@ def test_the_learning_rate_warms_up_and_decays_as_in_berts_code():
     assert learning_rate_at(0, 1.0, 0, 10) == 1.0
 
 
-def test_gradients_are_clipped_by_their_common_norm():
+def test_clip_gradients_uses_the_common_norm():
     one, other = parameter(0.0), parameter(0.0)
     one.grad, other.grad = (torch.tensor([value], dtype=torch.float64) for value in (3.0, 4.0))
     assert clip_gradients([one, other], 1.0) == pytest.approx(5.0)
     assert (one.grad.item(), other.grad.item()) == pytest.approx((0.6, 0.8), rel=1e-5)
 
 
-def test_denormal_numbers_are_0_within_and_kept_without():
+def test_without_denormals_flushes_them_to_0_inside():
     tiny = torch.full((1000,), 1e-30)
     with without_denormals():
         assert not (tiny * 1e-10).any()

@@ -33,7 +33,7 @@ def write_config(folder: Path, steps: int = 40) -> Path:
     return folder / "tcp.yaml"
 
 
-def test_passages_come_shuffled_and_go_on_from_any_position(tmp_path):
+def test_corpus_source_shuffles_and_resumes_anywhere(tmp_path):
     lines = [f"d{number}\tpassage {number}" for number in range(2500)]
     lines[10] = "broken"
     for part in range(2):
@@ -49,7 +49,7 @@ def test_passages_come_shuffled_and_go_on_from_any_position(tmp_path):
     assert ": 1;" in source.notes(whole[2498][1])[0]
 
 
-def test_what_cannot_be_used_is_counted_once_and_only_so_often(tmp_path):
+def test_corpus_source_counts_unusable_rows_once(tmp_path):
     """The last two lines are a block of their own, after the last passage."""
     path = tmp_path / "corpus.tsv"
     path.write_text("d0\tone\nd1\ttwo\nd2\t" + "long " * 220_000 + "\nd3\t\nbroken\n")
@@ -68,7 +68,7 @@ def test_what_cannot_be_used_is_counted_once_and_only_so_often(tmp_path):
         list(islice(CorpusSource(corpus, 0, seed=0).stream({}), 9))
 
 
-def test_a_corpus_that_was_emptied_ends_the_training(tmp_path):
+def test_corpus_source_refuses_a_corpus_that_was_emptied(tmp_path):
     path = tmp_path / "corpus.tsv"
     path.write_text("d0\tone\nd1\ttwo\n")
     source = CorpusSource(CorpusConfig(path=str(path), format="tsv"), 0, seed=0)
@@ -78,7 +78,7 @@ def test_a_corpus_that_was_emptied_ends_the_training(tmp_path):
         next(stream)
 
 
-def test_fifteen_percent_is_hidden_as_berts_code_does(start):
+def test_masking_hides_fifteen_percent_as_bert(start):
     loaded = Start(start, 32)
     task = MaskedTask(loaded.masked_model(0.0, True), loaded.tokenizer, start, 32, 512, "cpu", torch.float32, 0)
     ids = list(range(5, 25))
@@ -96,7 +96,7 @@ def test_fifteen_percent_is_hidden_as_berts_code_does(start):
     assert same / guessed == pytest.approx(0.1 + 0.1 / len(WORDS), abs=0.03)
 
 
-def test_the_loss_is_the_cross_entropy_of_the_hidden_words(start):
+def test_masked_loss_is_the_cross_entropy_of_the_masked_words(start):
     loaded = Start(start, 32)
     model = loaded.masked_model(0.0, True).eval()
     task = MaskedTask(model, loaded.tokenizer, start, 32, 16, "cpu", torch.float32, 3)
@@ -111,7 +111,7 @@ def test_the_loss_is_the_cross_entropy_of_the_hidden_words(start):
     assert found == pytest.approx(np.mean(losses), rel=1e-5)
 
 
-def test_pretraining_resumes_and_its_output_can_be_fine_tuned(start, tmp_path):
+def test_pretraining_resumes_and_can_be_fine_tuned(start, tmp_path):
     config = write_config(tmp_path)
     for name, stops in (("whole", []), ("parts", [7, 20])):
         for stop in stops:
@@ -134,14 +134,14 @@ def test_pretraining_resumes_and_its_output_can_be_fine_tuned(start, tmp_path):
     assert not torch.equal(words, before.bert.embeddings.word_embeddings.weight)
 
 
-def test_a_vocabulary_without_mask_is_refused(start, tmp_path):
+def test_pretraining_refuses_a_vocabulary_without_mask(start, tmp_path):
     words = ["[MASKED]" if word == "[MASK]" else word for word in WORDS]
     save_tokenizer(Path(start), words)
     with pytest.raises(PreflightError, match=r"has no \[MASK\]"):
         make_session(write_config(tmp_path), "tcp")
 
 
-def test_tcp_has_a_recipe_of_its_own_and_reads_a_corpus_alone(start, tmp_path):
+def test_tcp_has_its_own_recipe_and_reads_only_a_corpus(start, tmp_path):
     config = str(write_config(tmp_path))
     optimizer = load_train_config(config, "tcp", ["recipe=tcp", "optimizer={}"]).optimizer
     assert (optimizer.learning_rate, optimizer.steps, optimizer.batch_size) == (5e-5, 100_000, 128)

@@ -25,7 +25,7 @@ _LEARN = ["optimizer.steps=150", "optimizer.batch_size=20", "optimizer.dropout=0
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path) -> Path:
     return write_train_config(tmp_path, save_start(tmp_path / "start"))
 
 
@@ -52,7 +52,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mono", "duo"])
-def test_interrupted_and_resumed_is_uninterrupted(kind, config, tmp_path):
+def test_training_resumes_to_the_same_bits(kind, config, tmp_path):
     finish(make_session(config, kind, output=tmp_path / "whole"))
     for done, stop in ((1, 1), (18, 17)):
         progress = make_session(config, kind, output=tmp_path / "parts").train(stop_after(stop), SILENT, "")
@@ -62,8 +62,8 @@ def test_interrupted_and_resumed_is_uninterrupted(kind, config, tmp_path):
     assert len(rows(tmp_path / "whole", "curve.csv")) == 41
 
 
-def test_a_killed_training_goes_on_from_its_last_state(config, tmp_path):
-    """The state of step 9 under curves that went on to step 12, as a kill -9 leaves them."""
+def test_killed_training_resumes_from_its_last_state(config, tmp_path):
+    """The state of step 9 with curves up to step 12, as a kill -9 leaves them."""
     finish(make_session(config, "mono", output=tmp_path / "whole"))
     killed = tmp_path / "killed"
     make_session(config, "mono", output=killed).train(stop_after(9), SILENT, "")
@@ -76,14 +76,14 @@ def test_a_killed_training_goes_on_from_its_last_state(config, tmp_path):
 
 
 class Killed(Silent):
-    """A listener that ends the process, as far as the training can tell, in the 13th step."""
+    """Raises in the 13th step, as a process that is killed."""
 
     def update(self, done: int, total: int | None, unit: str) -> None:
         if done == 13:
             raise KeyboardInterrupt
 
 
-def test_a_measurement_leaves_a_state_that_knows_its_model(tmp_path):
+def test_dev_measurement_saves_a_state_with_its_model(tmp_path):
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV)
     finish(make_session(config, "mono", output=tmp_path / "whole"))
     with pytest.raises(KeyboardInterrupt):
@@ -95,7 +95,7 @@ def test_a_measurement_leaves_a_state_that_knows_its_model(tmp_path):
     assert rows(tmp_path / "whole", "dev.csv") == rows(tmp_path / "killed", "dev.csv")
 
 
-def test_accumulation_and_checkpointing_change_nothing_but_memory(config, tmp_path):
+def test_accumulation_and_checkpointing_give_the_same_weights(config, tmp_path):
     plain = ["optimizer.dropout=0", "optimizer.steps=5"]
     finish(make_session(config, "mono", plain, tmp_path / "plain"))
     overrides = [*plain, "optimizer.accumulation=2", "optimizer.gradient_checkpointing=true"]
@@ -104,7 +104,7 @@ def test_accumulation_and_checkpointing_change_nothing_but_memory(config, tmp_pa
         torch.testing.assert_close(weights(tmp_path / "sparing")[name], weight, atol=2e-5, rtol=0)
 
 
-def test_the_seed_decides_the_curve(config, tmp_path):
+def test_seed_decides_the_curve(config, tmp_path):
     for name, seed in (("first", 0), ("again", 0), ("other", 1)):
         finish(make_session(config, "mono", ["optimizer.steps=5", f"seed={seed}"], tmp_path / name))
     assert_same(tmp_path / "first", tmp_path / "again")
@@ -117,7 +117,7 @@ def learnt(output: Path) -> float:
     return sum(losses[-10:]) / sum(losses[:10])
 
 
-def test_bfloat16_learns_too(config, tmp_path):
+def test_bfloat16_training_learns(config, tmp_path):
     session = make_session(config, "mono", [*_LEARN, "dtype=bfloat16"], tmp_path / "out")
     finish(session)
     assert learnt(tmp_path / "out") < 0.5
@@ -125,7 +125,7 @@ def test_bfloat16_learns_too(config, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["mono", "duo"])
-def test_the_best_model_on_the_dev_run_is_kept(kind, tmp_path):
+def test_dev_run_keeps_the_best_model(kind, tmp_path):
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV)
     session = make_session(config, kind)
     assert session.dev is not None
@@ -144,14 +144,14 @@ def test_the_best_model_on_the_dev_run_is_kept(kind, tmp_path):
     assert (tmp_path / "out/training/curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_measuring_does_not_disturb_the_training(config, tmp_path):
+def test_dev_run_does_not_change_the_training(config, tmp_path):
     finish(make_session(config, "mono", output=tmp_path / "plain"))
     measured = write_train_config(tmp_path / "measured", str(tmp_path / "start"), dev=_DEV)
     finish(make_session(measured, "mono"))
     assert rows(tmp_path / "plain", "curve.csv") == rows(tmp_path / "measured" / "out", "curve.csv")
 
 
-def test_a_finished_training_is_not_done_again(config):
+def test_finished_training_is_not_repeated(config):
     finish(make_session(config, "mono", ["optimizer.steps=5"]))
     again = make_session(config, "mono", ["optimizer.steps=5"])
     assert again.before.finished
@@ -161,7 +161,7 @@ def test_a_finished_training_is_not_done_again(config):
     assert left == ["curve.csv", "curves.png", "dev.csv", "state-00000005", "state-00000005/state.json"]
 
 
-def test_another_configuration_does_not_go_on_with_a_training(config):
+def test_resume_refuses_another_configuration(config):
     make_session(config, "mono").train(stop_after(3), SILENT, "")
     with pytest.raises(ConfigError, match=r"another training:\n  seed: 0 in the state, 1 now\n"):
         make_session(config, "mono", ["seed=1"])
@@ -180,7 +180,7 @@ def test_another_configuration_does_not_go_on_with_a_training(config):
         ("dev/run.trec", "run", "runs"),
     ],
 )
-def test_other_data_does_not_go_on_with_a_training(name, old, new, tmp_path):
+def test_resume_refuses_other_data(name, old, new, tmp_path):
     write_collection(tmp_path / "dev")
     dev = {"topics": {"path": "dev/topics.tsv", "format": "tsv"}, "qrels": "dev/qrels.txt", "run": "dev/run.trec"}
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=dev)
@@ -190,7 +190,7 @@ def test_other_data_does_not_go_on_with_a_training(name, old, new, tmp_path):
         make_session(config, "mono")
 
 
-def test_another_model_is_not_written_over(config, tmp_path):
+def test_output_of_another_model_is_refused(config, tmp_path):
     with pytest.raises(ConfigError, match="start is also the start, which would be overwritten"):
         make_session(config, "mono", output=tmp_path / "start")
     save_start(tmp_path / "other")
@@ -198,7 +198,7 @@ def test_another_model_is_not_written_over(config, tmp_path):
         make_session(config, "mono", output=tmp_path / "other")
 
 
-def test_a_broken_state_is_named(config):
+def test_resume_names_a_damaged_state(config):
     make_session(config, "mono").train(stop_after(3), SILENT, "")
     state = config.parent / "out/training/state-00000003"
     shutil.copy(state / "state.json", state / "moments.safetensors")
@@ -209,35 +209,33 @@ def test_a_broken_state_is_named(config):
         make_session(config, "mono")
 
 
-def test_no_state_is_a_pickle(config):
+def test_state_holds_no_pickle(config):
     make_session(config, "mono").train(stop_after(3), SILENT, "")
     files = sorted(path.name for path in (config.parent / "out/training/state-00000003").iterdir())
     assert files == ["moments.safetensors", "random-00000.safetensors", "state.json", "weights.safetensors"]
 
 
-def test_a_loss_that_is_not_finite_ends_the_training(config):
-    session = make_session(config, "mono")
-    with torch.no_grad():
-        session.model.classifier.weight.fill_(float("nan"))
-    with pytest.raises(DataError, match="the loss is nan at step 1"):
+@pytest.mark.parametrize(
+    ("spoil", "overrides", "message"),
+    [
+        (lambda weight: weight.data.fill_(float("nan")), [], "the loss is nan at step 1"),
+        (
+            lambda weight: weight.register_hook(lambda grad: grad * float("inf")),
+            [],
+            r"the gradient is (nan|inf) at step 1",
+        ),
+        (lambda _: None, ["optimizer.learning_rate=1e38", "optimizer.clip_norm=1e9"], r"is (nan|inf) at step"),
+    ],
+)
+def test_loss_or_gradient_that_is_not_finite_ends_the_training(spoil, overrides, message, config):
+    session = make_session(config, "mono", overrides)
+    spoil(session.model.classifier.weight)
+    with pytest.raises(DataError, match=message):
         session.train(lambda: False, SILENT, "")
     assert not (config.parent / "out" / "model.safetensors").exists()
 
 
-def test_a_gradient_that_is_not_finite_ends_the_training(config):
-    session = make_session(config, "mono")
-    session.model.classifier.weight.register_hook(lambda gradient: gradient * float("inf"))
-    with pytest.raises(DataError, match=r"the gradient is (nan|inf) at step 1"):
-        session.train(lambda: False, SILENT, "")
-
-
-def test_a_rate_that_makes_the_weights_overflow_ends_the_training(config):
-    session = make_session(config, "mono", ["optimizer.learning_rate=1e38", "optimizer.clip_norm=1e9"])
-    with pytest.raises(DataError, match=r"the (loss|gradient) is (nan|inf) at step"):
-        session.train(lambda: False, SILENT, "")
-
-
-def test_the_plan_says_what_will_be_done(config):
+def test_plan_of_a_training_changes_nothing(config):
     plan = make_plan(make_session(config, "duo", ["optimizer.batch_size=8"]))
     assert (plan.groups, plan.inputs_a_group, plan.steps) == (10, 2, 40)
     assert plan.epochs == pytest.approx(40 * 4 / 10)
@@ -246,7 +244,7 @@ def test_the_plan_says_what_will_be_done(config):
     assert not (config.parent / "out").exists()
 
 
-def test_epochs_become_steps(tmp_path):
+def test_schedule_turns_epochs_into_steps(tmp_path):
     optimizer = {"epochs": 3, "batch_size": 4, "warmup_share": 0.2}
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), optimizer=optimizer)
     schedule = make_session(config, "mono").schedule
@@ -260,12 +258,12 @@ def test_epochs_become_steps(tmp_path):
         ("optimizer.warmup_steps=40", "the learning rate would never reach its peak"),
     ],
 )
-def test_steps_that_cannot_be_are_refused(override, message, config):
+def test_schedule_refuses_impossible_steps(override, message, config):
     with pytest.raises(ConfigError, match=message):
         make_session(config, "mono", [override])
 
 
-def test_a_dev_run_of_other_topics_is_refused(tmp_path):
+def test_dev_run_of_other_topics_is_refused(tmp_path):
     write_collection(tmp_path / "other")
     (tmp_path / "other" / "topics.tsv").write_text("x1\twhat is it\n")
     dev = _DEV | {"topics": {"path": "other/topics.tsv", "format": "tsv"}}
@@ -274,7 +272,7 @@ def test_a_dev_run_of_other_topics_is_refused(tmp_path):
         make_session(config, "mono")
 
 
-def test_the_dev_measure_may_have_trec_evals_name(tmp_path):
+def test_dev_measure_may_have_the_name_of_trec_eval(tmp_path):
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV | {"measure": "recip_rank"})
     session = make_session(config, "mono")
     assert session.dev is not None
@@ -283,7 +281,7 @@ def test_the_dev_measure_may_have_trec_evals_name(tmp_path):
         make_session(config, "mono", ["dev.measure=P.5,10"])
 
 
-def test_distillation_from_a_teachers_run(tmp_path):
+def test_distillation_learns_from_a_teachers_run(tmp_path):
     config = write_train_config(
         tmp_path, save_start(tmp_path / "start"), objective={"listwise_kl": 1.0, "bert_ce": 0.3}, temperature=2.0
     )
@@ -294,7 +292,7 @@ def test_distillation_from_a_teachers_run(tmp_path):
     assert state["identity"]["objective.listwise_kl"] == 1.0
 
 
-def test_folds_are_trained_on_or_measured_but_never_both(tmp_path):
+def test_folds_are_either_trained_on_or_measured(tmp_path):
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV, folds={"count": 2, "held_out": 0})
     measured = []
     for held_out in range(2):
@@ -309,7 +307,7 @@ def test_folds_are_trained_on_or_measured_but_never_both(tmp_path):
         make_session(config, "mono", ["folds.held_out=2"])
 
 
-def test_a_relevant_doc_takes_the_last_place_where_there_is_none(tmp_path):
+def test_add_relevant_puts_a_relevant_doc_last(tmp_path):
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV | {"k": 3, "add_relevant": True})
     dev = make_session(config, "mono").dev
     assert dev is not None

@@ -36,7 +36,7 @@ def write_triples(path: Path, count: int = 2500) -> Path:
 
 
 @pytest.mark.parametrize("name", ["triples.tsv", "triples.tsv.gz"])
-def test_triples_are_streamed_and_bad_lines_are_counted(name, tmp_path):
+def test_triples_are_streamed_and_invalid_lines_counted(name, tmp_path):
     source = TriplesSource(str(write_triples(tmp_path / name)), seed=3)
     epoch = take(source, 2497)
     assert len({group.query for group, _ in epoch}) == 2497
@@ -49,7 +49,7 @@ def test_triples_are_streamed_and_bad_lines_are_counted(name, tmp_path):
     assert [group.query for group, _ in epoch[:9]] != [f"query {number}" for number in range(9)]
 
 
-def test_triples_begin_again_in_another_order(tmp_path):
+def test_triples_have_another_order_each_epoch(tmp_path):
     source = TriplesSource(str(write_triples(tmp_path / "triples.tsv")), seed=3)
     rows = take(source, 2 * 2497)
     first, second = ([group.query for group, _ in rows[start : start + 2497]] for start in (0, 2497))
@@ -59,14 +59,14 @@ def test_triples_begin_again_in_another_order(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["triples.tsv", "triples.tsv.gz"])
-def test_triples_go_on_from_any_position(name, tmp_path):
+def test_triples_resume_at_any_position(name, tmp_path):
     source = TriplesSource(str(write_triples(tmp_path / name, 2100)), seed=1)
     whole = take(source, 4500)
     for at in (0, 997, 999, 1000, 1996, 2050, 2096, 2097, 3333):
         assert take(source, 50, whole[at][1]) == whole[at + 1 : at + 51]
 
 
-def test_a_file_without_triples_is_refused(tmp_path):
+def test_triples_refuse_a_file_without_any(tmp_path):
     (tmp_path / "wrong.tsv").write_text("q1 Q0 d1 1 3.0 run\n" * 5)
     with pytest.raises(PreflightError, match="none of its first 5 lines is query<TAB>relevant"):
         TriplesSource(str(tmp_path / "wrong.tsv"), 0)
@@ -83,7 +83,7 @@ def data_config(folder: Path, **keys: object) -> DataConfig:
     return DataConfig.model_validate(found | keys)
 
 
-def test_negatives_come_from_the_ranks_and_are_drawn_anew(tmp_path):
+def test_mining_draws_negatives_from_the_ranks_each_epoch(tmp_path):
     sampling = SamplingConfig(negatives=2, ranks=(1, 3))
     source = MinedSource(mine(data_config(tmp_path), sampling), sampling, seed=0)
     assert (source.docs_a_group, source.groups_an_epoch) == (3, 10)
@@ -98,7 +98,7 @@ def test_negatives_come_from_the_ranks_and_are_drawn_anew(tmp_path):
     check_resumes(source, 40)
 
 
-def test_natural_sampling_takes_every_candidate_as_it_comes(tmp_path):
+def test_natural_sampling_takes_each_candidate(tmp_path):
     sampling = SamplingConfig(mode="natural", ranks=(1, 4))
     source = MinedSource(mine(data_config(tmp_path), sampling), sampling, seed=0)
     groups = [group for group, _ in take(source, 40)]
@@ -107,7 +107,7 @@ def test_natural_sampling_takes_every_candidate_as_it_comes(tmp_path):
     assert len({(group.query, group.docs) for group in groups}) == 40
 
 
-def test_each_positive_takes_part_in_n_over_m_triplets(tmp_path):
+def test_triplets_give_each_positive_n_over_m_negatives(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq0 0 d1 1\n")
     sampling = SamplingConfig(mode="triplets")
@@ -120,7 +120,7 @@ def test_each_positive_takes_part_in_n_over_m_triplets(tmp_path):
     assert MinedSource(mine(data, limited), limited, 0).groups_an_epoch == 2
 
 
-def test_a_duplicate_of_a_positive_is_no_negative(tmp_path):
+def test_mining_ignores_duplicates_of_positives(tmp_path):
     data = data_config(tmp_path)
     corpus = (tmp_path / "corpus.jsonl").read_text().replace('"green"', '"BLUE "').replace('"white"', '"red"')
     (tmp_path / "corpus.jsonl").write_text(corpus)
@@ -131,7 +131,7 @@ def test_a_duplicate_of_a_positive_is_no_negative(tmp_path):
     assert "candidates with the text of another, ignored: 1" in mined.lines
 
 
-def test_topics_that_cannot_be_used_are_named(tmp_path):
+def test_mining_names_unusable_topics(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq1 0 d1 0\nq2 0 d2 1\n")
     rows = (tmp_path / "run.trec").read_text().splitlines()
@@ -144,14 +144,14 @@ def test_topics_that_cannot_be_used_are_named(tmp_path):
         MinedSource(mine(strict, SamplingConfig()), SamplingConfig(), 0)
 
 
-def test_a_run_of_relevant_docs_alone_gives_an_empty_set(tmp_path):
+def test_mining_refuses_a_run_of_relevant_docs_only(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "run.trec").write_text("".join(f"q{n} Q0 d{n} 1 1.0 run\n" for n in range(10)))
     with pytest.raises(PreflightError, match="the mined set is empty: topics without negatives: 10 of 10"):
         MinedSource(mine(data, SamplingConfig()), SamplingConfig(), 0)
 
 
-def test_docs_that_the_corpus_lacks_or_has_twice_are_an_error(tmp_path):
+def test_mining_refuses_missing_and_duplicate_docs(tmp_path):
     data = data_config(tmp_path)
     corpus = tmp_path / "corpus.jsonl"
     lines = corpus.read_text().splitlines()
@@ -163,7 +163,7 @@ def test_docs_that_the_corpus_lacks_or_has_twice_are_an_error(tmp_path):
         mine(data, SamplingConfig())
 
 
-def test_the_teacher_scores_each_doc_of_a_group(tmp_path):
+def test_mining_adds_the_teachers_scores(tmp_path):
     data = data_config(tmp_path, teacher=str(tmp_path / "teacher.trec"))
     rows = (tmp_path / "teacher.trec").read_text().splitlines()
     (tmp_path / "teacher.trec").write_text("\n".join(row for row in rows if not row.startswith("q0 Q0 d1 ")) + "\n")

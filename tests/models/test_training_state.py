@@ -15,7 +15,7 @@ def model() -> torch.nn.Module:
     return torch.nn.Linear(3, 2)
 
 
-def test_a_state_of_a_cpu_is_gone_on_from_on_a_gpu(model, tmp_path):
+def test_state_of_a_cpu_resumes_on_a_gpu(model, tmp_path):
     """As far as a machine without one can tell: there is nothing to restore of a GPU's random numbers."""
     optimizer = BertAdam(model.named_parameters(), 0.01)
     StateFolder(str(tmp_path), {}, Processes()).save(model, optimizer, TrainState(step=5))
@@ -27,7 +27,7 @@ def test_a_state_of_a_cpu_is_gone_on_from_on_a_gpu(model, tmp_path):
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_what_killed_processes_left_is_removed(finished, model, tmp_path):
+def test_state_removes_leftovers_of_killed_processes(finished, model, tmp_path):
     for name in (".state-00000003.tmp", ".state-00000002.old", "state-00000002"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "weights.safetensors").touch()
@@ -40,7 +40,7 @@ def test_what_killed_processes_left_is_removed(finished, model, tmp_path):
     assert states.read().finished == finished
 
 
-def test_curves_go_on_after_a_file_that_was_killed_empty(tmp_path: Path):
+def test_curves_continue_an_empty_file(tmp_path: Path):
     (tmp_path / "curve.csv").touch()
     assert Curves(str(tmp_path), "RR@10", 5).steps == []
     assert (tmp_path / "curve.csv").read_text() == "step,loss,learning_rate\n"

@@ -30,7 +30,7 @@ def test_duo_overfits_twenty_pairs(objective, start):
     assert overfit(task, colour_groups()) < 0.01
 
 
-def test_objectives_are_weighed(start):
+def test_objectives_are_weighted(start):
     score, groups = make_scorer(start, "mono"), colour_groups(4)
     parts = {"listwise_kl": 1.0, "bert_ce": 0.3, "pointwise": 0.1}
     losses = {name: MonoTask(score, group_loss({name: 1.0}, 2.0, 0.2)).loss(groups, 0).item() for name in parts}
@@ -38,13 +38,13 @@ def test_objectives_are_weighed(start):
     assert together == pytest.approx(sum(weight * losses[name] for name, weight in parts.items()), rel=1e-5)
 
 
-def test_duo_is_never_asked_about_two_relevant_docs_or_two_others():
+def test_labelled_pairs_have_one_relevant_doc():
     group = Group("q", ("a", "b", "c", "d"), (True, False, True, False))
     pairs = labelled_pairs(group)
     assert sorted(pairs) == [(0, 1), (0, 3), (1, 0), (1, 2), (2, 1), (2, 3), (3, 0), (3, 2)]
 
 
-def test_a_group_of_duo_is_both_orders_with_their_labels(start):
+def test_duo_task_scores_both_orders_with_labels(start):
     seen = {}
 
     def loss(scores, known):
@@ -58,7 +58,7 @@ def test_a_group_of_duo_is_both_orders_with_their_labels(start):
 
 
 @pytest.mark.parametrize("segments", [2, 3])
-def test_inputs_are_those_of_scoring_to_the_token(start, segments):
+def test_training_inputs_equal_those_of_scoring(start, segments):
     """Against the special tokens and types written by hand, and cut by the rule `original`."""
     encoder = InputEncoder(load_tokenizer(start), LIMITS, 64)
     long = " ".join(["blue"] * 40)
@@ -81,7 +81,7 @@ def test_inputs_are_those_of_scoring_to_the_token(start, segments):
     assert sorted(rows) == list(range(len(inputs)))
 
 
-def test_scores_come_back_in_the_order_of_the_inputs(start):
+def test_scorer_keeps_the_order_of_the_inputs(start):
     score = make_scorer(start, "mono")
     inputs = [("what is sky", " ".join(["blue"] * length)) for length in (1, 20, 3, 12, 7)]
     with torch.inference_mode():
