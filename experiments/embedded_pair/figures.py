@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.formats.corpora import CorpusConfig
-from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.run_writer import run_lines
 from beamrank.formats.runs import Run, read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
