@@ -3,8 +3,12 @@
 import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.support.checkpoints import Pair
 
 # As the command line sets it, before anything imports torch.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -23,18 +27,19 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def mono_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A random BERT of two narrow layers."""
-    return _narrow(tmp_path_factory.mktemp("mono"), 2)
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> "Pair":
+    """Random BERTs of two narrow layers with MiniLM's vocabulary."""
+    # torch takes seconds to import, and most of tests/core does without.
+    from tests.support.checkpoints import save_pair
+
+    return save_pair(tmp_path_factory.mktemp("checkpoints"), vocabulary=None)
 
 
 @pytest.fixture(scope="session")
-def duo_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return _narrow(tmp_path_factory.mktemp("duo"), 3)
+def mono_checkpoint(checkpoints: "Pair") -> str:
+    return checkpoints.mono
 
 
-def _narrow(folder: Path, segments: int) -> str:
-    # torch takes seconds to import, and most of tests/core does without.
-    from tests.support.bert import save_narrow
-
-    return save_narrow(folder, segments, segments)
+@pytest.fixture(scope="session")
+def duo_checkpoint(checkpoints: "Pair") -> str:
+    return checkpoints.duo

@@ -26,7 +26,7 @@ from benchmarks.report import render
 from benchmarks.results import Part, Results, Target, command_line
 from experiments.embedded_pair.figures import rank_by_cosine
 from experiments.embedded_pair.measured import Measured
-from tests.support.bert import MINILM
+from tests.support.checkpoints import MINILM
 
 _PAGE = """<h1>{title}</h1>
 <div class="para-wrap"><pre>AT&amp;T was

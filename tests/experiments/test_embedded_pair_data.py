@@ -11,7 +11,7 @@ from experiments.embedded_pair import questions as q
 from experiments.embedded_pair.__main__ import main
 from experiments.embedded_pair.mining import mine_groups
 from experiments.embedded_pair.questions import Question, Questions
-from tests.support.bert import MINILM
+from tests.support.checkpoints import MINILM
 from tests.support.training import save_start
 
 pytestmark = pytest.mark.slow

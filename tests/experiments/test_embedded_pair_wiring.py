@@ -29,7 +29,7 @@ from models.tokenizer.bert import load_tokenizer
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import Group
 from models.training.loop.losses import log_odds
-from tests.support.bert import MINILM
+from tests.support.checkpoints import MINILM
 from tests.support.progress import RecordedProgress
 
 pytestmark = pytest.mark.slow

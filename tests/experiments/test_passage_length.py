@@ -9,13 +9,12 @@ from benchmarks.datasets.medquad import read_medquad
 from experiments.passage_length import length_study, length_table
 from experiments.passage_length.length_study import Row, Settings
 from experiments.passage_length.study import main
-from tests.support.medquad import save_archive, save_collection
-from tests.support.training import COLOURS, save_start
+from tests.support.training import COLOURS, save_medquad_archive, save_medquad_collection, save_start
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    return save_archive(tmp_path)
+    return save_medquad_archive(tmp_path)
 
 
 def test_medquad_counts_duplicates_once(archive: Path):
@@ -57,7 +56,7 @@ def test_length_table_by_hand():
 def test_length_study_resumes(archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     start = save_start(tmp_path / "start", max_position_embeddings=128)
     data = tmp_path / "work/questions-all-k3"
-    save_collection(archive, data)
+    save_medquad_collection(archive, data)
     output = tmp_path / "results/passage-length.json"
     arguments = ["--medquad", str(archive), "--start", start, "--k", "3", "--steps", "12", "--folds", "2"]
     arguments += ["--dtype", "float32", "--work", str(tmp_path / "work"), "--output", str(output), "--only-folds", "1"]

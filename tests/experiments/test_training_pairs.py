@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments.training_pairs.study import Settings, draw, measure
-from tests.support.medquad import save_archive, save_collection
-from tests.support.training import save_start
+from tests.support.training import save_medquad_archive, save_medquad_collection, save_start
 
 
 @pytest.fixture
@@ -18,7 +17,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save_collection(save_archive(tmp_path), tmp_path / "data")
+    save_medquad_collection(save_medquad_archive(tmp_path), tmp_path / "data")
     return tmp_path / "data"
 
 

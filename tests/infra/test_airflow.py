@@ -28,7 +28,7 @@ def dag(tmp_path_factory):
         "AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")),
     }
     done = subprocess.run(
-        [python, str(_ROOT / "tests/support/read_dag.py"), str(_ROOT / "infra/airflow/beamrank_dag.py")],
+        [python, str(_ROOT / "tests/support/services/read_dag.py"), str(_ROOT / "infra/airflow/beamrank_dag.py")],
         capture_output=True,
         text=True,
         timeout=300,

@@ -8,7 +8,8 @@ from transformers import BertTokenizer
 from beamrank.demo.collection import demo_topics, stdlib_docs
 from models.checkpoints.check import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
-from tests.support.bert import MINILM, Oracle, save_minilm
+from tests.support.checkpoints import MINILM, save_minilm
+from tests.support.oracle import Oracle
 
 Scorers = tuple[ScoringEngine, Oracle]
 

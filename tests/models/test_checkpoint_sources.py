@@ -14,7 +14,7 @@ from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.disk_cache import cache_folder
 from models.checkpoints.files import TOKENIZER_FILES
 from models.checkpoints.sources import locate
-from tests.support.bert import save_tiny
+from tests.support.checkpoints import save_tiny
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from beamrank.errors import ConfigError, PreflightError
 from models.checkpoints.check import load_weights, resolve_checkpoint
-from tests.support.bert import MINILM, save_tiny
+from tests.support.checkpoints import MINILM, save_tiny
 
 
 def _edit_config(folder: Path, **changes: Any) -> str:

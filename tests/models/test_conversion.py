@@ -20,8 +20,8 @@ from models.conversion.folder import convert
 from models.conversion.source import check_vocabulary, find_source
 from models.scoring.engine import ScoringEngine
 from models.tokenizer.bert import load_tokenizer
-from tests.support.bert import template
 from tests.support.progress import RecordedProgress
+from tests.support.tables import template
 from tests.support.tensorflow1 import TOKENS, copy_checkpoint, known_variables, logits
 
 # Query and docs as token ids; [CLS] is 2, [SEP] 3.

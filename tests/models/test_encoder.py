@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
 from models.checkpoints.check import load_weights, resolve_checkpoint
-from tests.support.bert import save_tiny
+from tests.support.checkpoints import save_tiny
 
 
 def _scorer(folder: str, kind: str = "mono", dtype: torch.dtype = torch.float32) -> Any:
@@ -33,7 +33,7 @@ def _wanted(folder: str, ids: torch.Tensor, types: torch.Tensor, mask: torch.Ten
     ],
     ids=str,
 )
-def test_equals_transformers(tmp_path: Path, config: dict[str, object]) -> None:
+def test_equals_transformers(tmp_path: Path, config: dict[str, Any]) -> None:
     folder = save_tiny(tmp_path, **config)
     ids = torch.randint(0, 1000, (5, 40), generator=torch.Generator().manual_seed(1))
     types = (torch.arange(40) > 9).long().expand(5, 40)

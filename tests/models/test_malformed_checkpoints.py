@@ -16,7 +16,7 @@ from models.checkpoints.check import resolve_checkpoint
 from models.conversion.original_bert import read_config
 from models.tokenizer.bert import load_tokenizer
 from models.training.initial_model import Start
-from tests.support.bert import save_tiny
+from tests.support.checkpoints import save_tiny
 
 _DEEP = 200_000
 _OTHERS: tuple[Any, ...] = ([], {}, [[]], {"a": 1}, "x", -1, 1.5, 1e300, 10**30)

@@ -8,7 +8,8 @@ from transformers import BertTokenizer
 
 from beamrank.errors import DataError
 from models.reranker import Reranker
-from tests.support.bert import MINILM, Oracle, assert_parity, save_tiny
+from tests.support.checkpoints import MINILM, save_tiny
+from tests.support.oracle import Oracle, assert_parity
 
 QUERIES = ["how do crusts stay crisp", "an oven", "how do crusts stay crisp"]
 TEXTS = ["Open the oven door for the last minutes.", "", "Store bread in paper " * 30]

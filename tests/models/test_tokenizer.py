@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from beamrank.errors import DataError
 from models.tokenizer.bert import BertTokenizer, load_tokenizer
-from tests.support.bert import MINILM
+from tests.support.checkpoints import MINILM
 from tests.support.tokenizers import UNICODE_TEXTS, all_ids, reference_ids, transformers_backend
 
 

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from beamrank.errors import PreflightError
 from beamrank.tables import schemas
 from models.tokenizer.bert import load_tokenizer
-from tests.support.bert import MINILM
+from tests.support.checkpoints import MINILM
 from tests.support.tokenizers import UNICODE_TEXTS, all_ids, reference_ids, transformers_backend
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 from apache_beam.utils.subprocess_server import pick_port
 from fsspec import register_implementation
 
 from beamrank.demo.collection import demo_qrels, demo_topics, stdlib_docs
-from tests.support.cascades import write_config
-from tests.support.dataflow_stub import GCP, BucketFileSystem, Service, serving
+from tests.support.checkpoints import Pair
+from tests.support.collections import SmallCollection
+from tests.support.services.dataflow import GCP, BucketFileSystem, Service, serving
 
 
 @pytest.fixture(scope="session")
@@ -36,15 +36,10 @@ def topics() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def config_path(
-    tmp_path_factory: pytest.TempPathFactory,
-    corpus: dict[str, str],
-    topics: dict[str, str],
-    mono_checkpoint: str,
-    duo_checkpoint: str,
-) -> Path:
+def config_path(tmp_path_factory, corpus, topics, checkpoints) -> Path:
     """A configuration whose index is built once; give each run an output of its own."""
-    return write_config(tmp_path_factory.mktemp("collection"), corpus, topics, mono_checkpoint, duo_checkpoint)
+    folder = tmp_path_factory.mktemp("collection")
+    return SmallCollection(folder, corpus, topics).with_index(12).with_models(checkpoints, 8).path
 
 
 @pytest.fixture
@@ -67,29 +62,12 @@ def bucket(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def remote_config(bucket: Path, config_path: Path, topics: dict[str, str], corpus: dict[str, str]) -> Path:
+def remote_config(bucket: Path, topics: dict[str, str], corpus: dict[str, str]) -> Path:
     """The cascade with a given run as its first stage, its corpus in the bucket and its models in the images."""
-    values = yaml.safe_load(config_path.read_text())
-    for key in ("index", "bm25", "output"):
-        values.pop(key)
-    (bucket / "corpus.jsonl").write_bytes((config_path.parent / "corpus.jsonl").read_bytes())
-    lines = [
-        f"{query_id} Q0 {doc_id} {rank} {1 / rank} given\n"
-        for query_id in topics
-        for rank, doc_id in enumerate(sorted(corpus)[:8], 1)
-    ]
-    (bucket / "given.trec").write_text("".join(lines))
-    values |= {
-        "corpus": {"path": "bucket://here/corpus.jsonl", "format": "jsonl"},
-        "candidates": {"run": str(bucket / "given.trec"), "k": 8},
-        "mono": {"checkpoint": "embedded:mono", "k": 4},
-        "duo": {"checkpoint": "embedded:duo", "k": 2},
-        "device": "cpu",
-        "output": "bucket://here/out",
-    }
-    path = bucket / "config.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return path
+    keys = {"corpus": {"path": "bucket://here/corpus.jsonl", "format": "jsonl"}, "output": "bucket://here/out"}
+    candidates = {query_id: sorted(corpus)[:8] for query_id in topics}
+    collection = SmallCollection(bucket, corpus, topics, **keys).given_run(candidates, k=8)
+    return collection.with_models(Pair("embedded:mono", "embedded:duo"), 4, 2).path
 
 
 @pytest.fixture(scope="session")

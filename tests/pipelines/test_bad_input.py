@@ -2,25 +2,18 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-import yaml
-from transformers import BertConfig, BertForSequenceClassification, BertModel
+from transformers import BertConfig, BertModel
 
-from beamrank.config.run import load_config
-from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
-from beamrank.stages.plan import Plan, read_plan
+from beamrank.errors import ConfigError, DataError, PreflightError
+from beamrank.stages.plan import read_plan
 from beamrank.stages.status import read_status
-from pipelines.console.progress import ConsoleProgress
-from pipelines.planning.make_plan import make_plan
-from tests.support.bert import save_tiny
-from tests.support.cascades import beamrank_here, read_trec, run_here
-from tests.support.processes import undisturbed_run
+from tests.support.checkpoints import SPECIAL_TOKENS, save_tiny
+from tests.support.collections import SmallCollection
+from tests.support.processes import beamrank_here
+from tests.support.runs import read_trec, trec_lines, undisturbed_run
 
 DOCS = {
     "d1": "A cat sat on the mat and purred at the sun.",
@@ -30,62 +23,20 @@ DOCS = {
 }
 TOPICS = {"q1": "cat in the sun", "q2": "when do trains leave"}
 CANDIDATES = {"q1": ["d1", "d3", "d2"], "q2": ["d2", "d4", "d1"]}
+ROWS = [f"{doc_id}\t{text}".encode() for doc_id, text in DOCS.items()]
+
+Runs = dict[str, dict[str, list[str]]]
 
 
-class Collection:
-    """A tiny collection in a folder, whose first stage is a given run: no JVM, and seconds from end to end."""
-
-    def __init__(self, folder: Path, mono: str, duo: str) -> None:
-        self.folder = folder
-        self.values: dict[str, Any] = {
-            "corpus": {"path": "corpus.tsv", "format": "tsv"},
-            "topics": {"path": "topics.tsv", "format": "tsv"},
-            "candidates": {"run": "given.trec", "k": 8},
-            "mono": {"checkpoint": mono, "k": 4},
-            "duo": {"checkpoint": duo, "k": 2},
-            "threads": 1,
-            "dtype": "float32",
-            "output": "out",
-        }
-        self.write_corpus(f"{doc_id}\t{text}".encode() for doc_id, text in DOCS.items())
-        self.write_topics(f"{query_id}\t{text}" for query_id, text in TOPICS.items())
-        self.write_candidates(CANDIDATES)
-
-    @property
-    def output(self) -> Path:
-        return self.folder / "out"
+class Collection(SmallCollection):
+    """Four docs in a TSV file, whose lines may be anything."""
 
     def write_corpus(self, lines: Iterable[bytes]) -> None:
         (self.folder / "corpus.tsv").write_bytes(b"".join(line + b"\n" for line in lines))
 
-    def write_topics(self, lines: Iterable[str]) -> None:
-        (self.folder / "topics.tsv").write_text("".join(f"{line}\n" for line in lines))
-
-    def write_candidates(self, candidates: dict[str, list[str]]) -> None:
-        rows = (
-            f"{query_id} Q0 {doc_id} {rank} {10 - rank} given\n"
-            for query_id, doc_ids in candidates.items()
-            for rank, doc_id in enumerate(doc_ids, 1)
-        )
-        (self.folder / "given.trec").write_text("".join(rows))
-
-    def with_index(self) -> None:
-        """Retrieves with BM25 instead."""
-        del self.values["candidates"]
-        self.values |= {"index": {"path": "index"}, "bm25": {"k": 8}}
-
-    def write_config(self) -> Path:
-        path = self.folder / "config.yaml"
-        path.write_text(yaml.safe_dump(self.values))
-        return path
-
-    def plan(self, *overrides: str) -> Plan:
-        """All that is checked before anything starts."""
-        return make_plan(load_config(str(self.write_config()), overrides), ConsoleProgress(quiet=True))
-
-    def run(self, *overrides: str) -> dict[str, dict[str, list[str]]]:
-        """The whole cascade in this process: each run's order of docs."""
-        run_here(self.write_config(), self.output, overrides)
+    def runs(self, *overrides: str) -> Runs:
+        """Executes a run; returns the order of docs in each run file."""
+        self.run(*overrides)
         return {path.stem: read_trec(path) for path in (self.output / "runs").glob("*.trec")}
 
     def bad_rows(self) -> dict[str, int]:
@@ -99,15 +50,19 @@ class Collection:
 
 
 @pytest.fixture
-def collection(tmp_path: Path, mono_checkpoint: str, duo_checkpoint: str) -> Collection:
-    return Collection(tmp_path, mono_checkpoint, duo_checkpoint)
+def collection(tmp_path, checkpoints) -> Collection:
+    keys = {"corpus": {"path": "corpus.tsv", "format": "tsv"}, "shards": None}
+    made = Collection(tmp_path, DOCS, TOPICS, **keys).given_run(CANDIDATES, k=8).with_models(checkpoints, 4, 2)
+    (tmp_path / "corpus.jsonl").unlink()
+    made.write_corpus(ROWS)
+    return made
 
 
-def _sets(runs: dict[str, dict[str, list[str]]], name: str) -> dict[str, set[str]]:
-    return {query_id: set(doc_ids) for query_id, doc_ids in runs[name].items()}
+def _sets(run: dict[str, list[str]]) -> dict[str, set[str]]:
+    return {query_id: set(doc_ids) for query_id, doc_ids in run.items()}
 
 
-# What is refused before anything starts.
+# Refused before anything starts.
 
 
 @pytest.mark.parametrize(
@@ -122,8 +77,8 @@ def _sets(runs: dict[str, dict[str, list[str]]], name: str) -> dict[str, set[str
     ],
     ids=["empty", "blank", "duplicate", "no text", "one column", "comment"],
 )
-def test_topics_that_cannot_be_used(collection: Collection, topics: list[str], message: str) -> None:
-    collection.write_topics(topics)
+def test_plan_refuses_topics(collection: Collection, topics, message) -> None:
+    collection.write("topics.tsv", topics)
     with pytest.raises(PreflightError, match=message):
         collection.plan()
 
@@ -147,12 +102,10 @@ def test_topics_that_cannot_be_used(collection: Collection, topics: list[str], m
         ("output", "topics.tsv/out", PreflightError, "cannot write to the output .*topics.tsv/out"),
     ],
 )
-def test_a_configuration_is_checked_whole(
-    collection: Collection, key: str, value: str, error: type[BeamrankError], message: str
-) -> None:
+def test_plan_refuses_a_configuration(collection: Collection, key, value, error, message) -> None:
     if not key.startswith(("corpus", "topics")):
-        (collection.folder / "corpus.tsv").write_text("d1\ttext\n")
-    (collection.folder / "given.trec").write_text("q1 Q0 d1 1 1.0 x\n")
+        collection.write_corpus([b"d1\ttext"])
+    collection.write("given.trec", ["q1 Q0 d1 1 1.0 x"])
     with pytest.raises(error, match=message):
         collection.plan(f"{key}={value}")
     assert not list(collection.output.glob("*/"))
@@ -160,22 +113,11 @@ def test_a_configuration_is_checked_whole(
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("key", ["corpus.path", "topics.path", "qrels", "candidates.run"])
-def test_a_job_refuses_a_named_pipe_at_once(collection: Collection, key: str) -> None:
-    """Nobody writes into it: opening it would wait for ever."""
+def test_plan_refuses_a_named_pipe(collection: Collection, key) -> None:
+    """Nothing writes into it: opening it would wait for ever."""
     os.mkfifo(collection.folder / "pipe")
-    with pytest.raises(
-        PreflightError, match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than once"
-    ):
+    with pytest.raises(PreflightError, match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than"):
         collection.plan(f"{key}=pipe")
-
-
-def _bert(labels: int | None) -> BertModel | BertForSequenceClassification:
-    config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    torch.manual_seed(0)
-    if labels is None:
-        return BertModel(config)
-    config.num_labels = labels
-    return BertForSequenceClassification(config)
 
 
 @pytest.mark.parametrize(
@@ -188,78 +130,76 @@ def _bert(labels: int | None) -> BertModel | BertForSequenceClassification:
     ],
     ids=["bare encoder", "three labels", "roberta", "reversed"],
 )
-def test_checkpoints_that_give_no_score(
-    collection: Collection, mono_checkpoint: str, labels: int | None, changes: dict[str, Any], message: str
-) -> None:
+def test_plan_refuses_a_checkpoint_that_gives_no_score(collection: Collection, labels, changes, message) -> None:
     folder = collection.folder / "checkpoint"
-    _bert(labels).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(Path(mono_checkpoint) / name, folder)
+    if labels is None:
+        BertModel(BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2)).save_pretrained(folder)
+        (folder / "vocab.txt").write_text("\n".join(SPECIAL_TOKENS))
+    else:
+        save_tiny(folder, num_labels=labels)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(PreflightError, match=message):
         collection.plan("mono.checkpoint=./checkpoint")
 
 
-def test_a_tokenizer_with_more_ids_than_the_embedding_table_is_refused(collection: Collection) -> None:
+def test_plan_refuses_a_vocabulary_larger_than_the_embedding_table(collection: Collection) -> None:
     folder = collection.folder / "checkpoint"
-    folder.mkdir()
-    save_tiny(folder, num_labels=1, vocab_size=5)
-    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    save_tiny(folder, (*SPECIAL_TOKENS[:4], "a"), num_labels=1, vocab_size=5)
     collection.plan("mono.checkpoint=./checkpoint")
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nc\n")
     with pytest.raises(PreflightError, match=r"checkpoint has 7 ids and the model's embedding table 5 rows"):
         collection.plan("mono.checkpoint=./checkpoint")
 
 
+_INSIDE = r"is inside the corpus \(.*docs"
+
+
 @pytest.mark.parametrize(
     ("path", "corpus_format", "changes", "message"),
     [
-        (
-            "docs",
-            "jsonl",
-            {"output": "docs/out"},
-            r"`output` \(.*docs/out\) is inside the corpus \(.*docs\).*plan-0.json",
-        ),
-        ("docs/*", "jsonl", {"output": "docs/out"}, r"`output` \(.*docs/out\) is inside the corpus \(.*docs/\*\)"),
-        ("docs", "jsonl", {"index": {"path": "docs/index"}}, r"`index.path` \(.*docs/index\) is inside the corpus"),
+        ("docs", "jsonl", {"output": "docs/out"}, rf"`output` \(.*docs/out\) {_INSIDE}\).*plan-0.json"),
+        ("docs/*", "jsonl", {"output": "docs/out"}, rf"`output` \(.*docs/out\) {_INSIDE}/\*\)"),
+        ("docs", "jsonl", {"index": {"path": "docs/index"}}, rf"`index.path` \(.*docs/index\) {_INSIDE}"),
         ("docs", "tsv", {"output": "docs/out", "run_formats": ["trec", "msmarco"]}, "such as mono.msmarco.tsv"),
     ],
     ids=["output", "glob", "index", "msmarco run"],
 )
-def test_an_output_or_index_inside_the_corpus_is_refused(
-    collection: Collection, path: str, corpus_format: str, changes: dict[str, Any], message: str
+def test_plan_refuses_an_output_or_index_inside_the_corpus(
+    collection: Collection, path, corpus_format, changes, message
 ) -> None:
     if "index" in changes:
         collection.with_index()
     (collection.folder / "docs").mkdir()
-    collection.values |= {"corpus": {"path": path, "format": corpus_format}, **changes}
+    collection.keys |= {"corpus": {"path": path, "format": corpus_format}, **changes}
     with pytest.raises(PreflightError, match=message):
         collection.plan()
     assert list((collection.folder / "docs").iterdir()) == []
 
 
-def test_an_output_beside_the_files_of_a_corpus_is_fine(collection: Collection) -> None:
+def test_plan_accepts_an_output_beside_the_files_of_the_corpus(collection: Collection) -> None:
     (collection.folder / "docs").mkdir()
     (collection.folder / "corpus.tsv").rename(collection.folder / "docs/corpus.tsv")
-    collection.values |= {"corpus": {"path": "docs/*.tsv", "format": "tsv"}, "output": "docs/out"}
-    assert collection.plan().output.endswith("docs/out")
+    collection.keys |= {"corpus": {"path": "docs/*.tsv", "format": "tsv"}, "output": "docs/out"}
+    assert collection.plan().plan.output.endswith("docs/out")
 
 
-def test_a_given_run_with_duplicates(collection: Collection) -> None:
-    collection.write_candidates({"q1": ["d1", "d2", "d1"]})
-    with pytest.raises(PreflightError, match=r"line 3: query 'q1' has doc 'd1' already on line 1"):
-        collection.run()
-
-
-def test_a_given_run_for_other_topics(collection: Collection) -> None:
-    collection.write_candidates({"x1": ["d1"]})
-    with pytest.raises(PreflightError, match=r"none of the topics: its first query_id is 'x1', the topics' 'q"):
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        ({"q1": ["d1", "d2", "d1"]}, r"line 3: query 'q1' has doc 'd1' already on line 1"),
+        ({"x1": ["d1"]}, r"none of the topics: its first query_id is 'x1', the topics' 'q"),
+    ],
+    ids=["duplicate", "other topics"],
+)
+def test_run_refuses_a_given_run(collection: Collection, candidates, message) -> None:
+    collection.write("given.trec", trec_lines(candidates))
+    with pytest.raises(PreflightError, match=message):
         collection.run()
 
 
 @pytest.mark.jvm
-def test_an_index_that_is_none_or_of_another_corpus(collection: Collection, config_path: Path) -> None:
+def test_plan_refuses_a_folder_without_an_index_and_an_index_of_another_corpus(collection: Collection, config_path):
     undisturbed_run(config_path)
     collection.with_index()
     with pytest.raises(PreflightError, match="no Lucene index"):
@@ -269,145 +209,128 @@ def test_an_index_that_is_none_or_of_another_corpus(collection: Collection, conf
 
 
 @pytest.mark.jvm
-def test_a_doc_id_that_stands_twice_is_found_when_indexing(collection: Collection) -> None:
-    collection.with_index()
-    collection.write_corpus([b"d1\tcat", b"d2\tsun", b"d1\tdog"])
+def test_indexing_finds_a_duplicate_doc_id(collection: Collection) -> None:
+    collection.with_index().write_corpus([b"d1\tcat", b"d2\tsun", b"d1\tdog"])
     with pytest.raises(DataError, match=r"'d1' appears twice in the corpus: .*corpus.tsv.* and .*corpus.tsv"):
         collection.plan()
     assert not (collection.folder / "index").exists()
 
 
-def test_errors_have_their_exit_codes(collection: Collection) -> None:
-    config = collection.write_config()
-    for arguments, code, message in (
-        (("--set", "duo.k=9"), 2, "duo.k 9 is more than"),
-        (("--set", "qrels=none"), 3, "there is no file"),
-        (("--output", config / "out"), 3, "cannot write to the output"),
-    ):
-        done = beamrank_here("run", config, *arguments)
-        assert (done.returncode, done.stdout) == (code, "")
-        assert done.stderr.startswith("error: ")
-        assert message in done.stderr
+@pytest.mark.parametrize(
+    ("override", "code", "message"),
+    [
+        ("duo.k=9", 2, "duo.k 9 is more than"),
+        ("qrels=none", 3, "there is no file"),
+        ("output=config.yaml/out", 3, "cannot write to the output"),
+    ],
+)
+def test_run_exits_with_the_code_of_its_error(collection: Collection, override, code, message) -> None:
+    done = beamrank_here("run", collection.path, "--set", override)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
 
 
-# What is counted and reported.
+# Counted and reported.
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [(b"d5\tcaf\xe9", "not valid UTF-8"), (b"no tab here", "1 column where id<TAB>text"), (b"\ttext", "empty id")],
 )
-def test_rows_of_the_corpus_that_cannot_be_read(
-    collection: Collection, row: bytes, reason: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [f"{doc_id}\t{text}".encode() for doc_id, text in DOCS.items()]
-    collection.write_corpus([*rows[:2], row, *rows[2:]])
+def test_run_counts_unreadable_rows_of_the_corpus(collection: Collection, row, reason, capsys) -> None:
+    collection.write_corpus([*ROWS[:2], row, *ROWS[2:]])
     for _ in range(2):
-        # Also where every shard is there already, and after the error.
+        # Also after the error, when every shard of retrieve is complete.
         with pytest.raises(DataError, match=r"that could not be read: 1 \(first.*more than max_bad_rows 0"):
             collection.run("max_bad_rows=0")
     assert not (collection.output / "mono").exists()
     capsys.readouterr()
     for _ in range(2):
-        assert set(collection.run()) == {"candidates", "mono", "duo-sum"}
-        said = [line for line in capsys.readouterr().err.splitlines() if "could not be read" in line]
-        assert len(said) == 1
-        assert "corpus.tsv" in said[0]
-        assert reason in said[0]
+        assert set(collection.runs()) == {"candidates", "mono", "duo-sum"}
+        (line,) = (each for each in capsys.readouterr().err.splitlines() if "could not be read" in each)
+        assert "corpus.tsv" in line
+        assert reason in line
     assert collection.bad_rows() == {"tokenize": 1}
 
 
-def test_a_doc_that_the_corpus_lacks_is_named(collection: Collection) -> None:
-    collection.write_candidates({**CANDIDATES, "q2": ["d2", "d9", "d4"]})
+def test_run_names_a_missing_doc(collection: Collection) -> None:
+    collection.write("given.trec", trec_lines({**CANDIDATES, "q2": ["d2", "d9", "d4"]}))
     with pytest.raises(DataError, match=r"of shard 0 that are not in the corpus: 1 \(first: 'd9' of query_id 'q2'\)"):
         collection.run()
 
 
-def test_a_doc_that_the_corpus_lacks_may_be_dropped(collection: Collection) -> None:
-    collection.write_candidates({"q1": ["d9", "d1", "d3", "d2", "d4"], "q2": ["d9"]})
-    runs = collection.run("on_missing_doc=drop")
-    assert _sets(runs, "candidates") == {"q1": {"d1", "d2", "d3", "d4", "d9"}, "q2": {"d9"}}
+def test_run_drops_and_counts_missing_docs_on_request(collection: Collection) -> None:
+    collection.write("given.trec", trec_lines({"q1": ["d9", "d1", "d3", "d2", "d4"], "q2": ["d9"]}))
+    runs = collection.runs("on_missing_doc=drop")
+    assert _sets(runs["candidates"]) == {"q1": {"d1", "d2", "d3", "d4", "d9"}, "q2": {"d9"}}
     # d4 is the fifth: mono does not see it, and it stays in the tail.
-    assert _sets(runs, "mono") == _sets(runs, "duo-sum") == {"q1": {"d1", "d2", "d3", "d4"}}
+    assert _sets(runs["mono"]) == _sets(runs["duo-sum"]) == {"q1": {"d1", "d2", "d3", "d4"}}
     assert runs["mono"]["q1"][-1] == "d4"
     assert collection.bad_rows() == {"tokenize": 1}
     assert collection.count("tokenize", "missing_docs") == 1
 
 
-def test_a_needed_doc_that_stands_twice_is_named_with_both_places(collection: Collection) -> None:
-    rows = [f"{doc_id}\t{text}".encode() for doc_id, text in DOCS.items()]
-    collection.write_corpus([*rows, b"d2\tanother text"])
+def test_run_names_both_places_of_a_duplicate_doc(collection: Collection) -> None:
+    collection.write_corpus([*ROWS, b"d2\tanother text"])
     with pytest.raises(DataError, match=r"'d2' appears twice in the corpus: .*corpus.tsv.* and .*corpus.tsv"):
         collection.run()
 
 
-def test_an_empty_passage_is_scored_like_any_other(collection: Collection) -> None:
-    collection.write_corpus([b"d1\t", *(f"{doc_id}\t{DOCS[doc_id]}".encode() for doc_id in ("d2", "d3", "d4"))])
-    runs = collection.run()
-    assert _sets(runs, "duo-sum") == {query_id: set(doc_ids) for query_id, doc_ids in CANDIDATES.items()}
+def test_run_scores_an_empty_passage(collection: Collection) -> None:
+    collection.write_corpus([b"d1\t", *ROWS[1:]])
+    assert _sets(collection.runs()["duo-sum"]) == _sets(CANDIDATES)
     assert collection.bad_rows() == {}
 
 
-def test_a_topic_without_candidates_is_counted(collection: Collection) -> None:
-    collection.write_candidates({"q1": ["d1", "d3"]})
-    runs = collection.run()
-    assert set(runs["candidates"]) == set(runs["mono"]) == set(runs["duo-sum"]) == {"q1"}
+def test_run_counts_topics_without_candidates(collection: Collection) -> None:
+    collection.write("given.trec", trec_lines({"q1": ["d1", "d3"]}))
+    assert all(set(run) == {"q1"} for run in collection.runs().values())
     assert collection.count("retrieve", "topics_without_candidates") == 1
 
 
-def test_queries_that_are_no_topics_are_said(collection: Collection, capsys: pytest.CaptureFixture[str]) -> None:
-    collection.write_candidates({**CANDIDATES, "q3": ["d1"]})
-    done = beamrank_here("run", collection.write_config())
-    assert done.returncode == 0
+def test_run_reports_queries_that_are_not_topics(collection: Collection) -> None:
+    collection.write("given.trec", trec_lines({**CANDIDATES, "q3": ["d1"]}))
+    done = beamrank_here("run", collection.path)
     assert "queries that are no topics: 1 ('q3', ...); they are left out" in done.stderr
     assert set(read_trec(collection.output / "runs/mono.trec")) == set(TOPICS)
 
 
-def test_ids_are_never_paths(collection: Collection) -> None:
+def test_ids_are_never_used_as_paths(collection: Collection) -> None:
     query_ids = ["../../x", "'q';$(y)", '"%00"']
     doc_ids = ["../../../d", "/etc/passwd", "d`ls`"]
-    collection.write_topics(f"{query_id}\tthe cat" for query_id in query_ids)
+    collection.write("topics.tsv", (f"{query_id}\tthe cat" for query_id in query_ids))
     collection.write_corpus(f"{doc_id}\ttext of {doc_id}".encode() for doc_id in doc_ids)
-    collection.write_candidates(dict.fromkeys(query_ids, doc_ids))
+    collection.write("given.trec", trec_lines(dict.fromkeys(query_ids, doc_ids)))
     before = {path.name for path in collection.folder.parent.iterdir()}
-    runs = collection.run()
-    assert _sets(runs, "duo-sum") == {query_id: set(doc_ids) for query_id in query_ids}
+    assert _sets(collection.runs()["duo-sum"]) == {query_id: set(doc_ids) for query_id in query_ids}
     assert {path.name for path in collection.folder.parent.iterdir()} == before
-    assert {path.name for path in collection.folder.iterdir()} == {
-        "config.yaml",
-        "corpus.tsv",
-        "given.trec",
-        "out",
-        "topics.tsv",
-    }
+    names = {"config.yaml", "corpus.tsv", "given.trec", "out", "topics.tsv"}
+    assert {path.name for path in collection.folder.iterdir()} == names
 
 
 @pytest.mark.jvm
-def test_queries_that_find_nothing_and_a_very_long_one(collection: Collection) -> None:
-    collection.with_index()
+def test_bm25_finds_nothing_for_stop_words_and_cuts_a_long_query(collection: Collection) -> None:
+    collection.with_index(8)
     long = " ".join(f"word{number} cat" for number in range(1000))
-    collection.write_topics(["q1\tcat", "stop\tthe and of", "none\tzyzzyva", f"long\t{long}", "marks\t?!."])
-    runs = collection.run()
-    for name in ("bm25", "mono", "duo-sum"):
-        assert _sets(runs, name) == {"q1": {"d1", "d3"}, "long": {"d1", "d3"}}
+    topics = ["q1\tcat", "stop\tthe and of", "none\tzyzzyva", f"long\t{long}", "marks\t?!."]
+    collection.write("topics.tsv", topics)
+    runs = collection.runs()
+    assert [_sets(runs[name]) for name in ("bm25", "mono", "duo-sum")] == [
+        {"q1": {"d1", "d3"}, "long": {"d1", "d3"}}
+    ] * 3
     assert collection.count("retrieve", "topics_without_candidates") == 3
     assert collection.count("tokenize", "queries") == 5
     assert collection.count("mono", "truncated_queries") == 1
 
 
 @pytest.mark.jvm
-def test_no_topic_finds_anything(collection: Collection) -> None:
-    collection.with_index()
-    collection.write_topics(["stop\tthe and of", "none\tzyzzyva"])
-    (collection.folder / "qrels").write_text("none 0 d1 1\n")
-    collection.values["qrels"] = "qrels"
-    done = beamrank_here("run", collection.write_config())
+def test_run_without_any_candidates_writes_empty_runs_and_measures_zero(collection: Collection) -> None:
+    collection.with_index(8).with_qrels({"none": "d1"}, ("RR@10", "AP"))
+    collection.write("topics.tsv", ["stop\tthe and of", "none\tzyzzyva"])
+    done = beamrank_here("run", collection.path)
     assert done.returncode == 0, done.stderr
     assert "2 of 2 topics (100.0 %) have no candidates" in done.stderr
     assert "query 'none' has no candidates" in done.stderr
-    assert {path.name: path.read_text() for path in (collection.output / "runs").glob("*.trec")} == {
-        "bm25.trec": "",
-        "mono.trec": "",
-        "duo-sum.trec": "",
-    }
-    assert done.stdout.splitlines()[1].split("\t") == ["bm25", "0.0000", "0.0000", "0.0000", "0.0000"]
+    assert [path.read_text() for path in (collection.output / "runs").glob("*.trec")] == ["", "", ""]
+    assert done.stdout.splitlines()[1].split("\t") == ["bm25", "0.0000", "0.0000"]

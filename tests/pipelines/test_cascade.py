@@ -2,18 +2,20 @@
 
 import html.parser
 import tarfile
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.stages.plan import Plan
 from beamrank.storage import files as storage
 from pipelines.output.run_files import write_run_files
 from pipelines.output.run_names import RunFile
-from tests.support.cascades import read_trec, run_here, write_config
-from tests.support.reference import Reference, cascade, disagreements, sigmoid
+from tests.support.checkpoints import Pair
+from tests.support.collections import SmallCollection
+from tests.support.oracle import TextOracle, cascade, disagreements, sigmoid
+from tests.support.runs import PlannedRun, read_trec, run_here
 
 K0, K1, HITS = 6, 4, 10
 TOLERANCE = 1e-4
@@ -62,99 +64,74 @@ def car_collection(folder: Path, target: Path) -> tuple[dict[str, str], dict[str
     return docs, dict(topics)
 
 
-def check_against_the_papers(plan: Plan, topics: dict[str, str], corpus: dict[str, str], reference: Reference) -> int:
-    """Compares every query's log-odds and orders; returns how many pairs and triples were compared."""
-    runs = {name: read_trec(Path(plan.output) / "runs" / f"{name}.trec") for name in ("bm25", "mono", "duo-sum")}
-    mono = _mono_log_odds(plan)
-    duo = _duo_log_odds(plan)
+def _assert_equals_the_papers_loop(
+    run: PlannedRun, topics: dict[str, str], corpus: dict[str, str], oracle: TextOracle
+) -> int:
+    """Every query's log-odds and orders are those of the loop; returns how many pairs and triples were compared."""
+    bm25, mono, duo = (read_trec(Path(run.plan.output) / f"runs/{name}.trec") for name in ("bm25", "mono", "duo-sum"))
+    mono_scores, duo_scores = _mono_log_odds(run), _duo_log_odds(run)
     compared = 0
     for query_id, text in topics.items():
-        candidates = runs["bm25"].get(query_id, [])
-        _, expected, _, expected_duo = cascade(text, candidates, corpus, reference, K0, K1)
-        assert {key: mono[query_id, *key] for key in expected} == pytest.approx(expected, abs=TOLERANCE)
-        head = runs["mono"].get(query_id, [])[: len(expected)]
-        assert set(head) == {doc_id for (doc_id,) in expected}
-        assert disagreements(head, {doc_id: expected[doc_id,] for doc_id in head}, 2 * TOLERANCE) == []
-        assert runs["mono"].get(query_id, [])[len(expected) :] == candidates[K0:]
-        compared += len(expected)
+        candidates = bm25.get(query_id, [])
+        pairs, triples = cascade(text, candidates, corpus, oracle, K0, K1)
+        ranked, final = mono.get(query_id, []), duo.get(query_id, [])
+        head, tail = ranked[: len(pairs)], ranked[len(pairs) :]
+        assert {key: mono_scores[query_id, *key] for key in pairs} == pytest.approx(pairs, abs=TOLERANCE)
+        assert (set(head), tail) == ({doc_id for (doc_id,) in pairs}, candidates[K0:])
+        assert disagreements(head, {doc_id: pairs[doc_id,] for doc_id in head}, 2 * TOLERANCE) == []
         admitted = head[:K1]
-        assert set(admitted) == {first for first, _ in expected_duo} or len(admitted) < 2
-        assert {key: duo[query_id, *key] for key in expected_duo} == pytest.approx(expected_duo, abs=TOLERANCE)
-        compared += len(expected_duo)
-        final = runs["duo-sum"].get(query_id, [])
-        total = {
-            first: sum(sigmoid(expected_duo[first, second]) for second in admitted if second != first)
-            for first in admitted
-        }
-        assert set(final[: len(admitted)]) == set(admitted)
+        assert set(admitted) == {first for first, _ in triples} or len(admitted) < 2
+        assert {key: duo_scores[query_id, *key] for key in triples} == pytest.approx(triples, abs=TOLERANCE)
+        total = dict.fromkeys(admitted, 0.0)
+        for (first, _), z in triples.items():
+            total[first] += sigmoid(z)
+        assert (set(final[: len(admitted)]), final[len(admitted) :]) == (set(admitted), ranked[len(admitted) :])
         assert disagreements(final[: len(admitted)], total, 2 * TOLERANCE * K1) == []
-        assert final[len(admitted) :] == runs["mono"].get(query_id, [])[len(admitted) :]
+        compared += len(pairs) + len(triples)
     return compared
 
 
-def _mono_log_odds(plan: Plan) -> dict[tuple[str, ...], float]:
-    found: dict[tuple[str, ...], float] = {}
-    manifest = plan.sealed("mono")
-    assert manifest is not None
-    for receipt in manifest.receipts:
-        for row in plan.folder("mono").read_part(receipt).to_pylist():
-            found[row["query_id"], row["doc_id"]] = row["score"]
-    return found
+def _mono_log_odds(run: PlannedRun) -> dict[tuple[str, ...], float]:
+    return {(row["query_id"], row["doc_id"]): row["score"] for row in run.rows("mono")}
 
 
-def _duo_log_odds(plan: Plan) -> dict[tuple[str, ...], float]:
-    found: dict[tuple[str, ...], float] = {}
-    manifest = plan.sealed("duo")
-    assert manifest is not None
-    for receipt in manifest.receipts:
-        for row in plan.folder("duo").read_part(receipt).to_pylist():
-            count = len(row["doc_ids"])
-            for place, score in enumerate(row["scores"]):
-                first, second = divmod(place, count)
-                found[row["query_id"], row["doc_ids"][first], row["doc_ids"][second]] = score
-    return found
+def _duo_log_odds(run: PlannedRun) -> dict[tuple[str, ...], float]:
+    return {
+        (row["query_id"], first, second): score
+        for row in run.rows("duo")
+        for (first, second), score in zip(product(row["doc_ids"], repeat=2), row["scores"], strict=True)
+    }
 
 
-def _overrides() -> list[str]:
-    return [f"bm25.k={HITS}", f"mono.k={K0}", f"duo.k={K1}"]
+_DEPTHS = [f"bm25.k={HITS}", f"mono.k={K0}", f"duo.k={K1}"]
 
 
 @pytest.mark.data
 @pytest.mark.jvm
 @pytest.mark.parametrize("collection", ["cacm", pytest.param("car", marks=pytest.mark.slow)])
-def test_the_cascade_equals_the_papers_loop(
-    collection: str, shared_data: Path, tmp_path: Path, mono_checkpoint: str, duo_checkpoint: str
-) -> None:
+def test_cascade_equals_the_papers_loop(collection: str, shared_data: Path, tmp_path: Path, checkpoints: Pair) -> None:
     if collection == "cacm":
         corpus = cacm_corpus(shared_data / "cacm")
         topics = dict(read_topics(TopicsConfig(path=str(shared_data / "cacm/topics.cacm.txt"), format="trec")))
     else:
         corpus, topics = car_collection(shared_data, tmp_path)
         topics = dict(list(topics.items())[::31])
-    path = write_config(tmp_path, corpus, topics, mono_checkpoint, duo_checkpoint)
-    plan, _ = run_here(path, tmp_path / "out", _overrides())
-    reference = Reference(mono_checkpoint, duo_checkpoint)
-    assert check_against_the_papers(plan, topics, corpus, reference) > 500
+    run = SmallCollection(tmp_path, corpus, topics).with_index().with_models(checkpoints).run(*_DEPTHS)
+    assert _assert_equals_the_papers_loop(run, topics, corpus, TextOracle(*checkpoints)) > 500
 
 
 @pytest.mark.jvm
-def test_the_cascade_equals_the_papers_loop_on_the_demo(
-    config_path: Path,
-    tmp_path: Path,
-    corpus: dict[str, str],
-    topics: dict[str, str],
-    mono_checkpoint: str,
-    duo_checkpoint: str,
+def test_cascade_equals_the_papers_loop_on_the_demo(
+    config_path: Path, tmp_path: Path, corpus: dict[str, str], topics: dict[str, str], checkpoints: Pair
 ) -> None:
-    plan, _ = run_here(config_path, tmp_path / "out", _overrides())
-    reference = Reference(mono_checkpoint, duo_checkpoint)
-    assert check_against_the_papers(plan, topics, corpus, reference) > 50
+    run = run_here(config_path, tmp_path, _DEPTHS)
+    assert _assert_equals_the_papers_loop(run, topics, corpus, TextOracle(*checkpoints)) > 50
 
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("rule", ["original", "paper"])
-def test_the_truncation_rule_is_in_the_plan_and_in_the_parts(config_path: Path, tmp_path: Path, rule: str) -> None:
-    plan, _ = run_here(config_path, tmp_path / "out", [f"input.truncation={rule}", "mono.k=1", "duo.k=1"])
+def test_truncation_rule_is_in_the_plan_and_in_the_parts(config_path: Path, tmp_path: Path, rule: str) -> None:
+    plan, _ = run_here(config_path, tmp_path, [f"input.truncation={rule}", "mono.k=1", "duo.k=1"])
     for name in ("mono", "duo"):
         manifest = plan.finished(name)
         assert manifest is not None
@@ -165,22 +142,21 @@ def test_the_truncation_rule_is_in_the_plan_and_in_the_parts(config_path: Path, 
 
 @pytest.mark.jvm
 def test_shards_change_neither_scores_nor_order(config_path: Path, tmp_path: Path) -> None:
-    plans = [run_here(config_path, tmp_path / str(shards), [f"shards={shards}"])[0] for shards in (1, 3, 16)]
-    scores = [(_mono_log_odds(plan), _duo_log_odds(plan)) for plan in plans]
-    for mono, duo in scores[1:]:
-        assert mono == pytest.approx(scores[0][0], abs=TOLERANCE)
-        assert duo == pytest.approx(scores[0][1], abs=TOLERANCE, nan_ok=True)
-    orders = [read_trec(tmp_path / str(shards) / "runs/mono.trec") for shards in (1, 3, 16)]
-    for order in orders[1:]:
-        assert set(order) == set(orders[0])
-        for query_id, doc_ids in order.items():
-            wanted = {doc_id: scores[0][0][query_id, doc_id] for doc_id in doc_ids[:8]}
+    one, *others = (run_here(config_path, tmp_path / str(shards), [f"shards={shards}"]) for shards in (1, 3, 16))
+    mono, duo = _mono_log_odds(one), _duo_log_odds(one)
+    order = read_trec(tmp_path / "1/runs/mono.trec")
+    for other in others:
+        assert _mono_log_odds(other) == pytest.approx(mono, abs=TOLERANCE)
+        assert _duo_log_odds(other) == pytest.approx(duo, abs=TOLERANCE, nan_ok=True)
+        found = read_trec(Path(other.plan.output) / "runs/mono.trec")
+        assert set(found) == set(order)
+        for query_id, doc_ids in found.items():
+            wanted = {doc_id: mono[query_id, doc_id] for doc_id in doc_ids[:8]}
             assert disagreements(doc_ids[:8], wanted, 2 * TOLERANCE) == []
 
 
 @pytest.mark.jvm
-def test_a_smaller_k1_comes_from_the_stored_pairs(config_path: Path, tmp_path: Path) -> None:
-    """`aggregate --k1 2` is what a run with duo.k 2 writes."""
+def test_aggregate_with_a_smaller_k1_equals_a_run_with_that_k1(config_path: Path, tmp_path: Path) -> None:
     plan, config = run_here(config_path, tmp_path / "three")
     run_here(config_path, tmp_path / "two", ["duo.k=2"])
     (written,) = write_run_files(plan, config, [RunFile("duo", "sum", k1=2)]).values()

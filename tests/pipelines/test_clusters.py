@@ -9,9 +9,9 @@ import pytest
 from pipelines.runners.names import Runner
 from pipelines.runners.options import server_command
 from tests.pipelines.test_engines import get_engine
-from tests.support.cascades import BEAMRANK, beamrank, run_bytes
-from tests.support.clusters import Cluster, flink_cluster, spark_cluster
-from tests.support.processes import parts, undisturbed_run
+from tests.support.processes import BEAMRANK, beamrank
+from tests.support.runs import parts, run_bytes, undisturbed_run
+from tests.support.services.clusters import Cluster, flink_cluster, spark_cluster
 
 _SUBMIT = Path(__file__).resolve().parents[2] / "infra/spark/submit.sh"
 

@@ -14,9 +14,9 @@ from beamrank.demo.collection import write_collection
 from beamrank.errors import BeamrankError
 from pipelines.cli import app
 from pipelines.planning import join_passes
-from tests.support.cascades import BEAMRANK, read_trec, run_bytes, run_here
 from tests.support.doc_examples import ROOT
-from tests.support.processes import committed, parts, undisturbed_run
+from tests.support.processes import BEAMRANK
+from tests.support.runs import committed, parts, read_trec, run_bytes, run_here, undisturbed_run
 
 
 def _invoke(*arguments: str | Path) -> Any:

@@ -15,8 +15,8 @@ from pipelines.runners.names import Runner
 from pipelines.runners.options import new_pipeline, server_command
 from pipelines.runners.subprocesses import prepare_environment
 from pipelines.runners.watchdog import run_watched
-from tests.support.cascades import beamrank, run_bytes
-from tests.support.processes import parts, said_but_progress, undisturbed_run
+from tests.support.processes import beamrank, without_progress
+from tests.support.runs import parts, run_bytes, undisturbed_run
 
 _TOOLS = {"prism": "go", "spark": "mvn", "flink": "mvn"}
 _ENGINES = [
@@ -59,7 +59,7 @@ def test_engines_write_the_same_bytes(
     assert run_bytes(tmp_path / "out") == run_bytes(expected)
     assert parts(tmp_path / "out") == parts(expected)
     assert len(parts(expected)) == 4 * 4
-    assert [line.split()[0] for line in said_but_progress(done.stderr)] == ["wrote", "wrote", "wrote", "no"]
+    assert [line.split()[0] for line in without_progress(done.stderr)] == ["wrote", "wrote", "wrote", "no"]
 
 
 @pytest.mark.slow

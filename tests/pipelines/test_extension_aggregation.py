@@ -8,8 +8,9 @@ from beamrank.errors import ConfigError
 from beamrank.ranking.aggregation import METHODS
 from beamrank.stages.verify import Verification
 from pipelines.output.verify_runs import verify_runs
-from tests.support.cascades import beamrank_here, read_trec
-from tests.support.faults import plan_small, write_small
+from tests.support.collections import small_cascade
+from tests.support.processes import beamrank_here
+from tests.support.runs import plan_run, read_trec
 
 
 def median(z):
@@ -17,7 +18,7 @@ def median(z):
 
 
 def _with_median(folder):
-    path = write_small(folder)
+    path = small_cascade(folder).path
     values = yaml.safe_load(path.read_text())
     values["duo"]["aggregation"] = "median"
     path.write_text(yaml.safe_dump(values))
@@ -26,7 +27,7 @@ def _with_median(folder):
 
 def test_aggregation_defined_outside_the_package_ranks_a_run_and_is_verified(tmp_path, monkeypatch):
     monkeypatch.setitem(METHODS, "median", median)
-    cascade = plan_small(_with_median(tmp_path))
+    cascade = plan_run(_with_median(tmp_path))
     cascade.run()
     runs = tmp_path / "out/runs"
     ranked = read_trec(runs / "duo-median.trec")
@@ -49,4 +50,4 @@ def test_aggregation_defined_outside_the_package_ranks_a_run_and_is_verified(tmp
 
 def test_aggregation_that_is_not_registered_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="'median' is unknown; accepted: sum, binary"):
-        plan_small(_with_median(tmp_path))
+        plan_run(_with_median(tmp_path))

@@ -15,7 +15,7 @@ from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, F
 from beamrank.formats.row_checks import RowError
 from beamrank.storage.streams import open_stream
 from pipelines.dataflow_template import parameters
-from tests.support.faults import write_small
+from tests.support.collections import small_cascade
 
 
 def _check(url: str, _fields: Fields) -> None:
@@ -82,7 +82,7 @@ def _in_toy_formats(path: Path) -> Path:
 
 
 def test_formats_from_outside_give_the_runs_of_the_built_in_ones(tmp_path: Path, registered: None) -> None:
-    config = write_small(tmp_path)
+    config = small_cascade(tmp_path).path
     wanted = beamrank.run(str(config), runner="embed")
     found = beamrank.run(str(_in_toy_formats(config)), runner="embed")
     for name, path in wanted.runs.items():
@@ -94,7 +94,7 @@ def test_formats_from_outside_give_the_runs_of_the_built_in_ones(tmp_path: Path,
 
 
 def test_names_of_registered_formats_are_accepted_and_listed(tmp_path: Path, registered: None) -> None:
-    config = str(_in_toy_formats(write_small(tmp_path)))
+    config = str(_in_toy_formats(small_cascade(tmp_path).path))
     for key, last in (("corpus.format", "blocks"), ("topics.format", "colon"), ("run_formats", "toy")):
         with pytest.raises(ConfigError, match=rf"{key}.*'x' is unknown; accepted: \w.*, {last}(\n|$)"):
             load_config(config, [f"{key}={'[x]' if key == 'run_formats' else 'x'}"])
@@ -108,4 +108,4 @@ def test_names_of_registered_formats_are_accepted_and_listed(tmp_path: Path, reg
 
 def test_a_format_that_is_not_registered_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'blocks' is unknown; accepted: beir, car, jsonl, parquet, tsv"):
-        load_config(str(write_small(tmp_path)), ["corpus.format=blocks"])
+        load_config(str(small_cascade(tmp_path).path), ["corpus.format=blocks"])

@@ -10,7 +10,7 @@ import pytest
 from beamrank.errors import ConfigError, PreflightError
 from pipelines.runners.names import Runner
 from pipelines.runners.options import server_command
-from tests.support.cascades import beamrank_here
+from tests.support.processes import beamrank_here
 from tests.support.progress import RecordedProgress
 
 _VERSION = beam.__version__

@@ -14,13 +14,13 @@ from beamrank.stages.plan import Plan, read_plan
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
 from pipelines.planning.make_plan import make_plan
-from tests.support.faults import write_small
+from tests.support.collections import small_cascade
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten topics, of which every one is judged; the qrels judge one more."""
-    path = write_small(tmp_path_factory.mktemp("small"))
+    path = small_cascade(tmp_path_factory.mktemp("small")).path
     with (path.parent / "qrels.txt").open("a") as qrels:
         qrels.write("stranger 0 d1 1\n")
     return path

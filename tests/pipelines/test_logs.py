@@ -14,7 +14,8 @@ from pipelines import main
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.run_log import run_log
-from tests.support.faults import snapshot, write_small
+from tests.support.collections import small_cascade
+from tests.support.services.faulty_store import snapshot
 
 _EVENT = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?P<level>INFO|WARNING|ERROR) (?P<stage>\S+) (?P<shard>\S+) (?P<pid>\d+) "
@@ -24,7 +25,7 @@ _EVENT = re.compile(
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    return write_small(tmp_path_factory.mktemp("small"))
+    return small_cascade(tmp_path_factory.mktemp("small")).path
 
 
 def _run(config, output, *arguments, code=0):

@@ -6,21 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from beamrank.config.run import load_config
 from beamrank.errors import PreflightError
 from beamrank.formats.topics import read_topics
 from beamrank.ranking.input_layout import InputLimits
-from beamrank.stages.plan import Plan
 from models.training.config import ChunksConfig
 from models.training.data.encoding import InputEncoder
 from models.training.initial_model import Start, save_checkpoint
 from models.training.loop.tasks import Scorer
 from pipelines.planning.estimate import estimate
-from tests.support.bert import MINILM, Oracle
-from tests.support.cascades import read_trec, run_here, write_config
-from tests.support.reference import disagreements
+from tests.support.checkpoints import MINILM
+from tests.support.collections import SmallCollection
+from tests.support.oracle import Oracle, disagreements
+from tests.support.runs import PlannedRun, read_trec, run_here
 
 _LENGTH = 48
 _LIMITS = InputLimits("original", 16, _LENGTH)
@@ -37,36 +36,15 @@ def long_docs(corpus: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def given(
-    tmp_path_factory: pytest.TempPathFactory,
-    long_docs: dict[str, str],
-    topics: dict[str, str],
-    mono_checkpoint: str,
-    duo_checkpoint: str,
+    tmp_path_factory: pytest.TempPathFactory, long_docs: dict[str, str], topics: dict[str, str], mono_checkpoint: str
 ) -> Path:
     """A configuration with a given run, so that nothing needs Java."""
-    folder = tmp_path_factory.mktemp("long")
     some = dict(list(topics.items())[:3])
-    path = write_config(folder, long_docs, some, mono_checkpoint, duo_checkpoint)
-    values = yaml.safe_load(path.read_text())
-    for key in ("index", "bm25", "duo"):
-        values.pop(key)
-    rows = [
-        f"{query_id} Q0 {doc_id} {rank} {-rank} given\n"
-        for query_id in some
-        for rank, doc_id in enumerate(long_docs, 1)
-    ]
-    (folder / "given.trec").write_text("".join(rows))
-    values["candidates"] = {"run": "given.trec", "k": len(long_docs)}
-    values["mono"]["k"] = len(long_docs)
-    values["input"] = {"max_query_length": 16, "max_length": _LENGTH}
-    path.write_text(yaml.safe_dump(values))
-    return path
-
-
-def _parts(plan: Plan, stage: str) -> list[dict]:
-    manifest = plan.finished(stage)
-    assert manifest is not None
-    return [row for each in manifest.receipts for row in plan.folder(stage).read_part(each).to_pylist()]
+    collection = SmallCollection(tmp_path_factory.mktemp("long"), long_docs, some)
+    collection.given_run({query_id: list(long_docs) for query_id in some}, k=len(long_docs))
+    collection.keys["mono"] = {"checkpoint": mono_checkpoint, "k": len(long_docs)}
+    collection.keys["input"] = {"max_query_length": 16, "max_length": _LENGTH}
+    return collection.path
 
 
 def test_a_checkpoint_that_reads_chunks(given: Path, long_docs: dict[str, str], tmp_path: Path) -> None:
@@ -78,12 +56,13 @@ def test_a_checkpoint_that_reads_chunks(given: Path, long_docs: dict[str, str], 
     for weight in (model.bert.pooler.dense.weight, model.classifier.weight):
         torch.nn.init.normal_(weight, std=0.5)
     save_checkpoint(model, start.folder, str(tmp_path / "chunked"), "float32")
-    plan, _ = run_here(given, tmp_path / "out", [f"mono.checkpoint={tmp_path / 'chunked'}"])
+    found = run_here(given, tmp_path / "out", [f"mono.checkpoint={tmp_path / 'chunked'}"])
+    plan = found.plan
     assert plan.of_kind("tokenize")[0].keys["max_doc_tokens"] == 16 * _LENGTH
     manifest = plan.finished("mono")
     assert manifest is not None
     assert manifest.total("inferences") == 3 * 16 * len(long_docs)
-    rows = _parts(plan, "mono")
+    rows = found.rows("mono")
     assert {row["segment"] for row in rows} == {0}
     some = [row for row in rows if row["query_id"] == rows[0]["query_id"]]
     query = dict(read_topics(load_config(str(given)).topics))[rows[0]["query_id"]]
@@ -99,11 +78,11 @@ def test_a_checkpoint_that_reads_chunks(given: Path, long_docs: dict[str, str], 
 _SEGMENTS = ["mono.segments.length_tokens=20", "mono.segments.stride_tokens=15", "mono.segments.limit=36"]
 
 
-def _by_hand(plan: Plan, checkpoint: str, limit: int) -> dict[tuple[str, str], list[float]]:
+def _by_hand(run: PlannedRun, checkpoint: str, limit: int) -> dict[tuple[str, str], list[float]]:
     """The log-odds of each segment, one unpadded input at a time, from the stored wordpieces."""
     oracle = Oracle(checkpoint)
     found = {}
-    for row in _parts(plan, plan.of_kind("tokenize")[0].name):
+    for row in run.rows(run.plan.of_kind("tokenize")[0].name):
         for doc_id, doc in zip(row["doc_ids"], row["doc_tokens"], strict=True):
             cut = [doc[:20]]
             while len(cut) < limit and 15 * (len(cut) - 1) + 20 < len(doc):
@@ -117,16 +96,16 @@ def _by_hand(plan: Plan, checkpoint: str, limit: int) -> dict[tuple[str, str], l
 def test_segments_pooled_by_hand(
     pooling: str, given: Path, mono_checkpoint: str, long_docs: dict[str, str], tmp_path: Path
 ) -> None:
-    plan, _ = run_here(given, tmp_path, [*_SEGMENTS, f"mono.segments.pooling={pooling}", "shards=2"])
-    scored = _by_hand(plan, mono_checkpoint, 1 if pooling == "first" else 36)
+    run = run_here(given, tmp_path, [*_SEGMENTS, f"mono.segments.pooling={pooling}", "shards=2"])
+    scored = _by_hand(run, mono_checkpoint, 1 if pooling == "first" else 36)
     assert max(map(len, scored.values())) == (1 if pooling == "first" else 36)
-    stored = plan.of_kind("tokenize")[0].keys["max_doc_tokens"]
+    stored = run.plan.of_kind("tokenize")[0].keys["max_doc_tokens"]
     assert stored == (512 if pooling == "first" else 20 + 35 * 15)
-    rows = _parts(plan, "mono")
-    found: dict[tuple[str, str], list[int]] = {}
+    rows = run.rows("mono")
+    segments: dict[tuple[str, str], list[int]] = {}
     for row in rows:
-        found.setdefault((row["query_id"], row["doc_id"]), []).append(row["segment"])
-    assert found == {key: list(range(len(each))) for key, each in scored.items()}
+        segments.setdefault((row["query_id"], row["doc_id"]), []).append(row["segment"])
+    assert segments == {key: list(range(len(each))) for key, each in scored.items()}
     wanted = [scored[row["query_id"], row["doc_id"]][row["segment"]] for row in rows]
     assert [row["score"] for row in rows] == pytest.approx(wanted, abs=TOLERANCE)
     pool: Any = {"max": max, "first": lambda each: each[0], "mean": lambda each: sum(each) / len(each)}[pooling]
@@ -140,16 +119,16 @@ def test_segments_pooled_by_hand(
 
 def test_another_pooling_scores_duo_anew_but_not_mono(given: Path, duo_checkpoint: str, tmp_path: Path) -> None:
     duo = [*_SEGMENTS, f"duo.checkpoint={duo_checkpoint}", "duo.k=3", "shards=2"]
-    first, _ = run_here(given, tmp_path, [*duo, "mono.segments.pooling=max"])
+    first = run_here(given, tmp_path, [*duo, "mono.segments.pooling=max"])
     receipts = sorted(each.name for each in (tmp_path / "mono/receipts").iterdir())
     by_max = read_trec(tmp_path / "runs/mono.trec")
-    second, _ = run_here(given, tmp_path, [*duo, "mono.segments.pooling=mean"])
+    second = run_here(given, tmp_path, [*duo, "mono.segments.pooling=mean"])
     assert sorted(each.name for each in (tmp_path / "mono/receipts").iterdir()) == receipts
-    assert first.digest != second.digest
+    assert first.plan.digest != second.plan.digest
     by_mean = read_trec(tmp_path / "runs/mono.trec")
     assert by_mean != by_max
     for run, orders in ((first, by_max), (second, by_mean)):
-        for row in _parts(run, "duo"):
+        for row in run.rows("duo"):
             assert set(row["doc_ids"]) == set(orders[row["query_id"]][:3])
 
 

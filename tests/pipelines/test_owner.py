@@ -20,8 +20,8 @@ from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
 from pipelines.output.owner import Owner, check_current, made_current
 from pipelines.output.run_files import write_runs
-from tests.support.cascades import run_bytes
-from tests.support.faults import plan_small, write_small
+from tests.support.collections import small_cascade
+from tests.support.runs import plan_run, run_bytes
 
 TOPICS = [Topic("q1", "one"), Topic("q2", "two")]
 
@@ -117,12 +117,12 @@ def test_plan_that_was_taken_over_names_the_new_owner(tmp_path, sleeper):
 
 
 def test_run_that_was_taken_over_writes_no_runs_and_keeps_its_shards(tmp_path):
-    path = write_small(tmp_path)
-    first = plan_small(path)
+    path = small_cascade(tmp_path).path
+    first = plan_run(path)
     first.run()
     runs = tmp_path / "out/runs"
     path.write_text(path.read_text().replace("k: 6", "k: 5"))
-    second = plan_small(path)
+    second = plan_run(path)
     second.run()
     written = {file.name: file.read_bytes() for file in runs.iterdir()}
     assert written["mono.trec"] != b""
@@ -135,7 +135,7 @@ def test_run_that_was_taken_over_writes_no_runs_and_keeps_its_shards(tmp_path):
 
 
 def test_run_command_refuses_a_busy_output_and_releases_its_own(tmp_path, sleeper):
-    config = write_small(tmp_path)
+    config = small_cascade(tmp_path).path
     output = tmp_path / "out"
     _plan(output).publish(dataclasses.asdict(_owner(sleeper)))
     refused = CliRunner().invoke(app, ["run", str(config)])
@@ -147,5 +147,5 @@ def test_run_command_refuses_a_busy_output_and_releases_its_own(tmp_path, sleepe
     done = CliRunner().invoke(app, ["run", str(config)])
     assert (done.exit_code, done.exception) == (0, None)
     assert _current(output)["owner"] is None
-    assert read_plan(str(output)).config["run_tag"] == "small"
+    assert read_plan(str(output)).config["run_tag"] == "test"
     assert storage.exists(str(output / "runs/measures.json"))

@@ -8,14 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli import app
-from tests.support.faults import plan_small, write_small
+from tests.support.collections import small_cascade
+from tests.support.runs import plan_run
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cascade of four shards that was run into `out` beside it."""
-    path = write_small(tmp_path_factory.mktemp("small"))
-    plan_small(path).run()
+    path = small_cascade(tmp_path_factory.mktemp("small")).path
+    plan_run(path).run()
     return path
 
 
@@ -68,7 +69,7 @@ def test_a_changed_key_is_named_with_the_stages_that_are_done_again(config: Path
 def test_shards_that_are_missing_are_counted_by_their_topics(config: Path, tmp_path: Path) -> None:
     """As an interrupted run leaves them."""
     output = tmp_path / "out"
-    small = plan_small(config).at(str(output))
+    small = plan_run(config).at(str(output))
     small.run()
     for pattern in ("duo/manifest-*", "duo/receipts/00001-*"):
         next(output.glob(pattern)).unlink()
@@ -84,7 +85,7 @@ def test_shards_that_are_missing_are_counted_by_their_topics(config: Path, tmp_p
 
 def test_a_damaged_plan_of_an_earlier_run_is_no_reason_to_plan_nothing(config: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    plan_small(config).at(str(output)).plan.publish()
+    plan_run(config).at(str(output)).plan.publish()
     next(output.glob("plan-*")).write_text("{")
     planned = json.loads(_planned(config, "--output", str(output), "--json"))
     assert planned["note"].startswith("what changed since the last run is not known: the plan ")

@@ -5,19 +5,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import yaml
-from transformers import BertTokenizer
-from typer.testing import CliRunner
 
 import beamrank
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.runs import read_run
-from beamrank.stages.plan import Plan, read_plan
 from models.rerank import Cascade, rerank
 from models.reranker import Reranker
-from pipelines.cli import app
-from tests.support.bert import MINILM, save_tiny
-from tests.support.cascades import read_trec
+from tests.support.checkpoints import save_pair
+from tests.support.collections import SmallCollection
+from tests.support.processes import beamrank_here
+from tests.support.runs import read_trec
 
 WORDS = "the open oven door lets steam escape so that crusts stay crisp while bread bakes slowly in a hot stone house"
 DOCS = {
@@ -29,47 +26,28 @@ K, K0, K1 = 9, 7, 4
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A collection, two checkpoints, and a run in which two scores tie and one topic has no candidates."""
+def collection(tmp_path_factory) -> SmallCollection:
+    """A run in which two scores tie and one topic has no candidates."""
     folder = tmp_path_factory.mktemp("rerank")
-    for name, segments in (("mono", 2), ("duo", 3)):
-        (folder / name).mkdir()
-        save_tiny(folder / name, vocab_size=30522, type_vocab_size=segments)
-        BertTokenizer.from_pretrained(MINILM).save_pretrained(folder / name)
-    (folder / "corpus.tsv").write_text("".join(f"{doc_id}\t{text}\n" for doc_id, text in DOCS.items()))
-    (folder / "topics.tsv").write_text("".join(f"{query_id}\t{text}\n" for query_id, text in TOPICS.items()))
+    made = SmallCollection(folder, DOCS, TOPICS, shards=None).given_run({}, K)
+    made.with_models(save_pair(folder, vocabulary=None), K0, K1)
     rows = (
-        f"q{number} Q0 d{(number * 5 + rank * 3) % 30} {rank} {20.1 - max(rank, 2) * 1.7} t\n"
+        f"q{number} Q0 d{(number * 5 + rank * 3) % 30} {rank} {20.1 - max(rank, 2) * 1.7} t"
         for number in range(18)
         for rank in range(K)
     )
-    (folder / "given.trec").write_text("".join(rows))
-    return folder
+    made.write("given.trec", rows)
+    return made
 
 
-def _config(folder: Path, dtype: str) -> dict[str, object]:
-    """A configuration whose relative paths are relative to the folder."""
-    return {
-        "corpus": {"path": "corpus.tsv", "format": "tsv"},
-        "topics": {"path": "topics.tsv", "format": "tsv"},
-        "candidates": {"run": "given.trec"},
-        "mono": {"checkpoint": str(folder / "mono"), "k": K0},
-        "duo": {"checkpoint": str(folder / "duo"), "k": K1},
-        "dtype": dtype,
-        "output": f"out-{dtype}",
-    }
+@pytest.fixture(scope="module")
+def mono(collection: SmallCollection) -> str:
+    return str(collection.folder / "mono")
 
 
-def _raw(plan: Plan, stage: str) -> dict[tuple[str, ...], object]:
-    manifest = plan.sealed(stage)
-    assert manifest is not None
-    rows = [row for each in manifest.receipts for row in plan.folder(stage).read_part(each).to_pylist()]
-    return _keyed(rows)
-
-
-def _keyed(rows: list[dict[str, object]]) -> dict[tuple[str, ...], object]:
+def _keyed(rows: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
     """NaN does not equal itself, so values are compared as they are written."""
-    return {(str(row["query_id"]), str(row.get("doc_id"))): repr(row) for row in rows}
+    return {(row["query_id"], row.get("doc_id", "")): repr(row) for row in rows}
 
 
 class _Recorded(Cascade):
@@ -85,52 +63,44 @@ class _Recorded(Cascade):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_rerank_equals_the_command_line_bit_for_bit(
-    folder: Path, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-    result = beamrank.run(_config(folder, dtype))
-    plan = read_plan(result.output)
-    assert len(plan.shards) == 2
+def test_rerank_equals_the_command_line_bit_for_bit(collection: SmallCollection, mono, dtype, tmp_path, monkeypatch):
+    run = collection.run(f"dtype={dtype}", output=tmp_path / "out")
+    assert len(run.plan.shards) == 2
     monkeypatch.setattr("models.rerank.Cascade", _Recorded)
     monkeypatch.setattr(_Recorded, "raw", {"mono": [], "duo": []}, raising=False)
-    models: dict[str, Any] = {"mono": str(folder / "mono"), "duo": str(folder / "duo")}
-    found = rerank(TOPICS, folder / "given.trec", DOCS, **models, k0=K0, k1=K1, dtype=dtype, threads=1)
+    duo = str(collection.folder / "duo")
+    found = rerank(
+        TOPICS, collection.folder / "given.trec", DOCS, mono=mono, duo=duo, k0=K0, k1=K1, dtype=dtype, threads=1
+    )
     assert list(found) == ["mono", "duo-sum"]
-    for name, run in found.items():
-        beamrank.write_run(run, tmp_path / "run.trec")
-        assert (tmp_path / "run.trec").read_bytes() == Path(result.runs[name]).read_bytes()
+    for name, ranking in found.items():
+        beamrank.write_run(ranking, tmp_path / "run.trec", tag="test")
+        assert (tmp_path / "run.trec").read_bytes() == (tmp_path / f"out/runs/{name}.trec").read_bytes()
     for stage in ("mono", "duo"):
-        assert _keyed(_Recorded.raw[stage]) == {
-            key: row for key, row in _raw(plan, stage).items() if key[0] in found["mono"]
-        }
+        stored = _keyed(run.rows(stage))
+        assert _keyed(_Recorded.raw[stage]) == {key: row for key, row in stored.items() if key[0] in found["mono"]}
 
 
-def test_run_reads_a_file_and_gives_paths_and_measures(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump({**_config(folder, "float32"), "measures": ["RR@10"]}))
-    (folder / "qrels").write_text("q1 0 d5 1\nq2 0 d10 1\n")
-    changes = {"mono.k": 3, "duo": None, "qrels": str(folder / "qrels"), "topics.limit": None}
+def test_run_reads_a_file_and_gives_paths_and_measures(collection: SmallCollection, capsys, tmp_path) -> None:
+    (tmp_path / "qrels").write_text("q1 0 d5 1\nq2 0 d10 1\n")
+    qrels = str(tmp_path / "qrels")
+    changes = {"mono.k": 3, "duo": None, "qrels": qrels, "measures": ["RR@10"], "topics.limit": None}
+    path = collection.path
     result = beamrank.run(path, set=changes, output=tmp_path / "other")
     assert capsys.readouterr().out == ""
     assert result.output == str(tmp_path / "other")
     assert result.runs == {name: str(tmp_path / f"other/runs/{name}.trec") for name in ("candidates", "mono")}
     for name, run in result.runs.items():
-        assert result.measures[name] == beamrank.evaluate(run, folder / "qrels", "RR@10").means
+        assert result.measures[name] == beamrank.evaluate(run, qrels, "RR@10").means
     alone = beamrank.run(path, set=changes, output=tmp_path / "other", stage="mono")
     assert (alone.runs, alone.measures) == ({}, {})
 
 
-def test_aggregate_equals_the_file_that_the_command_writes(folder: Path, tmp_path: Path) -> None:
-    config = {**_config(folder, "float32"), "output": str(tmp_path / "out")}
-    path = folder / "aggregated.yaml"
-    path.write_text(yaml.safe_dump(config))
-    output = beamrank.run(path).output
-    written = CliRunner().invoke(app, ["aggregate", output, "--aggregation", "min", "--k1", "3"])
-    assert written.exit_code == 0, written.output
-    beamrank.write_run(beamrank.aggregate(output, "min", k1=3), tmp_path / "again.trec")
+def test_aggregate_equals_the_file_that_the_command_writes(collection: SmallCollection, tmp_path) -> None:
+    output = collection.run(output=tmp_path / "out").plan.output
+    written = beamrank_here("aggregate", output, "--aggregation", "min", "--k1", "3")
+    assert written.returncode == 0, written.stderr
+    beamrank.write_run(beamrank.aggregate(output, "min", k1=3), tmp_path / "again.trec", tag="test")
     assert (tmp_path / "again.trec").read_bytes() == Path(written.stdout.strip()).read_bytes()
     with pytest.raises(ConfigError, match="unknown aggregation 'median'"):
         beamrank.aggregate(output, "median")
@@ -145,12 +115,12 @@ def test_aggregate_equals_the_file_that_the_command_writes(folder: Path, tmp_pat
         ({"set": {"mono.k": "many"}}, "mono.k: Input should be a valid integer"),
     ],
 )
-def test_run_refuses_wrong_arguments(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_run_refuses_wrong_arguments(collection: SmallCollection, changes, message) -> None:
     with pytest.raises(ConfigError, match=message):
-        beamrank.run(_config(folder, "float32"), **changes)
+        beamrank.run(collection.path, **changes)
 
 
-def test_rerank_takes_a_run_in_memory_and_looks_up_scored_docs_only(folder: Path) -> None:
+def test_rerank_takes_a_run_in_memory_and_looks_up_scored_docs_only(collection: SmallCollection, mono) -> None:
     asked: set[str] = set()
 
     class Corpus(Mapping[str, str]):
@@ -164,22 +134,22 @@ def test_rerank_takes_a_run_in_memory_and_looks_up_scored_docs_only(folder: Path
         def __len__(self) -> int:
             raise AssertionError("a corpus is never counted")
 
-    given = read_run(str(folder / "given.trec"), ties="rank")
+    given = read_run(str(collection.folder / "given.trec"), ties="rank")
     run = {
         query_id: dict(zip(ids, given.scores[query_id].tolist(), strict=True)) for query_id, ids in given.order.items()
     }
-    reranker = Reranker(str(folder / "mono"), dtype="float32")
+    reranker = Reranker(mono, dtype="float32")
     found = rerank(TOPICS, run, Corpus(), mono=reranker, k0=3)
-    assert found == rerank(TOPICS, folder / "given.trec", DOCS, mono=reranker, k0=3)
+    assert found == rerank(TOPICS, collection.folder / "given.trec", DOCS, mono=reranker, k0=3)
     assert asked == {doc_id for doc_ids in given.order.values() for doc_id in doc_ids[:3]}
-    for query_id, doc_ids in read_trec(folder / "given.trec").items():
+    for query_id, doc_ids in read_trec(collection.folder / "given.trec").items():
         assert set(found["mono"][query_id]) == set(doc_ids)
         assert list(found["mono"][query_id])[3:] == given.order[query_id][3:]
 
 
-def test_rerank_counts_what_it_leaves_out(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_rerank_counts_what_it_leaves_out(mono, caplog) -> None:
     run = {"q1": {"d1": 1.0}, "other": {"d2": 1.0}}
-    found = rerank({"q1": "oven", "q2": "door"}, run, DOCS, mono=Reranker(str(folder / "mono")))
+    found = rerank({"q1": "oven", "q2": "door"}, run, DOCS, mono=Reranker(mono))
     assert list(found["mono"]) == ["q1"]
     assert "topics without candidates: 1 (first: 'q2')" in caplog.text
     assert "queries that are not topics: 1 (first: 'other')" in caplog.text
@@ -190,9 +160,9 @@ def test_rerank_names_a_doc_that_is_missing_before_it_loads_a_model() -> None:
         rerank({"q1": "oven"}, {"q1": {"d1": 2.0, "d99": 1.0}}, DOCS, mono="/nowhere")
 
 
-def test_rerank_leaves_an_unscored_doc_out_of_the_look_up(folder: Path) -> None:
+def test_rerank_leaves_an_unscored_doc_out_of_the_look_up(mono) -> None:
     run = {"q1": {"d1": 2.0, "d99": 1.0}}
-    found = rerank({"q1": "oven"}, run, DOCS, mono=str(folder / "mono"), k0=1)
+    found = rerank({"q1": "oven"}, run, DOCS, mono=mono, k0=1)
     assert list(found["mono"]["q1"]) == ["d1", "d99"]
 
 
@@ -207,10 +177,10 @@ def test_rerank_leaves_an_unscored_doc_out_of_the_look_up(folder: Path) -> None:
         ({"corpus": {"d1": None}}, "the text of doc_id 'd1' is not a string but NoneType"),
     ],
 )
-def test_rerank_refuses_bad_input(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_rerank_refuses_bad_input(mono, changes, message) -> None:
     good: dict[str, Any] = {"topics": {"q1": "oven"}, "run": {"q1": {"d1": 1.0}}, "corpus": DOCS}
     with pytest.raises(DataError, match=message):
-        rerank(**{**good, **changes}, mono=str(folder / "mono"))
+        rerank(**{**good, **changes}, mono=mono)
 
 
 @pytest.mark.parametrize(
@@ -225,13 +195,13 @@ def test_rerank_refuses_bad_input(folder: Path, changes: dict[str, Any], message
         ({"dtype": "int8"}, "dtype must be auto or one of"),
     ],
 )
-def test_rerank_refuses_wrong_options(folder: Path, options: dict[str, Any], message: str) -> None:
+def test_rerank_refuses_wrong_options(mono, options, message) -> None:
     with pytest.raises(ConfigError, match=message):
-        rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, **{"mono": str(folder / "mono"), **options})
+        rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, **{"mono": mono, **options})
 
 
-def test_rerank_takes_no_options_beside_a_reranker(folder: Path) -> None:
-    reranker = Reranker(str(folder / "mono"))
+def test_rerank_takes_no_options_beside_a_reranker(mono) -> None:
+    reranker = Reranker(mono)
     with pytest.raises(ConfigError, match="`mono` is a Reranker, which has options of its own: give dtype to it"):
         rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, mono=reranker, dtype="float32")
     with pytest.raises(ConfigError, match="`duo` is a Reranker of kind 'mono'"):

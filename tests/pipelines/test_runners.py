@@ -7,8 +7,8 @@ import pytest
 from beamrank.errors import ConfigError
 from pipelines.runners.names import Runner
 from pipelines.runners.options import beam_options
-from tests.support.cascades import beamrank, run_bytes, run_here
-from tests.support.processes import TWO_PROCESSES, parts, said_but_progress, undisturbed_run
+from tests.support.processes import TWO_PROCESSES, beamrank, without_progress
+from tests.support.runs import parts, run_bytes, run_here, undisturbed_run
 
 
 @pytest.mark.slow
@@ -26,7 +26,7 @@ def test_runners_write_the_same_bytes(config_path: Path, tmp_path: Path, argumen
     assert parts(tmp_path / "out") == parts(expected)
     assert len(parts(expected)) == 4 * 4
     # Workers have nothing to say where nothing is wrong.
-    assert [line.split()[0] for line in said_but_progress(done.stderr)] == ["wrote", "wrote", "wrote", "no"]
+    assert [line.split()[0] for line in without_progress(done.stderr)] == ["wrote", "wrote", "wrote", "no"]
 
 
 @pytest.mark.jvm

@@ -14,8 +14,8 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.topics import read_topics
 from pipelines.cli import app
-from tests.support.cascades import read_trec
-from tests.support.faults import write_small
+from tests.support.collections import small_cascade
+from tests.support.runs import read_trec
 
 _SECRET = "hunter2-never-to-be-seen"
 _HOSTILE = (
@@ -48,7 +48,7 @@ _LUCENE = '") OR *:* AND contents:[a TO z] -- ${jndi:ldap://127.0.0.1:1/x} \\'
 
 def _hostile_collection(folder: Path) -> tuple[Path, dict[str, str]]:
     """The small collection through BM25, each query_id and doc_id a hostile one; and what each id stands for."""
-    config = write_small(folder)
+    config = small_cascade(folder).path
     names = {f"q{number}": hostile for number, hostile in enumerate(_HOSTILE[:10])}
     names |= {f"d{number}": _HOSTILE[number % len(_HOSTILE)] + "#" * (number // len(_HOSTILE)) for number in range(30)}
     docs = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
@@ -124,7 +124,7 @@ def test_hostile_ids_pass_through_a_run_to_the_letter(tmp_path: Path, monkeypatc
     ids=repr,
 )
 def test_ids_that_could_break_a_line_are_refused_or_counted(tmp_path: Path, hostile: str) -> None:
-    config = write_small(tmp_path)
+    config = small_cascade(tmp_path).path
     _write_jsonl(tmp_path / "topics.jsonl", [{"query_id": hostile, "text": "amber"}])
     _write_jsonl(tmp_path / "corpus.jsonl", [{"id": "d1", "contents": "amber"}, {"id": hostile, "contents": "basil"}])
     settings = load_config(str(config), ["topics.path=topics.jsonl", "topics.format=jsonl"])
@@ -138,7 +138,7 @@ def test_ids_that_could_break_a_line_are_refused_or_counted(tmp_path: Path, host
 @pytest.mark.parametrize("where", ["file", "--set"])
 def test_yaml_makes_no_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str, where: str) -> None:
     monkeypatch.chdir(tmp_path)
-    config, value = write_small(tmp_path), f"!!python/{tag} ['touch pwned']"
+    config, value = small_cascade(tmp_path).path, f"!!python/{tag} ['touch pwned']"
     if where == "file":
         config.write_text(f"run_tag: {value}\n")
     with pytest.raises(ConfigError, match="not valid YAML"):
@@ -149,7 +149,7 @@ def test_yaml_makes_no_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_a_checkpoint_that_runs_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the command, before a run starts; tests/models/test_checkpoints.py has the other kinds of files."""
     monkeypatch.chdir(tmp_path)
-    config = write_small(tmp_path)
+    config = small_cascade(tmp_path).path
     (tmp_path / "mono/model.safetensors").unlink()
     (tmp_path / "mono/pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
     result = CliRunner().invoke(app, ["run", str(config)])

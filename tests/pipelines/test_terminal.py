@@ -18,7 +18,7 @@ from beamrank.printable import printable
 from pipelines import cli, main
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import PrintableConsole, write_error, write_line
-from tests.support.cascades import BEAMRANK
+from tests.support.processes import BEAMRANK
 
 _HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\r\x7f\x08"
 _ESCAPED = "\\u001b[2J\\u001b]0;owned\\u0007\\u009b31m\\u202e\\u2066\\u000d\\u007f\\u0008"

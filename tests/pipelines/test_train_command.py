@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from beamrank.errors import BeamrankError, ConfigError
 from models.checkpoints.check import resolve_checkpoint
 from pipelines.cli import app
-from tests.support.cascades import BEAMRANK
+from tests.support.processes import BEAMRANK
 from tests.support.training import save_start, write_train_config
 
 

@@ -24,16 +24,18 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_files import write_runs
 from pipelines.output.verify_runs import verify_runs
 from pipelines.planning.make_plan import make_plan
-from tests.support.faults import SmallCascade, plan_small, snapshot, write_small
+from tests.support.collections import small_cascade
+from tests.support.runs import PlannedRun, plan_run
+from tests.support.services.faulty_store import snapshot
 
 
 @pytest.fixture(scope="module")
-def cascade(tmp_path_factory: pytest.TempPathFactory) -> SmallCascade:
-    return plan_small(write_small(tmp_path_factory.mktemp("small")))
+def cascade(tmp_path_factory: pytest.TempPathFactory) -> PlannedRun:
+    return plan_run(small_cascade(tmp_path_factory.mktemp("small")).path)
 
 
 @pytest.fixture(scope="module")
-def finished(cascade: SmallCascade, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(cascade: PlannedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("finished") / "out"
     cascade.at(str(output)).run()
     assert _invoke("aggregate", output, "--aggregation", "min").exit_code == 0
@@ -121,7 +123,7 @@ def test_each_part_is_read_once_to_write_measure_and_verify_the_runs(cascade, ou
 
 
 def test_verify_finds_a_stale_aggregated_run(output):
-    (output / "runs/duo-min.trec").write_bytes((output / "runs/duo-sum.trec").read_bytes().replace(b"small", b"tiny"))
+    (output / "runs/duo-min.trec").write_bytes((output / "runs/duo-sum.trec").read_bytes().replace(b" test", b" tiny"))
     shutil.copy(output / "runs/mono.trec", output / "runs/mine.trec")
     result = _invoke("verify", output)
     (line,) = result.stdout.splitlines()
@@ -199,7 +201,7 @@ def test_gc_lists_asks_and_removes(output):
 
 
 @pytest.fixture
-def indexed(cascade: SmallCascade, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def indexed(cascade: PlannedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A plan over files that look like an index of beamrank's; nothing of it has run."""
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
     index = tmp_path / "index"
@@ -215,7 +217,7 @@ def indexed(cascade: SmallCascade, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return tmp_path
 
 
-def _plan_indexed(cascade: SmallCascade, folder: Path) -> None:
+def _plan_indexed(cascade: PlannedRun, folder: Path) -> None:
     changes = {"candidates": None, "mono": None, "duo": None, "index": IndexConfig(path=str(folder / "index"))}
     config = cascade.config.model_copy(update={**changes, "output": str(folder / "out")})
     make_plan(config, ConsoleProgress(quiet=True)).publish()

@@ -13,8 +13,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError
 from models.lucene.jvm import JavaError
 from pipelines.runners.watchdog import explain, run_watched
-from tests.support.cascades import beamrank, write_config
-from tests.support.processes import TWO_PROCESSES, said_but_progress
+from tests.support.checkpoints import Pair
+from tests.support.collections import SmallCollection
+from tests.support.processes import TWO_PROCESSES, beamrank, without_progress
 
 MESSAGE = "doc 'a' is wrong: [see line 3]. Mend it,\nthen run again"
 
@@ -138,17 +139,14 @@ def test_a_pipeline_that_moves_is_not_given_up() -> None:
     ids=["in_memory", "multi_processing", "embed"],
 )
 def test_a_workers_error_is_said_once_and_nothing_else(
-    arguments: tuple[str, ...], tmp_path: Path, mono_checkpoint: str, duo_checkpoint: str
+    arguments: tuple[str, ...], tmp_path: Path, checkpoints: Pair
 ) -> None:
-    path = write_config(tmp_path, {"d1": "a cat"}, {"q1": "cat"}, mono_checkpoint, duo_checkpoint)
-    lines = path.read_text().replace("bm25:\n  k: 12\n", "")
-    lines = lines.replace(f"index:\n  path: {tmp_path}/index\n", "candidates: {run: given.trec, k: 12}\n")
-    path.write_text(lines)
-    (tmp_path / "given.trec").write_text("q1 Q0 d1 1 2.0 x\nq1 Q0 d2 2 1.0 x\n")
+    collection = SmallCollection(tmp_path, {"d1": "a cat"}, {"q1": "cat"}).given_run({"q1": ["d1", "d2"]}, k=12)
+    path = collection.with_models(checkpoints).path
     done = beamrank("run", path, *arguments)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert said_but_progress(done.stderr) == [
+    assert without_progress(done.stderr) == [
         "error: candidate docs of shard 0 that are not in the corpus: 1 (first: 'd2' of query_id 'q1'). Their scores "
         "would be missing from the run. Check that the corpus is the one that the index or the given run was made "
         "from, or set on_missing_doc: drop"

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import fsspec
 import pytest
 
-from tests.support.stores import STORES, Store
+from tests.support.services.stores import STORES, Store
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ from beamrank.storage import files as storage
 from models.checkpoints.check import resolve_checkpoint
 from models.lucene.index import local_index, needs_building, read_index_info
 from models.lucene.index.info import UPLOADING_NAME
-from tests.support.bert import save_tiny
-from tests.support.stores import Store
-from tests.support.together import run_together
+from tests.support.checkpoints import save_tiny
+from tests.support.processes import run_together
+from tests.support.services.stores import Store
 
 _FETCHER = """
 import sys

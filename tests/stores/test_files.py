@@ -10,7 +10,7 @@ import pytest
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.file_states import stored_file
-from tests.support.together import run_together
+from tests.support.processes import run_together
 
 # Above these sizes a file goes up in several requests: 100 MiB with s3fs, 50 MiB with gcsfs.
 _IN_PARTS_BYTES = {"s3": 101 << 20, "gs": 51 << 20}

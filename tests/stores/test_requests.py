@@ -12,7 +12,7 @@ from beamrank.stages.listing import RECEIPTS, receipt_name
 from beamrank.stages.plan import Plan, StageSpec, cut_shards
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.stages.status import read_status
-from tests.support.stores import BUCKET, Store
+from tests.support.services.stores import BUCKET, Store
 
 _SHARDS = 1000
 _STAGE = StageSpec("retrieve", "retrieve", {"k": 1}, (), {})

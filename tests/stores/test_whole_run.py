@@ -16,9 +16,9 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
 from pipelines.output.run_files import write_runs
 from pipelines.planning.make_plan import make_plan
-from tests.support.bert import save_tiny
-from tests.support.cascades import beamrank
-from tests.support.stores import Store
+from tests.support.checkpoints import save_tiny
+from tests.support.processes import beamrank
+from tests.support.services.stores import Store
 
 # One of them: what is at stake is that it is another process.
 _WORKER_PROCESS = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=1")

@@ -1,18 +1,22 @@
-"""Runs of the command line as processes: started, watched by their receipts, killed, and looked at afterwards."""
+"""The command line in this process or in others: run, started together, watched by its files, killed."""
 
 import contextlib
 import os
 import re
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
+from typer.testing import CliRunner
 
-from tests.support.cascades import BEAMRANK, run_here
+from beamrank.errors import BeamrankError
+from pipelines.cli import app
+from pipelines.runners.options import WORKER_MODULE
 
+BEAMRANK = str(Path(sys.executable).parent / "beamrank")
 TWO_PROCESSES = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=2")
 _PROGRESS = re.compile(r"[a-z0-9-]+: ([\d,]+ of [\d,]+ (shards|corpus units read)|[\d,]+ docs), elapsed .*")
 _LOG_NAME = re.compile(r"log file: .*")
@@ -21,29 +25,44 @@ _POLL_SECONDS = 0.005
 _PATIENCE_SECONDS = 120.0
 
 Moment = Callable[[Path], bool]
-FileState = tuple[int, int, int]
 
 
-@cache
-def undisturbed_run(config: Path) -> Path:
-    """The output of one run that nobody disturbed."""
-    output = config.parent / "undisturbed"
-    run_here(config, output)
-    return output
+def beamrank(*arguments: str | Path, timeout: float = 500, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own, as a user runs it."""
+    return subprocess.run(
+        [BEAMRANK, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "COLUMNS": "200", **environment},
+        check=False,
+    )
 
 
-def said_but_progress(stderr: str) -> list[str]:
+def beamrank_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command line in this process, which saves the seconds that importing Beam and torch takes."""
+    command = [str(argument) for argument in arguments]
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    code, stderr = done.exit_code, done.stderr
+    if isinstance(done.exception, BeamrankError):
+        code, stderr = done.exception.exit_code, f"{stderr}error: {done.exception}\n"
+    elif not isinstance(done.exception, SystemExit | None):
+        raise done.exception
+    return subprocess.CompletedProcess(command, code, done.stdout, stderr)
+
+
+def without_progress(stderr: str) -> list[str]:
     """The lines of standard error, without progress, the time that stages took, and the name of the log."""
     dropped = (_PROGRESS, _STAGE_DONE, _LOG_NAME)
     return [line for line in stderr.splitlines() if not any(pattern.fullmatch(line) for pattern in dropped)]
 
 
-def receipts(stage: str, count: int) -> Moment:
+def receipts_exist(stage: str, count: int) -> Moment:
     """When so many shards of a stage have a receipt."""
     return lambda output: len(list(output.glob(f"{stage}*/receipts/0*.json"))) >= count
 
 
-def a_file(pattern: str) -> Moment:
+def file_exists(pattern: str) -> Moment:
     """When there is such a file."""
     return lambda output: any(output.glob(pattern))
 
@@ -86,23 +105,28 @@ def children(process: "subprocess.Popen[str]") -> list[psutil.Process]:
         return []
 
 
-def committed(output: Path) -> dict[str, FileState]:
-    """Every receipt of an output and the part that it names, with what changes when a file is written again."""
-    names = [path.relative_to(output) for path in output.glob("*/receipts/0*.json")]
-    names += [path.relative_to(output) for path in output.glob("*/part-*.parquet") if _has_receipt(path)]
-    return {str(name): _state(output / name) for name in names}
+def worker_processes(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+    """The worker processes of a run."""
+    found = []
+    for child in children(process):
+        with contextlib.suppress(psutil.Error):
+            if WORKER_MODULE in child.cmdline():
+                found.append(child)
+    return found
 
 
-def parts(output: Path) -> list[str]:
-    """The parts of an output; their names hold their content's digest."""
-    return sorted(str(path.relative_to(output)) for path in output.glob("*/part-*.parquet"))
-
-
-def _has_receipt(part: Path) -> bool:
-    shard = part.name.split("-")[1]
-    return any(part.name in path.read_text() for path in part.parent.glob(f"receipts/{shard}-*.json"))
-
-
-def _state(path: Path) -> FileState:
-    status = path.stat()
-    return status.st_ino, status.st_mtime_ns, status.st_size
+def run_together(commands: Sequence[Sequence[str]], seconds: float) -> list[str]:
+    """Starts programs, tells them to continue once each has printed `ready`, and gives what they print after that."""
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for command in commands
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    printed = [process.communicate(timeout=seconds)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes)
+    return printed

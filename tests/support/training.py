@@ -1,6 +1,7 @@
 """A tiny BERT and a tiny collection for the tests of training."""
 
 import json
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 from beamrank.ranking.input_layout import InputLimits
+from benchmarks.datasets.medquad import read_medquad
 from models.training.config import Kind, load_train_config
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import Group
@@ -26,6 +28,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", "is", "the", *THI
 LIMITS = InputLimits("original", 10, 32)
 _OVERFITTING_STEPS = 300
 _OVERFITTED = 0.005
+_PAIR = "<QAPair><Question>what is {}</Question><Answer>{}</Answer></QAPair>"
 
 
 def save_start(folder: Path, **config: Any) -> str:
@@ -148,3 +151,27 @@ def logits_of(
     inputs = {"input_ids": torch.tensor([ids]), "token_type_ids": torch.tensor([types])}
     with torch.inference_mode():
         return loaded(**inputs).logits, model(**inputs).logits
+
+
+def save_medquad_archive(folder: Path) -> Path:
+    """Ten questions and one twice, with an answer of its own; one answer serves two, and one is empty."""
+    pairs = [_PAIR.format(thing, f"the {colour}") for thing, colour in zip(THINGS, COLOURS, strict=True)]
+    pairs += [_PAIR.format("sky", "the  teal"), _PAIR.format("the milk", "the blue"), _PAIR.format("cream", "")]
+    path = folder / "medquad.tar.gz"
+    (folder / "page.xml").write_text(f"<Document><QAPairs>{''.join(pairs)}</QAPairs></Document>")
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(folder / "page.xml", "medquad/1/0000001.xml")
+    return path
+
+
+def save_medquad_collection(archive: Path, folder: Path) -> None:
+    """The files of a MedQuAD archive, and a run of three candidates a topic, so that no BM25 is needed."""
+    collection = read_medquad(archive)
+    collection.write_corpus(folder)
+    collection.write_topics(folder, collection.topics)
+    run = [
+        f"{topic.query_id} Q0 a{(number + step) % 10:05d} {step} {-step} bm25\n"
+        for number, topic in enumerate(collection.topics)
+        for step in (1, 2, 3)
+    ]
+    (folder / "bm25.trec").write_text("".join(run))

@@ -1,9 +1,7 @@
-"""An object store in memory whose calls fail as they are told to, and a cascade small enough to be run often."""
+"""An object store in memory whose calls fail on request, and the status that a damaged output must show."""
 
-import dataclasses
 import json
 import random
-import string
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,19 +11,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import fsspec
-import yaml
 from fsspec.implementations.memory import MemoryFileSystem
 
-from beamrank.config.run import RunConfig, load_config
 from beamrank.stages.plan import Plan
-from pipelines.console.progress import ConsoleProgress
-from pipelines.launcher import Launcher
-from pipelines.output.run_files import write_runs
-from pipelines.planning.make_plan import make_plan
-from tests.support.bert import save_tiny
 
 PROTOCOL = "faulty"
-_WORDS = ("amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "jetty")
 
 Snapshot = Mapping[str, bytes]
 
@@ -144,78 +134,6 @@ def restore(output: str, files: Snapshot) -> None:
         del store.store[path]
     for path, content in files.items():
         MemoryFileSystem.pipe_file(store, root + path, content)
-
-
-@dataclass(frozen=True)
-class SmallCascade:
-    """A planned cascade over a given run: three Beam jobs of a fraction of a second each."""
-
-    config: RunConfig
-    plan: Plan
-
-    def at(self, output: str) -> "SmallCascade":
-        """The same into another folder."""
-        return SmallCascade(
-            self.config.model_copy(update={"output": output}), dataclasses.replace(self.plan, output=output)
-        )
-
-    def run(self) -> None:
-        """What `beamrank run` does, once it has planned."""
-        self.plan.publish()
-        talk = ConsoleProgress(quiet=True)
-        Launcher(self.plan, self.config, talk).run_all()
-        write_runs(self.plan, self.config, talk)
-
-
-def plan_small(path: Path) -> SmallCascade:
-    """Plans what `write_small` wrote."""
-    config = load_config(str(path))
-    return SmallCascade(config, make_plan(config, ConsoleProgress(quiet=True)))
-
-
-def write_small(folder: Path) -> Path:
-    """Writes a configuration, a collection of ten topics in four shards, and random tiny models."""
-    drawn = random.Random(3)
-    docs = {f"d{number}": " ".join(drawn.choices(_WORDS, k=drawn.randrange(4, 40))) for number in range(30)}
-    topics = {f"q{number}": " ".join(drawn.choices(_WORDS, k=4)) for number in range(10)}
-    given = {query_id: drawn.sample(sorted(docs), 9) for query_id in topics}
-    _write_lines(folder / "corpus.jsonl", (json.dumps({"id": key, "contents": text}) for key, text in docs.items()))
-    _write_lines(folder / "topics.tsv", (f"{query_id}\t{text}" for query_id, text in topics.items()))
-    rows = [(key, doc_id, rank) for key, found in given.items() for rank, doc_id in enumerate(found, 1)]
-    _write_lines(folder / "given.trec", (f"{key} Q0 {doc_id} {rank} {20 - rank} x" for key, doc_id, rank in rows))
-    _write_lines(folder / "qrels.txt", (f"{key} 0 {found[4]} 1" for key, found in given.items()))
-    values = {
-        "run_tag": "small",
-        "corpus": {"path": "corpus.jsonl", "format": "jsonl"},
-        "topics": {"path": "topics.tsv", "format": "tsv"},
-        "qrels": "qrels.txt",
-        "candidates": {"run": "given.trec", "k": 9},
-        "mono": {"checkpoint": _tiny(folder / "mono", 2), "k": 6},
-        "duo": {"checkpoint": _tiny(folder / "duo", 3), "k": 3},
-        "input": {"max_length": 64, "max_query_length": 16},
-        "measures": ["RR@10"],
-        "threads": 1,
-        "shards": 4,
-        "dtype": "float32",
-        "device": "cpu",
-        "output": "out",
-    }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return path
-
-
-def _tiny(folder: Path, segments: int) -> str:
-    """A random BERT of two narrow layers, whose tokens are letters."""
-    folder.mkdir()
-    save_tiny(folder, type_vocab_size=segments, num_labels=2)
-    pieces = [f"{mark}{letter}" for mark in ("", "##") for letter in string.ascii_lowercase]
-    _write_lines(folder / "vocab.txt", ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *pieces))
-    return str(folder)
-
-
-def _write_lines(path: Path, lines: Any) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines))
 
 
 def expected_status(there: Snapshot, whole: Snapshot, plan: Plan) -> list[int]:

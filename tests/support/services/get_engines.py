@@ -1,4 +1,4 @@
-"""Gets the engines that tests need, while other tests run: `python -m tests.support.get_engines flink`.
+"""Gets the engines that tests need, while other tests run: `python -m tests.support.services.get_engines flink`.
 
 The tests that need an engine report why it could not be got.
 """
@@ -14,7 +14,7 @@ import pytest
 from beamrank.errors import PreflightError
 from pipelines.runners.names import Runner
 from pipelines.runners.options import server_command
-from tests.support.clusters import distribution
+from tests.support.services.clusters import distribution
 
 
 def main(names: list[str]) -> None:

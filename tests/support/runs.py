@@ -1,0 +1,117 @@
+"""Runs in this process, and what a run leaves in its output."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from beamrank.config.run import RunConfig, load_config
+from beamrank.stages.plan import Plan
+from pipelines.console.progress import ConsoleProgress
+from pipelines.launcher import Launcher
+from pipelines.output.run_files import write_runs
+from pipelines.planning.make_plan import make_plan
+
+FileState = tuple[int, int, int]
+
+
+class PlannedRun(NamedTuple):
+    """A run that was planned; it can be executed more than once, also into other folders."""
+
+    plan: Plan
+    config: RunConfig
+
+    def at(self, output: Path | str) -> "PlannedRun":
+        """The same into another folder."""
+        config = self.config.model_copy(update={"output": str(output)})
+        return PlannedRun(dataclasses.replace(self.plan, output=str(output)), config)
+
+    def run(self, launcher: type[Launcher] = Launcher) -> "PlannedRun":
+        """Does what `beamrank run` does after planning, in this process."""
+        progress = ConsoleProgress(quiet=True)
+        self.plan.publish()
+        launcher(self.plan, self.config, progress).run_all()
+        write_runs(self.plan, self.config, progress)
+        return self
+
+    def rows(self, stage: str) -> list[dict[str, Any]]:
+        """All rows of a stage."""
+        return [row for table in self._tables(stage) for row in table.to_pylist()]
+
+    def _tables(self, stage: str) -> list[pa.Table]:
+        manifest = self.plan.sealed(stage)
+        assert manifest is not None, f"{stage} is not sealed"
+        return [self.plan.folder(stage).read_part(receipt) for receipt in manifest.receipts]
+
+
+def plan_run(config: Path | str, overrides: Sequence[str] = (), output: Path | str | None = None) -> PlannedRun:
+    """Plans a run; builds its index where there is none."""
+    loaded = load_config(str(config), overrides, None if output is None else str(output))
+    return PlannedRun(make_plan(loaded, ConsoleProgress(quiet=True)), loaded)
+
+
+def run_here(config: Path | str, output: Path | str | None = None, overrides: Sequence[str] = ()) -> PlannedRun:
+    """Plans and executes a run in this process."""
+    return plan_run(config, overrides, output).run()
+
+
+@cache
+def undisturbed_run(config: Path) -> Path:
+    """The output of a run of this configuration that nothing disturbed; executed once in a session."""
+    output = config.parent / "undisturbed"
+    run_here(config, output)
+    return output
+
+
+def run_bytes(output: Path) -> dict[str, bytes]:
+    """The run files of an output."""
+    return {path.name: path.read_bytes() for path in sorted((output / "runs").glob("*.trec"))}
+
+
+def parts(output: Path) -> list[str]:
+    """The parts of an output; their names hold their content's digest."""
+    return sorted(str(path.relative_to(output)) for path in output.glob("*/part-*.parquet"))
+
+
+def assert_same_bytes(output: Path, expected: Path) -> None:
+    """The run files and the parts of two outputs are the same."""
+    assert run_bytes(output) == run_bytes(expected)
+    assert parts(output) == parts(expected)
+
+
+def committed(output: Path) -> dict[str, FileState]:
+    """Every receipt of an output and the part that it names, with what changes when a file is written again."""
+    names = [path.relative_to(output) for path in output.glob("*/receipts/0*.json")]
+    names += [path.relative_to(output) for path in output.glob("*/part-*.parquet") if _has_receipt(path)]
+    return {str(name): _state(output / name) for name in names}
+
+
+def read_trec(path: Path) -> dict[str, list[str]]:
+    """The doc_ids of each query, in the file's order."""
+    found: dict[str, list[str]] = {}
+    for line in path.read_text().splitlines():
+        query_id, _, doc_id, *_ = line.split()
+        found.setdefault(query_id, []).append(doc_id)
+    return found
+
+
+def trec_lines(candidates: Mapping[str, Sequence[str]]) -> list[str]:
+    """A run file with these docs in this order."""
+    return [
+        f"{query_id} Q0 {doc_id} {rank} {len(doc_ids) + 10 - rank} given"
+        for query_id, doc_ids in candidates.items()
+        for rank, doc_id in enumerate(doc_ids, 1)
+    ]
+
+
+def _has_receipt(part: Path) -> bool:
+    shard = part.name.split("-")[1]
+    return any(part.name in path.read_text() for path in part.parent.glob(f"receipts/{shard}-*.json"))
+
+
+def _state(path: Path) -> FileState:
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size

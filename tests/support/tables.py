@@ -1,0 +1,30 @@
+"""A stage's input as the join leaves it."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from beamrank.ranking.input_layout import InputTemplate
+from beamrank.records import SpecialTokens
+from beamrank.tables import schemas
+from beamrank.tables.shard import candidates_table, tokenized_table
+from models.architectures.bert import bert_template
+from tests.support.checkpoints import SPECIAL
+
+Row = tuple[str, Sequence[int], Mapping[str, Sequence[int]]]
+
+
+def template(segments: int, special: SpecialTokens = SPECIAL) -> InputTemplate:
+    """BERT's, around so many texts."""
+    return bert_template(special, segments)
+
+
+def shard(rows: Sequence[Row], special: SpecialTokens = SPECIAL) -> pa.Table:
+    """A tokenized shard from (query_id, query tokens, doc tokens by doc_id in rank order)."""
+    schema = schemas.tokenized(30522).with_metadata({name: str(each) for name, each in special._asdict().items()})
+    query_ids = [query_id for query_id, _, _ in rows]
+    candidates = candidates_table(query_ids, [list(docs) for _, _, docs in rows])
+    queries = pa.array([list(query) for _, query, _ in rows], schema.field("query_tokens").type)
+    docs = pa.array([list(doc) for _, _, docs in rows for doc in docs.values()], queries.type)
+    return tokenized_table(schema, query_ids, queries, candidates, docs, np.arange(len(docs)))
