@@ -126,8 +126,7 @@ def rerank(
         for name, rankings in _rerank_shard(cascade, shard, given, corpus).items():
             run_of_name = found.setdefault(name, {})
             for query_id, ranking in rankings.items():
-                doc_ids = [doc_id for doc_id, _ in ranking]
-                run_of_name[query_id] = dict(zip(doc_ids, run_scores(query_id, ranking), strict=True))
+                run_of_name[query_id] = run_scores(query_id, ranking)
     return {name: dict(sorted(rankings.items())) for name, rankings in found.items()}
 
 

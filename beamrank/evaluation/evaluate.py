@@ -163,16 +163,6 @@ def evaluate(
     return evaluator.evaluation(topics)
 
 
-def evaluate_run(run_url: str, qrels_url: str, measures: Sequence[str]) -> RunEvaluation:
-    """Measures a run file against a qrels file.
-
-    Raises:
-        ConfigError: a measure is unknown (found before anything is read).
-        PreflightError: a file is missing or invalid, or the two have no topic in common.
-    """
-    return evaluate_run_files([run_url], qrels_url, measures)[0]
-
-
 def evaluate_run_files(run_urls: Sequence[str], qrels_url: str, measures: Sequence[str]) -> list[RunEvaluation]:
     """Measures several run files against a qrels file, which is read once.
 

@@ -58,17 +58,17 @@ def _ceiling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(scores - step, dtype=np.float32)
 
 
-def run_scores(query_id: str, ranking: Ranking) -> list[float]:
-    """The scores of a ranking in a run.
+def run_scores(query_id: str, ranking: Ranking) -> dict[str, float]:
+    """The score of each doc of a ranking in a run, best first.
 
     Raises:
         DataError: a score is not finite.
     """
     try:
-        scores: list[float] = strictly_decreasing([score for _, score in ranking]).tolist()
+        scores = strictly_decreasing([score for _, score in ranking]).tolist()
     except DataError as error:
         raise DataError(f"query {query_id!r}: {error}") from error
-    return scores
+    return dict(zip((doc_id for doc_id, _ in ranking), scores, strict=True))
 
 
 def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: str = "trec") -> Iterator[str]:
@@ -80,8 +80,7 @@ def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: str = "
         DataError: a score is not finite.
     """
     row = FORMATS[run_format].template.format
-    scores = run_scores(query_id, ranking)
-    for rank, ((doc_id, _), score) in enumerate(zip(ranking, scores, strict=True), 1):
+    for rank, (doc_id, score) in enumerate(run_scores(query_id, ranking).items(), 1):
         yield row(query_id=query_id, doc_id=doc_id, rank=rank, score=score, run_tag=run_tag)
 
 

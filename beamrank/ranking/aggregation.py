@@ -46,12 +46,6 @@ def simulate_sample(z: Matrix, query_id: str, doc_ids: Sequence[str], opponents:
     return np.where(sampled_opponents(query_id, doc_ids, opponents, seed), z, np.float32(np.nan))
 
 
-def restrict(z: Matrix, k1: int) -> Matrix:
-    """The matrix of a smaller k1 at the same k0: the leading block, float32[k1, k1] (all of it where n <= k1)."""
-    _check_square(z)
-    return z[:k1, :k1]
-
-
 def aggregate(z: Matrix, method: str) -> Scores:
     """One score a candidate; higher is better. With one candidate every method gives 0.
 

@@ -5,15 +5,14 @@ query, best first; beamrank/formats/run_writer.py makes the scores strictly decr
 no ranking. A candidate that a stage did not score, for whatever reason, keeps its place below those that it scored.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import DataError
-from beamrank.ranking.aggregation import Matrix, aggregate, restrict, simulate_sample
-from beamrank.tables.schemas import DUO
+from beamrank.ranking.aggregation import Matrix, aggregate, simulate_sample
 
 Ranking: TypeAlias = list[tuple[str, float]]
 Table: TypeAlias = Any
@@ -43,13 +42,24 @@ def mono_ranking(candidates: Table, mono: Table) -> dict[str, Ranking]:
     return _rerank(first_stage_ranking(candidates), mono, "mono")
 
 
-def duo_ranking(mono: Mapping[str, Ranking], duo: Table, aggregation: str) -> dict[str, Ranking]:
+def duo_ranking(
+    mono: Mapping[str, Ranking],
+    duo: Table,
+    aggregation: str,
+    *,
+    k1: int | None = None,
+    opponents: int | None = None,
+    seed: int = 0,
+) -> dict[str, Ranking]:
     """The docs that duo compared, by aggregated score, then the others in mono's order.
 
     Args:
         mono: the rankings of `mono_ranking` for the same queries.
         duo: a table of schemas.DUO for the same queries.
         aggregation: see beamrank.ranking.aggregation.aggregate.
+        k1: how many of mono's best docs are compared; by default all that duo compared.
+        opponents: how many opponents of a doc SAMPLE draws from a full matrix; by default the matrix is used as it is.
+        seed: decides which are drawn.
 
     Raises:
         ConfigError: the aggregation does not exist.
@@ -59,7 +69,14 @@ def duo_ranking(mono: Mapping[str, Ranking], duo: Table, aggregation: str) -> di
     missing = mono.keys() - set(duo["query_id"].to_pylist())
     if missing:
         raise DataError(f"query {min(missing)!r} has candidates, but duo has no row for it: its part is incomplete")
-    return _rerank(mono, _aggregated(duo, aggregation), "duo")
+    rows: list[tuple[str, str, int, float]] = []
+    for query_id, doc_ids, z in _matrices(duo, k1):
+        sampled = z if opponents is None else simulate_sample(z, query_id, doc_ids, opponents, seed)
+        scores = _aggregate(query_id, sampled, aggregation)
+        # The rank is the position in mono's order.
+        rows += zip([query_id] * len(doc_ids), doc_ids, range(len(doc_ids)), scores, strict=True)
+    scored = pa.Table.from_pylist([dict(zip(_SCORED.names, row, strict=True)) for row in rows], schema=_SCORED)
+    return _rerank(mono, scored, "duo")
 
 
 def by_score(scored: Table) -> Table:
@@ -75,18 +92,6 @@ def doc_orders(rankings: Mapping[str, Ranking]) -> Iterator[tuple[str, list[str]
     """Each query's doc_ids, best first: what is evaluated."""
     for query_id, ranking in rankings.items():
         yield query_id, [doc_id for doc_id, _ in ranking]
-
-
-def restrict_duo(duo: Table, k1: int) -> Table:
-    """The duo table of a smaller k1 at the same k0."""
-    return _map_matrices(duo, lambda _, doc_ids, z: (doc_ids[:k1], restrict(z, k1)))
-
-
-def sample_duo(duo: Table, opponents: int, seed: int) -> Table:
-    """The duo table as SAMPLE(m) would have left it."""
-    return _map_matrices(
-        duo, lambda query_id, doc_ids, z: (doc_ids, simulate_sample(z, query_id, doc_ids, opponents, seed))
-    )
 
 
 def _rerank(previous: Mapping[str, Ranking], scored: Table, stage: str) -> dict[str, Ranking]:
@@ -111,16 +116,11 @@ def _join(head: Ranking, tail: Ranking) -> Ranking:
     return head + [(doc_id, score + shift) for doc_id, score in tail]
 
 
-def _aggregated(duo: Table, aggregation: str) -> Table:
-    """One row a compared doc; `rank` is its position in mono's order."""
-    rows: list[tuple[str, str, int, float]] = []
-    for query_id, doc_ids, z in _matrices(duo):
-        try:
-            scores = aggregate(z, aggregation).tolist()
-        except DataError as error:
-            raise DataError(f"query {query_id!r}: {error}") from error
-        rows += zip([query_id] * len(doc_ids), doc_ids, range(len(doc_ids)), scores, strict=True)
-    return pa.Table.from_pylist([dict(zip(_SCORED.names, row, strict=True)) for row in rows], schema=_SCORED)
+def _aggregate(query_id: str, z: Matrix, aggregation: str) -> list[float]:
+    try:
+        return list(aggregate(z, aggregation).tolist())
+    except DataError as error:
+        raise DataError(f"query {query_id!r}: {error}") from error
 
 
 def _by_query(table: Table) -> dict[str, Ranking]:
@@ -134,18 +134,11 @@ def _rows(table: Table, *columns: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(table.column(column).to_pylist() for column in columns), strict=True)
 
 
-def _matrices(duo: Table) -> Iterator[tuple[str, Sequence[str], Matrix]]:
-    """Each query's docs and its log-odds, float32[n, n]."""
+def _matrices(duo: Table, k1: int | None) -> Iterator[tuple[str, Sequence[str], Matrix]]:
+    """The first k1 docs of each query, and their log-odds, float32[k1, k1]."""
     for query_id, doc_ids, scores in _rows(duo, "query_id", "doc_ids", "scores"):
         count = len(doc_ids)
         if len(scores) != count * count:
             raise DataError(f"query {query_id!r}: {count} docs need {count * count} pairwise scores, not {len(scores)}")
-        yield query_id, doc_ids, np.array(scores, dtype=np.float32).reshape(count, count)
-
-
-def _map_matrices(duo: Table, function: Callable[[str, Sequence[str], Matrix], tuple[Sequence[str], Matrix]]) -> Table:
-    changed: Iterable[tuple[str, tuple[Sequence[str], Matrix]]] = (
-        (query_id, function(query_id, doc_ids, z)) for query_id, doc_ids, z in _matrices(duo)
-    )
-    rows = [{"query_id": query_id, "doc_ids": doc_ids, "scores": z.reshape(-1)} for query_id, (doc_ids, z) in changed]
-    return pa.Table.from_pylist(rows, schema=DUO)
+        z = np.array(scores, dtype=np.float32).reshape(count, count)
+        yield query_id, doc_ids[:k1], z[:k1, :k1]

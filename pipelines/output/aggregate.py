@@ -40,9 +40,7 @@ def aggregate(
     plan, config, (file,) = other_runs(os.fspath(output), [aggregation], k1, opponents, seed)
     found: RunScores = {}
     for shard in iter_shards(plan, config):
-        for query_id, ranking in shard.of(file).items():
-            doc_ids = [doc_id for doc_id, _ in ranking]
-            found[query_id] = dict(zip(doc_ids, run_scores(query_id, ranking), strict=True))
+        found |= {query_id: run_scores(query_id, ranking) for query_id, ranking in shard.of(file).items()}
     return dict(sorted(found.items()))
 
 

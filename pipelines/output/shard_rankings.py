@@ -12,8 +12,6 @@ from beamrank.ranking.rankings import (
     duo_ranking,
     first_stage_ranking,
     mono_ranking,
-    restrict_duo,
-    sample_duo,
 )
 from beamrank.ranking.segments import pool_segments
 from beamrank.stages.plan import Plan, StageKind, StageSpec
@@ -42,10 +40,7 @@ class ShardRankings:
             return self._mono
         if run.stage != "duo":
             return first_stage_ranking(self._candidates)
-        duo = self._duo if run.k1 is None else restrict_duo(self._duo, run.k1)
-        if run.opponents is not None:
-            duo = sample_duo(duo, run.opponents, run.seed)
-        return duo_ranking(self._mono, duo, run.aggregation)
+        return duo_ranking(self._mono, self._duo, run.aggregation, k1=run.k1, opponents=run.opponents, seed=run.seed)
 
     def _read(self, kind: StageKind) -> pa.Table:
         manifest = self._manifests[kind]

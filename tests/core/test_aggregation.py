@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beamrank.errors import ConfigError, DataError
-from beamrank.ranking.aggregation import METHODS, aggregate, restrict, sampled_opponents, simulate_sample
+from beamrank.ranking.aggregation import METHODS, aggregate, sampled_opponents, simulate_sample
 
 
 def _matrix(count: int, seed: int = 0, spread: float = 3.0) -> np.ndarray:
@@ -151,9 +151,3 @@ def test_simulate_sample_sums_over_the_drawn_opponents():
     asked = sampled_opponents("q", doc_ids, 2, seed=4)
     expected = [sum(1 / (1 + math.exp(-z[i, j])) for j in np.flatnonzero(asked[i])) for i in range(6)]
     np.testing.assert_allclose(aggregate(sampled, "sample"), expected, rtol=1e-6)
-
-
-def test_restrict_is_the_leading_block():
-    z = _matrix(6)
-    np.testing.assert_array_equal(restrict(z, 4), z[:4, :4])
-    np.testing.assert_array_equal(restrict(z, 99), z)

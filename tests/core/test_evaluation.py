@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.evaluation.evaluate import evaluate, evaluate_run
+from beamrank.evaluation.evaluate import evaluate, evaluate_run_files
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.qrels import MAX_RELEVANCE, qrels_of, read_qrels
 from beamrank.formats.run_writer import write_run
@@ -164,7 +164,7 @@ def test_files_without_a_common_topic_are_an_error(tmp_path):
     run.write_text("001 Q0 a 1 1 t\n")
     qrels.write_text("1 0 a 1\n")
     with pytest.raises(PreflightError, match="no topic in common: the run's first is '001', the qrels' '1'"):
-        evaluate_run(str(run), str(qrels), ["AP"])
+        evaluate_run_files([str(run)], str(qrels), ["AP"])
 
 
 def test_core_imports_no_jvm_torch_or_beam():
@@ -187,7 +187,7 @@ def test_published_figures_of_real_runs(shared_data, tmp_path, name):
     folder = shared_data / "msmarco/ans_small"
     measures = ["RR@10", "RR", "AP", "nDCG@10", "P@1", "R@50", "R@1000"]
     qrels = str(folder / "qrels.dev.small.tsv")
-    found = evaluate_run(str(folder / name), qrels, measures)
+    (found,) = evaluate_run_files([str(folder / name)], qrels, measures)
     assert found.evaluation.means["RR@10"] == FIGURES[name][0]
     assert [round(value, 4) for value in found.evaluation.means.values()][1:] == list(FIGURES[name][1:])
     assert found.lines() == []
@@ -197,7 +197,8 @@ def test_published_figures_of_real_runs(shared_data, tmp_path, name):
         for query_id, doc_ids in run.order.items()
     }
     write_run(str(tmp_path / "again.trec"), rewritten, "t")
-    assert evaluate_run(str(tmp_path / "again.trec"), qrels, measures).evaluation == found.evaluation
+    (again,) = evaluate_run_files([str(tmp_path / "again.trec")], qrels, measures)
+    assert again.evaluation == found.evaluation
 
 
 def _expected(path: Path) -> Iterator[tuple[str, str, str]]:
@@ -288,6 +289,6 @@ def test_agrees_with_trec_eval_on_a_run_with_a_hash_in_its_ids(shared_data):
 def test_comments_of_trec_eval_10_are_ignored(shared_data):
     folder = shared_data / "trec_eval"
     run = str(folder / "results.test")
-    commented = evaluate_run(run, str(folder / "qrels.test.with-comments"), ["AP", "P@5"])
+    (commented,) = evaluate_run_files([run], str(folder / "qrels.test.with-comments"), ["AP", "P@5"])
     assert commented.qrels_notes.comments == 3
     assert commented.evaluation.means["AP"] == pytest.approx(0.1785, abs=0.500001e-4)

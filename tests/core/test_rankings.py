@@ -6,7 +6,8 @@ import pytest
 
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.run_writer import strictly_decreasing
-from beamrank.ranking.rankings import duo_ranking, first_stage_ranking, mono_ranking, restrict_duo, sample_duo
+from beamrank.ranking.aggregation import sampled_opponents
+from beamrank.ranking.rankings import duo_ranking, first_stage_ranking, mono_ranking
 from beamrank.tables.schemas import CANDIDATES, DUO, MONO
 
 NAN = float("nan")
@@ -145,22 +146,27 @@ def test_run_scores_keep_the_ranking():
         np.testing.assert_allclose(strictly_decreasing(scores), scores, atol=1e-3)
 
 
-def test_restrict_duo_compares_only_the_first():
+def _restricted(duo, k1):
+    rows = duo.to_pylist()
+    z = [np.array(row["scores"], dtype=np.float32).reshape(len(row["doc_ids"]), -1)[:k1, :k1] for row in rows]
+    return _duo(*((row["query_id"], row["doc_ids"][:k1], each.ravel()) for row, each in zip(rows, z, strict=True)))
+
+
+def test_smaller_k1_compares_only_the_leading_block():
     candidates, mono, duo = _random_stages(queries=3, k=12, mono_k=9, duo_k=4)
-    smaller = restrict_duo(duo, 3)
-    assert smaller.schema == DUO
-    for before, after in zip(duo.to_pylist(), smaller.to_pylist(), strict=True):
-        z = np.array(before["scores"], dtype=np.float32).reshape(4, 4)
-        assert after["doc_ids"] == before["doc_ids"][:3]
-        np.testing.assert_array_equal(np.array(after["scores"], dtype=np.float32).reshape(3, 3), z[:3, :3])
-    ranking = duo_ranking(mono_ranking(candidates, mono), smaller, "sum")["q0"]
-    assert [doc for doc, _ in ranking[3:]] == [doc for doc, _ in mono_ranking(candidates, mono)["q0"][3:]]
-    assert str(restrict_duo(duo, 99).to_pylist()) == str(duo.to_pylist())
+    by_mono = mono_ranking(candidates, mono)
+    smaller = duo_ranking(by_mono, duo, "sum", k1=3)
+    assert smaller == duo_ranking(by_mono, _restricted(duo, 3), "sum") != duo_ranking(by_mono, duo, "sum")
+    assert _docs(smaller["q0"])[3:] == _docs(by_mono["q0"])[3:]
+    assert duo_ranking(by_mono, duo, "sum", k1=99) == duo_ranking(by_mono, duo, "sum")
 
 
-def test_sample_duo_leaves_m_opponents_each():
-    _, _, duo = _random_stages(queries=3, k=12, mono_k=9, duo_k=6)
-    for row in sample_duo(duo, opponents=2, seed=1).to_pylist():
-        z = np.array(row["scores"], dtype=np.float32).reshape(6, 6)
-        assert (~np.isnan(z)).sum(axis=1).tolist() == [2] * 6
-    assert sample_duo(DUO.empty_table(), opponents=2, seed=1).num_rows == 0
+def test_opponents_are_drawn_from_a_full_matrix():
+    candidates, mono, duo = _random_stages(queries=3, k=12, mono_k=9, duo_k=6)
+    by_mono = mono_ranking(candidates, mono)
+    for row in duo.to_pylist():
+        asked = sampled_opponents(row["query_id"], row["doc_ids"], 2, seed=1)
+        p = 1 / (1 + np.exp(-np.array(row["scores"], dtype=np.float64).reshape(6, 6)))
+        ranking = duo_ranking(by_mono, duo, "sample", opponents=2, seed=1)[row["query_id"]]
+        expected = dict(zip(row["doc_ids"], np.where(asked, p, 0).sum(axis=1), strict=True))
+        assert dict(ranking[:6]) == pytest.approx(expected)
