@@ -11,7 +11,7 @@ from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.file_states import StoredFile, stored_files
 from beamrank.storage.url_credentials import hide_credentials, refuse_credentials
-from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, held_entry
+from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, find_entry
 from models.checkpoints.files import CHECKPOINT_FILES, CONFIG, PICKLED, SAFETENSORS, digest_files, digest_of
 
 EMBEDDED = "embedded:"
@@ -95,9 +95,9 @@ def _copied(url: str, files: Sequence[str]) -> str:
 
     try:
         with exclusive(source.with_name(f".{source.name}.lock")):
-            folder = held_entry(_KIND, source.read_text()) if source.is_file() else None
+            folder = find_entry(_KIND, source.read_text()) if source.is_file() else None
             if folder is None:
-                folder = add_entry(_KIND, fetch)
+                folder = add_entry(_KIND, source.name, fetch)
                 storage.replace(str(source), folder.name.encode())
     except OSError as error:
         raise PreflightError(f"cannot copy the checkpoint {url} to {cache_folder(_KIND)}: {error}") from error

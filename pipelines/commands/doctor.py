@@ -13,7 +13,7 @@ from beamrank import __version__
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.storage.url_credentials import hide_credentials
 from models.checkpoints.check import resolve_checkpoint
-from models.checkpoints.disk_cache import cache_root, limit_bytes
+from models.checkpoints.disk_cache import cache_root
 from models.lucene.jvm import java_home
 from models.scoring.backends.registry import find_backend
 from models.scoring.engine import usable_cores
@@ -85,7 +85,7 @@ def _disk() -> str:
 def _cache() -> str:
     folder = cache_root()
     state = "there" if folder.exists() else "made when it is needed"
-    return f"{folder} ({state}), {limit_bytes() / 2**30:.0f} GiB at most"
+    return f"{folder} ({state})"
 
 
 _LOOKS: list[tuple[str, Callable[[], str]]] = [

@@ -5,7 +5,7 @@ from pathlib import Path
 from beamrank.digests import SHORT
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from models.checkpoints.disk_cache import add_entry, cache_folder, discard_entry, exclusive, held_entry
+from models.checkpoints.disk_cache import add_entry, cache_folder, discard_entry, exclusive, find_entry
 from models.lucene.index.content import LocalIndex, describe_files, files_digest, read_content
 from models.lucene.index.info import INFO_NAME, read_index_info
 
@@ -35,11 +35,11 @@ def local_index(url: str, index_digest: str) -> LocalIndex:
 
     try:
         with exclusive(cache_folder(_KIND) / f".{index_digest}.lock"):
-            copy = held_entry(_KIND, index_digest)
+            copy = find_entry(_KIND, index_digest)
             if copy is not None and read_content(str(copy)).digest != index_digest:
                 discard_entry(copy)
                 copy = None
-            return read_content(str(copy or add_entry(_KIND, fetch)))
+            return read_content(str(copy or add_entry(_KIND, index_digest, fetch)))
     except OSError as error:
         raise PreflightError(f"cannot copy the index {url} to {cache_folder(_KIND)}: {error}") from error
 
