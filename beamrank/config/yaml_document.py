@@ -1,13 +1,14 @@
 """YAML as configurations use it: text, numbers, lists and mappings of a bounded size.
 
-Errors name the line and never quote it: it may hold what nobody else should read.
+Errors name the line and never quote it: it may hold a secret.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
-from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
@@ -16,8 +17,8 @@ from beamrank.errors import ConfigError
 from beamrank.storage.url_credentials import carries_credentials
 
 MAX_DEPTH = 20
-# What aliases stand for, written out. Few lines of YAML can stand for millions of values.
-_MOST_ALIASED = 10_000
+# Aliases written out: few lines of YAML can stand for millions of values. A file without aliases holds fewer.
+_MOST_VALUES = 50_000
 _TAGS = {name: f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
 _LONGEST_NUMBER = 100
 _MOST = 2**63
@@ -40,48 +41,32 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._depth = 0
-        self._aliased = 0
-        self._sizes: dict[str, tuple[int, int]] = {}
-        self._size = (0, 0)
+        self._values = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         # PyYAML's stubs give events the marks of its C parser, which is not used here.
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.AliasEvent):
-            self._check_alias(event)
+        with self._level(event.start_mark):
             return super().compose_node(parent, index)
-        values, deepest = self._size
+
+    @contextmanager
+    def _level(self, mark: Any) -> Iterator[None]:
+        """A level of nesting, of the text or of the values that its aliases stand for."""
         self._depth += 1
-        self._size = (0, self._depth)
-        self._check_depth(self._depth, event)
-        node: Node | None = super().compose_node(parent, index)
-        if event.anchor is not None:
-            self._sizes[event.anchor] = (self._size[0] + 1, self._size[1] - self._depth + 1)
-        self._size = (values + self._size[0] + 1, max(deepest, self._size[1]))
+        if self._depth > MAX_DEPTH:
+            raise ConstructorError(None, None, f"it is nested more than {MAX_DEPTH} levels deep", mark)
+        yield
         self._depth -= 1
-        return node
-
-    def _check_alias(self, event: Any) -> None:
-        """Counts what an alias stands for; an anchor that is still open, or that does not exist, has no size yet."""
-        if event.anchor in self.anchors and event.anchor not in self._sizes:
-            raise ComposerError(None, None, "an alias (*name) refers to what it is a part of", event.start_mark)
-        values, levels = self._sizes.get(event.anchor, (0, 0))
-        self._aliased += values
-        if self._aliased > _MOST_ALIASED:
-            problem = f"aliases (*name) stand for more than {_MOST_ALIASED:,} values"
-            raise ComposerError(None, None, problem, event.start_mark)
-        self._check_depth(self._depth + levels, event)
-        self._size = (self._size[0] + values, max(self._size[1], self._depth + levels))
-
-    def _check_depth(self, depth: int, event: Any) -> None:
-        if depth > MAX_DEPTH:
-            raise ComposerError(None, None, f"it is nested more than {MAX_DEPTH} levels deep", event.start_mark)
 
     def construct_object(self, node: Node, deep: bool = False) -> Any:
         # Each alias gets a value of its own: an override of one place must not change another.
         self.constructed_objects.pop(node, None)
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            raise _refusal(node, f"it holds more than {_MOST_VALUES:,} values, aliases (*name) written out")
         try:
-            return super().construct_object(node, deep)
+            with self._level(node.start_mark):
+                return super().construct_object(node, deep)
         except (ValueError, KeyError, IndexError, TypeError) as error:
             kind = node.tag.rpartition(":")[2]
             problem = f"the value cannot be read as {kind}" if node.tag in _TAGS.values() else "the tag is not known"
@@ -155,7 +140,7 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is not valid YAML: line {line}: {problem}") from None
     except (ValueError, OverflowError):
         # The scanner makes a character of any \U........
-        problem = "an escape stands for no character of Unicode"
+        problem = "an escape is not a character of Unicode"
         raise ConfigError(f"{where} is not valid YAML: line {loader.line + 1}: {problem}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

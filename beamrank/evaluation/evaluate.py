@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import Measure, iter_values, parse_measures
+from beamrank.formats.problems import first_few
 from beamrank.formats.qrels import Qrels, QrelsNotes, read_qrels
 from beamrank.formats.runs import Run, RunNotes, read_run
 
@@ -13,7 +14,6 @@ Rankings: TypeAlias = Iterable[tuple[str, Sequence[str]]]
 
 _COUNT_JUDGMENTS = ("NumQ", "NumRel")
 _TOPICS_AT_ONCE = 500
-_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class EvaluationNotes:
             (self.not_in_run, judged, "judged topics that are not in the run", "; they count as 0"),
             (self.not_judged, "", "topics of the run without judgments", "; they are left out"),
         )
-        return [f"{what}: {len(ids):,}{of} ({_first(ids)}){effect}" for ids, of, what, effect in found if ids]
+        return [f"{what}: {len(ids):,}{of} ({first_few(ids)}){effect}" for ids, of, what, effect in found if ids]
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,3 @@ def _aggregate(measure: Measure, values: Sequence[float]) -> float:
     for value in values:
         aggregator.add(value)
     return float(aggregator.result())
-
-
-def _first(query_ids: Sequence[str]) -> str:
-    return ", ".join([*map(repr, query_ids[:_SHOWN]), *["..."] * (len(query_ids) > _SHOWN)])

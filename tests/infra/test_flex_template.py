@@ -1,4 +1,4 @@
-"""The flex template: its metadata follows from the configuration's model, and its program from its parameters."""
+"""The flex template: its metadata is made from the configuration's model, and its program reads its parameters."""
 
 import argparse
 import json
@@ -18,34 +18,28 @@ from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOption
 import pipelines.dataflow_template
 from beamrank.config.run import load_config
 from infra.flex_template.generate import METADATA, metadata, render
-from pipelines.dataflow_template import STAGES, command, parameters
+from pipelines.dataflow_template import command, parameters
 from pipelines.runners.names import Runner
 from pipelines.runners.options import beam_options
 
 # After Google's TemplateMetadata and ParameterMetadata.
+_TEXT = {"type": "string", "minLength": 1}
+_PARAMETER = {
+    "name": {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]*$"},
+    "label": _TEXT,
+    "helpText": _TEXT,
+    "isOptional": {"type": "boolean"},
+    "regexes": {"type": "array", "items": {"type": "string", "format": "regex"}, "minItems": 1},
+}
+_OBJECT = {"type": "object", "additionalProperties": False}
+_PARAMETERS = {**_OBJECT, "required": ["name", "label", "helpText"], "properties": _PARAMETER}
 _SCHEMA = {
-    "type": "object",
+    **_OBJECT,
     "required": ["name", "description", "parameters"],
-    "additionalProperties": False,
     "properties": {
-        "name": {"type": "string", "minLength": 1},
-        "description": {"type": "string", "minLength": 1},
-        "parameters": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["name", "label", "helpText"],
-                "additionalProperties": False,
-                "properties": {
-                    "name": {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]*$"},
-                    "label": {"type": "string", "minLength": 1},
-                    "helpText": {"type": "string", "minLength": 1},
-                    "isOptional": {"type": "boolean"},
-                    "regexes": {"type": "array", "items": {"type": "string", "format": "regex"}, "minItems": 1},
-                },
-            },
-        },
+        "name": _TEXT,
+        "description": _TEXT,
+        "parameters": {"type": "array", "minItems": 1, "items": _PARAMETERS},
     },
 }
 _VALUES: dict[str, Any] = {
@@ -59,11 +53,11 @@ _VALUES: dict[str, Any] = {
 }
 
 
-def test_the_metadata_is_not_stale():
+def test_metadata_is_up_to_date():
     assert METADATA.read_text(encoding="utf-8") == render(), "run: python -m infra.flex_template.generate"
 
 
-def test_the_metadata_is_what_google_takes():
+def test_metadata_has_googles_schema():
     written = json.loads(METADATA.read_text(encoding="utf-8"))
     jsonschema.validate(written, _SCHEMA, format_checker=jsonschema.FormatChecker())
     names = [parameter["name"] for parameter in written["parameters"]]
@@ -71,7 +65,7 @@ def test_the_metadata_is_what_google_takes():
     assert [each["name"] for each in written["parameters"] if not each.get("isOptional")] == ["config", "stage"]
 
 
-def test_the_metadata_is_a_message_of_googles_api():
+def test_metadata_is_a_message_of_googles_api():
     dataflow = pytest.importorskip(
         "google.cloud.dataflow_v1beta3", reason="apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'"
     )
@@ -79,7 +73,7 @@ def test_the_metadata_is_a_message_of_googles_api():
     assert len(message.parameters) == len(metadata()["parameters"])
 
 
-def test_no_parameter_hides_a_flag_of_beams():
+def test_parameters_hide_no_flag_of_beam():
     parser = argparse.ArgumentParser(add_help=False)
     for options in (GoogleCloudOptions, StandardOptions, WorkerOptions, DebugOptions):
         options._add_argparse_args(parser)
@@ -106,7 +100,7 @@ def _regexes():
         ("run_tag", "a-run", "a run"),
     ],
 )
-def test_a_parameters_regex(name, good, bad):
+def test_regex_of_a_parameter(name, good, bad):
     assert re.search(_regexes()[name], good)
     assert not re.search(_regexes()[name], bad)
 
@@ -140,7 +134,7 @@ def test_parameters_replace_keys(tmp_path):
     assert settings.corpus.path == "gs://b/0010"
 
 
-def test_the_program_passes_on_what_the_launcher_adds():
+def test_program_passes_flags_of_the_launcher_on():
     launcher = [
         "--runner=DataflowRunner",
         "--project=some-project",
@@ -160,7 +154,7 @@ def test_the_program_passes_on_what_the_launcher_adds():
     beam_options(Runner.DATAFLOW, arguments[split + 1 :])
 
 
-def test_the_program_is_a_script(tmp_path):
+def test_program_is_a_script(tmp_path):
     script = Path(pipelines.dataflow_template.__file__)
     arguments = [f"--config={tmp_path / 'none.yaml'}", "--stage=mono", "--project=some-project"]
     environment = {**os.environ, "PYTHONPATH": str(script.parents[1]), "PYTHONSAFEPATH": "1"}
@@ -169,9 +163,3 @@ def test_the_program_is_a_script(tmp_path):
     )
     assert done.returncode == 3, done.stderr
     assert "cannot read the configuration" in done.stderr
-
-
-def test_the_program_takes_the_stages_that_are_jobs():
-    assert _regexes()["stage"] == f"^({'|'.join(STAGES)})$"
-    with pytest.raises(SystemExit):
-        command(["--config=gs://b/config.yaml", "--stage=runs"])

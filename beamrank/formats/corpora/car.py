@@ -56,19 +56,20 @@ def _read_header(file: BinaryIO, url: str) -> tuple[bytes, bool]:
         first, end = next(_whole_items(beginning))
     except (StopIteration, cbor2.CBORDecodeError) as error:
         raise WrongFormatError(
-            f"{url} does not begin with CBOR: it is not a TREC CAR file, or it is cut short"
+            f"{url} does not begin with CBOR: it is not a TREC CAR file, or it is truncated"
         ) from error
-    if not _is_header(first):
-        if _is_page(first):
+    match first:
+        case [0, bytes(), list()]:
+            return beginning, False
+        case ["CAR", list(kinds), *_] if kinds[:1] != [_PARAGRAPHS]:
+            raise _wrong_kind(url, _KINDS.get(str(kinds), "an unknown kind"))
+        case ["CAR", list(), *_] if beginning[end : end + 1] == _LIST:
+            return beginning[end + 1 :], True
+        case ["CAR", list(), *_]:
+            raise PreflightError(f"{url} has a TREC CAR header but no list of paragraphs after it: it may be truncated")
+        case [_, str(), bytes(), _, *_]:
             raise _wrong_kind(url, "pages or outlines")
-        if not _is_paragraph(first):
-            raise WrongFormatError(f"{url} does not hold paragraphs of TREC CAR")
-        return beginning, False
-    if first[1][:1] != [_PARAGRAPHS]:
-        raise _wrong_kind(url, _KINDS.get(str(first[1]), "an unknown kind"))
-    if beginning[end : end + 1] != _LIST:
-        raise PreflightError(f"{url} has a TREC CAR header but no list of paragraphs after it: it may be cut short")
-    return beginning[end + 1 :], True
+    raise WrongFormatError(f"{url} does not hold paragraphs of TREC CAR")
 
 
 def _wrong_kind(url: str, kind: str) -> PreflightError:
@@ -97,7 +98,7 @@ def _items(file: BinaryIO, url: str, buffer: bytes, has_header: bool) -> Iterato
         return
     if has_header or buffer:
         raise DataError(
-            f"{url} is damaged or cut short after its first {count} paragraphs: what follows is neither a complete "
+            f"{url} is damaged or truncated after its first {count} paragraphs: what follows is neither a complete "
             f"paragraph nor the end of the file. Fetch it again"
         )
 
@@ -119,34 +120,15 @@ def _whole_items(buffer: bytes) -> Iterator[tuple[Any, int]]:
         yield item, end
 
 
-def _is_header(item: Any) -> bool:
-    return isinstance(item, list) and len(item) >= 2 and item[0] == "CAR" and isinstance(item[1], list)
-
-
-def _is_page(item: Any) -> bool:
-    return isinstance(item, list) and len(item) >= 4 and isinstance(item[1], str) and isinstance(item[2], bytes)
-
-
-def _is_paragraph(item: Any) -> bool:
-    return (
-        isinstance(item, list)
-        and len(item) == 3
-        and item[0] == 0
-        and isinstance(item[1], bytes)
-        and isinstance(item[2], list)
-    )
-
-
 def _paragraph(item: Any) -> tuple[str, str]:
-    if not _is_paragraph(item):
-        raise RowError("is not a paragraph ([0, id, bodies])")
-    _, identifier, bodies = item
-    try:
-        doc_id = identifier.decode()
-        text = " ".join([_body_text(body) for body in bodies]).encode("utf-8", "surrogateescape").decode()
-    except UnicodeError as error:
-        raise RowError("is not valid UTF-8") from error
-    return doc_id, text
+    match item:
+        case [0, bytes(identifier), list(bodies)]:
+            try:
+                text = " ".join([_body_text(body) for body in bodies])
+                return identifier.decode(), text.encode("utf-8", "surrogateescape").decode()
+            except UnicodeError as error:
+                raise RowError("is not valid UTF-8") from error
+    raise RowError("is not a paragraph ([0, id, bodies])")
 
 
 def _body_text(body: Any) -> str:

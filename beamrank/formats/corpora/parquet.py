@@ -67,21 +67,19 @@ def _open(url: str) -> Iterator[Any]:
 
 def _columns(url: str, schema: Any, fields: Fields) -> tuple[str, tuple[str, ...]]:
     """The id column, and those that make the text."""
-    id_name = next((name for name in _ID_COLUMNS if name in schema.names), None)
-    if id_name is None:
-        raise _no_column(url, " or ".join(f"`{name}`" for name in _ID_COLUMNS), schema)
+    id_name = _column(url, schema, _ID_COLUMNS)
     if fields is None:
-        fields = tuple(name for name in _TEXT_COLUMNS if name in schema.names)[:1]
-        if not fields:
-            raise _no_column(url, " or ".join(f"`{name}`" for name in _TEXT_COLUMNS), schema)
-    for name in fields:
-        if name not in schema.names:
-            raise _no_column(url, f"`{name}`", schema)
-    return id_name, fields
+        return id_name, (_column(url, schema, _TEXT_COLUMNS),)
+    return id_name, tuple(_column(url, schema, (name,)) for name in fields)
 
 
-def _no_column(url: str, wanted: str, schema: Any) -> PreflightError:
-    return PreflightError(
+def _column(url: str, schema: Any, names: tuple[str, ...]) -> str:
+    """The first of these names that is a column."""
+    for name in names:
+        if name in schema.names:
+            return name
+    wanted = " or ".join(f"`{name}`" for name in names)
+    raise PreflightError(
         f"{url} has no column {wanted}; it has: {', '.join(schema.names)}. Name the text columns in `corpus.fields`"
     )
 
@@ -100,12 +98,9 @@ def _values(column: Any) -> list[object]:
     """A column as Python values; bytes that are not valid UTF-8 stay bytes."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return [_decoded(value) for value in column.to_pylist()]
-    try:
+    if pa.types.is_integer(column.type):
         return list(column.to_pylist())
-    except UnicodeDecodeError:
-        return [_decoded(value) for value in column.cast(pa.large_binary()).to_pylist()]
+    return [_decoded(value) for value in column.cast(pa.large_binary()).to_pylist()]
 
 
 def _decoded(value: bytes | None) -> object:

@@ -4,9 +4,8 @@ from collections.abc import Collection
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, CorpusUnit, duplicate_doc, list_units, place, read_unit
+from beamrank.formats.problems import first_few
 from beamrank.records import BadRow
-
-_SHOWN = 3
 
 
 def read_texts(corpus: CorpusConfig, doc_ids: Collection[str], max_bad_rows: int) -> tuple[dict[str, str], list[str]]:
@@ -37,10 +36,9 @@ def read_texts(corpus: CorpusConfig, doc_ids: Collection[str], max_bad_rows: int
             f"the first: {_shown(bad[0])}"
         )
     if missing := sorted(wanted - texts.keys()):
-        named = ", ".join(map(repr, missing[:_SHOWN]))
         raise PreflightError(
             f"{len(missing):,} of the {len(wanted):,} docs that run and qrels name are not in the corpus "
-            f"{corpus.path}: {named}{', ...' if len(missing) > _SHOWN else ''}. Give the corpus that they were made for"
+            f"{corpus.path}: {first_few(missing)}. Give the corpus that they were made for"
         )
     return texts, [f"invalid rows of the corpus: {len(bad):,}; the first: {_shown(bad[0])}"] if bad else []
 

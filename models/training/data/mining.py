@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from beamrank.errors import PreflightError
+from beamrank.formats.problems import first_few
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
@@ -15,7 +16,6 @@ from models.training.config import DataConfig, FoldsConfig, SamplingConfig
 from models.training.data.collection import read_texts
 from models.training.data.examples import Group, Position, shuffled
 
-_SHOWN = 3
 _NEGATIVES = 1
 
 
@@ -126,8 +126,8 @@ class _LeftOut:
         said = []
         for reason, query_ids in self.topics.items():
             if query_ids:
-                shown = ", ".join(map(repr, query_ids[:_SHOWN])) + (", ..." if len(query_ids) > _SHOWN else "")
-                said.append(f"topics {reason}: {len(query_ids):,} of {self.total:,} ({shown}); ignored")
+                ids = first_few(query_ids)
+                said.append(f"topics {reason}: {len(query_ids):,} of {self.total:,} ({ids}); ignored")
         return said + [f"{what}: {count:,}" for what, count in self.counts.items()]
 
 
