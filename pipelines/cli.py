@@ -1,4 +1,4 @@
-"""The command line: `beamrank COMMAND`. Standard output is data, standard error is talk."""
+"""The command line: `beamrank COMMAND`. Data goes to standard output, messages to standard error."""
 
 import re
 from typing import Any
@@ -30,20 +30,20 @@ _KEY = re.compile(r"(?:--set=)?(?P<key>[a-z_0-9]+(?:\.[a-z_0-9]+)*)=")
 
 
 class _Commands(TyperGroup):
-    """The commands. An argument that can carry a credential reaches neither them nor typer, which repeats arguments."""
+    """The commands. Arguments that can carry a credential are refused before typer, which repeats arguments."""
 
     def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> Any:
-        """Looks at the arguments before anything else does.
+        """Checks the arguments before anything else reads them.
 
         Raises:
-            ConfigError: one can carry a credential.
+            ConfigError: an argument can carry a credential.
         """
         for before, argument in zip(["", *args], args, strict=False):
             refuse_credentials(argument, _place(before, argument))
         return super().make_context(info_name, args, *others, **extra)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a command; ends quietly where nobody reads its standard output any more, as other tools do."""
+        """Runs a command; ends quietly on a broken pipe of standard output, as other tools do."""
         try:
             return super().invoke(ctx)
         except TyperException as error:
@@ -52,12 +52,12 @@ class _Commands(TyperGroup):
         except BrokenPipeError as error:
             if reader_is_gone():
                 raise typer.Exit(READER_GONE) from error
-            # Typer takes every broken pipe for standard output's and would end without a word.
-            raise BeamrankError(f"a connection was cut: {error}. Run the same command again") from error
+            # Typer would take it for a broken pipe of standard output, and end without a message.
+            raise BeamrankError(f"a connection was lost: {error}. Run the same command again") from error
 
 
 def _place(before: str, argument: str) -> str:
-    """How a message names an argument without repeating it."""
+    """The name of an argument in a message that must not repeat it."""
     named = _OPTION.match(argument) or _OPTION.fullmatch(before)
     key = _KEY.match(argument) if named and named["option"] == "--set" else None
     return " ".join(filter(None, (named["option"] if named else "an argument", key and key["key"])))
@@ -95,4 +95,4 @@ def _version(wanted: bool) -> None:
 def _options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Re-rank in bulk."""
+    """Batch re-ranking with monoBERT and duoBERT."""

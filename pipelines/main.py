@@ -1,4 +1,4 @@
-"""The console script: sets the process up, runs a command, and turns its end into an exit code."""
+"""The console script: prepares the process, runs a command, and turns the outcome into an exit code."""
 
 import contextlib
 import io
@@ -22,14 +22,14 @@ _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Formatter(logging.Formatter):
-    """What libraries log, as standard error shows messages."""
+    """Formats what libraries log like messages on standard error."""
 
     def format(self, record: logging.LogRecord) -> str:
         return shown_message(super().format(record))
 
 
 class _Interrupted(BaseException):
-    """A signal asked for the end. Not KeyboardInterrupt, which typer would turn into a silent exit."""
+    """A signal was received. Not KeyboardInterrupt, which typer would turn into a silent exit."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -41,10 +41,9 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Gives the process the standard streams that it was started without (`>&-`).
+    """Opens the standard streams that the process was started without (`>&-`).
 
-    Python has None for such a stream, and the next file that anything opens would become it: whatever a library then
-    prints would be written into that file.
+    Otherwise the next opened file would take the stream's descriptor, and what libraries print would go into that file.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -66,12 +65,12 @@ def _show_errors_of_libraries() -> None:
 def main() -> NoReturn:
     """Runs `beamrank` with the arguments of this process."""
     _open_streams()
-    # A program that reads paths gets them to the byte, be they UTF-8 or not.
+    # Paths that are not UTF-8 are printed byte for byte.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")
     _show_errors_of_libraries()
     for number in _INTERRUPTIONS:
-        # Whoever started this process in the background may have made it deaf to Ctrl-C.
+        # A shell starts background processes with Ctrl-C ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     _leave(_run())
@@ -107,7 +106,7 @@ def _report(message: str, error: BaseException) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends the process at once: a pipeline that hangs would keep its threads, and so this process, for ever."""
+    """Ends the process at once: the threads of a hanging pipeline would keep it alive."""
     for number in _INTERRUPTIONS:
         signal.signal(number, signal.SIG_IGN)
     try:
@@ -115,11 +114,11 @@ def _leave(code: int) -> NoReturn:
     except BrokenPipeError:
         code = code or READER_GONE
     except OSError as error:
-        write_error(f"error: standard output could not be written: {error}")
+        write_error(f"error: cannot write to standard output: {error}")
         code = code or 1
     with contextlib.suppress(OSError):
         sys.stderr.flush()
-    # Everything is said; what Beam's threads print while they lose their workers is of no use.
+    # Beam's threads print errors while they lose their workers.
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         end_children()
         os._exit(code)

@@ -13,22 +13,22 @@ ConfigPath = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Replace a key of the configuration: --set dtype=float32."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the configuration: --set dtype=float32."),
 ]
-Output = Annotated[str | None, typer.Option(help="The output folder, instead of the configuration's `output`.")]
+Output = Annotated[str | None, typer.Option(help="The output folder; overrides `output`.")]
 Limit = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="A trial: only the first N topics, in the plan's order (topics.limit)."),
+    typer.Option(min=1, metavar="N", help="Trial run on the first N topics of the plan (topics.limit)."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the events of the log.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")]
 
 
 def console_progress(verbose: bool, quiet: bool) -> ConsoleProgress:
-    """Progress on standard error, as much as was asked for.
+    """The progress of a command on standard error.
 
     Raises:
-        ConfigError: both more and less were asked for.
+        ConfigError: both are given.
     """
     if verbose and quiet:
         raise ConfigError("give --verbose or --quiet, not both")
@@ -36,5 +36,5 @@ def console_progress(verbose: bool, quiet: bool) -> ConsoleProgress:
 
 
 def with_limit(overrides: Sequence[str] | None, limit: int | None) -> list[str]:
-    """The overrides of a command, `--limit` among them."""
+    """The overrides of a command, including `--limit`."""
     return [*(overrides or ()), *([] if limit is None else [f"topics.limit={limit}"])]

@@ -1,7 +1,6 @@
-"""`beamrank demo`: the whole cascade on a collection and checkpoints that come with beamrank."""
+"""`beamrank demo`: the whole cascade on an embedded collection and embedded checkpoints."""
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated
@@ -17,7 +16,6 @@ from beamrank.storage import files as storage
 from pipelines.commands.arguments import Quiet, Verbose, console_progress
 from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_table
-from pipelines.console.terminal import PrintableConsole
 from pipelines.runners.names import Runner
 
 _DEPTH = 100
@@ -29,7 +27,7 @@ _MEASURES = ("RR@10", "nDCG@10", "R@100")
 
 @dataclass(frozen=True)
 class DemoStage:
-    """One row of the demo's table; `seconds` are the workers', from receipts."""
+    """One row of the demo's table; `seconds` are worker seconds, from receipts."""
 
     stage: str
     measures: dict[str, float]
@@ -38,12 +36,14 @@ class DemoStage:
 
 
 def demo(
-    output: Annotated[str, typer.Option(help="Where the collection, the index and the run go.")] = "beamrank-demo",
+    output: Annotated[
+        str, typer.Option(help="The folder for the collection, the index and the run.")
+    ] = "beamrank-demo",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Ask the standard library's documentation questions: BM25, then monoBERT, then duoBERT. Needs no download."""
+    """Answer questions from Python's documentation with BM25, monoBERT and duoBERT. Needs no download."""
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
 
@@ -65,7 +65,7 @@ def demo(
 
 
 def demo_config(folder: str) -> RunConfig:
-    """The demo's configuration: what a user would write for a collection of their own."""
+    """The demo's configuration, as a user would write it for another collection."""
     collection = storage.join(folder, "collection")
     return RunConfig.model_validate(
         {
@@ -113,4 +113,4 @@ def _print_stages(stages: list[DemoStage]) -> None:
         ]
         for stage in stages
     ]
-    print_table(PrintableConsole(sys.stdout), ["stage", *_MEASURES, "inferences per query", "seconds"], rows)
+    print_table(["stage", *_MEASURES, "inferences per query", "seconds"], rows)

@@ -1,8 +1,7 @@
-"""`beamrank doctor`: is everything here that a run needs?"""
+"""`beamrank doctor`: checks what a run needs on this machine."""
 
 import importlib.metadata
 import platform
-import sys
 import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,11 +17,10 @@ from models.lucene.jvm import java_home
 from models.scoring.backends.registry import find_backend
 from models.scoring.engine import usable_cores
 from pipelines.console.tables import print_table
-from pipelines.console.terminal import PrintableConsole
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     found: str
@@ -30,13 +28,13 @@ class Finding(NamedTuple):
 
 
 def doctor() -> None:
-    """Look at this machine: Python, Java, models, memory, disk. Exit code 3 where something is missing."""
+    """Check this machine: Python, Java, models, memory, disk. Exit code 3 if a check fails."""
     findings = [_look(what, look) for what, look in _LOOKS]
     rows = [[each.what, "ok" if each.ok else "MISSING", hide_credentials(each.found)] for each in findings]
-    print_table(PrintableConsole(sys.stdout), ["what", "state", "found"], rows)
+    print_table(["check", "state", "found"], rows)
     bad = [finding.what for finding in findings if not finding.ok]
     if bad:
-        raise PreflightError(f"not as it must be: {', '.join(bad)}")
+        raise PreflightError(f"check failed: {', '.join(bad)}")
 
 
 def _look(what: str, look: Callable[[], str]) -> Finding:
@@ -62,7 +60,7 @@ def _java() -> str:
 
 def _scoring() -> str:
     found = find_backend("torch").resolve("auto", "auto")
-    return f"{found.device}, dtype auto means {found.dtype}, {usable_cores()} cores"
+    return f"{found.device}, dtype auto is {found.dtype}, {usable_cores()} cores"
 
 
 def _embedded() -> str:
@@ -73,18 +71,18 @@ def _embedded() -> str:
 
 def _memory() -> str:
     memory = psutil.virtual_memory()
-    return f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB are free"
+    return f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
 
 
 def _disk() -> str:
     with tempfile.TemporaryFile() as probe:
         probe.write(b"beamrank")
-    return f"{psutil.disk_usage(tempfile.gettempdir()).free / 2**30:.0f} GiB are free for temporary files"
+    return f"{psutil.disk_usage(tempfile.gettempdir()).free / 2**30:.0f} GiB free for temporary files"
 
 
 def _cache() -> str:
     folder = cache_root()
-    state = "there" if folder.exists() else "made when it is needed"
+    state = "exists" if folder.exists() else "created when needed"
     return f"{folder} ({state})"
 
 

@@ -7,13 +7,12 @@ from dataclasses import asdict
 from typing import Annotated, TypeAlias
 
 import typer
-from rich.console import Console
 
 from beamrank.evaluation.evaluate import Evaluation, RunEvaluation, evaluate_run_files
 from beamrank.evaluation.measures import explain_names, split_measures
 from beamrank.evaluation.significance import Comparison, compare_evaluations
 from pipelines.console.tables import print_table
-from pipelines.console.terminal import PrintableConsole, write_error, write_line
+from pipelines.console.terminal import write_error, write_line
 
 _DEFAULT_MEASURES = "RR@10 nDCG@10 AP R@1000"
 _COMPARED = ("measure", "baseline", "difference", "95 % interval", "p", "better", "equal", "worse")
@@ -22,19 +21,21 @@ Compared: TypeAlias = Sequence[tuple[str, Mapping[str, Comparison]]]
 
 
 def eval_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A TREC or MS MARCO run: a path or a URL, .gz or not.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A TREC or MS MARCO run: a path or a URL, compressed or not.")
+    ],
     qrels: Annotated[str, typer.Option(help="The judgments: TREC, MS MARCO or BEIR.")],
     measures: Annotated[
-        str, typer.Option(help="Names as ir_measures or trec_eval writes them, between spaces or commas.")
+        str, typer.Option(help="Names of ir_measures or trec_eval, separated by spaces or commas.")
     ] = _DEFAULT_MEASURES,
     against: Annotated[
         list[str] | None,
         typer.Option(
             metavar="RUN",
-            help="Another run: print the difference to it, and the p of a paired t-test. May be given several times.",
+            help="Compare with a baseline run (paired t-test). May be given several times.",
         ),
     ] = None,
-    per_query: Annotated[bool, typer.Option("--per-query", help="Print each topic's values too.")] = False,
+    per_query: Annotated[bool, typer.Option("--per-query", help="Also print the values of each topic.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Evaluate a run: means over all topics of the qrels (trec_eval's -c)."""
@@ -47,7 +48,7 @@ def eval_run(
     if as_json:
         write_line(json.dumps(_as_object(run, found.evaluation, per_query, compared), ensure_ascii=False))
     elif sys.stdout.isatty():
-        _print_tables(PrintableConsole(sys.stdout), run, found, per_query, compared)
+        _print_tables(run, found, per_query, compared)
     else:
         for row in _rows(found.evaluation, per_query, compared):
             write_line(*row)
@@ -61,12 +62,12 @@ def _note(lines: Iterable[str]) -> None:
 def _compare(run: Evaluation, baselines: Sequence[tuple[str, RunEvaluation]]) -> Compared:
     compared = []
     for name, baseline in baselines:
-        # The notes on the qrels are out already.
+        # The notes on the qrels are printed once.
         _note(f"{name}: {line}" for line in (*baseline.run_notes.lines(), *baseline.evaluation.notes.lines()))
         compared.append((name, compare_evaluations(run, baseline.evaluation)))
     left_out = [name for name in run.means if name not in compared[0][1]] if compared else []
     if left_out:
-        _note([f"not compared, because it is not a mean over two topics or more: {', '.join(left_out)}"])
+        _note([f"not compared, because they are not means over two or more topics: {', '.join(left_out)}"])
     return compared
 
 
@@ -85,7 +86,7 @@ def _as_object(run: str, evaluation: Evaluation, per_query: bool, compared: Comp
 def _rows(evaluation: Evaluation, per_query: bool, compared: Compared) -> Iterator[tuple[str, ...]]:
     """`query_id, measure, value` of each topic where asked, then `measure, value`; values in full.
 
-    Behind these come, for each other run, its value, the difference and p.
+    For each baseline, its value, the difference and p follow.
     """
     if per_query:
         yield from ((query_id, name, repr(value)) for query_id, name, value in evaluation.rows())
@@ -95,20 +96,16 @@ def _rows(evaluation: Evaluation, per_query: bool, compared: Compared) -> Iterat
         yield (name, repr(value), *(repr(figure) for figures in beside for figure in figures))
 
 
-def _print_tables(console: Console, run: str, found: RunEvaluation, per_query: bool, compared: Compared) -> None:
+def _print_tables(run: str, found: RunEvaluation, per_query: bool, compared: Compared) -> None:
     evaluation = found.evaluation
     if per_query:
         rows = [[one, *map(_figure, values.values())] for one, values in evaluation.per_query.items()]
-        print_table(console, ["query_id", *evaluation.means], rows)
-    _print_line(console, f"{run} ({found.run_notes.format}), {evaluation.notes.topics:,} topics")
-    print_table(console, ["measure", "mean"], [[name, _figure(value)] for name, value in evaluation.means.items()])
+        print_table(["query_id", *evaluation.means], rows)
+    write_line(f"{run} ({found.run_notes.format}), {evaluation.notes.topics:,} topics")
+    print_table(["measure", "mean"], [[name, _figure(value)] for name, value in evaluation.means.items()])
     for name, by_measure in compared:
-        _print_line(console, f"against {name}, paired t-test over topics")
-        print_table(console, _COMPARED, [_comparison_row(*each) for each in by_measure.items()])
-
-
-def _print_line(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+        write_line(f"against {name}, paired t-test over topics")
+        print_table(_COMPARED, [_comparison_row(*each) for each in by_measure.items()])
 
 
 def _figure(value: float) -> str:
@@ -116,7 +113,7 @@ def _figure(value: float) -> str:
 
 
 def _comparison_row(name: str, each: Comparison) -> list[str]:
-    """The run's own mean is left out: it is in the table above, and 80 columns have no room for it."""
+    """Without the run's own mean: it is in the table above, and 80 columns have no room for it."""
     return [
         name,
         _figure(each.baseline),

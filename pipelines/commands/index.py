@@ -10,10 +10,10 @@ from pipelines.planning.make_plan import check_apart, ensure_index
 
 
 def index(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = False, quiet: Quiet = False) -> None:
-    """Build the index that `index:` names from `corpus:`; one that is there is checked against the corpus."""
+    """Build the index of a configuration from its corpus, or check an existing index against the corpus."""
     settings = load_config(config, overrides or ())
     if settings.index is None:
-        raise ConfigError(f"{config} has no `index:` section: its first stage is a run that is given")
+        raise ConfigError(f"{config} has no `index:` section: its first stage is an existing run")
     check_apart(settings)
     console = console_progress(verbose, quiet)
     with run_log(console):

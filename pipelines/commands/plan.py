@@ -1,7 +1,6 @@
-"""`beamrank plan CONFIG`: what a run will do and cost, before anything of it runs."""
+"""`beamrank plan CONFIG`: estimates what a run will do and cost."""
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ from beamrank.config.run import load_config
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, with_limit
 from pipelines.console.progress import counted
 from pipelines.console.tables import print_table
-from pipelines.console.terminal import PrintableConsole, write_line
+from pipelines.console.terminal import write_line
 
 if TYPE_CHECKING:
     from pipelines.planning.estimate import Estimate
@@ -25,10 +24,10 @@ def plan(
     limit: Limit = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show shards, inferences, bytes and seconds, from a short measurement on this machine. Writes nothing.
+    """Estimate shards, inferences, bytes and seconds from a short measurement on this machine. Writes nothing.
 
-    After earlier runs into the same output it shows what remains, and what a changed key has done again. BM25's seconds
-    are a guess as long as there is no index to search.
+    After earlier runs into the same output it shows what remains, and what a changed key repeats. BM25 timings are
+    rough estimates until the index exists.
     """
     # Beam takes seconds to import, and other commands do without.
     from pipelines.planning.estimate import estimate
@@ -39,12 +38,8 @@ def plan(
         return
     print(f"{counted(found.topics, 'topic')} in {counted(found.shards, 'shard')}; counts are upper bounds")
     if found.resumes:
-        print("earlier runs into this output have done a part of it; this remains:")
-    print_table(
-        PrintableConsole(sys.stdout),
-        ["stage", "shards", "inferences", "bytes written", "seconds, one worker"],
-        list(_rows(found)),
-    )
+        print("remaining work, after earlier runs into this output:")
+    print_table(["stage", "shards", "inferences", "bytes written", "seconds, one worker"], _rows(found))
     for line in _words(found):
         write_line(line)
 
@@ -59,7 +54,7 @@ def _rows(found: "Estimate") -> Iterator[list[str]]:
 
 
 def _words(found: "Estimate") -> Iterator[str]:
-    """What the figures do not tell."""
+    """Remarks on the table."""
     unfinished = [stage.stage for stage in found.stages if stage.remaining_shards]
     for change in found.changed:
         again = [kind for kind in change.stages if kind in unfinished]
@@ -68,7 +63,7 @@ def _words(found: "Estimate") -> Iterator[str]:
         first, *later = unfinished
         yield f"{_are(later)} counted whole: which of their shards still count is known once {first} is finished"
     if not unfinished:
-        yield "every stage is finished"
+        yield "all stages finished"
     if found.note is not None:
         yield found.note
     if "tokenize" in unfinished:
@@ -81,7 +76,7 @@ def _are(stages: Sequence[str]) -> str:
 
 
 def _passes(passes: int) -> str:
-    """How the join reads the corpus."""
+    """How often the join reads the corpus."""
     read = f"tokenize reads the corpus in {counted(passes, 'pass', 'passes')}"
     if passes == 1:
         return read

@@ -1,4 +1,4 @@
-"""`beamrank run CONFIG`: the whole cascade, or one stage of it."""
+"""`beamrank run CONFIG`: runs the whole cascade, or one stage."""
 
 from typing import Annotated
 
@@ -25,21 +25,23 @@ from pipelines.runners.names import Runner, Stage
 def run(
     context: typer.Context,
     config: ConfigPath,
-    runner: Annotated[Runner, typer.Option(help="Where the Beam jobs run.")] = Runner.LOCAL,
+    runner: Annotated[Runner, typer.Option(help="The Beam runner.")] = Runner.LOCAL,
     overrides: Overrides = None,
     output: Output = None,
     limit: Limit = None,
-    stage: Annotated[Stage | None, typer.Option(help="Run this stage alone; those before it must be done.")] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the job's end.")] = True,
+    stage: Annotated[
+        Stage | None, typer.Option(help="Run this stage alone; the stages before it must be finished.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the job to finish.")] = True,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Re-rank: BM25, monoBERT, duoBERT, TREC runs. Finished shards are never done twice.
+    """Run BM25, monoBERT and duoBERT, and write TREC runs. Resumes: finished shards are skipped.
 
     Only Beam's own flags follow `--`: beamrank run config.yaml -- --direct_running_mode=multi_processing
     """
     if not wait and runner is not Runner.DATAFLOW:
-        raise ConfigError(f"--no-wait needs a runner that outlives this command, and `{runner}` runs inside it")
+        raise ConfigError(f"--no-wait needs --runner dataflow: jobs of `{runner}` end with this command")
     settings = load_config(config, with_limit(overrides, limit), output)
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute

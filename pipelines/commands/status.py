@@ -1,4 +1,4 @@
-"""`beamrank status DIR`: how far a run is."""
+"""`beamrank status DIR`: the progress of a run."""
 
 import json
 from dataclasses import asdict
@@ -16,17 +16,14 @@ def status(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show how far each stage is, what it took and how long the rest takes.
-
-    Reads what is committed, whatever runner the job runs on.
-    """
+    """Show the progress of each stage, its duration and its ETA. Reads receipts, so it works with every runner."""
     plan = read_plan(folder)
     stages = read_status(plan)
     eta = run_eta_seconds(stages)
     if as_json:
         print(json.dumps({"stages": [asdict(stage) for stage in stages], "eta_seconds": eta}))
         return
-    # Lines, not a table: no terminal is too narrow for them.
+    # Lines rather than a table: they fit any terminal.
     if plan.limited:
         print(f"a trial on {counted(len(plan.topics), 'topic')} (topics.limit)")
     for stage in stages:
@@ -51,16 +48,16 @@ def _eta(stage: StageStatus) -> str:
     if stage.finished:
         return "finished"
     if stage.eta_seconds is None:
-        return "ETA not known yet"
+        return "ETA unknown"
     about = "" if stage.done else "about "
-    stopped = " once it runs again" if stage.done and stage.elapsed_seconds is None else ""
+    stopped = " when resumed" if stage.done and stage.elapsed_seconds is None else ""
     return f"ETA {about}{duration(stage.eta_seconds)}{stopped}"
 
 
 def _run(stages: list[StageStatus], eta: float | None) -> str:
     if all(stage.finished for stage in stages):
-        return "all stages are finished"
+        return "all stages finished"
     if eta is not None:
         return f"ETA {duration(eta)}"
     unknown = [stage.stage for stage in stages if stage.eta_seconds is None]
-    return f"ETA not known before {'mono' if 'mono' in unknown else unknown[0]} has begun"
+    return f"ETA unknown until {'mono' if 'mono' in unknown else unknown[0]} starts"

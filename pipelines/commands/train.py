@@ -1,4 +1,4 @@
-"""`beamrank train mono|duo|tcp CONFIG`: fine-tunes a re-ranker, or goes on with one that was interrupted."""
+"""`beamrank train mono|duo|tcp CONFIG`: fine-tunes a re-ranker, or resumes an interrupted training."""
 
 import contextlib
 import json
@@ -18,7 +18,6 @@ from pipelines.commands.arguments import ConfigPath, Output, Overrides, Quiet, V
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.run_log import open_log_in, run_log
 from pipelines.console.tables import print_table
-from pipelines.console.terminal import PrintableConsole
 
 if TYPE_CHECKING:
     from models.training.estimate import TrainPlan
@@ -34,18 +33,18 @@ class Model(StrEnum):
 
 
 class _Signals:
-    """The first Ctrl-C or SIGTERM asks the training to end after its step; the second ends it at once."""
+    """The first Ctrl-C or SIGTERM stops the training after its step; the second stops it at once."""
 
     def __init__(self) -> None:
         self.number = 0
 
     def asked(self) -> bool:
-        """Whether a signal came."""
+        """Whether a signal was received."""
         return self.number != 0
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """Takes the signals' handlers."""
+        """Replaces the signals' handlers."""
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
         def remember(number: int, _frame: FrameType | None) -> None:
@@ -64,16 +63,19 @@ class _Signals:
 
 
 def train(
-    model: Annotated[Model, typer.Argument(help="What to train; tcp is masked words of a corpus, to begin mono from.")],
+    model: Annotated[
+        Model,
+        typer.Argument(help="What to train; tcp: masked-LM pre-training on the target corpus, to start mono from."),
+    ],
     config: ConfigPath,
     overrides: Overrides = None,
     output: Output = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, show what would be done, and end.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate and print the plan, then exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print one JSON object.")] = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a re-ranker (docs/guide/training.md); the same command again goes on with one that was interrupted.
+    """Train a re-ranker (docs/guide/training.md). The same command resumes an interrupted training.
 
     Several GPUs: torchrun --nproc-per-node 4 --no-python beamrank train mono config.yaml
     """
@@ -83,7 +85,7 @@ def train(
     from models.training.session import Session
 
     if as_json and not dry_run:
-        raise ConfigError("--json prints the plan of --dry-run, and a training prints nothing: give both, or neither")
+        raise ConfigError("--json needs --dry-run")
     settings = load_train_config(config, model.value, overrides or (), output)
     with joined_processes(settings.device) as processes:
         console = console_progress(verbose and processes.first, quiet or not processes.first)
@@ -106,13 +108,13 @@ def _train(session: "Session", console: ConsoleProgress) -> int:
     open_log_in(output)
     if session.before.finished:
         session.complete(_command())
-        console.note(f"{output} is trained already: {session.before.step:,} steps; nothing is done")
+        console.note(f"{output} is already trained ({session.before.step:,} steps)")
         return 0
     signals = _Signals()
     with signals.caught(), console.bar(f"train {session.kind}") as bar:
         progress = session.train(signals.asked, bar, _command())
     if not progress.finished:
-        console.note(f"interrupted after step {progress.step:,}: run the same command again to go on")
+        console.note(f"interrupted after step {progress.step:,}: run the same command again to resume")
         return 128 + (signals.number or signal.SIGTERM)
     console.note(f"wrote {output}")
     return 0
@@ -127,7 +129,7 @@ def _show(plan: "TrainPlan", as_json: bool) -> None:
         print(json.dumps(asdict(plan)))
         return
     rows = [[name, line] for name, value in asdict(plan).items() for line in _text(value).splitlines()]
-    print_table(PrintableConsole(sys.stdout), [f"train {plan.kind}", "value"], rows)
+    print_table([f"train {plan.kind}", "value"], rows)
 
 
 def _text(value: object) -> str:

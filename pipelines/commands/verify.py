@@ -1,4 +1,4 @@
-"""`beamrank verify DIR`: is everything in an output folder as it was written?"""
+"""`beamrank verify DIR`: checks every file of an output against receipts and digests."""
 
 import json
 from dataclasses import asdict
@@ -21,31 +21,31 @@ def verify(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a path or a URL.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Read everything in a run's output again, and its local index, against receipts and digests. Writes nothing.
+    """Check every file of a run's output, and its local index, against receipts and digests. Writes nothing.
 
-    Prints one line for each file that is not as it was written: what is wrong with it, and what to do. Exit code 1
-    where there is one.
+    Prints one line for each corrupted or missing file: what is wrong with it, and what to do. Exit code 1 if there are
+    any.
     """
-    talk = ConsoleProgress()
-    found = _verified(storage.absolute(folder), talk)
+    console = ConsoleProgress()
+    found = _verified(storage.absolute(folder), console)
     if as_json:
         print(json.dumps(asdict(found)))
     else:
         for finding in found.findings:
             write_line(finding)
     for note in found.notes:
-        talk.note(note)
+        console.note(note)
     if found.stray:
-        talk.note(f"files that nothing names, and nobody reads: {found.stray:,}; `beamrank gc` removes them")
+        console.note(f"unreferenced files: {found.stray:,}; `beamrank gc` removes them")
     read = f"files read: {found.files:,} ({found.bytes:,} bytes)"
     if found.findings:
-        talk.note(f"{read}; not as they were written: {len({finding.file for finding in found.findings}):,}")
+        console.note(f"{read}; corrupted or missing: {len({finding.file for finding in found.findings}):,}")
         raise typer.Exit(1)
-    talk.note(f"{read}; all is as it was written")
+    console.note(f"{read}; all files verified")
 
 
-def _verified(output: str, talk: ConsoleProgress) -> Verification:
-    with talk.bar("verify") as bar:
+def _verified(output: str, console: ConsoleProgress) -> Verification:
+    with console.bar("verify") as bar:
         found = verify_stages(output, bar)
     try:
         plan = read_plan(output)
@@ -56,7 +56,7 @@ def _verified(output: str, talk: ConsoleProgress) -> Verification:
     damaged_output = bool(found.findings)
     verify_index(plan, found)
     if damaged_output:
-        found.notes.append("the runs were not checked, as they are made from what is damaged")
+        found.notes.append("the runs were not checked because the parts that they are made from are corrupted")
     else:
         verify_runs(plan, config, found)
     return found

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def counted(number: int, one: str, more: str = "") -> str:
-    """`1 shard`, `2,000 shards`; `more` is a plural that does not end in a mere s."""
+    """`1 shard`, `2,000 shards`; `more` is an irregular plural."""
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
@@ -35,7 +35,7 @@ def duration(seconds: float) -> str:
 
 
 class Meter:
-    """How long something has been worked on, and how long the rest takes."""
+    """Elapsed time, pace and ETA of a task."""
 
     def __init__(self) -> None:
         self._created = self._start = time.monotonic()
@@ -45,7 +45,7 @@ class Meter:
         self.pace: Pace | None = None
 
     def see(self, done: int, total: int | None) -> None:
-        """Notes how much is done. Another total, or less done than before, begins something else to be counted."""
+        """Records how much is done. The pace starts over where the total changes, or less is done than before."""
         now = time.monotonic()
         if self._before is None or total != self._total or done < self._done:
             self._start, self._before, self.pace = now, done, None
@@ -54,30 +54,30 @@ class Meter:
         self._done, self._total = done, total
 
     def skip_start(self, seconds: float) -> None:
-        """Leaves out of the pace what came before the first things done, which took so many seconds themselves."""
+        """Leaves the start-up out of the pace: the first units took only `seconds`."""
         if self.pace is not None:
             self._start = max(self._start, self.pace.last - seconds)
             self.pace = Pace(self._start, self.pace.last, self.pace.done)
 
     @property
     def elapsed_seconds(self) -> float:
-        """Since this meter was made."""
+        """Seconds since this meter was created."""
         return time.monotonic() - self._created
 
     @property
     def seconds_left(self) -> float | None:
-        """Until all is done; None while nothing is."""
+        """Seconds until all is done; None while nothing is."""
         if self.pace is None or self._total is None:
             return None
         return self.pace.seconds_left(self._total - self._done, time.monotonic())
 
     def __str__(self) -> str:
-        """Both in words."""
+        """Elapsed time and ETA."""
         elapsed = f"elapsed {duration(self.elapsed_seconds)}"
         if self._total is None:
             return elapsed
         left = self.seconds_left
-        return f"{elapsed}, ETA {'not known yet' if left is None else duration(left)}"
+        return f"{elapsed}, ETA {'unknown' if left is None else duration(left)}"
 
 
 class ConsoleProgress:
@@ -182,7 +182,7 @@ def fraction(done: int, total: int | None) -> str:
 
 
 def at_most_every(seconds: float, ask: Callable[[], int]) -> Callable[[], int]:
-    """A question whose answer is kept for some time."""
+    """A function that keeps the answer of `ask` for some seconds."""
     answered: tuple[float, int] | None = None
 
     def answer() -> int:

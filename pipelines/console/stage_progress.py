@@ -1,4 +1,4 @@
-"""How far a job and the run around it are, read from receipts while the job runs."""
+"""Progress of a stage and of the run, read from receipts while a job runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,19 +29,19 @@ class RunTimes:
         later = self.stages[[each.name for each in self.stages].index(stage.name) + 1 :]
         if later and stage.kind != "mono":
             first = next((each for each in later if each.kind == "mono"), later[0])
-            return f"not known before {first.name} has begun"
+            return f"unknown until {first.name} starts"
         if later:
             return self._eta_with_duo(stage, later[0], meter)
         if meter.seconds_left is not None:
             return duration(meter.seconds_left)
         if self._duo_seconds is not None:
             return f"about {duration(max(0.0, self._duo_seconds - meter.elapsed_seconds))}"
-        return "not known yet"
+        return "unknown"
 
     def _eta_with_duo(self, mono: StageSpec, duo: StageSpec, meter: Meter) -> str:
         ratio = duo_to_mono(mono, duo, [] if self.mono is None else [self.mono])
         if ratio is None or meter.pace is None or meter.seconds_left is None:
-            return "not known yet"
+            return "unknown"
         self._duo_seconds = self.shards * ratio * meter.pace.seconds_each
         return f"about {duration(meter.seconds_left + self._duo_seconds)}"
 

@@ -1,7 +1,7 @@
-"""Tables of measures on standard output, and the warning about a stage that ends below the one before it."""
+"""Tables on standard output, and the warning about a stage that scores below the one before it."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
 from rich.cells import cell_len
@@ -12,7 +12,7 @@ from rich.text import Text
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import Loss, find_losses
 from beamrank.printable import printable
-from pipelines.console.progress import ConsoleProgress
+from beamrank.progress import Progress
 from pipelines.console.terminal import PrintableConsole
 
 _BETWEEN = 2
@@ -20,14 +20,15 @@ _NARROWEST_NAME = 12
 _LEVEL = 0.05
 
 
-def print_table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table in which no figure is cut, or a block of lines for each row where it does not fit.
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], console: Console | None = None) -> None:
+    """Prints a table without cutting cells, or a block of lines for each row where the table does not fit.
 
     Args:
-        console: where to.
-        header: the columns' names. The first column names a row, and may take several lines.
-        rows: their cells.
+        header: the column names. The first column names a row, and may be wrapped.
+        rows: the cells.
+        console: by default standard output.
     """
+    console = console or PrintableConsole(sys.stdout)
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, cells)) for cells in zip(header, *rows, strict=True)]
     needed = min(widths[0], _NARROWEST_NAME) + sum(widths[1:]) + _BETWEEN * (len(widths) - 1)
@@ -51,28 +52,27 @@ def _print_blocks(console: Console, header: Sequence[str], rows: Sequence[Sequen
 
 
 def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
-    """One row a run, to standard output: a table on a terminal, tab-separated elsewhere."""
+    """Prints one row for each run: a table on a terminal, tab-separated elsewhere."""
     measures = list(next(iter(evaluations.values())).means)
-    console = PrintableConsole(sys.stdout)
     rows = [[name, *(f"{each.means[measure]:.4f}" for measure in measures)] for name, each in evaluations.items()]
-    if console.is_terminal:
-        print_table(console, ["run", *measures], rows)
+    if sys.stdout.isatty():
+        print_table(["run", *measures], rows)
     else:
         print("\n".join("\t".join(row) for row in [["run", *measures], *rows]))
 
 
-def warn_of_losses(evaluations: Mapping[str, Evaluation], talk: ConsoleProgress) -> None:
-    """Warns about each stage that ends below the stage before it."""
+def warn_of_losses(evaluations: Mapping[str, Evaluation], progress: Progress) -> None:
+    """Warns about each stage that scores below the stage before it."""
     for loss in find_losses(evaluations):
-        talk.warn(_explain(loss))
+        progress.warn(_explain(loss))
 
 
 def _explain(loss: Loss) -> str:
     found = loss.comparison
     advice = (
-        "Use a larger checkpoint, or leave the stage out"
+        "Use a larger checkpoint, or remove the stage"
         if found.p_value < _LEVEL
-        else "Chance alone can make a difference of this size"
+        else "A difference of this size can be due to chance"
     )
     return (
         f"{loss.run} is below {loss.before}: {loss.measure} {found.mean:.4f} after {found.baseline:.4f}, difference "

@@ -1,4 +1,4 @@
-"""What reaches a terminal: control characters of ids, paths and messages are shown there, and never obeyed."""
+"""Output to terminals: control characters of ids, paths and messages are shown, never interpreted."""
 
 import errno
 import os
@@ -17,13 +17,13 @@ READER_GONE = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def write_line(*cells: object) -> None:
-    """One line of standard output, tabs between its cells: exact for a program, printable on a terminal."""
+    """Writes one line of tab-separated cells to standard output: verbatim in a pipe, printable on a terminal."""
     line = "\t".join(map(str, cells))
     print(printable(line) if sys.stdout.isatty() else line)
 
 
 def write_error(text: str) -> None:
-    """A message on standard error; one that nobody reads any more is lost."""
+    """Writes a message to standard error; ignores a standard error that is closed."""
     try:
         print(shown_message(text), file=sys.stderr, flush=True)
     except OSError:
@@ -31,7 +31,7 @@ def write_error(text: str) -> None:
 
 
 def reader_is_gone() -> bool:
-    """Whether standard output is a pipe or a socket that nobody reads any more."""
+    """Whether standard output is a broken pipe or socket."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
@@ -41,25 +41,25 @@ def reader_is_gone() -> bool:
 
 
 class PrintableConsole(Console):
-    """A console that shows control characters and brackets. A standard error without a reader ends no command."""
+    """A console that shows control characters and brackets. A broken pipe of standard error is ignored."""
 
     def __init__(self, file: IO[str]) -> None:
         super().__init__(file=file, highlight=False, markup=False, emoji=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """A string as text; rich would drop some control characters."""
+        """Renders a string; rich would drop some control characters."""
         return super().render_str(printable(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich renders it, less the control characters that are not rich's own."""
+        """Renders as rich does, without control characters other than rich's own."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Rich would end the process.
+        """Handles a broken pipe, where rich would end the process.
 
         Raises:
-            BrokenPipeError: standard output has lost its reader.
+            BrokenPipeError: the pipe is standard output.
         """
         self.quiet = True
         if self.file is sys.stdout:

@@ -75,7 +75,7 @@ def test_stages_alone_in_order_are_one_run(config_path: Path, tmp_path: Path) ->
         (["--stage", "duo", "--set", "duo=null"], "no stage duo: there is no `duo:` section"),
         (["--stage", "mono", "--set", "duo=null", "--set", "mono=null"], "no stage mono: there is no `mono:` section"),
         (["--stage", "tokenize", "--set", "duo=null", "--set", "mono=null"], "no stage tokenize: there is no `mono:`"),
-        (["--no-wait"], "--no-wait needs a runner that outlives this command"),
+        (["--no-wait"], "--no-wait needs --runner dataflow"),
         (["--", "--no_such_flag"], "Beam knows no flag '--no_such_flag'"),
         (["--", "--runner=FnApiRunner"], "give the runner as beamrank's own --runner"),
         (["word"], "'word'"),
@@ -184,7 +184,7 @@ def test_status_reads_receipts_alone(config_path: Path, tmp_path: Path) -> None:
     assert [line.split("-")[0].split(":")[0] for line in lines] == ["retrieve", "tokenize", "mono", "duo"]
     assert all("4 of 4 shards, finished, " in line for line in lines)
     assert "inferences (" in lines[2]
-    assert run == "run: all stages are finished"
+    assert run == "run: all stages finished"
 
 
 @pytest.mark.parametrize("name", ["none", "file"])

@@ -56,7 +56,7 @@ def test_compares_with_another_run(folder: Path) -> None:
     assert (name, mean, other, difference) == ("RR", "1.0", "0.25", "0.75")
     assert 0 < float(p_value) < 1
     assert counted == ["NumRet", "2.0"]
-    assert "note: not compared, because it is not a mean over two topics or more: NumRet" in done.stderr
+    assert "note: not compared, because they are not means over two or more topics: NumRet" in done.stderr
     assert "note: a.run: topics of the run without judgments: 1 ('q9'); they are left out" in done.stderr
     (compared,) = json.loads(_eval(*asked, "--json").stdout)["against"]
     assert compared["run"] == "a.run"

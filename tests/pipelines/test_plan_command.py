@@ -49,7 +49,7 @@ def test_after_a_whole_run_nothing_remains(config: Path) -> None:
     for stage in _stages(config).values():
         assert stage["seconds"] >= 0
         assert [stage[f"remaining_{name}"] for name in ("shards", "inferences", "bytes", "seconds")] == [0, 0, 0, 0]
-    assert "every stage is finished" in _planned(config)
+    assert "all stages finished" in _planned(config)
     assert _files(config.parent / "out") == before
 
 
@@ -78,7 +78,7 @@ def test_shards_that_are_missing_are_counted_by_their_topics(config: Path, tmp_p
     assert found["duo"]["remaining_shards"] == 1
     assert found["duo"]["remaining_inferences"] == topics * 3 * 2
     said = _planned(config, "--output", str(output))
-    assert "earlier runs into this output have done a part of it; this remains:" in said
+    assert "remaining work, after earlier runs into this output:" in said
     assert "1 of 4" in said
     assert "counted whole" not in said
 

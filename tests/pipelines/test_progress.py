@@ -51,7 +51,7 @@ def test_a_meter_counts_what_is_done_from_now_on(clock: Clock) -> None:
     """Ten shards of an earlier run say nothing about how fast this one is."""
     meter = Meter()
     meter.see(10, 30)
-    assert str(meter) == "elapsed 0:00:00, ETA not known yet"
+    assert str(meter) == "elapsed 0:00:00, ETA unknown"
     clock.now += 100
     meter.see(15, 30)
     assert str(meter) == "elapsed 0:01:40, ETA 0:05:00"
@@ -117,10 +117,10 @@ def test_a_log_gets_a_line_every_half_minute(clock: Clock) -> None:
 def test_a_terminal_of_any_width_shows_all_of_it(width: int) -> None:
     screen = io.StringIO()
     console = Console(file=screen, width=width, height=20, force_terminal=True, color_system=None)
-    whole = "; run: elapsed 12:34:56, ETA not known before mono has begun"
+    whole = "; run: elapsed 12:34:56, ETA unknown until mono starts"
     with ConsoleProgress(console).bar("tokenize-0a1b2c3d", lambda _: whole) as bar:
         bar.update(1234, 4370, "corpus units read")
-    words = "tokenize-0a1b2c3d: 1,234 of 4,370 corpus units read, elapsed 0:00:00, ETA not known yet" + whole
+    words = "tokenize-0a1b2c3d: 1,234 of 4,370 corpus units read, elapsed 0:00:00, ETA unknown" + whole
     shown = [line.split("\r")[-1] for line in screen.getvalue().splitlines()]
     text = " ".join("".join(character for character in line if character.isprintable()) for line in shown)
     for word in words.split():
@@ -147,8 +147,8 @@ def meter(clock: Clock) -> Meter:
 
 def test_the_runs_eta_waits_for_mono(times: RunTimes, meter: Meter) -> None:
     said = times.words(_stage("tokenize"), meter)
-    assert said == "; run: elapsed 0:01:20, ETA not known before mono has begun"
-    assert times.words(_stage("mono"), meter).endswith("ETA not known yet")
+    assert said == "; run: elapsed 0:01:20, ETA unknown until mono starts"
+    assert times.words(_stage("mono"), meter).endswith("ETA unknown")
 
 
 def test_the_runs_eta_forecasts_duo_by_mono(times: RunTimes, meter: Meter) -> None:
@@ -197,9 +197,9 @@ def test_a_stage_shows_units_while_it_reads_the_corpus_and_shards_then(clock: Cl
     receipt = folder.commit(2, digests[2], table, seconds=4.0, counts={})
     assert ask() == 4
     assert lines == [
-        "tokenize: 2 of 4 corpus units read, elapsed 0:00:00, ETA not known yet",
+        "tokenize: 2 of 4 corpus units read, elapsed 0:00:00, ETA unknown",
         "tokenize: 3 of 4 corpus units read, elapsed 0:00:30, ETA 0:00:30",
-        "tokenize: 1 of 3 shards, elapsed 0:00:30, ETA not known yet",
+        "tokenize: 1 of 3 shards, elapsed 0:00:30, ETA unknown",
         "tokenize: 2 of 3 shards, elapsed 0:00:40, ETA 0:00:10",
     ]
     assert first == [receipt]

@@ -27,7 +27,7 @@ def _printed(console: Console) -> list[str]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_tables_of_eval_cut_no_figure_on_a_narrow_terminal(tmp_path, width):
+def test_tables_of_eval_cut_no_figure_on_a_narrow_terminal(tmp_path, width, monkeypatch, capsys):
     """As `eval RUN --against A --against B --per-query` prints them."""
     topics = [f"enwiki:Aftertaste/Aftertaste%20processing%20in%20the%20cerebral%20cortex/{each}" for each in range(7)]
     (tmp_path / "qrels").write_text("".join(f"{topic} 0 d1 1\n" for topic in topics))
@@ -40,9 +40,9 @@ def test_tables_of_eval_cut_no_figure_on_a_narrow_terminal(tmp_path, width):
     first, *others = evaluate_run_files([str(tmp_path / name) for name in "abc"], str(tmp_path / "qrels"), measures)
     by_run = [compare_evaluations(first.evaluation, each.evaluation) for each in others]
     compared = list(zip("bc", by_run, strict=True))
-    console = _console(width)
-    _print_tables(console, "a", first, True, compared)
-    words = " ".join(_printed(console)).split()
+    monkeypatch.setenv("COLUMNS", str(width))
+    _print_tables("a", first, True, compared)
+    words = capsys.readouterr().out.split()
     figures = [f"{value:.4f}" for values in first.evaluation.per_query.values() for value in values.values()]
     figures += [f"{value:.4f}" for value in first.evaluation.means.values()]
     for by_measure in by_run:
@@ -58,7 +58,7 @@ def test_table_becomes_blocks_if_it_does_not_fit():
     rows = [["nDCG@10", "0.3353", "+0.0123"], ["AP", "0.1", "-0.2"]]
     wide, narrow = _console(40), _console(20)
     for console in (wide, narrow):
-        print_table(console, ["measure", "baseline", "difference"], rows)
+        print_table(["measure", "baseline", "difference"], rows, console)
     header, _, *lines = _printed(wide)
     assert header.split() == ["measure", "baseline", "difference"]
     assert [line.split() for line in lines] == rows
@@ -75,7 +75,7 @@ def test_table_becomes_blocks_if_it_does_not_fit():
 def test_comparison_fits_into_80_columns():
     header = ["measure", "baseline", "difference", "95 % interval", "p", "better", "equal", "worse"]
     console = _console(80)
-    print_table(console, header, [["nDCG@10", "0.3353", "+0.0123", "-0.0123 to +0.0123", "1.1e-08", "1234", "43", "6"]])
+    print_table(header, [["nDCG@10", "0.3353", "+0.0123", "-0.0123 to +0.0123", "1.1e-08", "1234", "43", "6"]], console)
     assert len(_printed(console)) == 3
 
 
@@ -95,11 +95,11 @@ def _losses(topics: int) -> list[str]:
 def test_stage_below_the_previous_one_gives_a_warning():
     assert _losses(9) == [
         "warning: mono is below bm25: RR@10 0.5556 after 1.0000, difference -0.4444 (topics better 0, equal 1, "
-        "worse 8; p = 4.4e-05, paired t-test). Use a larger checkpoint, or leave the stage out: "
+        "worse 8; p = 4.4e-05, paired t-test). Use a larger checkpoint, or remove the stage: "
         'docs/reference/measures.md, "A stage below the one before it"'
     ]
     (chance,) = _losses(2)
-    assert "p = 0.5, paired t-test). Chance alone can make a difference of this size: docs/reference" in chance
+    assert "p = 0.5, paired t-test). A difference of this size can be due to chance: docs/reference" in chance
 
 
 def test_doctor_cuts_nothing_on_a_narrow_terminal(monkeypatch, capsys):

@@ -214,5 +214,5 @@ def test_a_broken_connection_is_not_taken_for_a_reader_that_left(monkeypatch: py
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr("pipelines.commands.status.read_plan", fail)
-    with pytest.raises(BeamrankError, match=r"a connection was cut: .*Broken pipe\. Run the same command again"):
+    with pytest.raises(BeamrankError, match=r"a connection was lost: .*Broken pipe\. Run the same command again"):
         cli.app(["status", "out"])

@@ -50,9 +50,9 @@ def test_a_training_ends_in_a_checkpoint_with_a_card(config):
     assert "license: cc-by-4.0" in card
     assert "- Ours\n" in card
     assert "| steps | 40 of 4 inputs |" in card
-    assert "is trained already: 40 steps; nothing is done" in train("mono", config).stderr
+    assert "is already trained (40 steps)" in train("mono", config).stderr
     (output / "README.md").unlink()
-    assert "is trained already: 40 steps; nothing is done" in train("mono", config).stderr
+    assert "is already trained (40 steps)" in train("mono", config).stderr
     assert "| steps | 40 of 4 inputs |" in (output / "README.md").read_text()
 
 
@@ -67,7 +67,7 @@ def interrupt(command: list[str], number: signal.Signals, output: Path, rows: in
         process.send_signal(number)
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 128 + number
-    assert "run the same command again to go on" in errors
+    assert "run the same command again to resume" in errors
     assert not (output / "model.safetensors").exists()
 
 
@@ -109,7 +109,7 @@ def test_two_processes_train_as_one_does(config, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--json",), 2, "--json prints the plan of --dry-run"),
+        (("--json",), 2, "--json needs --dry-run"),
         (("--set", "optimizer.stepps=3"), 2, "optimizer.stepps: unknown key: did you mean steps?"),
         (("--set", "start=nowhere"), 3, "there is no checkpoint folder"),
         (("--set", "data.min_relevance=3"), 3, "the mined set is empty: topics without positives: 10 of 10"),

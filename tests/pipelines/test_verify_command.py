@@ -64,7 +64,7 @@ def test_verify_accepts_a_finished_run(output):
     assert (result.exit_code, result.stdout) == (0, "")
     files = sum(1 for path in output.rglob("*") if path.is_file())
     assert f"files read: {files} (" in result.stderr
-    assert "all is as it was written" in result.stderr
+    assert "all files verified" in result.stderr
     as_json = json.loads(_invoke("verify", output, "--json").stdout)
     assert (as_json["files"], as_json["findings"], as_json["notes"], as_json["stray"]) == (files, [], [], 0)
 
@@ -181,7 +181,7 @@ def test_gc_lists_asks_and_removes(output):
     litter.write_bytes(b"PAR1")
     result = _invoke("gc", output)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "files to remove: 0, of those written 24 hours ago or earlier" in result.stderr
+    assert "files to remove: 0 (older than 24 hours)" in result.stderr
     os.utime(litter, (0, 0))
     line = f"mono/{litter.name}\t4\tno receipt that is kept names this part\n"
     dry = _invoke("gc", output, "--dry-run")
