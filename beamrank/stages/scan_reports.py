@@ -12,7 +12,7 @@ from beamrank.digests import SHORT, checked_json, checked_record
 from beamrank.stages.listing import SCANS, Kind, list_folder, scan_name
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Count, Seconds
-from beamrank.storage.file_states import fingerprints
+from beamrank.storage.file_states import file_states
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class ScanWatch:
 
     def __init__(self, folder: str) -> None:
         self._folder = storage.join(folder, SCANS)
-        self._before = fingerprints(self._folder)
+        self._before = file_states(self._folder)
 
     def count(self) -> int:
         """How many units have been scanned since, again or for the first time."""
-        return sum(state != self._before.get(name) for name, state in fingerprints(self._folder).items())
+        return sum(state != self._before.get(name) for name, state in file_states(self._folder).items())
 
 
 def read_scans(folder: str, corpus_digest: str) -> ScanTotal:

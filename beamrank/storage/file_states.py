@@ -38,11 +38,6 @@ def file_states(folder: str) -> dict[str, FileState]:
     return {name(entry["name"]): FileState(int(entry["size"]), _modified(entry)) for entry in list_files(folder)}
 
 
-def fingerprints(folder: str) -> dict[str, str]:
-    """The names of the files in a folder, each with a text that changes when the file is written again."""
-    return {name(entry["name"]): repr(entry) for entry in list_files(folder)}
-
-
 def stored_files(folder: str) -> dict[str, StoredFile]:
     """The names of the files in a folder at a store, each with what the store tells of its content."""
     with located(folder) as (filesystem, _):

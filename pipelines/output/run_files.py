@@ -1,12 +1,15 @@
 """The last stage: the runs, written from the sealed parts and measured in the same pass over them."""
 
+import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from beamrank.config.run import RunConfig
+from beamrank.errors import BeamrankError
 from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import explain_names
 from beamrank.formats.qrels import read_qrels
@@ -19,7 +22,9 @@ from pipelines.console.counts import count_lines
 from pipelines.console.progress import counted
 from pipelines.output.owner import check_current
 from pipelines.output.run_names import MEASURES, RUNS, RunFile, run_files
-from pipelines.output.shard_rankings import ShardRankings, iter_shards, sealed_stages
+from pipelines.output.shard_rankings import iter_shards, sealed_stages
+
+Evaluators: TypeAlias = Mapping[RunFile, Evaluator]
 
 
 class WrittenRuns(NamedTuple):
@@ -49,23 +54,51 @@ def write_runs(plan: Plan, config: RunConfig, progress: Progress = SILENT) -> Wr
 
 
 def write_run_files(
-    plan: Plan, config: RunConfig, files: Sequence[RunFile], evaluators: Mapping[RunFile, Evaluator] | None = None
+    plan: Plan, config: RunConfig, files: Sequence[RunFile], evaluators: Evaluators = MappingProxyType({})
 ) -> dict[RunFile, str]:
     """Writes some runs, and lets the evaluators see those that they measure; returns their paths."""
+    urls = {file: storage.join(plan.output, RUNS, file.base) for file in files}
+    with spooled_runs(plan, config, files, evaluators) as spools:
+        for file, spool in spools.items():
+            check_current(plan)
+            storage.replace_stream(urls[file], spool.chunks())
+    return urls
+
+
+@contextmanager
+def spooled_runs(
+    plan: Plan,
+    config: RunConfig,
+    files: Sequence[RunFile],
+    evaluators: Evaluators,
+    failed: dict[RunFile, BeamrankError] | None = None,
+) -> Iterator[dict[RunFile, "RunSpool"]]:
+    """Makes runs in one pass over the parts.
+
+    Args:
+        plan: what was run.
+        config: its configuration.
+        files: the runs.
+        evaluators: see the rankings of the runs that they measure, until a run has failed.
+        failed: receives the runs that cannot be made; by default the first error is raised.
+    """
     with ExitStack() as stack:
         spools = {file: stack.enter_context(RunSpool(config.run_tag, file.run_format)) for file in files}
         for shard in iter_shards(plan, config):
             for file, spool in spools.items():
-                spool.add(shard.of(file))
-            add_shard(evaluators or {}, shard)
-        urls = {file: storage.join(plan.output, RUNS, file.base) for file in files}
-        for file, spool in spools.items():
-            check_current(plan)
-            storage.replace_stream(urls[file], spool.chunks())
-        return urls
+                try:
+                    spool.add(shard.of(file))
+                except BeamrankError as error:
+                    if failed is None:
+                        raise
+                    failed[file] = error
+            for file, evaluator in () if failed else evaluators.items():
+                # A written run is read in the rankings' own order: its scores decrease strictly.
+                evaluator.add(doc_orders(shard.of(file)))
+        yield spools
 
 
-def run_evaluators(plan: Plan, config: RunConfig) -> dict[RunFile, Evaluator]:
+def run_evaluators(plan: Plan, config: RunConfig) -> Evaluators:
     """What measures each run, whatever formats it is written in; nothing without qrels."""
     if config.qrels is None:
         return {}
@@ -75,13 +108,7 @@ def run_evaluators(plan: Plan, config: RunConfig) -> dict[RunFile, Evaluator]:
     return {file: Evaluator(qrels, config.measures) for file in run_files(plan, config)[:: len(config.run_formats)]}
 
 
-def add_shard(evaluators: Mapping[RunFile, Evaluator], shard: ShardRankings) -> None:
-    """Measures a shard's queries. A written run is read in the rankings' own order: its scores decrease strictly."""
-    for file, evaluator in evaluators.items():
-        evaluator.add(doc_orders(shard.of(file)))
-
-
-def finish_evaluations(plan: Plan, evaluators: Mapping[RunFile, Evaluator]) -> dict[str, Evaluation]:
+def finish_evaluations(plan: Plan, evaluators: Evaluators) -> dict[str, Evaluation]:
     """The measures of each run, by its name."""
     topics = {topic.query_id for topic in plan.topics}
     return {file.name: evaluator.evaluation(topics) for file, evaluator in evaluators.items()}
@@ -123,15 +150,19 @@ class RunSpool:
         """Takes the rankings of some queries."""
         for query_id, ranking in rankings.items():
             start = self._file.tell()
-            self._file.write(_lines_bytes(run_lines(query_id, ranking, self._tag, self._format)))
+            lines = run_lines(query_id, ranking, self._tag, self._format)
+            self._file.write("".join(f"{line}\n" for line in lines).encode())
             self._spans[query_id] = start, self._file.tell() - start
+
+    def sha256(self) -> str:
+        """The SHA-256 of the run as a file, in hex."""
+        digest = hashlib.sha256()
+        for chunk in self.chunks():
+            digest.update(chunk)
+        return digest.hexdigest()
 
     def chunks(self) -> Iterator[bytes]:
         """The run as a file, queries sorted by id."""
         for _, (start, length) in sorted(self._spans.items()):
             self._file.seek(start)
             yield self._file.read(length)
-
-
-def _lines_bytes(lines: Iterable[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()

@@ -1,25 +1,21 @@
 """Whether the files in `runs/` are those that the sealed stages give."""
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError
-from beamrank.evaluation.evaluate import Evaluator
 from beamrank.ranking.aggregation import METHODS
 from beamrank.stages.plan import Plan
 from beamrank.stages.verify import Finding, Verification
 from beamrank.storage import files as storage
 from pipelines.output.run_files import (
-    RunSpool,
-    add_shard,
+    Evaluators,
     finish_evaluations,
     measures_content,
     run_evaluators,
+    spooled_runs,
 )
 from pipelines.output.run_names import MEASURES, RUNS, RunFile, run_files
-from pipelines.output.shard_rankings import iter_shards
 
 _WRITE_AGAIN = "`beamrank run CONFIG --stage runs` writes it again"
 _AGGREGATE_AGAIN = "`beamrank aggregate` writes it again; delete it if you do not need it"
@@ -57,7 +53,7 @@ def _aggregated(base: str, config: RunConfig) -> RunFile | None:
     return file if file is not None and file.stage == "duo" and file.aggregation in METHODS else None
 
 
-def _evaluators(plan: Plan, config: RunConfig, found: Verification) -> dict[RunFile, Evaluator]:
+def _evaluators(plan: Plan, config: RunConfig, found: Verification) -> Evaluators:
     if config.qrels is None:
         found.notes.append(f"not checked: {RUNS}/{MEASURES}, as the current plan has no qrels")
     try:
@@ -67,27 +63,16 @@ def _evaluators(plan: Plan, config: RunConfig, found: Verification) -> dict[RunF
         return {}
 
 
-def _verify_files(
-    plan: Plan, config: RunConfig, files: Sequence[RunFile], evaluators: Mapping[RunFile, Evaluator]
-) -> Iterator[Finding]:
-    """Makes all runs again in one pass over the parts, and compares them with what is written."""
+def _verify_files(plan: Plan, config: RunConfig, files: Sequence[RunFile], evaluators: Evaluators) -> Iterator[Finding]:
+    """Makes all runs again, and compares them with what is written."""
     failed: dict[RunFile, BeamrankError] = {}
-    with ExitStack() as stack:
-        spools = {file: stack.enter_context(RunSpool(config.run_tag, file.run_format)) for file in files}
-        for shard in iter_shards(plan, config):
-            for file in spools.keys() - failed.keys():
-                try:
-                    spools[file].add(shard.of(file))
-                except BeamrankError as error:
-                    failed[file] = error
-            if not failed:
-                add_shard(evaluators, shard)
-        own = run_files(plan, config)
+    own = run_files(plan, config)
+    with spooled_runs(plan, config, files, evaluators, failed) as spools:
         for file, spool in spools.items():
             name = f"{RUNS}/{file.base}"
             if file in failed:
                 yield Finding(name, f"cannot be made from the sealed stages ({failed[file]})", _AGGREGATE_AGAIN)
-            elif _sha256(spool.chunks()) != storage.sha256(storage.join(plan.output, name)):
+            elif spool.sha256() != storage.sha256(storage.join(plan.output, name)):
                 remedy = _WRITE_AGAIN if file in own else _AGGREGATE_AGAIN
                 yield Finding(name, "is not the run that the sealed stages of the current plan give", remedy)
     if evaluators and not failed:
@@ -95,10 +80,3 @@ def _verify_files(
         if storage.read_bytes(storage.join(plan.output, RUNS, MEASURES)) != expected:
             problem = "does not hold the measures that runs and qrels give"
             yield Finding(f"{RUNS}/{MEASURES}", problem, _WRITE_AGAIN)
-
-
-def _sha256(chunks: Iterator[bytes]) -> str:
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    return digest.hexdigest()
