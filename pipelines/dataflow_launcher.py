@@ -10,7 +10,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from beamrank.errors import BeamrankError, ConfigError
-from beamrank.stages.plan import StageSpec
+from beamrank.stages.stage_record import StageRecord
 from pipelines.launcher import Launcher
 from pipelines.runners.dataflow import job_options
 from pipelines.runners.watchdog import explain
@@ -27,7 +27,7 @@ class DataflowLauncher(Launcher):
     submitted: list[str] = field(default_factory=list, init=False)
     _waits: bool = field(default=True, init=False, repr=False)
 
-    def submit_stage(self, stage: StageSpec) -> None:
+    def submit_stage(self, stage: StageRecord) -> None:
         """Submits the job of a stage and leaves it alone; the stage is sealed when the next one is started.
 
         A flex template must always come to a job, so with `--template_location` a stage that needs none gets an empty
@@ -54,18 +54,18 @@ class DataflowLauncher(Launcher):
         location: str | None = PipelineOptions(list(self.beam_flags)).view_as(GoogleCloudOptions).template_location
         return location
 
-    def _new_pipeline(self, stage: StageSpec) -> beam.Pipeline:
+    def _new_pipeline(self, stage: StageRecord) -> beam.Pipeline:
         try:
             return beam.Pipeline(options=job_options(self.plan, stage, self.beam_flags))
         except ValueError as error:
             raise ConfigError(f"Beam refuses the flags of the Dataflow job of {stage.name}: {error}") from error
 
-    def _watch(self, pipeline: beam.Pipeline, stage: StageSpec, progress: Callable[[], int]) -> None:
+    def _watch(self, pipeline: beam.Pipeline, stage: StageRecord, progress: Callable[[], int]) -> None:
         result = self._submit(pipeline, stage)
         if self._waits:
             self._wait(result, progress)
 
-    def _submit(self, pipeline: beam.Pipeline, stage: StageSpec) -> Any:
+    def _submit(self, pipeline: beam.Pipeline, stage: StageRecord) -> Any:
         options = pipeline.options.view_as(GoogleCloudOptions)
         try:
             result = pipeline.run()

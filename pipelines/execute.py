@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
-from beamrank.stages.plan import StageKind
+from models.stages import stages_of
+from models.stages.base import Worker
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.run_log import run_log
 from pipelines.console.tables import warn_of_losses
@@ -112,7 +113,7 @@ def execute(
     plan = make_plan(settings, talk)
     launcher = Launcher(plan, settings, talk, runner, flags)
     with resumable(), made_current(plan):
-        launcher.run_all([spec for spec in plan.stages if stage is None or spec.kind == stage.value])
+        launcher.run_all([spec for spec in plan.stages if stage is None or spec.step == stage.value])
         return _finish(launcher, stage)
 
 
@@ -125,10 +126,12 @@ def _run_on_dataflow(
     dataflow.check_settings(settings)
     settings, scoring = dataflow.settle(settings)
     if stage is not Stage.RUNS:
-        dataflow.check_flags(flags, _kinds(settings, stage), scoring.device, wait)
+        submitted = [each for each in stages_of(settings) if stage is None or each.step == stage.value]
+        jobs = [each for each in submitted if each.worker_on(scoring.device) is not Worker.LAUNCHER]
+        dataflow.check_flags(flags, jobs, scoring.device, wait)
     plan = make_plan(settings, talk, scoring)
     launcher = DataflowLauncher(plan, settings, talk, Runner.DATAFLOW, flags)
-    specs = [spec for spec in plan.stages if stage is None or spec.kind == stage.value]
+    specs = [spec for spec in plan.stages if stage is None or spec.step == stage.value]
     if launcher.template and len(specs) > 1:
         raise ConfigError(
             f"a template makes one job, and {stage} takes {len(specs)}, as mono and duo have different tokenizers: "
@@ -141,16 +144,6 @@ def _run_on_dataflow(
             for spec in specs:
                 launcher.submit_stage(spec)
         return _finish(launcher, stage, () if wait else tuple(launcher.submitted))
-
-
-def _kinds(settings: RunConfig, stage: Stage | None) -> list[StageKind]:
-    """The stages that will be submitted; a run that was given needs no job."""
-    kinds: list[StageKind] = [] if settings.candidates is not None and stage is None else ["retrieve"]
-    if settings.mono is not None:
-        kinds += ["tokenize", "mono"]
-    if settings.duo is not None:
-        kinds.append("duo")
-    return [kind for kind in kinds if stage is None or kind == stage.value]
 
 
 def _check_stage(settings: RunConfig, stage: Stage | None) -> None:

@@ -1,4 +1,4 @@
-"""What every stage shares: a shard's task, and how tasks are handed to workers."""
+"""How the tasks of a stage are handed to workers."""
 
 import logging
 import threading
@@ -9,8 +9,8 @@ from typing import Protocol
 import apache_beam as beam
 
 from beamrank import logs
-from beamrank.records import Topic
-from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.stages.receipts import Receipt
+from beamrank.stages.tasks import ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.settings import StoreSettings
 
@@ -19,22 +19,8 @@ ONE_CALL_AT_A_TIME = threading.Lock()
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ShardTask:
-    """One shard of one stage: the digest that its receipt must carry, its topics and its inputs' receipts."""
-
-    shard: int
-    digest: str
-    topics: tuple[Topic, ...]
-    inputs: tuple[Receipt, ...]
-
-
-class StageJob(Protocol):
-    """A stage as a worker sees it: picklable, and `run` does one shard and commits it."""
-
-    @property
-    def folder(self) -> StageFolder:
-        """Where the stage's parts and receipts go."""
+class ShardWork(Protocol):
+    """What does one shard and commits it: a stage (models/stages)."""
 
     def run(self, task: ShardTask) -> Receipt:
         """Does one shard."""
@@ -54,10 +40,10 @@ class StorageDoFn(beam.DoFn):
             self._logs.join()
 
 
-def run_shard(folder: StageFolder, task: ShardTask, run: Callable[[], Receipt]) -> Receipt:
+def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Receipt:
     """Runs a shard that no other attempt has committed; returns its receipt."""
-    with logs.log_context(storage.name(folder.url), task.shard):
-        receipt = folder.receipt(task.shard, task.digest)
+    with logs.log_context(storage.name(task.folder.url), task.shard):
+        receipt = task.receipt()
         if receipt is not None:
             _log.info("skipped: another attempt has committed this shard")
             return receipt
@@ -75,15 +61,15 @@ def run_shard(folder: StageFolder, task: ShardTask, run: Callable[[], Receipt]) 
 class RunShardFn(StorageDoFn):
     """Runs the tasks that no other attempt has committed."""
 
-    def __init__(self, job: StageJob) -> None:
+    def __init__(self, stage: ShardWork) -> None:
         super().__init__()
-        self._job = job
+        self._stage = stage
         self._shards = beam.metrics.Metrics.counter("beamrank", "shards")
 
     def process(self, task: ShardTask) -> Iterator[int]:
         """Yields the shard's number once its receipt is there."""
         with ONE_CALL_AT_A_TIME:
-            receipt = run_shard(self._job.folder, task, lambda: self._job.run(task))
+            receipt = run_shard(task, lambda: self._stage.run(task))
         self._shards.inc()
         yield receipt.shard
 
@@ -92,7 +78,7 @@ class RunShardFn(StorageDoFn):
 class RunShards(beam.PTransform):
     """Tasks -> the numbers of the shards that have a receipt."""
 
-    job: StageJob
+    stage: ShardWork
 
     def expand(self, tasks: beam.PCollection[ShardTask]) -> beam.PCollection[int]:
         """Spreads the tasks over the workers and runs them."""
@@ -100,5 +86,5 @@ class RunShards(beam.PTransform):
             tasks
             # Without a break in fusion, a runner would run all tasks where they were created.
             | "SpreadTasks" >> beam.Reshuffle()
-            | "RunShard" >> beam.ParDo(RunShardFn(self.job)).with_output_types(int)
+            | "RunShard" >> beam.ParDo(RunShardFn(self.stage)).with_output_types(int)
         )

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 from beamrank.config.yaml import check_document, explain, read_document
 from beamrank.errors import PreflightError
@@ -22,6 +23,8 @@ from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 
 _FIRST_K = 1000
+# What searches an index if the configuration does not tell.
+_FIRST_STAGE_OF_INDEX = "bm25"
 
 
 class RunTopicsConfig(TopicsConfig):
@@ -38,15 +41,30 @@ class IndexConfig(Section):
     """Its folder; built from the corpus if it does not exist."""
 
 
-class Bm25Config(Section):
+class FirstStageConfig(Section):
+    """The section of a first stage, of which a configuration holds one.
+
+    Attributes:
+        uses_index: whether it needs the section `index`.
+        paths: which of its keys are paths.
+    """
+
+    uses_index: ClassVar[bool] = False
+    paths: ClassVar[tuple[str, ...]] = ()
+
+    k: Positive = _FIRST_K
+    """Candidates of a query, at most."""
+
+
+class Bm25Config(FirstStageConfig):
     """BM25, the first stage."""
+
+    uses_index = True
 
     k1: float = 0.9
     """0 or more; Anserini's default. Lucene's is 1.2, MS MARCO's tuned value 0.82."""
     b: float = 0.4
     """0 to 1; Anserini's default. Lucene's is 0.75, MS MARCO's tuned value 0.68."""
-    k: Positive = _FIRST_K
-    """Candidates that are retrieved for a query."""
 
     @field_validator("k1")
     @classmethod
@@ -63,13 +81,13 @@ class Bm25Config(Section):
         return b
 
 
-class CandidatesConfig(Section):
+class CandidatesConfig(FirstStageConfig):
     """An existing run as the first stage, in place of BM25."""
+
+    paths = ("run",)
 
     run: Path
     """A TREC or MS MARCO run, in place of `index` and `bm25`."""
-    k: Positive = _FIRST_K
-    """How many of its best candidates are kept for a query."""
     ties: Ties = "rank"
     """The order of tied scores: by `rank`, or by `doc_id`, descending, as in trec_eval."""
 
@@ -231,7 +249,10 @@ class RunConfig(Section):
         """A depth that is left out is never more than what the stage before it gives."""
         if not isinstance(values, dict):
             return values
-        depth = _depth(values.get("candidates") or values.get("bm25"), _FIRST_K)
+        given = [name for name in cls.first_stage_sections() if values.get(name) is not None]
+        if not given and values.get("index") is not None:
+            values = {**values, _FIRST_STAGE_OF_INDEX: {}}
+        depth = _depth(values[given[0]] if given else None, _FIRST_K)
         models: tuple[tuple[str, type[Section]], ...] = (("mono", MonoConfig), ("duo", DuoConfig))
         for name, model in models:
             section = values.get(name)
@@ -248,10 +269,16 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_first_stage(self) -> Self:
-        if self.candidates is not None and (self.bm25 is not None or self.index is not None):
-            raise ValueError("give either `candidates`, or `index` and `bm25`, not both")
-        if self.candidates is None and self.index is None:
-            raise ValueError("the first stage is missing: give `index` and `bm25`, or `candidates: {run: ...}`")
+        sections = self.first_stage_sections()
+        given = [name for name in sections if getattr(self, name) is not None]
+        if not given:
+            raise ValueError(f"the first stage is missing: give {_choices(sections)}")
+        index = ["index"] if self.index is not None and not sections[given[0]].uses_index else []
+        if len(given) > 1 or index:
+            both = " and ".join(f"`{name}`" for name in (*given, *index))
+            raise ValueError(f"{both} exclude each other: give either {_choices(sections)}")
+        if self.index is None and sections[given[0]].uses_index:
+            raise ValueError(f"`{given[0]}` searches an index: give `index` too")
         return self
 
     @model_validator(mode="after")
@@ -285,15 +312,50 @@ class RunConfig(Section):
             )
         return self
 
+    @classmethod
+    def first_stage_sections(cls) -> dict[str, type[FirstStageConfig]]:
+        """The sections of the first stages, by their keys."""
+        kinds = {name: get_args(field.annotation)[:1] for name, field in cls.model_fields.items()}
+        return {
+            name: kind
+            for name, found in kinds.items()
+            for kind in found
+            if isinstance(kind, type) and issubclass(kind, FirstStageConfig)
+        }
+
+    @property
+    def first_stage_name(self) -> str:
+        """The key of the first stage's section."""
+        return next(name for name in self.first_stage_sections() if getattr(self, name) is not None)
+
+    @property
+    def first_stage(self) -> FirstStageConfig:
+        """The first stage's section."""
+        section: FirstStageConfig = getattr(self, self.first_stage_name)
+        return section
+
     @property
     def first_stage_k(self) -> int:
         """How many candidates a query has at most after the first stage."""
-        return self.candidates.k if self.candidates is not None else (self.bm25 or Bm25Config()).k
+        return self.first_stage.k
 
-    @property
-    def first_stage_bm25(self) -> Bm25Config:
-        """The parameters of BM25, or its defaults if the configuration gives none."""
-        return self.bm25 or Bm25Config()
+
+def add_first_stage(name: str, section: type[FirstStageConfig]) -> None:
+    """Gives configurations the section of another first stage, unless they have it."""
+    if name not in RunConfig.model_fields:
+        optional: Any = section | None
+        RunConfig.model_fields[name] = FieldInfo.from_annotated_attribute(optional, None)
+        RunConfig.model_rebuild(force=True)
+
+
+def remove_first_stage(name: str) -> None:
+    """Undoes `add_first_stage`."""
+    del RunConfig.model_fields[name]
+    RunConfig.model_rebuild(force=True)
+
+
+def _choices(sections: Mapping[str, type[FirstStageConfig]]) -> str:
+    return " or ".join(f"`index` and `{name}`" if each.uses_index else f"`{name}`" for name, each in sections.items())
 
 
 def _depth(section: Any, default: int) -> int:
@@ -343,7 +405,7 @@ def _anchor_paths(document: dict[str, Any], folder: str) -> None:
         (document, "qrels"),
         (document, "output"),
         *[(document.get(name), "path") for name in ("corpus", "topics", "index")],
-        (document.get("candidates"), "run"),
+        *[(document.get(name), key) for name, each in RunConfig.first_stage_sections().items() for key in each.paths],
     ]:
         if isinstance(section, dict) and isinstance(section.get(key), str) and section[key]:
             section[key] = storage.join_relative(folder, section[key])

@@ -1,26 +1,26 @@
-"""How long duo will take, judged by mono, before duo has begun."""
+"""How long a scoring stage takes, judged by the scoring stage before it, before its own first shard is done."""
 
 from collections.abc import Iterable
 
-from beamrank.stages.plan import StageSpec
 from beamrank.stages.receipts import Receipt
+from beamrank.stages.stage_record import ScoringWork
 
 
-def duo_inferences(candidates: float, k: int, opponents: int | None) -> float:
-    """How many ordered pairs are scored for a query that mono gives so many candidates."""
+def pair_inferences(candidates: float, k: int, opponents: int | None) -> float:
+    """How many ordered pairs are scored for a query with so many candidates."""
     admitted = min(k, candidates)
     return admitted * max(0, min(opponents or admitted, admitted - 1))
 
 
-def duo_to_mono(mono: StageSpec, duo: StageSpec, scored: Iterable[Receipt]) -> float | None:
-    """How many times as long as mono duo takes on the same workers, by what the two models multiply.
+def work_ratio(work: ScoringWork, before: ScoringWork, scored: Iterable[Receipt]) -> float | None:
+    """How many times as long as the stage before it a stage takes on the same workers.
 
-    An input of duo has two docs, so it is taken to be twice as long as one of mono, as far as `max_length` allows.
+    An input with two docs is taken to be twice as long as one with one doc, up to the most tokens of an input.
 
     Args:
-        mono: the stage.
-        duo: the stage.
-        scored: receipts of mono.
+        work: the work of the stage.
+        before: the work of the stage before it, whose inputs have one doc.
+        scored: receipts of the stage before it.
 
     Returns:
         None where the receipts do not tell.
@@ -30,8 +30,9 @@ def duo_to_mono(mono: StageSpec, duo: StageSpec, scored: Iterable[Receipt]) -> f
         sum(receipt.counts.get(name, 0) for receipt in receipts)
         for name in ("queries", "candidates", "inferences", "tokens")
     )
-    if not (candidates and tokens and mono.token_cost):
+    if not (candidates and tokens and before.token_cost):
         return None
-    length = min(float(duo.keys["max_length"]), 2 * tokens / inferences)
-    asked = duo_inferences(candidates / queries, duo.keys["k"], duo.keys.get("opponents"))
-    return queries * asked * length * duo.token_cost / (tokens * mono.token_cost)
+    length = min(float(work.max_length), work.docs * tokens / inferences)
+    each = candidates / queries
+    asked = min(work.k, each) if work.docs == 1 else pair_inferences(each, work.k, work.opponents)
+    return queries * asked * length * work.token_cost / (tokens * before.token_cost)

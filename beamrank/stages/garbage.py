@@ -24,18 +24,11 @@ _PROBE_PREFIX = ".writable-"
 
 
 @dataclass(frozen=True)
-class _StageKeys:
-    """The keys of a stage that name files."""
-
-    corpus: str | None = None
-
-
-@dataclass(frozen=True)
 class _StageNames:
     """A stage of a plan of any version."""
 
     name: Annotated[str, Field(pattern=r"^[\w-]+$")]
-    keys: _StageKeys = _StageKeys()
+    corpus_digest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +108,7 @@ def _plan_names(output: str, name: str) -> _PlanNames:
 
 def _corpora(plans: Iterable[_PlanNames]) -> set[str]:
     """The short digests of the corpora that plans scan."""
-    return {stage.keys.corpus[:SHORT] for plan in plans for stage in plan.stages if stage.keys.corpus is not None}
+    return {stage.corpus_digest[:SHORT] for plan in plans for stage in plan.stages if stage.corpus_digest}
 
 
 def _at_the_top(output: str, plans: Iterable[_PlanNames], age: _Age) -> Iterator[Garbage]:

@@ -6,9 +6,9 @@ status of a run needs, so that reading it takes no model, no JVM and no Beam.
 
 import io
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,12 @@ from beamrank.errors import PreflightError
 from beamrank.formats.corpora import DigestedCorpus
 from beamrank.records import Topic
 from beamrank.stages.receipts import Manifest, StageFolder
+from beamrank.stages.stage_record import StageRecord
+from beamrank.stages.tasks import InputPart, ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
 from beamrank.storage.url_credentials import refuse_credentials
+from beamrank.tables.schemas import TOPICS
 
 # Raised whenever a stage would write other bytes from the same input.
 ENGINE_VERSION = 1
@@ -30,11 +33,6 @@ TOPICS_PER_SHARD = 16
 MAX_DOC_TOKENS = 512
 CURRENT = "current-plan.json"
 PLAN_PREFIX = "plan-"
-_TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.string()})
-# Of each kind of stage, what status, verify and runs take from a plan that is read.
-_KEYS_READ: dict[str, dict[str, type]] = {"tokenize": {"corpus": str, "on_missing_doc": str}, "mono": {"k": int}}
-
-StageKind = Literal["retrieve", "tokenize", "mono", "duo"]
 
 
 def max_doc_tokens(read_tokens: int) -> int:
@@ -48,7 +46,7 @@ class EngineVersionError(PreflightError):
 
 @dataclass(frozen=True)
 class Shard:
-    """A fixed set of topics: the unit of work."""
+    """A fixed set of topics, sorted by query_id: the unit of work."""
 
     index: int
     topics: tuple[Topic, ...]
@@ -57,21 +55,6 @@ class Shard:
     def digest(self) -> str:
         """The digest of the topics' ids and texts."""
         return digest(self.topics)
-
-
-@dataclass(frozen=True)
-class StageSpec:
-    """One stage: `keys` and the parts of `inputs` decide its bytes, `places` says where workers find things.
-
-    `token_cost` is what a model multiplies for one token of its input, so that stages can be compared; 0 without one.
-    """
-
-    name: str
-    kind: StageKind
-    keys: Mapping[str, Any]
-    inputs: tuple[str, ...]
-    places: Mapping[str, str]
-    token_cost: int = 0
 
 
 class CurrentPlan(NamedTuple):
@@ -93,7 +76,7 @@ class _Stored:
     run_tag: str
     topics: str
     shards: Annotated[int, Field(ge=1)]
-    stages: tuple[StageSpec, ...]
+    stages: tuple[StageRecord, ...]
     config: dict[str, Any]
 
 
@@ -110,14 +93,14 @@ class Plan:
     run_tag: str
     output: str
     shards: tuple[Shard, ...]
-    stages: tuple[StageSpec, ...]
+    stages: tuple[StageRecord, ...]
     config: Mapping[str, Any]
     corpus: DigestedCorpus | None = field(default=None, compare=False, repr=False)
 
     @property
     def digest(self) -> str:
         """Covers what decides the bytes of the parts; never the run tag, output, measures or qrels."""
-        stages = [[stage.name, stage.keys, stage.inputs] for stage in self.stages]
+        stages = [[stage.name, stage.type_name, stage.keys, stage.inputs] for stage in self.stages]
         return digest([ENGINE_VERSION, [shard.digest for shard in self.shards], stages])
 
     @property
@@ -130,26 +113,43 @@ class Plan:
         """All topics, in the order of the shards."""
         return [topic for shard in self.shards for topic in shard.topics]
 
-    def stage(self, name: str) -> StageSpec:
+    def stage(self, name: str) -> StageRecord:
         """A stage by its folder's name."""
         return next(stage for stage in self.stages if stage.name == name)
 
-    def of_kind(self, kind: StageKind) -> list[StageSpec]:
-        """The stages of one kind; there can be two that tokenize."""
-        return [stage for stage in self.stages if stage.kind == kind]
+    def of_step(self, step: str) -> list[StageRecord]:
+        """The stages of one step; two models can need two that tokenize."""
+        return [stage for stage in self.stages if stage.step == step]
 
     def folder(self, name: str) -> StageFolder:
         """A stage's folder."""
         return StageFolder(storage.join(self.output, name))
 
-    def shard_digests(self, stage: StageSpec, inputs: Sequence[Manifest]) -> tuple[str, ...]:
+    def shard_digests(self, stage: StageRecord, inputs: Sequence[Manifest]) -> tuple[str, ...]:
         """What each shard's receipt must carry, given the sealed inputs of the stage."""
         sources = list(zip(*(manifest.part_sha256s for manifest in inputs), strict=True)) or [()] * len(self.shards)
-        reads_topics = stage.kind in ("retrieve", "tokenize")
         return tuple(
-            digest([ENGINE_VERSION, stage.kind, stage.keys, source, shard.digest if reads_topics else None])
+            digest([ENGINE_VERSION, stage.type_name, stage.keys, source, shard.digest if stage.reads_topics else None])
             for shard, source in zip(self.shards, sources, strict=True)
         )
+
+    def tasks(self, stage: StageRecord, inputs: Sequence[Manifest], skip: Collection[int] = ()) -> list[ShardTask]:
+        """The tasks of a stage's shards, given its sealed inputs, without those to skip."""
+        folders = [self.folder(name) for name in stage.inputs]
+        return [
+            ShardTask(
+                self.folder(stage.name),
+                shard.index,
+                shard_digest,
+                shard.topics if stage.reads_topics else (),
+                tuple(
+                    InputPart(folder, manifest.receipts[shard.index])
+                    for folder, manifest in zip(folders, inputs, strict=True)
+                ),
+            )
+            for shard, shard_digest in zip(self.shards, self.shard_digests(stage, inputs), strict=True)
+            if shard.index not in skip
+        ]
 
     def sealed(self, name: str) -> Manifest | None:
         """A stage's manifest, sealing it where all its receipts are there; None while it or an input is unfinished."""
@@ -213,12 +213,16 @@ class Plan:
 
 
 def cut_shards(topics: Iterable[Topic], shards: int | None) -> tuple[Shard, ...]:
-    """Sorts topics by a stable hash of their ids and cuts them evenly, by default into one shard for 16."""
+    """Sorts topics by a stable hash of their ids and cuts them evenly, by default into one shard for 16.
+
+    The topics of a shard are then sorted by query_id: every table of a shard keeps that order.
+    """
     ordered = sorted(topics, key=_place)
     count = min(shards or -(-len(ordered) // TOPICS_PER_SHARD), len(ordered))
     borders = np.linspace(0, len(ordered), count + 1).astype(int)
     return tuple(
-        Shard(index, tuple(ordered[start:end])) for index, (start, end) in enumerate(itertools.pairwise(borders))
+        Shard(index, tuple(sorted(ordered[start:end])))
+        for index, (start, end) in enumerate(itertools.pairwise(borders))
     )
 
 
@@ -235,7 +239,7 @@ def _place(topic: Topic) -> tuple[int, str]:
 def _topics_bytes(shards: Sequence[Shard]) -> bytes:
     rows = [(shard.index, *topic) for shard in shards for topic in shard.topics]
     index, query_ids, texts = zip(*rows, strict=True)
-    table = pa.table([index, query_ids, texts], schema=_TOPICS)
+    table = pa.table([index, query_ids, texts], schema=TOPICS)
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue()
@@ -317,16 +321,13 @@ def _content(url: str) -> bytes:
         raise ValueError(f"{storage.name(url)} is missing") from error
 
 
-def _check_stages(stages: Sequence[StageSpec]) -> None:
-    """Whether each stage reads earlier ones, and has the keys by which status and runs are made."""
+def _check_stages(stages: Sequence[StageRecord]) -> None:
+    """Makes sure that each stage reads earlier ones."""
     before: set[str] = set()
     for stage in stages:
         if not before.issuperset(stage.inputs):
             raise ValueError(f"the stage {stage.name} reads one that is not before it")
         before.add(stage.name)
-        for key, kind in _KEYS_READ.get(stage.kind, {}).items():
-            if not isinstance(stage.keys.get(key), kind):
-                raise ValueError(f"the stage {stage.name} has no {key}")
 
 
 def plan_name(plan: Plan) -> str:
@@ -347,7 +348,7 @@ def _read_topics(url: str, shards: int) -> tuple[Shard, ...]:
     if storage.name(url) != topics_name(content):
         raise ValueError(f"{storage.name(url)} was changed after it was written")
     try:
-        table = pq.read_table(pa.BufferReader(content)).select(_TOPICS.names).cast(_TOPICS)
+        table = pq.read_table(pa.BufferReader(content)).select(TOPICS.names).cast(TOPICS)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ValueError(f"{storage.name(url)} does not hold topics: {error}") from error
     rows = table.to_pylist()

@@ -4,11 +4,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from beamrank.stages.forecast import duo_to_mono
+from beamrank.stages.forecast import work_ratio
 from beamrank.stages.pace import Pace
-from beamrank.stages.plan import Plan, StageSpec
+from beamrank.stages.plan import Plan
 from beamrank.stages.receipts import Manifest, Receipt
 from beamrank.stages.scan_reports import ScanTotal, read_scans
+from beamrank.stages.stage_record import StageRecord
 
 # A stage whose workers all stood still for longer was stopped and taken up again.
 _PAUSE_SECONDS = 60.0
@@ -22,7 +23,7 @@ class StageStatus:
 
     Attributes:
         eta_seconds: how long the rest takes at the pace of the shards that were finished last; 0 where all are done and
-            None where nothing can be known yet. Of a duo that has not begun it is a forecast by mono's pace.
+            None where nothing can be known yet. For a duo without a finished shard it is forecast from mono's pace.
         elapsed_seconds: how long the stage has been worked on; None where it is not, or the storage keeps no times.
         inferences: of the shards that are done.
         seconds: what workers took for these, added up; for a stage that reads the corpus, its scan as well.
@@ -55,8 +56,8 @@ def read_status(plan: Plan, now: float | None = None) -> list[StageStatus]:
     now = time.time() if now is None else now
     receipts = read_receipts(plan)
     found = [_stage_status(plan, stage, receipts[stage.name], now) for stage in plan.stages]
-    if found[-1].stage == "duo" and found[-1].eta_seconds is None:
-        found[-1] = replace(found[-1], eta_seconds=_duo_forecast(plan, receipts["mono"]))
+    if found[-1].eta_seconds is None:
+        found[-1] = replace(found[-1], eta_seconds=_forecast(plan, plan.stages[-1], receipts))
     return found
 
 
@@ -75,7 +76,7 @@ def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
     return round(sum(etas), 1) if len(etas) == len(stages) else None
 
 
-def _stage_status(plan: Plan, stage: StageSpec, receipts: Mapping[int, Receipt], now: float) -> StageStatus:
+def _stage_status(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt], now: float) -> StageStatus:
     shards = len(plan.shards)
     done = receipts.values()
     scan = _scan(plan, stage)
@@ -97,7 +98,7 @@ def _stage_status(plan: Plan, stage: StageSpec, receipts: Mapping[int, Receipt],
     )
 
 
-def _receipts(plan: Plan, stage: StageSpec, finished: dict[str, Manifest]) -> Mapping[int, Receipt]:
+def _receipts(plan: Plan, stage: StageRecord, finished: dict[str, Manifest]) -> Mapping[int, Receipt]:
     """A finished stage joins `finished`. One that is sealed is read from its manifest: a request, not one a shard."""
     if not all(name in finished for name in stage.inputs):
         return {}
@@ -113,14 +114,14 @@ def _receipts(plan: Plan, stage: StageSpec, finished: dict[str, Manifest]) -> Ma
     return dict(enumerate(manifest.receipts))
 
 
-def _scan(plan: Plan, stage: StageSpec) -> ScanTotal:
+def _scan(plan: Plan, stage: StageRecord) -> ScanTotal:
     """What reading the corpus found and took, for the stage that does so."""
-    if stage.kind != "tokenize":
+    if stage.corpus_digest is None:
         return ScanTotal(0, 0, ())
-    return read_scans(plan.folder(stage.name).url, stage.keys["corpus"])
+    return read_scans(plan.folder(stage.name).url, stage.corpus_digest)
 
 
-def _pace(plan: Plan, stage: StageSpec, receipts: Mapping[int, Receipt]) -> Pace | None:
+def _pace(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt]) -> Pace | None:
     """By when the receipts were written; one shard after the other where the storage does not say."""
     if not receipts:
         return None
@@ -130,12 +131,15 @@ def _pace(plan: Plan, stage: StageSpec, receipts: Mapping[int, Receipt]) -> Pace
     return Pace.of_last_stretch(finished, _pause(stage)) or Pace(-work, 0.0, len(receipts))
 
 
-def _duo_forecast(plan: Plan, scored: Mapping[int, Receipt]) -> float | None:
-    """How long duo takes, at the pace of mono."""
-    mono = plan.stage("mono")
-    pace, ratio = _pace(plan, mono, scored), duo_to_mono(mono, plan.stage("duo"), scored.values())
+def _forecast(plan: Plan, stage: StageRecord, receipts: Mapping[str, Mapping[int, Receipt]]) -> float | None:
+    """How long a stage takes at the pace of the scoring stage that it reads."""
+    before = next((each for each in map(plan.stage, stage.inputs) if each.work is not None), None)
+    if before is None or before.work is None or stage.work is None:
+        return None
+    scored = receipts[before.name]
+    pace, ratio = _pace(plan, before, scored), work_ratio(stage.work, before.work, scored.values())
     return None if pace is None or ratio is None else round(len(plan.shards) * ratio * pace.seconds_each, 1)
 
 
-def _pause(stage: StageSpec) -> float:
-    return _SCAN_PAUSE_SECONDS if stage.kind == "tokenize" else _PAUSE_SECONDS
+def _pause(stage: StageRecord) -> float:
+    return _PAUSE_SECONDS if stage.corpus_digest is None else _SCAN_PAUSE_SECONDS

@@ -20,7 +20,6 @@ from beamrank.stages.listing import RECEIPTS, Entry, Kind, list_folder, list_sta
 from beamrank.stages.plan import (
     CURRENT,
     EngineVersionError,
-    StageSpec,
     load_plan,
     plan_names,
     read_current,
@@ -28,6 +27,7 @@ from beamrank.stages.plan import (
 )
 from beamrank.stages.receipts import Manifest, Receipt
 from beamrank.stages.scan_reports import ScanReport
+from beamrank.stages.stage_record import StageRecord
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 from beamrank.tables import schemas
@@ -36,12 +36,6 @@ T = TypeVar("T")
 
 
 _FILES_AT_ONCE = 8
-_SCHEMAS = {
-    "retrieve": (schemas.CANDIDATES,),
-    "mono": (schemas.MONO,),
-    "duo": (schemas.DUO,),
-    "tokenize": tuple(schemas.tokenized(vocab_size) for vocab_size in (1 << 16, 1 << 32)),
-}
 _REDO = "run again, which redoes only this shard"
 
 
@@ -99,7 +93,7 @@ def verify_stages(output: str, progress: Progress = SILENT) -> Verification:
     return found
 
 
-def _verify_plans(output: str, found: Verification) -> list[StageSpec]:
+def _verify_plans(output: str, found: Verification) -> list[StageRecord]:
     """Checks all plans and topics; returns one stage for each folder that a plan names."""
     sizes = storage.sizes_bytes(output)
     if CURRENT not in sizes:
@@ -109,7 +103,7 @@ def _verify_plans(output: str, found: Verification) -> list[StageSpec]:
         content = storage.read_bytes(storage.join(output, name)) if name.startswith("topics-") else None
         if content is not None and name != topics_name(content):
             found.findings.append(Finding(name, "does not hold the topics of its name", again))
-    stages: dict[str, StageSpec] = {}
+    stages: dict[str, StageRecord] = {}
     names = plan_names(output)
     for name in names:
         try:
@@ -151,7 +145,7 @@ class _StageCheck:
 
     url: str
     name: str
-    kind: str
+    rows: schemas.RowKind
     files: Mapping[str, Entry]
     receipts: Mapping[str, Receipt | None]
     manifests: Mapping[str, Manifest | None]
@@ -159,7 +153,7 @@ class _StageCheck:
     stray: int
 
     @classmethod
-    def read(cls, output: str, stage: StageSpec, each: Callable[..., Iterator[Any]]) -> "_StageCheck":
+    def read(cls, output: str, stage: StageRecord, each: Callable[..., Iterator[Any]]) -> "_StageCheck":
         """Lists the folder and reads its receipts and manifests, several at once."""
         url = storage.join(output, stage.name)
         entries = {entry.path: entry for entry in list_stage(url) if entry.ours}
@@ -176,7 +170,7 @@ class _StageCheck:
             for path, entry in entries.items()
             if not entry.temporary and (entry.kind is not Kind.PART or path in named)
         }
-        return cls(url, stage.name, stage.kind, files, receipts, manifests, named, len(entries) - len(files))
+        return cls(url, stage.name, stage.rows, files, receipts, manifests, named, len(entries) - len(files))
 
     def _finding(self, path: str, problem: str, remedy: str) -> Finding:
         return Finding(storage.join(self.name, path), problem, remedy)
@@ -251,8 +245,8 @@ class _StageCheck:
             return f"is not readable as Parquet ({error})"
         if {receipt.rows for receipt in receipts} != {table.num_rows}:
             return "does not have the number of rows in its receipt"
-        if table.schema.remove_metadata() not in _SCHEMAS[self.kind]:
-            return f"unexpected columns for stage {self.kind}"
+        if table.schema.remove_metadata() not in schemas.OF_ROWS[self.rows]:
+            return f"unexpected columns for stage {self.name}"
         return None
 
 

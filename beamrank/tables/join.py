@@ -5,9 +5,9 @@ unit is filtered against them by binary search, and only tokens of needed docs t
 matched by doc_id exactly: a hash that collides costs a few bytes, never a wrong doc.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +97,6 @@ class JoinedShard:
     table: pa.Table
     missing: tuple[MissingDoc, ...]
     truncated_docs: int
-    truncated_queries: int
 
 
 def doc_tokens_schema(token: pa.DataType) -> pa.Schema:
@@ -113,11 +112,44 @@ def doc_tokens_schema(token: pa.DataType) -> pa.Schema:
     )
 
 
+def doc_tokens(
+    schema: pa.Schema, doc_ids: Sequence[str], unit: int, positions: Sequence[int], tokens: pa.Array, truncated: Any
+) -> pa.RecordBatch:
+    """The rows of some docs of one unit of the corpus: `doc_tokens_schema`."""
+    units = pa.array(np.full(len(doc_ids), unit, np.int32))
+    columns = [
+        pa.array(doc_ids, pa.string()),
+        units,
+        pa.array(positions, pa.int64()),
+        tokens,
+        pa.array(truncated),
+    ]
+    return pa.record_batch(columns, schema=schema)
+
+
+def by_shard(
+    batches: Sequence[pa.RecordBatch], shards: Sequence[npt.NDArray[np.uint32]]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Cuts rows into one batch a shard: thousands of small batches would be mostly headers.
+
+    Args:
+        batches: the rows.
+        shards: of each batch, the shards that its rows are for.
+    """
+    if not batches:
+        return
+    wanted_by = np.concatenate(shards)
+    order = np.argsort(wanted_by, kind="stable")
+    table = pa.Table.from_batches(batches).combine_chunks().to_batches()[0].take(pa.array(order))
+    found, starts = np.unique(wanted_by[order], return_index=True)
+    for shard, start, end in zip(found, starts, [*starts[1:], len(order)], strict=True):
+        yield int(shard), table.slice(start, end - start)
+
+
 def join_shard(
     schema: pa.Schema,
     query_ids: Sequence[str],
     query_tokens: pa.ListArray,
-    truncated_queries: int,
     candidates: pa.Table,
     docs: pa.Table,
     place: Callable[[int, int], str],
@@ -128,7 +160,6 @@ def join_shard(
         schema: `schemas.tokenized`, with whatever metadata the part shall carry.
         query_ids: the shard's queries, sorted; one without candidates keeps its row.
         query_tokens: their tokens, in the same order.
-        truncated_queries: how many of those were cut.
         candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
         docs: `doc_tokens_schema`, in any order, docs that no candidate names (hash collisions) among them.
         place: puts a unit number and a position into words.
@@ -148,7 +179,7 @@ def join_shard(
     used = np.unique(rows)
     table = tokenized_table(schema, query_ids, query_tokens, found, docs["tokens"].combine_chunks(), rows)
     truncated_docs = int(docs["truncated"].combine_chunks().take(pa.array(used)).true_count) if len(used) else 0
-    return JoinedShard(table, missing, truncated_docs, truncated_queries)
+    return JoinedShard(table, missing, truncated_docs)
 
 
 def _missing_docs(candidates: pa.Table) -> tuple[MissingDoc, ...]:

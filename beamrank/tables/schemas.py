@@ -1,8 +1,13 @@
 """The Parquet schema of each stage's parts (one row each: see the comments)."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
+
+RowKind = Literal["candidates", "tokenized", "mono", "duo"]
+
+# One row: a topic, with the number of its shard; in the order of the shards, those of a shard by query_id.
+TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.string()})
 
 # One row: a candidate; sorted by query_id, rank.
 CANDIDATES = pa.schema(
@@ -52,3 +57,12 @@ def tokenized(vocab_size: int) -> Any:
             pa.field("doc_tokens", pa.list_(pa.list_(token)), nullable=False),
         ]
     )
+
+
+# The schemas that the parts of a stage can have, without metadata.
+OF_ROWS: dict[RowKind, tuple[Any, ...]] = {
+    "candidates": (CANDIDATES,),
+    "tokenized": (tokenized(1 << 16), tokenized(1 << 32)),
+    "mono": (MONO,),
+    "duo": (DUO,),
+}

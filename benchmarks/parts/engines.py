@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from beamrank.stages.plan import StageKind, read_plan
+from beamrank.stages.plan import read_plan
 from benchmarks import synthetic
 from benchmarks.results import Part
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 
 _PASSAGES = 1000
-_STAGES: tuple[StageKind, ...] = ("tokenize", "mono")
+_STAGES: tuple[str, ...] = ("tokenize", "mono")
 
 # The seconds of a command, and those in its receipts.
 Seconds = tuple[float, float]
@@ -77,9 +77,9 @@ def _run(folder: Path, corpus: Path, runner: str, shards: int, topics: int, roun
     }
 
 
-def _receipts_seconds(output: Path, stage: StageKind) -> float:
+def _receipts_seconds(output: Path, stage: str) -> float:
     plan = read_plan(str(output))
-    manifest = plan.sealed(plan.of_kind(stage)[0].name)
+    manifest = plan.sealed(plan.of_step(stage)[0].name)
     assert manifest is not None
     return sum(receipt.seconds for receipt in manifest.receipts)
 

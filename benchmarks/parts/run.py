@@ -65,10 +65,10 @@ def _stages(plan: Plan, command: Usage, index: Path, passages: int) -> Iterator[
     for spec in plan.stages:
         manifest = _sealed(plan, spec.name)
         sealed = _sealed_at(plan, spec.name)
-        unit = {"retrieve": "topics", "tokenize": "passages", "mono": "pairs", "duo": "triples"}[spec.kind]
-        work = {"retrieve": len(plan.topics), "tokenize": passages}.get(spec.kind) or manifest.total("inferences")
+        unit = {"retrieve": "topics", "tokenize": "passages", "mono": "pairs", "duo": "triples"}[spec.step]
+        work = {"retrieve": len(plan.topics), "tokenize": passages}.get(spec.step) or manifest.total("inferences")
         work_seconds = sum(receipt.seconds for receipt in manifest.receipts)
-        row = _stage(spec.kind, sealed - clock, work_seconds, work, unit)
+        row = _stage(spec.step, sealed - clock, work_seconds, work, unit)
         if manifest.total("tokens"):
             row["tokens_per_second"] = round(manifest.total("tokens") / row["seconds"])
             row["padding_share"] = round(1 - manifest.total("tokens") / manifest.total("padded_tokens"), 4)
@@ -113,7 +113,7 @@ def _parts(plan: Plan, config: Path, folder: Path, output: Path, loads: dict[str
         "index": run_apart(bare.index_seconds, str(config), str(folder)),
         "retrieve": run_apart(bare.retrieve_seconds, str(output)),
     }
-    for spec in plan.of_kind("tokenize"):
+    for spec in plan.of_step("tokenize"):
         parts[spec.name] = run_apart(bare.tokenize_seconds, str(config), str(output), spec.name)
     for kind, load in loads.items():
         parts[f"{kind}: load"] = load

@@ -73,7 +73,7 @@ def _measure(work: Path, options: argparse.Namespace, passages: int, topics: int
     run_metered([*command, "retrieve"])
     usage = run_metered([*command, "tokenize", "--runner", options.runner, "--", *options.beam_flags])
     plan = read_plan(str(output))
-    stage = plan.of_kind("tokenize")[0]
+    stage = plan.of_step("tokenize")[0]
     manifest = plan.sealed(stage.name)
     assert manifest is not None
     return Row(
@@ -82,7 +82,7 @@ def _measure(work: Path, options: argparse.Namespace, passages: int, topics: int
         candidates=manifest.total("docs"),
         shards=len(plan.shards),
         seconds=round(usage.seconds, 1),
-        scan_seconds=round(read_scans(plan.folder(stage.name).url, stage.keys["corpus"]).seconds, 1),
+        scan_seconds=round(read_scans(plan.folder(stage.name).url, str(stage.corpus_digest)).seconds, 1),
         driver_peak_mib=usage.driver_peak_bytes >> 20,
         worker_peak_mib=usage.worker_peak_bytes >> 20,
     )

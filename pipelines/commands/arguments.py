@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
 from pipelines.console.progress import ConsoleProgress
 
@@ -35,6 +36,12 @@ def console_progress(verbose: bool, quiet: bool) -> ConsoleProgress:
     return ConsoleProgress(quiet=quiet, verbose=verbose)
 
 
-def with_limit(overrides: Sequence[str] | None, limit: int | None) -> list[str]:
-    """The overrides of a command, including `--limit`."""
-    return [*(overrides or ()), *([] if limit is None else [f"topics.limit={limit}"])]
+def load_run_config(
+    config: str, overrides: Sequence[str] | None = None, output: str | None = None, limit: int | None = None
+) -> RunConfig:
+    """The configuration that the arguments of a command give, with the sections of all registered first stages."""
+    # It takes a second to import, and other commands do without.
+    import models.stages  # noqa: F401
+
+    limits = [] if limit is None else [f"topics.limit={limit}"]
+    return load_config(config, [*(overrides or ()), *limits], output)

@@ -89,7 +89,7 @@ def _stages(plan: Plan, evaluations: Mapping[str, Evaluation]) -> list[DemoStage
     found = []
     for stage, run, names in (
         ("bm25", "bm25", ["retrieve"]),
-        ("mono", "mono", [*(spec.name for spec in plan.of_kind("tokenize")), "mono"]),
+        ("mono", "mono", [*(spec.name for spec in plan.of_step("tokenize")), "mono"]),
         ("duo", "duo-sum", ["duo"]),
     ):
         inferences = statuses[names[-1]].inferences / len(plan.topics)

@@ -1,17 +1,17 @@
 """`beamrank index CONFIG`: builds the Lucene index of a configuration's corpus."""
 
-from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import corpus_digest
-from pipelines.commands.arguments import ConfigPath, Overrides, Quiet, Verbose, console_progress
+from models.stages.bm25 import ensure_index
+from pipelines.commands.arguments import ConfigPath, Overrides, Quiet, Verbose, console_progress, load_run_config
 from pipelines.console.run_log import run_log
 from pipelines.console.terminal import write_line
-from pipelines.planning.make_plan import check_apart, ensure_index
+from pipelines.planning.make_plan import check_apart
 
 
 def index(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = False, quiet: Quiet = False) -> None:
     """Build the index of a configuration from its corpus, or check an existing index against the corpus."""
-    settings = load_config(config, overrides or ())
+    settings = load_run_config(config, overrides)
     if settings.index is None:
         raise ConfigError(f"{config} has no `index:` section: its first stage is an existing run")
     check_apart(settings)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from beamrank.config.run import load_config
-from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, with_limit
+from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, load_run_config
 from pipelines.console.progress import counted
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_line
@@ -32,7 +31,7 @@ def plan(
     # Beam takes seconds to import, and other commands do without.
     from pipelines.planning.estimate import estimate
 
-    found = estimate(load_config(config, with_limit(overrides, limit), output))
+    found = estimate(load_run_config(config, overrides, output, limit))
     if as_json:
         print(json.dumps(asdict(found)))
         return

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from pipelines.commands.arguments import (
     ConfigPath,
@@ -14,7 +13,7 @@ from pipelines.commands.arguments import (
     Quiet,
     Verbose,
     console_progress,
-    with_limit,
+    load_run_config,
 )
 from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_measures
@@ -42,7 +41,7 @@ def run(
     """
     if not wait and runner is not Runner.DATAFLOW:
         raise ConfigError(f"--no-wait needs --runner dataflow: jobs of `{runner}` end with this command")
-    settings = load_config(config, with_limit(overrides, limit), output)
+    settings = load_run_config(config, overrides, output, limit)
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
 

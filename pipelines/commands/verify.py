@@ -11,9 +11,9 @@ from beamrank.errors import PreflightError
 from beamrank.stages.plan import read_plan
 from beamrank.stages.verify import Verification, verify_stages
 from beamrank.storage import files as storage
+from models.stages import stage_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
-from pipelines.output.verify_index import verify_index
 from pipelines.output.verify_runs import verify_runs
 
 
@@ -54,7 +54,8 @@ def _verified(output: str, console: ConsoleProgress) -> Verification:
         found.notes.append(f"the runs were not checked: {error}")
         return found
     damaged_output = bool(found.findings)
-    verify_index(plan, found)
+    for stage in plan.stages:
+        stage_of(stage).verify(found)
     if damaged_output:
         found.notes.append("the runs were not checked because the parts that they are made from are corrupted")
     else:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from beamrank.stages.plan import StageKind
 from beamrank.stages.receipts import Manifest
+from beamrank.tables.schemas import RowKind
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ _SCORED = (
 )
 # The join works shard by shard, so a doc that several shards need is counted in each of them.
 _NEEDED = "docs (counted once for each shard that needs them)"
-_REPORTED: dict[StageKind, tuple[_Reported, ...]] = {
-    "retrieve": (
+_REPORTED: dict[RowKind, tuple[_Reported, ...]] = {
+    "candidates": (
         _Reported(
             "topics_without_candidates",
             ("topics",),
@@ -36,7 +36,7 @@ _REPORTED: dict[StageKind, tuple[_Reported, ...]] = {
             named=True,
         ),
     ),
-    "tokenize": (
+    "tokenized": (
         _Reported(
             "missing_docs",
             ("distinct_docs", "missing_docs"),
@@ -52,9 +52,9 @@ _REPORTED: dict[StageKind, tuple[_Reported, ...]] = {
 }
 
 
-def count_lines(kind: StageKind, manifest: Manifest) -> Iterator[str]:
+def count_lines(rows: RowKind, manifest: Manifest) -> Iterator[str]:
     """A line for each count that is not zero, with its share where every receipt holds what it is a share of."""
-    for each in _REPORTED[kind]:
+    for each in _REPORTED[rows]:
         number = manifest.total(each.count)
         if number:
             first = _first(manifest) if each.named else ""

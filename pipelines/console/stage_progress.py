@@ -3,47 +3,48 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from beamrank.stages.forecast import duo_to_mono
-from beamrank.stages.plan import StageSpec
+from beamrank.stages.forecast import work_ratio
 from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.stages.stage_record import StageRecord
 from pipelines.console.progress import Bar, Meter, duration
 
 
 @dataclass
 class RunTimes:
-    """The times of a whole run: `stages` are those that this command runs, `mono` is the first receipt of mono's."""
+    """The times of a whole run: `stages` are those that this command runs, `scored` is the first receipt of a model."""
 
     shards: int
-    stages: Sequence[StageSpec] = ()
-    mono: Receipt | None = None
+    stages: Sequence[StageRecord] = ()
+    scored: Receipt | None = None
     _meter: Meter = field(default_factory=Meter, init=False)
-    _duo_seconds: float | None = field(default=None, init=False)
+    _next_seconds: float | None = field(default=None, init=False)
 
-    def words(self, stage: StageSpec, meter: Meter) -> str:
+    def words(self, stage: StageRecord, meter: Meter) -> str:
         """What to add to the progress of a stage; nothing where the command runs that stage alone."""
         if len(self.stages) < 2:
             return ""
         return f"; run: elapsed {duration(self._meter.elapsed_seconds)}, ETA {self._eta(stage, meter)}"
 
-    def _eta(self, stage: StageSpec, meter: Meter) -> str:
+    def _eta(self, stage: StageRecord, meter: Meter) -> str:
         later = self.stages[[each.name for each in self.stages].index(stage.name) + 1 :]
-        if later and stage.kind != "mono":
-            first = next((each for each in later if each.kind == "mono"), later[0])
+        if later and stage.work is None:
+            first = next((each for each in later if each.work is not None), later[0])
             return f"unknown until {first.name} starts"
         if later:
-            return self._eta_with_duo(stage, later[0], meter)
+            return self._eta_with_next(stage, later[0], meter)
         if meter.seconds_left is not None:
             return duration(meter.seconds_left)
-        if self._duo_seconds is not None:
-            return f"about {duration(max(0.0, self._duo_seconds - meter.elapsed_seconds))}"
+        if self._next_seconds is not None:
+            return f"about {duration(max(0.0, self._next_seconds - meter.elapsed_seconds))}"
         return "unknown"
 
-    def _eta_with_duo(self, mono: StageSpec, duo: StageSpec, meter: Meter) -> str:
-        ratio = duo_to_mono(mono, duo, [] if self.mono is None else [self.mono])
+    def _eta_with_next(self, stage: StageRecord, after: StageRecord, meter: Meter) -> str:
+        scored = [] if self.scored is None else [self.scored]
+        ratio = None if stage.work is None or after.work is None else work_ratio(after.work, stage.work, scored)
         if ratio is None or meter.pace is None or meter.seconds_left is None:
             return "unknown"
-        self._duo_seconds = self.shards * ratio * meter.pace.seconds_each
-        return f"about {duration(meter.seconds_left + self._duo_seconds)}"
+        self._next_seconds = self.shards * ratio * meter.pace.seconds_each
+        return f"about {duration(meter.seconds_left + self._next_seconds)}"
 
 
 @dataclass(frozen=True)

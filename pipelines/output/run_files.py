@@ -41,7 +41,7 @@ def write_runs(plan: Plan, config: RunConfig, progress: Progress = SILENT) -> Wr
         PreflightError: stages are not finished; it names them, and how to run them or to do without them.
     """
     for stage, manifest in sealed_stages(plan):
-        for line in count_lines(stage.kind, manifest):
+        for line in count_lines(stage.rows, manifest):
             progress.note(line)
     evaluators = run_evaluators(plan, config)
     paths = write_run_files(plan, config, run_files(plan, config), evaluators)

@@ -54,9 +54,7 @@ class RunFile:
 
 def run_files(plan: Plan, config: RunConfig) -> list[RunFile]:
     """The runs of a plan, in the order of the stages, each in every format that the configuration asks for."""
-    runs = [RunFile("candidates" if config.candidates is not None else "bm25")]
-    if plan.of_kind("mono"):
-        runs.append(RunFile("mono"))
+    runs = [RunFile(stage.type_name) for stage in plan.stages if stage.run_name == stage.type_name]
     if config.duo is not None:
         runs.append(RunFile("duo", config.duo.aggregation))
     return [replace(run, run_format=run_format) for run in runs for run_format in config.run_formats]

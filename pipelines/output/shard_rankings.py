@@ -14,15 +14,17 @@ from beamrank.ranking.rankings import (
     mono_ranking,
 )
 from beamrank.ranking.segments import pool_segments
-from beamrank.stages.plan import Plan, StageKind, StageSpec
+from beamrank.stages.plan import Plan
 from beamrank.stages.receipts import Manifest
+from beamrank.stages.stage_record import StageRecord
+from beamrank.tables.schemas import RowKind
 from pipelines.output.run_names import RunFile
 
 
 class ShardRankings:
     """The rankings of one shard's runs. Each part is read once, when the first run needs it."""
 
-    def __init__(self, plan: Plan, config: RunConfig, manifests: Mapping[StageKind, Manifest], shard: int) -> None:
+    def __init__(self, plan: Plan, config: RunConfig, manifests: Mapping[RowKind, Manifest], shard: int) -> None:
         self._plan = plan
         self._config = config
         self._manifests = manifests
@@ -42,13 +44,13 @@ class ShardRankings:
             return first_stage_ranking(self._candidates)
         return duo_ranking(self._mono, self._duo, run.aggregation, k1=run.k1, opponents=run.opponents, seed=run.seed)
 
-    def _read(self, kind: StageKind) -> pa.Table:
-        manifest = self._manifests[kind]
+    def _read(self, rows: RowKind) -> pa.Table:
+        manifest = self._manifests[rows]
         return self._plan.folder(manifest.stage).read_part(manifest.receipts[self._shard])
 
     @cached_property
     def _candidates(self) -> pa.Table:
-        return self._read("retrieve")
+        return self._read("candidates")
 
     @cached_property
     def _duo(self) -> pa.Table:
@@ -58,8 +60,8 @@ class ShardRankings:
     def _mono(self) -> dict[str, Ranking]:
         assert self._config.mono is not None
         candidates, mono = self._candidates, self._read("mono")
-        if self._plan.of_kind("tokenize")[0].keys["on_missing_doc"] == "drop":
-            candidates = without_dropped(candidates, mono, self._plan.stage("mono").keys["k"])
+        if self._config.on_missing_doc == "drop":
+            candidates = without_dropped(candidates, mono, self._config.mono.k)
         return mono_ranking(candidates, pool_segments(mono, self._config.mono.pooling))
 
 
@@ -69,12 +71,12 @@ def iter_shards(plan: Plan, config: RunConfig) -> Iterator[ShardRankings]:
     Raises:
         PreflightError: stages are not finished; it names them, and how to run them or to do without them.
     """
-    manifests = {stage.kind: manifest for stage, manifest in sealed_stages(plan)}
+    manifests = {stage.rows: manifest for stage, manifest in sealed_stages(plan)}
     for shard in plan.shards:
         yield ShardRankings(plan, config, manifests, shard.index)
 
 
-def sealed_stages(plan: Plan) -> list[tuple[StageSpec, Manifest]]:
+def sealed_stages(plan: Plan) -> list[tuple[StageRecord, Manifest]]:
     """Every stage with its manifest.
 
     Raises:
@@ -87,21 +89,21 @@ def sealed_stages(plan: Plan) -> list[tuple[StageSpec, Manifest]]:
     return [(stage, manifest) for stage, manifest in found if manifest is not None]
 
 
-def _unfinished(plan: Plan, missing: Sequence[StageSpec]) -> str:
+def _unfinished(plan: Plan, missing: Sequence[StageRecord]) -> str:
     """Which stages the runs lack, and the two remedies: to run them, or to leave them out."""
-    kinds = dict.fromkeys(stage.kind for stage in missing)
+    steps = dict.fromkeys(stage.step for stage in missing)
     message = (
         f"{', '.join(stage.name for stage in missing)} {'is' if len(missing) == 1 else 'are'} not finished under "
         f"{plan.output}, and the runs are written from all stages of the configuration. Run what is missing: with "
-        f"{', then '.join(f'--stage {kind}' for kind in kinds)}, or everything without --stage"
+        f"{', then '.join(f'--stage {step}' for step in steps)}, or everything without --stage"
     )
-    optional = [kind for kind in ("duo", "mono") if kind in kinds]
+    optional = [step for step in ("duo", "mono") if step in steps]
     if not optional:
         return message
-    last = "mono" if optional == ["duo"] else "BM25" if "index" in plan.stage("retrieve").places else "the given run"
+    last = "mono" if optional == ["duo"] else "the first stage"
     return (
-        f"{message}. To stop after {last}, leave {' and '.join(f'`{kind}`' for kind in optional)} out of the "
-        f"configuration ({' '.join(f'--set {kind}=null' for kind in optional)})"
+        f"{message}. To stop after {last}, leave {' and '.join(f'`{step}`' for step in optional)} out of the "
+        f"configuration ({' '.join(f'--set {step}=null' for step in optional)})"
     )
 
 

@@ -5,22 +5,22 @@ from dataclasses import dataclass, field
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.stages.plan import CURRENT, StageKind, read_plan
-from beamrank.stages.plan_changes import Change, plan_changes
+from beamrank.stages.plan import CURRENT, read_plan
 from beamrank.stages.status import read_receipts
 from beamrank.storage import files as storage
 from pipelines.planning.make_plan import planned
+from pipelines.planning.plan_changes import Change, plan_changes
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """The shards without a receipt by kind of stage, and what differs from the plan that was run last.
+    """The shards without a receipt by step, and what differs from the plan that was run last.
 
     A stage that is not among `shards` is to be done whole. So is one whose input is not finished, as far as is known.
     `note` tells why more could not be known.
     """
 
-    shards: Mapping[StageKind, Sequence[int]] = field(default_factory=dict)
+    shards: Mapping[str, Sequence[int]] = field(default_factory=dict)
     changed: tuple[Change, ...] = ()
     note: str | None = None
 
@@ -33,11 +33,11 @@ def find_remaining(config: RunConfig) -> Remaining:
     if plan is None:
         return Remaining(note="what earlier runs left is not counted: that is known once the index is built")
     done = read_receipts(plan)
-    missing: dict[StageKind, set[int]] = {}
+    missing: dict[str, set[int]] = {}
     for stage in plan.stages:
-        # Two tokenizers make two stages of one kind.
-        missing.setdefault(stage.kind, set()).update(range(len(plan.shards)) - done[stage.name].keys())
-    shards = {kind: sorted(each) for kind, each in missing.items()}
+        # Two tokenizers make two stages of one step.
+        missing.setdefault(stage.step, set()).update(range(len(plan.shards)) - done[stage.name].keys())
+    shards = {step: sorted(each) for step, each in missing.items()}
     try:
         before = read_plan(config.output)
     except PreflightError as error:

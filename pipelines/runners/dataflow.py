@@ -22,10 +22,13 @@ from beamrank import __version__
 from beamrank.config.run import RunConfig
 from beamrank.digests import SHORT, digest
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.stages.plan import Plan, StageKind, StageSpec
+from beamrank.stages.plan import Plan
+from beamrank.stages.stage_record import StageRecord
 from beamrank.storage import files as storage
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.torch import default_token_budget
+from models.stages import stage_of, stages_of
+from models.stages.base import Stage, Worker
 
 # The vCPUs of every pinned machine type: the launcher is another machine, with other cores.
 WORKER_THREADS = 4
@@ -56,13 +59,12 @@ _SCORE_GPU = Workers("gpu", "g2-standard-4", 100, _ONE_PROCESS, "type:nvidia-l4;
 _SCORE_CPU = Workers("gpu", "n2-standard-4", 100, _ONE_PROCESS)
 
 
-def workers_of(kind: StageKind, device: str) -> Workers:
-    """The workers of a stage; `device` is where mono and duo compute."""
-    if kind == "retrieve":
-        return _RETRIEVE
-    if kind == "tokenize":
-        return _TOKENIZE
-    return _SCORE_GPU if device == "cuda" else _SCORE_CPU
+_WORKERS = {
+    Worker.JVM: _RETRIEVE,
+    Worker.CPU: _TOKENIZE,
+    Worker.MODEL_ON_GPU: _SCORE_GPU,
+    Worker.MODEL_ON_CPU: _SCORE_CPU,
+}
 
 
 def settle(settings: RunConfig) -> tuple[RunConfig, Device]:
@@ -85,12 +87,8 @@ def check_settings(settings: RunConfig) -> None:
         PreflightError: a path that only this machine can read.
     """
     paths = {"corpus.path": settings.corpus.path, "output": settings.output}
-    if settings.index is not None:
-        paths["index.path"] = settings.index.path
-    for name, section in (("mono", settings.mono), ("duo", settings.duo)):
-        # A Hugging Face id and embedded:NAME mean the same everywhere.
-        if section is not None and ("://" in section.checkpoint or section.checkpoint.startswith(("/", ".", "~"))):
-            paths[f"{name}.checkpoint"] = section.checkpoint
+    for stage in stages_of(settings):
+        paths |= stage.worker_paths(settings)
     local = [f"{key} ({path})" for key, path in paths.items() if not _is_shared(path)]
     if local:
         raise PreflightError(
@@ -103,12 +101,12 @@ def _is_shared(path: str) -> bool:
     return storage.is_remote(path) and not path.startswith("memory:")
 
 
-def check_flags(flags: Sequence[str], kinds: Collection[StageKind], device: str, wait: bool) -> None:
+def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: str, wait: bool) -> None:
     """Makes sure that a job can be submitted with these Beam flags; they are known to be Beam's.
 
     Args:
         flags: what follows `--`.
-        kinds: the stages that are to be submitted.
+        stages: those that are to be submitted.
         device: where mono and duo compute.
         wait: whether the command waits for its jobs.
 
@@ -126,7 +124,7 @@ def check_flags(flags: Sequence[str], kinds: Collection[StageKind], device: str,
     given = PipelineOptions(list(flags))
     _check_cloud(given)
     _check_images(given)
-    pools = {workers_of(kind, device) for kind in kinds}
+    pools = {_WORKERS[stage.worker_on(device)] for stage in stages}
     for workers in pools:
         _check_processes(given, workers)
         _check_accelerator(given, workers)
@@ -136,7 +134,7 @@ def check_flags(flags: Sequence[str], kinds: Collection[StageKind], device: str,
             f"{', '.join(special)} cannot be right for all stages at once, which run on different workers: run one "
             "stage at a time, with --stage"
         )
-    if given.view_as(GoogleCloudOptions).template_location and (wait or len(kinds) > 1):
+    if given.view_as(GoogleCloudOptions).template_location and (wait or len(stages) > 1):
         raise ConfigError("--template_location writes one job down and starts none: give --stage and --no-wait too")
     if given.view_as(TestOptions).dry_run:
         raise ConfigError("--dry_run leaves nothing to look at: --template_location=FILE writes the job down instead")
@@ -208,9 +206,9 @@ def _given_accelerator(given: PipelineOptions) -> bool:
     return any(option.startswith(_ACCELERATOR_OPTION) for option in options)
 
 
-def job_options(plan: Plan, stage: StageSpec, flags: Sequence[str]) -> PipelineOptions:
+def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> PipelineOptions:
     """The Beam options of a stage's job: the pinned ones, then the user's, which win where both give one value."""
-    workers = workers_of(stage.kind, stage.keys.get("device", ""))
+    workers = _WORKERS[stage_of(stage).worker]
     given = PipelineOptions(list(flags))
     cloud = given.view_as(GoogleCloudOptions)
     pinned = [
@@ -230,7 +228,7 @@ def job_options(plan: Plan, stage: StageSpec, flags: Sequence[str]) -> PipelineO
     return PipelineOptions([*pinned, *flags])
 
 
-def job_name(plan: Plan, stage: StageSpec) -> str:
+def job_name(plan: Plan, stage: StageRecord) -> str:
     """The same for every attempt: Dataflow refuses a second active job of a name, so nothing is paid for twice."""
     return f"beamrank-{stage.name}-{digest([plan.digest, plan.output])[:SHORT]}"
 

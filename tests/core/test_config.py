@@ -49,7 +49,7 @@ def test_a_checkpoint_folder_is_relative_to_the_file_and_a_hub_id_is_not(path, r
 
 def test_overrides_are_yaml(path):
     config = load_config(str(path), ["mono.k=7", "bm25.k1=0.82", "run_tag=x", "measures=RR@10 AP"])
-    assert (config.mono.k, config.first_stage_bm25.k1, config.run_tag) == (7, 0.82, "x")
+    assert (config.mono.k, config.bm25.k1, config.run_tag) == (7, 0.82, "x")
     assert config.measures == ("RR@10", "AP")
     assert load_config(str(path), ["measures=[AP]"]).measures == ("AP",)
 
@@ -59,7 +59,7 @@ def test_overrides_are_yaml(path):
     [
         ("mono.kk=1", "mono.kk: unknown key: did you mean k?"),
         ("momo=1", "momo: unknown key: did you mean mono?"),
-        ("bm25.zzz=1", "bm25.zzz: unknown key (there are k1, b, k)"),
+        ("bm25.zzz=1", "bm25.zzz: unknown key (there are k, k1, b)"),
         (f"{'a' * 5000}=1", f"{'a' * 80}...: unknown key"),
         ("bm25.k1=-1", "bm25.k1: must be 0 or more, not -1; usual values are 0.9, 1.2, and 0.82 for MS MARCO"),
         ("bm25.k1=.inf", "bm25.k1: Input should be a finite number"),
@@ -76,7 +76,7 @@ def test_overrides_are_yaml(path):
         ("duo={checkpoint: x, k: 101}", "duo.k 101 is more than the 100 candidates"),
         ("duo={checkpoint: x, k: 5, aggregation: sample}", "give both or neither"),
         ("duo={checkpoint: x, k: 5, aggregation: mean}", "duo.aggregation: 'mean' is unknown; accepted: sum, binary"),
-        ("candidates={run: x}", "give either `candidates`, or `index` and `bm25`, not both"),
+        ("candidates={run: x}", "give either `index` and `bm25` or `candidates`"),
         ("input.truncation=left", "input.truncation"),
         ("input.max_query_length=600", "leaves no room"),
         ("run_tag=two words", "run_tag"),

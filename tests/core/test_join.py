@@ -52,7 +52,7 @@ def candidates(*rows: tuple[str, str, int]) -> pa.Table:
 def join(found: pa.Table, corpus: pa.Table, query_ids: tuple[str, ...] = ("q1", "q2")) -> JoinedShard:
     queries = pa.array([[9] * number for number, _ in enumerate(query_ids, 1)], pa.list_(TOKEN))
     return join_shard(
-        schemas.tokenized(30522), query_ids, queries, 0, found, corpus, lambda unit, at: f"file {unit} byte {at}"
+        schemas.tokenized(30522), query_ids, queries, found, corpus, lambda unit, at: f"file {unit} byte {at}"
     )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fnmatch import fnmatch
 from typing import Any
 
@@ -11,15 +12,17 @@ import pytest
 from beamrank.digests import checked_json
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.stages.garbage import find_garbage
-from beamrank.stages.plan import Plan, StageSpec, load_plan, plan_name, read_plan
+from beamrank.stages.plan import Plan, load_plan, plan_name, read_plan
 from beamrank.stages.status import read_status
 from beamrank.stages.verify import verify_stages
 from beamrank.storage import files as storage
 from beamrank.storage.documents import parse_json
 from models.lucene.index.info import INFO_NAME, require_index
-from tests.support.outputs import finished_output, make_plan
+from tests.support.outputs import finished_output, make_plan, scoring_record, tokenize_record
 
 _DEEP = 200_000
+_NUMBER: Any = 5
+_WORD: Any = "pairs"
 _CONTENTS = {
     "nothing": b"",
     "cut": b'{"a": [',
@@ -104,10 +107,10 @@ def test_document_of_other_types_gives_no_traceback(document):
 @pytest.mark.parametrize(
     ("stages", "reason"),
     [
-        ((StageSpec("mono", "mono", {"k": 1}, ("mono",), {}),), "mono reads one that is not before it"),
-        ((StageSpec("mono", "mono", {"k": 1}, ("retrieve",), {}),), "mono reads one that is not before it"),
-        ((StageSpec("mono", "mono", {}, (), {}),), "mono has no k"),
-        ((StageSpec("t", "tokenize", {"corpus": 5, "on_missing_doc": "drop"}, (), {}),), "t has no corpus"),
+        ((scoring_record("mono", "mono"),), "mono reads one that is not before it"),
+        ((scoring_record("mono", "retrieve"),), "mono reads one that is not before it"),
+        ((replace(tokenize_record(), inputs=(), corpus_digest=_NUMBER),), "corpus_digest: Input should be"),
+        ((replace(scoring_record("mono"), rows=_WORD),), "rows: Input should be 'candidates', 'tokenized', "),
     ],
 )
 def test_impossible_plan_is_refused(tmp_path, stages, reason):

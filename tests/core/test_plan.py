@@ -12,19 +12,17 @@ from hypothesis import strategies as st
 from beamrank.digests import checked_json, checked_values
 from beamrank.errors import PreflightError
 from beamrank.records import Topic
-from beamrank.stages.plan import Plan, StageSpec, cut_shards, first_topics, read_plan
+from beamrank.stages.plan import Plan, cut_shards, first_topics, read_plan
 from beamrank.stages.receipts import Manifest
 from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
+from tests.support.outputs import retrieve_record, scoring_record
 
 TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(40)]
 
 
 def make_plan(output: str, shards: int = 3, **changes: Any) -> Plan:
-    stages = (
-        StageSpec("retrieve", "retrieve", {"k": 10}, (), {"index": "somewhere"}),
-        StageSpec("mono", "mono", {"k": 5}, ("retrieve",), {"checkpoint": "x"}),
-    )
+    stages = (retrieve_record(), scoring_record("mono", "retrieve"))
     plan = Plan("tag", output, cut_shards(TOPICS, shards), stages, {"run_tag": "tag"})
     return dataclasses.replace(plan, **changes)
 
@@ -38,13 +36,14 @@ def test_shards_are_even_complete_and_ordered_alike(count: int, query_ids: list[
     assert max(sizes) - min(sizes) <= 1
     flat = [topic for shard in shards for topic in shard.topics]
     assert sorted(flat) == sorted(topics)
-    assert flat == list(cut_shards(reversed(topics), 1)[0].topics)
+    assert [sorted(shard.topics) for shard in shards] == [list(shard.topics) for shard in shards]
+    assert shards == cut_shards(reversed(topics), count)
 
 
 def test_the_first_topics_are_the_first_of_the_shards() -> None:
-    flat = [topic for shard in cut_shards(TOPICS, 3) for topic in shard.topics]
-    assert first_topics(TOPICS, 7) == flat[:7]
-    assert first_topics(TOPICS[::-1], 7) == flat[:7]
+    first = cut_shards(TOPICS, 3)[0].topics
+    assert sorted(first_topics(TOPICS, len(first))) == list(first)
+    assert first_topics(TOPICS[::-1], 7) == first_topics(TOPICS, 20)[:7]
     assert first_topics(TOPICS, 40) is first_topics(TOPICS, None) is TOPICS
 
 
@@ -128,7 +127,7 @@ def test_a_plan_of_which_a_file_is_missing_is_said_to_be_so(tmp_path: Path, brok
     ("change", "reason"),
     [
         ({"topics": None}, "topics: Input should be a valid string"),
-        ({"stages": [{"name": "mono"}]}, "stages.0.kind: Field required"),
+        ({"stages": [{"name": "mono"}]}, "stages.0.type_name: Field required"),
         ({"shards": 2}, "does not hold the topics of 2 shards"),
         ({"shards": 10**12}, "does not hold the topics of 1000000000000 shards"),
         ({"shards": 4}, "not the plan that its name says"),

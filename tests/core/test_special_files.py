@@ -18,8 +18,8 @@ from beamrank.formats.corpora import CorpusConfig, corpus_digest, list_units
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.stages.given_run import candidates_digest
 from beamrank.storage.special_files import check_regular
+from models.stages.given_run import candidates_digest
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from beamrank.records import Topic
-from beamrank.stages.plan import Plan, StageSpec, cut_shards
+from beamrank.stages.plan import Plan, cut_shards
 from beamrank.stages.status import StageStatus, read_status, run_eta_seconds
-from tests.support.outputs import shard_table
+from tests.support.outputs import retrieve_record, scoring_record, shard_table
 
 _NOW = 1_000_000.0
 _SHARDS = 4
@@ -17,11 +17,10 @@ _SHARDS = 4
 
 def _plan(output: str) -> Plan:
     """Retrieve, mono and duo of four topics in four shards; duo's model costs twice as much for a token."""
-    scored = {"k": 5, "max_length": 512}
     stages = (
-        StageSpec("retrieve", "retrieve", {"k": 10}, (), {}),
-        StageSpec("mono", "mono", scored, ("retrieve",), {}, token_cost=100),
-        StageSpec("duo", "duo", scored, ("mono",), {}, token_cost=200),
+        retrieve_record(),
+        scoring_record("mono", "retrieve", token_cost=100),
+        scoring_record("duo", "mono", token_cost=200),
     )
     return Plan("tag", output, cut_shards([Topic(f"q{number}", "text") for number in range(4)], _SHARDS), stages, {})
 

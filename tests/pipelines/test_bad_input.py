@@ -43,9 +43,9 @@ class Collection(SmallCollection):
         stages = read_status(read_plan(str(self.output)))
         return {stage.stage.split("-")[0]: stage.bad_rows for stage in stages if stage.bad_rows}
 
-    def count(self, kind: str, name: str) -> int:
+    def count(self, step: str, name: str) -> int:
         plan = read_plan(str(self.output))
-        manifests = [plan.finished(stage.name) for stage in plan.stages if stage.kind == kind]
+        manifests = [plan.finished(stage.name) for stage in plan.stages if stage.step == step]
         return sum(manifest.total(name) for manifest in manifests if manifest is not None)
 
 

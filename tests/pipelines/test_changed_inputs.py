@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import pytest
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import list_units
 from beamrank.progress import Silent
+from beamrank.stages.stage_record import StageRecord
 from models.lucene.index import build_index
-from pipelines import launcher
+from models.stages import stage_of
+from pipelines import stage_execution
 from pipelines.launcher import Launcher
 from tests.support.collections import SmallCollection, small_cascade
 from tests.support.runs import PlannedRun, run_bytes
-from transforms import score
-from transforms.retrieve import RetrieveJob
-from transforms.shards import ShardTask
 
 CHANGED = "changed after its digest was taken"
 
@@ -75,17 +75,19 @@ def test_changed_input_seals_nothing_and_is_planned_anew(collection, expected, n
 class _LateChange(Launcher):
     """Changes the corpus between the launcher's check and the scan."""
 
-    def _tokenize_job(self, *arguments: Any) -> Any:
-        _change(Path(self.config.corpus.path))
-        return super()._tokenize_job(*arguments)
+    def _new_pipeline(self, stage: StageRecord) -> beam.Pipeline:
+        if stage.corpus_digest is not None:
+            _change(Path(self.config.corpus.path))
+        return super()._new_pipeline(stage)
 
 
 class _FlippedNeeds(Launcher):
     """Flips a bit of the needed docs before the scan."""
 
-    def _tokenize_job(self, *arguments: Any) -> Any:
-        _flip(next(Path(self.plan.output).glob("tokenize-*/needed-*.bin")))
-        return super()._tokenize_job(*arguments)
+    def _new_pipeline(self, stage: StageRecord) -> beam.Pipeline:
+        for needed in Path(self.plan.output).glob("tokenize-*/needed-*.bin"):
+            _flip(needed)
+        return super()._new_pipeline(stage)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def _point(link: Path, target: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reader"),
-    [("corpus.jsonl", "transforms.join.read_unit"), ("given.trec", "beamrank.stages.given_run.read_run")],
+    [("corpus.jsonl", "models.stages.tokenize.read_unit"), ("given.trec", "models.stages.given_run.read_run")],
 )
 @pytest.mark.parametrize("linked", ["file", "folder"])
 def test_symlink_that_changes_while_it_is_read_seals_nothing(collection, name, reader, linked, monkeypatch) -> None:
@@ -165,7 +167,7 @@ def test_file_removed_from_the_corpus_seals_nothing(folder_corpus, when, monkeyp
         left.rename(gone)
     else:
         listing = _during(lambda: left.rename(gone), lambda: gone.rename(left), list_units)
-        monkeypatch.setattr(launcher, "list_units", listing)
+        monkeypatch.setattr(stage_execution, "list_units", listing)
     _assert_run_fails(run, r"second\.jsonl (was removed|changed) after its digest was taken")
     assert _seals(folder_corpus) == {"retrieve"}
 
@@ -185,13 +187,13 @@ def test_changed_checkpoint_commits_nothing(collection, kind, when, monkeypatch)
     weights = collection.folder / kind / "model.safetensors"
     content = weights.read_bytes()
     changed = content[: len(content) // 2] + bytes(len(content) - len(content) // 2)
-    reader = "ScoringEngine" if when == "loaded" else f"score_{kind}"
+    reader = "models.stages." + ("scoring.ScoringEngine" if when == "loaded" else f"{kind}.score_{kind}")
     read = _during(
         lambda: weights.write_bytes(changed),
         lambda: weights.write_bytes(content),
-        pkgutil.resolve_name(f"{score.__name__}:{reader}"),
+        pkgutil.resolve_name(reader),
     )
-    monkeypatch.setattr(score, reader, read)
+    monkeypatch.setattr(reader, read)
     _assert_run_fails(run, rf"model\.safetensors {CHANGED}")
     assert kind not in _seals(collection)
 
@@ -257,21 +259,19 @@ def test_changed_index_seals_nothing(searched) -> None:
 @pytest.mark.jvm
 def test_index_that_changes_between_two_shards_commits_the_first_alone(searched) -> None:
     plan = searched.plan().plan
-    keys, folder = plan.stage("retrieve").keys, plan.folder("retrieve")
-    index = str(searched.folder / "index")
-    job = RetrieveJob(folder.url, index, keys["index"], keys["k1"], keys["b"], keys["k"], 1)
-    digests = plan.shard_digests(plan.stage("retrieve"), [])
-    first, second = (ShardTask(shard.index, digests[shard.index], shard.topics, ()) for shard in plan.shards)
-    job.run(first)
+    record, folder = plan.stage("retrieve"), plan.folder("retrieve")
+    stage, digests = stage_of(record), plan.shard_digests(record, [])
+    first, second = plan.tasks(record, [])
+    stage.run(first)
     _flip(_largest_index_file(searched))
     with pytest.raises(DataError, match="changed while it was searched"):
-        job.run(second)
+        stage.run(second)
     assert set(folder.receipts(digests)) == {0}
     # The next attempt checks the content: still wrong, then right.
     with pytest.raises(PreflightError, match="is not, or no longer, the one"):
-        job.run(second)
+        stage.run(second)
     _flip(_largest_index_file(searched))
-    job.run(second)
+    stage.run(second)
     assert set(folder.receipts(digests)) == {0, 1}
 
 

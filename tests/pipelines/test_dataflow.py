@@ -13,7 +13,11 @@ import yaml
 
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.stages.plan import Plan, StageKind, StageSpec
+from beamrank.stages.plan import Plan
+from models.stages.bm25 import RetrieveBm25
+from models.stages.duo import ScoreDuo
+from models.stages.mono import ScoreMono
+from models.stages.tokenize import TokenizeDocs
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
 from pipelines.dataflow_launcher import DataflowLauncher
@@ -23,21 +27,25 @@ from pipelines.runners.names import Runner
 from tests.support.processes import beamrank_here
 from tests.support.runs import run_bytes, run_here
 from tests.support.services.dataflow import FLAGS, GCP, Service
+from tests.support.stages import a_stage
 
 _CPU_IMAGE = re.compile(r"europe-west4-docker\.pkg\.dev/some-project/beamrank/cpu:0\.1\.0-python3\.1[123]")
 _GPU_IMAGE = re.compile(r"europe-west4-docker\.pkg\.dev/some-project/beamrank/gpu:0\.1\.0-python3\.1[123]")
 _L4 = "worker_accelerator=type:nvidia-l4;count:1;install-nvidia-driver"
 
 
-def _plan(*kinds: StageKind, device: str = "cuda") -> Plan:
-    stages = tuple(StageSpec(kind, kind, {"device": device}, (), {}) for kind in kinds)
-    return Plan("test", "gs://bucket/out", (), stages, {})
+_BY_STEP: dict[str, Any] = {"retrieve": RetrieveBm25, "tokenize": TokenizeDocs, "mono": ScoreMono, "duo": ScoreDuo}
 
 
-def _submitted(service: Service, kind: StageKind, *flags: str, device: str = "cuda") -> dict[str, Any]:
+def _plan(step: str, device: str = "cuda") -> Plan:
+    stage = a_stage(step, **({"device": device} if step in ("mono", "duo") else {}))
+    return Plan("test", "gs://bucket/out", (), (stage.record(),), {})
+
+
+def _submitted(service: Service, step: str, *flags: str, device: str = "cuda") -> dict[str, Any]:
     """The job that reaches the service for a stage."""
-    plan = _plan(kind, device=device)
-    options = dataflow.job_options(plan, plan.stage(kind), (*service.flags, *flags))
+    plan = _plan(step, device=device)
+    options = dataflow.job_options(plan, plan.stages[0], (*service.flags, *flags))
     pipeline = beam.Pipeline(options=options)
     _ = pipeline | "Tasks" >> beam.Create([1]) | "RunShards" >> beam.Map(str)
     pipeline.run()
@@ -60,7 +68,7 @@ def _run(*arguments: str) -> None:
 )
 def test_what_is_asked_of_the_service(
     service: Service,
-    kind: StageKind,
+    kind: str,
     image: re.Pattern[str],
     machine_type: str,
     experiment: str,
@@ -79,7 +87,7 @@ def test_what_is_asked_of_the_service(
     experiments = {each for each in job["environment"]["experiments"] if "multiple_sdk" in each}
     assert experiments == {experiment}
     assert job["environment"].get("serviceOptions", []) == service_options
-    assert re.fullmatch(rf"beamrank-{kind}-[0-9a-f]{{12}}", job["name"])
+    assert re.fullmatch(rf"beamrank-{kind}(-t1)?-[0-9a-f]{{12}}", job["name"])
     # What Dataflow calls right fitting is on as soon as there is one hint, and excludes the service option.
     staged = service.pipeline(job)
     assert [dict(each.resource_hints) for each in staged.components.environments.values()] == [{}]
@@ -178,24 +186,24 @@ def test_the_job_file_says_what_the_request_says(service: Service, tmp_path: Pat
         ([*FLAGS, "--dry_run=true"], ["mono"], "--dry_run leaves nothing"),
     ],
 )
-def test_flags_that_cannot_be_right(flags: list[str], kinds: list[StageKind], message: str) -> None:
+def test_flags_that_cannot_be_right(flags: list[str], kinds: list[str], message: str) -> None:
     pytest.importorskip("google.cloud.dataflow", reason=GCP)
     with pytest.raises(ConfigError, match=re.escape(message)):
-        dataflow.check_flags(flags, kinds, "cuda", wait=True)
+        dataflow.check_flags(flags, [_BY_STEP[kind] for kind in kinds], "cuda", wait=True)
 
 
 def test_flags_that_can_be_right() -> None:
     pytest.importorskip("google.cloud.dataflow", reason=GCP)
-    dataflow.check_flags(FLAGS, ["retrieve", "tokenize", "mono", "duo"], "cuda", wait=True)
-    dataflow.check_flags([*FLAGS, "--flexrs_goal=COST_OPTIMIZED"], ["tokenize"], "cuda", wait=True)
-    dataflow.check_flags([*FLAGS, "--resource_hints=min_ram=30GB"], ["retrieve"], "cuda", wait=True)
-    dataflow.check_flags([*FLAGS, "--template_location=job.json"], ["mono"], "cuda", wait=False)
+    dataflow.check_flags(FLAGS, list(_BY_STEP.values()), "cuda", wait=True)
+    dataflow.check_flags([*FLAGS, "--flexrs_goal=COST_OPTIMIZED"], [TokenizeDocs], "cuda", wait=True)
+    dataflow.check_flags([*FLAGS, "--resource_hints=min_ram=30GB"], [RetrieveBm25], "cuda", wait=True)
+    dataflow.check_flags([*FLAGS, "--template_location=job.json"], [ScoreMono], "cuda", wait=False)
 
 
 @pytest.mark.skipif(find_spec("google.cloud") is not None, reason="apache-beam[gcp] is installed")
 def test_without_googles_libraries_nothing_starts() -> None:
     with pytest.raises(PreflightError, match=r"pip install 'beamrank\[gcp\]'"):
-        dataflow.check_flags(FLAGS, ["mono"], "cuda", wait=True)
+        dataflow.check_flags(FLAGS, [ScoreMono], "cuda", wait=True)
 
 
 def test_paths_of_this_machine_are_refused_before_anything_starts(config_path: Path, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_given_run_is_ordered_by_the_chosen_ties(collection: SmallCollection) ->
         assert read_trec(collection.folder / ties / "runs/candidates.trec") == expected[ties]
 
 
-def test_default_order_of_ties_is_not_in_the_digest(collection: SmallCollection) -> None:
+def test_order_of_ties_decides_the_digest(collection: SmallCollection) -> None:
     default, rank, doc_id = (
         collection.plan(*overrides).plan for overrides in ([], ["candidates.ties=rank"], ["candidates.ties=doc_id"])
     )

@@ -58,7 +58,7 @@ def test_a_checkpoint_that_reads_chunks(given: Path, long_docs: dict[str, str], 
     save_checkpoint(model, start.folder, str(tmp_path / "chunked"), "float32")
     found = run_here(given, tmp_path / "out", [f"mono.checkpoint={tmp_path / 'chunked'}"])
     plan = found.plan
-    assert plan.of_kind("tokenize")[0].keys["max_doc_tokens"] == 16 * _LENGTH
+    assert plan.of_step("tokenize")[0].keys["max_doc_tokens"] == 16 * _LENGTH
     manifest = plan.finished("mono")
     assert manifest is not None
     assert manifest.total("inferences") == 3 * 16 * len(long_docs)
@@ -82,7 +82,7 @@ def _by_hand(run: PlannedRun, checkpoint: str, limit: int) -> dict[tuple[str, st
     """The log-odds of each segment, one unpadded input at a time, from the stored wordpieces."""
     oracle = Oracle(checkpoint)
     found = {}
-    for row in run.rows(run.plan.of_kind("tokenize")[0].name):
+    for row in run.rows(run.plan.of_step("tokenize")[0].name):
         for doc_id, doc in zip(row["doc_ids"], row["doc_tokens"], strict=True):
             cut = [doc[:20]]
             while len(cut) < limit and 15 * (len(cut) - 1) + 20 < len(doc):
@@ -99,7 +99,7 @@ def test_segments_pooled_by_hand(
     run = run_here(given, tmp_path, [*_SEGMENTS, f"mono.segments.pooling={pooling}", "shards=2"])
     scored = _by_hand(run, mono_checkpoint, 1 if pooling == "first" else 36)
     assert max(map(len, scored.values())) == (1 if pooling == "first" else 36)
-    stored = run.plan.of_kind("tokenize")[0].keys["max_doc_tokens"]
+    stored = run.plan.of_step("tokenize")[0].keys["max_doc_tokens"]
     assert stored == (512 if pooling == "first" else 20 + 35 * 15)
     rows = run.rows("mono")
     segments: dict[tuple[str, str], list[int]] = {}

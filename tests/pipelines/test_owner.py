@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.records import Topic
-from beamrank.stages.plan import CURRENT, Plan, StageSpec, cut_shards, plan_name, read_current, read_plan
+from beamrank.stages.plan import CURRENT, Plan, cut_shards, plan_name, read_current, read_plan
 from beamrank.storage import files as storage
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
 from pipelines.output.owner import Owner, check_current, made_current
 from pipelines.output.run_files import write_runs
 from tests.support.collections import small_cascade
+from tests.support.outputs import retrieve_record
 from tests.support.runs import plan_run, run_bytes
 
 TOPICS = [Topic("q1", "one"), Topic("q2", "two")]
@@ -35,7 +36,7 @@ def sleeper() -> Iterator[psutil.Process]:
 
 
 def _plan(folder: Path, k: int = 10, **config: object) -> Plan:
-    stages = (StageSpec("retrieve", "retrieve", {"k": k}, (), {}),)
+    stages = (retrieve_record(k=k),)
     return Plan("tag", str(folder), cut_shards(TOPICS, 1), stages, config)
 
 

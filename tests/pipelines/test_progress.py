@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from beamrank.progress import SILENT
-from beamrank.stages.plan import StageSpec
 from beamrank.stages.receipts import Receipt, StageFolder
 from pipelines.console import progress
 from pipelines.console.progress import Bar, ConsoleProgress, Meter, duration
 from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
+from tests.support.outputs import retrieve_record, scoring_record, tokenize_record
 
 
 class Clock:
@@ -32,9 +32,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def _stage(kind: str) -> StageSpec:
-    keys = {"k": 5, "max_length": 512}
-    return StageSpec(kind, kind, keys, (), {}, token_cost=1)  # type: ignore[arg-type]
+_STAGES = {
+    "retrieve": retrieve_record(),
+    "tokenize": tokenize_record(),
+    "mono": scoring_record("mono", token_cost=1),
+    "duo": scoring_record("duo", token_cost=1),
+}
 
 
 _MONO = Receipt(0, "", "", "", 0, 1, 0, 1.0, {"queries": 1, "candidates": 10, "inferences": 10, "tokens": 1000})
@@ -130,7 +133,7 @@ def test_a_terminal_of_any_width_shows_all_of_it(width: int) -> None:
 
 @pytest.fixture
 def times(clock: Clock) -> RunTimes:
-    times = RunTimes(shards=10, stages=[_stage(kind) for kind in ("retrieve", "tokenize", "mono", "duo")])
+    times = RunTimes(shards=10, stages=list(_STAGES.values()))
     clock.now += 60
     return times
 
@@ -146,37 +149,37 @@ def meter(clock: Clock) -> Meter:
 
 
 def test_the_runs_eta_waits_for_mono(times: RunTimes, meter: Meter) -> None:
-    said = times.words(_stage("tokenize"), meter)
+    said = times.words(_STAGES["tokenize"], meter)
     assert said == "; run: elapsed 0:01:20, ETA unknown until mono starts"
-    assert times.words(_stage("mono"), meter).endswith("ETA unknown")
+    assert times.words(_STAGES["mono"], meter).endswith("ETA unknown")
 
 
 def test_the_runs_eta_forecasts_duo_by_mono(times: RunTimes, meter: Meter) -> None:
     """Twenty pairs of five candidates, twice as long as mono's ten inputs: four times mono's ten seconds a shard."""
-    times.mono = _MONO
-    assert times.words(_stage("mono"), meter) == f"; run: elapsed 0:01:20, ETA about {duration(80 + 10 * 40)}"
+    times.scored = _MONO
+    assert times.words(_STAGES["mono"], meter) == f"; run: elapsed 0:01:20, ETA about {duration(80 + 10 * 40)}"
 
 
 def test_the_forecast_of_duo_stands_until_duo_has_a_pace_of_its_own(
     times: RunTimes, meter: Meter, clock: Clock
 ) -> None:
-    times.mono = _MONO
-    times.words(_stage("mono"), meter)
+    times.scored = _MONO
+    times.words(_STAGES["mono"], meter)
     own = Meter()
     own.see(0, 10)
     clock.now += 30
-    assert times.words(_stage("duo"), own).endswith(f"ETA about {duration(10 * 40 - 30)}")
+    assert times.words(_STAGES["duo"], own).endswith(f"ETA about {duration(10 * 40 - 30)}")
     own.see(1, 10)
-    assert times.words(_stage("duo"), own).endswith(f"ETA {duration(9 * 30)}")
+    assert times.words(_STAGES["duo"], own).endswith(f"ETA {duration(9 * 30)}")
 
 
 def test_the_runs_eta_is_that_of_its_last_stage(times: RunTimes, meter: Meter) -> None:
-    assert times.words(_stage("duo"), meter) == "; run: elapsed 0:01:20, ETA 0:01:20"
+    assert times.words(_STAGES["duo"], meter) == "; run: elapsed 0:01:20, ETA 0:01:20"
 
 
 def test_a_stage_alone_is_the_whole_run(times: RunTimes, meter: Meter) -> None:
-    times.stages = [_stage("mono")]
-    assert times.words(_stage("mono"), meter) == ""
+    times.stages = [_STAGES["mono"]]
+    assert times.words(_STAGES["mono"], meter) == ""
 
 
 def test_a_stage_shows_units_while_it_reads_the_corpus_and_shards_then(clock: Clock, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = (
 
 
 @pytest.mark.parametrize(
-    ("kind", "counts", "line"),
+    ("rows", "counts", "line"),
     [
         (
             "mono",
@@ -31,14 +31,15 @@ def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = (
         ),
         ("mono", [{"truncated_queries": 2, "queries": 16}], "mono: 2 of 16 queries (12.5 %) were truncated"),
         (
-            "tokenize",
+            "tokenized",
             [{"truncated_docs": 3, "distinct_docs": 12}],
             "tokenize: 3 of 12 docs (counted once for each shard that needs them) (25.0 %) were truncated",
         ),
     ],
 )
-def test_count_is_reported_with_its_unit_and_share(kind, counts, line):
-    assert list(count_lines(kind, _manifest(kind, *counts))) == [line]
+def test_count_is_reported_with_its_unit_and_share(rows, counts, line):
+    stage = {"candidates": "retrieve", "tokenized": "tokenize"}.get(rows, rows)
+    assert list(count_lines(rows, _manifest(stage, *counts))) == [line]
 
 
 def test_share_is_left_out_if_a_receipt_lacks_the_total():
@@ -54,7 +55,7 @@ def test_missing_docs_are_named():
     manifest = _manifest(
         "tokenize", {"missing_docs": 1, "distinct_docs": 3}, examples=("doc 'd' is not in the corpus",)
     )
-    (line,) = count_lines("tokenize", manifest)
+    (line,) = count_lines("tokenized", manifest)
     assert line.startswith("tokenize: 1 of 4 docs")
     assert line.endswith("(first: doc 'd' is not in the corpus)")
 
@@ -65,7 +66,7 @@ def test_missing_docs_are_named():
         (
             ["retrieve"],
             "tokenize-0a1b2c3d, mono are not finished under .*: with --stage tokenize, then --stage mono, or "
-            r"everything without --stage\. To stop after BM25, leave `mono` out of the configuration "
+            r"everything without --stage\. To stop after the first stage, leave `mono` out of the configuration "
             r"\(--set mono=null\)",
         ),
         (["retrieve", "tokenize-0a1b2c3d"], "mono is not finished under .*: with --stage mono, or everything"),

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec.config
@@ -11,42 +10,39 @@ import pyarrow as pa
 from apache_beam.internal import pickler
 
 from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.stages.tasks import ShardTask
 from beamrank.storage.settings import StoreSettings
-from transforms.shards import RunShardFn, ShardTask
+from transforms.shards import RunShardFn
 
 _DIGEST = "0" * 64
 _WORKER = """
 import sys
 from apache_beam.internal import pickler
-from tests.stores.test_workers import TASK
+from tests.stores.test_workers import task
 fn = pickler.loads(sys.stdin.buffer.read())
 fn.setup()
-print(list(fn.process(TASK)))
+print(list(fn.process(task(sys.argv[1]))))
 """
-TASK = ShardTask(7, _DIGEST, (), ())
 
 
-@dataclass(frozen=True)
-class Job:
+def task(url: str) -> ShardTask:
+    return ShardTask(StageFolder(url), 7, _DIGEST)
+
+
+class Stage:
     """Writes a row."""
 
-    url: str
-
-    @property
-    def folder(self) -> StageFolder:
-        return StageFolder(self.url)
-
     def run(self, task: ShardTask) -> Receipt:
-        return self.folder.commit(task.shard, task.digest, pa.table({"row": [1]}), seconds=0.0, counts={})
+        return task.commit(pa.table({"row": [1]}), seconds=0.0, counts={})
 
 
 def test_worker_finds_the_store_with_only_its_own_credentials(store):
-    fn = RunShardFn(Job(f"{store.url}/workers"))
+    fn = RunShardFn(Stage())
     own = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "NO_GCE_CHECK", "PATH", "PYTHONPATH", "HOME"}
     environment = {name: value for name, value in os.environ.items() if name in own}
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", _WORKER],
+        [sys.executable, "-c", _WORKER, f"{store.url}/workers"],
         input=pickler.dumps(fn),
         capture_output=True,
         env=environment,

@@ -1,14 +1,16 @@
 """An output folder with a plan and its stages, as a run leaves them, without models."""
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from beamrank.records import Topic
 from beamrank.stages.listing import needed_prefix
-from beamrank.stages.plan import Plan, StageSpec, cut_shards
+from beamrank.stages.plan import Plan, cut_shards
 from beamrank.stages.receipts import Manifest
 from beamrank.stages.scan_reports import ScanReport
+from beamrank.stages.stage_record import ScoringWork, StageRecord
 from beamrank.storage import files as storage
 from beamrank.tables import schemas
 from beamrank.tables.join import NeededDocs
@@ -17,13 +19,31 @@ CORPUS = "c0" * 32
 SHARDS = 3
 
 
+def retrieve_record(**keys: Any) -> StageRecord:
+    """BM25 as a plan holds it."""
+    settings = {"index": "somewhere"}
+    return StageRecord(
+        "bm25", "retrieve", "retrieve", "candidates", (), True, keys or {"k": 10}, settings, run_name="bm25"
+    )
+
+
+def tokenize_record() -> StageRecord:
+    """A stage that reads the corpus."""
+    name = "tokenize-0a1b2c3d"
+    keys = {"corpus_digest": CORPUS}
+    return StageRecord("tokenize", name, "tokenize", "tokenized", ("retrieve",), True, keys, corpus_digest=CORPUS)
+
+
+def scoring_record(kind: Literal["mono", "duo"], *inputs: str, token_cost: int = 0, k: int = 5) -> StageRecord:
+    """A stage with a model."""
+    run_name = {"mono": "mono", "duo": "duo-sum"}[kind]
+    work = ScoringWork(k, {"mono": 1, "duo": 2}[kind], None, 512, token_cost)
+    return StageRecord(kind, kind, kind, kind, inputs, keys={"k": k}, run_name=run_name, work=work)
+
+
 def make_plan(output: str, mono_k: int = 5) -> Plan:
     """A plan of three stages over six topics."""
-    stages = (
-        StageSpec("retrieve", "retrieve", {"k": 10}, (), {"index": "somewhere"}),
-        StageSpec("tokenize-0a1b2c3d", "tokenize", {"corpus": CORPUS, "on_missing_doc": "error"}, ("retrieve",), {}),
-        StageSpec("mono", "mono", {"k": mono_k}, ("tokenize-0a1b2c3d",), {"checkpoint": "x"}),
-    )
+    stages = (retrieve_record(), tokenize_record(), scoring_record("mono", "tokenize-0a1b2c3d", k=mono_k))
     topics = [Topic(f"q{number}", f"text {number}") for number in range(6)]
     return Plan("tag", output, cut_shards(topics, SHARDS), stages, {"run_tag": "tag"})
 

@@ -7,8 +7,10 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from beamrank.stages.receipts import StageFolder
+from tests.support.stages import a_stage
 from transforms.coders import RecordBatchCoder
-from transforms.join import TokenizeJob, TokenizeShards
+from transforms.join import JoinCorpus
 
 
 def batch(rows: int) -> pa.RecordBatch:
@@ -57,8 +59,7 @@ class _Context:
 
 def test_the_shuffle_of_the_join_uses_our_coder() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    job = TokenizeJob("out", "in", "checkpoint", "mono", "tokenizer", "digest", "needed", (), 10, 512, "error")
-    _ = pipeline | beam.Create([]) | "Join" >> TokenizeShards(job, 30522, ())
+    _ = pipeline | beam.Create([]) | "Join" >> JoinCorpus(a_stage("tokenize"), StageFolder("out"), "needed", ())
     components = _components(pipeline)
     grouped = [
         transform

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import apache_beam as beam
@@ -12,22 +11,16 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.stages.tasks import ShardTask
 from beamrank.storage import files as storage
-from transforms.shards import RunShards, ShardTask
+from transforms.shards import RunShards
 
 _running: list[int] = []
 _most: list[int] = []
 
 
-@dataclass(frozen=True)
-class SlowJob:
+class SlowStage:
     """Writes a shard's number, slowly, and keeps count of how many do so at once."""
-
-    url: str
-
-    @property
-    def folder(self) -> StageFolder:
-        return StageFolder(self.url)
 
     def run(self, task: ShardTask) -> Receipt:
         _running.append(threading.get_ident())
@@ -35,17 +28,17 @@ class SlowJob:
         time.sleep(0.02)
         _running.pop()
         table = pa.table({"shard": [task.shard]})
-        return self.folder.commit(task.shard, task.digest, table, seconds=0, counts={})
+        return task.commit(table, seconds=0, counts={})
 
 
-def _tasks(shards: int) -> list[ShardTask]:
-    return [ShardTask(shard, f"digest{shard}", (), ()) for shard in range(shards)]
+def _tasks(folder: Path, shards: int) -> list[ShardTask]:
+    return [ShardTask(StageFolder(str(folder)), shard, f"digest{shard}") for shard in range(shards)]
 
 
 def _run(folder: Path, shards: int, *flags: str) -> None:
     options = PipelineOptions(["--runner=FnApiRunner", *flags])
     with beam.Pipeline(options=options) as pipeline:
-        done = pipeline | beam.Create(_tasks(shards)) | RunShards(SlowJob(str(folder)))
+        done = pipeline | beam.Create(_tasks(folder, shards)) | RunShards(SlowStage())
         assert_that(done, equal_to(list(range(shards))))
 
 
@@ -57,7 +50,7 @@ def test_every_task_leaves_a_receipt_and_one_runs_at_a_time(tmp_path: Path, flag
     _run(tmp_path, 12, *flags)
     assert len(_most) == 12
     assert set(_most) == {1}
-    receipts = StageFolder(str(tmp_path)).receipts(task.digest for task in _tasks(12))
+    receipts = StageFolder(str(tmp_path)).receipts(task.digest for task in _tasks(tmp_path, 12))
     assert sorted(receipts) == list(range(12))
 
 

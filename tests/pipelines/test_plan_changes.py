@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from beamrank.records import Topic
-from beamrank.stages.plan import Plan, StageSpec, cut_shards
-from beamrank.stages.plan_changes import Change, plan_changes
+from beamrank.stages.plan import Plan, cut_shards
+from pipelines.planning.plan_changes import Change, plan_changes
+from tests.support.stages import a_stage
 
 _TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(6)]
 _CONFIG: dict[str, Any] = {
@@ -16,39 +17,14 @@ _CONFIG: dict[str, Any] = {
     "mono": {"checkpoint": "embedded:mono"},
     "duo": {"checkpoint": "embedded:duo"},
 }
-_SCORED = {"truncation": "original", "max_length": 512, "dtype": "float32", "device": "cpu", "token_budget": 1024}
-_AFTER_BM25: Any = ("tokenize", "mono", "duo")
+_AFTER_BM25 = ("tokenize", "mono", "duo")
 _ALL = ("retrieve", *_AFTER_BM25)
 
 
-def _tokenize(tokenizer: str, kind: str) -> StageSpec:
-    keys = {"corpus": "c", "tokenizer": tokenizer, "max_doc_tokens": 512, "k": 100, "on_missing_doc": "error"}
-    places = {"checkpoint": f"embedded:{kind}", "kind": kind}
-    return StageSpec(f"tokenize-{tokenizer}", "tokenize", keys, ("retrieve",), places)
-
-
-def _plan(**config: Any) -> Plan:
-    stages = (
-        StageSpec("retrieve", "retrieve", {"index": "i", "k1": 0.9, "b": 0.4, "k": 1000}, (), {"index": "index"}),
-        _tokenize("t1", "mono"),
-        StageSpec(
-            "mono", "mono", {**_SCORED, "checkpoint": "m", "k": 100}, ("tokenize-t1",), {"checkpoint": "embedded:mono"}
-        ),
-        StageSpec(
-            "duo",
-            "duo",
-            {**_SCORED, "checkpoint": "d", "k": 10},
-            ("tokenize-t1", "mono"),
-            {"checkpoint": "embedded:duo"},
-        ),
-    )
+def _plan(changes: dict[str, dict[str, Any]] | None = None, **config: Any) -> Plan:
+    """A plan with other settings of some stages."""
+    stages = tuple(a_stage(step, **(changes or {}).get(step, {})).record() for step in _ALL)
     return Plan("tag", "out", cut_shards(_TOPICS, 3), stages, {**_CONFIG, **config})
-
-
-def _changed(plan: Plan, changes: dict[str, dict[str, Any]], **config: Any) -> Plan:
-    """The plan with other keys of some kinds of stages."""
-    stages = [dataclasses.replace(stage, keys={**stage.keys, **changes.get(stage.kind, {})}) for stage in plan.stages]
-    return dataclasses.replace(plan, stages=tuple(stages), config={**plan.config, **config})
 
 
 def test_the_same_plan_has_no_changes() -> None:
@@ -74,31 +50,34 @@ def test_a_measure_is_no_change() -> None:
         ),
         ({kind: {"max_length": 64} for kind in ("mono", "duo")}, "input.max_length 512 -> 64", ("mono", "duo")),
         ({"tokenize": {"on_missing_doc": "drop"}}, "on_missing_doc error -> drop", _AFTER_BM25),
-        ({"tokenize": {"corpus": "c2"}}, "corpus.path: the content of corpus.tsv changed", _AFTER_BM25),
-        ({"mono": {"checkpoint": "m2"}}, "mono.checkpoint: the content of embedded:mono changed", ("mono", "duo")),
+        ({"tokenize": {"corpus_digest": "c2"}}, "corpus.path: the content of corpus.tsv changed", _AFTER_BM25),
+        (
+            {"mono": {"checkpoint_digest": "m2"}},
+            "mono.checkpoint: the content of embedded:mono changed",
+            ("mono", "duo"),
+        ),
     ],
 )
 def test_a_changed_key_is_named_with_what_is_done_again(
     changes: dict[str, dict[str, Any]], words: str, stages: tuple[str, ...]
 ) -> None:
-    (change,) = plan_changes(_plan(), _changed(_plan(), changes))
+    (change,) = plan_changes(_plan(), _plan(changes))
     assert str(change) == words
     assert change.stages == stages
 
 
 def test_another_checkpoint_is_named_as_the_configuration_names_it() -> None:
-    after = _changed(_plan(), {"duo": {"checkpoint": "d2"}}, duo={"checkpoint": "org/duo@1"})
+    after = _plan({"duo": {"checkpoint_digest": "d2"}}, duo={"checkpoint": "org/duo@1"})
     assert plan_changes(_plan(), after) == [Change("duo.checkpoint", "embedded:duo", "org/duo@1", ("duo",))]
 
 
 def test_a_checkpoint_with_another_tokenizer_is_one_change() -> None:
     """Duo gets tokens of its own; mono's are as they were."""
     plan = _plan()
-    *others, mono, duo = plan.stages
-    duo = dataclasses.replace(duo, keys={**duo.keys, "checkpoint": "d2"}, inputs=("tokenize-t2", "mono"))
-    after = dataclasses.replace(
-        plan, stages=(*others, _tokenize("t2", "duo"), mono, duo), config={**plan.config, "duo": {"checkpoint": "x"}}
-    )
+    tokens = a_stage("tokenize", tokenizer_digest="t2", model="duo")
+    duo = a_stage("duo", checkpoint_digest="d2", tokens=tokens.name)
+    stages = (*plan.stages[:2], tokens.record(), plan.stages[2], duo.record())
+    after = dataclasses.replace(plan, stages=stages, config={**plan.config, "duo": {"checkpoint": "x"}})
     assert plan_changes(plan, after) == [Change("duo.checkpoint", "embedded:duo", "x", ("tokenize", "duo"))]
 
 

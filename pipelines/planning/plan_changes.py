@@ -1,40 +1,20 @@
 """What differs between two plans, by the keys of the configuration, and which stages are done again for it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from beamrank.stages.plan import Plan, StageKind, StageSpec
+from beamrank.stages.plan import Plan
+from beamrank.stages.stage_record import StageRecord
+from models.stages import stage_of
 
-# What a key of a stage is called in the configuration, where that is not `stage.key`.
-_NAMES: dict[tuple[StageKind, str], str] = {
-    ("retrieve", "index"): "index.path",
-    ("retrieve", "k1"): "bm25.k1",
-    ("retrieve", "b"): "bm25.b",
-    ("retrieve", "run"): "candidates.run",
-    ("retrieve", "ties"): "candidates.ties",
-    ("tokenize", "corpus"): "corpus.path",
-    ("tokenize", "k"): "mono.k",
-    ("tokenize", "max_doc_tokens"): "wordpieces stored of a doc",
-    ("tokenize", "on_missing_doc"): "on_missing_doc",
-    ("mono", "segments"): "mono.segments (length, stride, limit)",
-    ("duo", "pooling"): "mono.segments.pooling",
-}
-_SHARED = {
-    "truncation": "input.truncation",
-    "max_query_length": "input.max_query_length",
-    "max_length": "input.max_length",
-    "device": "device",
-    "dtype": "dtype",
-    "token_budget": "tokens of a batch",
-}
-# These hold digests: what a user knows is the path or name in the configuration.
-_DIGESTS = ("index", "run", "corpus", "tokenizer", "checkpoint")
+# A key whose name ends so holds a digest: what a user knows is the path or name in the configuration.
+_DIGEST = "_digest"
 
 
 @dataclass(frozen=True)
 class Change:
-    """A key whose value differs, and the kinds of stages that it decides: they are done again.
+    """A key whose value differs, and the steps that it decides: they are done again.
 
     `before` and `after` are alike where what a path or name leads to has changed.
     """
@@ -42,7 +22,7 @@ class Change:
     key: str
     before: Any
     after: Any
-    stages: tuple[StageKind, ...]
+    stages: tuple[str, ...]
 
     def __str__(self) -> str:
         """Without its stages."""
@@ -57,15 +37,13 @@ def plan_changes(before: Plan, after: Plan) -> list[Change]:
     for change in (*_topic_changes(before, after), *_stage_changes(before, after)):
         same = found.get(change.key)
         stages = change.stages if same is None else (*same.stages, *change.stages)
-        kinds = dict.fromkeys(stage.kind for stage in after.stages)
-        found[change.key] = Change(
-            change.key, change.before, change.after, tuple(kind for kind in kinds if kind in stages)
-        )
+        steps = dict.fromkeys(stage.step for stage in after.stages)
+        found[change.key] = replace(change, stages=tuple(step for step in steps if step in stages))
     return list(found.values())
 
 
 def _topic_changes(before: Plan, after: Plan) -> Iterator[Change]:
-    everything = tuple(stage.kind for stage in after.stages)
+    everything = tuple(stage.step for stage in after.stages)
     old, new = ({topic.query_id: topic.text for topic in plan.topics} for plan in (before, after))
     if old != new:
         texts = sum(old[query_id] != new[query_id] for query_id in old.keys() & new.keys())
@@ -81,43 +59,36 @@ def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
     for stage in after.stages:
         old = _counterpart(before, stage)
         affected = _following(after, stage)
+        names = {**(stage_of(old).config_keys if old else {}), **stage_of(stage).config_keys}
         if old is None:
-            # Tokens are made for the models of another stage.
-            yield Change(stage.places.get("kind", stage.name), None, stage.places.get("checkpoint"), affected)
+            # A new model brings its tokens too: both are one change.
+            name = next(name for key, name in names.items() if key.endswith(_DIGEST) and name.endswith(".checkpoint"))
+            yield Change(name.removesuffix(".checkpoint"), None, _configured(after.config, name), affected)
             continue
         for key in dict.fromkeys([*old.keys, *stage.keys]):
             if old.keys.get(key) != stage.keys.get(key):
-                name = _name(key, stage if key in stage.keys else old)
+                name = names[key]
                 yield Change(name, _value(before, old, key, name), _value(after, stage, key, name), affected)
 
 
-def _counterpart(before: Plan, stage: StageSpec) -> StageSpec | None:
+def _counterpart(before: Plan, stage: StageRecord) -> StageRecord | None:
     """The stage of the other plan that did the same; another tokenizer makes another folder."""
-    same = [old for old in before.stages if old.kind == stage.kind]
+    same = before.of_step(stage.step)
     return next((old for old in same if old.name == stage.name), same[0] if same else None)
 
 
-def _following(plan: Plan, stage: StageSpec) -> tuple[StageKind, ...]:
-    """The kinds of a stage and of all that read it, directly or not."""
-    names: dict[str, StageKind] = {stage.name: stage.kind}
+def _following(plan: Plan, stage: StageRecord) -> tuple[str, ...]:
+    """The steps of a stage and of all that read it, directly or not."""
+    names = {stage.name: stage.step}
     for each in plan.stages:
         if names.keys() & set(each.inputs):
-            names[each.name] = each.kind
+            names[each.name] = each.step
     return tuple(names.values())
 
 
-def _value(plan: Plan, stage: StageSpec, key: str, name: str) -> Any:
-    """What decides the bytes; what the configuration says instead of a digest, or of a default that has no key."""
-    value = None if key in _DIGESTS else stage.keys.get(key)
-    return _configured(plan.config, name) if value is None else value
-
-
-def _name(key: str, stage: StageSpec) -> str:
-    if key == "tokenizer":
-        return f"{stage.places['kind']}.checkpoint"
-    if stage.kind == "retrieve" and key == "k":
-        return "candidates.k" if "run" in stage.keys else "bm25.k"
-    return _NAMES.get((stage.kind, key)) or _SHARED.get(key) or f"{stage.kind}.{key}"
+def _value(plan: Plan, stage: StageRecord, key: str, name: str) -> Any:
+    """What decides the bytes; for a digest, what the configuration says."""
+    return _configured(plan.config, name) if key.endswith(_DIGEST) else stage.keys.get(key)
 
 
 def _configured(config: Mapping[str, Any], name: str) -> Any:

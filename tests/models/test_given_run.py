@@ -1,5 +1,7 @@
 """A given run as the first stage: cut by score, then rank, and shared out to the shards."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,25 +10,56 @@ import pytest
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.runs import Ties, read_run
 from beamrank.records import Topic
-from beamrank.stages.given_run import candidates_digest, commit_candidates, split_run
 from beamrank.stages.plan import Shard
 from beamrank.stages.receipts import StageFolder
-from beamrank.storage.digested import digest_file
+from beamrank.stages.tasks import ShardTask
 from beamrank.tables.schemas import CANDIDATES
+from models.stages.first_stage import commit_candidates
+from models.stages.given_run import GivenRun, candidates_digest
 
-SHARDS = (Shard(0, (Topic("q2", "x"), Topic("q1", "y"))), Shard(1, (Topic("q3", "z"),)))
+SHARDS = (Shard(0, (Topic("q1", "y"), Topic("q2", "x"))), Shard(1, (Topic("q3", "z"),)))
 DIGESTS = ("a" * 64, "b" * 64)
 
 
-def _split(folder: Path, lines: list[str], k: int = 3) -> tuple[list[list[dict[str, object]]], list[dict[str, int]]]:
+@dataclass
+class _Execution:
+    """What the launcher gives a stage, and the notes that it is told."""
+
+    folder: StageFolder
+    notes: list[str] = field(default_factory=list)
+    shards: Sequence[Shard] = SHARDS
+
+    @property
+    def tasks(self) -> list[ShardTask]:
+        return [ShardTask(self.folder, shard.index, DIGESTS[shard.index], shard.topics) for shard in SHARDS]
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def run_shards(self, _) -> None:
+        raise NotImplementedError
+
+    join_corpus = run_shards
+
+    def parts(self) -> list[list[dict[str, object]]]:
+        receipts = self.folder.receipts(DIGESTS)
+        return [self.folder.read_part(receipts[shard]).to_pylist() for shard in (0, 1)]
+
+    def counts(self) -> list[dict[str, int]]:
+        return [dict(receipt.counts) for _, receipt in sorted(self.folder.receipts(DIGESTS).items())]
+
+
+def _given(folder: Path, lines: Sequence[str], k: int = 3, ties: Ties = "rank") -> tuple[GivenRun, _Execution]:
     run = folder / "given.run"
     run.write_text("".join(f"{line}\n" for line in lines))
-    stage = StageFolder(str(folder / "retrieve"))
-    split_run(digest_file(str(run)), k, SHARDS, DIGESTS, stage)
-    receipts = stage.receipts(DIGESTS)
-    return [stage.read_part(receipts[shard]).to_pylist() for shard in (0, 1)], [
-        dict(receipts[shard].counts) for shard in (0, 1)
-    ]
+    stage = GivenRun(run_digest=candidates_digest(str(run)), k=k, ties=ties, url=str(run))
+    return stage, _Execution(StageFolder(str(folder / ties)))
+
+
+def _split(folder: Path, lines: Sequence[str], k: int = 3, ties: Ties = "rank") -> _Execution:
+    stage, execution = _given(folder, lines, k, ties)
+    stage.carry_out(execution)
+    return execution
 
 
 def _row(query_id: str, doc_id: str, rank: int, score: float) -> dict[str, object]:
@@ -34,7 +67,7 @@ def _row(query_id: str, doc_id: str, rank: int, score: float) -> dict[str, objec
 
 
 def test_a_trec_run_is_cut_by_score_and_ties_by_rank(tmp_path: Path) -> None:
-    parts, counts = _split(
+    split = _split(
         tmp_path,
         [
             "q1 Q0 low 1 1.0 t",
@@ -45,7 +78,7 @@ def test_a_trec_run_is_cut_by_score_and_ties_by_rank(tmp_path: Path) -> None:
             "q9 Q0 stranger 1 1.0 t",
         ],
     )
-    assert parts == [
+    assert split.parts() == [
         [
             _row("q1", "best", 1, 9.5),
             _row("q1", "tied-first", 2, 2.0),
@@ -54,7 +87,7 @@ def test_a_trec_run_is_cut_by_score_and_ties_by_rank(tmp_path: Path) -> None:
         ],
         [],
     ]
-    assert counts == [
+    assert split.counts() == [
         {"topics": 2, "topics_without_candidates": 0, "candidates": 4},
         {"topics": 1, "topics_without_candidates": 1, "candidates": 0},
     ]
@@ -63,15 +96,13 @@ def test_a_trec_run_is_cut_by_score_and_ties_by_rank(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [0, 1])
 def test_an_ms_marco_run_is_cut_by_rank(tmp_path: Path, first: int) -> None:
     lines = [f"q3\td{rank}\t{rank + first}" for rank in (2, 0, 1, 3)]
-    parts, _ = _split(tmp_path, lines, k=2)
+    parts = _split(tmp_path, lines, k=2).parts()
     assert [(row["doc_id"], row["rank"]) for row in parts[1]] == [("d0", 1), ("d1", 2)]
 
 
 def test_what_is_worth_knowing_is_said(tmp_path: Path) -> None:
-    run = tmp_path / "given.run"
-    run.write_text("q1 Q0 a 1 2.0 t\nq1 Q0 b 2 2.0 t\nq1 Q0 c 3 3.0 t\nq8 Q0 a 1 1.0 t\n")
-    said = split_run(digest_file(str(run)), 3, SHARDS, DIGESTS, StageFolder(str(tmp_path / "retrieve")))
-    assert said == [
+    notes = _split(tmp_path, ["q1 Q0 a 1 2.0 t", "q1 Q0 b 2 2.0 t", "q1 Q0 c 3 3.0 t", "q8 Q0 a 1 1.0 t"]).notes
+    assert [note.partition("given.run: ")[2] for note in notes] == [
         "queries that are no topics: 1 ('q8', ...); they are left out",
         "rows with the score of the row before: 1; ordered by their ranks. `beamrank eval` and trec_eval order them "
         "by doc_id, descending, so their measures of this file can differ; `candidates.ties: doc_id` takes that order "
@@ -81,18 +112,16 @@ def test_what_is_worth_knowing_is_said(tmp_path: Path) -> None:
 
 
 def test_ties_are_ordered_as_the_user_chooses(tmp_path: Path) -> None:
-    run = tmp_path / "given.run"
-    run.write_text("q1 Q0 a 1 2.0 t\nq1 Q0 b 2 2.0 t\nq1 Q0 c 3 3.0 t\nq1 Q0 d 4 2.0 t\n")
+    lines = ["q1 Q0 a 1 2.0 t", "q1 Q0 b 2 2.0 t", "q1 Q0 c 3 3.0 t", "q1 Q0 d 4 2.0 t"]
     choices: tuple[tuple[Ties, str, str], ...] = (
         ("rank", "cab", "ordered by their ranks"),
         ("doc_id", "cdb", "ordered by doc_id, descending, as `beamrank eval` and trec_eval do"),
     )
     for ties, kept, note in choices:
-        stage = StageFolder(str(tmp_path / ties))
-        said, *_ = split_run(digest_file(str(run)), 3, SHARDS, DIGESTS, stage, ties)
-        assert said.startswith(f"rows with the score of the row before: 2; {note}")
-        assert [row["doc_id"] for row in stage.read_part(stage.receipts(DIGESTS)[0]).to_pylist()] == list(kept)
-    assert read_run(str(run)).order == {"q1": list("cdba")}
+        split = _split(tmp_path, lines, ties=ties)
+        assert f"rows with the score of the row before: 2; {note}" in split.notes[0]
+        assert [row["doc_id"] for row in split.parts()[0]] == list(kept)
+    assert read_run(str(tmp_path / "given.run")).order == {"q1": list("cdba")}
 
 
 @pytest.mark.parametrize(
@@ -109,15 +138,15 @@ def test_ties_are_ordered_as_the_user_chooses(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_used(tmp_path: Path, lines: list[str], message: str) -> None:
     with pytest.raises(PreflightError, match=message):
         _split(tmp_path, lines)
-    assert not (tmp_path / "retrieve").exists()
+    assert not (tmp_path / "rank").exists()
 
 
 def test_a_doc_id_of_an_index_that_was_built_elsewhere_is_checked(tmp_path: Path) -> None:
     columns = [["q1", "q2"], ["good", "a\u00a0b"], [1, 1], [2.0, 1.0]]
     found = pa.table([pa.array(each, field.type) for each, field in zip(columns, CANDIDATES, strict=True)], CANDIDATES)
-    folder = StageFolder(str(tmp_path / "retrieve"))
+    task = ShardTask(StageFolder(str(tmp_path / "retrieve")), 0, DIGESTS[0], SHARDS[0].topics)
     with pytest.raises(DataError, match=r"candidate of query 'q2' has the id 'a\\xa0b', which holds white space"):
-        commit_candidates(folder, 0, DIGESTS[0], SHARDS[0].topics, found, 0.0)
+        commit_candidates(task, found, 0.0)
     assert not (tmp_path / "retrieve").exists()
 
 
@@ -130,17 +159,17 @@ def test_the_digest_is_of_the_bytes(tmp_path: Path) -> None:
 
 
 def test_a_run_that_changed_after_its_digest_commits_nothing(tmp_path: Path) -> None:
-    run = tmp_path / "given.run"
-    run.write_text("q1 Q0 a 1 2.0 t\n")
-    given = digest_file(str(run))
-    run.write_text("q1 Q0 b 1 2.0 t\n")
-    stage = StageFolder(str(tmp_path / "retrieve"))
-    with pytest.raises(DataError, match=r"given\.run changed after its digest was taken"):
-        split_run(given, 3, SHARDS, DIGESTS, stage)
-    assert not (tmp_path / "retrieve").exists()
-    run.write_text("q1 Q0 a 1 2.0 t\n")
-    split_run(given, 3, SHARDS, DIGESTS, stage)
-    assert len(stage.receipts(DIGESTS)) == 2
+    stage, execution = _given(tmp_path, ["q1 Q0 a 1 2.0 t"])
+    whole = Path(stage.url).read_bytes()
+    Path(stage.url).write_text("q1 Q0 b 1 2.0 t\n")
+    for run in (lambda: stage.carry_out(execution), lambda: stage.run(execution.tasks[0])):
+        with pytest.raises(DataError, match=r"given\.run changed after its digest was taken"):
+            run()
+    assert not (tmp_path / "rank").exists()
+    Path(stage.url).write_bytes(whole)
+    stage.run(execution.tasks[1])
+    stage.carry_out(execution)
+    assert len(execution.counts()) == 2
 
 
 @pytest.mark.parametrize("name", ["none", "."])

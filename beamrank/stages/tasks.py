@@ -1,0 +1,56 @@
+"""A shard's task: all that a worker needs beside the stage to do the shard and commit it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from beamrank.records import Topic
+from beamrank.stages.receipts import Receipt, StageFolder
+
+
+class InputPart(NamedTuple):
+    """The part of an earlier stage that a shard reads."""
+
+    folder: StageFolder
+    receipt: Receipt
+
+    def read(self) -> Any:
+        """The table."""
+        return self.folder.read_part(self.receipt)
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """One shard of one stage.
+
+    Attributes:
+        folder: the stage's.
+        shard: the number of the shard.
+        digest: what the shard's receipt must carry.
+        topics: the shard's, sorted by query_id; empty for a stage that does not read topics.
+        inputs: the parts of the stages that it reads, in their order.
+    """
+
+    folder: StageFolder
+    shard: int
+    digest: str
+    topics: tuple[Topic, ...] = ()
+    inputs: tuple[InputPart, ...] = ()
+
+    def receipt(self) -> Receipt | None:
+        """The receipt, if the shard has one that counts."""
+        return self.folder.receipt(self.shard, self.digest)
+
+    def commit(
+        self,
+        table: Any,
+        *,
+        seconds: float,
+        counts: Mapping[str, int],
+        bad_rows: int = 0,
+        examples: Iterable[str] = (),
+    ) -> Receipt:
+        """Publishes the shard's part and receipt: `StageFolder.commit`."""
+        return self.folder.commit(
+            self.shard, self.digest, table, seconds=seconds, counts=counts, bad_rows=bad_rows, examples=examples
+        )

@@ -1,0 +1,235 @@
+"""What a stage is: a frozen dataclass that is the job of a worker, and says all else that a run must know of it.
+
+A stage's fields are its settings. Those marked with `Decides` are its keys: they decide the bytes of its parts and are
+covered by their digests. The others are free, such as where workers find a model.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
+
+import pyarrow as pa
+from pydantic import ConfigDict, TypeAdapter
+
+from beamrank.config.run import RunConfig
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import CorpusUnit
+from beamrank.stages.plan import Shard
+from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.stages.stage_record import ScoringWork, StageRecord
+from beamrank.stages.tasks import ShardTask
+from beamrank.stages.verify import Verification
+from beamrank.storage.digested import DigestedFile
+from beamrank.tables.schemas import RowKind
+from models.stages.sample import Sample
+
+CANDIDATE_BYTES = 12
+
+# (shard, the tokens of docs that it needs)
+ShardTokens = tuple[int, pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Decides:
+    """Marks a field that decides the bytes of a stage's parts.
+
+    `key` is what the configuration calls it; names in braces are filled in from the stage. Where the field's own name
+    ends in `_digest`, that key holds the path or the name of what was digested.
+    """
+
+    key: str
+
+
+class Worker(StrEnum):
+    """What the workers of a stage need; a runner with machines of several kinds chooses by this."""
+
+    LAUNCHER = "launcher"
+    JVM = "jvm"
+    CPU = "cpu"
+    MODEL_ON_CPU = "model on cpu"
+    MODEL_ON_GPU = "model on gpu"
+
+
+class Cost(NamedTuple):
+    """At most so many inferences and bytes, and seconds on this machine with one worker."""
+
+    inferences: int
+    bytes: int
+    seconds: float
+
+
+# The cost of a stage for so many topics.
+CostOf = Callable[[int], Cost]
+
+
+class CorpusJoin(Protocol):
+    """A stage that needs docs: the corpus is scanned in units, and each shard is joined from the tokens it wants."""
+
+    @property
+    def max_doc_tokens(self) -> int:
+        """The most tokens that are kept of a doc."""
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids its tokenizer has."""
+
+    def wanted(self, task: ShardTask) -> Sequence[str]:
+        """The doc_ids that a shard needs."""
+
+    def scan(self, unit: CorpusUnit, file: DigestedFile, needed_url: str, folder: StageFolder) -> Iterator[ShardTokens]:
+        """The tokens of the needed docs of one unit, addressed to the shards that want them."""
+
+    def join(self, task: ShardTask, batches: Sequence[pa.RecordBatch], units: Sequence[CorpusUnit]) -> Receipt:
+        """Joins one shard from the tokens that reached it, and commits it."""
+
+
+class Execution(Protocol):
+    """How the open shards of a stage are done: what a stage asks of the launcher."""
+
+    @property
+    def tasks(self) -> Sequence[ShardTask]:
+        """The shards without a receipt."""
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """All shards of the plan."""
+
+    def note(self, text: str) -> None:
+        """Tells the user something."""
+
+    def run_shards(self, stage: "Stage") -> None:
+        """Runs `stage.run` for each task, as one Beam job."""
+
+    def join_corpus(self, stage: CorpusJoin) -> None:
+        """Joins each task with the corpus: one Beam job with one shuffle, or several in turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(ABC):
+    """One stage of a run. Subclasses are frozen dataclasses that can be pickled, and import models when they run."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    type_name: ClassVar[str]
+    step: ClassVar[str]
+    rows: ClassVar[RowKind]
+    reads_topics: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def worker_on(cls, device: str) -> Worker:
+        """What its workers need where models compute on a device."""
+
+    @classmethod
+    def worker_paths(cls, config: RunConfig) -> dict[str, str]:  # noqa: ARG003
+        """What its workers read beside corpus and output: paths by their keys in the configuration."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
+        """What it costs for so many topics that all have as many candidates as they can."""
+
+    @property
+    def name(self) -> str:
+        """Its folder below the output."""
+        return self.step
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the stages that it reads."""
+        return ()
+
+    @property
+    def run_name(self) -> str | None:
+        """The name of the run that it yields."""
+        return self.type_name
+
+    @property
+    def corpus(self) -> str | None:
+        """The digest of the corpus, if it reads that."""
+        return None
+
+    @property
+    def work(self) -> ScoringWork | None:
+        """What it asks of its model."""
+        return None
+
+    @property
+    def worker(self) -> Worker:
+        """What its workers need."""
+        return self.worker_on("cpu")
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The fields that decide the bytes of its parts, as JSON values."""
+        return {name: value for name, value in _dumped(self).items() if name in _decided(type(self))}
+
+    @property
+    def config_keys(self) -> dict[str, str]:
+        """What the configuration calls each of its keys."""
+        values = {"type_name": self.type_name, **vars(self)}
+        return {name: mark.key.format(**values) for name, mark in _decided(type(self)).items()}
+
+    def record(self) -> StageRecord:
+        """The stage as a plan holds it."""
+        keys = self.keys
+        return StageRecord(
+            self.type_name,
+            self.name,
+            self.step,
+            self.rows,
+            inputs=self.inputs,
+            reads_topics=self.reads_topics,
+            keys=keys,
+            settings={name: value for name, value in _dumped(self).items() if name not in keys},
+            run_name=self.run_name,
+            corpus_digest=self.corpus,
+            work=self.work,
+        )
+
+    @classmethod
+    def of_record(cls, record: StageRecord) -> Self:
+        """The stage that a plan holds.
+
+        Raises:
+            PreflightError: the plan is of another version.
+        """
+        try:
+            stage: Self = _adapter(cls).validate_python({**record.keys, **record.settings})
+        except ValueError as error:
+            raise PreflightError(
+                f"the plan's stage {record.name} does not have the settings of {record.type_name}: {error}. Run again "
+                "to plan it again"
+            ) from error
+        return stage
+
+    def carry_out(self, execution: Execution) -> None:
+        """Does the open shards: by default each on its own."""
+        execution.run_shards(self)
+
+    @abstractmethod
+    def run(self, task: ShardTask) -> Receipt:
+        """Does one shard and commits it."""
+
+    def verify(self, found: Verification) -> None:  # noqa: B027
+        """Checks what the stage was made from, if that is still here, and adds what is wrong with it."""
+
+
+@lru_cache
+def _adapter(stage: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(stage)
+
+
+@lru_cache
+def _decided(stage: type[Any]) -> dict[str, Decides]:
+    marks = ((each.name, getattr(each.type, "__metadata__", ())) for each in fields(stage))
+    return {name: mark for name, metadata in marks for mark in metadata if isinstance(mark, Decides)}
+
+
+def _dumped(stage: Stage) -> dict[str, Any]:
+    values: dict[str, Any] = _adapter(type(stage)).dump_python(stage, mode="json")
+    return values

@@ -1,0 +1,180 @@
+"""BM25 over a Lucene index, as the first stage."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+
+from beamrank.config.run import Bm25Config, RunConfig
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.corpora import corpus_digest
+from beamrank.stages.receipts import Receipt
+from beamrank.stages.tasks import ShardTask
+from beamrank.stages.verify import Finding, Verification
+from beamrank.storage import files as storage
+from models.lucene.index import (
+    INFO_NAME,
+    LocalIndex,
+    build_index,
+    check_index,
+    describe_files,
+    files_digest,
+    find_damage,
+    local_index,
+    needs_building,
+    read_written_info,
+)
+from models.stages.base import Decides, Worker
+from models.stages.first_stage import FirstStage, commit_candidates
+from models.stages.planning import Planning, PlanningProgress, threads_of
+from models.stages.sample import Sample
+
+if TYPE_CHECKING:
+    from models.lucene.bm25 import Bm25Searcher
+
+_SEARCH_TOPICS = 16
+# Where there is no index to search yet: Anserini's own figure for one thread on 8.8 million passages.
+_TOPICS_PER_SECOND = 13.0
+_BUILD_AGAIN = "remove the folder and run again, which builds the index again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrieveBm25(FirstStage):
+    """Retrieves `k` candidates for each topic."""
+
+    type_name = "bm25"
+    section: ClassVar[type[Bm25Config]] = Bm25Config
+
+    index_digest: Annotated[str, Decides("index.path")]
+    k1: Annotated[float, Decides("bm25.k1")]
+    b: Annotated[float, Decides("bm25.b")]
+    k: Annotated[int, Decides("bm25.k")]
+    index: str
+    threads: int
+
+    @classmethod
+    def from_config(cls, section: Bm25Config, planning: Planning) -> Self:
+        """Builds the index first where there is none."""
+        config = planning.config
+        assert config.index is not None
+        digest = ensure_index(config, planning.corpus_digest, planning.progress)
+        return cls(
+            index_digest=digest,
+            k1=section.k1,
+            b=section.b,
+            k=section.k,
+            index=config.index.path,
+            threads=threads_of(config),
+        )
+
+    @classmethod
+    def is_ready(cls, config: RunConfig) -> bool:
+        """Whether the index exists."""
+        assert config.index is not None
+        return not needs_building(config.index.path)
+
+    @classmethod
+    def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
+        """Machines with Java."""
+        return Worker.JVM
+
+    @classmethod
+    def worker_paths(cls, config: RunConfig) -> dict[str, str]:
+        """The index."""
+        return {} if config.index is None else {"index.path": config.index.path}
+
+    @classmethod
+    def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:
+        """Searches the first topics where there is an index."""
+        from models.lucene.bm25 import Bm25Searcher
+
+        assert config.index is not None
+        assert config.bm25 is not None
+        if not storage.sizes_bytes(config.index.path):
+            return 1 / _TOPICS_PER_SECOND
+        info = check_index(config.index.path, corpus_digest(config.corpus))
+        topics = sample.topics[:_SEARCH_TOPICS]
+        folder = local_index(config.index.path, info.digest).folder
+        with Bm25Searcher(folder, config.bm25.k1, config.bm25.b, threads_of(config)) as searcher:
+            searcher.search(topics, config.bm25.k)
+            start = time.monotonic()
+            searcher.search(topics, config.bm25.k)
+        return (time.monotonic() - start) / len(topics)
+
+    def run(self, task: ShardTask) -> Receipt:
+        """Does one shard; a topic that matches nothing has no rows and is counted.
+
+        Raises:
+            DataError: the index changed since it was opened, so that nothing is committed.
+        """
+        index, searcher = _open(self.index, self.index_digest, self.k1, self.b, self.threads)
+        start = time.monotonic()
+        try:
+            with index.held():
+                candidates = searcher.search(task.topics, self.k)
+        except DataError:
+            # Another attempt opens the index again, which checks its content.
+            _open.cache_clear()
+            searcher.close()
+            raise
+        return commit_candidates(task, candidates, start)
+
+    def verify(self, found: Verification) -> None:
+        """Reads all files of a local index."""
+        if storage.is_remote(self.index):
+            found.notes.append(f"not checked: the index {self.index}; each copy of it is checked when it is made")
+        elif needs_building(self.index):
+            found.notes.append(f"not checked: the index {self.index} no longer exists")
+        else:
+            found.findings += self._damage(found)
+
+    def _damage(self, found: Verification) -> Iterator[Finding]:
+        url = self.index
+        try:
+            info = read_written_info(url)
+        except PreflightError:
+            yield Finding(
+                storage.join(url, INFO_NAME), "is not the file that beamrank wrote into the index", _BUILD_AGAIN
+            )
+            return
+        if info is not None and info.digest != self.index_digest:
+            found.notes.append(f"not checked: the index {url} is not the one that the run was made from")
+            return
+        files = describe_files(url)
+        found.files += len(files)
+        found.bytes += sum(file.size_bytes for file in files.values())
+        if info is not None:
+            for name, problem in find_damage(info, files):
+                yield Finding(storage.join(url, name), problem, _BUILD_AGAIN)
+        elif files_digest(files) != self.index_digest:
+            yield Finding(
+                url, "is not the index that the run was made from", "get that index again, or run again with this one"
+            )
+
+
+@lru_cache(maxsize=1)
+def _open(index_url: str, index_digest: str, k1: float, b: float, threads: int) -> "tuple[LocalIndex, Bm25Searcher]":
+    from models.lucene.bm25 import Bm25Searcher
+
+    index = local_index(index_url, index_digest)
+    return index, Bm25Searcher(index.folder, k1, b, threads)
+
+
+def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> str:
+    """The digest of the configured index, which is built first where there is none."""
+    assert config.index is not None
+    path = config.index.path
+    if needs_building(path):
+        progress.note(f"building the index {path}")
+        with progress.bar("index") as bar:
+            info = build_index(config.corpus, path, threads_of(config), bar, config.max_bad_rows)
+        if info.bad_rows:
+            first = "; ".join(f"{row.place}: {row.reason}" for row in info.bad_examples[:3])
+            progress.warn(f"{info.bad_rows} rows of the corpus are not in the index (first: {first})")
+    info = check_index(path, corpus)
+    if info.empty_docs:
+        progress.note(f"{info.empty_docs:,} docs of the corpus have no text: BM25 finds none of them")
+    for warning in info.warnings:
+        progress.warn(warning)
+    return info.digest

@@ -1,0 +1,112 @@
+"""A run that the user already has, as the first stage."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Self
+
+from beamrank.config.run import CandidatesConfig
+from beamrank.errors import PreflightError
+from beamrank.formats.runs import Run, Ties, read_run
+from beamrank.stages.plan import Shard
+from beamrank.stages.receipts import Receipt
+from beamrank.stages.tasks import ShardTask
+from beamrank.storage.digested import DigestedFile, digest_file
+from beamrank.tables.shard import candidates_table
+from models.stages.base import Decides, Execution, Worker
+from models.stages.first_stage import FirstStage, commit_candidates
+from models.stages.planning import Planning
+
+_TIES: dict[Ties, str] = {
+    "rank": "ordered by their ranks. `beamrank eval` and trec_eval order them by doc_id, descending, so their measures "
+    "of this file can differ; `candidates.ties: doc_id` takes that order here too",
+    "doc_id": "ordered by doc_id, descending, as `beamrank eval` and trec_eval do",
+}
+
+
+def candidates_digest(url: str) -> str:
+    """The digest of the run's bytes.
+
+    Raises:
+        PreflightError: there is no such file, or it is being written.
+    """
+    try:
+        return digest_file(url).content
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise PreflightError(f"there is no run {url}: give `candidates.run` a TREC or MS MARCO run") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenRun(FirstStage):
+    """Takes each topic's best `k` docs of a run, in the order of its scores; `ties` decides among equal ones."""
+
+    type_name = "candidates"
+    section: ClassVar[type[CandidatesConfig]] = CandidatesConfig
+
+    run_digest: Annotated[str, Decides("candidates.run")]
+    k: Annotated[int, Decides("candidates.k")]
+    ties: Annotated[Ties, Decides("candidates.ties")] = "rank"
+    url: str
+
+    @classmethod
+    def from_config(cls, section: CandidatesConfig, planning: Planning) -> Self:  # noqa: ARG003
+        """Takes the digest of the run's bytes."""
+        return cls(run_digest=candidates_digest(section.run), k=section.k, ties=section.ties, url=section.run)
+
+    @classmethod
+    def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
+        """The launcher reads the file once for all shards."""
+        return Worker.LAUNCHER
+
+    def carry_out(self, execution: Execution) -> None:
+        """Commits each shard's share. Queries of the run that are not topics are left out.
+
+        Raises:
+            PreflightError: the run cannot be read, has wrong lines (duplicates among them) or none of the topics.
+            DataError: the file changed after its digest was taken.
+        """
+        run = self._read()
+        _check_topics(self.url, run, execution.shards)
+        for task in execution.tasks:
+            self._commit(task, run)
+        for note in _notes(run, execution.shards, self.ties):
+            execution.note(f"{self.url}: {note}")
+
+    def run(self, task: ShardTask) -> Receipt:
+        """Commits one shard's share."""
+        return self._commit(task, self._read())
+
+    def _read(self) -> Run:
+        with DigestedFile(self.url, "", self.run_digest).held():
+            return read_run(self.url, ties=self.ties)
+
+    def _commit(self, task: ShardTask, run: Run) -> Receipt:
+        start = time.monotonic()
+        query_ids = [topic.query_id for topic in task.topics if topic.query_id in run.order]
+        doc_ids = [run.order[query_id][: self.k] for query_id in query_ids]
+        scores = [run.scores[query_id][: self.k] for query_id in query_ids]
+        return commit_candidates(task, candidates_table(query_ids, doc_ids, scores), start)
+
+
+def _check_topics(url: str, run: Run, shards: Sequence[Shard]) -> None:
+    if any(topic.query_id in run.order for shard in shards for topic in shard.topics):
+        return
+    raise PreflightError(
+        f"the run {url} has none of the topics: its first query_id is {next(iter(run.order))!r}, the topics' "
+        f"{shards[0].topics[0].query_id!r}. Give the run that was made for these topics"
+    )
+
+
+def _notes(run: Run, shards: Sequence[Shard], ties: Ties) -> list[str]:
+    topics = {topic.query_id for shard in shards for topic in shard.topics}
+    strangers = [query_id for query_id in run.order if query_id not in topics]
+    notes = []
+    if strangers:
+        notes.append(f"queries that are no topics: {len(strangers):,} ({strangers[0]!r}, ...); they are left out")
+    if run.notes.tied_scores:
+        notes.append(f"rows with the score of the row before: {run.notes.tied_scores:,}; {_TIES[ties]}")
+    if run.notes.rank_disagreements:
+        notes.append(f"rows whose rank disagrees with the scores: {run.notes.rank_disagreements:,}; the scores decide")
+    if run.notes.tied_ranks:
+        notes.append(f"rows with the rank of the row before: {run.notes.tied_ranks:,}; ordered as they stand")
+    return notes

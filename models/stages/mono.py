@@ -1,0 +1,63 @@
+"""monoBERT over the candidates."""
+
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+import pyarrow as pa
+
+from beamrank.config.run import MonoConfig, RunConfig
+from beamrank.ranking.segments import SegmentRule, cut_segments
+from models.scoring.engine import ScoringEngine, StageCounts
+from models.scoring.mono import score_mono
+from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides
+from models.stages.planning import Planning
+from models.stages.sample import Sample
+from models.stages.scoring import ScoringStage
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreMono(ScoringStage):
+    """Scores the first `k` candidates of each query, or each of their segments."""
+
+    type_name = "mono"
+    step = "mono"
+    rows = "mono"
+
+    segments: Annotated[SegmentRule | None, Decides("mono.segments (length, stride, limit)")] = None
+
+    @classmethod
+    def from_config(cls, section: MonoConfig, planning: Planning, tokens: str) -> Self:
+        """The stage that the section `mono` asks for."""
+        return cls(k=section.k, segments=_segment_rule(section), **cls.shared_settings(planning, tokens))
+
+    @classmethod
+    def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
+        """Every candidate; with segments, as many as the sampled docs have."""
+        assert config.mono is not None
+        k, rule, chunks = config.mono.k, _segment_rule(config.mono), sample.checkpoints["mono"].architecture.chunks
+        # The most that any doc can have, and the mean of the sampled docs.
+        most = 1 if rule is None else rule.limit
+        mean = len(cut_segments(sample.doc_lengths, rule).docs) / max(1, len(sample.doc_lengths))
+        seconds = sample.seconds_per_inference("mono")
+        return lambda topics: Cost(
+            topics * k * most * chunks, topics * k * most * CANDIDATE_BYTES, topics * k * mean * chunks * seconds
+        )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The tokens."""
+        return (self.tokens,)
+
+    def score(self, engine: ScoringEngine, tokens: pa.Table, *_: pa.Table) -> tuple[pa.Table, StageCounts]:
+        """The rows of one shard."""
+        return score_mono(engine, tokens, self.k, self.limits, self.segments)
+
+    def _metadata(self) -> dict[str, str]:
+        cut = {} if self.segments is None else self.segments._asdict()
+        return super()._metadata() | {f"segment_{name}": str(value) for name, value in cut.items()}
+
+
+def _segment_rule(mono: MonoConfig) -> SegmentRule | None:
+    """How docs are cut; None where they are read whole. How their scores are pooled is left to those who read them."""
+    segments = mono.segments
+    return None if segments is None else SegmentRule(segments.length_tokens, segments.stride, segments.most)

@@ -1,0 +1,63 @@
+"""What stages are planned from: the configuration, and what was read and resolved for it once."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from beamrank.config.run import RunConfig
+from beamrank.errors import PreflightError
+from beamrank.progress import Progress
+from models.checkpoints.check import Checkpoint, resolve_checkpoint
+from models.scoring.backends.protocol import Device
+from models.scoring.engine import usable_cores
+
+
+class PlanningProgress(Protocol):
+    """What the user is told while a run is planned."""
+
+    def note(self, text: str) -> None:
+        """Something worth knowing."""
+
+    def warn(self, text: str) -> None:
+        """Something to look at."""
+
+    def bar(self, stage: str) -> AbstractContextManager[Progress]:
+        """The progress of something that takes long."""
+
+
+@dataclass(frozen=True)
+class Planning:
+    """What the stages of one run are made from; `checkpoints` has one for each of mono and duo that is configured."""
+
+    config: RunConfig
+    corpus_digest: str
+    checkpoints: Mapping[str, Checkpoint]
+    device: Device
+    progress: PlanningProgress
+
+
+def threads_of(config: RunConfig) -> int:
+    """How many threads a worker takes, torch and Lucene alike."""
+    return config.threads or usable_cores()
+
+
+def resolve_checkpoints(config: RunConfig) -> dict[str, Checkpoint]:
+    """The checkpoints of a configuration, by stage.
+
+    Raises:
+        PreflightError: one is missing or cannot do what the configuration asks of it.
+    """
+    sections = {"mono": config.mono, "duo": config.duo}
+    found = {
+        kind: resolve_checkpoint(section.checkpoint, kind) for kind, section in sections.items() if section is not None
+    }
+    for checkpoint in found.values():
+        checkpoint.check_length(config.input.max_length)
+    mono = found.get("mono")
+    if mono is not None and config.mono is not None and config.mono.segments and mono.architecture.chunks > 1:
+        raise PreflightError(
+            f"the checkpoint {mono.reference} cuts a doc into {mono.architecture.chunks} chunks itself, as it was "
+            "trained to: leave out mono.segments"
+        )
+    return found

@@ -1,0 +1,127 @@
+"""A short measurement on this machine, from which stages estimate what they cost."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from beamrank.config.run import RunConfig
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import list_units, read_unit
+from beamrank.ranking.input_layout import Lengths
+from beamrank.records import Doc, Topic
+from beamrank.tables.shard import as_mono, candidates_table, tokenized_schema, tokenized_table
+from models.checkpoints.check import Checkpoint
+from models.reranker import Reranker, RerankerKind
+from models.scoring.engine import StageCounts
+from models.stages.planning import threads_of
+from models.tokenizer.bert import load_tokenizer
+
+_TOPICS = 4
+_READ_DOCS = 2000
+_DOCS = 24
+_DUO_DOCS = 6
+
+
+class Sample:
+    """The first topics and docs of a run; they are read and tokenized when a stage first asks."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        topics: Sequence[Topic],
+        checkpoints: Mapping[str, Checkpoint],
+        max_doc_tokens: int,
+    ) -> None:
+        self.topics = topics
+        self.checkpoints = checkpoints
+        self._config = config
+        self._max_doc_tokens = max_doc_tokens
+
+    @cached_property
+    def _read(self) -> tuple[list[Doc], float]:
+        start = time.monotonic()
+        docs = list(itertools.islice(_docs(self._config), _READ_DOCS))
+        if not docs:
+            raise PreflightError(f"the corpus {self._config.corpus.path} holds no doc that can be read")
+        return docs, time.monotonic() - start
+
+    @property
+    def docs(self) -> list[Doc]:
+        """The first docs of the corpus."""
+        return self._read[0]
+
+    @property
+    def read_seconds(self) -> float:
+        """How long reading them took."""
+        return self._read[1]
+
+    @property
+    def corpus_bytes(self) -> int:
+        """Their size."""
+        return max(1, sum(len(doc.text.encode()) for doc in self.docs))
+
+    @cached_property
+    def _tokens(self) -> tuple[pa.ListArray, float]:
+        tokenizer = load_tokenizer(self.checkpoints["mono"].folder)
+        start = time.monotonic()
+        tokens = tokenizer.encode([doc.text for doc in self.docs], self._max_doc_tokens).ids
+        return tokens, time.monotonic() - start
+
+    @property
+    def tokenize_seconds(self) -> float:
+        """How long tokenizing them takes."""
+        return self._tokens[1]
+
+    @property
+    def doc_lengths(self) -> Lengths:
+        """int64[n], their wordpieces."""
+        lengths: Lengths = np.diff(self._tokens[0].offsets.to_numpy()).astype(np.int64)
+        return lengths
+
+    @cached_property
+    def _shard(self) -> tuple[pa.Table, pa.Table]:
+        """The candidates and the tokens of a shard of the first topics, all with the same docs."""
+        # A batch is a thread's: the sample must give work to all of them.
+        topics = self.topics[: max(_TOPICS, threads_of(self._config))]
+        tokenizer = load_tokenizer(self.checkpoints["mono"].folder)
+        queries = tokenizer.encode([topic.text for topic in topics], self._max_doc_tokens).ids
+        query_ids = [topic.query_id for topic in topics]
+        some = [doc.doc_id for doc in self.docs[:_DOCS]]
+        candidates = candidates_table(query_ids, [some] * len(topics))
+        rows = np.tile(np.arange(len(some)), len(topics))
+        schema = tokenized_schema(tokenizer)
+        return candidates, tokenized_table(schema, query_ids, queries, candidates, self._tokens[0], rows)
+
+    def seconds_per_inference(self, kind: RerankerKind) -> float:
+        """Seconds for one input of a model; a first call warms the model up."""
+        candidates, table = self._shard
+        config = self._config
+        reranker = Reranker(
+            self.checkpoints[kind].reference,
+            kind,
+            dtype=config.dtype,
+            device=config.device,
+            threads=config.threads,
+            **config.input.model_dump(),
+        )
+        if kind == "mono":
+            return _seconds_per_inference(lambda: reranker.score_shard(table, _DOCS)[1])
+        before = as_mono(candidates)
+        return _seconds_per_inference(lambda: reranker.score_shard(table, _DUO_DOCS, before)[1])
+
+
+def _docs(config: RunConfig) -> Iterator[Doc]:
+    for unit in list_units(config.corpus):
+        for batch in read_unit(unit):
+            yield from map(Doc, batch.doc_ids, batch.texts)
+
+
+def _seconds_per_inference(score: Callable[[], StageCounts]) -> float:
+    score()
+    start = time.monotonic()
+    counts = score()
+    return (time.monotonic() - start) / max(1, counts.inferences)

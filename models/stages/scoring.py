@@ -1,0 +1,140 @@
+"""What the stages with a model share: the checkpoint, the device, and how inputs are cut."""
+
+import time
+from abc import abstractmethod
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Annotated, Any
+
+import pyarrow as pa
+
+from beamrank.config.run import RunConfig
+from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import InputLimits, Truncation
+from beamrank.stages.receipts import Receipt
+from beamrank.stages.stage_record import ScoringWork
+from beamrank.stages.tasks import ShardTask
+from models.checkpoints.check import resolve_checkpoint
+from models.scoring.engine import ScoringEngine, StageCounts
+from models.stages.base import Decides, Stage, Worker
+from models.stages.planning import Planning, threads_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringStage(Stage):
+    """Scores the shards of one model. Its type_name is also its step, its folder and the checkpoint's kind."""
+
+    checkpoint_digest: Annotated[str, Decides("{type_name}.checkpoint")]
+    k: Annotated[int, Decides("{type_name}.k")]
+    truncation: Annotated[Truncation, Decides("input.truncation")]
+    max_query_length: Annotated[int, Decides("input.max_query_length")]
+    max_length: Annotated[int, Decides("input.max_length")]
+    device: Annotated[str, Decides("device")]
+    dtype: Annotated[str, Decides("dtype")]
+    token_budget: Annotated[int, Decides("tokens of a batch")]
+    checkpoint: str
+    threads: int
+    tokens: str
+    token_cost: int
+
+    @classmethod
+    def shared_settings(cls, planning: Planning, tokens: str) -> dict[str, Any]:
+        """The settings that every model has; `tokens` is the stage that makes its tokens."""
+        config, checkpoint, device = planning.config, planning.checkpoints[cls.type_name], planning.device
+        return {
+            **config.input.model_dump(),
+            "checkpoint_digest": checkpoint.digest,
+            "checkpoint": checkpoint.reference,
+            "device": device.device,
+            "dtype": device.dtype,
+            "token_budget": device.token_budget,
+            "threads": threads_of(config),
+            "tokens": tokens,
+            "token_cost": checkpoint.architecture.token_cost,
+        }
+
+    @classmethod
+    def worker_on(cls, device: str) -> Worker:
+        """The machines with a model."""
+        return Worker.MODEL_ON_GPU if device == "cuda" else Worker.MODEL_ON_CPU
+
+    @classmethod
+    def worker_paths(cls, config: RunConfig) -> dict[str, str]:
+        """The checkpoint, where it is a path."""
+        section = getattr(config, cls.type_name)
+        named = "://" not in section.checkpoint and not section.checkpoint.startswith(("/", ".", "~"))
+        # A Hugging Face id and embedded:NAME mean the same everywhere.
+        return {} if named else {f"{cls.type_name}.checkpoint": section.checkpoint}
+
+    @property
+    def worker(self) -> Worker:
+        """The machines of the device that the plan has."""
+        return self.worker_on(self.device)
+
+    @property
+    def work(self) -> ScoringWork:
+        """One doc an input."""
+        return ScoringWork(self.k, 1, None, self.max_length, self.token_cost)
+
+    def run(self, task: ShardTask) -> Receipt:
+        """Scores one shard.
+
+        Raises:
+            DataError: the checkpoint's files changed, so that nothing is committed.
+        """
+        engine = self.engine()
+        start = time.monotonic()
+        with engine.checkpoint.held():
+            inputs = [part.read() for part in task.inputs]
+            table, counts = self.score(engine, *inputs)
+        return task.commit(
+            table.replace_schema_metadata(self._metadata()),
+            seconds=time.monotonic() - start,
+            counts=asdict(counts),
+        )
+
+    def engine(self) -> ScoringEngine:
+        """This process's engine."""
+        return _engine(
+            self.checkpoint,
+            self.checkpoint_digest,
+            self.type_name,
+            self.device,
+            self.dtype,
+            self.threads,
+            self.token_budget,
+        )
+
+    @abstractmethod
+    def score(self, engine: ScoringEngine, tokens: pa.Table, *others: pa.Table) -> tuple[pa.Table, StageCounts]:
+        """The rows of one shard, from the parts of `inputs`."""
+
+    @property
+    def limits(self) -> InputLimits:
+        """How inputs are cut."""
+        return InputLimits(self.truncation, self.max_query_length, self.max_length)
+
+    def _metadata(self) -> dict[str, str]:
+        """What a reader of a part alone should know of its scores."""
+        return {
+            "checkpoint": self.checkpoint_digest,
+            "dtype": self.dtype,
+            "truncation": self.truncation,
+            "max_query_length": str(self.max_query_length),
+            "max_length": str(self.max_length),
+        }
+
+
+@lru_cache(maxsize=1)
+def _engine(
+    reference: str, digest: str, kind: str, device: str, dtype: str, threads: int, token_budget: int
+) -> ScoringEngine:
+    checkpoint = resolve_checkpoint(reference, kind)
+    if checkpoint.digest != digest:
+        raise PreflightError(
+            f"the checkpoint {reference} changed since the run was planned: its digest is "
+            f"{checkpoint.digest[:12]}, the plan has {digest[:12]}. Scores of two models would be mixed: start the "
+            "run again to plan it again"
+        )
+    with checkpoint.held():
+        return ScoringEngine(checkpoint, device, dtype, threads, token_budget)

@@ -1,0 +1,263 @@
+"""Joins candidates with the tokens of their docs: one scan of the corpus, one shuffle (docs/join.md)."""
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beamrank.config.run import RunConfig
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.corpora import CorpusUnit, list_units, place, read_unit
+from beamrank.stages.plan import max_doc_tokens
+from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.stages.scan_reports import ScanReport, read_scans
+from beamrank.stages.tasks import ShardTask
+from beamrank.storage import files as storage
+from beamrank.storage.digested import DigestedFile
+from beamrank.tables import schemas
+from beamrank.tables.join import MissingDoc, NeededDocs, by_shard, doc_tokens, doc_tokens_schema, join_shard
+from beamrank.tables.shard import tokenized_schema
+from models.checkpoints.check import Checkpoint
+from models.checkpoints.files import TOKENIZER_FILES
+from models.checkpoints.sources import locate
+from models.stages.base import Cost, CostOf, Decides, Execution, ShardTokens, Stage, Worker
+from models.stages.planning import Planning
+from models.stages.sample import Sample
+from models.tokenizer.bert import BertTokenizer, load_tokenizer
+
+_FLUSH_TOKENS = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizeDocs(Stage):
+    """Tokenizes the first `k` candidates of each query for a model: one stage for each distinct tokenizer."""
+
+    type_name = "tokenize"
+    step = "tokenize"
+    rows = "tokenized"
+    reads_topics = True
+
+    corpus_digest: Annotated[str, Decides("corpus.path")]
+    tokenizer_digest: Annotated[str, Decides("{model}.checkpoint")]
+    max_doc_tokens: Annotated[int, Decides("wordpieces stored of a doc")]
+    k: Annotated[int, Decides("mono.k")]
+    on_missing_doc: Annotated[Literal["error", "drop"], Decides("on_missing_doc")]
+    model: str
+    checkpoint: str
+    vocab_size: int
+
+    @classmethod
+    def from_config(cls, model: str, planning: Planning) -> Self:
+        """The stage that makes the tokens for `mono` or `duo`."""
+        config, checkpoint = planning.config, planning.checkpoints[model]
+        assert config.mono is not None
+        tokenizer = read_tokenizer(checkpoint)
+        return cls(
+            corpus_digest=planning.corpus_digest,
+            tokenizer_digest=tokenizer.digest,
+            max_doc_tokens=stored_doc_tokens(config, checkpoint),
+            k=config.mono.k,
+            on_missing_doc=config.on_missing_doc,
+            model=model,
+            checkpoint=checkpoint.reference,
+            vocab_size=tokenizer.vocab_size,
+        )
+
+    @classmethod
+    def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
+        """Plain machines."""
+        return Worker.CPU
+
+    @classmethod
+    def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
+        """The corpus is read whole for any topics at all; what is tokenized of it depends on how many they are."""
+        assert config.mono is not None
+        k, docs = config.mono.k, len(sample.docs)
+        corpus_bytes = sum(storage.size_bytes(url) for url in {unit.url for unit in list_units(config.corpus)})
+        samples_read = corpus_bytes / sample.corpus_bytes
+        doc_tokens = float(sample.doc_lengths.mean())
+
+        def cost(topics: int) -> Cost:
+            pairs = topics * k
+            samples_tokenized = min(samples_read, pairs / docs)
+            seconds = samples_read * sample.read_seconds + samples_tokenized * sample.tokenize_seconds
+            return Cost(0, int(pairs * doc_tokens * 2), seconds if topics else 0.0)
+
+        return cost
+
+    @property
+    def name(self) -> str:
+        """Named after the tokenizer."""
+        return f"tokenize-{self.tokenizer_digest[:8]}"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The candidates."""
+        return ("retrieve",)
+
+    @property
+    def run_name(self) -> str | None:
+        """Tokens are no run."""
+        return None
+
+    @property
+    def corpus(self) -> str:
+        """The digest of the corpus."""
+        return self.corpus_digest
+
+    def carry_out(self, execution: Execution) -> None:
+        """Scans the corpus and shuffles."""
+        execution.join_corpus(self)
+
+    def run(self, task: ShardTask) -> Receipt:
+        """Shards are joined, all from one scan of the corpus."""
+        raise NotImplementedError(f"shard {task.shard} is done by a scan of the corpus: see `scan` and `join`")
+
+    def wanted(self, task: ShardTask) -> list[str]:
+        """The doc_ids that a shard needs; one can be needed by several queries."""
+        doc_ids: list[str] = self._candidates(task)["doc_id"].to_pylist()
+        return doc_ids
+
+    def _candidates(self, task: ShardTask) -> pa.Table:
+        candidates = task.inputs[0].read()
+        return candidates.filter(pc.less_equal(candidates["rank"], self.k))
+
+    def scan(self, unit: CorpusUnit, file: DigestedFile, needed_url: str, folder: StageFolder) -> Iterator[ShardTokens]:
+        """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards that want them.
+
+        Args:
+            unit: the unit.
+            file: its file as the corpus's digest covers it.
+            needed_url: where the needed docs are listed.
+            folder: the stage's, where a report of the unit is left.
+
+        Raises:
+            DataError: the unit cannot be read, or its file is not, or no longer, the one that was digested.
+        """
+        with file.held():
+            report = yield from self._scan(unit, _needed(needed_url))
+        report.publish(folder.url, self.corpus_digest)
+
+    def _scan(self, unit: CorpusUnit, needed: NeededDocs) -> Generator[ShardTokens, None, ScanReport]:
+        tokenizer = self._tokenizer
+        schema = doc_tokens_schema(schemas.token_type(self.vocab_size))
+        start = time.monotonic()
+        docs, bad_rows = 0, 0
+        examples: list[str] = []
+        buffer: list[pa.RecordBatch] = []
+        shards: list[np.ndarray] = []
+        for batch in read_unit(unit):
+            docs += len(batch.doc_ids)
+            bad_rows += len(batch.bad)
+            examples += [f"{row.place}: {row.reason}" for row in batch.bad[: max(0, 5 - len(examples))]]
+            rows, wanted_by = needed.lookup(batch.doc_ids)
+            if len(rows):
+                distinct, row_of = np.unique(rows, return_inverse=True)
+                doc_ids, positions, texts = (
+                    [column[row] for row in distinct] for column in (batch.doc_ids, batch.positions, batch.texts)
+                )
+                tokens = tokenizer.encode(texts, self.max_doc_tokens)
+                found = doc_tokens(schema, doc_ids, unit.index, positions, tokens.ids, tokens.truncated)
+                buffer.append(found.take(pa.array(row_of)))
+                shards.append(wanted_by)
+            if sum(len(each["tokens"].values) for each in buffer) > _FLUSH_TOKENS:
+                yield from by_shard(buffer, shards)
+                buffer, shards = [], []
+        yield from by_shard(buffer, shards)
+        return ScanReport(unit.index, docs, bad_rows, tuple(examples), round(time.monotonic() - start, 3))
+
+    def join(self, task: ShardTask, batches: Sequence[pa.RecordBatch], units: Sequence[CorpusUnit]) -> Receipt:
+        """Joins one shard from the tokens that the shuffle brought, and commits it.
+
+        Raises:
+            DataError: a needed doc is missing from the corpus or appears twice in it.
+        """
+        start = time.monotonic()
+        tokenizer = self._tokenizer
+        queries = tokenizer.encode([topic.text for topic in task.topics], self.max_doc_tokens)
+        joined = join_shard(
+            tokenized_schema(tokenizer),
+            [topic.query_id for topic in task.topics],
+            queries.ids,
+            self._candidates(task),
+            pa.Table.from_batches(batches, doc_tokens_schema(schemas.token_type(self.vocab_size))),
+            lambda unit, position: place(units[unit], position),
+        )
+        if joined.missing and self.on_missing_doc == "error":
+            raise self._missing_error(task, joined.missing)
+        doc_ids = pc.list_flatten(joined.table["doc_ids"])
+        counts = {
+            "queries": joined.table.num_rows,
+            "docs": len(doc_ids),
+            "distinct_docs": pc.count_distinct(doc_ids).as_py(),
+            "truncated_queries": int(np.count_nonzero(queries.truncated)),
+            "truncated_docs": joined.truncated_docs,
+            "missing_docs": len(joined.missing),
+        }
+        return task.commit(
+            joined.table,
+            seconds=time.monotonic() - start,
+            counts=counts,
+            bad_rows=len(joined.missing),
+            examples=[f"doc {each} is not in the corpus" for each in joined.missing[:5]],
+        )
+
+    def _missing_error(self, task: ShardTask, missing: Sequence[MissingDoc]) -> DataError:
+        """Names the docs, and the rows of the corpus that could not be read: they may be among those."""
+        scan = read_scans(task.folder.url, self.corpus_digest)
+        cause = "Check that the corpus is the one that the index or the given run was made from"
+        if scan.bad_rows:
+            cause = (
+                f"Rows of the corpus that could not be read: {scan.bad_rows:,} (first: {scan.examples[0]}). These docs "
+                "may be among them: correct those rows"
+            )
+        return DataError(
+            f"candidate docs of shard {task.shard} that are not in the corpus: {len(missing)} (first: "
+            f"{', '.join(map(str, missing[:5]))}). Their scores would be missing from the run. {cause}, or set "
+            "on_missing_doc: drop"
+        )
+
+    @property
+    def _tokenizer(self) -> BertTokenizer:
+        """This process's tokenizer. Only the checkpoint's tokenizer files are fetched, not its weights."""
+        return _open_tokenizer(self.checkpoint, self.tokenizer_digest)
+
+
+@lru_cache(maxsize=2)
+def _open_tokenizer(checkpoint: str, digest: str) -> BertTokenizer:
+    folder, _ = locate(checkpoint, TOKENIZER_FILES)
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.digest != digest:
+        raise PreflightError(
+            f"the tokenizer of {checkpoint} changed since the run was planned: its digest is {tokenizer.digest[:12]}, "
+            f"the plan has {digest[:12]}. Tokens of two vocabularies would be mixed: run again to plan it again"
+        )
+    return tokenizer
+
+
+@lru_cache(maxsize=1)
+def _needed(url: str) -> NeededDocs:
+    return NeededDocs.open(url)
+
+
+def read_tokenizer(checkpoint: Checkpoint) -> BertTokenizer:
+    """A checkpoint's tokenizer.
+
+    Raises:
+        PreflightError: it is not a plain BERT tokenizer, or not this checkpoint's.
+    """
+    tokenizer = load_tokenizer(checkpoint.folder)
+    checkpoint.check_vocabulary(tokenizer.vocab_size)
+    return tokenizer
+
+
+def stored_doc_tokens(config: RunConfig, checkpoint: Checkpoint) -> int:
+    """How many wordpieces of a doc are stored for a checkpoint."""
+    if checkpoint.kind == "mono" and config.mono is not None and config.mono.segments is not None:
+        return max_doc_tokens(config.mono.segments.doc_tokens)
+    return max_doc_tokens(config.input.max_length * checkpoint.architecture.chunks)
