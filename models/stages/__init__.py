@@ -1,4 +1,4 @@
-"""The stages of a run, one class a file (docs/architecture.md). Another stage is one file, and one line here."""
+"""The stages of a run, one class a file (docs/internals/extending.md). Another stage is one file, and one line here."""
 
 from beamrank.config.run import RunConfig, add_first_stage, remove_first_stage
 from beamrank.errors import PreflightError

@@ -1,4 +1,4 @@
-"""Joins candidates with the tokens of their docs: one scan of the corpus, one shuffle (docs/join.md)."""
+"""Joins candidates with the tokens of their docs: one scan of the corpus, one shuffle (docs/internals/join.md)."""
 
 import time
 from collections.abc import Generator, Iterator, Sequence

@@ -96,5 +96,5 @@ def test_first_stage_that_is_not_registered_is_an_unknown_key(config) -> None:
 
 
 def test_two_first_stages_are_refused(config, corpus_order) -> None:
-    with pytest.raises(ConfigError, match=r"`candidates` and `corpus_order` cannot be used together"):
+    with pytest.raises(ConfigError, match=r"`candidates` and `corpus_order` exclude each other"):
         load_config(str(config), ["candidates.run=given.trec"])
