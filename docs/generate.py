@@ -41,24 +41,28 @@ def command_line() -> str:
 
 def _in_usage(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        return parameter.metavar if parameter.required else f"[{parameter.metavar}]"
+        return _value(parameter) if parameter.required else f"[{_value(parameter)}]"
     return f"{parameter.opts[0]} {_value(parameter)}" if parameter.required else ""
 
 
 def _name(parameter: Any) -> str:
+    names = ", ".join([*parameter.opts, *parameter.secondary_opts])
     if parameter.param_type_name == "argument":
-        return f"`{parameter.metavar}`"
-    names = ", ".join(f"`{each}`" for each in [*parameter.opts, *parameter.secondary_opts])
-    return names if parameter.is_flag else names[:-1] + f" {_value(parameter)}`"
+        names = _value(parameter)
+    elif not parameter.is_flag:
+        names = f"{names} {_value(parameter)}"
+    return "`" + names.replace(", ", "`, `").replace("|", "\\|") + "`"
 
 
 def _value(parameter: Any) -> str:
-    """What an option takes, as help texts show it."""
+    """What an argument or option takes, as help texts show it."""
     kind = parameter.type_descriptor.annotation
     if parameter.metavar:
         return str(parameter.metavar)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "{" + ",".join(each.value for each in kind) + "}"
+    if get_origin(kind) is Literal:
+        return "{" + ",".join(get_args(kind)) + "}"
     return {int: "N", float: "X"}.get(kind, "TEXT")
 
 
