@@ -1,10 +1,11 @@
 """What all parts of a configuration have in common."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
 # An empty one would be the configuration's own folder.
@@ -29,6 +30,19 @@ class Section(BaseModel):
             if wanted and bool not in (field.annotation, *get_args(field.annotation)):
                 raise ValueError(f"{name} is {values[name]}: true, false, yes, no, on and off are not values of it")
         return values
+
+
+def section_of(field: FieldInfo | None) -> type[Section] | None:
+    """The section that a key holds; None if it holds a value."""
+    kinds = (field.annotation, *get_args(field.annotation)) if field else ()
+    return next((each for each in kinds if isinstance(each, type) and issubclass(each, Section)), None)
+
+
+def keys(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every key that holds a value, in order, with its dotted name."""
+    for name, field in model.model_fields.items():
+        section = section_of(field)
+        yield from [(prefix + name, field)] if section is None else keys(section, f"{prefix}{name}.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,17 +4,15 @@ python -m docs.generate
 """
 
 import re
-from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import typer.main
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from beamrank.config.run import RunConfig
-from beamrank.section import OneOf
+from beamrank.section import OneOf, keys
 from docs.pipeline_picture import picture
 from pipelines.cli import app
 
@@ -89,20 +87,14 @@ def _plain(text: str) -> str:
 def configuration() -> str:
     """The page of the configuration, with its table of keys from the model."""
     page = (_DOCS / "reference/configuration.md").read_text(encoding="utf-8")
-    table = "".join(["| key | default | meaning |\n|---|---|---|\n", *_keys(RunConfig, "")])
+    table = "".join(["| key | default | meaning |\n|---|---|---|\n", *[_key(*each) for each in keys(RunConfig)]])
     return re.sub(r"\| key \| default \|.*\n(?:\|.*\n)*", lambda _: table, page, count=1)
 
 
-def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        kinds = (field.annotation, *get_args(field.annotation))
-        sections = [each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)]
-        if sections:
-            yield from _keys(sections[0], f"{prefix}{name}.")
-        else:
-            values = _values(field.annotation, *field.metadata)
-            choices = f" Values: {', '.join(f'`{each}`' for each in values)}." if values else ""
-            yield f"| `{prefix}{name}` | {_shown(field)} | {_plain(field.description or '')}{choices} |\n"
+def _key(name: str, field: FieldInfo) -> str:
+    values = _values(field.annotation, *field.metadata)
+    choices = f" Values: {', '.join(f'`{each}`' for each in values)}." if values else ""
+    return f"| `{name}` | {_shown(field)} | {_plain(field.description or '')}{choices} |\n"
 
 
 def _values(*annotations: Any) -> list[str]:

@@ -10,11 +10,12 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from beamrank.config.run import RunConfig
+from beamrank.section import keys
 
 STAGES = ("retrieve", "tokenize", "mono", "duo")
 
@@ -36,19 +37,14 @@ class Parameter:
         return f"{self.key}={json.dumps(value) if self.schema.get('type') == 'string' else value}"
 
 
-def parameters(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator[Parameter]:
+def parameters() -> Iterator[Parameter]:
     """Every key of the configuration, in its order."""
-    for name, field in model.model_fields.items():
-        types = (field.annotation, *get_args(field.annotation))
-        section = next((each for each in types if isinstance(each, type) and issubclass(each, BaseModel)), None)
-        if section is not None:
-            yield from parameters(section, f"{prefix}{name}.")
-            continue
+    for key, field in keys(RunConfig):
         annotated: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
         schema = TypeAdapter(annotated).json_schema()
         choices = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
         default = {} if field.is_required() or field.default is None else {"default": field.default}
-        yield Parameter(prefix + name, {**choices[0], **default, "description": field.description})
+        yield Parameter(key, {**choices[0], **default, "description": field.description})
 
 
 def command(arguments: Sequence[str]) -> list[str]:

@@ -1,22 +1,21 @@
-"""Configurations as YAML files: read, overridden, checked, and explained where they are wrong."""
+"""Configurations as YAML files: read, overridden and checked; errors name the key."""
 
 import copy
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from beamrank.config.yaml_document import MAX_DEPTH, parse_yaml
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.section import Section
+from beamrank.section import Section, section_of
 from beamrank.storage.documents import read_at_most
 from beamrank.storage.url_credentials import refuse_credentials
 
 _MOST_BYTES = 1 << 16
 _MOST_FINDINGS = 10
 _LONGEST_NAME = 80
-
 
 _Root = TypeVar("_Root", bound=Section)
 
@@ -25,7 +24,7 @@ def read_document(source: str | Mapping[str, Any], overrides: Sequence[str] = ()
     """Reads a YAML mapping and applies overrides to it.
 
     Args:
-        source: the file, or what it would hold.
+        source: the file, or its content.
         overrides: `section.key=value` strings; the value is YAML.
 
     Raises:
@@ -47,8 +46,8 @@ def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _
     """The configuration that a document holds.
 
     Args:
-        document: what the file says.
-        model: what it must be.
+        document: its values.
+        model: the type of the configuration.
         path: names the file in errors.
 
     Raises:
@@ -94,7 +93,7 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
 
 
 def _cut(name: str) -> str:
-    """A name that a message can hold."""
+    """A name, shortened for a message."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
@@ -110,20 +109,13 @@ def explain(error: ValidationError, model: type[Section]) -> str:
         lines.append(f"{where}: {message}")
     if len(findings) > _MOST_FINDINGS:
         lines.append(f"and {len(findings) - _MOST_FINDINGS:,} more")
-    return "\n  ".join(["the configuration is wrong", *lines])
+    return "\n  ".join(["invalid configuration", *lines])
 
 
-def _suggest(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
-    """Which key may have been meant."""
+def _suggest(location: tuple[int | str, ...], model: type[Section]) -> str:
+    """A similar key, or all keys of the section."""
     for name in location[:-1]:
-        model = _section(model, str(name)) or model
+        model = section_of(model.model_fields.get(str(name))) or model
     known = list(model.model_fields)
     close = difflib.get_close_matches(_cut(str(location[-1])), known, n=1)
-    return f": did you mean {close[0]}?" if close else f" (there are {', '.join(known)})"
-
-
-def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """The model of a section, where that key is one."""
-    field = model.model_fields.get(name)
-    kinds = (field.annotation, *get_args(field.annotation)) if field else ()
-    return next((each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)), None)
+    return f": did you mean {close[0]}?" if close else f" (known: {', '.join(known)})"

@@ -1,6 +1,6 @@
 """A re-ranking run as an Airflow DAG: one deferred task a stage, each a job of the flex template.
 
-While a job runs, its task waits in the triggerer and holds no worker. A retried task does again only what has no
+While a job runs, its task waits in the triggerer and holds no worker. A retried task repeats only shards without a
 receipt. Airflow variables: beamrank_project, beamrank_region, beamrank_bucket (infra/terraform's names).
 """
 
@@ -15,7 +15,7 @@ PROJECT = "{{ var.value.beamrank_project }}"
 REGION = "{{ var.value.beamrank_region }}"
 BUCKET = "{{ var.value.beamrank_bucket }}"
 WORKERS = f"beamrank-worker@{PROJECT}.iam.gserviceaccount.com"
-# Leave out duo, or mono and duo with their tokenize, where the configuration does; and retrieve where a run is given.
+# Remove the stages that the configuration leaves out: duo, or mono, duo and tokenize; retrieve if a run is given.
 STAGES = ("retrieve", "tokenize", "mono", "duo")
 
 
@@ -23,7 +23,7 @@ def launch(stage: str) -> dict[str, Any]:
     """The request that starts a stage's job."""
     return {
         "launchParameter": {
-            # The same for every attempt of a task: Dataflow refuses a second active job of this name.
+            # Equal for every attempt of a task: Dataflow refuses a second active job of this name.
             "jobName": f"beamrank-{stage}-{{{{ ts_nodash | lower }}}}",
             "containerSpecGcsPath": f"gs://{BUCKET}/templates/beamrank.json",
             "parameters": {"config": "{{ params.config }}", "stage": stage},
@@ -53,7 +53,7 @@ with DAG(
     default_args={"retries": 2, "retry_delay": timedelta(minutes=5)},
     tags=["beamrank"],
 ) as dag:
-    # The runs need no workers: the launcher writes and measures them.
+    # The runs need no workers: the launcher writes and evaluates them.
     last = CloudRunExecuteJobOperator(
         task_id="runs",
         project_id=PROJECT,

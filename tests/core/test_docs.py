@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from beamrank.config.run import RunConfig
+from beamrank.formats import corpora, qrels, run_formats, topics
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.topics import TopicsConfig
 from beamrank.ranking.aggregation import METHODS
@@ -82,6 +83,14 @@ def test_configuration_table_has_every_key() -> None:
     rows = _table("docs/reference/configuration.md", "| key | default |")
     documented = {key.strip().strip("`") for cells in rows for key in cells[0].split(",")}
     assert documented == _keys(RunConfig)
+
+
+def test_format_tables_have_every_format() -> None:
+    for header, formats in (("| format | one doc |", corpora.FORMATS), ("| format | one topic |", topics.FORMATS)):
+        assert {cells[0] for cells in _table("docs/reference/formats.md", header)} == set(formats)
+    page = (_ROOT / "docs/reference/formats.md").read_text(encoding="utf-8")
+    rows = [each.columns for each in run_formats.FORMATS.values()] + [each.columns for each in qrels.FORMATS.values()]
+    assert [columns for columns in rows if f"| `{' '.join(columns)}` |" not in page] == []
 
 
 def test_training_table_has_every_key() -> None:
