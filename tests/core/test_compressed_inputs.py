@@ -1,4 +1,4 @@
-"""Every input in every compression: whole files are read, of one member or several; cut and damaged ones are errors."""
+"""Every input in every compression (gzip, bzip2, xz, zstd), of one member or several; damaged files are errors."""
 
 import bz2
 import gzip

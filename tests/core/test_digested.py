@@ -1,4 +1,4 @@
-"""What is read from a file must be what its digest was taken from."""
+"""The content that is read from a file must be the content that was digested."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _write_elsewhere(path: Path) -> None:
-    """What a copy of a corpus onto another machine does."""
+    """As copying a corpus to another machine does."""
     shutil.copy(path, path.with_suffix(".copy"))
     path.with_suffix(".copy").rename(path)
 

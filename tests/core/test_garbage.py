@@ -1,4 +1,4 @@
-"""Removed is what nothing names and nobody needs, and nothing else."""
+"""`gc` removes leftovers that no manifest or plan names, and nothing else."""
 
 import os
 import time
@@ -30,7 +30,7 @@ def _later(hours: float) -> float:
 
 
 def _garbage(output: str, hours_later: float = 2) -> set[str]:
-    """What is garbage after so many hours, with one hour as the least age."""
+    """The garbage after so many hours, with a least age of one hour."""
     return {each.file for each in find_garbage(output, _later(hours_later), _HOUR)}
 
 
@@ -139,7 +139,7 @@ def test_gc_keeps_young_files(tmp_path):
 
 
 def test_gc_keeps_work_of_other_plans_while_a_file_of_the_stage_is_young(tmp_path):
-    """Its receipts may be hours old and its run still going on; an old part alone is nobody's all the same."""
+    """Its receipts may be hours old while its run continues; an old part without a receipt is garbage anyway."""
     output = str(tmp_path / "out")
     other = make_plan(output, mono_k=4)
     finished_output(output, mono_k=3)

@@ -16,7 +16,7 @@ from beamrank.stages.receipts import Receipt, StageFolder
 SHARDS = 60
 _ROWS = 30_000
 _KILLS = 10
-# What a worker that will be killed may commit: all ten together are not done then, however fast the machine is.
+# How many shards a worker that will be killed may commit: all ten together cannot finish, on any machine.
 _COMMITS = 5
 
 
@@ -31,7 +31,7 @@ def shard_table(shard: int) -> pa.Table:
 
 
 def work(url: str) -> None:
-    """What a worker does: every shard that has no receipt yet, one after the other, then the seal."""
+    """A worker: commits every shard without a receipt, one after the other, then seals the stage."""
     folder, digests = StageFolder(url), shard_digests()
     tables = [shard_table(shard) for shard in range(SHARDS)]
     print("ready", flush=True)
@@ -62,14 +62,14 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def _assert_whole(folder: StageFolder, receipts: dict[int, Receipt]) -> None:
-    """Whatever counts can be read and is the shard's."""
+    """Every valid receipt has a readable part with the content of its shard."""
     for shard, receipt in receipts.items():
         assert folder.read_part(receipt).equals(shard_table(shard))
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one worker leaves that nobody killed."""
+    """The output of one worker that was not killed."""
     folder = tmp_path_factory.mktemp("undisturbed")
     worker = _worker(folder)
     assert worker.communicate(f"{SHARDS}\n")[0] == "ready\n"

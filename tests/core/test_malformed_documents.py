@@ -1,4 +1,4 @@
-"""Documents of an output that others wrote or damaged: an error or "does not count", never a traceback."""
+"""Damaged or foreign documents in an output: an error, or treated as missing; never a traceback."""
 
 import contextlib
 import json
@@ -52,7 +52,7 @@ _OUTPUT = "memory:///malformed"
 
 
 def _read_all(output: str = _OUTPUT) -> None:
-    """What status, verify and gc read; each gives its result, or an error of ours."""
+    """Runs status, verify and gc; each gives its result, or an error of ours."""
     readers: list[Callable[[], object]] = [
         lambda: read_status(read_plan(output)),
         lambda: verify_stages(output),

@@ -48,7 +48,7 @@ def test_segments_cover_every_token_up_to_the_limit(lengths, length, stride, lim
         assert read == set(range(min(tokens, length + (limit - 1) * stride)))
         assert len(spans) <= limit
         assert tokens == 0 or min(kept for _, kept in spans) > 0
-        # No segment lies within the one before it.
+        # No segment is within the previous one.
         assert all(start + kept > first + whole for (first, whole), (start, kept) in itertools.pairwise(spans))
 
 

@@ -1,4 +1,4 @@
-"""Named pipes, devices, sockets and paths with a NUL as inputs: read where once is enough, else refused at once."""
+"""Named pipes, devices, sockets and paths with a NUL as inputs: read if one pass is enough, else refused."""
 
 import gzip
 import lzma
@@ -38,7 +38,7 @@ ONCE: dict[str, Callable[[str], object]] = {"run": read_run, "qrels": read_qrels
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Iterator[Callable[[str, bytes], str]]:
-    """Makes a named pipe that gives some bytes to whoever opens it first."""
+    """Makes a named pipe that gives some bytes to its first reader."""
     threads = []
 
     def start(name: str, content: bytes) -> str:
@@ -77,7 +77,7 @@ def test_pipe_with_the_name_of_a_compressed_file_is_decompressed(feed):
 
 @pytest.mark.parametrize("reader", READERS)
 def test_pipe_is_refused_as_an_input_of_a_job(tmp_path, reader):
-    """Nobody writes into this one: opening it would wait for ever."""
+    """It has no writer: opening it would block."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(
         PreflightError, match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than once"

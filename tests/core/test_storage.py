@@ -140,7 +140,9 @@ def test_read_files_leaves_out_files_that_do_not_exist(folder):
     assert stored_files(folder).keys() == {"a", "b"}
 
 
-def test_library_that_is_not_installed_is_named():
+def test_protocol_that_cannot_be_used_is_named():
+    with pytest.raises(PreflightError, match="cannot use the URL gss://bucket/a"):
+        storage.exists("gss://bucket/a")
     with pytest.raises(PreflightError, match=r"cannot read or write dropbox://a: .*install"):
         storage.exists("dropbox://a")
     assert "pip install 'beamrank[s3]'" in storage._missing_library("s3://bucket/a", ImportError("no s3fs"))

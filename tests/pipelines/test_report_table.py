@@ -80,7 +80,7 @@ def test_comparison_fits_into_80_columns():
 
 
 def _losses(topics: int) -> list[str]:
-    """What is said of a mono that puts the relevant doc second, where BM25 has it first, for all topics but one."""
+    """The warnings about a mono that ranks the relevant doc second and not first, in all topics but one."""
     qrels = qrels_of({f"q{number}": {"a": 1} for number in range(topics)})
     bm25 = {query_id: ["a", "x"] for query_id in qrels.relevance}
     mono = {query_id: ["a"] if query_id == "q0" else ["x", "a"] for query_id in qrels.relevance}

@@ -1,4 +1,4 @@
-"""`beamrank verify` and `beamrank gc`, on what a real run leaves."""
+"""`beamrank verify` and `beamrank gc` on the output of a real run."""
 
 import json
 import os

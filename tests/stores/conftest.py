@@ -11,7 +11,7 @@ from tests.support.services.stores import STORES, Store
 
 @pytest.fixture(scope="session")
 def started() -> Iterator[dict[str, Store]]:
-    """The stores that a test has asked for; each is started once."""
+    """The stores that tests use; each is started once, when the first test needs it."""
     with ExitStack() as stack:
 
         class Stores(dict[str, Store]):
@@ -23,7 +23,7 @@ def started() -> Iterator[dict[str, Store]]:
 
 
 def reach(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Lets this process reach a store; file systems of fsspec are kept, with the endpoint that they began with."""
+    """Points this process at a store. fsspec caches file systems with their endpoint, so its cache is cleared."""
     for name, value in store.environment.items():
         monkeypatch.setenv(name, value)
     fsspec.get_filesystem_class(store.url.partition("://")[0]).clear_instance_cache()

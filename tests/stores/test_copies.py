@@ -1,4 +1,4 @@
-"""Copies of what lies at a store: fetched once a machine, and checked."""
+"""Copies of checkpoints and indexes from a store: fetched once a machine, and checked."""
 
 import sys
 from pathlib import Path

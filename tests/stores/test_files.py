@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.file_states import stored_file
 from tests.support.processes import run_together
@@ -127,8 +126,3 @@ def test_unreachable_store_is_an_os_error(s3, monkeypatch):
     s3fs.S3FileSystem.clear_instance_cache()
     with pytest.raises(OSError, match=r"cannot reach s3://bucket/a: .*docs/storage\.md"):
         storage.read_bytes("s3://bucket/a")
-
-
-def test_unknown_protocol_is_refused():
-    with pytest.raises(PreflightError, match="cannot use the URL gss://bucket/a"):
-        storage.exists("gss://bucket/a")

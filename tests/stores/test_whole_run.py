@@ -20,7 +20,7 @@ from tests.support.checkpoints import save_tiny
 from tests.support.processes import beamrank
 from tests.support.services.stores import Store
 
-# One of them: what is at stake is that it is another process.
+# One is enough: it is another process.
 _WORKER_PROCESS = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=1")
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _WORDS = [f"{first}{last}" for first in ("ba", "de", "ki", "lo", "mu") for last in ("fan", "gor", "hil", "jun", "pet")]

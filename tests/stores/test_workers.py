@@ -1,4 +1,4 @@
-"""Workers find the launcher's stores although they do not have its environment, and are told no secret."""
+"""Workers find the launcher's stores without its environment, and receive no secret."""
 
 import os
 import subprocess
