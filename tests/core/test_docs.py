@@ -192,6 +192,13 @@ def test_pages_mention_files_and_modules_that_exist() -> None:
     assert ({name for name in files if not (_ROOT / name).exists()}, modules - found) == (set(), set())
 
 
+def test_contributing_names_every_folder_of_the_layers() -> None:
+    text = (_ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    layers = ["beamrank", "models", "transforms", "pipelines"]
+    folders = [path for layer in layers for path in (_ROOT / layer).iterdir() if path.is_dir() and path.name[0] != "_"]
+    assert [path for path in folders if f"`{path.relative_to(_ROOT)}`" not in text] == []
+
+
 def test_generated_pages_are_current() -> None:
     assert [path.name for path, text in generated().items() if path.read_text("utf-8") != text] == [], "run `make docs`"
 
