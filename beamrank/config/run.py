@@ -224,6 +224,8 @@ class RunConfig(Section):
     """Of the models; `auto` is what the device is fast at."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models run."""
+    backend: str = "torch"
+    """The library that runs models."""
     on_missing_doc: Literal["error", "drop"] = "error"
     """What to do with a candidate whose doc is not in the corpus; `drop` counts and reports it."""
     max_bad_rows: Annotated[int, Field(ge=0)] = 100

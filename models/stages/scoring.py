@@ -15,6 +15,7 @@ from beamrank.stages.receipts import Receipt
 from beamrank.stages.stage_record import ScoringWork
 from beamrank.stages.tasks import ShardTask
 from models.checkpoints.check import resolve_checkpoint
+from models.scoring.backends.registry import find_backend
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.stages.base import Decides, Stage, Worker
 from models.stages.planning import Planning, threads_of
@@ -29,6 +30,8 @@ class ScoringStage(Stage):
     truncation: Annotated[Truncation, Decides("input.truncation")]
     max_query_length: Annotated[int, Decides("input.max_query_length")]
     max_length: Annotated[int, Decides("input.max_length")]
+    backend: Annotated[str, Decides("backend")]
+    backend_keys: Annotated[dict[str, str], Decides("backend")]
     device: Annotated[str, Decides("device")]
     dtype: Annotated[str, Decides("dtype")]
     token_budget: Annotated[int, Decides("tokens of a batch")]
@@ -45,6 +48,8 @@ class ScoringStage(Stage):
             **config.input.model_dump(),
             "checkpoint_digest": checkpoint.digest,
             "checkpoint": checkpoint.reference,
+            "backend": config.backend,
+            "backend_keys": dict(find_backend(config.backend).digest_keys),
             "device": device.device,
             "dtype": device.dtype,
             "token_budget": device.token_budget,
@@ -99,6 +104,7 @@ class ScoringStage(Stage):
             self.checkpoint,
             self.checkpoint_digest,
             self.type_name,
+            self.backend,
             self.device,
             self.dtype,
             self.threads,
@@ -127,7 +133,7 @@ class ScoringStage(Stage):
 
 @lru_cache(maxsize=1)
 def _engine(
-    reference: str, digest: str, kind: str, device: str, dtype: str, threads: int, token_budget: int
+    reference: str, digest: str, kind: str, backend: str, device: str, dtype: str, threads: int, token_budget: int
 ) -> ScoringEngine:
     checkpoint = resolve_checkpoint(reference, kind)
     if checkpoint.digest != digest:
@@ -137,4 +143,4 @@ def _engine(
             "run again to plan it again"
         )
     with checkpoint.held():
-        return ScoringEngine(checkpoint, device, dtype, threads, token_budget)
+        return ScoringEngine(checkpoint, device, dtype, threads, token_budget, backend)

@@ -25,7 +25,7 @@ from pipelines.output.run_names import RUNS, RunFile
 
 def resolve_scoring(config: RunConfig) -> Device:
     """Device, dtype and padded tokens a batch."""
-    return find_backend("torch").resolve(config.device, config.dtype)
+    return find_backend(config.backend).resolve(config.device, config.dtype)
 
 
 def make_plan(config: RunConfig, talk: ConsoleProgress, scoring: Device | None = None) -> Plan:

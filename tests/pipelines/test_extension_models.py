@@ -77,10 +77,12 @@ class CountTokens:
         return batch.lengths.astype(np.float32)
 
 
-def _mono_run(folder, **mono):
+def _mono_run(folder, checkpoint=None, **keys):
     collection = small_cascade(folder)
     del collection.keys["duo"]
-    collection.keys["mono"] |= mono
+    collection.keys |= keys
+    if checkpoint is not None:
+        collection.keys["mono"]["checkpoint"] = checkpoint
     return collection.run()
 
 
@@ -113,8 +115,8 @@ def test_architecture_that_is_not_registered_is_refused_by_name(tmp_path):
 
 
 def test_backend_defined_outside_the_package_scores_a_run_and_is_halved_on_oom(tmp_path, monkeypatch):
-    monkeypatch.setitem(BACKENDS, "torch", CountTokens)
-    run = _mono_run(tmp_path)
+    monkeypatch.setitem(BACKENDS, "count", CountTokens)
+    run = _mono_run(tmp_path, backend="count")
     manifest = run.plan.sealed("mono")
     assert manifest is not None
     counts = [receipt.counts for receipt in manifest.receipts]

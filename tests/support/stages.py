@@ -23,6 +23,8 @@ _SCORING = {
     "truncation": "original",
     "max_query_length": 64,
     "max_length": 512,
+    "backend": "torch",
+    "backend_keys": {},
     "device": "cpu",
     "dtype": "float32",
     "token_budget": 1024,
