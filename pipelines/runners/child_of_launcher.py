@@ -1,7 +1,7 @@
 """Runs a program that must not outlive its caller: `python child_of_launcher.py FOLDER PROGRAM ARGUMENT ...`.
 
-A job server knows nothing of its launcher. Killed with SIGKILL, a launcher would leave a Java process behind for ever.
-FOLDER is the program's own, for temporary files, and goes with it. Run by its path, with the standard library alone.
+A launcher that is killed with SIGKILL would leave its job server, a Java process, running forever. FOLDER holds the
+program's temporary files and is removed with it. Runs by its path, with the standard library alone.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ _POLL_SECONDS = 1.0
 
 
 def main(folder: str, *command: str) -> int:
-    """Runs a program until it ends, this process is terminated, or the one that started it is gone."""
+    """Runs a program until it ends, this process is terminated, or the launcher ends."""
     launcher = os.getppid()
-    # Whoever terminates this process is told so only once the program and its folder are gone.
+    # This process ends after the program has ended and its folder is removed.
     signal.signal(signal.SIGTERM, _end)
     code = 1
     with subprocess.Popen(command, env={**os.environ, "TMPDIR": folder}) as program:
@@ -33,7 +33,7 @@ def _outlast(program: "subprocess.Popen[bytes]", launcher: int) -> int:
     while os.getppid() == launcher:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = program.wait(_POLL_SECONDS)
-            # As a shell says it: 137 is SIGKILL, of which a machine short of memory makes use.
+            # As shells do: 137 is SIGKILL, which Linux sends when memory runs out.
             return code if code >= 0 else 128 - code
     return 1
 

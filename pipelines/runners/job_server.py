@@ -1,7 +1,6 @@
-"""The job server of an engine, as a process below this one.
+"""The job server of an engine, as a child process.
 
-Beam's own runners start job servers too, but set signal handlers for it, which only a main thread may do, and a new
-server for every job.
+Beam's own runners start a new job server for every job, and set signal handlers, which only a main thread may do.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ Command = Callable[[int, str], list[str]]
 
 @dataclass
 class JobServer:
-    """A job server that runs, or did."""
+    """A job server that was started."""
 
     name: str
     endpoint: str
@@ -40,21 +39,21 @@ class JobServer:
 
     @classmethod
     def start(cls, name: str, command: Command) -> "JobServer":
-        """Starts a job server and waits until it answers.
+        """Starts a job server and waits until it accepts connections.
 
         Raises:
-            PreflightError: it ended at once, or does not answer.
+            PreflightError: it ended, or accepts no connections.
         """
         (port,) = pick_port(None)
         folder = tempfile.mkdtemp(prefix=f"beamrank-{name}-")
-        # Without a name, so that nobody has to remove it; open as long as somebody may ask for the last words.
+        # Has no name, so it never has to be removed.
         log = tempfile.TemporaryFile()  # noqa: SIM115
         process = subprocess.Popen(
             [sys.executable, "-S", str(Path(child_of_launcher.__file__)), folder, *command(port, folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            # A terminal sends Ctrl-C to the whole foreground; the launcher ends its children itself.
+            # A terminal sends Ctrl-C to the whole process group; the launcher ends its children itself.
             start_new_session=True,
         )
         server = cls(name, f"localhost:{port}", process, log)
@@ -62,18 +61,18 @@ class JobServer:
         return server
 
     def check(self) -> None:
-        """Raises BeamrankError where the server is gone."""
+        """Raises BeamrankError if the server has ended."""
         if self.process.poll() is not None:
             raise BeamrankError(
-                f"the job server of {self.name} died with code {self.process.returncode}{self.last_words()}. Finished "
+                f"the job server of {self.name} died with code {self.process.returncode}{self.log_tail()}. Finished "
                 "shards are kept: run the same command again to resume"
             )
 
-    def last_words(self) -> str:
-        """The end of what the server printed, as part of a sentence."""
+    def log_tail(self) -> str:
+        """The end of the server's output, as part of a sentence."""
         size = os.fstat(self.log.fileno()).st_size
         tail = os.pread(self.log.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace").strip()
-        return f"; it said at last: {tail}" if tail else ""
+        return f"; its last output: {tail}" if tail else ""
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -85,14 +84,14 @@ class JobServer:
                     return
             ready.cancel()
         self.process.terminate()
-        raise PreflightError(f"the job server of {self.name} did not start{self.last_words()}")
+        raise PreflightError(f"the job server of {self.name} did not start{self.log_tail()}")
 
 
 _servers: dict[str, JobServer] = {}
 
 
 def job_endpoint(name: str, command: Command) -> str:
-    """The address of an engine's job server: one a process, since a Java server takes seconds to start."""
+    """The address of an engine's job server. Jobs share it, because a Java server takes seconds to start."""
     server = _servers.get(name)
     if server is None or server.process.poll() is not None:
         server = _servers[name] = JobServer.start(name, command)
@@ -100,11 +99,11 @@ def job_endpoint(name: str, command: Command) -> str:
 
 
 def check_job_server(endpoint: str | None, error: BaseException | None = None) -> None:
-    """Raises BeamrankError where the job server at an address is one of ours and died.
+    """Raises BeamrankError if the job server at an address was started here and has died.
 
     Args:
-        endpoint: where a job was sent to.
-        error: how the job failed, if it did. A broken connection is seen before the process has ended.
+        endpoint: the address.
+        error: the error of a job that failed. A connection breaks before its process has ended.
     """
     servers = [server for server in _servers.values() if server.endpoint == endpoint]
     deadline = time.monotonic() + (_DYING_SECONDS if isinstance(error, grpc.RpcError) else 0.0)

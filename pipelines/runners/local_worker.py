@@ -10,8 +10,8 @@ from beamrank.logs import INHERITED, LoggedStderr, join_log
 
 
 def main() -> None:
-    """Serves the launcher whose address Beam has put into the environment."""
-    # A terminal sends Ctrl-C to all processes in the foreground; the launcher ends its workers itself.
+    """Serves the launcher whose address Beam passes in the environment."""
+    # A terminal sends Ctrl-C to the whole process group; the launcher ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Before Beam is imported, which would log to standard error where the root logger has no handler.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -25,7 +25,7 @@ def main() -> None:
             sdk_worker_main.main(sys.argv)
         except Exception:
             if os.getppid() != launcher:
-                # The launcher was killed: there is nobody to work for, or to tell.
+                # The launcher was killed.
                 os._exit(1)
             raise
 

@@ -1,10 +1,10 @@
-"""Our words on the command line for where a run runs, and for what of it."""
+"""The values of `--runner` and `--stage`."""
 
 from enum import StrEnum
 
 
 class Runner(StrEnum):
-    """Where a job runs."""
+    """The runner of Beam jobs."""
 
     LOCAL = "local"
     EMBED = "embed"
@@ -15,7 +15,7 @@ class Runner(StrEnum):
 
 
 class Stage(StrEnum):
-    """What `--stage` runs alone."""
+    """The stage that runs alone."""
 
     RETRIEVE = "retrieve"
     TOKENIZE = "tokenize"

@@ -1,4 +1,4 @@
-"""Our words for runners: Beam options that were tried, and the check of flags that follow `--`."""
+"""Runners: the Beam options that each is tested with, and the check of the flags after `--`."""
 
 import argparse
 import contextlib
@@ -24,20 +24,20 @@ from pipelines.runners.worker_pool import share
 WORKER_MODULE = "pipelines.runners.local_worker"
 
 
-# A year: Beam's client counts the seconds of a whole job, not of one request, and gives a job of Prism up after 300.
+# A year: Beam's client applies this timeout to a whole job, and would give up a job of Prism after 300 seconds.
 _SERVED = ["--runner=PortableRunner", "--environment_type=LOOPBACK", "--job_server_timeout=31536000"]
 _PINNED = {
-    # Not DirectRunner: it tries to download Prism first, and decides by the graph's shape.
+    # Not DirectRunner, which tries to download Prism, and chooses a runner by the pipeline.
     Runner.LOCAL: ["--runner=FnApiRunner"],
     Runner.EMBED: ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK"],
     Runner.PRISM: _SERVED,
     Runner.SPARK: [*_SERVED, "--spark_master_url=local[*]"],
     Runner.FLINK: [*_SERVED, "--flink_master=[local]"],
-    # The rest differs from stage to stage: pipelines/runners/dataflow.py.
+    # pipelines/runners/dataflow.py adds the options of each stage.
     Runner.DATAFLOW: ["--runner=DataflowRunner"],
 }
 _JAVA = frozenset({Runner.SPARK, Runner.FLINK})
-# Where what is shuffled stays in the memory of this machine.
+# These keep shuffled data in the memory of this machine.
 IN_MEMORY = frozenset({Runner.LOCAL, Runner.EMBED, Runner.PRISM})
 
 
@@ -45,7 +45,7 @@ def beam_options(runner: Runner, flags: Sequence[str]) -> PipelineOptions:
     """The pinned options of a runner with the user's Beam flags.
 
     Raises:
-        ConfigError: a flag that Beam does not know, a word that is no flag, or `--runner` among them.
+        ConfigError: a flag is unknown to Beam, is `--runner`, or is not a flag.
     """
     _check_flags(flags)
     return PipelineOptions([*_PINNED[runner], *flags])
@@ -62,8 +62,8 @@ def new_pipeline(runner: Runner, flags: Sequence[str]) -> beam.Pipeline:
     direct = options.view_as(DirectOptions)
     if runner is not Runner.LOCAL or direct.direct_running_mode != "multi_processing":
         return beam.Pipeline(options=options)
-    # What Beam does in this mode, but for the command: Beam's does not quote the interpreter's path, and its worker
-    # writes its log to our standard error.
+    # As Beam does in this mode, except for the command: Beam does not quote the interpreter's path, and its worker
+    # logs to this standard error.
     direct.direct_running_mode = "in_memory"
     command = f"exec {shlex.quote(sys.executable)} -m {WORKER_MODULE}"
     return beam.Pipeline(
@@ -72,15 +72,15 @@ def new_pipeline(runner: Runner, flags: Sequence[str]) -> beam.Pipeline:
 
 
 def server_command(runner: Runner, flags: Sequence[str], progress: Progress = SILENT) -> Command | None:
-    """How the job server of an engine starts; None for a runner without one, or where the user names a running one.
+    """The command of an engine's job server; None if the runner has none, or the user names a running one.
 
     Args:
-        runner: our word.
+        runner: the runner.
         flags: the user's Beam flags.
         progress: receives a note before a program is downloaded or built, which may take minutes.
 
     Raises:
-        PreflightError: the engine is not there and cannot be got.
+        PreflightError: the engine was not found, and cannot be downloaded or built.
     """
     options = beam_options(runner, flags)
     if options.view_as(PortableOptions).job_endpoint:
@@ -100,24 +100,22 @@ def _check_flags(flags: Sequence[str]) -> None:
         with contextlib.redirect_stderr(io.StringIO()) as complaint:
             _, unknown = parser.parse_known_args(list(flags))
     except argparse.ArgumentError as error:
-        raise ConfigError(f"a Beam flag after `--` is wrong: {error}") from error
+        raise ConfigError(f"invalid Beam flag after `--`: {error}") from error
     except SystemExit as error:
-        raise ConfigError(f"a Beam flag after `--` is wrong: {complaint.getvalue().strip()}") from error
+        raise ConfigError(f"invalid Beam flag after `--`: {complaint.getvalue().strip()}") from error
     if any(flag.split("=")[0] == "--runner" for flag in flags):
-        raise ConfigError(
-            "give the runner as beamrank's own --runner, before `--`: it stands for options that were tried"
-        )
+        raise ConfigError("give --runner before `--`: beamrank sets the Beam options that this runner is tested with")
     if unknown:
         known = [name for action in parser._actions for name in action.option_strings]
         close = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
         hint = f": did you mean {close[0]}?" if close else "."
-        raise ConfigError(f"Beam knows no flag {unknown[0]!r}{hint} Only Beam's own flags may follow `--`.")
+        raise ConfigError(f"Beam has no flag {unknown[0]!r}{hint} Only Beam's own flags may follow `--`.")
 
 
 def _subclasses(root: Any) -> list[Any]:
     found: list[Any] = []
     for each in root.__subclasses__():
-        # Options that other installed libraries or our own tests define would be accepted by one machine only.
+        # Options that other installed libraries define exist on this machine only.
         if each.__module__.startswith("apache_beam."):
             found.append(each)
         found.extend(_subclasses(each))

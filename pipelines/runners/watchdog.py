@@ -1,7 +1,7 @@
-"""Runs a Beam pipeline and notices when it can no longer end.
+"""Runs a Beam pipeline and detects when it can no longer end.
 
-FnApiRunner hangs when a worker process is killed, so the pipeline runs in a thread while this one watches its children
-and the receipts.
+FnApiRunner hangs when a worker process is killed, so the pipeline runs in a thread while the main thread watches child
+processes and receipts.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from pipelines.runners.options import WORKER_MODULE
 
 _POLL_SECONDS = 0.25
 _BEAMS_WORKER_THREAD = "run_worker"
-# Workers end shortly before the pipeline's own thread does; one that ends earlier was killed.
+# Workers end shortly before the thread of the pipeline; one that ends earlier was killed.
 _GRACE_SECONDS = 15.0
 # A runner gives the text of what a worker raised: `module.Class: message`. Java's errors become plain ones.
 _OURS = {
@@ -37,9 +37,9 @@ _RAISED = re.compile(
 )
 _WHILE_RUNNING = re.compile(r" \[while running .*\]\Z", re.DOTALL)
 
-# What a full disk, a quota and a limit on files' sizes raise.
+# Raised for a full disk, a quota and a limit on the size of files.
 _FULL = re.compile(rf"\[Errno (?:{ENOSPC}|{EDQUOT}|{EFBIG})\] .*?(?= \[while running|\n|\Z)")
-# How Prism says it.
+# The words of Prism.
 _LOST_WORKER = re.compile(r"SDK worker disconnected|didn't get control connection")
 
 
@@ -48,11 +48,11 @@ def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seco
 
     Args:
         pipeline: what to run.
-        progress: how much is done, read from receipts; called a few times a second.
-        stall_seconds: how long `progress` may stand still.
+        progress: returns how much is done, read from receipts; called a few times a second.
+        stall_seconds: how long `progress` may stay the same.
 
     Raises:
-        BeamrankError: the pipeline failed, a worker died, or nothing moved for `stall_seconds`.
+        BeamrankError: the pipeline failed, stalled, or lost a worker.
     """
     outcome: list[BaseException | None] = []
     endpoint: str | None = pipeline.options.view_as(PortableOptions).job_endpoint
@@ -62,7 +62,7 @@ def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seco
 
         def check() -> None:
             workers.check()
-            # Until a server answers, Beam's client waits for it; it is patient for as long as a job may take.
+            # Beam's client would wait for a dead server as long as for a job.
             check_job_server(endpoint)
 
         thread.start()
@@ -116,7 +116,7 @@ def _run(pipeline: beam.Pipeline, outcome: list[BaseException | None]) -> None:
         while not PipelineState.is_terminal(result.state):
             time.sleep(_POLL_SECONDS)
         if result.state == PipelineState.DONE:
-            # Only to clean up: it waits ten seconds for the end of messages that a Java job server never ends.
+            # Only cleans up: it waits ten seconds for the end of messages, which a Java job server never ends.
             threading.Thread(target=_clean_up, args=(result,), daemon=True).start()
         else:
             result.wait_until_finish()
@@ -131,7 +131,7 @@ def _clean_up(result: PipelineResult) -> None:
 
 
 class _Workers:
-    """The SDK worker processes below this one."""
+    """The SDK worker processes of this process."""
 
     def __init__(self) -> None:
         self._seen: dict[int, psutil.Process] = {}
@@ -139,12 +139,12 @@ class _Workers:
         self._missed: float | None = None
 
     def __enter__(self) -> Self:
-        """Listens for the threads of FnApiRunner that wait for a process each: one may die before it is ever seen."""
+        """Starts to count failed threads of FnApiRunner: each waits for a worker, which may die before it is seen."""
         self._hook, threading.excepthook = threading.excepthook, self._note
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Listens no longer."""
+        """Restores the exception hook."""
         threading.excepthook = self._hook
 
     def _note(self, failed: threading.ExceptHookArgs) -> None:
@@ -154,7 +154,7 @@ class _Workers:
             self._hook(failed)
 
     def check(self) -> None:
-        """Raises BeamrankError where a worker that was seen is gone and the pipeline does not end."""
+        """Raises BeamrankError if a worker has died and the pipeline does not end."""
         for child in psutil.Process().children(recursive=True):
             if child.pid not in self._seen and _is_worker(child):
                 self._seen[child.pid] = child
@@ -184,7 +184,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def explain(error: BaseException) -> BeamrankError:
-    """The error that a worker raised, out of the text in which a runner wraps it."""
+    """The error that a worker raised, extracted from the text of the runner's error."""
     if isinstance(error, BeamrankError):
         kind = _OURS.get(f"{type(error).__module__}.{type(error).__name__}", BeamrankError)
         return in_mid_run(kind, _WHILE_RUNNING.sub("", str(error)))
@@ -207,5 +207,5 @@ def explain(error: BaseException) -> BeamrankError:
 
 
 def in_mid_run(kind: type[BeamrankError], message: str) -> BeamrankError:
-    """A failed job ends with exit code 1: the codes of other errors say that nothing has started."""
+    """An error of a started job: its exit code is 1, because other codes mean that nothing was started."""
     return kind(message) if kind.exit_code == BeamrankError.exit_code else BeamrankError(message)

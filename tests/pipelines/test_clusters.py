@@ -11,14 +11,14 @@ from pipelines.runners.options import server_command
 from tests.pipelines.test_engines import get_engine
 from tests.support.processes import BEAMRANK, beamrank
 from tests.support.runs import parts, run_bytes, undisturbed_run
-from tests.support.services.clusters import Cluster, flink_cluster, spark_cluster
+from tests.support.services.clusters import flink_cluster, spark_cluster
 
 _SUBMIT = Path(__file__).resolve().parents[2] / "infra/spark/submit.sh"
 
 pytestmark = [pytest.mark.maven, pytest.mark.jvm, pytest.mark.slow]
 
 
-def _class_path(engine: str) -> str:
+def _class_path(engine):
     """The job server's."""
     command = server_command(Runner(engine), [])
     assert command is not None
@@ -26,7 +26,7 @@ def _class_path(engine: str) -> str:
     return words[words.index("-cp") + 1]
 
 
-def _check(done: "subprocess.CompletedProcess[str]", cluster: Cluster, config_path: Path, output: Path) -> None:
+def _check(done, cluster, config_path, output):
     assert done.returncode == 0, done.stderr
     did = cluster.done()
     assert len(did) == 2
@@ -36,7 +36,7 @@ def _check(done: "subprocess.CompletedProcess[str]", cluster: Cluster, config_pa
     assert parts(output) == parts(expected)
 
 
-def test_spark_with_workers_in_a_pool(config_path: Path, tmp_path: Path, worker_pool: str) -> None:
+def test_spark_with_workers_in_a_pool(config_path, tmp_path, worker_pool):
     get_engine("spark")
     output = tmp_path / "out"
     environment = {
@@ -52,7 +52,7 @@ def test_spark_with_workers_in_a_pool(config_path: Path, tmp_path: Path, worker_
         _check(done, cluster, config_path, output)
 
 
-def test_flink_with_workers_in_the_launcher(config_path: Path, tmp_path: Path) -> None:
+def test_flink_with_workers_in_the_launcher(config_path, tmp_path):
     get_engine("flink")
     output = tmp_path / "out"
     with flink_cluster(tmp_path / "cluster", _class_path("flink")) as cluster:

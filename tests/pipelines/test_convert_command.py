@@ -1,7 +1,5 @@
 """`beamrank convert`: what it prints, and its exit codes."""
 
-from pathlib import Path
-
 from typer.testing import CliRunner
 
 from beamrank.errors import PreflightError
@@ -10,7 +8,7 @@ from pipelines.cli import app
 from tests.support.tensorflow1 import copy_checkpoint
 
 
-def test_prints_the_folder_and_its_digest(tmp_path: Path) -> None:
+def test_convert_prints_the_folder_and_its_digest(tmp_path):
     copy_checkpoint(tmp_path / "original")
     vocabulary = (tmp_path / "original" / "vocab.txt").rename(tmp_path / "words.txt")
     output = tmp_path / "duo"
@@ -27,7 +25,7 @@ def test_prints_the_folder_and_its_digest(tmp_path: Path) -> None:
     assert "is not an empty folder" in str(again.exception)
 
 
-def test_knows_mono_and_duo_only(tmp_path: Path) -> None:
+def test_convert_refuses_other_models(tmp_path):
     done = CliRunner().invoke(app, ["convert", "trio", str(tmp_path), "--output", str(tmp_path / "trio")])
     assert done.exit_code == 2
     assert "'trio'" in done.stderr

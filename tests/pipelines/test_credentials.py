@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -196,13 +195,13 @@ _Said = tuple[int, str]
 
 
 @pytest.fixture
-def run_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., _Said]:
+def run_main(monkeypatch, capsys):
     """The command line less the end of its process: the exit code, and all that it wrote."""
 
     # Typer would build it again for every call.
     monkeypatch.setattr(cli, "app", get_command(cli.app))
 
-    def run(*arguments: str | Path) -> _Said:
+    def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["beamrank", *map(str, arguments)])
         code = main._run()
         return code, "".join(capsys.readouterr())
@@ -211,7 +210,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "c.yaml"
     path.write_text(
@@ -221,7 +220,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("form", _FORMS)
-def test_no_argument_takes_a_credential(config: Path, run_main: Callable[..., _Said], form: str) -> None:
+def test_credentials_in_arguments_are_refused(config, run_main, form):
     for arguments in _ARGUMENTS:
         filled = [each.replace("FORM", form).replace("CONFIG", str(config)) for each in arguments]
         code, said = run_main(*filled)
@@ -230,7 +229,7 @@ def test_no_argument_takes_a_credential(config: Path, run_main: Callable[..., _S
 
 
 @pytest.mark.parametrize("form", _FORMS)
-def test_no_configuration_takes_a_credential(config: Path, form: str) -> None:
+def test_credentials_in_a_config_are_refused(config, form):
     for document in _DOCUMENTS:
         config.write_text(document.replace("QUOTED", json.dumps(form)).replace("FORM", form) + "\n")
         for load in (load_config, lambda path: load_train_config(path, "mono")):
@@ -240,7 +239,7 @@ def test_no_configuration_takes_a_credential(config: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", _FORMS)
-def test_no_function_takes_a_credential(config: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_in_function_arguments_are_refused(config, form, monkeypatch):
     monkeypatch.setenv("BEAMRANK_CACHE", form)
     functions: list[Callable[[], object]] = [
         lambda: load_config(form),
@@ -260,7 +259,7 @@ def test_no_function_takes_a_credential(config: Path, form: str, monkeypatch: py
         assert _SECRET not in str(refusal.value)
 
 
-def test_a_refusal_names_the_key(config: Path, run_main: Callable[..., _Said]) -> None:
+def test_credentials_error_names_the_key(config, run_main):
     form = _FORMS[0]
     config.write_text(config.read_text() + f"duo: {{checkpoint: {form}}}\n")
     for arguments, place in (
@@ -310,13 +309,13 @@ _HARMLESS = (
 
 
 @pytest.mark.parametrize("path", _HARMLESS)
-def test_harmless_paths_are_taken(config: Path, path: str) -> None:
+def test_credentials_check_accepts_harmless_paths(config, path):
     refuse_credentials([path], "here")
     for key in ("corpus.path", "topics.path", "qrels", "candidates.run", "mono.checkpoint", "output"):
         assert load_config(str(config), [f"{key}={json.dumps(path)}"])
 
 
-def test_names_of_local_files_are_never_taken_for_urls(tmp_path: Path, run_main: Callable[..., _Said]) -> None:
+def test_credentials_check_accepts_local_files_like_urls(tmp_path, run_main):
     folder = tmp_path / "me:pw@host" / "a::b?token=c#d;e&f%41"
     folder.mkdir(parents=True)
     (folder / "r?.trec").write_text("q1 Q0 d1 1 1.0 x\n")
@@ -344,16 +343,14 @@ def test_names_of_local_files_are_never_taken_for_urls(tmp_path: Path, run_main:
         ("cannot read s3://bucket/c; see https://host/docs.", "cannot read s3://bucket/c; see https://host/docs."),
     ],
 )
-def test_messages_of_libraries_lose_their_credentials(
-    message: str, shown: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_credentials_in_messages_of_libraries_are_hidden(message, shown, capsys):
     """A store may redirect to a signed URL, and its library repeats that one."""
     assert hide_credentials(message) == shown
     ConsoleProgress().note(message)
     assert capsys.readouterr().err == f"{shown}\n"
 
 
-def test_an_endpoint_with_a_credential_is_not_told_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_in_an_endpoint_do_not_reach_workers(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"https://host:9000/?key={_SECRET}")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://[::1]:9000")
     assert StoreSettings.here().variables.keys() & {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} == {
@@ -362,7 +359,7 @@ def test_an_endpoint_with_a_credential_is_not_told_to_workers(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("text", ["a" * 200_000, "%25" * 60_000, "http://" * 30_000, f"hf://a/b@{'/x' * 60_000}:"])
-def test_long_texts_are_looked_at_quickly(text: str) -> None:
+def test_credentials_check_of_long_texts_is_fast(text):
     """Patterns that try every end of a text at every start would take minutes."""
     carries_credentials(text)
     hide_credentials(text)

@@ -4,7 +4,6 @@ import contextlib
 import shutil
 import subprocess
 import time
-from pathlib import Path
 
 import apache_beam as beam
 import psutil
@@ -27,7 +26,7 @@ _ENGINES = [
 ]
 
 
-def get_engine(name: str) -> None:
+def get_engine(name):
     """An engine that is there, got first with the tool that gets it; where there is no such tool either, a skip."""
     try:
         server_command(Runner(name), [])
@@ -38,7 +37,7 @@ def get_engine(name: str) -> None:
 
 
 @pytest.fixture(params=_ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
+def engine(request):
     get_engine(request.param)
     name: str = request.param
     return name
@@ -46,9 +45,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("workers", ["in the launcher", pytest.param("in a pool", marks=pytest.mark.slow)])
-def test_engines_write_the_same_bytes(
-    config_path: Path, tmp_path: Path, engine: str, workers: str, request: pytest.FixtureRequest
-) -> None:
+def test_engines_write_the_same_bytes(config_path, tmp_path, engine, workers, request):
     expected = undisturbed_run(config_path)
     flags = []
     if workers == "in a pool":
@@ -64,13 +61,13 @@ def test_engines_write_the_same_bytes(
 
 @pytest.mark.slow
 @pytest.mark.go
-def test_a_worker_that_prism_loses_ends_the_job() -> None:
+def test_prism_worker_that_is_lost_ends_the_job():
     get_engine("prism")
     prepare_environment()
     pipeline = new_pipeline(Runner.PRISM, ["--experiments=use_loopback_process_worker"])
     _ = pipeline | beam.Create([["sleep", "61"]]) | beam.Reshuffle() | beam.Map(subprocess.call)
 
-    def kill_the_worker_at_work() -> int:
+    def kill_the_worker_at_work():
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 if child.name() == "sleep" and "61" in child.cmdline():
@@ -87,7 +84,7 @@ def test_a_worker_that_prism_loses_ends_the_job() -> None:
 
 @pytest.mark.slow
 @pytest.mark.go
-def test_a_job_of_prism_may_take_longer_than_beams_client_waits() -> None:
+def test_prism_job_may_take_longer_than_beams_timeout():
     """Beam takes `--job_server_timeout`, 300 by default, for the longest that a job of Prism may take."""
     get_engine("prism")
     pipeline = new_pipeline(Runner.PRISM, ["--job_server_timeout=2"])

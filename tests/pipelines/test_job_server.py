@@ -4,8 +4,6 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import apache_beam as beam
 import psutil
@@ -28,24 +26,24 @@ time.sleep(600)
 """
 
 
-def _wait(seconds: float, process: psutil.Process) -> bool:
+def _wait(seconds, process):
     _, alive = psutil.wait_procs([process], timeout=seconds)
     return not alive
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     own = tmp_path / "own"
     own.mkdir()
     (own / "file").touch()
     return own
 
 
-def _tethered(folder: Path, program: str) -> list[str]:
+def _tethered(folder, program):
     return [sys.executable, "-S", child_of_launcher.__file__, str(folder), sys.executable, "-S", "-c", program]
 
 
-def test_a_program_does_not_outlive_its_launcher(folder: Path) -> None:
+def test_child_of_launcher_does_not_outlive_a_killed_launcher(folder):
     """Killed with SIGKILL, a launcher can do nothing more for its programs."""
     program = "import time; print('here', flush=True); time.sleep(600)"
     command = [sys.executable, "-c", f"import subprocess; subprocess.run({_tethered(folder, program)!r})"]
@@ -59,7 +57,7 @@ def test_a_program_does_not_outlive_its_launcher(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_program_ends_with_its_tether(folder: Path) -> None:
+def test_child_of_launcher_ends_its_program_when_terminated(folder):
     program = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('here', flush=True); time.sleep(600)"
     )
@@ -74,31 +72,31 @@ def test_a_program_ends_with_its_tether(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("program", "code"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)])
-def test_a_programs_end_is_told(program: str, code: int, folder: Path) -> None:
+def test_child_of_launcher_returns_the_exit_code(program, code, folder):
     assert subprocess.run(_tethered(folder, program), check=False).returncode == code
     assert not folder.exists()
 
 
-def test_a_server_that_does_not_start_is_said_with_its_last_words() -> None:
+def test_job_server_that_does_not_start_is_an_error_with_its_output():
     command = [sys.executable, "-S", "-c", "raise SystemExit('no such master')"]
-    with pytest.raises(PreflightError, match="the job server of test did not start; it said at last: no such master"):
+    with pytest.raises(PreflightError, match="the job server of test did not start; its last output: no such master"):
         JobServer.start("test", lambda port, folder: command)
 
 
 class WaitFn(beam.DoFn):
-    def process(self, seconds: float) -> Iterator[float]:
+    def process(self, seconds):
         time.sleep(seconds)
         yield seconds
 
 
-def _pipeline(endpoint: str, seconds: float) -> beam.Pipeline:
+def _pipeline(endpoint, seconds):
     flags = ["--runner=PortableRunner", f"--job_endpoint={endpoint}", "--environment_type=LOOPBACK"]
     pipeline = beam.Pipeline(options=PipelineOptions(flags))
     _ = pipeline | beam.Create([seconds]) | beam.Reshuffle() | beam.ParDo(WaitFn())
     return pipeline
 
 
-def _server_processes() -> list[psutil.Process]:
+def _server_processes():
     found = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -107,10 +105,10 @@ def _server_processes() -> list[psutil.Process]:
     return found
 
 
-def test_a_job_server_is_used_again_missed_and_started_anew() -> None:
+def test_job_server_is_reused_and_restarted_after_it_died():
     prepare_environment()
 
-    def command(port: int, _: str) -> list[str]:
+    def command(port, _):
         return [sys.executable, "-c", _LOCAL, str(port)]
 
     first = job_endpoint("test", command)
@@ -118,7 +116,7 @@ def test_a_job_server_is_used_again_missed_and_started_anew() -> None:
     assert job_endpoint("test", command) == first
     steps = iter(range(100_000))
 
-    def kill_it() -> int:
+    def kill_it():
         step = next(steps)
         if step == 8:
             _server_processes()[-1].kill()

@@ -1,7 +1,6 @@
 """Progress: what is shown on a terminal of any width and in a log, and the times in it."""
 
 import io
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -18,15 +17,15 @@ from tests.support.outputs import retrieve_record, scoring_record, tokenize_reco
 class Clock:
     """A clock that is set by hand, in place of the module `time`."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 1000.0
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
     return clock
@@ -46,11 +45,11 @@ _MONO = Receipt(0, "", "", "", 0, 1, 0, 1.0, {"queries": 1, "candidates": 10, "i
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0:00:00"), (80.4, "0:01:20"), (3599.6, "1:00:00"), (230_400, "64:00:00")]
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_duration_is_hours_minutes_seconds(seconds, text):
     assert duration(seconds) == text
 
 
-def test_a_meter_counts_what_is_done_from_now_on(clock: Clock) -> None:
+def test_meter_ignores_what_was_done_before(clock):
     """Ten shards of an earlier run say nothing about how fast this one is."""
     meter = Meter()
     meter.see(10, 30)
@@ -63,7 +62,7 @@ def test_a_meter_counts_what_is_done_from_now_on(clock: Clock) -> None:
     assert str(meter) == "elapsed 0:01:50, ETA 0:04:50"
 
 
-def test_a_meter_leaves_out_the_start_of_the_workers(clock: Clock) -> None:
+def test_meter_leaves_out_the_start_of_workers(clock):
     """Five minutes for machines to start, then a shard a minute."""
     meter = Meter()
     meter.see(0, 11)
@@ -77,7 +76,7 @@ def test_a_meter_leaves_out_the_start_of_the_workers(clock: Clock) -> None:
     assert str(meter) == "elapsed 0:07:00, ETA 0:09:00"
 
 
-def test_a_meter_begins_anew_where_something_else_is_counted(clock: Clock) -> None:
+def test_meter_starts_over_for_another_total(clock):
     meter = Meter()
     meter.see(0, 4)
     clock.now += 40
@@ -92,7 +91,7 @@ def test_a_meter_begins_anew_where_something_else_is_counted(clock: Clock) -> No
     assert meter.seconds_left is None
 
 
-def test_what_has_no_known_end_has_no_eta(clock: Clock) -> None:
+def test_bar_without_total_has_no_eta(clock):
     lines: list[str] = []
     bar = Bar(SILENT, "index", lambda _: "", lambda line, *_: lines.append(line))
     clock.now += 5
@@ -100,7 +99,7 @@ def test_what_has_no_known_end_has_no_eta(clock: Clock) -> None:
     assert lines == ["index: 8,000 docs, elapsed 0:00:05"]
 
 
-def test_a_log_gets_a_line_every_half_minute(clock: Clock) -> None:
+def test_bar_in_a_file_prints_a_line_every_half_minute(clock):
     log = io.StringIO()
     with ConsoleProgress(Console(file=log, width=40)).bar(
         "mono", lambda _: "; run: elapsed 1:00:00, ETA 2:00:00"
@@ -117,7 +116,7 @@ def test_a_log_gets_a_line_every_half_minute(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-def test_a_terminal_of_any_width_shows_all_of_it(width: int) -> None:
+def test_bar_fits_a_terminal_of_any_width(width):
     screen = io.StringIO()
     console = Console(file=screen, width=width, height=20, force_terminal=True, color_system=None)
     whole = "; run: elapsed 12:34:56, ETA unknown until mono starts"
@@ -132,14 +131,14 @@ def test_a_terminal_of_any_width_shows_all_of_it(width: int) -> None:
 
 
 @pytest.fixture
-def times(clock: Clock) -> RunTimes:
+def times(clock):
     times = RunTimes(shards=10, stages=list(_STAGES.values()))
     clock.now += 60
     return times
 
 
 @pytest.fixture
-def meter(clock: Clock) -> Meter:
+def meter(clock):
     """Two of ten shards in 20 seconds."""
     meter = Meter()
     meter.see(0, 10)
@@ -148,21 +147,19 @@ def meter(clock: Clock) -> Meter:
     return meter
 
 
-def test_the_runs_eta_waits_for_mono(times: RunTimes, meter: Meter) -> None:
+def test_run_eta_is_unknown_before_mono(times, meter):
     said = times.words(_STAGES["tokenize"], meter)
     assert said == "; run: elapsed 0:01:20, ETA unknown until mono starts"
     assert times.words(_STAGES["mono"], meter).endswith("ETA unknown")
 
 
-def test_the_runs_eta_forecasts_duo_by_mono(times: RunTimes, meter: Meter) -> None:
+def test_run_eta_forecasts_duo_from_mono(times, meter):
     """Twenty pairs of five candidates, twice as long as mono's ten inputs: four times mono's ten seconds a shard."""
     times.scored = _MONO
     assert times.words(_STAGES["mono"], meter) == f"; run: elapsed 0:01:20, ETA about {duration(80 + 10 * 40)}"
 
 
-def test_the_forecast_of_duo_stands_until_duo_has_a_pace_of_its_own(
-    times: RunTimes, meter: Meter, clock: Clock
-) -> None:
+def test_run_eta_keeps_the_forecast_until_duo_has_a_pace(times, meter, clock):
     times.scored = _MONO
     times.words(_STAGES["mono"], meter)
     own = Meter()
@@ -173,16 +170,16 @@ def test_the_forecast_of_duo_stands_until_duo_has_a_pace_of_its_own(
     assert times.words(_STAGES["duo"], own).endswith(f"ETA {duration(9 * 30)}")
 
 
-def test_the_runs_eta_is_that_of_its_last_stage(times: RunTimes, meter: Meter) -> None:
+def test_run_eta_is_that_of_the_last_stage(times, meter):
     assert times.words(_STAGES["duo"], meter) == "; run: elapsed 0:01:20, ETA 0:01:20"
 
 
-def test_a_stage_alone_is_the_whole_run(times: RunTimes, meter: Meter) -> None:
+def test_run_eta_is_not_shown_for_a_single_stage(times, meter):
     times.stages = [_STAGES["mono"]]
     assert times.words(_STAGES["mono"], meter) == ""
 
 
-def test_a_stage_shows_units_while_it_reads_the_corpus_and_shards_then(clock: Clock, tmp_path: Path) -> None:
+def test_stage_progress_shows_corpus_units_then_shards(clock, tmp_path):
     folder, digests = StageFolder(str(tmp_path)), ["0" * 64, "1" * 64, "2" * 64]
     table, read, lines = pa.table({"x": [1]}), [0], []
     folder.commit(0, digests[0], table, seconds=1.0, counts={})

@@ -1,7 +1,5 @@
 """The same bytes from every runner and with any number of threads, and what may follow `--`."""
 
-from pathlib import Path
-
 import pytest
 
 from beamrank.errors import ConfigError
@@ -16,7 +14,7 @@ from tests.support.runs import parts, run_bytes, run_here, undisturbed_run
 @pytest.mark.parametrize(
     "arguments", [TWO_PROCESSES, ("--runner", "embed")], ids=["multi_processing", "embedded job server"]
 )
-def test_runners_write_the_same_bytes(config_path: Path, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_runners_write_the_same_bytes(config_path, tmp_path, arguments):
     expected = undisturbed_run(config_path)
     done = beamrank("run", config_path, "--output", tmp_path / "out", *arguments)
     assert done.returncode == 0, done.stderr
@@ -30,7 +28,7 @@ def test_runners_write_the_same_bytes(config_path: Path, tmp_path: Path, argumen
 
 
 @pytest.mark.jvm
-def test_threads_do_not_change_the_bytes(config_path: Path, tmp_path: Path) -> None:
+def test_threads_give_the_same_bytes(config_path, tmp_path):
     run_here(config_path, tmp_path / "out", ["threads=3"])
     assert run_bytes(tmp_path / "out") == run_bytes(undisturbed_run(config_path))
     assert parts(tmp_path / "out") == parts(undisturbed_run(config_path))
@@ -39,20 +37,20 @@ def test_threads_do_not_change_the_bytes(config_path: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--no_such_flag=1"], "Beam knows no flag '--no_such_flag=1'"),
+        (["--no_such_flag=1"], "Beam has no flag '--no_such_flag=1'"),
         (["--direct_num_worker=2"], "did you mean --direct_num_workers?"),
-        (["word"], "Beam knows no flag 'word'"),
+        (["word"], "Beam has no flag 'word'"),
         (["--runner=DirectRunner"], "before `--`"),
         (["--runner", "DirectRunner"], "before `--`"),
         (["--direct_running_mode=quickly"], "invalid choice"),
         (["--direct_num_workers=two"], "invalid int value"),
     ],
 )
-def test_what_beam_does_not_know_is_refused(flags: list[str], message: str) -> None:
+def test_beam_flags_that_are_unknown_are_refused(flags, message):
     with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
         beam_options(Runner.LOCAL, flags)
 
 
-def test_flags_reach_beam_beside_the_pinned_ones() -> None:
+def test_beam_flags_reach_beam():
     options = beam_options(Runner.EMBED, ["--direct_num_workers=3"]).get_all_options(drop_default=True)
     assert (options["direct_num_workers"], options["runner"], options["job_endpoint"]) == (3, "PortableRunner", "embed")

@@ -46,7 +46,7 @@ _HOSTILE = (
 _LUCENE = '") OR *:* AND contents:[a TO z] -- ${jndi:ldap://127.0.0.1:1/x} \\'
 
 
-def _hostile_collection(folder: Path) -> tuple[Path, dict[str, str]]:
+def _hostile_collection(folder):
     """The small collection through BM25, each query_id and doc_id a hostile one; and what each id stands for."""
     config = small_cascade(folder).path
     names = {f"q{number}": hostile for number, hostile in enumerate(_HOSTILE[:10])}
@@ -63,16 +63,16 @@ def _hostile_collection(folder: Path) -> tuple[Path, dict[str, str]]:
     return config, names
 
 
-def _write_jsonl(path: Path, rows: list[dict[str, str]]) -> None:
+def _write_jsonl(path, rows):
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
-def _paths(folder: Path) -> set[str]:
+def _paths(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 @pytest.mark.jvm
-def test_hostile_ids_pass_through_a_run_to_the_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_ids_pass_through_a_run_verbatim(tmp_path, monkeypatch):
     for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS", "BEAMRANK_PASSWORD"):
         monkeypatch.setenv(name, _SECRET)
     work = tmp_path / "work" / "here"
@@ -123,7 +123,7 @@ def test_hostile_ids_pass_through_a_run_to_the_letter(tmp_path: Path, monkeypatc
     ],
     ids=repr,
 )
-def test_ids_that_could_break_a_line_are_refused_or_counted(tmp_path: Path, hostile: str) -> None:
+def test_hostile_ids_that_break_a_line_are_refused_or_counted(tmp_path, hostile):
     config = small_cascade(tmp_path).path
     _write_jsonl(tmp_path / "topics.jsonl", [{"query_id": hostile, "text": "amber"}])
     _write_jsonl(tmp_path / "corpus.jsonl", [{"id": "d1", "contents": "amber"}, {"id": hostile, "contents": "basil"}])
@@ -136,7 +136,7 @@ def test_ids_that_could_break_a_line_are_refused_or_counted(tmp_path: Path, host
 
 @pytest.mark.parametrize("tag", ["object/apply:os.system", "object/new:os.system", "name:os"])
 @pytest.mark.parametrize("where", ["file", "--set"])
-def test_yaml_makes_no_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str, where: str) -> None:
+def test_yaml_creates_no_objects(tmp_path, monkeypatch, tag, where):
     monkeypatch.chdir(tmp_path)
     config, value = small_cascade(tmp_path).path, f"!!python/{tag} ['touch pwned']"
     if where == "file":
@@ -146,7 +146,7 @@ def test_yaml_makes_no_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert not os.path.exists("pwned")
 
 
-def test_a_checkpoint_that_runs_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_with_code_is_refused(tmp_path, monkeypatch):
     """By the command, before a run starts; tests/models/test_checkpoints.py has the other kinds of files."""
     monkeypatch.chdir(tmp_path)
     config = small_cascade(tmp_path).path

@@ -6,9 +6,7 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from pathlib import Path
 
 import pytest
 from rich.table import Table
@@ -26,17 +24,17 @@ _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
 class _Gone(io.StringIO):
-    def write(self, _: str) -> int:
+    def write(self, _):
         raise BrokenPipeError
 
 
 @contextmanager
-def _on_a_terminal() -> Iterator[_Terminal]:
+def _on_a_terminal():
     """One terminal as standard output and standard error."""
     screen = _Terminal()
     with redirect_stdout(screen), redirect_stderr(screen):
@@ -44,17 +42,17 @@ def _on_a_terminal() -> Iterator[_Terminal]:
 
 
 @pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _plain(monkeypatch, tmp_path):
     """Rich writes no codes of its own."""
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+def run(monkeypatch):
     """The command line less the end of its process: the exit code, and what the terminal shows."""
 
-    def run(*arguments: str | Path) -> tuple[int, str]:
+    def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["beamrank", *map(str, arguments)])
         with _on_a_terminal() as screen:
             return main._run(), screen.getvalue()
@@ -83,7 +81,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
     ],
     ids=lambda each: each[0][:6],
 )
-def test_errors_are_printable(run: Callable[..., tuple[int, str]], tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_terminal_shows_control_characters_of_errors(run, tmp_path, arguments):
     base = "corpus: {path: c, format: tsv}\ntopics: {path: t, format: tsv}\ncandidates: {run: r}\noutput: o\n"
     (tmp_path / "c.yaml").write_text(base)
     (tmp_path / "key.yaml").write_text(f"{base}{json.dumps(_HOSTILE)}: 1\n")
@@ -94,8 +92,8 @@ def test_errors_are_printable(run: Callable[..., tuple[int, str]], tmp_path: Pat
     assert not _OBEYED.search(shown)
 
 
-def test_a_traceback_is_printable(run: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+def test_terminal_shows_control_characters_of_a_traceback(run, monkeypatch):
+    def fail():
         raise RuntimeError(_HOSTILE)
 
     monkeypatch.setattr(cli, "app", fail)
@@ -104,14 +102,14 @@ def test_a_traceback_is_printable(run: Callable[..., tuple[int, str]], monkeypat
     assert shown.endswith(f"RuntimeError: {_ESCAPED}\n\n")
 
 
-def _evaluated(folder: Path, query_id: str) -> tuple[Path, Path]:
+def _evaluated(folder, query_id):
     run, qrels = folder / f"r{_HOSTILE}", folder / "q"
     run.write_text(f"{query_id} Q0 d1 1 1.0 x\n")
     qrels.write_text(f"{query_id} 0 d1 1\n")
     return run, qrels
 
 
-def test_tables_are_printable(run: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_terminal_shows_control_characters_of_tables(run, tmp_path):
     path, qrels = _evaluated(tmp_path, "\u202eq1")
     code, shown = run("eval", path, "--qrels", qrels, "--against", path, "--per-query")
     assert code == 0
@@ -120,7 +118,7 @@ def test_tables_are_printable(run: Callable[..., tuple[int, str]], tmp_path: Pat
     assert not _OBEYED.search(shown)
 
 
-def test_json_on_a_terminal_is_printable_and_the_same_json(run: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_terminal_shows_control_characters_of_json(run, tmp_path):
     path, qrels = _evaluated(tmp_path, "\u202eq1")
     code, shown = run("eval", path, "--qrels", qrels, "--per-query", "--json")
     assert code == 0
@@ -129,9 +127,7 @@ def test_json_on_a_terminal_is_printable_and_the_same_json(run: Callable[..., tu
     assert json.loads(shown)["run"] == str(path)
 
 
-def test_a_program_gets_ids_to_the_letter(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pipe_gets_ids_verbatim(tmp_path, capsys, monkeypatch):
     path, qrels = _evaluated(tmp_path, "\u202eq1")
     monkeypatch.setattr(
         sys, "argv", ["beamrank", "eval", str(path), "--qrels", str(qrels), "--per-query", "--measures", "AP"]
@@ -142,7 +138,7 @@ def test_a_program_gets_ids_to_the_letter(
     assert capsys.readouterr().out == f"a{_HOSTILE}\t1\n"
 
 
-def test_talk_is_printable() -> None:
+def test_progress_shows_control_characters():
     with _on_a_terminal() as terminal:
         talk = ConsoleProgress()
         talk.note(f"a {_HOSTILE}")
@@ -159,18 +155,18 @@ def test_talk_is_printable() -> None:
     assert not _OBEYED.search(terminal.getvalue())
 
 
-def test_what_libraries_log_is_printable() -> None:
+def test_library_log_shows_control_characters():
     record = logging.LogRecord("library", logging.ERROR, "", 0, "failed: %s", (_HOSTILE,), None)
     assert main._Formatter("%(name)s: %(message)s").format(record) == f"library: failed: {_ESCAPED}"
 
 
-def test_printable_keeps_lines_tabs_and_letters() -> None:
+def test_printable_keeps_lines_tabs_and_letters():
     assert printable("a\tb\nc é 東京 \U0001f4a9") == "a\tb\nc é 東京 \U0001f4a9"
     assert printable("\udcff") == "\\udcff"
 
 
 @pytest.fixture(scope="module")
-def evaluation(tmp_path_factory: pytest.TempPathFactory) -> str:
+def evaluation(tmp_path_factory):
     """An evaluation whose output is larger than a pipe."""
     folder = tmp_path_factory.mktemp("eval")
     (folder / "r").write_text("".join(f"q{number:05d} Q0 d1 1 1.0 x\n" for number in range(6000)))
@@ -186,19 +182,19 @@ def evaluation(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("| head -n 1", 141, ""),
     ],
 )
-def test_streams_that_are_closed_full_or_left(evaluation: str, redirection: str, code: int, said: str) -> None:
+def test_standard_streams_closed_full_or_broken_pipe(evaluation, redirection, code, said):
     script = f"{evaluation} {redirection}; echo code ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == f"code {code}"
     assert done.stderr == said
 
 
-def test_an_error_without_streams_keeps_its_code(tmp_path: Path) -> None:
+def test_error_with_closed_streams_keeps_its_exit_code(tmp_path):
     done = subprocess.run(["bash", "-c", f"{BEAMRANK} status {tmp_path} >&- 2>&-"], timeout=60, check=False)
     assert done.returncode == 3
 
 
-def test_talk_that_nobody_hears_ends_nothing() -> None:
+def test_broken_pipe_of_standard_error_is_ignored():
     gone = _Gone()
     with redirect_stderr(gone):
         talk = ConsoleProgress()
@@ -209,8 +205,8 @@ def test_talk_that_nobody_hears_ends_nothing() -> None:
         PrintableConsole(gone).print("d")
 
 
-def test_a_broken_connection_is_not_taken_for_a_reader_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
+def test_broken_pipe_of_a_connection_is_an_error(monkeypatch):
+    def fail(_):
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr("pipelines.commands.status.read_plan", fail)

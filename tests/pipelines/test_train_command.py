@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
@@ -20,20 +19,20 @@ from tests.support.training import save_start, write_train_config
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path):
     return write_train_config(tmp_path, save_start(tmp_path / "start"), card={"licence": "cc-by-4.0", "data": ["Ours"]})
 
 
-def curve(output: Path) -> str:
+def curve(output):
     return (output / "training/curve.csv").read_text()
 
 
-def train(*arguments: object):
+def train(*arguments):
     """The command in this process; an error of ours is raised."""
     return CliRunner().invoke(app, ["train", *map(str, arguments)], catch_exceptions=False, env={"COLUMNS": "120"})
 
 
-def test_a_dry_run_shows_the_plan_and_changes_nothing(config):
+def test_train_dry_run_prints_the_plan_and_writes_nothing(config):
     plan = json.loads(train("duo", config, "--dry-run", "--json", "--set", "optimizer.batch_size=8").stdout)
     assert (plan["kind"], plan["groups"], plan["steps"], plan["batch_size"]) == ("duo", 10, 40, 8)
     assert plan["seconds"] > 0
@@ -41,7 +40,7 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(config):
     assert not (config.parent / "out").exists()
 
 
-def test_a_training_ends_in_a_checkpoint_with_a_card(config):
+def test_train_writes_a_checkpoint_with_a_card(config):
     done = train("mono", config)
     assert (done.exit_code, done.stdout) == (0, "")
     output = config.parent / "out"
@@ -56,7 +55,7 @@ def test_a_training_ends_in_a_checkpoint_with_a_card(config):
     assert "| steps | 40 of 4 inputs |" in (output / "README.md").read_text()
 
 
-def interrupt(command: list[str], number: signal.Signals, output: Path, rows: int) -> None:
+def interrupt(command, number, output, rows):
     """Runs a training until its curve has more than so many rows, and interrupts it."""
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 100
@@ -74,7 +73,7 @@ def interrupt(command: list[str], number: signal.Signals, output: Path, rows: in
 @pytest.mark.parametrize(
     "signals", [[signal.SIGTERM], pytest.param([signal.SIGINT, signal.SIGTERM], marks=pytest.mark.slow)]
 )
-def test_interrupted_training_resumes_to_the_same_weights(config, tmp_path, signals):
+def test_train_resumes_to_the_same_weights(config, tmp_path, signals):
     long = ["--set", "optimizer.steps=300"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     command = [BEAMRANK, "train", "mono", str(config), *long, "--output", str(parts)]
@@ -89,7 +88,7 @@ def test_interrupted_training_resumes_to_the_same_weights(config, tmp_path, sign
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_does(config, tmp_path):
+def test_train_with_two_processes_gives_the_same_weights(config, tmp_path):
     """Without dropout the mean of two halves' gradients is the whole's."""
     plain = ["--set", "optimizer.dropout=0", "--set", "optimizer.steps=8"]
     one, two = tmp_path / "one", tmp_path / "two"
@@ -116,7 +115,7 @@ def test_two_processes_train_as_one_does(config, tmp_path):
         (("--set", "optimizer.learning_rate=1e38", "--set", "optimizer.clip_norm=1e9"), 1, "at step"),
     ],
 )
-def test_errors_have_their_exit_codes(arguments, code, message, config):
+def test_train_errors_have_their_exit_codes(arguments, code, message, config):
     with pytest.raises(BeamrankError, match=re.escape(message)) as error:
         train("mono", config, *arguments)
     assert error.value.exit_code == code

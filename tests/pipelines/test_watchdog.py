@@ -2,9 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
 from errno import EDQUOT, EFBIG, ENOSPC
-from pathlib import Path
 
 import apache_beam as beam
 import pytest
@@ -13,7 +11,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError
 from models.lucene.jvm import JavaError
 from pipelines.runners.watchdog import explain, run_watched
-from tests.support.checkpoints import Pair
 from tests.support.collections import SmallCollection
 from tests.support.processes import TWO_PROCESSES, beamrank, without_progress
 
@@ -21,20 +18,20 @@ MESSAGE = "doc 'a' is wrong: [see line 3]. Mend it,\nthen run again"
 
 
 class RaiseFn(beam.DoFn):
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error):
         self._error = error
 
-    def process(self, _: int) -> Iterator[int]:
+    def process(self, _):
         raise self._error
 
 
 class WaitFn(beam.DoFn):
-    def process(self, seconds: float) -> Iterator[float]:
+    def process(self, seconds):
         time.sleep(seconds)
         yield seconds
 
 
-def _pipeline(step: beam.DoFn, value: float, *flags: str) -> beam.Pipeline:
+def _pipeline(step, value, *flags):
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner", *flags]))
     _ = pipeline | beam.Create([value]) | beam.Reshuffle() | beam.ParDo(step)
     return pipeline
@@ -42,9 +39,7 @@ def _pipeline(step: beam.DoFn, value: float, *flags: str) -> beam.Pipeline:
 
 @pytest.mark.parametrize("kind", [DataError, PreflightError, ConfigError, BeamrankError])
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
-def test_a_workers_error_arrives_as_it_was_raised(
-    kind: type[BeamrankError], mode: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_worker_error_arrives_as_it_was_raised(kind, mode, capfd):
     with pytest.raises(BeamrankError) as raised:
         run_watched(_pipeline(RaiseFn(kind(MESSAGE)), 1, f"--direct_running_mode={mode}"), lambda: 0, 60)
     # Nothing that a job raises was found before it started, which is what the exit codes 2 and 3 say.
@@ -54,7 +49,7 @@ def test_a_workers_error_arrives_as_it_was_raised(
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_error_that_is_not_ours_keeps_its_traceback() -> None:
+def test_worker_error_of_a_library_keeps_its_class():
     with pytest.raises(BeamrankError, match=r"the Beam job failed: .*ZeroDivisionError") as raised:
         run_watched(_pipeline(RaiseFn(ZeroDivisionError("zero")), 1), lambda: 0, 60)
     assert type(raised.value) is BeamrankError
@@ -62,7 +57,7 @@ def test_an_error_that_is_not_ours_keeps_its_traceback() -> None:
 
 
 @pytest.mark.parametrize("number", [ENOSPC, EDQUOT, EFBIG])
-def test_a_full_disk_is_named_with_what_to_do(number: int) -> None:
+def test_worker_error_of_a_full_disk_names_the_remedy(number):
     error = OSError(number, os.strerror(number), "/out/mono/part-00001")
     with pytest.raises(BeamrankError) as raised:
         run_watched(_pipeline(RaiseFn(error), 1), lambda: 0, 60)
@@ -96,13 +91,13 @@ def test_a_full_disk_is_named_with_what_to_do(number: int) -> None:
         ),
     ],
 )
-def test_our_error_is_found_in_what_a_runner_wraps_it(text: str, kind: type[BeamrankError], message: str) -> None:
+def test_worker_error_is_found_in_the_text_of_a_runner(text, kind, message):
     found = explain(RuntimeError(text))
     assert type(found) is kind
     assert str(found).endswith(message)
 
 
-def test_javas_error_is_ours_too() -> None:
+def test_worker_error_of_java_is_found_in_the_text_of_a_runner():
     assert (
         str(explain(RuntimeError("models.lucene.jvm.JavaError: java.lang.Error: b [while running 'X']")))
         == "java.lang.Error: b"
@@ -110,18 +105,18 @@ def test_javas_error_is_ours_too() -> None:
     assert str(explain(JavaError("java.lang.Error", "b"))) == "java.lang.Error: b"
 
 
-def test_a_pipeline_that_ends_raises_nothing() -> None:
+def test_pipeline_that_ends_raises_nothing():
     run_watched(_pipeline(WaitFn(), 0.0), lambda: 0, 60)
 
 
-def test_a_pipeline_that_stands_still_is_given_up() -> None:
+def test_stalled_pipeline_is_given_up():
     start = time.monotonic()
     with pytest.raises(BeamrankError, match=r"no shard was finished in 0\.01 minutes \(stall_minutes\)"):
         run_watched(_pipeline(WaitFn(), 30.0), lambda: 5, 0.6)
     assert time.monotonic() - start < 20
 
 
-def test_a_pipeline_that_moves_is_not_given_up() -> None:
+def test_slow_pipeline_with_progress_is_not_given_up():
     """It takes longer than may pass without progress, but there is progress."""
     steps = iter(range(10_000))
     start = time.monotonic()
@@ -138,9 +133,7 @@ def test_a_pipeline_that_moves_is_not_given_up() -> None:
     ],
     ids=["in_memory", "multi_processing", "embed"],
 )
-def test_a_workers_error_is_said_once_and_nothing_else(
-    arguments: tuple[str, ...], tmp_path: Path, checkpoints: Pair
-) -> None:
+def test_worker_error_is_printed_once_and_nothing_else(arguments, tmp_path, checkpoints):
     collection = SmallCollection(tmp_path, {"d1": "a cat"}, {"q1": "cat"}).given_run({"q1": ["d1", "d2"]}, k=12)
     path = collection.with_models(checkpoints).path
     done = beamrank("run", path, *arguments)

@@ -3,9 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import grpc
 import psutil
@@ -23,7 +21,7 @@ _PATIENCE_SECONDS = 60
 class _Client(services.BeamFnControlServicer):
     """A Java process that has a worker and nothing for it to do."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.has_worker = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(2))
         services.add_BeamFnControlServicer_to_server(self, self._server)
@@ -32,19 +30,19 @@ class _Client(services.BeamFnControlServicer):
         )
         self._server.start()
 
-    def Control(self, request_iterator: Any, context: grpc.ServicerContext) -> Iterator[api.InstructionRequest]:
+    def Control(self, request_iterator, context):
         self.has_worker.set()
         hung_up = threading.Event()
         context.add_callback(hung_up.set)
         hung_up.wait()
         yield from ()
 
-    def hang_up(self) -> None:
+    def hang_up(self):
         self._server.stop(0)
 
 
 @pytest.fixture
-def pool() -> Iterator[services.BeamFnExternalWorkerPoolStub]:
+def pool():
     prepare_environment()
     address, server = SharedPool.start(use_process=True)
     with grpc.insecure_channel(address) as channel:
@@ -54,7 +52,7 @@ def pool() -> Iterator[services.BeamFnExternalWorkerPoolStub]:
         worker.kill()
 
 
-def _workers() -> list[psutil.Process]:
+def _workers():
     found = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -63,7 +61,7 @@ def _workers() -> list[psutil.Process]:
     return found
 
 
-def _start(pool: services.BeamFnExternalWorkerPoolStub, number: str, client: _Client) -> psutil.Process:
+def _start(pool, number, client):
     before = _workers()
     assert not pool.StartWorker(api.StartWorkerRequest(worker_id=number, control_endpoint=client.endpoint)).error
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -75,11 +73,11 @@ def _start(pool: services.BeamFnExternalWorkerPoolStub, number: str, client: _Cl
     return worker
 
 
-def _stop(pool: services.BeamFnExternalWorkerPoolStub, number: str) -> None:
+def _stop(pool, number):
     pool.StopWorker(api.StopWorkerRequest(worker_id=number))
 
 
-def test_one_client_does_not_stop_the_worker_of_another(pool: services.BeamFnExternalWorkerPoolStub) -> None:
+def test_worker_pool_client_does_not_stop_the_worker_of_another(pool):
     first, second = _Client(), _Client()
     one, same, other = _start(pool, "1-1", first), _start(pool, "1-1", second), _start(pool, "1-2", first)
     _stop(pool, "1-1")
