@@ -10,25 +10,21 @@ from typing import Any
 import pytest
 
 from infra.flex_template.generate import metadata
+from tests.support.services.environments import airflow_python
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PYTHON = "BEAMRANK_AIRFLOW_PYTHON"
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def dag(tmp_path_factory):
-    python = os.environ.get(_PYTHON)
-    if python is None:
-        pytest.skip(
-            f"{_PYTHON} names no Python with Airflow: make a virtual environment of its own, "
-            "pip install -r infra/airflow/requirements.txt, and set it"
-        )
+    python = airflow_python()
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "AIRFLOW"))},
         "AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")),
     }
     done = subprocess.run(
-        [python, str(_ROOT / "tests/support/services/read_dag.py"), str(_ROOT / "infra/airflow/beamrank_dag.py")],
+        [python, _ROOT / "tests/support/services/read_dag.py", _ROOT / "infra/airflow/beamrank_dag.py"],
         capture_output=True,
         text=True,
         timeout=300,

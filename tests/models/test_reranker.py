@@ -8,52 +8,42 @@ from transformers import BertTokenizer
 
 from beamrank.errors import DataError
 from models.reranker import Reranker
-from tests.support.checkpoints import MINILM, save_tiny
+from tests.support.checkpoints import MINILM, Pair
 from tests.support.oracle import Oracle, assert_parity
 
 QUERIES = ["how do crusts stay crisp", "an oven", "how do crusts stay crisp"]
 TEXTS = ["Open the oven door for the last minutes.", "", "Store bread in paper " * 30]
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    found = {}
-    for kind, segments in (("mono", 2), ("duo", 3)):
-        folder = tmp_path_factory.mktemp(kind)
-        found[kind] = save_tiny(folder, vocab_size=30522, type_vocab_size=segments)
-        BertTokenizer.from_pretrained(MINILM).save_pretrained(folder)
-    return found
-
-
 def _ids(text: str) -> list[int]:
     return BertTokenizer.from_pretrained(MINILM).encode(text, add_special_tokens=False)
 
 
-def test_reranker_scores_pairs_in_the_order_given(checkpoints: dict[str, str]) -> None:
-    found = Reranker(checkpoints["mono"], dtype="float32").score(zip(QUERIES, TEXTS, strict=True))
+def test_reranker_scores_pairs_in_the_order_given(checkpoints: Pair) -> None:
+    found = Reranker(checkpoints.mono, dtype="float32").score(zip(QUERIES, TEXTS, strict=True))
     assert found.dtype == np.float32
-    oracle = Oracle(checkpoints["mono"])
+    oracle = Oracle(checkpoints.mono)
     wanted = [oracle.log_odds(_ids(query), _ids(text)) for query, text in zip(QUERIES, TEXTS, strict=True)]
     assert_parity(found.tolist(), wanted)
 
 
-def test_reranker_scores_triples_in_the_order_given(checkpoints: dict[str, str]) -> None:
+def test_reranker_scores_triples_in_the_order_given(checkpoints: Pair) -> None:
     triples = [(QUERIES[0], TEXTS[0], TEXTS[1]), (QUERIES[0], TEXTS[1], TEXTS[0]), (QUERIES[1], TEXTS[2], TEXTS[0])]
-    found = Reranker(checkpoints["duo"], "duo", dtype="float32").score(triples)
-    oracle = Oracle(checkpoints["duo"])
+    found = Reranker(checkpoints.duo, "duo", dtype="float32").score(triples)
+    oracle = Oracle(checkpoints.duo)
     assert_parity(found.tolist(), [oracle.log_odds(*map(_ids, triple)) for triple in triples])
     assert found[0] != found[1]
 
 
-def test_reranker_cuts_texts_by_its_own_limits(checkpoints: dict[str, str]) -> None:
-    long = Reranker(checkpoints["mono"], dtype="float32", truncation="paper", max_query_length=4, max_length=20)
-    oracle = Oracle(checkpoints["mono"])
+def test_reranker_cuts_texts_by_its_own_limits(checkpoints: Pair) -> None:
+    long = Reranker(checkpoints.mono, dtype="float32", truncation="paper", max_query_length=4, max_length=20)
+    oracle = Oracle(checkpoints.mono)
     wanted = oracle.log_odds(_ids(QUERIES[0])[:2], _ids(TEXTS[2])[:15])
     assert_parity(long.score([(QUERIES[0], TEXTS[2])]).tolist(), [wanted])
 
 
-def test_reranker_scores_equal_inputs_once(checkpoints: dict[str, str]) -> None:
-    reranker = Reranker(checkpoints["mono"], dtype="bfloat16")
+def test_reranker_scores_equal_inputs_once(checkpoints: Pair) -> None:
+    reranker = Reranker(checkpoints.mono, dtype="bfloat16")
     pairs = [(query, text) for query in QUERIES for text in TEXTS]
     once = reranker.score(dict.fromkeys(pairs))
     found = reranker.score(pairs)
@@ -61,11 +51,11 @@ def test_reranker_scores_equal_inputs_once(checkpoints: dict[str, str]) -> None:
     assert found.tolist() == [once[list(dict.fromkeys(pairs)).index(pair)] for pair in pairs]
 
 
-def test_reranker_gives_no_scores_for_no_inputs(checkpoints: dict[str, str]) -> None:
-    assert Reranker(checkpoints["mono"]).score([]).shape == (0,)
+def test_reranker_gives_no_scores_for_no_inputs(checkpoints: Pair) -> None:
+    assert Reranker(checkpoints.mono).score([]).shape == (0,)
 
 
 @pytest.mark.parametrize("wrong", [("only a query",), ("q", "a", "b"), ("q", None), "qt"])
-def test_reranker_names_an_input_that_is_not_a_pair(checkpoints: dict[str, str], wrong: Any) -> None:
+def test_reranker_names_an_input_that_is_not_a_pair(checkpoints: Pair, wrong: Any) -> None:
     with pytest.raises(DataError, match=r"input 1 is .*this model scores \(query, text\): give 2 strings each"):
-        Reranker(checkpoints["mono"]).score([("q", "t"), wrong])
+        Reranker(checkpoints.mono).score([("q", "t"), wrong])

@@ -1,9 +1,7 @@
 """The index and data files that TensorFlow's `Saver` wrote, whole and damaged."""
 
-import importlib.util
 import struct
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from beamrank.errors import PreflightError
 from models.conversion.tensor_bundle import TensorBundle
 from tests.support import tensorflow1
+from tests.support.services import environments
 from tests.support.tensorflow1 import LONG_NAMES, Variables, copy_checkpoint, known_variables
 
 INDEX = "model.ckpt-7.index"
@@ -40,13 +39,9 @@ def test_reads_what_tensorflow_wrote() -> None:
     _check(TensorBundle(str(tensorflow1.FOLDER / "model.ckpt-7")), known_variables())
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None,
-    reason="TensorFlow is not installed (pip install tensorflow-cpu); what it once wrote is read by the other tests",
-)
-def test_reads_what_tensorflow_writes(tmp_path: Path) -> None:
-    """In a process of its own: TensorFlow and torch each bring an OpenMP."""
-    command = [sys.executable, tensorflow1.__file__, str(tmp_path), "3"]
+@pytest.mark.slow
+def test_bundle_written_by_tensorflow_now_is_read(tmp_path: Path) -> None:
+    command = [str(environments.tensorflow_python()), tensorflow1.__file__, str(tmp_path), "3"]
     written = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert written.returncode == 0, written.stderr
     _check(TensorBundle(str(tmp_path / "model.ckpt-7")), known_variables(3))

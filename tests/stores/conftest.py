@@ -36,7 +36,7 @@ def store(request: pytest.FixtureRequest, started: dict[str, Store], monkeypatch
     return reach(started[request.param], monkeypatch)
 
 
-@pytest.fixture(params=["s3", "gcs", "fake-gcs-server"])
+@pytest.fixture(params=["s3", "gcs", pytest.param("fake-gcs-server", marks=pytest.mark.slow)])
 def any_store(request: pytest.FixtureRequest, started: dict[str, Store], monkeypatch: pytest.MonkeyPatch) -> Store:
     return reach(started[request.param], monkeypatch)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf
 
 STEP = 7
 HIDDEN, INNER, HEADS, LAYERS = 8, 16, 2, 2
@@ -73,6 +72,8 @@ def logits(
     variables: Mapping[str, NDArray[np.float32]], ids: Sequence[int], types: Sequence[int]
 ) -> NDArray[np.float64]:
     """What Google's `modeling.BertModel` and the head of run_msmarco.py compute of one input: float64[2]."""
+    from scipy.special import erf
+
     w = {name: values.astype(np.float64) for name, values in variables.items()}
     table = w[TOKEN_TYPES]
     # tf.one_hot(2, depth=2) is all zeros.

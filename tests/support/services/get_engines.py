@@ -1,6 +1,6 @@
 """Gets the engines that tests need, while other tests run: `python -m tests.support.services.get_engines flink`.
 
-The tests that need an engine report why it could not be got.
+The tests that need an engine or an environment report why it is missing.
 """
 
 import contextlib
@@ -15,11 +15,14 @@ from beamrank.errors import PreflightError
 from pipelines.runners.names import Runner
 from pipelines.runners.options import server_command
 from tests.support.services.clusters import distribution
+from tests.support.services.environments import ENVIRONMENTS
 
 
 def main(names: list[str]) -> None:
-    """Gets some engines; where none is named, all of them and what their clusters need. Prism is built beside it."""
+    """Gets these engines; where none is named, all engines, their clusters and the environments of other programs."""
     with ThreadPoolExecutor() as beside:
+        for make in () if names else ENVIRONMENTS:
+            beside.submit(_try, make)
         if not names or "prism" in names:
             beside.submit(_try, partial(server_command, Runner.PRISM, []))
         for name in ("spark", "flink"):

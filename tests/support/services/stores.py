@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -18,6 +17,8 @@ from http.server import HTTPServer
 from typing import Any
 
 import pytest
+
+from tests.support.services import environments
 
 BUCKET = "bucket"
 _ENVIRONMENT = {
@@ -161,10 +162,8 @@ def gcs() -> Iterator[Store]:
 
 @contextmanager
 def fake_gcs_server() -> Iterator[Store]:
-    """fsouza's fake-gcs-server, which heeds ifGenerationMatch itself; written in Go, so not everywhere."""
-    program = shutil.which("fake-gcs-server")
-    if program is None:
-        pytest.skip("no fake-gcs-server on PATH: go install github.com/fsouza/fake-gcs-server@v1.56.1")
+    """fsouza's fake-gcs-server, which honours ifGenerationMatch itself."""
+    program = str(environments.fake_gcs_server())
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,0 +1,73 @@
+"""Programs and Python environments for tests of the second tier; each is made once, in the cache of this machine.
+
+Where one cannot be made, because its tool or the network is missing, the tests that need it are skipped, and say why.
+"""
+
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from models.checkpoints.disk_cache import cache_folder, exclusive
+
+ROOT = Path(__file__).resolve().parents[3]
+# Tests point BEAMRANK_CACHE elsewhere; the environments stay where they were made.
+_KEPT = cache_folder("test-environments")
+_INSTALL_SECONDS = 580
+
+
+def tensorflow_python() -> Path:
+    """A Python with the TensorFlow that wrote tests/support/data/tensorflow1."""
+    return _python("tensorflow", ["tensorflow-cpu==2.21.0"])
+
+
+def airflow_python() -> Path:
+    """A Python with the packages that the DAG needs; they and beamrank's pin different versions."""
+    return _python("airflow", ["--requirement", str(ROOT / "infra/airflow/requirements.txt")])
+
+
+def fake_gcs_server() -> Path:
+    """fsouza's fake-gcs-server: the one on PATH, or one that Go builds."""
+    if found := shutil.which("fake-gcs-server"):
+        return Path(found)
+    if shutil.which("go") is None:
+        pytest.skip("fake-gcs-server is not on PATH, and there is no Go to build it")
+
+    def build(folder: Path) -> None:
+        _run(["env", f"GOBIN={folder}", "go", "install", "github.com/fsouza/fake-gcs-server@v1.56.1"])
+
+    return _made("fake-gcs-server", build) / "fake-gcs-server"
+
+
+ENVIRONMENTS: tuple[Callable[[], Path], ...] = (fake_gcs_server, tensorflow_python, airflow_python)
+
+
+def _python(name: str, packages: Sequence[str]) -> Path:
+    def install(folder: Path) -> None:
+        venv.create(folder, with_pip=True)
+        _run([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--no-compile", *packages])
+
+    return _made(name, install) / "bin/python"
+
+
+def _made(name: str, make: Callable[[Path], None]) -> Path:
+    """The folder of an environment. A mark tells that it is complete: a virtual environment cannot be renamed."""
+    folder = _KEPT / f"{name}-python{sys.version_info.major}.{sys.version_info.minor}"
+    _KEPT.mkdir(parents=True, exist_ok=True)
+    with exclusive(_KEPT / f".{folder.name}.lock"):
+        if not (folder / ".complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+            (folder / ".complete").touch()
+    return folder
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=True)
+    except subprocess.SubprocessError as error:
+        pytest.skip(f"{error}: {str(error.stderr).strip()[-500:]}")  # type: ignore[attr-defined]
