@@ -7,9 +7,10 @@ from typing import Any
 import yaml
 
 from beamrank.records import Topic
-from benchmarks.checkpoints import checkpoint_for, describe_checkpoint
 from benchmarks.datasets.squad import read_squad
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
+from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.files import read_config
 
 MEASURES = ("RR@10", "nDCG@10", "R@100")
 
@@ -38,11 +39,10 @@ class Workspace:
     """Prepares what is measured; a part may use what an earlier one left here."""
 
     def __init__(self, folder: Path, archive: Path, settings: Settings) -> None:
-        """Writes the corpus and finds the checkpoints."""
+        """Writes the corpus."""
         self.folder = folder
         self.settings = settings
         self.squad = read_squad(archive)
-        self.checkpoints = {kind: checkpoint_for(kind, folder) for kind in ("mono", "duo")}
         self.squad.write_corpus(folder)
 
     @property
@@ -67,8 +67,8 @@ class Workspace:
             "qrels": "qrels.txt",
             "index": {"path": str(index or self.folder / "index")},
             "bm25": {"k1": 0.9, "b": 0.4, "k": depths.bm25},
-            "mono": {"checkpoint": self.checkpoints["mono"], "k": depths.mono},
-            "duo": {"checkpoint": self.checkpoints["duo"], "k": depths.duo},
+            "mono": {"checkpoint": "embedded:mono", "k": depths.mono},
+            "duo": {"checkpoint": "embedded:duo", "k": depths.duo},
             "measures": list(MEASURES),
             "output": "out",
         }
@@ -78,10 +78,15 @@ class Workspace:
 
     def describe(self) -> dict[str, Any]:
         """The settings as in the results file."""
-        checkpoints = {kind: describe_checkpoint(reference, kind) for kind, reference in self.checkpoints.items()}
         return {
             **asdict(self.settings),
             "memory_topics": list(self.settings.memory_topics),
             "passages": len(self.squad.passages),
-            "checkpoints": checkpoints,
+            "checkpoints": {kind: _describe(kind) for kind in ("mono", "duo")},
         }
+
+
+def _describe(kind: str) -> str:
+    checkpoint = resolve_checkpoint(f"embedded:{kind}", kind)
+    config, labels = read_config(checkpoint.folder, kind), checkpoint.architecture.num_labels
+    return f"embedded:{kind} ({config['num_hidden_layers']} layers, {config['hidden_size']} wide, {labels} logits)"

@@ -88,7 +88,7 @@ def _job(workspace: Workspace) -> Job:
     passages = dict(workspace.squad.passages)
     candidates = run_apart(retrieve_candidates, str(workspace.index()), topics, depth)
     return Job(
-        checkpoint=workspace.checkpoints["mono"],
+        checkpoint="embedded:mono",
         topics=tuple(topics),
         candidates=tuple(tuple(candidates.get(topic.query_id, ())) for topic in topics),
         texts={doc_id: passages[doc_id] for found in candidates.values() for doc_id in found},

@@ -25,7 +25,7 @@ _WANTED_PER_SECOND = 20_000
 
 def measure(workspace: Workspace) -> Part:
     """Passages per second of one and two processes, and of the library on one thread and on every core."""
-    folder = resolve_checkpoint(workspace.checkpoints["mono"], "mono").folder
+    folder = resolve_checkpoint("embedded:mono", "mono").folder
     texts = [doc.text for doc in workspace.squad.passages]
     rounds = [_round(folder, texts) for _ in range(workspace.settings.rounds)]
     seconds = {way: statistics.median(each[way] for each in rounds) for way in rounds[0]}

@@ -110,8 +110,10 @@ def _data(session: Trained, state: TrainState) -> str:
     files |= {name: section.path for name in ("corpus", "topics") if (section := getattr(data, name))}
     lines = [f"- {line}" for line in session.config.card.data] or ["- The configuration names no data sets."]
     lines += [f"- {name}: `{storage.name(path)}`" for name, path in files.items() if path]
-    if session.source.groups_an_epoch:
-        lines.append(f"- groups of a query and {session.source.docs_a_group} docs: {session.source.groups_an_epoch:,}")
+    if session.source.groups_per_epoch:
+        lines.append(
+            f"- groups of a query and {session.source.docs_per_group} docs: {session.source.groups_per_epoch:,}"
+        )
     lines += [f"- {line}" for line in session.source.notes(state.position)]
     return "\n".join(["## Trained on\n", *lines, ""])
 

@@ -186,7 +186,7 @@ class TrainConfig(Section):
     output: str
 
     @property
-    def inputs_a_passage(self) -> int:
+    def inputs_per_passage(self) -> int:
         """How many inputs a passage is split into."""
         return 1 if self.chunks is None else self.chunks.count
 

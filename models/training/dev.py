@@ -117,7 +117,7 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
             {query_id: queries[query_id] for query_id in shown},
             candidates_table(list(shown), list(shown.values())),
             texts,
-            max_doc_tokens(config.input.max_length * config.inputs_a_passage),
+            max_doc_tokens(config.input.max_length * config.inputs_per_passage),
         ),
         qrels=Qrels(relevance, judged.notes),
         limits=InputLimits(config.input.truncation, config.input.max_query_length, config.input.max_length),

@@ -18,7 +18,7 @@ class TrainPlan:
 
     Attributes:
         groups: groups of an epoch; None if only a pass over the file would tell.
-        inputs_a_group: inputs of the model for each group.
+        inputs_per_group: inputs of the model for each group.
         first_stage: the dev measure of the given run.
         seconds: of all steps, estimated from two of them, without dev measurements.
     """
@@ -32,7 +32,7 @@ class TrainPlan:
     dtype: str
     processes: int
     groups: int | None
-    inputs_a_group: int
+    inputs_per_group: int
     batch_size: int
     steps: int
     epochs: float | None
@@ -46,7 +46,7 @@ class TrainPlan:
 def make_plan(session: Session) -> TrainPlan:
     """Plans a training without changing anything; the seconds are estimated from two steps."""
     config, source, steps = session.config, session.source, session.schedule.steps
-    groups = source.groups_an_epoch
+    groups = source.groups_per_epoch
     if groups is None and isinstance(source, TriplesSource):
         groups = source.estimated_triples()
     dev = session.dev
@@ -60,10 +60,10 @@ def make_plan(session: Session) -> TrainPlan:
         dtype=str(session.dtype).removeprefix("torch."),
         processes=session.processes.count,
         groups=groups,
-        inputs_a_group=session.inputs_a_group,
+        inputs_per_group=session.inputs_per_group,
         batch_size=config.optimizer.batch_size,
         steps=steps,
-        epochs=None if groups is None else round(steps * session.schedule.groups_a_step / groups, 3),
+        epochs=None if groups is None else round(steps * session.schedule.groups_per_step / groups, 3),
         dev_topics=0 if dev is None else len(dev.qrels.relevance),
         first_stage=None if dev is None else dev.first_stage(),
         resumes_after=session.before.step,
@@ -75,7 +75,7 @@ def make_plan(session: Session) -> TrainPlan:
 def _time_step(session: Session) -> float:
     """Seconds of a step without the update of the weights, from the second of two micro-batches."""
     schedule = session.schedule
-    size = schedule.groups_a_step // session.processes.count // schedule.accumulation
+    size = schedule.groups_per_step // session.processes.count // schedule.accumulation
     groups = [group for group, _ in islice(session.source.stream({}), _TIMED_STEPS * size)]
     session.model.train()
     seconds = 0.0

@@ -29,8 +29,8 @@ Ids = NDArray[np.int64]
 class CorpusSource:
     """A corpus's passages: units in a new order each epoch, each unit shuffled in blocks of 1000 passages."""
 
-    docs_a_group = 1
-    groups_an_epoch: int | None = None
+    docs_per_group = 1
+    groups_per_epoch: int | None = None
 
     def __init__(self, corpus: CorpusConfig, max_bad_rows: int, seed: int) -> None:
         """Lists the corpus's units. More than `max_bad_rows` invalid rows are an error, once they are read.

@@ -50,8 +50,8 @@ class Session:
         if config.dev is not None:
             _check_measure(config.dev.measure)
         self.source = _source(config, kind)
-        self.inputs_a_group = 2 * (self.source.docs_a_group - 1) if kind == "duo" else self.source.docs_a_group
-        self.schedule = _schedule(config, self.source, self.inputs_a_group, processes.count)
+        self.inputs_per_group = 2 * (self.source.docs_per_group - 1) if kind == "duo" else self.source.docs_per_group
+        self.schedule = _schedule(config, self.source, self.inputs_per_group, processes.count)
         self.dev = None if config.dev is None else read_dev(config, config.dev, self.start.tokenizer, kind)
         identity = training_identity(config, kind, self.start, processes)
         self.states = StateFolder(storage.join(config.output, RECORDS), identity, processes)
@@ -110,7 +110,7 @@ class Session:
                 self.dtype,
                 self.config.seed,
             )
-        encoder = InputEncoder(self.start.tokenizer, self.limits, budget, self.config.inputs_a_passage)
+        encoder = InputEncoder(self.start.tokenizer, self.limits, budget, self.config.inputs_per_passage)
         score = Scorer(self.model, encoder, self.processes.device, self.dtype)
         config = self.config
         if self.kind == "mono":
@@ -141,21 +141,21 @@ def _source(config: TrainConfig, kind: Kind) -> Source:
     return MinedSource(mine(config.data, config.sampling, config.folds), config.sampling, config.seed)
 
 
-def _schedule(config: TrainConfig, source: Source, inputs_a_group: int, processes: int) -> Schedule:
+def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, processes: int) -> Schedule:
     """Steps and groups from epochs and inputs.
 
     Raises:
         ConfigError: a step cannot be split evenly, or the length of an epoch is unknown.
     """
     optimizer = config.optimizer
-    least = inputs_a_group * processes * optimizer.accumulation
+    least = inputs_per_group * processes * optimizer.accumulation
     if optimizer.batch_size % least:
         raise ConfigError(
-            f"optimizer.batch_size is {optimizer.batch_size}, and must be a multiple of {least}: {inputs_a_group} "
+            f"optimizer.batch_size is {optimizer.batch_size}, and must be a multiple of {least}: {inputs_per_group} "
             f"inputs a group, {processes} processes, {optimizer.accumulation} micro-batches"
         )
-    groups_a_step = optimizer.batch_size // inputs_a_group
-    steps = optimizer.steps or _steps(source, optimizer.epochs or 0.0, groups_a_step)
+    groups_per_step = optimizer.batch_size // inputs_per_group
+    steps = optimizer.steps or _steps(source, optimizer.epochs or 0.0, groups_per_step)
     warmup = optimizer.warmup_steps
     if warmup is None:
         warmup = round(steps * (optimizer.warmup_share or 0.0))
@@ -166,7 +166,7 @@ def _schedule(config: TrainConfig, source: Source, inputs_a_group: int, processe
         )
     return Schedule(
         steps=steps,
-        groups_a_step=groups_a_step,
+        groups_per_step=groups_per_step,
         learning_rate=optimizer.learning_rate,
         warmup_steps=warmup,
         accumulation=optimizer.accumulation,
@@ -179,9 +179,9 @@ def _schedule(config: TrainConfig, source: Source, inputs_a_group: int, processe
     )
 
 
-def _steps(source: Source, epochs: float, groups_a_step: int) -> int:
-    if source.groups_an_epoch is None:
+def _steps(source: Source, epochs: float, groups_per_step: int) -> int:
+    if source.groups_per_epoch is None:
         raise ConfigError(
             "triples and corpora are streamed, so the length of an epoch is unknown: give optimizer.steps, not epochs"
         )
-    return max(1, math.ceil(source.groups_an_epoch * epochs / groups_a_step))
+    return max(1, math.ceil(source.groups_per_epoch * epochs / groups_per_step))

@@ -1,7 +1,6 @@
 """The recipe of the embedded pair: a bi-encoder's weights do in a cross-encoder what they are wired to do."""
 
 import copy
-import functools
 
 import numpy as np
 import pytest
@@ -11,23 +10,19 @@ from transformers import BertForSequenceClassification
 
 from beamrank.demo.collection import demo_topics, stdlib_docs
 from beamrank.ranking.input_layout import InputLimits
-from experiments.embedded_pair.bi_encoder import embed_texts, encoder_inputs, load_encoder
-from experiments.embedded_pair.make_pair import distillation_batches, make_encoder, make_examples
+from experiments.embedded_pair.bi_encoder import encoder_inputs, load_encoder
 from experiments.embedded_pair.wiring.layer_distillation import (
     distil_layers,
-    read_alone,
-    segment_tokens,
     state_loss,
 )
 from experiments.embedded_pair.wiring.make_duo import make_duo
 from experiments.embedded_pair.wiring.make_mono import Example, make_mono, principal_axes, wire_apart
 from experiments.embedded_pair.wiring.pruning import choose_units, prune_units
 from experiments.embedded_pair.wiring.segment_marks import layers_of, outputs_of, shape_of, size_marks
-from experiments.embedded_pair.wiring.shared_words import dims_of, has_words, rarities, read_number, shared_rarity
+from experiments.embedded_pair.wiring.shared_words import dims_of, rarities, read_number, shared_rarity
 from models.checkpoints.sources import locate
 from models.tokenizer.bert import load_tokenizer
 from models.training.data.encoding import InputEncoder
-from models.training.data.examples import Group
 from models.training.loop.losses import log_odds
 from tests.support.checkpoints import MINILM
 from tests.support.progress import RecordedProgress
@@ -176,30 +171,12 @@ def test_wired_duo_prefers_what_mono_scores_higher(mono):
     assert float(torch.corrcoef(torch.stack([z, -turned]))[0, 1]) > 0.9
 
 
-def test_has_words_tells_a_wired_mono_from_another(mono):
-    assert has_words(mono)
-    other = copy.deepcopy(mono)
-    other.bert.embeddings.word_embeddings.weight.data[1000, dims_of(shape_of(mono)).word] *= 2
-    assert not has_words(other)
-
-
 @pytest.mark.parametrize(("kind", "inputs"), [("mono", PAIRS), ("duo", TRIPLES)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_embedded_pair_ranks_the_same_in_half_precision(kind, inputs, dtype):
     folder, _ = locate(f"embedded:{kind}")
     whole, half = (BertForSequenceClassification.from_pretrained(folder, dtype=each) for each in (torch.float32, dtype))
     assert agreement(scores_of(whole, inputs), scores_of(half, inputs)) > 0.99
-
-
-def test_examples_score_the_cosine_plus_a_share_of_the_words():
-    groups = [Group(query, tuple(DOCS[:4]), None) for query in QUERIES]
-    embed_all = functools.partial(embed_texts, str(MINILM))
-    (made,) = make_examples(groups, ENCODER, embed_all, rarity(), EDGES)
-    (batch,) = ENCODER.batches([(group.query, doc) for group in groups for doc in group.docs])
-    queries, docs = (torch.from_numpy(embed_all(texts)) for texts in (QUERIES, DOCS[:4]))
-    of_words = made.scores / 20 - (queries @ docs.T).flatten()[batch.rows]
-    assert made.groups.tolist() == (batch.rows // 4).tolist()
-    assert torch.allclose(of_words, 0.2 * shared_rarity(made.inputs, rarity(), EDGES), atol=1e-5)
 
 
 def test_pruning_drops_redundant_units_and_keeps_embeddings():
@@ -217,30 +194,6 @@ def test_pruning_drops_redundant_units_and_keeps_embeddings():
     prune_units(encoder, [inputs for _, inputs in encoder_inputs(TOKENIZER, QUERIES + DOCS)], 512)
     assert encoder.encoder.layer[0].intermediate.dense.weight.shape == (512, 384)
     assert float((before * embed(encoder, DOCS)).sum(dim=1).min()) > 0.95
-
-
-def test_distillation_batches_hold_each_pair_once_by_seed():
-    groups = [Group(f"query {query}", tuple(f"doc {query} {doc}" for doc in range(8)), None) for query in range(20)]
-
-    def inputs(count, seed):
-        batches = distillation_batches(groups, make_encoder(TOKENIZER, 64), count, seed)
-        return [tuple(row) for batch in batches for row in batch["input_ids"].tolist()]
-
-    every = inputs(1000, 0)
-    assert len(every) == len(set(every)) == 160
-    assert len(set(inputs(50, 0))) == 50
-    assert inputs(50, 0) == inputs(50, 0) != inputs(50, 1)
-
-
-def test_segment_is_read_alone_as_an_input_of_its_own():
-    encoder, inputs = bi_encoder(), batch_of(PAIRS[:8])
-    of = segment_tokens(inputs, 1)
-    with torch.inference_mode():
-        states = read_alone(encoder, inputs["input_ids"], of)
-        for row in range(len(of)):
-            ids = torch.cat([inputs["input_ids"][row, :1], inputs["input_ids"][row][of[row]]])
-            whole = encoder(input_ids=ids[None]).last_hidden_state[0, 1:]
-            assert torch.allclose(states[of.nonzero()[:, 0] == row], whole, atol=1e-4)
 
 
 def test_distillation_repairs_damaged_layers_and_trains_nothing_that_was_added():

@@ -237,7 +237,7 @@ def test_loss_or_gradient_that_is_not_finite_ends_the_training(spoil, overrides,
 
 def test_plan_of_a_training_changes_nothing(config):
     plan = make_plan(make_session(config, "duo", ["optimizer.batch_size=8"]))
-    assert (plan.groups, plan.inputs_a_group, plan.steps) == (10, 2, 40)
+    assert (plan.groups, plan.inputs_per_group, plan.steps) == (10, 2, 40)
     assert plan.epochs == pytest.approx(40 * 4 / 10)
     assert plan.seconds > 0
     assert plan.parameters > 10_000
@@ -248,7 +248,7 @@ def test_schedule_turns_epochs_into_steps(tmp_path):
     optimizer = {"epochs": 3, "batch_size": 4, "warmup_share": 0.2}
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), optimizer=optimizer)
     schedule = make_session(config, "mono").schedule
-    assert (schedule.steps, schedule.groups_a_step, schedule.warmup_steps) == (15, 2, 3)
+    assert (schedule.steps, schedule.groups_per_step, schedule.warmup_steps) == (15, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_folds_are_either_trained_on_or_measured(tmp_path):
         session = make_session(config, "mono", [f"folds.held_out={held_out}"])
         assert session.dev is not None
         measured.append(set(session.dev.qrels.relevance))
-        assert session.source.groups_an_epoch == 10 - len(measured[-1])
+        assert session.source.groups_per_epoch == 10 - len(measured[-1])
     assert sorted(measured[0] | measured[1]) == sorted(f"q{number}" for number in range(10))
     assert not measured[0] & measured[1]
     assert all(measured)

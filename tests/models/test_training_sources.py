@@ -86,7 +86,7 @@ def data_config(folder: Path, **keys: object) -> DataConfig:
 def test_mining_draws_negatives_from_the_ranks_each_epoch(tmp_path):
     sampling = SamplingConfig(negatives=2, ranks=(1, 3))
     source = MinedSource(mine(data_config(tmp_path), sampling), sampling, seed=0)
-    assert (source.docs_a_group, source.groups_an_epoch) == (3, 10)
+    assert (source.docs_per_group, source.groups_per_epoch) == (3, 10)
     drawn: dict[str, set[str]] = {}
     for group, _ in take(source, 100):
         thing = int(COLOURS.index(group.docs[0]))
@@ -102,7 +102,7 @@ def test_natural_sampling_takes_each_candidate(tmp_path):
     sampling = SamplingConfig(mode="natural", ranks=(1, 4))
     source = MinedSource(mine(data_config(tmp_path), sampling), sampling, seed=0)
     groups = [group for group, _ in take(source, 40)]
-    assert source.docs_a_group == 1
+    assert source.docs_per_group == 1
     assert sum(group.relevant == (True,) for group in groups) == 10
     assert len({(group.query, group.docs) for group in groups}) == 40
 
@@ -112,12 +112,12 @@ def test_triplets_give_each_positive_n_over_m_negatives(tmp_path):
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq0 0 d1 1\n")
     sampling = SamplingConfig(mode="triplets")
     source = MinedSource(mine(data, sampling), sampling, seed=0)
-    triplets = [group.docs for group, _ in take(source, source.groups_an_epoch or 0)]
+    triplets = [group.docs for group, _ in take(source, source.groups_per_epoch or 0)]
     negatives = {positive: {n for p, n in triplets if p == positive} for positive in ("blue", "green")}
     assert {name: len(found) for name, found in negatives.items()} == {"blue": 2, "green": 2}
     assert not negatives["blue"] & negatives["green"]
     limited = SamplingConfig(mode="triplets", negatives=1)
-    assert MinedSource(mine(data, limited), limited, 0).groups_an_epoch == 2
+    assert MinedSource(mine(data, limited), limited, 0).groups_per_epoch == 2
 
 
 def test_mining_ignores_duplicates_of_positives(tmp_path):

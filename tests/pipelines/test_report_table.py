@@ -123,7 +123,7 @@ def test_plan_of_a_training_cuts_nothing_on_a_narrow_terminal(monkeypatch, capsy
         dtype="float32",
         processes=1,
         groups=None,
-        inputs_a_group=1,
+        inputs_per_group=1,
         batch_size=128,
         steps=100_000,
         epochs=None,

@@ -31,12 +31,12 @@ class Source(Protocol):
     """An endless stream of groups, which depends only on the seed.
 
     Attributes:
-        docs_a_group: how many docs each group has.
-        groups_an_epoch: how many groups an epoch has; None if that is unknown in advance.
+        docs_per_group: how many docs each group has.
+        groups_per_epoch: how many groups an epoch has; None if that is unknown in advance.
     """
 
-    docs_a_group: int
-    groups_an_epoch: int | None
+    docs_per_group: int
+    groups_per_epoch: int | None
 
     def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
         """Yields groups from a position on, each with the position after it; an empty position is the beginning."""

@@ -62,8 +62,8 @@ class MinedSource:
         self._units = list(_UNITS[sampling.mode](mined, sampling.negatives))
         if not self._units:
             raise PreflightError("the mined set is empty: " + "; ".join(mined.lines or ["no topic has candidates"]))
-        self.docs_a_group = 1 + self._negatives if self._balanced else len(self._units[0][1])
-        self.groups_an_epoch: int | None = len(self._units)
+        self.docs_per_group = 1 + self._negatives if self._balanced else len(self._units[0][1])
+        self.groups_per_epoch: int | None = len(self._units)
 
     def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
         """See `Source`."""

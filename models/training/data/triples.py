@@ -30,8 +30,8 @@ class TriplesSource:
     counted. (2,579 such lines were reported of triples.train.small.tsv.)
     """
 
-    docs_a_group = 2
-    groups_an_epoch: int | None = None
+    docs_per_group = 2
+    groups_per_epoch: int | None = None
 
     def __init__(self, url: str, seed: int) -> None:
         """Checks the first lines of the file.

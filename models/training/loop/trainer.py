@@ -32,14 +32,14 @@ class Schedule:
 
     Attributes:
         steps: updates of the weights.
-        groups_a_step: groups of a step, over all processes and micro-batches.
+        groups_per_step: groups of a step, over all processes and micro-batches.
         accumulation: micro-batches of a step in each process.
         dev_steps: the dev run is measured each so many steps, and at the end.
         save_minutes: how often a state is written.
     """
 
     steps: int
-    groups_a_step: int
+    groups_per_step: int
     learning_rate: float
     warmup_steps: int
     accumulation: int = 1
@@ -123,9 +123,9 @@ class Trainer:
     ) -> tuple[StepRow, bool, bool]:
         """One update of the weights. All processes together decide whether to stop and whether to save a state."""
         schedule = self._schedule
-        taken = list(islice(stream, schedule.groups_a_step))
-        share = self._processes.share(schedule.groups_a_step)
-        number = state.step * schedule.groups_a_step + share.start
+        taken = list(islice(stream, schedule.groups_per_step))
+        share = self._processes.share(schedule.groups_per_step)
+        number = state.step * schedule.groups_per_step + share.start
         loss = self._accumulate([group for group, _ in taken[share]], number)
         self._processes.average_gradients(self._optimizer.parameters)
         due = self._first and time.monotonic() - saved > 60 * schedule.save_minutes
