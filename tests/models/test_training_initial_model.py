@@ -40,11 +40,6 @@ def test_saved_model_gives_equal_logits_in_transformers(kind, labels, encoder, t
     assert (architecture.num_labels, architecture.tensors[TOKEN_TYPES][0]) == (labels, 3 if kind == "duo" else 2)
 
 
-def test_saved_weights_can_be_float16(encoder, tmp_path):
-    saved = save_mono(encoder, tmp_path / "mono", "float16")
-    assert {weight.dtype for weight in load_file(Path(saved) / "model.safetensors").values()} == {torch.float16}
-
-
 @pytest.mark.parametrize("weights", ["float32", "float16"])
 def test_saved_model_has_its_tied_decoder_once(weights, encoder, tmp_path):
     save_checkpoint(Start(encoder, 32).masked_model(0.1, True), encoder, str(tmp_path / "saved"), weights)
@@ -53,16 +48,13 @@ def test_saved_model_has_its_tied_decoder_once(weights, encoder, tmp_path):
     assert not [name for name in names if "decoder" in name]
 
 
-def test_saved_files_have_one_mode(encoder, tmp_path):
-    saved = save_mono(encoder, tmp_path / "mono")
-    assert len({path.stat().st_mode for path in Path(saved).iterdir()}) == 1
-
-
-def test_saving_draws_no_random_numbers(encoder, tmp_path):
-    model = Start(encoder, 32).model("mono", 2, 0.1, True)
-    before = torch.get_rng_state()
-    save_checkpoint(model, encoder, str(tmp_path / "saved"), "float32")
+def test_save_writes_one_dtype_and_mode_and_draws_no_random_numbers(encoder, tmp_path):
+    model, before = Start(encoder, 32).model("mono", 2, 0.1, True), torch.get_rng_state()
+    save_checkpoint(model, encoder, str(tmp_path / "saved"), "float16")
     assert torch.equal(torch.get_rng_state(), before)
+    weights = load_file(tmp_path / "saved" / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float16}
+    assert len({path.stat().st_mode for path in (tmp_path / "saved").iterdir()}) == 1
 
 
 def test_start_keeps_a_head_that_fits(encoder, tmp_path):
@@ -96,35 +88,30 @@ def test_start_freezes_word_embeddings_and_sets_dropout(encoder):
     assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
 
 
-def test_start_refuses_another_vocabulary(encoder):
-    save_tokenizer(Path(encoder), [*WORDS, "stranger"])
-    with pytest.raises(PreflightError, match="its tokenizer has 29 entries, and its word embeddings 28"):
-        Start(encoder, 32)
-
-
-def test_start_refuses_a_vocabulary_that_is_much_too_small(tmp_path):
-    with pytest.raises(PreflightError, match="has 28 entries, and its word embeddings 1,000 rows"):
-        Start(save_start(tmp_path / "large", vocab_size=1000), 32)
-    assert Start(save_start(tmp_path / "padded", vocab_size=64), 32).tokenizer.vocab_size == len(WORDS)
-
-
-def test_start_refuses_inputs_longer_than_its_positions(encoder):
-    with pytest.raises(PreflightError, match=r"has 32 positions and input\.max_length is 64"):
-        Start(encoder, 64)
-
-
-def test_start_refuses_missing_weights(encoder):
-    path = Path(encoder) / "model.safetensors"
+def drop_a_layer(folder):
+    path = folder / "model.safetensors"
     weights = load_file(path)
     save_file({name: weight for name, weight in weights.items() if "layer.1" not in name}, path, {"format": "pt"})
-    with pytest.raises(PreflightError, match=r"16 tensors are missing or of another size"):
-        Start(encoder, 32).model("mono", 2, 0.1, True)
 
 
-def test_start_refuses_another_architecture(encoder):
-    (Path(encoder) / "config.json").write_text('{"model_type": "roberta"}')
-    with pytest.raises(PreflightError, match="has the model_type 'roberta', not 'bert'"):
-        Start(encoder, 32)
+@pytest.mark.parametrize(
+    ("spoil", "max_length", "message"),
+    [
+        (lambda folder: save_tokenizer(folder, [*WORDS, "stranger"]), 32, "has 29 entries, and its word embeddings 28"),
+        (lambda folder: save_start(folder, vocab_size=1000), 32, "has 28 entries, and its word embeddings 1,000 rows"),
+        (lambda folder: None, 64, r"has 32 positions and input\.max_length is 64"),
+        (drop_a_layer, 32, "16 tensors are missing or of another size"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "roberta"}'), 32, "'roberta', not 'bert'"),
+    ],
+)
+def test_start_refuses_what_cannot_be_trained(spoil, max_length, message, encoder):
+    spoil(Path(encoder))
+    with pytest.raises(PreflightError, match=message):
+        Start(encoder, max_length)
+
+
+def test_start_accepts_padded_word_embeddings(tmp_path):
+    assert Start(save_start(tmp_path / "padded", vocab_size=64), 32).tokenizer.vocab_size == len(WORDS)
 
 
 def test_publish_replaces_an_earlier_checkpoint_only(encoder, tmp_path):

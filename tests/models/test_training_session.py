@@ -29,6 +29,11 @@ def config(tmp_path) -> Path:
     return write_train_config(tmp_path, save_start(tmp_path / "start"))
 
 
+@pytest.fixture
+def dev_config(tmp_path):
+    return write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV)
+
+
 def finish(session: Session) -> list[str]:
     """Trains to the end."""
     told = RecordedProgress()
@@ -83,12 +88,11 @@ class Killed(Silent):
             raise KeyboardInterrupt
 
 
-def test_dev_measurement_saves_a_state_with_its_model(tmp_path):
-    config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV)
-    finish(make_session(config, "mono", output=tmp_path / "whole"))
+def test_dev_measurement_saves_a_state_with_its_model(dev_config, tmp_path):
+    finish(make_session(dev_config, "mono", output=tmp_path / "whole"))
     with pytest.raises(KeyboardInterrupt):
-        make_session(config, "mono", output=tmp_path / "killed").train(lambda: False, Killed(), "")
-    again = make_session(config, "mono", output=tmp_path / "killed")
+        make_session(dev_config, "mono", output=tmp_path / "killed").train(lambda: False, Killed(), "")
+    again = make_session(dev_config, "mono", output=tmp_path / "killed")
     assert (again.before.step, again.before.best_step) == (10, 10)
     finish(again)
     assert_same(tmp_path / "whole", tmp_path / "killed")
@@ -125,9 +129,8 @@ def test_bfloat16_training_learns(config, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["mono", "duo"])
-def test_dev_run_keeps_the_best_model(kind, tmp_path):
-    config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV)
-    session = make_session(config, kind)
+def test_dev_run_keeps_the_best_model(kind, dev_config, tmp_path):
+    session = make_session(dev_config, kind)
     assert session.dev is not None
     assert session.dev.first_stage() == pytest.approx(0.25)
     lines = finish(session)
