@@ -5,14 +5,12 @@ from dataclasses import dataclass, replace
 
 from beamrank.config.run import RunConfig
 from beamrank.formats.run_formats import FORMATS
+from beamrank.ranking.aggregation import METHODS
 from beamrank.stages.plan import Plan
 
 RUNS = "runs"
 MEASURES = "measures.json"
-_NAME = re.compile(
-    r"(?P<stage>candidates|bm25|mono|duo)(?:-(?P<aggregation>\w+))?(?:-k(?P<k1>\d+))?"
-    r"(?:-m(?P<opponents>\d+)-s(?P<seed>-?\d+))?\.(?P<ending>.+)"
-)
+_AGGREGATED = re.compile(r"duo-(\w+)(?:-k(\d+))?(?:-m(\d+)-s(-?\d+))?\.(.+)")
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,14 @@ class RunFile:
         return f"{self.name}.{FORMATS[self.run_format].ending}"
 
     @classmethod
-    def parse(cls, base: str) -> "RunFile | None":
-        """The run that has this file name; None where the file is not one of ours."""
-        found = _NAME.fullmatch(base)
-        for name, each in FORMATS.items():
-            if found is not None and found["ending"] == each.ending:
-                k1, opponents, seed = (int(found[key]) if found[key] else None for key in ("k1", "opponents", "seed"))
-                file = cls(found["stage"], found["aggregation"] or "sum", k1, opponents, seed or 0, name)
-                return file if file.base == base else None
-        return None
+    def parse_aggregated(cls, base: str) -> "RunFile | None":
+        """The run of duo that has this file name; None if no run has it."""
+        found = _AGGREGATED.fullmatch(base)
+        if found is None or found[1] not in METHODS:
+            return None
+        k1, opponents, seed = (int(number) if number else None for number in found.groups()[1:4])
+        formats = [name for name, each in FORMATS.items() if each.ending == found[5]]
+        return cls("duo", found[1], k1, opponents, seed or 0, formats[0]) if formats else None
 
 
 def run_files(plan: Plan, config: RunConfig) -> list[RunFile]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError
-from beamrank.ranking.aggregation import METHODS
 from beamrank.stages.plan import Plan
 from beamrank.stages.verify import Finding, Verification
 from beamrank.storage import files as storage
@@ -35,7 +34,9 @@ def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
         found.findings += [
             Finding(f"{RUNS}/{base}", "is missing", _WRITE_AGAIN) for base in sorted(own.keys() - present.keys())
         ]
-    files = {base: own.get(base) or _aggregated(base, config) for base in sorted(present) if base != MEASURES}
+    files = {base: own.get(base) for base in sorted(present) if base != MEASURES}
+    if config.duo is not None:
+        files = {base: file or RunFile.parse_aggregated(base) for base, file in files.items()}
     for base, file in files.items():
         if file is None:
             found.notes.append(f"not checked: {RUNS}/{base}, which is not a run of the current plan")
@@ -45,12 +46,6 @@ def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
     read = [file.base for file in ours] + [MEASURES] * (MEASURES in present)
     found.files += len(read)
     found.bytes += sum(present[base] for base in read)
-
-
-def _aggregated(base: str, config: RunConfig) -> RunFile | None:
-    """The run that `beamrank aggregate` gives this name."""
-    file = None if config.duo is None else RunFile.parse(base)
-    return file if file is not None and file.stage == "duo" and file.aggregation in METHODS else None
 
 
 def _evaluators(plan: Plan, config: RunConfig, found: Verification) -> Evaluators:

@@ -8,6 +8,7 @@ from beamrank.stages.receipts import Manifest, Receipt
 from pipelines.console.counts import count_lines
 from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_files import write_runs
+from pipelines.output.run_names import RunFile
 from tests.support.outputs import make_plan, seal_stage
 
 
@@ -47,6 +48,25 @@ def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = (
 def test_count_is_reported_with_its_unit_and_share(rows, counts, line):
     stage = {"candidates": "retrieve", "tokenized": "tokenize"}.get(rows, rows)
     assert list(count_lines(rows, _manifest(stage, *counts))) == ([] if line is None else [line])
+
+
+@pytest.mark.parametrize(
+    ("base", "file"),
+    [
+        ("duo-sum.trec", RunFile("duo", "sum")),
+        ("duo-sym_sum-k5.msmarco.tsv", RunFile("duo", "sym_sum", 5, run_format="msmarco")),
+        ("duo-sample-m3-s-2.trec", RunFile("duo", "sample", None, 3, -2)),
+        ("duo-min-k2-m4-s7.trec", RunFile("duo", "min", 2, 4, 7)),
+    ],
+)
+def test_name_of_an_aggregated_run_reads_back(base, file):
+    assert file.base == base
+    assert RunFile.parse_aggregated(base) == file
+
+
+@pytest.mark.parametrize("base", ["mono.trec", "duo.trec", "duo-mean.trec", "duo-sum.txt", "duo-sum-k.trec"])
+def test_name_of_another_file_is_not_an_aggregated_run(base):
+    assert RunFile.parse_aggregated(base) is None
 
 
 def test_missing_docs_are_named():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from beamrank.config.run import IndexConfig
+from beamrank.config.run import Bm25Config, IndexConfig
 from beamrank.digests import checked_json, checked_values
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import corpus_digest
@@ -218,8 +218,9 @@ def indexed(cascade: PlannedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def _plan_indexed(cascade: PlannedRun, folder: Path) -> None:
-    changes = {"candidates": None, "mono": None, "duo": None, "index": IndexConfig(path=str(folder / "index"))}
-    config = cascade.config.model_copy(update={**changes, "output": str(folder / "out")})
+    changes: dict[str, Any] = {"candidates": None, "mono": None, "duo": None, "bm25": Bm25Config()}
+    changes |= {"index": IndexConfig(path=str(folder / "index")), "output": str(folder / "out")}
+    config = cascade.config.model_copy(update=changes)
     make_plan(config, ConsoleProgress(quiet=True)).publish()
 
 
