@@ -1,4 +1,4 @@
-"""Runs and qrels as dictionaries: what users of Python give and take, between the files and the measures."""
+"""Runs and qrels as dictionaries: how Python code reads, writes and evaluates them."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ def write_run(
 
     Raises:
         ConfigError: the tag is empty or has white space, or the format is unknown.
-        DataError: a score is not finite, or an id cannot stand in a run; nothing is written.
+        DataError: a score is not finite, or an id is not allowed in a run; nothing is written.
     """
     if tag.split() != [tag]:
         raise ConfigError(f"tag {tag!r} is empty or has white space, which separates the columns of a run")

@@ -1,4 +1,4 @@
-"""A checkpoint that scores texts in memory: what a stage does to a shard, without files and without Beam."""
+"""A checkpoint that scores texts in memory, as a stage scores a shard, without files and without Beam."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypedDict
@@ -130,7 +130,7 @@ class Reranker:
             seed: decides which are drawn.
 
         Returns:
-            `schemas.MONO` or `schemas.DUO`, and what was done.
+            `schemas.MONO` or `schemas.DUO`, and the counts.
         """
         if self.kind == "mono":
             return score_mono(self.engine, tokens, k, self.limits)

@@ -1,4 +1,4 @@
-"""BERT as a cross-encoder: which checkpoints can be scored, and what an input looks like."""
+"""BERT as a cross-encoder: which checkpoints can be scored, and the template of their input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 Nothing is approximated: one product makes query, key and value; a batch without padding has no mask; the last layer is
 computed for the [CLS] row alone, because the head reads nothing else. The head (pooler and classifier) stays in
-float32 whatever the encoder's dtype: bfloat16 log-odds would tie.
+float32 for any dtype of the encoder: bfloat16 log-odds would tie.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class _Norm(nn.Module):
 
 
 class _Linear(nn.Module):
-    """A linear map; several maps of one input stand side by side as one."""
+    """A linear map; several maps of one input are concatenated to one."""
 
     def __init__(self, weights: Mapping[str, Tensor], *names: str) -> None:
         super().__init__()
@@ -112,9 +112,9 @@ class BertScorer(nn.Module):
         """Scores inputs.
 
         Args:
-            token_ids: int[b, n]; the chunks of a passage, where it has several, stand one after the other.
+            token_ids: int[b, n]; the chunks of a passage follow each other.
             token_types: int[b, n].
-            mask: bool[b, n], True on tokens; None where no row has padding.
+            mask: bool[b, n], True on tokens; None if no row has padding.
 
         Returns:
             float32[b / chunks], log-odds: logit 1 - logit 0, or the logit itself where the head has one.

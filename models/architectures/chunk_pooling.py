@@ -1,4 +1,4 @@
-"""From the vectors of a passage's chunks to the passage's own (Mass et al. 2019, section 4.3.2)."""
+"""Pools the vectors of a passage's chunks into one (Mass et al. 2019, section 4.3.2)."""
 
 import torch
 from torch import Tensor, nn

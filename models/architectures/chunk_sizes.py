@@ -1,6 +1,6 @@
-"""What config.json says of a model that reads a passage in chunks; needs no torch.
+"""The entry in config.json of a model that reads a passage in chunks; needs no torch.
 
-Its model_type is one that transformers does not know: as a plain BERT it would load, and score the chunks one by one.
+transformers does not know its model_type and refuses it; as a plain BERT it would load, and score chunks one by one.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def chunk_entry(count: int, attention_size: int) -> dict[str, Any]:
 
 
 def chunk_sizes(config: Mapping[str, Any]) -> tuple[int, int]:
-    """What `chunk_entry` was given; 1 chunk for a plain BERT.
+    """The arguments of `chunk_entry`; 1 chunk for a plain BERT.
 
     Raises:
         ValueError: the entry is missing or wrong.

@@ -17,7 +17,7 @@ _LABELS: TypeAdapter[dict[int, _Label] | None] = TypeAdapter(dict[int, _Label] |
 
 
 def check_modules(files: ModelFiles) -> None:
-    """Makes sure that a sentence-transformers model is one Transformer: what follows one would have to run too.
+    """Makes sure that a sentence-transformers model is one Transformer: other modules would have to run too.
 
     Raises:
         PreflightError: other modules follow.

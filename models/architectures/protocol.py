@@ -1,4 +1,4 @@
-"""What an architecture is, and what it is read from."""
+"""The protocol of an architecture, and the files that it is read from."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -55,14 +55,14 @@ class Architecture(Protocol):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user of the checkpoint should know."""
+        """Warnings for the user of the checkpoint."""
 
     @property
     def tensors(self) -> Shapes:
         """The tensors that `build` needs, all of which the checkpoint has."""
 
     def template(self, special: SpecialTokens) -> InputTemplate:
-        """What stands around the texts of an input."""
+        """The special tokens and token types around the texts of an input."""
 
     def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
         """Builds the model on the CPU.

@@ -1,1 +1,1 @@
-"""Checkpoints: where they come from, what is in them, and the cache on this machine."""
+"""Checkpoints: sources, checks, and the cache on this machine."""

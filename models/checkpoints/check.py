@@ -51,11 +51,11 @@ class Checkpoint:
     Attributes:
         folder: config.json, tokenizer and weights, in the format of Hugging Face.
         digest: SHA-256 over these files.
-        reference: what leads to it from any machine; a Hugging Face id carries its commit.
-        kind: `mono` or `duo`, what it is used as.
+        reference: finds it from any machine; a Hugging Face id has its commit.
+        kind: `mono` or `duo`, its use.
         weights: the weights' file name.
         architecture: the model that the files describe.
-        files: what the digest covers.
+        files: the files that the digest covers.
     """
 
     folder: str
@@ -102,7 +102,7 @@ def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
         kind: `mono` or `duo`.
 
     Raises:
-        ConfigError: there is no such kind.
+        ConfigError: the kind is unknown.
         PreflightError: the checkpoint does not exist, cannot be reached or is not a cross-encoder that can be scored.
     """
     if kind not in SEGMENTS:

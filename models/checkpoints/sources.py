@@ -1,4 +1,4 @@
-"""Where a checkpoint's reference leads: to a folder on this machine, by way of a hub or an object store if need be."""
+"""Finds a checkpoint by its reference, and copies it here from a hub or an object store if necessary."""
 
 import os
 import re
@@ -27,11 +27,11 @@ def locate(reference: str, files: Sequence[str] = CHECKPOINT_FILES) -> tuple[str
         files: which files are needed; `TOKENIZER_FILES` leaves the weights where they are.
 
     Returns:
-        The folder, and the reference made definite: a Hugging Face id with its commit, a folder with its whole path.
+        The folder, and the definite reference: a Hugging Face id with its commit, a folder with its absolute path.
 
     Raises:
         ConfigError: the reference can carry a credential.
-        PreflightError: there is nothing there, or it cannot be reached.
+        PreflightError: the checkpoint does not exist or cannot be reached.
     """
     refuse_credentials(reference, "the checkpoint")
     if reference.startswith(EMBEDDED):
@@ -44,8 +44,8 @@ def locate(reference: str, files: Sequence[str] = CHECKPOINT_FILES) -> tuple[str
     named = _HUB_REFERENCE.fullmatch(reference)
     if named is None:
         raise PreflightError(
-            f"there is no checkpoint folder {folder}, and {reference!r} is no Hugging Face id (org/name@revision), no "
-            "URL, and not embedded:mono or embedded:duo"
+            f"there is no checkpoint folder {folder}, and {reference!r} is not a Hugging Face id (org/name@revision), "
+            "a URL, embedded:mono or embedded:duo"
         )
     return _downloaded(named["repository"], named["revision"], files)
 
@@ -54,7 +54,7 @@ def _embedded(reference: str) -> str:
     folder = Path(str(resources.files("models"))) / "embedded" / reference.removeprefix(EMBEDDED)
     if not (folder / CONFIG).is_file():
         raise PreflightError(
-            f"this installation has no checkpoint {reference}: {folder} is not there. Give a folder or a "
+            f"this installation has no checkpoint {reference}: {folder} does not exist. Give a folder or a "
             "Hugging Face id"
         )
     return str(folder)
@@ -73,7 +73,7 @@ def _downloaded(repository: str, revision: str | None, files: Sequence[str]) -> 
     except (OSError, ValueError) as error:
         at_revision = f" --revision {revision}" if revision else ""
         raise PreflightError(
-            f"cannot get the checkpoint {name}: there is no such folder here, and Hugging Face gave "
+            f"cannot get the checkpoint {name}: no such folder exists here, and Hugging Face gave "
             f"{hide_credentials(repr(error))}. Check the id and the network; on a machine without network, download it "
             f"elsewhere (`hf download {repository}{at_revision} --local-dir DIR`) and give the folder"
         ) from error
@@ -105,12 +105,12 @@ def _copied(url: str, files: Sequence[str]) -> str:
 
 
 def _state(url: str, files: Sequence[str]) -> dict[str, StoredFile]:
-    """The files of a checkpoint at a store, each with what the store says of its content."""
+    """The files of a checkpoint at a store, each with its size and version there."""
     try:
         told = stored_files(url)
     except OSError as error:
         raise PreflightError(f"cannot list the checkpoint {url}: {error}") from error
     if not told:
-        raise PreflightError(f"cannot list the checkpoint {url}: there is nothing there. Check the URL")
+        raise PreflightError(f"cannot list the checkpoint {url}: it does not exist. Check the URL")
     unwanted = {PICKLED} if SAFETENSORS in told else set()
     return {name: told[name] for name in sorted((set(files) & told.keys()) - unwanted)}

@@ -42,17 +42,17 @@ def convert(kind: str, source: Source, output: str, command: str, progress: Prog
     Args:
         kind: `mono` or `duo`.
         source: the original's files.
-        output: the folder; it is not there, or empty.
-        command: what the model card says to have been run.
-        progress: receives what was found.
+        output: the folder; it must not exist, or be empty.
+        command: the command that the model card shows.
+        progress: receives notes and warnings.
 
     Returns:
         The checkpoint in the folder.
 
     Raises:
-        ConfigError: there is no such kind, or `output` is a URL.
-        PreflightError: a file is not as it must be, or `output` is not empty.
-        BeamrankError: the folder does not give the scores that it must.
+        ConfigError: the kind is unknown, or `output` is a URL.
+        PreflightError: a file is missing or invalid, or `output` is not empty.
+        BeamrankError: the folder gives other scores in transformers.
     """
     if kind not in SEGMENTS:
         raise ConfigError(f"a checkpoint is converted to mono or duo, not to {kind!r}")
@@ -78,7 +78,7 @@ def _empty_place(output: str) -> Path:
         raise ConfigError(f"a checkpoint is converted on this machine: give a local --output, and copy it to {output}")
     target = Path(storage.absolute(output))
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise PreflightError(f"{target} is there and is not an empty folder: give another --output, or remove it")
+        raise PreflightError(f"{target} exists and is not an empty folder: give another --output, or remove it")
     return target
 
 
@@ -94,7 +94,7 @@ def _write(folder: Path, weights: Weights, shape: BertShape, config: OriginalCon
         dtype="float32",
     ).save_pretrained(folder)
     save_file(weights, folder / SAFETENSORS, metadata={"format": "pt"})
-    # safetensors lets only its owner read what it writes.
+    # safetensors makes its files readable for their owner only.
     shutil.copymode(folder / CONFIG, folder / SAFETENSORS)
     shutil.copyfile(vocabulary, folder / "vocab.txt")
     tokenizer = {
@@ -140,15 +140,15 @@ Input: `[CLS] query [SEP] {docs} [SEP]`, each part with a token type of its own,
 
 
 def _check_scores(folder: str, kind: str) -> None:
-    """Loads the folder as a run does and as transformers does, and compares what they say of one input."""
+    """Loads the folder as a run does and as transformers does, and compares the scores of one input."""
     checkpoint = resolve_checkpoint(folder, kind)
     inputs = _probe(checkpoint, SEGMENTS[kind])
     scored = ScoringEngine(checkpoint, "cpu", "float32", threads=1, token_budget=1024).score(inputs).log_odds[0]
     wanted = _score_with_transformers(folder, inputs)
     if not abs(scored - wanted) <= _TOLERANCE * max(1.0, abs(wanted)):
         raise BeamrankError(
-            f"the converted checkpoint gives {scored:.6f} in beamrank and {wanted:.6f} in transformers for one and the "
-            "same input, so it would rank wrongly in one of them, and was not kept. Please report it with the "
+            f"the converted checkpoint gives {scored:.6f} in beamrank and {wanted:.6f} in transformers for the same "
+            "input, so it would rank wrongly in one of them, and was not kept. Please report it with the "
             "versions that `beamrank doctor` prints"
         )
 

@@ -51,7 +51,7 @@ def read_config(path: str) -> OriginalConfig:
     """Reads bert_config.json.
 
     Raises:
-        PreflightError: it is not there or is not whole.
+        PreflightError: it is missing or invalid.
     """
     try:
         return OriginalConfig.model_validate(parse_json(read_at_most(path, _MOST_JSON_BYTES)))
@@ -82,7 +82,7 @@ def tensorflow_name(name: str) -> str:
 
 
 def check_variables(found: Shapes, config: OriginalConfig, kind: str, source: str) -> tuple[BertShape, tuple[str, ...]]:
-    """Checks that the variables are those of a classifier that ranks, all of them and no others.
+    """Checks that the variables are those of a classifier that ranks, with none missing and no others.
 
     Args:
         found: the checkpoint's variables; Adam's slots and the step may be among them.
@@ -91,10 +91,10 @@ def check_variables(found: Shapes, config: OriginalConfig, kind: str, source: st
         source: names the checkpoint in errors.
 
     Returns:
-        The sizes, with as many token types as the checkpoint has, and what the user should know.
+        The sizes, with as many token types as the checkpoint has, and warnings.
 
     Raises:
-        PreflightError: a variable is missing, is one too many, or has another shape than config calls for.
+        PreflightError: a variable is missing, unexpected, or has another shape than in config.
     """
     shape = read_shape(config.model_dump(), {TOKEN_TYPES: found.get(_TYPES) or (0,)}, source)
     expected = {tensorflow_name(name): _stored(name, size) for name, size in shape.tensors(num_labels=2).items()}
@@ -112,7 +112,7 @@ def read_weights(read: Callable[[str], NDArray[Any]], shape: BertShape, kind: st
     """The tensors of BertForSequenceClassification, and its sizes: a table of two token types has three for duo.
 
     TensorFlow looks token types up by a product with a one-hot vector, and that of type 2 is all zeros where the table
-    has two rows. So the third row is zeros: it is what such a model was trained and run with.
+    has two rows. So the third row is zeros, as such a model was trained and run.
     """
     weights = {
         name: np.ascontiguousarray(_turned(name, read(tensorflow_name(name))), dtype=np.float32)

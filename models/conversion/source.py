@@ -20,7 +20,7 @@ class Source:
     """An original checkpoint's files.
 
     Attributes:
-        prefix: what the names of the TensorFlow files begin with.
+        prefix: the common beginning of the names of the TensorFlow files.
         config: bert_config.json.
         vocabulary: vocab.txt.
     """
@@ -40,7 +40,7 @@ def find_source(checkpoint: str, config: str | None = None, vocabulary: str | No
 
     Raises:
         ConfigError: a path is a URL.
-        PreflightError: there is no checkpoint, or a folder has several and no last one.
+        PreflightError: the checkpoint does not exist, or a folder has several and none is the last.
     """
     for path in filter(None, (checkpoint, config, vocabulary)):
         if storage.is_remote(path):
@@ -49,8 +49,8 @@ def find_source(checkpoint: str, config: str | None = None, vocabulary: str | No
     prefix = _last_step(Path(path)) if os.path.isdir(path) else _FILE_OF_CHECKPOINT.sub("", path)
     if not os.path.isfile(prefix + INDEX_SUFFIX):
         raise PreflightError(
-            f"there is no TensorFlow checkpoint {checkpoint}: {prefix}{INDEX_SUFFIX} is not there. Give a folder, or "
-            "what the names of the checkpoint's files begin with, such as output/model.ckpt-100000"
+            f"there is no TensorFlow checkpoint {checkpoint}: {prefix}{INDEX_SUFFIX} does not exist. Give a folder, or "
+            "the common beginning of the names of the checkpoint's files, such as output/model.ckpt-100000"
         )
     beside = storage.parent(prefix)
     return Source(
@@ -61,10 +61,10 @@ def find_source(checkpoint: str, config: str | None = None, vocabulary: str | No
 
 
 def check_vocabulary(path: str, vocab_size: int) -> tuple[str, ...]:
-    """What the user should know of vocab.txt.
+    """Warnings about vocab.txt.
 
     Raises:
-        PreflightError: it is not there, or cannot be the checkpoint's.
+        PreflightError: it does not exist, or cannot be the checkpoint's.
     """
     try:
         tokens = Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")
@@ -73,7 +73,7 @@ def check_vocabulary(path: str, vocab_size: int) -> tuple[str, ...]:
             f"cannot read {path}: {error.strerror}. Give the vocab.txt that the checkpoint was trained with: --vocab"
         ) from error
     except UnicodeDecodeError as error:
-        raise PreflightError(f"{path} is no UTF-8 text: {error}") from error
+        raise PreflightError(f"{path} is not UTF-8 text: {error}") from error
     known = {token.strip() for token in tokens}
     missing = [token for token in SPECIAL_TOKENS.values() if token not in known]
     sizes = f"has {len(tokens):,} tokens, and the checkpoint knows {vocab_size:,}"

@@ -1,7 +1,7 @@
 """Reads the checkpoints that TensorFlow has written since 2016 (`Saver`'s V2 format, a "tensor bundle").
 
-Without TensorFlow, on purpose: it is a download of 274 MB and 1.4 GB on disk, for one file that is converted once, and
-it does not come for every Python and machine that beamrank runs on. No other library reads the format. The part of it
+It does not use TensorFlow: that is a download of 274 MB and 1.4 GB on disk for one file that is converted once, and it
+is not available for every Python and machine that beamrank runs on. No other library reads the format. The part of it
 that checkpoints of BERT use is small and has not changed since: an index, which is a LevelDB table from a variable's
 name to its type, shape and place, and data files with the bytes. Every checksum that TensorFlow wrote is checked. The
 tests read files that TensorFlow's `Saver` wrote.
@@ -33,7 +33,7 @@ _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}  # by TensorFlow's
 
 
 class Entry(NamedTuple):
-    """What the index says of one variable; `dtype` is TensorFlow's number, the checksum as it is stored."""
+    """One variable in the index; `dtype` is TensorFlow's number, the checksum is as stored."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class TensorBundle:
     """A checkpoint of TensorFlow.
 
     Attributes:
-        prefix: what the names of its files begin with, such as `output/model.ckpt-100000`.
+        prefix: the common beginning of the names of its files, such as `output/model.ckpt-100000`.
         entries: the variables by name.
         files: the index and the data files.
     """
@@ -64,7 +64,7 @@ class TensorBundle:
             with open(path, "rb") as file:
                 table = dict(_table(file.read(), path))
             header = _fields(table.pop(b""))
-            # Slices have names that are no text; their variable is refused.
+            # The names of slices are not text; their variable is refused.
             names = [name.decode(errors="backslashreplace") for name in table]
             self.entries = dict(zip(names, (_entry(value, path) for value in table.values()), strict=True))
         except OSError as error:
@@ -79,7 +79,7 @@ class TensorBundle:
         missing = [name for name in self._data if not os.path.isfile(name)]
         if missing:
             raise PreflightError(
-                f"the checkpoint {prefix} is not whole: {', '.join(missing)} is not there. Its data files belong "
+                f"the checkpoint {prefix} is incomplete: {', '.join(missing)} does not exist. Its data files belong "
                 f"beside {os.path.basename(path)}, under the names that TensorFlow gave them"
             )
 
@@ -145,7 +145,7 @@ def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
 
 
 def _block(content: bytes, offset: int, size: int, path: str) -> bytes:
-    """A block's content; behind it stand its compression and the checksum of both."""
+    """A block's content. Its compression and the checksum of both follow it."""
     stored = content[offset : offset + size + _BLOCK_TRAILER_BYTES]
     compression, masked_crc = struct.unpack("<BI", stored[size:])
     if _masked_crc(stored[: size + 1]) != masked_crc:
@@ -158,7 +158,7 @@ def _block(content: bytes, offset: int, size: int, path: str) -> bytes:
 
 
 def _rows(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values; a key leaves out what it shares with the one before."""
+    """Keys and values; a key omits the prefix that it shares with the key before."""
     (restarts,) = struct.unpack("<I", block[-4:])
     at, end, key = 0, len(block) - 4 * (restarts + 1), b""
     while at < end:
@@ -185,7 +185,7 @@ def _entry(value: bytes, path: str) -> Entry:
 
 
 def _integer(fields: Mapping[int, list[Any]], number: int) -> int:
-    """A field that stands once, or is left out where it is 0."""
+    """A field that occurs once, or is omitted where it is 0."""
     return int(fields[number][-1]) if fields[number] else 0
 
 

@@ -36,7 +36,7 @@ class Bm25Searcher:
             threads: how many threads Java searches with; the first searcher of a process decides (`jvm.start`).
 
         Raises:
-            PreflightError: the folder is no index, Lucene cannot open it, or it holds no docs.
+            PreflightError: the folder is not an index, Lucene cannot open it, or it holds no docs.
         """
         self._folder = folder
         self._batch_topics = threads * 4
@@ -64,7 +64,7 @@ class Bm25Searcher:
         return self._tabulate([topic.query_id for topic in topics], hits)
 
     def close(self) -> None:
-        """Lets go of the index."""
+        """Closes the index."""
         jvm.call(_close, self._key)
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class Bm25Searcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Lets go of the index."""
+        """Closes the index."""
         self.close()
 
     def _tabulate(self, query_ids: list[str], hits: list[list[list[Any]]]) -> pa.Table:
@@ -91,7 +91,7 @@ class Bm25Searcher:
         return table
 
 
-# What follows runs on the thread that owns Java; the searchers stay there, and other threads know them by a number.
+# The functions below run on the thread that owns Java. Searchers stay there; other threads refer to them by number.
 _searchers: dict[int, Any] = {}
 _keys = itertools.count()
 _held: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def _prepare() -> None:
     """Sets up the Java side once: a JSON writer that gives a hit as [doc_id, score], and Lucene's global settings."""
     import jnius
 
-    # Java keeps a logger's level only as long as somebody holds the logger.
+    # Java forgets a logger's level when nothing refers to the logger.
     logger = jnius.autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
     logger.setLevel(jnius.autoclass("java.util.logging.Level").WARNING)
     jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_NO_CLAUSE_LIMIT)
@@ -161,7 +161,7 @@ def _search_batch(searcher: Any, topics: list[Topic], k: int) -> dict[str, list[
 
 
 def _explain(searcher: Any, topics: list[Topic], k: int) -> None:
-    """Names the query that fails: of a batch, Anserini only says how many did."""
+    """Names the query that fails; for a batch, Anserini only reports how many failed."""
     import jnius
 
     for topic in topics:

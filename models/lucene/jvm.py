@@ -46,7 +46,7 @@ class JavaError(BeamrankError):
 
 
 class JavaRuntime(NamedTuple):
-    """A Java runtime that is new enough; `source` says where it was found."""
+    """A Java runtime that is new enough; `source` names where it was found."""
 
     home: Path
     version: str
@@ -124,7 +124,7 @@ def heap_bytes() -> int:
     """Java's largest heap: BEAMRANK_JAVA_HEAP, else a quarter of the memory of this machine or container, 4 GB at most.
 
     Raises:
-        ConfigError: BEAMRANK_JAVA_HEAP is no size, or one with which Java would end this process as it starts.
+        ConfigError: BEAMRANK_JAVA_HEAP is not a size, or Java would end this process at its start with it.
     """
     given = os.environ.get(_HEAP_VARIABLE)
     memory = _memory_bytes()
@@ -132,7 +132,7 @@ def heap_bytes() -> int:
         return min(memory // 4, _LARGEST_DEFAULT_HEAP_BYTES)
     parsed = re.fullmatch(r"(\d+)([kmg]?)", given.strip().lower())
     if not parsed:
-        raise ConfigError(f"{_HEAP_VARIABLE}={given!r} is no size of a Java heap: give one such as 512m or 2g")
+        raise ConfigError(f"{_HEAP_VARIABLE}={given!r} is not a size of a Java heap: give one such as 512m or 2g")
     size = int(parsed[1]) * _UNITS[parsed[2]]
     if not _SMALLEST_HEAP_BYTES <= size <= memory:
         raise ConfigError(
@@ -188,7 +188,7 @@ def start(processors: int | None = None) -> None:
             the first caller of a process decides. It changes no result.
 
     Raises:
-        PreflightError: there is no Java, or it does not start.
+        PreflightError: Java is missing or does not start.
         BeamrankError: this process cannot have one: see `call`.
     """
     _started(processors)

@@ -1,4 +1,4 @@
-"""The scoring engine of both rerankers: a shard's inputs go in, log-odds come out. One call at a time a process."""
+"""The engine of both rerankers: takes the inputs of a shard, gives log-odds. A process makes one call at a time."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Scores:
-    """A shard's log-odds, float32[n] in the order of the inputs, and what they took (an inference for each chunk)."""
+    """A shard's log-odds, float32[n] in the order of the inputs, and their cost (an inference for each chunk)."""
 
     log_odds: npt.NDArray[np.float32]
     inferences: int
@@ -34,9 +34,9 @@ class Scores:
 class StageCounts:
     """What a stage did on one shard, for its receipt.
 
-    `candidates` are query-document pairs: what a stage ranks, however many inferences that takes. `tokens` and
+    `candidates` are query-document pairs, whatever the number of inferences for each. `tokens` and
     `padded_tokens` are what went through the model, without and with padding. `truncated_queries` and `truncated_docs`
-    (counted among the candidates) lost wordpieces to the truncation rule. `duplicate_inputs` were not asked again.
+    (counted among the candidates) lost wordpieces to the truncation rule. `duplicate_inputs` were not scored again.
     `halvings` counts batches that had to be cut in two because memory ran out.
     """
 

@@ -46,7 +46,7 @@ class ShardTokens:
 
     @property
     def places(self) -> Lengths:
-        """int64[c], where a candidate stands among those of its query, from 0."""
+        """int64[c], the position of a candidate among those of its query, from 0."""
         return np.arange(len(self.ranks)) - np.repeat(np.cumsum(self.candidates) - self.candidates, self.candidates)
 
 
@@ -85,7 +85,7 @@ def number_texts(tokens: Tokens, starts: Lengths, kept: Lengths) -> Lengths:
 
 
 def distinct(*keys: Lengths) -> tuple[Lengths, Lengths]:
-    """The rows that stand for all others, int64[d], and which of them stands for each row, int64[n].
+    """The first of each group of equal rows, int64[d], and the group of each row, int64[n].
 
     Args:
         keys: int64[n] each; rows are the same where all keys are.

@@ -22,9 +22,9 @@ def gather_rows(ids: Ids, starts: Lengths, lengths: Lengths) -> Ids:
 
 
 class IdTable:
-    """Token ids by text. What is not there yet is computed once, all of a call's new texts together.
+    """Token ids by text. Missing texts are computed once, all new texts of a call together.
 
-    A full table keeps, of the first half of its rows, the short ones: frequent words come early, and seldom are long.
+    A full table keeps, of the first half of its rows, the short ones: frequent words come early and are rarely long.
     So it never holds more than `max_rows` texts of `max_chars` characters in all, and one call's new texts. With the
     defaults and English words a full table takes about 60 MB.
 
@@ -50,11 +50,11 @@ class IdTable:
         self._clear()
 
     def __len__(self) -> int:
-        """How many texts are there."""
+        """How many texts are kept."""
         return len(self._rows)
 
     def rows_of(self, texts: Iterable[str], count: int) -> NDArray[np.int32]:
-        """The row of each of `count` texts. Rows are good until the next call of this method."""
+        """The row of each of `count` texts. Rows are valid until the next call of this method."""
         if len(self._rows) > self._max_rows or self._chars > self._max_chars:
             self._forget()
         known = len(self._rows)
@@ -64,7 +64,7 @@ class IdTable:
             if new:
                 self._append(new, *self._compute(new))
         except BaseException:
-            # Rows without ids must not outlive the call that asked for them.
+            # Rows without ids must not outlive this call.
             self._clear()
             raise
         return rows

@@ -1,4 +1,4 @@
-"""Reads what decides the ids of a BERT tokenizer from a Hugging Face folder."""
+"""Reads the vocabulary and the settings of a BERT tokenizer from a Hugging Face folder."""
 
 import io
 import json
@@ -75,10 +75,10 @@ class BertVocabulary:
 
 
 def read_vocabulary(folder: str) -> BertVocabulary:
-    """Reads `tokenizer.json`, else `vocab.txt`; what `tokenizer_config.json` states comes before what they state.
+    """Reads `tokenizer.json`, else `vocab.txt`; settings in `tokenizer_config.json` override theirs.
 
     Raises:
-        PreflightError: there is neither, a file is broken, or it is another kind of tokenizer.
+        PreflightError: both are missing, a file is damaged, or it is another kind of tokenizer.
     """
     config = _read_config(storage.join(folder, "tokenizer_config.json"))
     fast_url = storage.join(folder, "tokenizer.json")
@@ -88,7 +88,7 @@ def read_vocabulary(folder: str) -> BertVocabulary:
     elif storage.exists(slow_url):
         settings = _from_vocab_txt(slow_url, config)
     else:
-        raise PreflightError(f"{folder} holds neither tokenizer.json nor vocab.txt: {_WANTED}")
+        raise PreflightError(f"{folder} has no tokenizer.json and no vocab.txt: {_WANTED}")
     settings["lowercase"] = _first(config.do_lower_case, settings["lowercase"])
     settings["tokenize_chinese_chars"] = _first(config.tokenize_chinese_chars, settings["tokenize_chinese_chars"])
     settings["strip_accents"] = _first(config.strip_accents, settings["strip_accents"], settings["lowercase"])
@@ -140,7 +140,7 @@ def _read_config(url: str) -> _Config:
 def _from_tokenizer_json(url: str) -> dict[str, Any]:
     try:
         tokenizer = Tokenizer.from_str(read_at_most(url, _MOST_BYTES).decode())
-    # The library raises bare Exception for whatever it cannot read.
+    # The library raises a bare Exception for a file that it cannot read.
     except Exception as error:
         raise PreflightError(f"cannot read the tokenizer {url}: {error}") from error
     model, normalizer = tokenizer.model, tokenizer.normalizer

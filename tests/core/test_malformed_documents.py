@@ -126,7 +126,7 @@ def test_impossible_plan_is_refused(tmp_path, stages, reason):
 @pytest.mark.parametrize("content", _CONTENTS.values(), ids=_CONTENTS)
 def test_malformed_index_info_is_refused(tmp_path, content):
     (tmp_path / INFO_NAME).write_bytes(content)
-    with pytest.raises(PreflightError, match="not what beamrank writes into an index") as refusal:
+    with pytest.raises(PreflightError, match="json is damaged; remove the folder") as refusal:
         require_index(str(tmp_path))
     assert len(str(refusal.value)) < 500
 

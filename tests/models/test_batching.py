@@ -10,7 +10,7 @@ LENGTHS = st.lists(st.integers(3, 512), max_size=200).map(lambda values: np.arra
 
 
 @given(lengths=LENGTHS, budget=st.integers(8, 4096))
-def test_every_input_is_in_one_batch_within_the_budget(lengths, budget) -> None:
+def test_every_input_is_in_one_batch_within_the_budget(lengths, budget):
     batches = cut_batches(lengths, budget, 512)
     assert sorted(row for rows in batches for row in rows.tolist()) == list(range(len(lengths)))
     for rows in batches:
@@ -18,19 +18,19 @@ def test_every_input_is_in_one_batch_within_the_budget(lengths, budget) -> None:
 
 
 @given(lengths=LENGTHS, budget=st.integers(8, 4096))
-def test_batches_go_from_long_to_short_and_are_full(lengths, budget) -> None:
+def test_batches_go_from_long_to_short_and_are_full(lengths, budget):
     batches = cut_batches(lengths, budget, 512)
     for rows, following in pairwise(batches):
         assert lengths[rows].min() >= lengths[following].max()
         assert padded_width(lengths[rows], 512) * (len(rows) + 1) > budget
 
 
-def test_inputs_of_one_length_stay_in_order() -> None:
+def test_inputs_of_one_length_stay_in_order():
     batches = cut_batches(np.array([10, 12, 10, 12, 10]), 32, 512)
     assert [rows.tolist() for rows in batches] == [[1, 3], [0, 2], [4]]
 
 
-def test_width_is_a_multiple_of_8_that_the_model_reads() -> None:
+def test_width_is_a_multiple_of_8_that_the_model_reads():
     assert padded_width(np.array([3, 9]), 512) == 16
     assert padded_width(np.array([16]), 512) == 16
     assert padded_width(np.array([509]), 510) == 510

@@ -153,13 +153,13 @@ def test_hits_are_those_of_bare_pyserini(cacm, cacm_folder, cacm_topics, monkeyp
 
 
 @pytest.mark.data
-def test_k1_and_b_count(cacm_folder, cacm, cacm_topics):
+def test_k1_and_b_change_the_scores(cacm_folder, cacm, cacm_topics):
     with Bm25Searcher(cacm_folder, 2.0, 0.9, 2) as other:
         assert not other.search(cacm_topics, 10).equals(cacm.search(cacm_topics, 10))
 
 
 @pytest.mark.data
-def test_threads_that_search_at_once_get_their_own_answers(cacm, cacm_topics):
+def test_concurrent_searches_get_their_own_hits(cacm, cacm_topics):
     shares = [cacm_topics[number::8] for number in range(8)] * 3
     alone = [cacm.search(share, 100) for share in shares]
     with ThreadPoolExecutor(4) as pool:
@@ -168,7 +168,7 @@ def test_threads_that_search_at_once_get_their_own_answers(cacm, cacm_topics):
 
 
 @pytest.mark.data
-def test_a_query_of_2000_words(cacm, cacm_docs):
+def test_query_of_2000_words(cacm, cacm_docs):
     words = sorted({word for text in cacm_docs.values() for word in text.lower().split() if word.isalpha()})
     assert len(_rows(cacm, "long", " ".join(words[:2000]), k=1000)) == 1000
 
@@ -184,36 +184,36 @@ def test_batches_of_topics_do_not_change_the_hits(cacm, cacm_topics):
     assert parts == [[row["doc_id"] for row in once.to_pylist() if row["query_id"] == "64"]] * 3
 
 
-def test_ties_are_ordered_by_doc_id_and_set_apart(animals):
+def test_ties_are_ordered_by_doc_id(animals):
     rows = _rows(animals, "q", "red")
     assert [row["doc_id"] for row in rows] == ["d1", "d4"]
     assert 0 < rows[0]["score"] - rows[1]["score"] < 1e-5
 
 
-def test_k_cuts(animals):
+def test_k_limits_the_hits(animals):
     assert [row["rank"] for row in _rows(animals, "q", "fox", k=2)] == [1, 2]
 
 
 @pytest.mark.parametrize("text", ["", "the and of", "?!", "unicorn"])
-def test_a_topic_that_matches_nothing_has_no_rows(animals, text):
+def test_topic_that_matches_nothing_has_no_rows(animals, text):
     found = animals.search([Topic("q1", text), Topic("q2", "bear")], 10)
     assert found["query_id"].to_pylist() == ["q2"]
     alone = animals.search([Topic("q1", text)], 10)
     assert (alone.num_rows, alone.schema) == (0, CANDIDATES)
 
 
-def test_no_topics(animals):
+def test_search_without_topics_has_no_rows(animals):
     assert animals.search([], 10).num_rows == 0
 
 
-def test_text_and_ids_beyond_ascii(animals):
+def test_search_handles_text_and_ids_beyond_ascii(animals):
     assert [row["doc_id"] for row in _rows(animals, "ä", "übergröße")] == ["d-ü"]
     assert [row["doc_id"] for row in _rows(animals, "問", "日本語")] == ["d-ü"]
     assert _rows(animals, "q-😀", "bear 😀")[0]["doc_id"] == "d-😀"
     assert _rows(animals, "q-😀", "bear 😀")[0]["query_id"] == "q-😀"
 
 
-def test_a_query_that_fails_is_named(animals):
+def test_query_that_fails_is_named(animals):
     def limit(clauses):
         import jnius
 
@@ -227,12 +227,12 @@ def test_a_query_that_fails_is_named(animals):
         jvm.call(limit, 2**31 - 1)
 
 
-def test_a_folder_that_is_no_index(tmp_path):
+def test_folder_without_index_is_refused(tmp_path):
     with pytest.raises(PreflightError, match="no Lucene index"):
         Bm25Searcher(str(tmp_path), 0.9, 0.4, 1)
 
 
-def test_an_index_that_lucene_cannot_open(tmp_path):
+def test_index_that_lucene_cannot_open(tmp_path):
     _index(tmp_path, DOCS)
     segments = tmp_path / "index" / "segments_1"
     content = bytearray(segments.read_bytes())
@@ -242,12 +242,12 @@ def test_an_index_that_lucene_cannot_open(tmp_path):
         Bm25Searcher(str(tmp_path / "index"), 0.9, 0.4, 1)
 
 
-def test_an_index_without_docs(tmp_path):
+def test_index_without_docs(tmp_path):
     with pytest.raises(PreflightError, match="holds no docs"):
         Bm25Searcher(_foreign_index(tmp_path, [("d1", "")]), 0.9, 0.4, 1)
 
 
-def test_an_index_with_a_doc_id_twice(tmp_path):
+def test_index_with_a_doc_id_twice(tmp_path):
     folder = _foreign_index(tmp_path, [("d1", "a red fox"), ("d1", "a red bear"), ("d2", "a bear")])
     with Bm25Searcher(folder, 0.9, 0.4, 1) as searcher:
         assert [row["doc_id"] for row in _rows(searcher, "q1", "fox")] == ["d1"]

@@ -31,7 +31,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     memory.rm("/bucket", recursive=True)
 
 
-def test_a_url_is_copied_once(store: str, tmp_path: Path) -> None:
+def test_url_is_copied_once(store, tmp_path):
     checkpoint = resolve_checkpoint(store, "mono")
     assert checkpoint.reference == store
     assert checkpoint.digest == resolve_checkpoint(str(tmp_path / "saved"), "mono").digest
@@ -44,7 +44,7 @@ def test_a_url_is_copied_once(store: str, tmp_path: Path) -> None:
     assert not list(cache_folder("checkpoints").glob(".fetching-*"))
 
 
-def test_tokenizer_files_are_copied_without_weights(store: str) -> None:
+def test_tokenizer_files_are_copied_without_weights(store):
     fsspec.filesystem("memory").rm("/bucket/model/model.safetensors")
     folder, reference = locate(store, TOKENIZER_FILES)
     assert reference == store
@@ -52,7 +52,7 @@ def test_tokenizer_files_are_copied_without_weights(store: str) -> None:
     assert locate(store, TOKENIZER_FILES)[0] == folder
 
 
-def test_a_url_that_changed_is_copied_anew(store: str) -> None:
+def test_changed_url_is_copied_again(store):
     before = resolve_checkpoint(store, "mono")
     fsspec.filesystem("memory").pipe("/bucket/model/vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nnew\n")
     after = resolve_checkpoint(store, "mono")
@@ -61,7 +61,7 @@ def test_a_url_that_changed_is_copied_anew(store: str) -> None:
     assert Path(before.folder).is_dir()
 
 
-def test_a_url_with_nothing_behind_it(store: str) -> None:
+def test_url_without_files_is_refused(store):
     with pytest.raises(PreflightError, match="cannot list the checkpoint memory://bucket/nothing"):
         resolve_checkpoint("memory://bucket/nothing", "mono")
     fsspec.filesystem("memory").rm("/bucket/model/model.safetensors")
@@ -70,12 +70,12 @@ def test_a_url_with_nothing_behind_it(store: str) -> None:
     assert not list(cache_folder("checkpoints").glob(".fetching-*"))
 
 
-def test_a_folder_that_is_not_there() -> None:
+def test_missing_folder_is_refused():
     with pytest.raises(PreflightError, match="there is no checkpoint folder /nowhere/at/all, and"):
         resolve_checkpoint("/nowhere/at/all", "mono")
 
 
-def test_an_embedded_checkpoint_that_is_not_there() -> None:
+def test_missing_embedded_checkpoint_is_refused():
     with pytest.raises(PreflightError, match="this installation has no checkpoint embedded:trio"):
         resolve_checkpoint("embedded:trio", "mono")
 
@@ -93,7 +93,7 @@ def _offline(hub: Path, reference: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
 
 
-def test_a_hugging_face_id_is_resolved_to_its_commit(tmp_path: Path) -> None:
+def test_hugging_face_id_is_resolved_to_its_commit(tmp_path):
     repository = tmp_path / "models--someone--ranker"
     save_tiny(repository / "snapshots" / COMMIT)
     for revision in ("main", "v1.0"):
@@ -107,9 +107,9 @@ def test_a_hugging_face_id_is_resolved_to_its_commit(tmp_path: Path) -> None:
     assert _offline(tmp_path, "someone/ranker") == f"someone/ranker@{COMMIT} 2 pytorch_model.bin"
 
 
-def test_a_hugging_face_id_without_network(tmp_path: Path) -> None:
+def test_hugging_face_id_without_network(tmp_path):
     message = _offline(tmp_path, "someone/ranker@v1.0")
     assert message.startswith(
-        "PreflightError cannot get the checkpoint someone/ranker@v1.0: there is no such folder here"
+        "PreflightError cannot get the checkpoint someone/ranker@v1.0: no such folder exists here"
     )
     assert "`hf download someone/ranker --revision v1.0 --local-dir DIR`) and give the folder" in message

@@ -3,7 +3,6 @@ import logging
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ def _pickle(folder: Path, **options: Any) -> str:
     return str(folder)
 
 
-def test_describes_a_checkpoint(tmp_path: Path) -> None:
+def test_checkpoint_describes_its_files(tmp_path):
     folder = save_tiny(tmp_path, num_labels=1, max_position_embeddings=128)
     checkpoint = resolve_checkpoint(folder, "mono")
     assert (checkpoint.folder, checkpoint.reference, checkpoint.kind) == (folder, folder, "mono")
@@ -44,7 +43,7 @@ def test_describes_a_checkpoint(tmp_path: Path) -> None:
     assert (architecture.positions, architecture.vocab_size) == (128, 1000)
 
 
-def test_the_digest_covers_what_decides_scores(tmp_path: Path) -> None:
+def test_digest_covers_config_tokenizer_and_weights(tmp_path):
     folder = save_tiny(tmp_path)
     before = resolve_checkpoint(folder, "mono").digest
     (tmp_path / "README.md").write_text("a model")
@@ -60,7 +59,7 @@ def test_the_digest_covers_what_decides_scores(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}], ids=["zip", "2019"])
-def test_reads_pytorch_weights(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_pytorch_weights_are_read(tmp_path, options):
     wanted = load_weights(resolve_checkpoint(save_tiny(tmp_path), "mono"))
     checkpoint = resolve_checkpoint(_pickle(tmp_path, **options), "mono")
     assert checkpoint.weights == "pytorch_model.bin"
@@ -69,7 +68,7 @@ def test_reads_pytorch_weights(tmp_path: Path, options: dict[str, Any]) -> None:
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
-def test_half_precision_weights_are_read_as_float32(tmp_path: Path) -> None:
+def test_half_precision_weights_are_read_as_float32(tmp_path):
     save_tiny(tmp_path)
     halves = {name: tensor.half() for name, tensor in load_file(tmp_path / "model.safetensors").items()}
     weights = load_weights(resolve_checkpoint(_edit_weights(tmp_path, **halves), "mono"))
@@ -94,7 +93,7 @@ def _plain(path: Path) -> None:
 
 
 @pytest.mark.parametrize("save", [_zip, _of_2019, _plain])
-def test_pickled_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Callable[[Path], None]) -> None:
+def test_pickled_code_is_refused(tmp_path, monkeypatch, save):
     monkeypatch.chdir(tmp_path)
     folder = _pickle(Path(save_tiny(tmp_path)))
     save(tmp_path / "pytorch_model.bin")
@@ -103,7 +102,7 @@ def test_pickled_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not (tmp_path / "executed").exists()
 
 
-def test_the_check_needs_no_torch(tmp_path: Path) -> None:
+def test_check_imports_no_torch(tmp_path):
     program = (
         "import sys; from models.checkpoints.check import resolve_checkpoint; "
         "print(resolve_checkpoint(sys.argv[1], 'mono').architecture.num_labels, 'torch' in sys.modules)"
@@ -113,7 +112,7 @@ def test_the_check_needs_no_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("told", [2, 3])
-def test_two_segments_get_a_row_of_zeros_for_duo(tmp_path: Path, caplog: pytest.LogCaptureFixture, told: int) -> None:
+def test_two_segments_get_a_row_of_zeros_for_duo(tmp_path, caplog, told):
     save_tiny(tmp_path)
     checkpoint = resolve_checkpoint(_edit_config(tmp_path, type_vocab_size=told), "duo")
     (warning,) = checkpoint.architecture.warnings
@@ -124,7 +123,7 @@ def test_two_segments_get_a_row_of_zeros_for_duo(tmp_path: Path, caplog: pytest.
 
 
 @pytest.mark.parametrize("kind", ["mono", "duo"])
-def test_one_segment_is_refused(tmp_path: Path, kind: str) -> None:
+def test_one_segment_is_refused(tmp_path, kind):
     with pytest.raises(PreflightError, match=r"knows 1 token type, and (mono|duo)BERT's input has (2|3) segments"):
         resolve_checkpoint(save_tiny(tmp_path, type_vocab_size=1), kind)
 
@@ -141,7 +140,7 @@ def test_one_segment_is_refused(tmp_path: Path, kind: str) -> None:
     ],
     ids=str,
 )
-def test_a_reversed_id2label_is_refused(tmp_path: Path, id2label: dict[str, str]) -> None:
+def test_reversed_id2label_is_refused(tmp_path, id2label):
     save_tiny(tmp_path)
     with pytest.raises(PreflightError, match="has a reversed id2label"):
         resolve_checkpoint(_edit_config(tmp_path, id2label=id2label), "mono")
@@ -150,7 +149,7 @@ def test_a_reversed_id2label_is_refused(tmp_path: Path, id2label: dict[str, str]
 @pytest.mark.parametrize(
     "id2label", [{"0": "not_relevant", "1": "relevant"}, {"0": "LABEL_0", "1": "LABEL_1"}, {"0": "a", "1": "b"}, None]
 )
-def test_other_labels_are_fine(tmp_path: Path, id2label: dict[str, str] | None) -> None:
+def test_other_labels_are_fine(tmp_path, id2label):
     save_tiny(tmp_path)
     assert resolve_checkpoint(_edit_config(tmp_path, id2label=id2label), "mono").architecture.num_labels == 2
 
@@ -174,25 +173,25 @@ def test_other_labels_are_fine(tmp_path: Path, id2label: dict[str, str] | None) 
     ],
     ids=str,
 )
-def test_other_models_are_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_other_models_are_refused_by_name(tmp_path, changes, message):
     save_tiny(tmp_path)
     with pytest.raises(PreflightError, match=message):
         resolve_checkpoint(_edit_config(tmp_path, **changes), "mono")
 
 
-def test_more_than_two_labels_are_refused(tmp_path: Path) -> None:
+def test_more_than_two_labels_are_refused(tmp_path):
     with pytest.raises(PreflightError, match="has 3 labels; a re-ranker has one logit or two"):
         resolve_checkpoint(save_tiny(tmp_path, num_labels=3), "mono")
 
 
-def test_a_head_without_a_pooler_is_refused(tmp_path: Path) -> None:
+def test_head_without_a_pooler_is_refused(tmp_path):
     save_tiny(tmp_path)
     folder = _edit_weights(tmp_path, **{"bert.pooler.dense.weight": None, "bert.pooler.dense.bias": None})
     with pytest.raises(PreflightError, match=r"lacks 2 of the 41 tensors .*: bert\.pooler\.dense\.weight"):
         resolve_checkpoint(folder, "mono")
 
 
-def test_an_embedding_model_is_refused(tmp_path: Path) -> None:
+def test_embedding_model_is_refused(tmp_path):
     with pytest.raises(PreflightError, match="whose Transformer is followed by Pooling, Normalize"):
         resolve_checkpoint(str(MINILM), "mono")
     for name in ("config.json", "vocab.txt", "model.safetensors"):
@@ -201,14 +200,14 @@ def test_an_embedding_model_is_refused(tmp_path: Path) -> None:
         resolve_checkpoint(str(tmp_path), "mono")
 
 
-def test_a_cross_encoder_of_sentence_transformers_is_taken(tmp_path: Path) -> None:
+def test_cross_encoder_of_sentence_transformers_is_accepted(tmp_path):
     save_tiny(tmp_path, num_labels=1)
     module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
     (tmp_path / "modules.json").write_text(json.dumps([module]))
     assert resolve_checkpoint(str(tmp_path), "mono").architecture.num_labels == 1
 
 
-def test_folders_that_hold_no_checkpoint_are_refused(tmp_path: Path) -> None:
+def test_folders_that_hold_no_checkpoint_are_refused(tmp_path):
     with pytest.raises(PreflightError, match=r"has no config\.json"):
         resolve_checkpoint(str(tmp_path), "mono")
     (tmp_path / "config.json").write_text("{")
@@ -226,6 +225,6 @@ def test_folders_that_hold_no_checkpoint_are_refused(tmp_path: Path) -> None:
         resolve_checkpoint(str(tmp_path), "mono")
 
 
-def test_a_kind_that_is_not_there(tmp_path: Path) -> None:
+def test_unknown_kind_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="as mono or duo, not as 'trio'"):
         resolve_checkpoint(save_tiny(tmp_path), "trio")

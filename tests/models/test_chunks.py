@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,7 +87,7 @@ def _by_hand(model: ChunkedBert, query: str, chunks: list[str]) -> float:
     return found[1] - found[0] if len(found) == 2 else found[0]
 
 
-def test_the_last_segment_is_shared_out_evenly_and_none_of_it_is_lost() -> None:
+def test_last_segment_is_shared_out_evenly_and_none_of_it_is_lost():
     inputs = PackedInputs(
         np.arange(30, dtype=np.uint16), np.array([[0, 5], [2, 9]]), np.array([[3, 8], [2, 1]]), _TEMPLATE
     )
@@ -99,7 +98,7 @@ def test_the_last_segment_is_shared_out_evenly_and_none_of_it_is_lost() -> None:
 
 @pytest.mark.parametrize("rule", ["original", "paper", "hf"])
 @pytest.mark.parametrize("chunks", [1, 2, 3])
-def test_each_chunk_holds_the_rule(rule, chunks) -> None:
+def test_each_chunk_holds_the_rule(rule, chunks):
     queries, docs = (each.ravel() for each in np.meshgrid([1, 12, 40], np.arange(0, 200)))
     limits = InputLimits(rule, 16, 48)
     query_kept, doc_kept = mono_kept(_TEMPLATE, limits, queries, docs, chunks)
@@ -115,7 +114,7 @@ def test_each_chunk_holds_the_rule(rule, chunks) -> None:
         assert (doc_kept[longest] == chunks * one_doc).all()
 
 
-def test_attention_over_chunks_by_hand() -> None:
+def test_attention_over_chunks_by_hand():
     pooling = ChunkPooling(2, 2, 1)
     with torch.no_grad():
         pooling.dense.weight.copy_(torch.tensor([[1.0, -2.0]]))
@@ -140,7 +139,7 @@ def test_attention_over_chunks_by_hand() -> None:
         assert vectors.grad[chunk, place].item() == pytest.approx(slope, abs=1e-3)
 
 
-def test_max_pooling_takes_each_dimensions_best_chunk() -> None:
+def test_max_pooling_takes_each_dimensions_best_chunk():
     vectors = torch.tensor([[1.0, -2.0], [0.0, 5.0], [3.0, 3.0], [4.0, 2.0]], requires_grad=True)
     found = ChunkPooling(2, 2, 0)(vectors)
     assert found.tolist() == [[1, 5], [4, 3]]
@@ -151,7 +150,7 @@ def test_max_pooling_takes_each_dimensions_best_chunk() -> None:
 
 @pytest.mark.parametrize("chunks", _POOLINGS)
 @pytest.mark.parametrize("labels", [1, 2])
-def test_a_saved_checkpoint_scores_as_the_model_and_as_by_hand(chunks, labels, start, tmp_path: Path) -> None:
+def test_saved_checkpoint_scores_as_the_model_and_as_by_hand(chunks, labels, start, tmp_path):
     score = _scorer(start, chunks, labels)
     with torch.no_grad():
         for module in (score.model.chunk_pooling, score.model.bert.pooler, score.model.classifier):
@@ -180,7 +179,7 @@ def test_a_saved_checkpoint_scores_as_the_model_and_as_by_hand(chunks, labels, s
     assert all(torch.equal(each, loaded.state_dict()[name]) for name, each in score.model.state_dict().items())
 
 
-def test_transformers_refuses_it_and_so_does_duo(start, tmp_path: Path) -> None:
+def test_chunked_checkpoint_is_refused_by_transformers_and_duo(start, tmp_path):
     save_checkpoint(_scorer(start, _POOLINGS[0]).model, start, str(tmp_path), "float32")
     with pytest.raises(ValueError, match="chunked_bert"):
         AutoModelForSequenceClassification.from_pretrained(tmp_path)
@@ -211,7 +210,7 @@ def _answers_in_the_second_half() -> list[Group]:
         ("listwise_kl", _POOLINGS[1]),
     ],
 )
-def test_every_objective_overfits_twenty_pairs(objective, chunks, start) -> None:
+def test_every_objective_overfits_twenty_pairs(objective, chunks, start):
     labels = 1 if objective in ("bertlets", "bert_ce") else 2
     groups = _answers_in_the_second_half()
     task = MonoTask(_scorer(start, chunks, labels), group_loss({objective: 1.0}, 1.0, 0.2))
@@ -219,7 +218,7 @@ def test_every_objective_overfits_twenty_pairs(objective, chunks, start) -> None
     assert overfit(task, groups) < 0.01
 
 
-def test_a_training_with_chunks_measures_resumes_and_says_so_in_its_card(start, tmp_path: Path) -> None:
+def test_training_with_chunks_measures_resumes_and_says_so_in_its_card(start, tmp_path):
     dev = {"topics": {"path": "topics.tsv", "format": "tsv"}, "qrels": "qrels.txt", "run": "run.trec", "k": 6}
     chunks = {"count": 2, "attention_size": 8}
     config = write_train_config(tmp_path, start, chunks=chunks, dev=dev, objective="bertlets", labels=1)
@@ -231,7 +230,7 @@ def test_a_training_with_chunks_measures_resumes_and_says_so_in_its_card(start, 
     assert any("resuming after step 8" in line for line in told.notes)
     assert resolve_checkpoint(str(tmp_path / "out"), "mono").architecture.chunks == 2
     card = (tmp_path / "out/README.md").read_text()
-    assert "A passage is cut into 2 even chunks" in card
+    assert "A passage is split into 2 even chunks" in card
     assert "combined by attention pooling" in card
     with pytest.raises(ConfigError, match=r"chunks\.count: 2 there, 3 now"):
         make_session(config, "mono", ["chunks.count=3"])
@@ -242,16 +241,16 @@ def test_a_training_with_chunks_measures_resumes_and_says_so_in_its_card(start, 
     [
         ("duo", {"count": 2}, "only mono reads a passage in chunks"),
         ("mono", {"count": 1}, "chunks.count"),
-        ("mono", {"count": 2, "pooling": "max", "attention_size": 8}, "`max` has none"),
+        ("mono", {"count": 2, "pooling": "max", "attention_size": 8}, "remove it for `max`"),
         ("mono", {"count": 2, "pooling": "mean"}, "chunks.pooling"),
     ],
 )
-def test_chunks_that_cannot_be_are_refused(kind, chunks, message, start, tmp_path: Path) -> None:
+def test_impossible_chunks_are_refused(kind, chunks, message, start, tmp_path):
     with pytest.raises(ConfigError, match=message):
         make_session(write_train_config(tmp_path, start, chunks=chunks), kind)
 
 
-def test_more_of_a_text_is_kept_than_one_input_holds(start, tmp_path: Path) -> None:
+def test_more_of_a_text_is_kept_than_one_input_holds(start, tmp_path):
     """700 wordpieces before the answer: with 40 chunks of 32 tokens it is read."""
     score = _scorer(start, ChunksConfig(count=40, pooling="max"))
     far = " ".join(["the"] * 700)

@@ -58,7 +58,7 @@ def _engine_log_odds(checkpoint: Checkpoint, segments: int) -> float:
 
 
 @pytest.mark.parametrize(("kind", "segments"), [("mono", 2), ("duo", 3)])
-def test_gives_the_logits_of_the_original(kind: str, segments: int, tmp_path: Path) -> None:
+def test_converted_checkpoint_has_the_logits_of_the_original(kind, segments, tmp_path):
     checkpoint, _ = _convert(kind, copy_checkpoint(tmp_path / "original"), tmp_path / "converted")
     wanted = logits(known_variables(), *_input(segments))
     np.testing.assert_allclose(_transformers_logits(checkpoint.folder, segments), wanted, rtol=0, atol=1e-5)
@@ -69,14 +69,14 @@ def test_gives_the_logits_of_the_original(kind: str, segments: int, tmp_path: Pa
     assert checkpoint.architecture.tensors[TOKEN_TYPES][0] == segments
 
 
-def test_token_types_decide_the_logits_of_duo() -> None:
+def test_token_types_decide_the_logits_of_duo():
     ids, types = _input(3)
     folded = [min(token_type, 1) for token_type in types]
     variables = known_variables()
     assert np.abs(logits(variables, ids, types) - logits(variables, ids, folded)).max() > 0.01
 
 
-def test_says_what_was_done(tmp_path: Path) -> None:
+def test_conversion_reports_variables_and_warnings(tmp_path):
     checkpoint, notes = _convert("duo", copy_checkpoint(tmp_path / "original"), tmp_path / "converted")
     assert "124 variables, 83 of them for training alone" in notes[0]
     zeros = "The second doc gets a row of zeros"
@@ -96,7 +96,7 @@ def test_says_what_was_done(tmp_path: Path) -> None:
     assert {values.dtype for values in weights.values()} == {np.dtype(np.float32)}
 
 
-def test_the_tokenizer_is_transformers_own(tmp_path: Path) -> None:
+def test_saved_tokenizer_equals_transformers(tmp_path):
     checkpoint, _ = _convert("mono", copy_checkpoint(tmp_path / "original"), tmp_path / "converted")
     text = "What is a RANKINGS Café."
     plain = AutoTokenizer.from_pretrained(checkpoint.folder)
@@ -109,7 +109,7 @@ def test_the_tokenizer_is_transformers_own(tmp_path: Path) -> None:
     assert [TOKENS[token_id] for token_id in ids] == wanted
 
 
-def test_nothing_is_left_where_it_fails(tmp_path: Path) -> None:
+def test_failed_conversion_leaves_nothing(tmp_path):
     prefix = copy_checkpoint(tmp_path / "original")
     data = Path(f"{prefix}.data-00002-of-00003")
     data.write_bytes(data.read_bytes()[:1000])
@@ -118,12 +118,12 @@ def test_nothing_is_left_where_it_fails(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["original"]
 
 
-def test_an_empty_folder_is_written_to_and_no_other(tmp_path: Path) -> None:
+def test_output_must_be_an_empty_folder(tmp_path):
     prefix = copy_checkpoint(tmp_path / "original")
     (tmp_path / "converted").mkdir()
     first, _ = _convert("mono", prefix, tmp_path / "converted")
     before = (tmp_path / "converted" / "model.safetensors").stat().st_mtime_ns
-    with pytest.raises(PreflightError, match="converted is there and is not an empty folder"):
+    with pytest.raises(PreflightError, match="converted exists and is not an empty folder"):
         _convert("duo", prefix, tmp_path / "converted")
     assert (tmp_path / "converted" / "model.safetensors").stat().st_mtime_ns == before
     assert _convert("mono", prefix, tmp_path / "again")[0].digest == first.digest
@@ -134,23 +134,23 @@ def test_an_empty_folder_is_written_to_and_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "model.ckpt-7", "model.ckpt-7.index", "model.ckpt-7.data-00001-of-00003"])
-def test_finds_a_checkpoint_by_any_of_its_names(name: str, tmp_path: Path) -> None:
+def test_checkpoint_is_found_by_any_of_its_names(name, tmp_path):
     prefix = copy_checkpoint(tmp_path)
     found = find_source(f"{tmp_path}/{name}")
     assert (found.prefix, found.config) == (prefix, f"{tmp_path}/bert_config.json")
     assert find_source(prefix, vocabulary=f"{tmp_path}/other.txt").vocabulary == f"{tmp_path}/other.txt"
 
 
-def test_a_folder_stands_for_its_last_step(tmp_path: Path) -> None:
+def test_folder_means_its_last_step(tmp_path):
     for step in (9_000, 100_000, 99_000):
         (tmp_path / f"model.ckpt-{step}.index").touch()
     assert find_source(str(tmp_path)).prefix == str(tmp_path / "model.ckpt-100000")
 
 
-def test_says_that_there_is_no_checkpoint(tmp_path: Path) -> None:
+def test_missing_checkpoint_is_refused(tmp_path):
     with pytest.raises(PreflightError, match=r"none of its files ends with \.index"):
         find_source(str(tmp_path))
-    with pytest.raises(PreflightError, match=r"model\.ckpt-8\.index is not there"):
+    with pytest.raises(PreflightError, match=r"model\.ckpt-8\.index does not exist"):
         find_source(str(tmp_path / "model.ckpt-8"))
     for name in ("one", "other"):
         (tmp_path / f"{name}.ckpt.index").touch()
@@ -160,7 +160,7 @@ def test_says_that_there_is_no_checkpoint(tmp_path: Path) -> None:
         find_source("gs://bucket/model.ckpt-1")
 
 
-def test_checks_the_vocabulary(tmp_path: Path) -> None:
+def test_vocabulary_is_checked(tmp_path):
     path = tmp_path / "vocab.txt"
 
     def check(tokens: list[str], vocab_size: int) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def test_checks_the_vocabulary(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"lacks \[CLS\], \[SEP\]"):
         check(["[PAD]", "[UNK]"], 40)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(PreflightError, match="is no UTF-8 text"):
+    with pytest.raises(PreflightError, match="is not UTF-8 text"):
         check_vocabulary(str(path), 40)
     path.unlink()
     with pytest.raises(PreflightError, match="was trained with: --vocab"):

@@ -24,7 +24,7 @@ def _names():
     return sorted(path.name for path in cache_folder("indexes").iterdir())
 
 
-def test_cache_root_is_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_cache_root_is_one_folder(tmp_path, monkeypatch):
     assert cache_root() == tmp_path
     monkeypatch.setenv("BEAMRANK_CACHE", "")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -60,10 +60,9 @@ def _check_parity(
 
 
 @pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.slow)])
-def test_duo_equals_transformers_on_every_length(
-    minilm_duo: tuple[ScoringEngine, Oracle], queries: list[list[int]], text: list[int], count: int
-) -> None:
-    _check_parity(*minilm_duo, queries, text, count)
+def test_duo_equals_transformers_on_every_length(minilm_duo, queries, text, count):
+    engine, oracle = minilm_duo
+    _check_parity(engine, oracle, queries, text, count)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def mono() -> pa.Table:
     return _mono({"q1": {"only": 1.0}, "q2": scores})
 
 
-def test_the_best_k_meet_each_other(duo_engine: ScoringEngine, duo_oracle: Oracle, rows: Rows, mono: pa.Table) -> None:
+def test_duo_compares_the_best_k(duo_engine, duo_oracle, rows, mono):
     table, counts = score_duo(duo_engine, shard(rows), mono, 3, ORIGINAL, None, 0)
     assert table.schema == schemas.DUO
     assert table["query_id"].to_pylist() == ["q2", "q1", "q0"]
@@ -96,7 +95,7 @@ def test_the_best_k_meet_each_other(duo_engine: ScoringEngine, duo_oracle: Oracl
     assert counts.tokens == 6 * (4 + len(query)) + 4 * sum(len(docs[doc_id]) for doc_id in best)
 
 
-def test_sample_asks_some_of_the_same_pairs(duo_engine: ScoringEngine, rows: Rows, mono: pa.Table) -> None:
+def test_sample_asks_some_of_the_same_pairs(duo_engine, rows, mono):
     full, _ = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, None, 0)
     some, counts = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, 2, 17)
     doc_ids = full["doc_ids"][0].as_py()
@@ -109,15 +108,13 @@ def test_sample_asks_some_of_the_same_pairs(duo_engine: ScoringEngine, rows: Row
 
 
 @pytest.mark.parametrize("opponents", [5, 9])
-def test_enough_opponents_are_all(duo_engine: ScoringEngine, rows: Rows, mono: pa.Table, opponents: int) -> None:
+def test_sample_of_enough_opponents_is_sum(duo_engine, rows, mono, opponents):
     full, _ = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, None, 0)
     drawn, _ = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, opponents, 1)
     assert _matrix(drawn.to_pylist()[0]).tobytes() == _matrix(full.to_pylist()[0]).tobytes()
 
 
-def test_texts_are_cut_by_the_rule_and_same_inputs_scored_once(
-    duo_engine: ScoringEngine, duo_oracle: Oracle, queries: list[list[int]], text: list[int]
-) -> None:
+def test_texts_are_cut_by_the_rule_and_same_inputs_scored_once(duo_engine, duo_oracle, queries, text):
     query = queries[3]
     room = (512 - len(query) - 2) // 2 - 2
     docs = {"a": [*text[:room], 5], "b": text[400:430], "c": [*text[:room], 6, 7]}
@@ -134,7 +131,7 @@ def test_texts_are_cut_by_the_rule_and_same_inputs_scored_once(
     assert (counts.truncated_queries, counts.truncated_docs, counts.candidates) == (0, 2, 3)
 
 
-def test_parts_that_do_not_match_are_refused(duo_engine: ScoringEngine, rows: Rows) -> None:
+def test_parts_that_do_not_match_are_refused(duo_engine, rows):
     stranger = _mono({"q2": {"d0": 1.0, "d9": 2.0}})
     with pytest.raises(DataError, match="query_id 'q2': doc_id 'd9' has a monoBERT score and no tokens in its shard"):
         score_duo(duo_engine, shard(rows), stranger, 6, ORIGINAL, None, 0)
@@ -142,6 +139,6 @@ def test_parts_that_do_not_match_are_refused(duo_engine: ScoringEngine, rows: Ro
         score_duo(duo_engine, shard(rows), _mono({"q7": {"d0": 1.0}}), 6, ORIGINAL, None, 0)
 
 
-def test_an_empty_shard(duo_engine: ScoringEngine) -> None:
+def test_duo_scores_an_empty_shard(duo_engine):
     table, counts = score_duo(duo_engine, shard([]), _mono({}), 6, ORIGINAL, None, 0)
     assert table.num_rows == counts.inferences == 0

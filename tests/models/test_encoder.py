@@ -1,4 +1,3 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ def _wanted(folder: str, ids: torch.Tensor, types: torch.Tensor, mask: torch.Ten
     ],
     ids=str,
 )
-def test_equals_transformers(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_model_equals_transformers(tmp_path, config):
     folder = save_tiny(tmp_path, **config)
     ids = torch.randint(0, 1000, (5, 40), generator=torch.Generator().manual_seed(1))
     types = (torch.arange(40) > 9).long().expand(5, 40)
@@ -49,7 +48,7 @@ def test_equals_transformers(tmp_path: Path, config: dict[str, Any]) -> None:
     assert wanted.std() > 0.1
 
 
-def test_the_head_is_float32_whatever_the_layers_are(tmp_path: Path) -> None:
+def test_head_is_float32_for_any_dtype(tmp_path):
     folder = save_tiny(tmp_path)
     ids = torch.randint(0, 1000, (64, 20), generator=torch.Generator().manual_seed(1))
     types = torch.zeros_like(ids)
@@ -62,7 +61,7 @@ def test_the_head_is_float32_whatever_the_layers_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("token_types", [2, 3])
-def test_a_missing_third_segment_is_a_row_of_zeros(tmp_path: Path, token_types: int) -> None:
+def test_missing_third_segment_is_a_row_of_zeros(tmp_path, token_types):
     scorer = _scorer(save_tiny(tmp_path, type_vocab_size=token_types), "duo")
     saved = load_file(tmp_path / "model.safetensors")["bert.embeddings.token_type_embeddings.weight"]
     assert torch.equal(scorer.types, torch.cat([saved, torch.zeros(3 - token_types, 32)]))

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ def _inputs(text: list[int], count: int, longest: int = 200) -> PackedInputs:
     return PackedInputs(np.array([*text[: ends[-1]], 0], np.uint16), starts, kept, template(2))
 
 
-def test_the_same_shard_gives_the_same_bits(mono_engine: ScoringEngine, text: list[int]) -> None:
+def test_same_shard_gives_the_same_bits(mono_engine, text):
     inputs = _inputs(text, 60)
     first, second = mono_engine.score(inputs), mono_engine.score(inputs)
     assert first.log_odds.tobytes() == second.log_odds.tobytes()
@@ -33,7 +32,7 @@ def test_the_same_shard_gives_the_same_bits(mono_engine: ScoringEngine, text: li
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_any_number_of_threads_gives_the_same_bits(mono_checkpoint: str, text: list[int], dtype: str) -> None:
+def test_any_number_of_threads_gives_the_same_bits(mono_checkpoint, text, dtype):
     inputs = _inputs(text, 60)
     checkpoint = resolve_checkpoint(mono_checkpoint, "mono")
     threads_of_this_one = torch.get_num_threads()
@@ -45,7 +44,7 @@ def test_any_number_of_threads_gives_the_same_bits(mono_checkpoint: str, text: l
     assert torch.get_num_threads() == threads_of_this_one
 
 
-def test_other_budgets_change_rounding_alone(mono_engine: ScoringEngine, mono_checkpoint: str, text: list[int]) -> None:
+def test_other_budgets_change_rounding_alone(mono_engine, mono_checkpoint, text):
     inputs = _inputs(text, 24)
     scores = mono_engine.score(inputs)
     for budget in (1, 8192):
@@ -56,7 +55,7 @@ def test_other_budgets_change_rounding_alone(mono_engine: ScoringEngine, mono_ch
         assert others.log_odds.tobytes() == engine.score(inputs).log_odds.tobytes()
 
 
-def test_an_input_does_not_feel_its_neighbours(mono_engine: ScoringEngine, text: list[int]) -> None:
+def test_score_does_not_depend_on_neighbours(mono_engine, text):
     inputs = _inputs(text, 60)
     before = mono_engine.score(inputs).log_odds
     for row in (7, 30, 59):
@@ -69,7 +68,7 @@ def test_an_input_does_not_feel_its_neighbours(mono_engine: ScoringEngine, text:
         assert abs(after[row] - before[row]) > 1e-3
 
 
-def test_counts(tmp_path: Path, text: list[int]) -> None:
+def test_stage_counts(tmp_path, text):
     engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path), "mono"), "cpu", "float32", 1, 64)
     tokens = np.array([number % 1000 for number in range(100)], np.uint16)
     kept = np.array([[2, 10], [2, 4], [3, 20], [0, 0]])
@@ -80,7 +79,7 @@ def test_counts(tmp_path: Path, text: list[int]) -> None:
     assert scores.halvings == 0
 
 
-def test_nothing_to_score(mono_engine: ScoringEngine) -> None:
+def test_engine_scores_an_empty_shard(mono_engine):
     nothing = np.empty((0, 2), np.int64)
     scores = mono_engine.score(PackedInputs(np.zeros(1, np.uint16), nothing, nothing, template(2)))
     assert scores.log_odds.shape == (0,)
@@ -88,9 +87,7 @@ def test_nothing_to_score(mono_engine: ScoringEngine) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_stays_near(
-    mono_engine: ScoringEngine, mono_checkpoint: str, text: list[int], dtype: str
-) -> None:
+def test_half_precision_stays_near(mono_engine, mono_checkpoint, text, dtype):
     inputs = _inputs(text, 24, 64)
     engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", dtype, 1, 1024)
     scores, exact = engine.score(inputs).log_odds, mono_engine.score(inputs).log_odds
@@ -99,7 +96,7 @@ def test_half_precision_stays_near(
     assert len(np.unique(scores)) == len(np.unique(exact))
 
 
-def test_one_logit_is_the_score(tmp_path: Path) -> None:
+def test_one_logit_is_the_score(tmp_path):
     engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path, num_labels=1), "mono"), "cpu", "float32", 1, 1024)
     weights = load_file(tmp_path / "model.safetensors")
     inputs = PackedInputs(np.arange(10, dtype=np.uint16), np.array([[0, 3]]), np.array([[3, 5]]), template(2))
@@ -110,7 +107,7 @@ def test_one_logit_is_the_score(tmp_path: Path) -> None:
     np.testing.assert_allclose(engine.score(inputs).log_odds, before + 2.5, atol=1e-5)
 
 
-def test_scores_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+def test_scores_that_are_not_finite_are_refused(tmp_path):
     folder = save_tiny(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     weights["bert.embeddings.word_embeddings.weight"][7] = torch.inf
@@ -122,7 +119,7 @@ def test_scores_that_are_not_finite_are_refused(tmp_path: Path) -> None:
         engine.score(PackedInputs(tokens, starts, np.ones((3, 2), np.int64), template(2)))
 
 
-def test_inputs_that_the_model_does_not_know_are_refused(tmp_path: Path) -> None:
+def test_engine_refuses_inputs_that_the_model_does_not_know(tmp_path):
     engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path), "mono"), "cpu", "float32", 1, 1024)
     starts = np.array([[0, 0]])
     with pytest.raises(DataError, match="token id 1000 is not in the vocabulary"):
@@ -174,19 +171,19 @@ def _short_of_memory(folder: str, spare_mebibytes: int, count: int) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on address space")
-def test_a_batch_is_halved_where_memory_runs_out(tmp_path: Path) -> None:
+def test_engine_halves_a_batch_on_oom(tmp_path):
     # One activation of the whole batch takes 96 x 512 x 1024 x 4 bytes = 192 MiB; a quarter of it fits.
     folder = save_tiny(tmp_path, intermediate_size=1024)
     assert int(_short_of_memory(folder, 300, 96).removeprefix("halvings:")) in range(1, 8)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on address space")
-def test_one_input_that_memory_cannot_hold_is_an_error(tmp_path: Path) -> None:
+def test_engine_oom_of_a_single_input_is_an_error(tmp_path):
     folder = save_tiny(tmp_path, intermediate_size=1 << 16)
     assert _short_of_memory(folder, 100, 2).startswith("refused: cpu runs out of memory with a single input of 51")
 
 
-def test_devices_and_dtypes() -> None:
+def test_devices_and_dtypes():
     assert resolve_device("cpu") == "cpu"
     assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
     assert resolve_dtype("auto", "cuda") == "float16"
@@ -204,22 +201,20 @@ def test_devices_and_dtypes() -> None:
         ("Intel Xeon", True, True, "bfloat16"),
     ],
 )
-def test_bfloat16_is_taken_where_it_is_fast(
-    monkeypatch: pytest.MonkeyPatch, name: str, avx512_bf16: bool, amx: bool, dtype: str
-) -> None:
+def test_dtype_auto_is_bfloat16_where_it_is_fast(monkeypatch, name, avx512_bf16, amx, dtype):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name, "avx512_bf16": avx512_bf16})
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     assert resolve_dtype("auto", "cpu") == dtype
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
-def test_a_device_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_missing_device_is_refused(tmp_path):
     with pytest.raises(PreflightError, match="torch finds no CUDA device"):
         resolve_device("cuda")
     with pytest.raises(BeamrankError, match="torch finds no CUDA device"):
         ScoringEngine(resolve_checkpoint(save_tiny(tmp_path), "mono"), "cuda", "float32", 1, 1024)
 
 
-def test_token_budgets() -> None:
+def test_token_budgets():
     assert default_token_budget("cpu") == 1024
     assert default_token_budget("cuda") == 65536

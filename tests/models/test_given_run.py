@@ -66,7 +66,7 @@ def _row(query_id: str, doc_id: str, rank: int, score: float) -> dict[str, objec
     return {"query_id": query_id, "doc_id": doc_id, "rank": rank, "score": score}
 
 
-def test_a_trec_run_is_cut_by_score_and_ties_by_rank(tmp_path: Path) -> None:
+def test_trec_run_is_cut_by_score_and_ties_by_rank(tmp_path):
     split = _split(
         tmp_path,
         [
@@ -94,13 +94,13 @@ def test_a_trec_run_is_cut_by_score_and_ties_by_rank(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_an_ms_marco_run_is_cut_by_rank(tmp_path: Path, first: int) -> None:
+def test_ms_marco_run_is_cut_by_rank(tmp_path, first):
     lines = [f"q3\td{rank}\t{rank + first}" for rank in (2, 0, 1, 3)]
     parts = _split(tmp_path, lines, k=2).parts()
     assert [(row["doc_id"], row["rank"]) for row in parts[1]] == [("d0", 1), ("d1", 2)]
 
 
-def test_what_is_worth_knowing_is_said(tmp_path: Path) -> None:
+def test_what_is_worth_knowing_is_said(tmp_path):
     notes = _split(tmp_path, ["q1 Q0 a 1 2.0 t", "q1 Q0 b 2 2.0 t", "q1 Q0 c 3 3.0 t", "q8 Q0 a 1 1.0 t"]).notes
     assert [note.partition("given.run: ")[2] for note in notes] == [
         "queries that are no topics: 1 ('q8', ...); they are left out",
@@ -111,7 +111,7 @@ def test_what_is_worth_knowing_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_ties_are_ordered_as_the_user_chooses(tmp_path: Path) -> None:
+def test_ties_are_ordered_as_the_user_chooses(tmp_path):
     lines = ["q1 Q0 a 1 2.0 t", "q1 Q0 b 2 2.0 t", "q1 Q0 c 3 3.0 t", "q1 Q0 d 4 2.0 t"]
     choices: tuple[tuple[Ties, str, str], ...] = (
         ("rank", "cab", "ordered by their ranks"),
@@ -135,13 +135,13 @@ def test_ties_are_ordered_as_the_user_chooses(tmp_path: Path) -> None:
         ([], "given.run"),
     ],
 )
-def test_a_run_that_cannot_be_used(tmp_path: Path, lines: list[str], message: str) -> None:
+def test_run_that_cannot_be_used(tmp_path, lines, message):
     with pytest.raises(PreflightError, match=message):
         _split(tmp_path, lines)
     assert not (tmp_path / "rank").exists()
 
 
-def test_a_doc_id_of_an_index_that_was_built_elsewhere_is_checked(tmp_path: Path) -> None:
+def test_doc_id_of_an_index_that_was_built_elsewhere_is_checked(tmp_path):
     columns = [["q1", "q2"], ["good", "a\u00a0b"], [1, 1], [2.0, 1.0]]
     found = pa.table([pa.array(each, field.type) for each, field in zip(columns, CANDIDATES, strict=True)], CANDIDATES)
     task = ShardTask(StageFolder(str(tmp_path / "retrieve")), 0, DIGESTS[0], SHARDS[0].topics)
@@ -150,7 +150,7 @@ def test_a_doc_id_of_an_index_that_was_built_elsewhere_is_checked(tmp_path: Path
     assert not (tmp_path / "retrieve").exists()
 
 
-def test_the_digest_is_of_the_bytes(tmp_path: Path) -> None:
+def test_digest_is_of_the_bytes(tmp_path):
     (tmp_path / "a").write_text("q1 Q0 a 1 2.0 t\n")
     (tmp_path / "b").write_text("q1 Q0 a 1 2.0 t\n")
     (tmp_path / "c").write_text("q1 Q0 a 1 2.5 t\n")
@@ -158,7 +158,7 @@ def test_the_digest_is_of_the_bytes(tmp_path: Path) -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_a_run_that_changed_after_its_digest_commits_nothing(tmp_path: Path) -> None:
+def test_run_that_changed_after_its_digest_commits_nothing(tmp_path):
     stage, execution = _given(tmp_path, ["q1 Q0 a 1 2.0 t"])
     whole = Path(stage.url).read_bytes()
     Path(stage.url).write_text("q1 Q0 b 1 2.0 t\n")
@@ -173,6 +173,6 @@ def test_a_run_that_changed_after_its_digest_commits_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["none", "."])
-def test_a_run_that_is_not_there(tmp_path: Path, name: str) -> None:
+def test_run_that_is_not_there(tmp_path, name):
     with pytest.raises(PreflightError, match="there is no run"):
         candidates_digest(str(tmp_path / name))

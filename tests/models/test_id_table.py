@@ -25,21 +25,21 @@ def read_back(table: IdTable, texts: list[str]) -> list[str]:
     batches=st.lists(st.lists(st.text(st.sampled_from("abc"), max_size=4), max_size=12), max_size=12),
     max_rows=st.integers(0, 20),
 )
-def test_a_full_table_forgets_and_stays_right(batches: list[list[str]], max_rows: int) -> None:
+def test_full_table_forgets_and_stays_correct(batches, max_rows):
     table = IdTable(np.dtype(np.uint32), text_codes, max_rows=max_rows)
     for batch in batches:
         assert read_back(table, batch) == batch
         assert len(table) <= max_rows + len(set(batch))
 
 
-def test_long_texts_do_not_stay_in_a_full_table() -> None:
+def test_long_texts_do_not_stay_in_a_full_table():
     table = IdTable(np.dtype(np.uint32), text_codes, max_chars=1000)
     assert read_back(table, ["x" * 2000, "a", "b", "c"]) == ["x" * 2000, "a", "b", "c"]
     assert read_back(table, ["d"]) == ["d"]
     assert len(table) == len("abcd")
 
 
-def test_a_failed_call_leaves_no_rows_without_ids() -> None:
+def test_failed_call_leaves_no_rows_without_ids():
     def refuse_x(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         if "x" in texts:
             raise ValueError("x")

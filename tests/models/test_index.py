@@ -61,7 +61,7 @@ def copy(built, tmp_path):
     return folder
 
 
-def test_what_is_known_of_an_index(built):
+def test_index_info_describes_a_built_index(built):
     folder, corpus, info = built
     assert (info.docs, info.empty_docs, info.bad_rows, info.warnings) == (3, 1, 1, ())
     assert "corpus.jsonl" in info.bad_examples[0].place
@@ -70,7 +70,7 @@ def test_what_is_known_of_an_index(built):
     assert sorted(file.name for file in folder.iterdir()) == [".index.lock", "corpus.jsonl", "index"]
 
 
-def test_an_index_of_the_same_corpus_is_kept(built):
+def test_index_of_the_same_corpus_is_kept(built):
     folder, corpus, info = built
     before = (folder / "index" / "beamrank.json").stat().st_mtime_ns
     assert build_index(corpus, str(folder / "index"), threads=1) == info
@@ -86,7 +86,7 @@ def test_another_corpus_is_refused_with_both_digests(built, tmp_path):
     assert corpus_digest(other)[:12] in str(raised.value)
 
 
-def test_a_foreign_index_is_accepted_with_a_warning(built, copy):
+def test_foreign_index_is_accepted_with_a_warning(built, copy):
     (copy / "beamrank.json").unlink()
     (copy / "README").write_text("an index of somebody else")
     info = check_index(str(copy), "0" * 64)
@@ -95,7 +95,7 @@ def test_a_foreign_index_is_accepted_with_a_warning(built, copy):
     assert build_index(built[1], str(copy), threads=1) == info
 
 
-def test_a_damaged_index_is_refused(copy):
+def test_damaged_index_is_refused(copy):
     largest = max(copy.iterdir(), key=lambda file: file.stat().st_size * (file.name != "beamrank.json"))
     largest.write_bytes(largest.read_bytes()[:-1])
     with pytest.raises(PreflightError, match=f"damaged: {largest.name} has"):
@@ -133,7 +133,7 @@ def _in_a_new_process():
     digested._known.clear()
 
 
-def test_a_flipped_bit_in_any_file_is_refused_by_its_name(built, copy, hashed):
+def test_flipped_bit_in_any_file_is_refused_by_its_name(built, copy, hashed):
     _, corpus, info = built
     drawn = random.Random(5)
     assert len(info.files) > 5
@@ -147,7 +147,7 @@ def test_a_flipped_bit_in_any_file_is_refused_by_its_name(built, copy, hashed):
     assert build_index(corpus, str(copy), threads=1) == info
 
 
-def test_an_unchanged_index_is_hashed_once_on_a_machine(built, copy, hashed):
+def test_unchanged_index_is_hashed_once_on_a_machine(built, copy, hashed):
     info = built[2]
     for _ in range(3):
         _in_a_new_process()
@@ -163,7 +163,7 @@ def test_an_unchanged_index_is_hashed_once_on_a_machine(built, copy, hashed):
     assert hashed[-1] == touched
 
 
-def test_a_foreign_index_is_hashed_once_and_a_flip_changes_its_digest(built, copy, hashed):
+def test_foreign_index_is_hashed_once_and_a_flip_changes_its_digest(built, copy, hashed):
     (copy / "beamrank.json").unlink()
     for _ in range(2):
         _in_a_new_process()
@@ -176,7 +176,7 @@ def test_a_foreign_index_is_hashed_once_and_a_flip_changes_its_digest(built, cop
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"files": {"_0.si": 5}}', b"\xff"])
-def test_a_broken_memory_of_hashes_is_ignored(built, copy, hashed, tmp_path, content):
+def test_broken_hash_cache_is_ignored(built, copy, hashed, tmp_path, content):
     for _ in range(2):
         _in_a_new_process()
         assert read_index_info(str(copy)) == built[2]
@@ -185,7 +185,7 @@ def test_a_broken_memory_of_hashes_is_ignored(built, copy, hashed, tmp_path, con
     assert len(hashed) == 2 * len(built[2].files)
 
 
-def test_a_cache_that_cannot_be_written_costs_a_hash_each_time(built, copy, hashed, tmp_path, monkeypatch):
+def test_unwritable_hash_cache_hashes_each_time(built, copy, hashed, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "file"))
     for _ in range(2):
@@ -194,13 +194,13 @@ def test_a_cache_that_cannot_be_written_costs_a_hash_each_time(built, copy, hash
     assert len(hashed) == 2 * len(built[2].files)
 
 
-def test_a_file_that_was_not_written_with_the_index_is_refused(copy, hashed):
+def test_file_that_was_not_written_with_the_index_is_refused(copy, hashed):
     (copy / "segments_9").write_bytes(next(copy.glob("segments_*")).read_bytes())
     with pytest.raises(PreflightError, match="segments_9 was not written with the index"):
         read_index_info(str(copy))
 
 
-def test_an_open_index_knows_when_it_was_changed(built, copy, hashed):
+def test_open_index_detects_a_change(built, copy, hashed):
     index = local_index(str(copy), built[2].digest)
     hashed.clear()
     with index.held():
@@ -215,7 +215,7 @@ def test_an_open_index_knows_when_it_was_changed(built, copy, hashed):
 
 
 @pytest.mark.parametrize("content", ["", "not json", '{"digest": "abc"}'])
-def test_a_broken_beamrank_json_is_refused(copy, content):
+def test_broken_beamrank_json_is_refused(copy, content):
     (copy / "beamrank.json").write_text(content)
     with pytest.raises(PreflightError, match=r"beamrank\.json is not what"):
         read_index_info(str(copy))
@@ -225,7 +225,7 @@ def test_a_broken_beamrank_json_is_refused(copy, content):
     ("files", "message"),
     [([], "no files"), (["notes.txt"], "no segments file"), (["segments_1"], "not written by Lucene")],
 )
-def test_a_folder_that_is_no_index_is_refused(tmp_path, files, message):
+def test_folder_without_index_is_refused(tmp_path, files, message):
     corpus = _corpus(tmp_path)
     folder = tmp_path / "index"
     folder.mkdir()
@@ -239,7 +239,7 @@ def test_a_folder_that_is_no_index_is_refused(tmp_path, files, message):
         assert sorted(file.name for file in folder.iterdir()) == files
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+def test_unwritable_folder_is_refused(tmp_path):
     corpus = _corpus(tmp_path)
     with pytest.raises(PreflightError, match="cannot write"):
         build_index(corpus, f"{corpus.path}/index", threads=1)
@@ -265,14 +265,14 @@ def test_too_many_bad_rows_end_the_build(tmp_path):
     assert not (tmp_path / "index").exists()
 
 
-def test_a_corpus_without_text_is_an_error(tmp_path):
+def test_corpus_without_text_is_an_error(tmp_path):
     corpus = _corpus(tmp_path, {"d1": "", "d2": " "})
     with pytest.raises(DataError, match=r"no doc of the corpus .* has text"):
         build_index(corpus, str(tmp_path / "index"), threads=1)
     assert not (tmp_path / "index").exists()
 
 
-def test_a_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
+def test_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
     corpus = _corpus(tmp_path, {"d" * 40_000: "an id that is longer than a term of Lucene may be", "d2": "text"})
     with pytest.raises(BeamrankError, match="Anserini could not index all 2 docs"):
         build_index(corpus, str(tmp_path / "index"), threads=1)
@@ -280,7 +280,7 @@ def test_a_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["docs", "log"])
-def test_a_killed_build_leaves_no_index_and_the_next_one_cleans_up(tmp_path, moment):
+def test_killed_build_leaves_no_index_and_the_next_one_cleans_up(tmp_path, moment):
     corpus, index = _corpus(tmp_path), tmp_path / "index"
     process = _start_build(corpus, index)
     while not list(tmp_path.glob(f".index.building-*/{moment}")):
@@ -302,7 +302,7 @@ def test_two_builds_at_once_make_one_index(tmp_path):
     assert digests == {read_index_info(str(index)).digest}
 
 
-def test_a_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
+def test_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
     corpus, url = _corpus(tmp_path), "memory://test_index/remote/index"
     info = build_index(corpus, url, threads=1)
@@ -325,7 +325,7 @@ def test_a_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
     memory = fsspec.filesystem("memory")
     memory.rm("/test_index/remote/index/beamrank.json")
     memory.pipe("/test_index/remote/index/beamrank.uploading", b"")
-    with pytest.raises(PreflightError, match="upload did not end"):
+    with pytest.raises(PreflightError, match="upload did not finish"):
         check_index(url, None)
     again = build_index(corpus, url, threads=1)
     assert {Path(name).name for name in memory.ls("/test_index/remote/index", detail=False)} == {
@@ -334,7 +334,7 @@ def test_a_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
     }
 
 
-def test_a_local_index_stays_where_it_is(built):
+def test_local_index_stays_where_it_is(built):
     folder, _, info = built
     assert local_index(str(folder / "index"), info.digest).folder == str(folder / "index")
 

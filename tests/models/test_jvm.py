@@ -43,7 +43,7 @@ def test_java_home_is_used_from_java_21_on(tmp_path, monkeypatch, version):
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "20-ea", "1.8.0_292", None])
-def test_an_older_java_home_gives_way_to_the_package(tmp_path, monkeypatch, version):
+def test_older_java_home_is_replaced_by_the_package(tmp_path, monkeypatch, version):
     home = _runtime(tmp_path, version) if version else tmp_path / "nowhere"
     monkeypatch.setenv("JAVA_HOME", str(home))
     found = jvm.java_home()
@@ -60,13 +60,13 @@ def test_heap_is_explicit(monkeypatch):
 
 
 @pytest.mark.parametrize("heap", ["lots", "", "1.5g", "1k", "900000g"])
-def test_a_heap_that_would_end_the_process_is_refused(monkeypatch, heap):
+def test_heap_too_small_for_java_is_refused(monkeypatch, heap):
     monkeypatch.setenv("BEAMRANK_JAVA_HEAP", heap)
     with pytest.raises(ConfigError, match="BEAMRANK_JAVA_HEAP"):
         jvm.heap_bytes()
 
 
-def test_call_runs_on_one_thread_whoever_calls():
+def test_call_runs_on_one_thread_for_all_callers():
     with ThreadPoolExecutor(4) as pool:
         names = set(pool.map(lambda _: jvm.call(lambda: threading.current_thread().name), range(20)))
     assert names == {"beamrank-jvm"}
@@ -76,7 +76,7 @@ def test_call_inside_call():
     assert jvm.call(lambda: jvm.call(_java_version)) == jvm.call(_java_version)
 
 
-def test_threads_get_their_own_answers():
+def test_threads_get_their_own_results():
     def fill(number):
         def build():
             import jnius
@@ -93,7 +93,7 @@ def test_threads_get_their_own_answers():
             assert answer == [f"{number}-{step}" for step in range(50)]
 
 
-def test_java_exceptions_come_back_with_their_message():
+def test_java_exceptions_keep_their_message():
     def fail():
         import jnius
 
@@ -104,7 +104,7 @@ def test_java_exceptions_come_back_with_their_message():
     assert raised.value.class_name == "java.lang.NumberFormatException"
 
 
-def test_python_exceptions_come_back():
+def test_python_exceptions_are_raised_in_the_caller():
     def fail():
         raise KeyError("q1")
 
@@ -126,7 +126,7 @@ print(jvm.call(look), os.environ == before, os.environ["JAVA_HOME"], "JVM_PATH" 
     assert _run(script, JAVA_HOME="/nowhere", PATH="/nowhere") == "1 True /nowhere False\n"
 
 
-def test_a_fork_is_an_error_rather_than_a_hang():
+def test_fork_is_an_error_and_does_not_hang():
     script = """
 import os
 from models.lucene import jvm
@@ -143,7 +143,7 @@ os.waitpid(child, 0)
     assert "was forked from one that runs Java" in _run(script)
 
 
-def test_java_that_something_else_started_is_an_error():
+def test_java_started_by_other_code_is_an_error():
     script = """
 import os
 from models.lucene import jvm

@@ -52,7 +52,7 @@ def _configs() -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize(("key", "value"), list(_configs()), ids=str)
-def test_a_malformed_config_is_refused(folder: Path, key: str, value: Any) -> None:
+def test_malformed_config_is_refused(folder, key, value):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     with pytest.raises(PreflightError) as refusal:
@@ -65,7 +65,7 @@ def test_a_malformed_config_is_refused(folder: Path, key: str, value: Any) -> No
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("chunks", [*_OTHERS, None, {"count": 10**9, "pooling": "max"}, {"count": 2, "pooling": []}])
-def test_malformed_chunks_are_refused(folder: Path, chunks: Any) -> None:
+def test_malformed_chunks_are_refused(folder, chunks):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": CHUNKED_BERT, "chunks": chunks}))
     with pytest.raises(PreflightError, match=r"config\.json of the checkpoint .* cannot be used: chunks"):
@@ -75,7 +75,7 @@ def test_malformed_chunks_are_refused(folder: Path, chunks: Any) -> None:
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("name", ["config.json", "modules.json", "tokenizer_config.json", "tokenizer.json"])
 @pytest.mark.parametrize("text", _TEXTS, ids=lambda each: each[:8])
-def test_a_file_that_is_not_its_json_is_refused(folder: Path, name: str, text: str) -> None:
+def test_file_that_is_not_its_json_is_refused(folder, name, text):
     (folder / name).write_bytes(text.encode("latin-1"))
     if (name, text) == ("modules.json", "[]"):
         return
@@ -86,7 +86,7 @@ def test_a_file_that_is_not_its_json_is_refused(folder: Path, name: str, text: s
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", "[[]]", '[{"type": 1}]', '[{"idx": 0}]', '{"type": "x"}'])
-def test_malformed_modules_are_refused(folder: Path, text: str) -> None:
+def test_malformed_modules_are_refused(folder, text):
     (folder / "modules.json").write_text(text)
     with pytest.raises(PreflightError, match=r"modules\.json is not a list of the modules of sentence-transformers"):
         resolve_checkpoint(str(folder), "mono")
@@ -97,9 +97,7 @@ def test_malformed_modules_are_refused(folder: Path, text: str) -> None:
 )
 @pytest.mark.parametrize("shape", [(), (0,), (2,), (2, 32, 1), (0, 0)], ids=str)
 @pytest.mark.parametrize("pickled", [False, True])
-def test_tensors_of_other_dimensions_are_refused(
-    folder: Path, name: str, shape: tuple[int, ...], pickled: bool
-) -> None:
+def test_tensors_of_other_dimensions_are_refused(folder, name, shape, pickled):
     weights = load_file(folder / "model.safetensors") | {name: torch.zeros(shape)}
     if pickled:
         (folder / "model.safetensors").unlink()
@@ -112,7 +110,7 @@ def test_tensors_of_other_dimensions_are_refused(
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn], ids=str)
 @pytest.mark.parametrize("pickled", [False, True])
-def test_quantized_weights_are_refused(folder: Path, kind: torch.dtype, pickled: bool) -> None:
+def test_quantized_weights_are_refused(folder, kind, pickled):
     """Without their scales they would be other weights, and give scores without an error."""
     weights = load_file(folder / "model.safetensors")
     weights["classifier.weight"] = weights["classifier.weight"].to(kind)
@@ -138,14 +136,14 @@ def test_quantized_weights_are_refused(folder: Path, kind: torch.dtype, pickled:
     ],
 )
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_weights_of_other_bytes_are_refused(folder: Path, name: str, content: bytes) -> None:
+def test_weights_of_other_bytes_are_refused(folder, name, content):
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(content)
     with pytest.raises(PreflightError, match=r"the weights of the checkpoint .* cannot be read"):
         resolve_checkpoint(str(folder), "mono")
 
 
-def test_a_header_of_weights_that_is_nested_too_deep_is_refused(folder: Path) -> None:
+def test_header_of_weights_that_is_nested_too_deep_is_refused(folder):
     header = b'{"a":' * _DEEP
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(PreflightError, match="cannot be read"):
@@ -154,7 +152,7 @@ def test_a_header_of_weights_that_is_nested_too_deep_is_refused(folder: Path) ->
 
 @pytest.mark.parametrize("key", ["tokenizer_class", "do_lower_case", "strip_accents", "unk_token", "sep_token"])
 @pytest.mark.parametrize("value", [[], [[]], {"a": 1}, {"content": []}, 10**30], ids=str)
-def test_a_malformed_tokenizer_configuration_is_refused(folder: Path, key: str, value: Any) -> None:
+def test_malformed_tokenizer_configuration_is_refused(folder, key, value):
     (folder / "tokenizer_config.json").write_text(json.dumps({key: value}))
     with pytest.raises(PreflightError, match=rf"tokenizer_config\.json is not a tokenizer's configuration: {key}"):
         load_tokenizer(str(folder))
@@ -162,7 +160,7 @@ def test_a_malformed_tokenizer_configuration_is_refused(folder: Path, key: str, 
 
 @pytest.mark.parametrize("key", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
 @pytest.mark.parametrize("value", ["false", "no", 0], ids=str)
-def test_a_truth_value_of_a_tokenizer_is_not_text(folder: Path, key: str, value: Any) -> None:
+def test_truth_value_of_a_tokenizer_is_not_text(folder, key, value):
     """For transformers, "false" is true."""
     (folder / "tokenizer_config.json").write_text(json.dumps({key: value}))
     with pytest.raises(PreflightError, match=rf"tokenizer_config\.json is not a tokenizer's configuration: {key}"):
@@ -172,7 +170,7 @@ def test_a_truth_value_of_a_tokenizer_is_not_text(folder: Path, key: str, value:
 @pytest.mark.parametrize("key", ["id2label", "num_labels", "dtype", "pad_token_id", "classifier_dropout"])
 @pytest.mark.parametrize("value", [[], "x", 10**9], ids=str)
 @pytest.mark.timeout(10)
-def test_a_start_takes_no_other_types(folder: Path, key: str, value: Any) -> None:
+def test_start_takes_no_other_types(folder, key, value):
     """What training sets itself is not asked of the file; a billion labels would be a billion names."""
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
@@ -183,7 +181,7 @@ def test_a_start_takes_no_other_types(folder: Path, key: str, value: Any) -> Non
 @pytest.mark.parametrize(
     "text", [*_TEXTS, '{"vocab_size": Infinity}', '{"vocab_size": 9, "num_hidden_layers": 10000000}']
 )
-def test_a_malformed_original_configuration_is_refused(tmp_path: Path, text: str) -> None:
+def test_malformed_original_configuration_is_refused(tmp_path, text):
     (tmp_path / "bert_config.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(PreflightError, match=r"bert_config\.json is not"):
         read_config(str(tmp_path / "bert_config.json"))

@@ -37,15 +37,12 @@ def _check_parity(engine: ScoringEngine, oracle: Oracle, pairs: list[tuple[list[
 
 
 @pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.slow)])
-def test_mono_equals_transformers_on_every_length(
-    minilm_mono: tuple[ScoringEngine, Oracle], queries: list[list[int]], text: list[int], count: int
-) -> None:
-    _check_parity(*minilm_mono, _pairs(queries, text, count))
+def test_mono_equals_transformers_on_every_length(minilm_mono, queries, text, count):
+    engine, oracle = minilm_mono
+    _check_parity(engine, oracle, _pairs(queries, text, count))
 
 
-def test_truncates_scores_the_first_k_and_sorts(
-    mono_engine: ScoringEngine, mono_oracle: Oracle, queries: list[list[int]], text: list[int]
-) -> None:
+def test_mono_truncates_scores_the_first_k_and_sorts(mono_engine, mono_oracle, queries, text):
     long_query = text[:80]
     rows = [
         ("b", queries[0], {"short": text[:20], "long": text[100:612], "left out": text[:9]}),
@@ -81,9 +78,7 @@ def test_truncates_scores_the_first_k_and_sorts(
     )
 
 
-def test_inputs_that_are_the_same_once_cut_are_scored_once(
-    mono_engine: ScoringEngine, queries: list[list[int]], text: list[int]
-) -> None:
+def test_inputs_that_are_the_same_once_cut_are_scored_once(mono_engine, queries, text):
     head = text[:509]
     rows = [
         ("a", queries[0], {"d1": [*head, 7, 8], "d2": text[:30], "d3": [*head, 9], "d4": text[:30]}),
@@ -98,7 +93,7 @@ def test_inputs_that_are_the_same_once_cut_are_scored_once(
     assert len(set(scores)) == 3
 
 
-def test_the_hf_rule_cuts_the_longer_text(mono_engine: ScoringEngine, mono_oracle: Oracle, text: list[int]) -> None:
+def test_hf_rule_cuts_the_longer_text(mono_engine, mono_oracle, text):
     limits = InputLimits("hf", 64, 64)
     rows = [("q", text[:40], {"d1": text[100:110], "d2": text[200:260]})]
     table, counts = score_mono(mono_engine, shard(rows), 2, limits)
@@ -107,7 +102,7 @@ def test_the_hf_rule_cuts_the_longer_text(mono_engine: ScoringEngine, mono_oracl
     assert (counts.truncated_queries, counts.truncated_docs) == (1, 1)
 
 
-def test_a_shard_without_candidates(mono_engine: ScoringEngine, queries: list[list[int]]) -> None:
+def test_mono_scores_a_shard_without_candidates(mono_engine, queries):
     cases: list[list[Row]] = [[], [("a", queries[0], {})]]
     for rows in cases:
         table, counts = score_mono(mono_engine, shard(rows), 10, ORIGINAL)
@@ -116,9 +111,7 @@ def test_a_shard_without_candidates(mono_engine: ScoringEngine, queries: list[li
         assert (counts.queries, counts.inferences) == (len(rows), 0)
 
 
-def test_segments_are_inputs_of_their_own(
-    mono_engine: ScoringEngine, mono_oracle: Oracle, queries: list[list[int]], text: list[int]
-) -> None:
+def test_segments_are_inputs_of_their_own(mono_engine, mono_oracle, queries, text):
     rows = [("q", queries[0], {"long": text[:50], "short": text[:20], "beyond": text[100:180]})]
     table, counts = score_mono(mono_engine, shard(rows), 3, ORIGINAL, SegmentRule(20, 15, 3))
     assert table.select(["doc_id", "segment", "rank"]).to_pylist() == [

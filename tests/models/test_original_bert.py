@@ -1,6 +1,5 @@
 """The variables of BERT's own code: their names, shapes and token types."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,13 @@ def _shapes(token_types: int = 2) -> dict[str, tuple[int, ...]]:
     return {name: values.shape for name, values in known_variables(token_types).items()}
 
 
-def test_every_tensor_of_transformers_has_its_variable() -> None:
+def test_every_tensor_of_transformers_has_its_variable():
     model = BertForSequenceClassification(BertConfig(**CONFIG))
     assert {tensorflow_name(name) for name in model.state_dict()} == known_variables().keys()
 
 
 @pytest.mark.parametrize("kind", ["mono", "duo"])
-def test_three_token_types_stay(kind: str) -> None:
+def test_three_token_types_stay(kind):
     variables = known_variables(3)
     shape, warnings = check_variables(_shapes(3), _config(type_vocab_size=3), kind, "it")
     weights, converted = read_weights(variables.__getitem__, shape, kind)
@@ -36,7 +35,7 @@ def test_three_token_types_stay(kind: str) -> None:
     np.testing.assert_array_equal(weights[TOKEN_TYPES], variables[tensorflow1.TOKEN_TYPES])
 
 
-def test_duo_gets_a_third_row_of_zeros() -> None:
+def test_duo_gets_a_third_row_of_zeros():
     variables = known_variables()
     shape, (warning,) = check_variables(_shapes(), _config(), "duo", "it")
     weights, converted = read_weights(variables.__getitem__, shape, "duo")
@@ -46,7 +45,7 @@ def test_duo_gets_a_third_row_of_zeros() -> None:
     assert not weights[TOKEN_TYPES][2].any()
 
 
-def test_the_table_counts_where_the_configuration_says_otherwise() -> None:
+def test_token_types_come_from_the_weights():
     shape, (warning,) = check_variables(_shapes(), _config(type_vocab_size=3), "mono", "it")
     assert shape.token_types == 2
     assert "bert_config.json says 3 token types" in warning
@@ -67,13 +66,13 @@ def test_the_table_counts_where_the_configuration_says_otherwise() -> None:
         ({tensorflow1.TOKEN_TYPES: None}, f"lacks 1 of the 41 .*{tensorflow1.TOKEN_TYPES}"),
     ],
 )
-def test_names_the_variables_that_are_not_as_they_must_be(changes: dict[str, Any], message: str) -> None:
+def test_wrong_variables_are_named(changes, message):
     found = {name: shape for name, shape in {**_shapes(), **changes}.items() if shape is not None}
     with pytest.raises(PreflightError, match=f"the checkpoint it.*{message}"):
         check_variables(found, _config(), "duo", "it")
 
 
-def test_another_model_is_not_berts() -> None:
+def test_other_model_is_refused():
     with pytest.raises(PreflightError, match="none of its 1 variables begins with bert/: dense/kernel"):
         check_variables({"dense/kernel": (8, 8)}, _config(), "mono", "it")
 
@@ -87,12 +86,12 @@ def test_another_model_is_not_berts() -> None:
         ('{"vocab_size": 40, "hidden_size": 0}', "hidden_size: Input should be greater than or equal to 1"),
     ],
 )
-def test_a_broken_configuration_is_an_error(content: str, message: str, tmp_path: Path) -> None:
+def test_broken_configuration_is_an_error(content, message, tmp_path):
     (tmp_path / "bert_config.json").write_text(content)
     with pytest.raises(PreflightError, match=message):
         read_config(str(tmp_path / "bert_config.json"))
 
 
-def test_a_missing_configuration_is_an_error(tmp_path: Path) -> None:
+def test_missing_configuration_is_an_error(tmp_path):
     with pytest.raises(PreflightError, match=r"Give the bert_config\.json that .* was trained with: --config"):
         read_config(str(tmp_path / "bert_config.json"))

@@ -1,14 +1,12 @@
 """A reranker scores texts as transformers' own classifier does."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from transformers import BertTokenizer
 
 from beamrank.errors import DataError
 from models.reranker import Reranker
-from tests.support.checkpoints import MINILM, Pair
+from tests.support.checkpoints import MINILM
 from tests.support.oracle import Oracle, assert_parity
 
 QUERIES = ["how do crusts stay crisp", "an oven", "how do crusts stay crisp"]
@@ -19,7 +17,7 @@ def _ids(text: str) -> list[int]:
     return BertTokenizer.from_pretrained(MINILM).encode(text, add_special_tokens=False)
 
 
-def test_reranker_scores_pairs_in_the_order_given(checkpoints: Pair) -> None:
+def test_reranker_scores_pairs_in_the_order_given(checkpoints):
     found = Reranker(checkpoints.mono, dtype="float32").score(zip(QUERIES, TEXTS, strict=True))
     assert found.dtype == np.float32
     oracle = Oracle(checkpoints.mono)
@@ -27,7 +25,7 @@ def test_reranker_scores_pairs_in_the_order_given(checkpoints: Pair) -> None:
     assert_parity(found.tolist(), wanted)
 
 
-def test_reranker_scores_triples_in_the_order_given(checkpoints: Pair) -> None:
+def test_reranker_scores_triples_in_the_order_given(checkpoints):
     triples = [(QUERIES[0], TEXTS[0], TEXTS[1]), (QUERIES[0], TEXTS[1], TEXTS[0]), (QUERIES[1], TEXTS[2], TEXTS[0])]
     found = Reranker(checkpoints.duo, "duo", dtype="float32").score(triples)
     oracle = Oracle(checkpoints.duo)
@@ -35,14 +33,14 @@ def test_reranker_scores_triples_in_the_order_given(checkpoints: Pair) -> None:
     assert found[0] != found[1]
 
 
-def test_reranker_cuts_texts_by_its_own_limits(checkpoints: Pair) -> None:
+def test_reranker_cuts_texts_by_its_own_limits(checkpoints):
     long = Reranker(checkpoints.mono, dtype="float32", truncation="paper", max_query_length=4, max_length=20)
     oracle = Oracle(checkpoints.mono)
     wanted = oracle.log_odds(_ids(QUERIES[0])[:2], _ids(TEXTS[2])[:15])
     assert_parity(long.score([(QUERIES[0], TEXTS[2])]).tolist(), [wanted])
 
 
-def test_reranker_scores_equal_inputs_once(checkpoints: Pair) -> None:
+def test_reranker_scores_equal_inputs_once(checkpoints):
     reranker = Reranker(checkpoints.mono, dtype="bfloat16")
     pairs = [(query, text) for query in QUERIES for text in TEXTS]
     once = reranker.score(dict.fromkeys(pairs))
@@ -51,11 +49,11 @@ def test_reranker_scores_equal_inputs_once(checkpoints: Pair) -> None:
     assert found.tolist() == [once[list(dict.fromkeys(pairs)).index(pair)] for pair in pairs]
 
 
-def test_reranker_gives_no_scores_for_no_inputs(checkpoints: Pair) -> None:
+def test_reranker_gives_no_scores_for_no_inputs(checkpoints):
     assert Reranker(checkpoints.mono).score([]).shape == (0,)
 
 
 @pytest.mark.parametrize("wrong", [("only a query",), ("q", "a", "b"), ("q", None), "qt"])
-def test_reranker_names_an_input_that_is_not_a_pair(checkpoints: Pair, wrong: Any) -> None:
+def test_reranker_names_an_input_that_is_not_a_pair(checkpoints, wrong):
     with pytest.raises(DataError, match=r"input 1 is .*this model scores \(query, text\): give 2 strings each"):
         Reranker(checkpoints.mono).score([("q", "t"), wrong])

@@ -2,7 +2,6 @@
 
 import struct
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import google_crc32c
@@ -35,12 +34,12 @@ def _check(bundle: TensorBundle, known: Variables) -> None:
     ]
 
 
-def test_reads_what_tensorflow_wrote() -> None:
+def test_bundle_reads_files_that_tensorflow_wrote():
     _check(TensorBundle(str(tensorflow1.FOLDER / "model.ckpt-7")), known_variables())
 
 
 @pytest.mark.slow
-def test_bundle_written_by_tensorflow_now_is_read(tmp_path: Path) -> None:
+def test_bundle_written_by_tensorflow_now_is_read(tmp_path):
     command = [str(environments.tensorflow_python()), tensorflow1.__file__, str(tmp_path), "3"]
     written = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert written.returncode == 0, written.stderr
@@ -73,7 +72,7 @@ def _rewrite(path: Path, at: int, change: bytes) -> None:
     [
         (lambda folder: _patch(folder / DATA, 10_000, b"\x00\x01\x02\x03"), f"{DATA} is damaged: .* checksum"),
         (lambda folder: (folder / DATA).write_bytes(b"short"), f"{DATA} is damaged: the .* bytes of"),
-        (lambda folder: (folder / DATA).unlink(), f"is not whole: .*{DATA} is not there"),
+        (lambda folder: (folder / DATA).unlink(), f"is incomplete: .*{DATA} does not exist"),
         (lambda folder: (folder / INDEX).unlink(), "cannot read the checkpoint's index"),
         (lambda folder: _patch(folder / INDEX, 100, b"\xff"), f"{INDEX} is damaged: the checksum at byte 4183"),
         (lambda folder: _patch(folder / INDEX, -45, b"\xff"), f"{INDEX} is damaged: the checksum"),
@@ -82,7 +81,7 @@ def _rewrite(path: Path, at: int, change: bytes) -> None:
     ],
     ids=["values", "cut data", "no data", "no index", "entry", "footer", "other file", "empty file"],
 )
-def test_damage_is_found(damage: Callable[[Path], None], message: str, tmp_path: Path) -> None:
+def test_damage_is_found(damage, message, tmp_path):
     prefix = copy_checkpoint(tmp_path)
     damage(tmp_path)
     with pytest.raises(PreflightError, match=message):
@@ -100,14 +99,14 @@ def test_damage_is_found(damage: Callable[[Path], None], message: str, tmp_path:
     ],
     ids=["big-endian", "bfloat16", "slices", "compression", "data file"],
 )
-def test_what_is_not_read_is_refused_by_name(old: bytes, new: bytes, message: str, tmp_path: Path) -> None:
+def test_unsupported_bundle_is_refused_by_name(old, new, message, tmp_path):
     prefix = copy_checkpoint(tmp_path)
     _rewrite(tmp_path / INDEX, (tmp_path / INDEX).read_bytes().index(old), new)
     with pytest.raises(PreflightError, match=message):
         _read_all(prefix)
 
 
-def test_a_data_file_that_is_gone_when_it_is_read_is_named(tmp_path: Path) -> None:
+def test_data_file_that_is_gone_when_it_is_read_is_named(tmp_path):
     bundle = TensorBundle(copy_checkpoint(tmp_path))
     for path in tmp_path.glob("*.data-*"):
         path.unlink()

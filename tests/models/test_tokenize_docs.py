@@ -76,7 +76,7 @@ def scanned(tmp_path: Path, checkpoint: str) -> Scanned:
     return Scanned(stage, units, digest_file(units[0].url), needed_url, StageFolder(str(tmp_path / "out")))
 
 
-def test_needed_docs_reach_the_shards_that_want_them(scanned: Scanned) -> None:
+def test_needed_docs_reach_the_shards_that_want_them(scanned):
     assert len(scanned.units) > 3
     found = scanned.all()
     wishes = sorted((shard, doc_id) for shard, doc_ids in WANTED for doc_id in doc_ids if doc_id != "absent")
@@ -101,7 +101,7 @@ def _line_at(scanned: Scanned, row: dict[str, object]) -> str:
     return Path(url).read_bytes()[position:].decode().splitlines()[0]
 
 
-def test_flushing_early_changes_nothing_but_the_batches(scanned: Scanned, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flushing_early_changes_nothing_but_the_batches(scanned, monkeypatch):
     def in_order(rows: list[tuple[int, dict[str, object]]]) -> list[tuple[int, dict[str, object]]]:
         return sorted(rows, key=lambda each: (each[0], str(each[1]["doc_id"])))
 
@@ -110,7 +110,7 @@ def test_flushing_early_changes_nothing_but_the_batches(scanned: Scanned, monkey
     assert in_order(scanned.all()) == expected
 
 
-def test_bad_rows_are_counted_once_however_often_a_unit_is_read(scanned: Scanned) -> None:
+def test_bad_rows_are_counted_once_however_often_a_unit_is_read(scanned):
     watch = ScanWatch(scanned.folder.url)
     for _ in range(2):
         scanned.all()
@@ -129,7 +129,7 @@ def _change(scanned: Scanned) -> Path:
     return path
 
 
-def test_a_corpus_that_changed_before_the_scan_is_not_read(scanned: Scanned) -> None:
+def test_corpus_that_changed_before_the_scan_is_not_read(scanned):
     path = _change(scanned)
     for unit in scanned.units:
         with pytest.raises(DataError, match=rf"{path.name} changed after its digest was taken"):
@@ -137,7 +137,7 @@ def test_a_corpus_that_changed_before_the_scan_is_not_read(scanned: Scanned) -> 
     assert read_scans(scanned.folder.url, scanned.stage.corpus_digest).docs == 0
 
 
-def test_a_corpus_that_changes_while_a_unit_is_read_is_an_error(scanned: Scanned) -> None:
+def test_corpus_that_changes_while_a_unit_is_read_is_an_error(scanned):
     tokens = scanned.unit(scanned.units[0])
     assert next(tokens)
     _change(scanned)
@@ -146,9 +146,7 @@ def test_a_corpus_that_changes_while_a_unit_is_read_is_an_error(scanned: Scanned
     assert read_scans(scanned.folder.url, scanned.stage.corpus_digest).docs == 0
 
 
-def test_a_corpus_that_was_touched_is_hashed_once_and_scanned(
-    scanned: Scanned, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_corpus_that_was_touched_is_hashed_once_and_scanned(scanned, monkeypatch):
     expected = scanned.all()
     Path(scanned.units[0].url).touch()
     hashed: list[str] = []
@@ -163,7 +161,7 @@ def test_a_corpus_that_was_touched_is_hashed_once_and_scanned(
     assert hashed == [scanned.units[0].url]
 
 
-def test_missing_docs_are_explained_by_rows_that_could_not_be_read(scanned: Scanned) -> None:
+def test_missing_docs_are_explained_by_rows_that_could_not_be_read(scanned):
     candidates = pa.Table.from_pylist(
         [{"query_id": "q1", "doc_id": doc_id, "rank": rank, "score": 1.0} for rank, doc_id in enumerate(["d40"], 1)],
         schema=schemas.CANDIDATES,

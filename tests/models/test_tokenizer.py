@@ -45,11 +45,11 @@ def squad_paragraphs(archive: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("text", UNICODE_TEXTS)
-def test_a_text_has_the_ids_of_transformers(tokenizer: BertTokenizer, reference: Tokenizer, text: str) -> None:
+def test_text_has_the_ids_of_transformers(tokenizer, reference, text):
     assert all_ids(tokenizer, [text]) == reference_ids(reference, [text])
 
 
-def test_every_character_has_the_ids_of_transformers(tokenizer: BertTokenizer, reference: Tokenizer) -> None:
+def test_every_character_has_the_ids_of_transformers(tokenizer, reference):
     codes = [*range(0xD800), *range(0xE000, 0x10000), *range(0x1F000, 0x1FB00), *range(0x2B700, 0x2B940)]
     codes += [*range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200), *range(0x10FFF0, 0x110000)]
     texts = [f"the a{chr(code)}b {chr(code)}x Y{chr(code)}" for code in codes]
@@ -61,9 +61,7 @@ def test_every_character_has_the_ids_of_transformers(tokenizer: BertTokenizer, r
     assert differing == []
 
 
-def test_texts_without_rare_characters_have_the_ids_of_pure_python_bert(
-    tokenizer: BertTokenizer, reference: Tokenizer
-) -> None:
+def test_texts_without_rare_characters_have_the_ids_of_pure_python_bert(tokenizer, reference):
     from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer, WordpieceTokenizer
 
     vocabulary = reference.get_vocab()
@@ -76,7 +74,7 @@ def test_texts_without_rare_characters_have_the_ids_of_pure_python_bert(
     assert all_ids(tokenizer, texts) == expected
 
 
-def test_a_spelled_special_token_is_text(tokenizer: BertTokenizer, reference: Tokenizer) -> None:
+def test_spelled_special_token_is_text(tokenizer, reference):
     [ids] = all_ids(tokenizer, ["a [SEP] b[CLS]c [MASK]"])
     tokens = [reference.id_to_token(token_id) for token_id in ids]
     assert tokens == ["a", "[", "sep", "]", "b", "[", "cl", "##s", "]", "c", "[", "mask", "]"]
@@ -96,9 +94,7 @@ _texts = st.lists(st.one_of(_words, st.text(_characters, max_size=12)), max_size
 
 @settings(max_examples=300, deadline=None)
 @given(texts=st.lists(_texts, max_size=6), max_tokens=st.integers(1, 12))
-def test_any_batch_has_the_ids_of_transformers(
-    tokenizer: BertTokenizer, reference: Tokenizer, texts: list[str], max_tokens: int
-) -> None:
+def test_any_batch_has_the_ids_of_transformers(tokenizer, reference, texts, max_tokens):
     expected = reference_ids(reference, texts)
     column = tokenizer.encode(texts, max_tokens)
     assert column.ids.to_pylist() == [ids[:max_tokens] for ids in expected]
@@ -108,7 +104,7 @@ def test_any_batch_has_the_ids_of_transformers(
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_squad_has_the_ids_of_transformers(folder: str, reference: Tokenizer, shared_data: Path) -> None:
+def test_squad_has_the_ids_of_transformers(folder, reference, shared_data):
     texts = squad_paragraphs(shared_data / "squad_v1.1.tar.gz")
     assert len(texts) == 20963
     column = load_tokenizer(folder).encode(texts, 256)
@@ -117,12 +113,12 @@ def test_squad_has_the_ids_of_transformers(folder: str, reference: Tokenizer, sh
     assert column.truncated.tolist() == [len(ids) > 256 for ids in expected]
 
 
-def test_the_tokenizer_says_what_it_is(tokenizer: BertTokenizer) -> None:
+def test_tokenizer_has_its_ids_and_digest(tokenizer):
     assert tokenizer.vocab_size == 30522
     assert (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id) == (0, 101, 102)
 
 
-def test_no_texts_give_an_empty_column(tokenizer: BertTokenizer) -> None:
+def test_encode_without_texts_gives_an_empty_column(tokenizer):
     column = tokenizer.encode([], 512)
     assert column.ids.type == pa.list_(pa.uint16())
     assert len(column.ids) == 0
@@ -130,7 +126,7 @@ def test_no_texts_give_an_empty_column(tokenizer: BertTokenizer) -> None:
     assert column.truncated.shape == (0,)
 
 
-def test_empty_and_unknown_texts_keep_their_places(tokenizer: BertTokenizer, reference: Tokenizer) -> None:
+def test_empty_and_unknown_texts_keep_their_places(tokenizer, reference):
     unknown = reference.token_to_id("[UNK]")
     column = tokenizer.encode(["", "\u4dff \u4dff", "\u200b\x00", "the"], 512)
     assert column.ids.to_pylist() == [[], [unknown, unknown], [], [1996]]
@@ -151,9 +147,7 @@ def test_empty_and_unknown_texts_keep_their_places(tokenizer: BertTokenizer, ref
     ids=["words", "lines", "one word", "words without ids", "joined words", "no blanks", "punctuation"],
 )
 @pytest.mark.parametrize("max_tokens", [1, 2, 100, 512])
-def test_a_long_text_is_cut_to_its_first_ids(
-    tokenizer: BertTokenizer, reference: Tokenizer, text: str, max_tokens: int
-) -> None:
+def test_long_text_is_cut_to_its_first_ids(tokenizer, reference, text, max_tokens):
     [expected] = reference_ids(reference, [text])
     column = tokenizer.encode(["short", text, "and the last"], max_tokens)
     assert column.ids.to_pylist()[1] == expected[:max_tokens]
@@ -161,20 +155,18 @@ def test_a_long_text_is_cut_to_its_first_ids(
     assert column.ids.to_pylist()[2] == reference_ids(reference, ["and the last"])[0][:max_tokens]
 
 
-def test_a_batch_of_many_slices_is_whole(tokenizer: BertTokenizer, reference: Tokenizer) -> None:
+def test_batch_of_many_slices_is_whole(tokenizer, reference):
     texts = [f"passage {number} of the batch" for number in range(5000)]
     assert all_ids(tokenizer, texts) == reference_ids(reference, texts)
 
 
-def test_half_a_surrogate_pair_is_an_error_that_leaves_the_tokenizer_usable(
-    tokenizer: BertTokenizer, reference: Tokenizer
-) -> None:
+def test_half_a_surrogate_pair_is_an_error_that_leaves_the_tokenizer_usable(tokenizer, reference):
     with pytest.raises(DataError, match=r"text 1 of this batch holds U\+D83D.*at character 4"):
         tokenizer.encode(["fine neverseenbefore", "half\ud83d"], 512)
     assert all_ids(tokenizer, ["fine neverseenbefore"]) == reference_ids(reference, ["fine neverseenbefore"])
 
 
-def test_threads_share_one_tokenizer(folder: str, reference: Tokenizer) -> None:
+def test_threads_share_one_tokenizer(folder, reference):
     shared = load_tokenizer(folder)
     batches = [[f"thread{batch} word{number} common" for number in range(300)] for batch in range(8)]
     with ThreadPoolExecutor(4) as pool:
@@ -182,7 +174,7 @@ def test_threads_share_one_tokenizer(folder: str, reference: Tokenizer) -> None:
     assert found == [reference_ids(reference, batch) for batch in batches]
 
 
-def test_loading_a_tokenizer_imports_no_heavy_library(folder: str) -> None:
+def test_loading_a_tokenizer_imports_no_heavy_library(folder):
     code = (
         "import sys; from models.tokenizer.bert import load_tokenizer; load_tokenizer(sys.argv[1]).encode(['a'], 5);"
         "print(sorted({'torch', 'transformers', 'apache_beam'} & set(sys.modules)))"

@@ -36,7 +36,7 @@ def write_fast(path: Path, fast: Tokenizer) -> str:
     return str(path)
 
 
-def test_a_large_vocabulary_has_uint32_ids(tmp_path: Path) -> None:
+def test_large_vocabulary_has_uint32_ids(tmp_path):
     tokens = SPECIAL + [f"w{number}" for number in range(70_000)]
     large = load_tokenizer(write_folder(tmp_path / "large", tokens))
     column = large.encode(["w69999 W65536", "nowhere w0"], 512)
@@ -48,9 +48,7 @@ def test_a_large_vocabulary_has_uint32_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("strip_accents", [None, True, False])
 @pytest.mark.parametrize("tokenize_chinese_chars", [True, False])
-def test_settings_mean_what_they_mean_to_transformers(
-    tmp_path: Path, lowercase: bool, strip_accents: bool | None, tokenize_chinese_chars: bool
-) -> None:
+def test_settings_have_the_effect_of_transformers(tmp_path, lowercase, strip_accents, tokenize_chinese_chars):
     tokens = [
         *(MINILM / "vocab.txt").read_text(encoding="utf-8").splitlines(),
         "The",
@@ -70,7 +68,7 @@ def test_settings_mean_what_they_mean_to_transformers(
     assert all_ids(load_tokenizer(path), [*UNICODE_TEXTS, "The CAT é 東京 Ångström"]) == expected
 
 
-def test_the_digest_names_what_decides_ids_and_nothing_else(tmp_path: Path) -> None:
+def test_digest_covers_vocabulary_and_settings_only(tmp_path):
     tokens = [*SPECIAL, "a", "B", "##c"]
     slow = load_tokenizer(write_folder(tmp_path / "slow", tokens))
     fast = load_tokenizer(write_fast(tmp_path / "fast", bert(tokens)))
@@ -83,7 +81,7 @@ def test_the_digest_names_what_decides_ids_and_nothing_else(tmp_path: Path) -> N
     assert len({slow.digest, cased.digest, other.digest, marked.digest}) == 4
 
 
-def test_tokenizer_json_keeps_its_case_where_the_configuration_is_silent(tmp_path: Path) -> None:
+def test_tokenizer_json_decides_case_without_configuration(tmp_path):
     cased = bert([*SPECIAL, "a", "A"])
     cased.normalizer = normalizers.BertNormalizer(lowercase=False)
     path = write_fast(tmp_path / "cased", cased)
@@ -92,7 +90,7 @@ def test_tokenizer_json_keeps_its_case_where_the_configuration_is_silent(tmp_pat
     assert all_ids(load_tokenizer(path), ["A a"]) == [[4, 4]]
 
 
-def test_a_vocabulary_of_windows_lines_is_read(tmp_path: Path) -> None:
+def test_vocabulary_of_windows_lines_is_read(tmp_path):
     path = Path(write_folder(tmp_path / "lines", []))
     (path / "vocab.txt").write_bytes("\r\n".join([*SPECIAL, "line", "\u2028", "end"]).encode())
     assert all_ids(load_tokenizer(str(path)), ["the end line"]) == [[1, 6, 4]]
@@ -143,13 +141,13 @@ def more_tokens() -> Tokenizer:
         (more_tokens, "adds tokens to BERT's vocabulary .'<query>'."),
     ],
 )
-def test_another_kind_of_tokenizer_is_refused_by_name(tmp_path: Path, make, message: str) -> None:
+def test_another_kind_of_tokenizer_is_refused_by_name(tmp_path, make, message):
     with pytest.raises(PreflightError, match=message):
         load_tokenizer(write_fast(tmp_path / "other", make()))
 
 
-def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match=r"holds neither tokenizer\.json nor vocab\.txt"):
+def test_folder_without_a_tokenizer_is_refused(tmp_path):
+    with pytest.raises(PreflightError, match=r"has no tokenizer\.json and no vocab\.txt"):
         load_tokenizer(str(tmp_path))
 
 
@@ -169,7 +167,7 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         ("vocab.txt", b"", r"the vocabulary has no '\[UNK\]'"),
     ],
 )
-def test_a_broken_folder_is_refused(tmp_path: Path, file: str, content: bytes, message: str) -> None:
+def test_broken_folder_is_refused(tmp_path, file, content, message):
     path = write_folder(tmp_path / "broken", [*SPECIAL, "a"])
     (Path(path) / file).write_bytes(content)
     with pytest.raises(PreflightError, match=message):

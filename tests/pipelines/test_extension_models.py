@@ -57,7 +57,7 @@ class _SumOfIds(torch.nn.Module):
 class CountTokens:
     """A backend that scores an input by its length, and has memory for 100 tokens."""
 
-    digest_keys: ClassVar = {"backend": "count"}
+    digest_keys: ClassVar = {"counts": "tokens"}
     streams = 2
 
     @classmethod

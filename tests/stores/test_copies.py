@@ -77,11 +77,11 @@ def test_unfinished_upload_of_an_index_is_refused(index):
     assert not needs_building(index)
     storage.replace(f"{index}/{UPLOADING_NAME}", b"")
     assert needs_building(index)
-    with pytest.raises(PreflightError, match="whose upload did not end"):
+    with pytest.raises(PreflightError, match="whose upload did not finish"):
         read_index_info(index)
     assert needs_building(f"{index}/nothing")
 
 
 def test_missing_checkpoint_is_named(store):
-    with pytest.raises(PreflightError, match="there is nothing there"):
+    with pytest.raises(PreflightError, match="it does not exist"):
         resolve_checkpoint(f"{store.url}/none", "mono")

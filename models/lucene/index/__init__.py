@@ -1,7 +1,7 @@
-"""Lucene indexes: building one, what is in one, and a local copy of a remote one.
+"""Lucene indexes: building, checking and local copies of remote ones.
 
 An index that beamrank builds holds `beamrank.json`. An index without it, such as one of Anserini's prebuilt ones, is
-used as it is: from which corpus it was built is then unknown.
+used as it is; the corpus that it was built from is then unknown.
 """
 
 from models.lucene.index.build import build_index

@@ -1,4 +1,4 @@
-"""Builds an index in its place: under a lock, and whole or not at all."""
+"""Builds an index under a lock; it appears whole or not at all."""
 
 import shutil
 import uuid
@@ -17,9 +17,9 @@ from models.lucene.index.info import INFO_NAME, UPLOADING_NAME, IndexInfo, check
 def build_index(
     corpus: CorpusConfig, url: str, threads: int, progress: Progress = SILENT, max_bad_rows: int = 100
 ) -> IndexInfo:
-    """Builds the index of a corpus, or keeps the one that is there if it is of this corpus.
+    """Builds the index of a corpus, or keeps an existing one of this corpus.
 
-    The index appears whole or not at all: it is built in a hidden folder beside its place, under a lock, and renamed;
+    The index appears whole or not at all: it is built in a hidden folder beside its path, under a lock, and renamed;
     one on an object store is built in the cache (BEAMRANK_CACHE) and uploaded.
 
     Args:
@@ -31,7 +31,7 @@ def build_index(
 
     Raises:
         PreflightError: the folder holds something else, or an index of another corpus, or its parent cannot be written.
-        DataError: a doc_id stands twice, too many rows are unusable, no doc has text, or the corpus changed meanwhile.
+        DataError: a doc_id occurs twice, too many rows are unusable, no doc has text, or the corpus changed meanwhile.
         BeamrankError: Anserini failed, or the disk is full.
     """
     url = storage.absolute(url)
@@ -74,7 +74,7 @@ def _install(index: Path, url: str, info: IndexInfo) -> None:
 
 
 def _upload(index: Path, url: str, info: IndexInfo, content: bytes) -> None:
-    """Uploads an index. Until its last file is there, a marker says that it is not whole."""
+    """Uploads an index. A marker shows that it is incomplete until its last file is uploaded."""
     storage.replace(storage.join(url, UPLOADING_NAME), b"")
     for name in set(storage.sizes_bytes(url)) - {UPLOADING_NAME}:
         storage.remove(storage.join(url, name))

@@ -22,7 +22,7 @@ def local_index(url: str, index_digest: str) -> LocalIndex:
         index_digest: `IndexInfo.digest` of it.
 
     Raises:
-        PreflightError: the index is no longer the one with this digest, or the copy cannot be written.
+        PreflightError: the index does not have this digest any more, or the copy cannot be written.
     """
     if not storage.is_remote(url):
         found = read_content(storage.absolute(url))

@@ -1,4 +1,4 @@
-"""What the files of an index hold. A local file is hashed once on a machine, as long as it is not written again."""
+"""The hashes of the files of an index. A machine hashes a local file once, until it is written again."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ class LocalIndex:
         try:
             yield
         except BeamrankError:
-            # Lucene fails on what it did not write.
+            # Lucene fails on files that it did not write.
             self._check()
             raise
         self._check()
@@ -57,13 +57,13 @@ class LocalIndex:
         if changed:
             raise DataError(
                 f"the index {self.folder} changed while it was searched ({changed[0]} was written, added or removed), "
-                "so what was found may not be what the plan's index gives. Nothing was committed from this search, and "
+                "so the hits may not be those of the plan's index. Nothing was committed from this search, and "
                 "finished shards are kept. Run the same command again, which checks the index and resumes"
             )
 
 
 def read_content(folder: str) -> LocalIndex:
-    """Hashes Lucene's files in a local folder, less those that this machine hashed before in their present version.
+    """Hashes Lucene's files in a local folder, except those that this machine hashed before in their present version.
 
     Raises:
         PreflightError: a file is being written.

@@ -27,7 +27,7 @@ _LOG_TAIL_CHARS = 2000
 
 
 def index_docs(corpus: CorpusConfig, folder: Path, threads: int, progress: Progress, max_bad_rows: int) -> IndexInfo:
-    """Builds `index` in a new folder; what else is left in the folder is of no more use.
+    """Builds `index` in a new folder; other files in the folder can be deleted afterwards.
 
     Args:
         corpus: the docs.
@@ -37,7 +37,7 @@ def index_docs(corpus: CorpusConfig, folder: Path, threads: int, progress: Progr
         max_bad_rows: how many rows of the corpus may be unusable.
 
     Raises:
-        DataError: a doc_id stands twice, too many rows are unusable, or no doc has text.
+        DataError: a doc_id occurs twice, too many rows are unusable, or no doc has text.
         BeamrankError: Anserini failed.
     """
     reading = _write_docs(corpus, folder / "docs", threads, progress, max_bad_rows)
@@ -99,7 +99,7 @@ def _too_many_bad_rows(corpus: CorpusConfig, reading: _Reading, limit: int) -> s
     examples = "".join(f"\n  {bad.place}: {bad.reason}" for bad in reading.bad_examples)
     return (
         f"more than max_bad_rows ({limit}) rows of the corpus {corpus.path} cannot be used, after {reading.docs} docs "
-        f"that can. Correct them, or allow more. The first:{examples}"
+        f"that can. Correct them, or raise the limit. The first:{examples}"
     )
 
 
@@ -143,6 +143,6 @@ def run_anserini(folder: Path, threads: int, docs: int) -> dict[str, int]:
     if done.returncode or sum(counts.get(name, 0) for name in ("indexed", "empty")) != docs:
         raise BeamrankError(
             f"Anserini could not index all {docs} docs (exit code {done.returncode}; {counts}). {' '.join(command)} "
-            f"said at its end:\n{text[-_LOG_TAIL_CHARS:]}"
+            f"ended with:\n{text[-_LOG_TAIL_CHARS:]}"
         )
     return counts

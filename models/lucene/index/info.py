@@ -1,4 +1,4 @@
-"""What is known of a Lucene index folder, and whether it is the right one."""
+"""What is known about a Lucene index folder, and whether it is the right one."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _LUCENE_MAGIC = bytes.fromhex("3fd76c17")
 
 
 class IndexInfo(BaseModel):
-    """What is known of an index. All but `digest` and `files` is empty where beamrank did not build it.
+    """What is known about an index. All but `digest` and `files` is empty where beamrank did not build it.
 
     Attributes:
         digest: SHA-256 over the names and contents of Lucene's files.
@@ -49,7 +49,7 @@ class IndexInfo(BaseModel):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a user should know of this index."""
+        """Warnings for the user of this index."""
         if self.corpus_digest is not None:
             return ()
         return (
@@ -62,7 +62,7 @@ _INFO = TypeAdapter(IndexInfo)
 
 
 def needs_building(url: str) -> bool:
-    """Whether a place for an index is free: there is nothing, or nothing but what an interrupted upload left."""
+    """Whether an index has to be built: the folder does not exist, or holds only an interrupted upload."""
     return not storage.find(url) or _is_unfinished(storage.sizes_bytes(url))
 
 
@@ -72,10 +72,10 @@ def _is_unfinished(sizes: Mapping[str, int]) -> bool:
 
 
 def read_written_info(url: str) -> IndexInfo | None:
-    """What beamrank wrote into an index; None where it did not build it.
+    """The record of beamrank in an index; None where another program built it.
 
     Raises:
-        PreflightError: the file is not as it was written.
+        PreflightError: the file is damaged.
     """
     path = storage.join(url, INFO_NAME)
     try:
@@ -85,20 +85,18 @@ def read_written_info(url: str) -> IndexInfo | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise PreflightError(
-            f"{path} is not what beamrank writes into an index; remove the folder and build the index again: {error}"
-        ) from error
+        raise PreflightError(f"{path} is damaged; remove the folder and build the index again: {error}") from error
     return info
 
 
 def require_index(url: str) -> IndexInfo | None:
-    """Makes sure that a folder, local or remote, is a whole Lucene index, as far as names and sizes tell.
+    """Makes sure that a folder, local or remote, is a complete Lucene index, by names and sizes.
 
     Returns:
-        What beamrank wrote into the index; None where it did not build it.
+        The record of beamrank in the index; None where another program built it.
 
     Raises:
-        PreflightError: the folder is no Lucene index, or not a whole one.
+        PreflightError: the folder is not a complete Lucene index.
     """
     sizes = storage.sizes_bytes(url)
     info = read_written_info(url) if INFO_NAME in sizes else None
@@ -106,24 +104,24 @@ def require_index(url: str) -> IndexInfo | None:
         _check_sizes(url, info, sizes)
         return info
     if _is_unfinished(sizes):
-        raise PreflightError(f"{url} is an index whose upload did not end: build it again with `beamrank index`")
+        raise PreflightError(f"{url} is an index whose upload did not finish: build it again with `beamrank index`")
     fault = _fault(url, sizes)
     if fault is not None:
         raise PreflightError(
-            f"{url} is no Lucene index: {fault}. Give the folder of an index, or a new one for `beamrank index` to "
+            f"{url} is not a Lucene index: {fault}. Give the folder of an index, or a new one for `beamrank index` to "
             "build"
         )
     return None
 
 
 def read_index_info(url: str) -> IndexInfo:
-    """What is known of an index folder, local or remote.
+    """What is known about an index folder, local or remote.
 
     The files of a local index are hashed, once on a machine (`read_content`). Those of a remote one are hashed when
     they are copied; where beamrank did not build it, they are read here too, for the digest.
 
     Raises:
-        PreflightError: the folder is no Lucene index, or a file is missing or does not hold what was written.
+        PreflightError: the folder is not a Lucene index, or a file is missing or damaged.
     """
     info = require_index(url)
     if info is not None and storage.is_remote(url):
@@ -137,7 +135,7 @@ def read_index_info(url: str) -> IndexInfo:
 
 
 def find_damage(info: IndexInfo, found: Mapping[str, IndexFile]) -> Iterator[tuple[str, str]]:
-    """The names of files that are not as beamrank wrote them, each with what is wrong with it."""
+    """The names of files that differ from those that beamrank wrote, each with the difference."""
     for name in sorted(info.files.keys() | found.keys()):
         if name not in info.files:
             yield name, "was not written with the index"
@@ -179,7 +177,7 @@ def _damaged(url: str, name: str, problem: str) -> PreflightError:
 
 def _fault(url: str, sizes: dict[str, int]) -> str | None:
     if not sizes:
-        return "it holds no files, or is not there"
+        return "it does not exist or holds no files"
     segments = [name for name in sizes if _SEGMENTS.fullmatch(name)]
     if not segments:
         return "it has no segments file"

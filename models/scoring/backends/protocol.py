@@ -1,4 +1,4 @@
-"""What an inference backend is."""
+"""The protocol of an inference backend."""
 
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, Protocol, Self
@@ -26,7 +26,7 @@ class Backend(Protocol):
     """A model that is loaded on a device of this process.
 
     Attributes:
-        digest_keys: what enters the digest of a score, beside device and dtype.
+        digest_keys: other settings that decide a score; they enter its digest beside the name, device and dtype.
         streams: how many batches are worked on at a time, a thread each.
     """
 
@@ -38,7 +38,7 @@ class Backend(Protocol):
         """The device and dtype that `auto` means on this machine.
 
         Raises:
-            ConfigError: there is no such device or dtype.
+            ConfigError: the device or dtype is unknown.
             PreflightError: this machine does not have it.
         """
 
@@ -60,7 +60,7 @@ class Backend(Protocol):
         """Prepares a thread that is going to call `forward`."""
 
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
-        """Log-odds, float32[b]; with chunks, one for each doc. The bits may not depend on what other threads do.
+        """Log-odds, float32[b]; with chunks, one for each doc. The bits must not depend on other threads.
 
         Raises:
             OutOfMemory: the batch does not fit.

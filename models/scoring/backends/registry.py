@@ -11,7 +11,7 @@ def find_backend(name: str) -> type[Backend]:
     """The backend of a name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the name is unknown.
     """
     if name not in BACKENDS:
         raise ConfigError(f"backend must be one of {', '.join(BACKENDS)}, not {name!r}")

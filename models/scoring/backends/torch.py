@@ -19,7 +19,7 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("float32", "bfloat16", "float16")
 
 _GPU_TOKEN_BUDGET = 1 << 16
-# On a CPU small batches win: their activations stay in the cache, and in memory that the process already has.
+# Small batches are faster on a CPU: their activations stay in the cache, and in memory that the process already has.
 _CPU_TOKEN_BUDGET = 1024
 _GPU_STREAMS = 2
 
@@ -27,7 +27,7 @@ _GPU_STREAMS = 2
 class TorchBackend:
     """A `Backend` over torch."""
 
-    digest_keys: ClassVar[Mapping[str, str]] = {"backend": "torch"}
+    digest_keys: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def resolve(cls, device: str, dtype: str) -> Device:
@@ -53,7 +53,7 @@ class TorchBackend:
         self.streams = threads if device == "cpu" else _GPU_STREAMS
 
     def start_thread(self) -> None:
-        """Gives a batch one thread of torch: threads that share a batch wait for one another at every operation."""
+        """Gives a batch one thread of torch: threads that share a batch wait for each other at every operation."""
         import torch
 
         # torch keeps the number of its own threads for each thread that calls it.
@@ -66,7 +66,7 @@ class TorchBackend:
         try:
             if self._device == "cpu":
                 return self._launch(batch).numpy()
-            # One batch's activations at a time are in the GPU's memory.
+            # Only one batch's activations are in the GPU's memory.
             with self._turn:
                 log_odds = self._launch(batch)
             return log_odds.cpu().numpy()
@@ -95,7 +95,7 @@ def resolve_device(requested: str) -> str:
     """`cuda` or `cpu`; `auto` is CUDA where there is a device.
 
     Raises:
-        ConfigError: it is none of the three.
+        ConfigError: it is not one of the three.
         PreflightError: this machine has no CUDA device.
     """
     import torch
@@ -112,7 +112,7 @@ def resolve_device(requested: str) -> str:
 
 
 def resolve_dtype(requested: str, device: str) -> str:
-    """The dtype of the encoder; `auto` is what the device is fast at.
+    """The dtype of the encoder; `auto` is the one that the device is fast at.
 
     On a CPU that is bfloat16 with AMX tiles, and on an AMD with AVX-512's bfloat16. Elsewhere float32 was faster, also
     on an Intel that has these instructions without AMX.
@@ -136,7 +136,7 @@ def resolve_dtype(requested: str, device: str) -> str:
 
 
 def default_token_budget(device: str) -> int:
-    """How many tokens a batch may hold where nothing else is said."""
+    """How many tokens a batch may hold by default."""
     return _GPU_TOKEN_BUDGET if device == "cuda" else _CPU_TOKEN_BUDGET
 
 
