@@ -1,6 +1,10 @@
 """Formats that are defined here, outside the package: one of each kind, registered and used in a whole run."""
 
 import json
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,3 +113,17 @@ def test_names_of_registered_formats_are_accepted_and_listed(tmp_path: Path, reg
 def test_a_format_that_is_not_registered_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'blocks' is unknown; accepted: beir, car, jsonl, parquet, tsv"):
         load_config(str(small_cascade(tmp_path).path), ["corpus.format=blocks"])
+
+
+def test_a_worker_reads_units_of_a_format_that_only_the_launcher_registered(tmp_path, registered):
+    (tmp_path / "c.blocks").write_text("=d1\nsome text\n=d2\nmore\n")
+    (unit,) = corpora.list_units(corpora.CorpusConfig(path=str(tmp_path), format="blocks"))
+    (tmp_path / "unit.pickle").write_bytes(pickle.dumps(unit))
+    program = (
+        "import pickle, sys; from beamrank.formats.corpora import FORMATS, read_unit; "
+        "unit = pickle.load(open(sys.argv[1], 'rb')); print(sorted(FORMATS), [b.texts for b in read_unit(unit)])"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "unit.pickle")]
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": root})
+    assert done.stdout == "['beir', 'car', 'jsonl', 'parquet', 'tsv'] [['some text', 'more']]\n"
