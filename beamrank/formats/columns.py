@@ -17,7 +17,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Rows:
-    """The rows of one file, and what is wrong with them.
+    """The rows of one file, and their problems.
 
     Files compressed with gzip, bzip2, xz or zstd are recognized by their names; a named pipe is accepted. Blank lines
     are skipped. A line whose first character is `#` is a comment, as in trec_eval 10; comments are counted. Lines end
@@ -72,7 +72,7 @@ class Rows:
         return text.removeprefix(_BOM)
 
     def bad(self, line: int, reason: str) -> None:
-        """Notes what is wrong with a line."""
+        """Notes the problem of a line."""
         self._problems.add(line, reason)
 
     def check_id(self, line: int, identifier: str) -> None:

@@ -40,7 +40,7 @@ class Problems:
         self._kinds: dict[str, _Kind] = {}
 
     def add(self, line: int, reason: str) -> None:
-        """Notes what is wrong with a row that begins on a line."""
+        """Notes the problem of a row that begins on a line."""
         self.count += 1
         kind = self._kinds.setdefault(_DETAILS.sub("", reason), _Kind(line, reason))
         kind.count += 1

@@ -14,9 +14,9 @@ class RunFormat:
 
     Attributes:
         title: its name in messages.
-        columns: `query_id`, `doc_id`, `rank`, and where it has them `score` and `run_tag`; others are constants.
+        columns: `query_id`, `doc_id`, `rank`, and optionally `score` and `run_tag`; other names are constants.
             Without scores, a run is ordered by rank.
-        separator: what is written between columns; any white space is read.
+        separator: written between columns; when reading, any white space separates them.
         ending: of the names of its files.
     """
 

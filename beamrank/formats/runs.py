@@ -69,7 +69,7 @@ class Run:
     Attributes:
         order: the doc_ids of each query, best first; queries as they first appear in the file.
         scores: float32[n] of each query, in the same order; minus the rank where the run has no scores.
-        notes: what is worth knowing about the file.
+        notes: facts about the file that a user should know.
     """
 
     order: dict[str, list[str]]
@@ -79,7 +79,7 @@ class Run:
 
 @dataclass
 class _Query:
-    """The rows of one query, in columns, as they stand in the file."""
+    """The rows of one query, in columns, in the order of the file."""
 
     doc_ids: list[bytes] = field(default_factory=list)
     scores: "array[float]" = field(default_factory=lambda: array("f"))

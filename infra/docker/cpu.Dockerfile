@@ -12,7 +12,7 @@ ENV PIP_NO_CACHE_DIR=1 \
     PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1 \
     OMP_WAIT_POLICY=passive \
-    # Beam would make a virtual environment for every worker, and leave out what is installed here.
+    # Otherwise Beam makes a virtual environment for every worker, without the packages that are installed here.
     RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1 \
     BEAMRANK_CACHE=/var/cache/beamrank \
     FLEX_TEMPLATE_PYTHON_PY_FILE=/usr/local/lib/python3.11/site-packages/pipelines/dataflow_template.py

@@ -10,7 +10,7 @@ ENV PIP_NO_CACHE_DIR=1 \
     # A user's folder called `models` must never be imported in place of ours.
     PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1 \
-    # Beam would make a virtual environment for every worker, and leave out what is installed here.
+    # Otherwise Beam makes a virtual environment for every worker, without the packages that are installed here.
     RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1 \
     BEAMRANK_CACHE=/var/cache/beamrank \
     # Where Dataflow mounts the driver's libraries.

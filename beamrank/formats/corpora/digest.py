@@ -36,7 +36,7 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     """SHA-256 over the format, the fields, and the name and content of each file.
 
     Names are relative to the folder that holds all the files, so a corpus may be moved. A remote file is not read: its
-    store's checksum stands for its content.
+    store's checksum represents its content.
 
     Raises:
         PreflightError: the corpus has no files, or one is being written.

@@ -101,7 +101,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _whole_lines(file: BinaryIO, size_bytes: int) -> bytes:
-    """About `size_bytes` from where the file stands, up to the end of a line; empty at the end of the file."""
+    """About `size_bytes` from the position of the file, up to the end of a line; empty at the end of the file."""
     block = file.read(size_bytes)
     return block if block.endswith(b"\n") or not block else block + file.readline()
 

@@ -64,7 +64,7 @@ def topics_file(config: TopicsConfig) -> str:
 
 
 def _parsed(content: bytes, topics_format: TopicsFormat) -> tuple[list[Topic], Problems]:
-    """The topics that can be used, and what is wrong with the others."""
+    """The valid topics, and the problems of the others."""
     topics: list[Topic] = []
     problems = Problems()
     lines: dict[str, int] = {}
