@@ -158,7 +158,7 @@ def _queries(topics: Mapping[str, str], run: Run) -> list[Topic]:
     for query_id, text in queries:
         check_given_ids("the topics", query_id, ())
         if not isinstance(text, str) or not text.strip():
-            raise DataError(f"the topic {query_id!r} has {text!r} as its text: give it one, or leave it out")
+            raise DataError(f"the topic {query_id!r} has no text ({text!r}): give it one, or leave it out")
     without = [query_id for query_id in topics if query_id not in run.order]
     if len(without) == len(topics):
         raise DataError(
