@@ -36,11 +36,11 @@ def dag(tmp_path_factory):
     return found
 
 
-def test_it_can_be_imported(dag):
+def test_dag_can_be_imported(dag):
     assert dag["errors"] == {}
 
 
-def test_one_deferred_task_a_stage_in_order(dag):
+def test_dag_has_one_deferred_task_per_stage_in_order(dag):
     assert {name: task["after"] for name, task in dag["tasks"].items()} == {
         "retrieve": [],
         "tokenize": ["retrieve"],
@@ -52,7 +52,7 @@ def test_one_deferred_task_a_stage_in_order(dag):
 
 
 @pytest.mark.parametrize("stage", ["retrieve", "tokenize", "mono", "duo"])
-def test_a_task_launches_the_template(dag, stage):
+def test_dag_task_launches_the_template(dag, stage):
     launch = dag["tasks"][stage]["fields"]["body"]["launchParameter"]
     assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", launch["jobName"])
     known = {each["name"]: each for each in metadata()["parameters"]}
@@ -63,7 +63,7 @@ def test_a_task_launches_the_template(dag, stage):
     assert launch["parameters"]["stage"] == stage
 
 
-def test_the_requests_are_messages_of_googles_api(dag):
+def test_dag_requests_are_messages_of_googles_api(dag):
     dataflow = pytest.importorskip(
         "google.cloud.dataflow_v1beta3", reason="apache-beam[gcp] is not installed: pip install 'beamrank[gcp]'"
     )
@@ -73,7 +73,7 @@ def test_the_requests_are_messages_of_googles_api(dag):
         assert (message.parameters["stage"], message.environment.max_workers) == (stage, 4)
 
 
-def test_the_last_task_writes_the_runs(dag):
+def test_dag_ends_with_writing_the_runs(dag):
     fields = dag["tasks"]["runs"]["fields"]
     (overrides,) = fields["overrides"]["container_overrides"]
     assert overrides["args"] == ["run", "gs://some-bucket/config.yaml", "--runner", "dataflow", "--stage", "runs"]

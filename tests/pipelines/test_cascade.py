@@ -121,9 +121,7 @@ def test_cascade_equals_the_papers_loop(collection: str, shared_data: Path, tmp_
 
 
 @pytest.mark.jvm
-def test_cascade_equals_the_papers_loop_on_the_demo(
-    config_path: Path, tmp_path: Path, corpus: dict[str, str], topics: dict[str, str], checkpoints: Pair
-) -> None:
+def test_cascade_equals_the_papers_loop_on_the_demo(config_path, tmp_path, corpus, topics, checkpoints) -> None:
     run = run_here(config_path, tmp_path, _DEPTHS)
     assert _assert_equals_the_papers_loop(run, topics, corpus, TextOracle(*checkpoints)) > 50
 

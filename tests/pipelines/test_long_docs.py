@@ -35,9 +35,7 @@ def long_docs(corpus: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def given(
-    tmp_path_factory: pytest.TempPathFactory, long_docs: dict[str, str], topics: dict[str, str], mono_checkpoint: str
-) -> Path:
+def given(tmp_path_factory, long_docs, topics, mono_checkpoint) -> Path:
     """A configuration with a given run, so that nothing needs Java."""
     some = dict(list(topics.items())[:3])
     collection = SmallCollection(tmp_path_factory.mktemp("long"), long_docs, some)
@@ -47,15 +45,21 @@ def given(
     return collection.path
 
 
-def test_a_checkpoint_that_reads_chunks(given: Path, long_docs: dict[str, str], tmp_path: Path) -> None:
+def _save_chunked(folder: Path, count: int) -> Any:
+    """One layer of a real BERT that cuts a doc into chunks itself."""
     start = Start(str(MINILM), _LENGTH)
     torch.manual_seed(0)
-    model = start.model("mono", 1, 0.0, False, ChunksConfig(count=16, pooling="max"))
+    model = start.model("mono", 1, 0.0, False, ChunksConfig(count=count, pooling="max"))
     model.bert.encoder.layer = model.bert.encoder.layer[:1]
     model.config.num_hidden_layers = 1
     for weight in (model.bert.pooler.dense.weight, model.classifier.weight):
         torch.nn.init.normal_(weight, std=0.5)
-    save_checkpoint(model, start.folder, str(tmp_path / "chunked"), "float32")
+    save_checkpoint(model, start.folder, str(folder), "float32")
+    return start, model
+
+
+def test_chunked_checkpoint_scores_whole_docs(given: Path, long_docs: dict[str, str], tmp_path: Path) -> None:
+    start, model = _save_chunked(tmp_path / "chunked", 16)
     found = run_here(given, tmp_path / "out", [f"mono.checkpoint={tmp_path / 'chunked'}"])
     plan = found.plan
     assert plan.of_step("tokenize")[0].keys["max_doc_tokens"] == 16 * _LENGTH
@@ -93,21 +97,17 @@ def _by_hand(run: PlannedRun, checkpoint: str, limit: int) -> dict[tuple[str, st
 
 
 @pytest.mark.parametrize("pooling", ["max", "first", "mean"])
-def test_segments_pooled_by_hand(
-    pooling: str, given: Path, mono_checkpoint: str, long_docs: dict[str, str], tmp_path: Path
-) -> None:
+def test_segments_are_scored_and_pooled_as_by_hand(pooling, given, mono_checkpoint, long_docs, tmp_path) -> None:
     run = run_here(given, tmp_path, [*_SEGMENTS, f"mono.segments.pooling={pooling}", "shards=2"])
     scored = _by_hand(run, mono_checkpoint, 1 if pooling == "first" else 36)
     assert max(map(len, scored.values())) == (1 if pooling == "first" else 36)
     stored = run.plan.of_step("tokenize")[0].keys["max_doc_tokens"]
     assert stored == (512 if pooling == "first" else 20 + 35 * 15)
     rows = run.rows("mono")
-    segments: dict[tuple[str, str], list[int]] = {}
-    for row in rows:
-        segments.setdefault((row["query_id"], row["doc_id"]), []).append(row["segment"])
-    assert segments == {key: list(range(len(each))) for key, each in scored.items()}
-    wanted = [scored[row["query_id"], row["doc_id"]][row["segment"]] for row in rows]
-    assert [row["score"] for row in rows] == pytest.approx(wanted, abs=TOLERANCE)
+    found = {(row["query_id"], row["doc_id"], row["segment"]): row["score"] for row in rows}
+    wanted = {(*key, segment): score for key, scores in scored.items() for segment, score in enumerate(scores)}
+    assert len(rows) == len(wanted)
+    assert found == pytest.approx(wanted, abs=TOLERANCE)
     pool: Any = {"max": max, "first": lambda each: each[0], "mean": lambda each: sum(each) / len(each)}[pooling]
     pooled = {key: pool(each) for key, each in scored.items()}
     orders = read_trec(tmp_path / "runs/mono.trec")
@@ -117,7 +117,7 @@ def test_segments_pooled_by_hand(
         assert disagreements(doc_ids, {doc_id: pooled[query_id, doc_id] for doc_id in doc_ids}, 2 * TOLERANCE) == []
 
 
-def test_another_pooling_scores_duo_anew_but_not_mono(given: Path, duo_checkpoint: str, tmp_path: Path) -> None:
+def test_another_pooling_redoes_duo_but_not_mono(given: Path, duo_checkpoint: str, tmp_path: Path) -> None:
     duo = [*_SEGMENTS, f"duo.checkpoint={duo_checkpoint}", "duo.k=3", "shards=2"]
     first = run_here(given, tmp_path, [*duo, "mono.segments.pooling=max"])
     receipts = sorted(each.name for each in (tmp_path / "mono/receipts").iterdir())
@@ -132,7 +132,7 @@ def test_another_pooling_scores_duo_anew_but_not_mono(given: Path, duo_checkpoin
             assert set(row["doc_ids"]) == set(orders[row["query_id"]][:3])
 
 
-def test_the_plan_counts_segments(given: Path) -> None:
+def test_plan_counts_segments(given: Path) -> None:
     found = estimate(load_config(str(given), _SEGMENTS))
     docs = 3 * 7
     mono = found.stages[-1]
@@ -141,9 +141,7 @@ def test_the_plan_counts_segments(given: Path) -> None:
     assert whole.inferences == docs
 
 
-def test_a_doc_is_not_cut_twice(given: Path, tmp_path: Path) -> None:
-    start = Start(str(MINILM), _LENGTH)
-    model = start.model("mono", 1, 0.0, False, ChunksConfig(count=2, pooling="max"))
-    save_checkpoint(model, start.folder, str(tmp_path / "chunked"), "float32")
+def test_segments_are_refused_for_a_chunked_checkpoint(given: Path, tmp_path: Path) -> None:
+    _save_chunked(tmp_path / "chunked", 2)
     with pytest.raises(PreflightError, match="cuts a doc into 2 chunks itself, as it was trained to"):
         run_here(given, tmp_path / "out", [*_SEGMENTS, f"mono.checkpoint={tmp_path / 'chunked'}"])
