@@ -1,7 +1,6 @@
 """Runs the stages of a plan as Dataflow jobs: submits them, and waits for them where it is asked to."""
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from beamrank.errors import BeamrankError, ConfigError
 from beamrank.stages.stage_record import StageRecord
 from pipelines.launcher import Launcher
 from pipelines.runners.dataflow import job_options
-from pipelines.runners.watchdog import explain
+from pipelines.runners.watchdog import explain, wait_with_stall
 
 # Receipts lie in a bucket: listing them costs money and time.
 _POLL_SECONDS = 10.0
@@ -86,34 +85,33 @@ class DataflowLauncher(Launcher):
         return result
 
     def _wait(self, result: Any, progress: Callable[[], int]) -> None:
-        """Waits for a job's end; one that stands still is cancelled, since its workers cost money."""
+        """Waits for a job; a stalled job is cancelled, because its workers cost money."""
         outcome: list[BaseException] = []
         thread = threading.Thread(target=_finish, args=(result, outcome), name="dataflow", daemon=True)
+        thread.start()
         try:
-            last, moved = progress(), time.monotonic()
-            thread.start()
-            while thread.is_alive():
-                thread.join(self.poll_seconds)
-                done = progress()
-                if done != last:
-                    last, moved = done, time.monotonic()
-                elif time.monotonic() - moved > self.config.stall_minutes * 60:
-                    result.cancel()
-                    raise BeamrankError(
-                        f"no shard was finished in {self.config.stall_minutes:g} minutes (stall_minutes): the Dataflow "
-                        f"job {result.job_id()} was cancelled. Run the same command again to resume; raise "
-                        "stall_minutes if workers take longer to start or a shard takes longer than that"
-                    )
+            wait_with_stall(
+                thread,
+                progress,
+                self.config.stall_minutes * 60,
+                on_stall=lambda: self._cancel(result),
+                poll_seconds=self.poll_seconds,
+            )
         except BeamrankError:
             raise
         except BaseException:
             self.talk.warn(
-                f"the Dataflow job {result.job_id()} goes on without this command, and what it commits is kept. To end "
+                f"the Dataflow job {result.job_id()} continues without this command, and what it commits is kept. To end "
                 f"it: gcloud dataflow jobs cancel {result.job_id()} --region REGION"
             )
             raise
         if outcome:
             raise explain(outcome[0]) from outcome[0]
+
+    def _cancel(self, result: Any) -> str:
+        """Cancels a job; returns the words for it."""
+        result.cancel()
+        return f"the Dataflow job {result.job_id()} was cancelled"
 
 
 def _finish(result: Any, outcome: list[BaseException]) -> None:

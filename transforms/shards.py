@@ -13,6 +13,7 @@ from beamrank.stages.receipts import Receipt
 from beamrank.stages.tasks import ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.settings import StoreSettings
+from transforms.metrics import InferenceMetrics
 
 # Models and the JVM take one call at a time in a process, however many threads a runner gives it.
 ONE_CALL_AT_A_TIME = threading.Lock()
@@ -65,13 +66,23 @@ class RunShardFn(StorageDoFn):
         super().__init__()
         self._stage = stage
         self._shards = beam.metrics.Metrics.counter("beamrank", "shards")
+        self._inference = InferenceMetrics()
 
     def process(self, task: ShardTask) -> Iterator[int]:
         """Yields the shard's number once its receipt is there."""
         with ONE_CALL_AT_A_TIME:
-            receipt = run_shard(task, lambda: self._stage.run(task))
+            receipt = run_shard(task, lambda: self._run(task))
         self._shards.inc()
         yield receipt.shard
+
+    def _run(self, task: ShardTask) -> Receipt:
+        try:
+            receipt = self._stage.run(task)
+        except Exception:
+            self._inference.add_failure()
+            raise
+        self._inference.add(receipt)
+        return receipt
 
 
 @dataclass

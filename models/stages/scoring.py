@@ -1,10 +1,12 @@
 """What the stages with a model share: the checkpoint, the device, and how inputs are cut."""
 
+import logging
+import os
 import time
 from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -19,6 +21,18 @@ from models.scoring.backends.registry import find_backend
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.stages.base import Decides, Stage, Worker
 from models.stages.planning import Planning, threads_of
+
+_log = logging.getLogger(__name__)
+
+
+class ModelLoad(NamedTuple):
+    """A model that was loaded: how long that took, and the size of its weights file."""
+
+    seconds: float
+    weights_bytes: int
+
+
+_loads: list[ModelLoad] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,5 +156,17 @@ def _engine(
             f"{checkpoint.digest[:12]}, the plan has {digest[:12]}. Scores of two models would be mixed: start the "
             "run again to plan it again"
         )
+    start = time.monotonic()
     with checkpoint.held():
-        return ScoringEngine(checkpoint, device, dtype, threads, token_budget, backend)
+        engine = ScoringEngine(checkpoint, device, dtype, threads, token_budget, backend)
+    load = ModelLoad(time.monotonic() - start, os.path.getsize(os.path.join(checkpoint.folder, checkpoint.weights)))
+    _loads.append(load)
+    _log.info("loaded %s in %.3f s", checkpoint.reference, load.seconds)
+    return engine
+
+
+def new_loads() -> list[ModelLoad]:
+    """The models that this process has loaded since the last call."""
+    taken = _loads[:]
+    del _loads[: len(taken)]
+    return taken

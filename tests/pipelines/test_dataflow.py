@@ -361,5 +361,5 @@ def test_an_interrupted_wait_says_that_the_job_goes_on(
     monkeypatch.setattr(DataflowLauncher, "_progress", lambda *_: interrupted)
     with pytest.raises(KeyboardInterrupt):
         launcher.run_all()
-    assert "job-1 goes on without this command" in capsys.readouterr().err
+    assert "job-1 continues without this command" in capsys.readouterr().err
     assert service.cancelled == []
