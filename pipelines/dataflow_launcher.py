@@ -101,8 +101,8 @@ class DataflowLauncher(Launcher):
             raise
         except BaseException:
             self.talk.warn(
-                f"the Dataflow job {result.job_id()} continues without this command, and what it commits is kept. To end "
-                f"it: gcloud dataflow jobs cancel {result.job_id()} --region REGION"
+                f"the Dataflow job {result.job_id()} continues without this command, and what it commits is kept. To "
+                f"cancel it: gcloud dataflow jobs cancel {result.job_id()} --region REGION"
             )
             raise
         if outcome:

@@ -48,7 +48,8 @@ def _log(output):
 def test_log_has_each_stage_and_shard(small, tmp_path):
     _run(small, tmp_path)
     events = _events(_log(tmp_path))
-    assert {level for level, *_ in events} == {"INFO"}
+    # Threads that other tests left in this process may warn meanwhile.
+    assert {level for level, *_, logger, _ in events if logger.partition(".")[0] in logs.LOGGERS} == {"INFO"}
     assert events[0][-1].startswith("beamrank ")
     done = [(stage.split("-")[0], shard) for _, stage, shard, *_, message in events if message.startswith("done in ")]
     assert done == [(stage, str(shard)) for stage in ("tokenize", "mono", "duo") for shard in range(4)]
