@@ -187,7 +187,7 @@ def test_rerank_refuses_bad_input(mono, changes, message) -> None:
     ("options", "message"),
     [
         ({"k0": 0}, "k is k0"),
-        ({"aggregation": "median"}, "aggregation: Input should be 'sum'"),
+        ({"aggregation": "median"}, "aggregation: 'median' is unknown; accepted: sum"),
         ({"aggregation": "sample"}, "opponents"),
         ({"truncation": "none"}, "truncation: Input should be 'original'"),
         ({"truncation": "hf", "duo": "embedded:duo"}, "`hf` is defined for pairs only"),
