@@ -202,7 +202,7 @@ def test_run_refuses_a_given_run(collection: Collection, candidates, message) ->
 def test_plan_refuses_a_folder_without_an_index_and_an_index_of_another_corpus(collection: Collection, config_path):
     undisturbed_run(config_path)
     collection.with_index()
-    with pytest.raises(PreflightError, match="no Lucene index"):
+    with pytest.raises(PreflightError, match="is not a Lucene index"):
         collection.plan(f"index.path={collection.folder}")
     with pytest.raises(PreflightError, match="another corpus"):
         collection.plan(f"index.path={config_path.parent / 'index'}")
