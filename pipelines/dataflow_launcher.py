@@ -1,4 +1,4 @@
-"""Runs the stages of a plan as Dataflow jobs: submits them, and waits for them where it is asked to."""
+"""Runs the stages of a plan as Dataflow jobs: submits them, and optionally waits for them."""
 
 import threading
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _POLL_SECONDS = 10.0
 
 @dataclass
 class DataflowLauncher(Launcher):
-    """Carries out a plan on Dataflow. `submitted` is what came of each job: its id, or where it was written down."""
+    """Executes a plan on Dataflow. `submitted` holds each job's id, or the file that it was written to."""
 
     poll_seconds: float = _POLL_SECONDS
     submitted: list[str] = field(default_factory=list, init=False)
@@ -29,8 +29,7 @@ class DataflowLauncher(Launcher):
     def submit_stage(self, stage: StageRecord) -> None:
         """Submits the job of a stage and leaves it alone; the stage is sealed when the next one is started.
 
-        A flex template must always come to a job, so with `--template_location` a stage that needs none gets an empty
-        one.
+        A flex template must always give a job, so with `--template_location` a finished stage gets an empty one.
 
         Raises:
             PreflightError: an input is not sealed.
@@ -49,7 +48,7 @@ class DataflowLauncher(Launcher):
 
     @property
     def template(self) -> str | None:
-        """Where the job is to be written down instead of started."""
+        """The file that the job is written to instead of being started."""
         location: str | None = PipelineOptions(list(self.beam_flags)).view_as(GoogleCloudOptions).template_location
         return location
 

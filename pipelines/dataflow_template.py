@@ -1,4 +1,4 @@
-"""The program of the Dataflow flex template: `run --no-wait` of one stage, told by the template's parameters.
+"""The program of the Dataflow flex template: `run --no-wait` of one stage, from the template's parameters.
 
 Dataflow's launcher gives the template's parameters and Beam's own flags in one list, `--name=value` each. A parameter
 stands for a key of the configuration: `mono_k` for `mono.k`. Dataflow starts the job that this program writes down, so
@@ -16,8 +16,9 @@ from pydantic import TypeAdapter
 
 from beamrank.config.run import RunConfig
 from beamrank.section import keys
+from pipelines.runners.names import Stage
 
-STAGES = ("retrieve", "tokenize", "mono", "duo")
+STAGES = tuple(stage.value for stage in Stage if stage is not Stage.RUNS)
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Parameter:
         return self.key.replace(".", "_")
 
     def override(self, value: str) -> str:
-        """What `--set` takes; a text is quoted, or YAML would make a truth value of `no`."""
+        """The argument of `--set`; a text is quoted, or YAML would make a truth value of `no`."""
         return f"{self.key}={json.dumps(value) if self.schema.get('type') == 'string' else value}"
 
 
@@ -53,7 +54,7 @@ def command(arguments: Sequence[str]) -> list[str]:
     parser = argparse.ArgumentParser(prog="flex", allow_abbrev=False)
     parser.add_argument("--config", required=True)
     parser.add_argument("--stage", required=True, choices=STAGES)
-    # The launcher names the runner itself; ours stands for it.
+    # The launcher passes its own runner; ours replaces it.
     parser.add_argument("--runner")
     for parameter in known:
         parser.add_argument(f"--{parameter.name}")

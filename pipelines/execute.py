@@ -1,4 +1,4 @@
-"""Carries a run out: the stages that are asked for, on the runner that is asked for, then the TREC runs."""
+"""Executes a run: the chosen stages on the chosen runner, then the TREC runs."""
 
 import json
 import os
@@ -29,7 +29,7 @@ _Word = TypeVar("_Word", Runner, Stage)
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run left.
+    """The results of a run.
 
     Attributes:
         output: the folder.
@@ -62,7 +62,7 @@ def run(
     """Does what `beamrank run` does, in this process. Finished shards are never done twice.
 
     Args:
-        config: the path of a YAML configuration, or what it would hold; then paths are relative to the current folder.
+        config: the path of a YAML configuration, or its content; then paths are relative to the current folder.
         runner: local, embed, prism, spark, flink or dataflow.
         set: values that replace keys of the configuration: `{"mono.k": 100}`.
         output: the output folder, instead of the configuration's `output`.
@@ -76,7 +76,7 @@ def run(
     Raises:
         ConfigError: the configuration or an argument is wrong.
         PreflightError: a file, a model or the runner is missing or wrong, found before anything started.
-        BeamrankError: the run failed; what it had finished is kept.
+        BeamrankError: the run failed; finished shards are kept.
     """
     prepare_environment()
     overrides = [f"{key}={json.dumps(value)}" for key, value in (set or {}).items()]
@@ -147,7 +147,7 @@ def _run_on_dataflow(
 
 
 def _check_stage(settings: RunConfig, stage: Stage | None) -> None:
-    """Makes sure that the configuration has the stage that is asked for; mono is what tokens are for."""
+    """Makes sure that the configuration has the chosen stage; tokens are made for mono."""
     section = "duo" if stage is Stage.DUO else "mono"
     if stage in (Stage.TOKENIZE, Stage.MONO, Stage.DUO) and getattr(settings, section) is None:
         raise ConfigError(f"the configuration has no stage {stage}: there is no `{section}:` section in it")

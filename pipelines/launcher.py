@@ -1,4 +1,4 @@
-"""Runs the stages of a plan, one Beam job each, and skips what is there already."""
+"""Runs the stages of a plan, one Beam job each, and skips finished shards."""
 
 import logging
 import time
@@ -33,7 +33,7 @@ _REMOTE_POLL_SECONDS = 5.0
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Says of a failure of the storage, once a run has started, that the run can go on."""
+    """Adds to a storage error of a started run that the run can be resumed."""
     try:
         yield
     except BrokenPipeError:
@@ -44,7 +44,7 @@ def resumable() -> Iterator[None]:
 
 @dataclass
 class Launcher:
-    """Carries out a plan with one runner. `seconds` are what each stage took in this process."""
+    """Executes a plan with one runner. `seconds` holds the time of each stage in this process."""
 
     plan: Plan
     config: RunConfig
@@ -70,7 +70,7 @@ class Launcher:
 
         Raises:
             PreflightError: an input is not sealed.
-            BeamrankError: the job failed; what it had committed is kept.
+            BeamrankError: the job failed; its finished shards are kept.
         """
         inputs = [self._sealed_input(stage, name) for name in stage.inputs]
         digests = self.plan.shard_digests(stage, inputs)
@@ -83,11 +83,11 @@ class Launcher:
         try:
             self._do(stage, tasks, digests)
         except (BeamrankError, OSError) as error:
-            # Whatever went wrong, the stage is what its receipts say: another run into this folder may have ended it.
+            # Receipts decide whether the stage is finished: another run into this folder may have finished it.
             if folder.seal(stage.name, digests) is None:
                 self._check_corpus(stage)
                 if self.seconds and isinstance(error, BeamrankError):
-                    # Other exit codes say that nothing has started, and stages were run.
+                    # Other exit codes mean that nothing has started.
                     raise in_mid_run(type(error), str(error)) from error
                 raise
         manifest = folder.seal(stage.name, digests)
@@ -104,14 +104,14 @@ class Launcher:
         sealed = self.plan.folder(stage.name).seal(stage.name, digests)
         if sealed is None:
             return None
-        self.talk.note(f"{stage.name}: all {len(digests)} shards are there already")
+        self.talk.note(f"{stage.name}: all {len(digests)} shards are already complete")
         return self._accept(stage, sealed)
 
     def _open_tasks(self, stage: StageRecord, digests: tuple[str, ...], inputs: Sequence[Manifest]) -> list[ShardTask]:
         """The shards that have no receipt yet."""
         tasks = self.plan.tasks(stage, inputs, skip=self.plan.folder(stage.name).discard_broken(digests))
         if len(tasks) < len(digests):
-            self.talk.note(f"{stage.name}: resuming, {len(digests) - len(tasks)} of {len(digests)} shards are there")
+            self.talk.note(f"{stage.name}: resuming, {len(digests) - len(tasks)} of {len(digests)} shards are complete")
         return tasks
 
     def _do(self, stage: StageRecord, tasks: Sequence[ShardTask], digests: tuple[str, ...]) -> None:
@@ -144,7 +144,7 @@ class Launcher:
         self._watch(pipeline, stage, self._progress(stage, digests, bar, scan))
 
     def _accept(self, stage: StageRecord, manifest: Manifest) -> Manifest:
-        """A sealed stage, once what its corpus lacks was looked at and what killed attempts left is gone."""
+        """Checks the bad rows of a sealed stage's corpus, and removes leftovers of killed attempts."""
         if stage.name not in self._accepted:
             self._accepted.add(stage.name)
             self.plan.folder(stage.name).sweep(tuple(receipt.digest for receipt in manifest.receipts))
@@ -161,7 +161,7 @@ class Launcher:
         return self._accept(self.plan.stage(name), manifest)
 
     def _check_corpus(self, stage: StageRecord) -> None:
-        """Says what the scan could not read; asked of every run, since receipts alone would let the next one pass."""
+        """Reports rows that the scan could not read. Every run checks them: receipts do not hold them."""
         if stage.corpus_digest is None:
             return
         scan = read_scans(self.plan.folder(stage.name).url, stage.corpus_digest)
@@ -170,8 +170,8 @@ class Launcher:
         text = f"rows of the corpus that could not be read: {scan.bad_rows:,} (first: {'; '.join(scan.examples)})"
         if scan.bad_rows > self.config.max_bad_rows:
             raise DataError(
-                f"{text}: more than max_bad_rows {self.config.max_bad_rows}. Mend the corpus, or raise max_bad_rows if "
-                "their docs may be left out"
+                f"{text}: more than max_bad_rows {self.config.max_bad_rows}. Fix the corpus, or raise max_bad_rows to "
+                "leave their docs out"
             )
         self.talk.warn(f"{text}; their docs are left out")
 
@@ -180,9 +180,9 @@ class Launcher:
         return new_pipeline(self.runner, self.beam_flags)
 
     def _watch(self, pipeline: beam.Pipeline, stage: StageRecord, progress: Callable[[], int]) -> None:  # noqa: ARG002
-        # Listings of an object store are paid for.
-        seldom = _REMOTE_POLL_SECONDS if storage.is_remote(self.plan.output) else 0.0
-        run_watched(pipeline, at_most_every(seldom, progress), self.config.stall_minutes * 60)
+        # Listings of an object store cost money.
+        interval = _REMOTE_POLL_SECONDS if storage.is_remote(self.plan.output) else 0.0
+        run_watched(pipeline, at_most_every(interval, progress), self.config.stall_minutes * 60)
         progress()
 
     def _progress(

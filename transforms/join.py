@@ -37,7 +37,7 @@ class ScanUnitFn(StorageDoFn):
 
 
 class JoinShardFn(StorageDoFn):
-    """(shard, batches) -> the shard's number once its receipt is there."""
+    """(shard, batches) -> the shard's number once it has a receipt."""
 
     def __init__(self, stage: CorpusJoin, units: Sequence[CorpusUnit]) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class JoinShardFn(StorageDoFn):
         _, elements = grouped
         batches = list(elements)
         tasks = [batch.schema.metadata[_TASK] for batch in batches if batch.schema.metadata]
-        # What `task_batch` pickled for this very job; no input is ever unpickled.
+        # Pickled by `task_batch` for this job; inputs are never unpickled.
         task: ShardTask = pickle.loads(tasks[0])  # noqa: S301
         tokens = [batch for batch in batches if not batch.schema.metadata]
         yield run_shard(task, lambda: self._stage.join(task, tokens, self._units)).shard

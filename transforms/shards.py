@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class ShardWork(Protocol):
-    """What does one shard and commits it: a stage (models/stages)."""
+    """Does one shard and commits it: a stage (models/stages)."""
 
     def run(self, task: ShardTask) -> Receipt:
         """Does one shard."""
@@ -69,7 +69,7 @@ class RunShardFn(StorageDoFn):
         self._inference = InferenceMetrics()
 
     def process(self, task: ShardTask) -> Iterator[int]:
-        """Yields the shard's number once its receipt is there."""
+        """Yields the shard's number once it has a receipt."""
         with ONE_CALL_AT_A_TIME:
             receipt = run_shard(task, lambda: self._run(task))
         self._shards.inc()

@@ -1,4 +1,4 @@
-"""How long the rest of some work takes, judged by what of it was finished so far."""
+"""How long the rest of some work takes, at the pace of the finished part."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Self
 
 @dataclass(frozen=True)
 class Pace:
-    """What was finished in one stretch of work: `done` things (at least one) between `start` and `last`.
+    """The things finished in one stretch of work: `done` (at least one) between `start` and `last`.
 
-    Times are seconds of any one clock. Workers side by side need no thought: a pace counts what they finish together.
+    Times are seconds of any one clock. A pace counts what all workers finish together.
     """
 
     start: float
@@ -22,21 +22,21 @@ class Pace:
         return (self.last - self.start) / self.done
 
     def seconds_left(self, more: int, now: float) -> float:
-        """Seconds until `more` things are finished; never less than one takes, however late it is."""
+        """Seconds until `more` things are finished; at least what one takes."""
         if more == 0:
             return 0.0
         return max(self.seconds_each, more * self.seconds_each - max(0.0, now - self.last))
 
     @classmethod
     def of_last_stretch(cls, finished: Iterable[tuple[float, float]], pause_seconds: float) -> Self | None:
-        """The pace since work was last taken up.
+        """The pace since work was last resumed.
 
         Args:
             finished: when each thing was finished, and how many seconds it took.
-            pause_seconds: a stretch begins where nothing was worked on for longer than this.
+            pause_seconds: a new stretch begins after a longer pause than this.
 
         Returns:
-            None where nothing is finished.
+            None if nothing is finished.
         """
         found: Self | None = None
         for end, seconds in sorted(finished):

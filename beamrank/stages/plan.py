@@ -1,7 +1,7 @@
-"""The plan: how topics are cut into shards, and for each stage what decides the bytes of its parts.
+"""The plan: the topics of each shard, and the keys of each stage that decide the bytes of its parts.
 
-A plan is made once, before anything runs, and never depends on the runner or its parallelism. It holds all that the
-status of a run needs, so that reading it takes no model, no JVM and no Beam.
+A plan is made once, before anything runs, and never depends on the runner or its parallelism. The
+status of a run can be read from it without models, Java or Beam.
 """
 
 import io
@@ -58,7 +58,7 @@ class Shard:
 
 
 class CurrentPlan(NamedTuple):
-    """The pointer of a folder: the plan that was last run into it, its configuration's digest, and who runs it now."""
+    """The pointer of a folder: the plan that was last run into it, its configuration's digest, and who runs it."""
 
     plan: Annotated[str, Field(pattern=rf"^{PLAN_PREFIX}[0-9a-f]{{{SHORT}}}\.json$")]
     config: str = ""
@@ -67,7 +67,7 @@ class CurrentPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class _Stored:
-    """What a plan's file holds, and nothing else: with another key, the digest of the values may have lost its name."""
+    """The content of a plan's file. Other keys are refused: one could be the digest, under a damaged name."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -87,7 +87,7 @@ _CURRENT, _STORED = TypeAdapter(CurrentPlan), TypeAdapter(_Stored)
 class Plan:
     """Everything that is decided before a run starts.
 
-    `corpus` is what the digest of the corpus was taken from. It is not written down: a plan that is read has none.
+    `corpus` holds the files behind the corpus digest. It is not stored: a plan that is read from a file has none.
     """
 
     run_tag: str
@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """Covers what decides the bytes of the parts; never the run tag, output, measures or qrels."""
+        """Covers everything that decides the bytes of the parts; never the run tag, output, measures or qrels."""
         stages = [[stage.name, stage.type_name, stage.keys, stage.inputs] for stage in self.stages]
         return digest([ENGINE_VERSION, [shard.digest for shard in self.shards], stages])
 
@@ -126,7 +126,7 @@ class Plan:
         return StageFolder(storage.join(self.output, name))
 
     def shard_digests(self, stage: StageRecord, inputs: Sequence[Manifest]) -> tuple[str, ...]:
-        """What each shard's receipt must carry, given the sealed inputs of the stage."""
+        """The digest that each shard's receipt must carry, given the sealed inputs of the stage."""
         sources = list(zip(*(manifest.part_sha256s for manifest in inputs), strict=True)) or [()] * len(self.shards)
         return tuple(
             digest([ENGINE_VERSION, stage.type_name, stage.keys, source, shard.digest if stage.reads_topics else None])
@@ -152,15 +152,15 @@ class Plan:
         ]
 
     def sealed(self, name: str) -> Manifest | None:
-        """A stage's manifest, sealing it where all its receipts are there; None while it or an input is unfinished."""
+        """A stage's manifest; seals the stage if all receipts exist. None while it or an input is unfinished."""
         return self._manifest(name, StageFolder.seal, {})
 
     def finished(self, name: str) -> Manifest | None:
-        """What `sealed` returns, without writing anything."""
+        """Like `sealed`, but writes nothing."""
         return self._manifest(name, StageFolder.whole, {})
 
     def seal_of(self, name: str) -> Manifest | None:
-        """A stage's manifest as it lies there, or None. Writes nothing."""
+        """A stage's manifest if it exists. Writes nothing."""
         return self._manifest(name, lambda folder, _, digests: folder.manifest(digests), {})
 
     def _manifest(
@@ -169,7 +169,7 @@ class Plan:
         find: Callable[[StageFolder, str, tuple[str, ...]], Manifest | None],
         found: dict[str, Manifest | None],
     ) -> Manifest | None:
-        """Looks at each stage once, however many others read it: every look is a listing and a read."""
+        """Looks at each stage once, even if several others read it: each look costs a listing and a read."""
         if name not in found:
             stage = self.stage(name)
             inputs = [self._manifest(each, find, found) for each in stage.inputs]
@@ -188,7 +188,7 @@ class Plan:
         return current.plan == plan_name(self) and current.config in ("", self.config_digest)
 
     def make_current(self, owner: Mapping[str, Any] | None = None) -> None:
-        """Writes the pointer to the plan that is being run, and who runs it."""
+        """Writes the pointer to this plan, and who runs it."""
         current = CurrentPlan(plan_name(self), self.config_digest, owner)
         storage.replace(storage.join(self.output, CURRENT), checked_json(current._asdict()))
 
@@ -227,12 +227,12 @@ def cut_shards(topics: Iterable[Topic], shards: int | None) -> tuple[Shard, ...]
 
 
 def first_topics(topics: Sequence[Topic], limit: int | None) -> Sequence[Topic]:
-    """The first `limit` topics in the order of the shards; all of them where there are no more."""
+    """The first `limit` topics in the order of the shards."""
     return topics if limit is None or limit >= len(topics) else sorted(topics, key=_place)[:limit]
 
 
 def _place(topic: Topic) -> tuple[int, str]:
-    """What topics are ordered by: a hash, so that any first ones are a fair sample."""
+    """The sort key of topics: a hash, so that the first topics are a fair sample."""
     return hash64(topic.query_id), topic.query_id
 
 
@@ -251,7 +251,7 @@ def topics_name(content: bytes) -> str:
 
 
 def read_current(output: str) -> CurrentPlan | None:
-    """Which plan was last run into a folder; None where none was.
+    """The plan that was last run into a folder, if any.
 
     Raises:
         PreflightError: the pointer cannot be read.
@@ -262,7 +262,7 @@ def read_current(output: str) -> CurrentPlan | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
-        raise PreflightError(f"{url} cannot be read ({error}): run again to write it anew") from error
+        raise PreflightError(f"{url} cannot be read ({error}): run again to write it again") from error
 
 
 def plan_names(output: str) -> list[str]:
@@ -277,7 +277,7 @@ def read_plan(output: str) -> Plan:
 
     Raises:
         ConfigError: the folder is a URL with credentials.
-        PreflightError: the folder holds no run, or one of another engine version, or its plan is not whole.
+        PreflightError: the folder holds no run, or one of another engine version, or its plan is damaged.
     """
     refuse_credentials(output, "DIR")
     output = storage.absolute(output)
@@ -289,7 +289,7 @@ def read_plan(output: str) -> Plan:
         return load_plan(output, name)
     except ValueError as error:
         raise PreflightError(
-            f"the plan {storage.join(output, name)} cannot be read ({error}): run again to write it anew"
+            f"the plan {storage.join(output, name)} cannot be read ({error}): run again to write it again"
         ) from error
 
 
@@ -298,7 +298,7 @@ def load_plan(output: str, name: str) -> Plan:
 
     Raises:
         EngineVersionError: another engine version wrote it.
-        ValueError: it is not as it was written.
+        ValueError: the file is damaged.
     """
     url = storage.join(output, name)
     values = checked_values(_content(url))
@@ -310,7 +310,7 @@ def load_plan(output: str, name: str) -> Plan:
     shards = _read_topics(storage.join(output, stored.topics), stored.shards)
     plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config)
     if plan_name(plan) != name:
-        raise ValueError("it is not the plan that its name says")
+        raise ValueError("it is not the plan of its name")
     return plan
 
 

@@ -1,4 +1,4 @@
-"""How far a run is, read from its plan and receipts alone."""
+"""The progress of a run, read from its plan and receipts alone."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from beamrank.stages.receipts import Manifest, Receipt
 from beamrank.stages.scan_reports import ScanTotal, read_scans
 from beamrank.stages.stage_record import StageRecord
 
-# A stage whose workers all stood still for longer was stopped and taken up again.
+# A stage without activity for longer was stopped and resumed.
 _PAUSE_SECONDS = 60.0
 # Between two passes over the corpus no shard is joined.
 _SCAN_PAUSE_SECONDS = 1800.0
@@ -22,11 +22,11 @@ class StageStatus:
     """One stage of a run.
 
     Attributes:
-        eta_seconds: how long the rest takes at the pace of the shards that were finished last; 0 where all are done and
-            None where nothing can be known yet. For a duo without a finished shard it is forecast from mono's pace.
-        elapsed_seconds: how long the stage has been worked on; None where it is not, or the storage keeps no times.
+        eta_seconds: how long the rest takes at the pace of the last finished shards; 0 if all are done, None if
+            unknown. For a duo without a finished shard it is forecast from mono's pace.
+        elapsed_seconds: how long the stage has been running; None if it is not, or the storage keeps no times.
         inferences: of the shards that are done.
-        seconds: what workers took for these, added up; for a stage that reads the corpus, its scan as well.
+        seconds: of all workers together, for these; for a stage that reads the corpus, with its scan.
         inferences_per_second: of one worker; None for a stage without inferences.
     """
 
@@ -64,14 +64,14 @@ def read_status(plan: Plan, now: float | None = None) -> list[StageStatus]:
 def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
     """The receipts that count for each stage, by shard.
 
-    None count while an input is unfinished, since what they must carry is not known yet.
+    None count while an input is unfinished, since their digests are unknown.
     """
     finished: dict[str, Manifest] = {}
     return {stage.name: _receipts(plan, stage, finished) for stage in plan.stages}
 
 
 def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
-    """How long the rest of a run takes; None where that of a stage is not known."""
+    """How long the rest of a run takes; None if that of a stage is unknown."""
     etas = [stage.eta_seconds for stage in stages if stage.eta_seconds is not None]
     return round(sum(etas), 1) if len(etas) == len(stages) else None
 
@@ -115,14 +115,14 @@ def _receipts(plan: Plan, stage: StageRecord, finished: dict[str, Manifest]) -> 
 
 
 def _scan(plan: Plan, stage: StageRecord) -> ScanTotal:
-    """What reading the corpus found and took, for the stage that does so."""
+    """The reports of the corpus scan, for a stage that reads the corpus."""
     if stage.corpus_digest is None:
         return ScanTotal(0, 0, ())
     return read_scans(plan.folder(stage.name).url, stage.corpus_digest)
 
 
 def _pace(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt]) -> Pace | None:
-    """By when the receipts were written; one shard after the other where the storage does not say."""
+    """From the times of the receipts; one shard after the other if the storage keeps no times."""
     if not receipts:
         return None
     written = plan.folder(stage.name).written_seconds(receipts.values())

@@ -63,12 +63,12 @@ class NeededDocs:
         else:
             content = np.memmap(url, dtype=np.uint8, mode="r")
         if not url.endswith(f"-{sha256(content.data)[:SHORT]}.bin"):
-            raise DataError(f"{url} changed after it was written. Run the same command again, which writes it anew")
+            raise DataError(f"{url} changed after it was written. Run the same command again, which writes it again")
         entries = len(content) // _ENTRY_BYTES
         return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))
 
     def lookup(self, doc_ids: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Which of some docs are wanted: rows int64[m] into `doc_ids` and shards uint32[m], one entry for each wish."""
+        """Which of some docs are wanted: rows int64[m] into `doc_ids` and shards uint32[m], one entry for each pair."""
         wanted = hashes64(doc_ids)
         left = np.searchsorted(self.hashes, wanted, side="left")
         right = np.searchsorted(self.hashes, wanted, side="right")
@@ -92,7 +92,7 @@ class MissingDoc(NamedTuple):
 
 @dataclass(frozen=True)
 class JoinedShard:
-    """A shard's queries with their candidates' tokens (schemas.tokenized), and what was counted on the way."""
+    """A shard's queries with their candidates' tokens (schemas.tokenized), and counts."""
 
     table: pa.Table
     missing: tuple[MissingDoc, ...]
@@ -100,7 +100,7 @@ class JoinedShard:
 
 
 def doc_tokens_schema(token: pa.DataType) -> pa.Schema:
-    """What travels: a needed doc's tokens, and where in the corpus it stands (unit number, position in the unit)."""
+    """The rows of the shuffle: a needed doc's tokens, and its place in the corpus (unit number, position)."""
     return pa.schema(
         [
             pa.field("doc_id", pa.string(), nullable=False),

@@ -30,7 +30,7 @@ MONO = pa.schema(
     ]
 )
 
-# One row: a query. scores is the n*n row-major matrix of log-odds z_ij, NaN where a pair was not asked.
+# One row: a query. scores is the n*n row-major matrix of log-odds z_ij, NaN for a pair that was not scored.
 DUO = pa.schema(
     [
         pa.field("query_id", pa.string(), nullable=False),

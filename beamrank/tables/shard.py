@@ -12,7 +12,7 @@ from beamrank.tables import schemas
 
 
 class Vocabulary(Protocol):
-    """What a tokenized part says about the tokenizer that made it."""
+    """The facts about a tokenizer that the parts that it made carry."""
 
     vocab_size: int
     cls_id: int

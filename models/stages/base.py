@@ -1,7 +1,7 @@
-"""What a stage is: a frozen dataclass that is the job of a worker, and says all else that a run must know of it.
+"""The base of all stages: a frozen dataclass that is the job of a worker, and describes itself to the rest of a run.
 
 A stage's fields are its settings. Those marked with `Decides` are its keys: they decide the bytes of its parts and are
-covered by their digests. The others are free, such as where workers find a model.
+covered by their digests. The others, such as the place of a model, can change without a new run.
 """
 
 from abc import ABC, abstractmethod
@@ -36,15 +36,15 @@ ShardTokens = tuple[int, pa.RecordBatch]
 class Decides:
     """Marks a field that decides the bytes of a stage's parts.
 
-    `key` is what the configuration calls it; names in braces are filled in from the stage. Where the field's own name
-    ends in `_digest`, that key holds the path or the name of what was digested.
+    `key` is its name in the configuration; names in braces are filled in from the stage. If the field's own name ends
+    in `_digest`, that key holds the path or name of the digested content.
     """
 
     key: str
 
 
 class Worker(StrEnum):
-    """What the workers of a stage need; a runner with machines of several kinds chooses by this."""
+    """The kind of machine that a stage needs."""
 
     LAUNCHER = "launcher"
     JVM = "jvm"
@@ -87,7 +87,7 @@ class CorpusJoin(Protocol):
 
 
 class Execution(Protocol):
-    """How the open shards of a stage are done: what a stage asks of the launcher."""
+    """The launcher, as a stage sees it: it executes the open shards."""
 
     @property
     def tasks(self) -> Sequence[ShardTask]:
@@ -121,17 +121,17 @@ class Stage(ABC):
     @classmethod
     @abstractmethod
     def worker_on(cls, device: str) -> Worker:
-        """What its workers need where models compute on a device."""
+        """The machines of its workers if models compute on `device`."""
 
     @classmethod
     def worker_paths(cls, config: RunConfig) -> dict[str, str]:  # noqa: ARG003
-        """What its workers read beside corpus and output: paths by their keys in the configuration."""
+        """The paths that its workers read beside corpus and output, by their keys in the configuration."""
         return {}
 
     @classmethod
     @abstractmethod
     def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
-        """What it costs for so many topics that all have as many candidates as they can."""
+        """The cost for a number of topics, if all have as many candidates as possible."""
 
     @property
     def name(self) -> str:
@@ -155,12 +155,12 @@ class Stage(ABC):
 
     @property
     def work(self) -> ScoringWork | None:
-        """What it asks of its model."""
+        """The work of its model."""
         return None
 
     @property
     def worker(self) -> Worker:
-        """What its workers need."""
+        """The machines of its workers."""
         return self.worker_on("cpu")
 
     @property
@@ -170,7 +170,7 @@ class Stage(ABC):
 
     @property
     def config_keys(self) -> dict[str, str]:
-        """What the configuration calls each of its keys."""
+        """The name of each key in the configuration."""
         values = {"type_name": self.type_name, **vars(self)}
         return {name: mark.key.format(**values) for name, mark in _decided(type(self)).items()}
 
@@ -208,7 +208,7 @@ class Stage(ABC):
         return stage
 
     def carry_out(self, execution: Execution) -> None:
-        """Does the open shards: by default each on its own."""
+        """Executes the open shards, by default independently."""
         execution.run_shards(self)
 
     @abstractmethod
@@ -216,7 +216,7 @@ class Stage(ABC):
         """Does one shard and commits it."""
 
     def verify(self, found: Verification) -> None:  # noqa: B027
-        """Checks what the stage was made from, if that is still here, and adds what is wrong with it."""
+        """Checks the inputs of the stage that still exist, and adds findings."""
 
 
 @lru_cache

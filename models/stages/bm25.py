@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from models.lucene.bm25 import Bm25Searcher
 
 _SEARCH_TOPICS = 16
-# Where there is no index to search yet: Anserini's own figure for one thread on 8.8 million passages.
+# Without an index: Anserini's own figure for one thread on 8.8 million passages.
 _TOPICS_PER_SECOND = 13.0
 _BUILD_AGAIN = "remove the folder and run again, which builds the index again"
 
@@ -55,7 +55,7 @@ class RetrieveBm25(FirstStage):
 
     @classmethod
     def from_config(cls, section: Bm25Config, planning: Planning) -> Self:
-        """Builds the index first where there is none."""
+        """Builds the index first if it does not exist."""
         config = planning.config
         assert config.index is not None
         digest = ensure_index(config, planning.corpus_digest, planning.progress)
@@ -86,7 +86,7 @@ class RetrieveBm25(FirstStage):
 
     @classmethod
     def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:
-        """Searches the first topics where there is an index."""
+        """Measured on the first topics if the index exists."""
         from models.lucene.bm25 import Bm25Searcher
 
         assert config.index is not None
@@ -162,7 +162,7 @@ def _open(index_url: str, index_digest: str, k1: float, b: float, threads: int) 
 
 
 def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> str:
-    """The digest of the configured index, which is built first where there is none."""
+    """The digest of the configured index, which is built first if it does not exist."""
     assert config.index is not None
     path = config.index.path
     if needs_building(path):

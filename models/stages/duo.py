@@ -16,6 +16,8 @@ from models.stages.planning import Planning
 from models.stages.sample import Sample
 from models.stages.scoring import ScoringStage
 
+_SAMPLE_DOCS = 6
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreDuo(ScoringStage):
@@ -32,7 +34,7 @@ class ScoreDuo(ScoringStage):
 
     @classmethod
     def from_config(cls, section: DuoConfig, planning: Planning, tokens: str) -> Self:
-        """The stage that the section `duo` asks for; its aggregation decides pairs only where they are sampled."""
+        """Made from the section `duo`. The seed matters only if pairs are sampled."""
         assert planning.config.mono is not None
         return cls(
             k=section.k,
@@ -45,11 +47,11 @@ class ScoreDuo(ScoringStage):
 
     @classmethod
     def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
-        """Every pair that is asked."""
+        """All pairs that are scored."""
         assert config.duo is not None
         k = config.duo.k
         asked = int(pair_inferences(k, k, config.duo.opponents))
-        seconds = sample.seconds_per_inference("duo")
+        seconds = sample.seconds_per_inference("duo", _SAMPLE_DOCS)
         return lambda topics: Cost(topics * asked, topics * k**2 * 4, topics * asked * seconds)
 
     @property

@@ -1,4 +1,4 @@
-"""What first stages share: they give each topic its candidates."""
+"""The base of first stages, which give each topic its candidates."""
 
 import time
 from abc import abstractmethod
@@ -29,7 +29,7 @@ class FirstStage(Stage):
     @classmethod
     @abstractmethod
     def from_config(cls, section: Any, planning: Planning) -> Self:
-        """The stage that its section asks for."""
+        """Made from its section of the configuration."""
 
     @classmethod
     def is_ready(cls, config: RunConfig) -> bool:  # noqa: ARG003
@@ -49,7 +49,7 @@ class FirstStage(Stage):
 
     @classmethod
     def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:  # noqa: ARG003
-        """How long one topic takes on this machine; 0 where that is next to nothing."""
+        """How long one topic takes on this machine."""
         return 0.0
 
 
@@ -59,7 +59,7 @@ def commit_candidates(task: ShardTask, candidates: pa.Table, start: float) -> Re
     Args:
         task: the shard's.
         candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
-        start: when the shard was begun, of `time.monotonic()`.
+        start: when the shard was started, by `time.monotonic()`.
 
     Raises:
         DataError: a doc_id cannot be used, which an index that was built elsewhere may hold.

@@ -102,11 +102,11 @@ def _notes(run: Run, shards: Sequence[Shard], ties: Ties) -> list[str]:
     strangers = [query_id for query_id in run.order if query_id not in topics]
     notes = []
     if strangers:
-        notes.append(f"queries that are no topics: {len(strangers):,} ({strangers[0]!r}, ...); they are left out")
+        notes.append(f"queries that are not topics: {len(strangers):,} ({strangers[0]!r}, ...); they are ignored")
     if run.notes.tied_scores:
         notes.append(f"rows with the score of the row before: {run.notes.tied_scores:,}; {_TIES[ties]}")
     if run.notes.rank_disagreements:
         notes.append(f"rows whose rank disagrees with the scores: {run.notes.rank_disagreements:,}; the scores decide")
     if run.notes.tied_ranks:
-        notes.append(f"rows with the rank of the row before: {run.notes.tied_ranks:,}; ordered as they stand")
+        notes.append(f"rows with the rank of the row before: {run.notes.tied_ranks:,}; in the order of the file")
     return notes

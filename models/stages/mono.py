@@ -14,6 +14,8 @@ from models.stages.planning import Planning
 from models.stages.sample import Sample
 from models.stages.scoring import ScoringStage
 
+_SAMPLE_DOCS = 24
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreMono(ScoringStage):
@@ -27,7 +29,7 @@ class ScoreMono(ScoringStage):
 
     @classmethod
     def from_config(cls, section: MonoConfig, planning: Planning, tokens: str) -> Self:
-        """The stage that the section `mono` asks for."""
+        """Made from the section `mono`."""
         return cls(k=section.k, segments=_segment_rule(section), **cls.shared_settings(planning, tokens))
 
     @classmethod
@@ -38,7 +40,7 @@ class ScoreMono(ScoringStage):
         # The most that any doc can have, and the mean of the sampled docs.
         most = 1 if rule is None else rule.limit
         mean = len(cut_segments(sample.doc_lengths, rule).docs) / max(1, len(sample.doc_lengths))
-        seconds = sample.seconds_per_inference("mono")
+        seconds = sample.seconds_per_inference("mono", _SAMPLE_DOCS)
         return lambda topics: Cost(
             topics * k * most * chunks, topics * k * most * CANDIDATE_BYTES, topics * k * mean * chunks * seconds
         )
@@ -58,6 +60,6 @@ class ScoreMono(ScoringStage):
 
 
 def _segment_rule(mono: MonoConfig) -> SegmentRule | None:
-    """How docs are cut; None where they are read whole. How their scores are pooled is left to those who read them."""
+    """How docs are cut; None if they are read whole. Scores are pooled when they are read."""
     segments = mono.segments
     return None if segments is None else SegmentRule(segments.length_tokens, segments.stride, segments.most)

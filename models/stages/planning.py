@@ -1,4 +1,4 @@
-"""What stages are planned from: the configuration, and what was read and resolved for it once."""
+"""The inputs that stages are made from: the configuration, and the checkpoints and device that it resolves to."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -14,13 +14,13 @@ from models.scoring.engine import usable_cores
 
 
 class PlanningProgress(Protocol):
-    """What the user is told while a run is planned."""
+    """Shows the user what happens while a run is planned."""
 
     def note(self, text: str) -> None:
-        """Something worth knowing."""
+        """Reports something worth knowing."""
 
     def warn(self, text: str) -> None:
-        """Something to look at."""
+        """Reports something that needs attention."""
 
     def bar(self, stage: str) -> AbstractContextManager[Progress]:
         """The progress of something that takes long."""
@@ -28,7 +28,7 @@ class PlanningProgress(Protocol):
 
 @dataclass(frozen=True)
 class Planning:
-    """What the stages of one run are made from; `checkpoints` has one for each of mono and duo that is configured."""
+    """The inputs of the stages of one run; `checkpoints` holds that of mono and that of duo, as far as configured."""
 
     config: RunConfig
     corpus_digest: str
@@ -46,7 +46,7 @@ def resolve_checkpoints(config: RunConfig) -> dict[str, Checkpoint]:
     """The checkpoints of a configuration, by stage.
 
     Raises:
-        PreflightError: one is missing or cannot do what the configuration asks of it.
+        PreflightError: one is missing, or does not fit the configuration.
     """
     sections = {"mono": config.mono, "duo": config.duo}
     found = {

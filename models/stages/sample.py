@@ -1,4 +1,4 @@
-"""A short measurement on this machine, from which stages estimate what they cost."""
+"""A short measurement on this machine, from which stages estimate their cost."""
 
 import itertools
 import time
@@ -23,11 +23,10 @@ from models.tokenizer.bert import load_tokenizer
 _TOPICS = 4
 _READ_DOCS = 2000
 _DOCS = 24
-_DUO_DOCS = 6
 
 
 class Sample:
-    """The first topics and docs of a run; they are read and tokenized when a stage first asks."""
+    """The first topics and docs of a run; they are read and tokenized on first use."""
 
     def __init__(
         self,
@@ -96,8 +95,8 @@ class Sample:
         schema = tokenized_schema(tokenizer)
         return candidates, tokenized_table(schema, query_ids, queries, candidates, self._tokens[0], rows)
 
-    def seconds_per_inference(self, kind: RerankerKind) -> float:
-        """Seconds for one input of a model; a first call warms the model up."""
+    def seconds_per_inference(self, kind: RerankerKind, k: int) -> float:
+        """Seconds for one input of a model, over the first `k` docs; a first call warms the model up."""
         candidates, table = self._shard
         config = self._config
         reranker = Reranker(
@@ -108,10 +107,8 @@ class Sample:
             threads=config.threads,
             **config.input.model_dump(),
         )
-        if kind == "mono":
-            return _seconds_per_inference(lambda: reranker.score_shard(table, _DOCS)[1])
         before = as_mono(candidates)
-        return _seconds_per_inference(lambda: reranker.score_shard(table, _DUO_DOCS, before)[1])
+        return _seconds_per_inference(lambda: reranker.score_shard(table, k, before)[1])
 
 
 def _docs(config: RunConfig) -> Iterator[Doc]:

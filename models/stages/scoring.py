@@ -1,4 +1,4 @@
-"""What the stages with a model share: the checkpoint, the device, and how inputs are cut."""
+"""The base of stages with a model: checkpoint, device, and the limits of inputs."""
 
 import logging
 import os
@@ -135,7 +135,7 @@ class ScoringStage(Stage):
         return InputLimits(self.truncation, self.max_query_length, self.max_length)
 
     def _metadata(self) -> dict[str, str]:
-        """What a reader of a part alone should know of its scores."""
+        """The settings behind the scores, in each part."""
         return {
             "checkpoint": self.checkpoint_digest,
             "dtype": self.dtype,

@@ -75,7 +75,7 @@ class TokenizeDocs(Stage):
 
     @classmethod
     def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
-        """The corpus is read whole for any topics at all; what is tokenized of it depends on how many they are."""
+        """The whole corpus is read in any case; the number of topics decides how many docs are tokenized."""
         assert config.mono is not None
         k, docs = config.mono.k, len(sample.docs)
         corpus_bytes = sum(storage.size_bytes(url) for url in {unit.url for unit in list_units(config.corpus)})
@@ -102,7 +102,7 @@ class TokenizeDocs(Stage):
 
     @property
     def run_name(self) -> str | None:
-        """Tokens are no run."""
+        """Tokens give no run."""
         return None
 
     @property

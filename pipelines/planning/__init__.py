@@ -1,1 +1,1 @@
-"""What a run will do: the plan, its cost, what remains of it, and who runs it."""
+"""The plan of a run, its cost, and the rest of an unfinished run."""

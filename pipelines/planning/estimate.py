@@ -1,4 +1,4 @@
-"""What a run will cost: counts from the configuration, seconds from a short measurement on this machine."""
+"""The cost of a run: counts from the configuration, seconds from a short measurement on this machine."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from pipelines.planning.remaining import find_remaining
 
 @dataclass(frozen=True)
 class StageEstimate:
-    """One stage, as if nothing of it were done, and the `remaining_*` of it that has no receipt yet."""
+    """The whole stage, and as `remaining_*` its shards without a receipt."""
 
     stage: str
     inferences: int
@@ -34,7 +34,7 @@ class StageEstimate:
 class Estimate:
     """A whole run; the corpus is read at most `join_passes` times, with the memory that is free now.
 
-    `changed` is what differs from the plan that was last run into the output, and `note` why that could not be told.
+    `changed` holds the differences from the plan that was last run into the output; `note` tells why they are unknown.
     """
 
     topics: int
@@ -51,7 +51,7 @@ class Estimate:
 
 
 def estimate(config: RunConfig) -> Estimate:
-    """Estimates a run, and what of it remains to be done, before anything of it runs. Writes nothing.
+    """Estimates a run and the rest of it after earlier runs. Writes nothing.
 
     Every topic is taken to have all its candidates, so that counts are upper bounds.
 

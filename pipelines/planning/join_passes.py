@@ -1,4 +1,4 @@
-"""In how many passes over the corpus the join shuffles its docs where the launcher has to hold what is shuffled."""
+"""The number of passes over the corpus if the join's shuffle is kept in the launcher's memory."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import psutil
 
 from beamrank.formats.corpora import CorpusUnit, read_unit
 
-# FnApiRunner keeps what is shuffled in the launcher's memory, 6 to 10 times over.
+# FnApiRunner keeps the shuffle in the launcher's memory, in 6 to 10 times its size.
 _LOCAL_SHUFFLE_FACTOR = 10
 _LOCAL_SHUFFLE_SHARE = 0.4
 _ROW_OVERHEAD_BYTES = 64
@@ -16,12 +16,12 @@ _SAMPLE_DOCS = 1000
 
 
 def join_passes(docs: int, units: Sequence[CorpusUnit], shards: int, doc_tokens: int) -> int:
-    """How often the corpus is read so that what is shuffled at once fits in this machine's memory.
+    """How often the corpus is read so that each shuffle fits in this machine's memory.
 
     Args:
         docs: how many docs travel, a doc once for each shard that wants it.
         units: the corpus.
-        shards: how many shards are joined; there is no use in more passes than these.
+        shards: how many shards are joined; the most passes.
         doc_tokens: how many tokens are kept of a doc.
     """
     room = psutil.virtual_memory().available * _LOCAL_SHUFFLE_SHARE / _LOCAL_SHUFFLE_FACTOR
@@ -29,7 +29,7 @@ def join_passes(docs: int, units: Sequence[CorpusUnit], shards: int, doc_tokens:
 
 
 def _doc_bytes(units: Sequence[CorpusUnit], doc_tokens: int) -> float:
-    """What one doc's tokens weigh in the shuffle, guessed from the letters of the first docs."""
+    """The bytes of a doc in the shuffle, estimated from the letters of the first docs."""
     letters: list[int] = []
     for batch in read_unit(units[0]):
         letters += [len(text) for text in batch.texts]

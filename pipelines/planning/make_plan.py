@@ -1,4 +1,4 @@
-"""From a configuration to a plan: reads and checks every input, so that nothing is found wrong after hours."""
+"""From a configuration to a plan: reads and checks every input, so that errors are found before anything runs."""
 
 import os
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def resolve_scoring(config: RunConfig) -> Device:
 
 
 def make_plan(config: RunConfig, talk: ConsoleProgress, scoring: Device | None = None) -> Plan:
-    """Checks all inputs and decides all that a run's bytes depend on; builds the index where there is none.
+    """Checks all inputs and resolves everything that decides a run's bytes; builds a missing index.
 
     Args:
         config: what to run.
@@ -38,7 +38,7 @@ def make_plan(config: RunConfig, talk: ConsoleProgress, scoring: Device | None =
 
     Raises:
         ConfigError: a measure that does not exist.
-        PreflightError: an input is missing or not as it must be, or the output cannot be written.
+        PreflightError: an input is missing or invalid, or the output cannot be written.
     """
     check_apart(config)
     _check_writable(config.output)
@@ -46,7 +46,7 @@ def make_plan(config: RunConfig, talk: ConsoleProgress, scoring: Device | None =
 
 
 def planned(config: RunConfig) -> Plan | None:
-    """What `make_plan` would return, without writing anything; None while the index has to be built first."""
+    """Like `make_plan`, but writes nothing; None if the index must be built first."""
     if not first_stage_of(config).is_ready(config):
         return None
     return _decide(config, ConsoleProgress(quiet=True), None)
@@ -83,11 +83,11 @@ class ChosenTopics:
 
 
 def chosen_topics(config: RunConfig) -> ChosenTopics:
-    """The topics to run; qrels are read also where they choose none, to find what is wrong with them now."""
+    """The topics to run. Qrels are always read, to find errors in them now."""
     topics = read_topics(config.topics)
     if config.qrels is None:
         return _limited(topics, config)
-    # They are read again when the runs are measured.
+    # They are read again for the measures.
     check_regular(config.qrels)
     judged = read_qrels(config.qrels).relevance
     chosen = [topic for topic in topics if topic.query_id in judged]
@@ -113,10 +113,10 @@ def _limited(topics: Sequence[Topic], config: RunConfig) -> ChosenTopics:
 
 
 def check_apart(config: RunConfig) -> None:
-    """Makes sure that nothing that is written becomes a part of the corpus, whose digest would then change by itself.
+    """Makes sure that no written file becomes a part of the corpus, whose digest would change.
 
     Raises:
-        PreflightError: the corpus is a folder or a glob that takes files of the output or of the index for docs.
+        PreflightError: the corpus is a folder or a glob that includes files of the output or of the index.
     """
     runs = [storage.join(RUNS, RunFile("mono", run_format=form).base) for form in config.run_formats]
     written = {"output": (config.output, ["plan-0.json", "retrieve/part-0.parquet", "tokenize-0/needed-0.bin", *runs])}

@@ -1,4 +1,4 @@
-"""What differs between two plans, by the keys of the configuration, and which stages are done again for it."""
+"""The differences between two plans, by the keys of the configuration, and the stages that are redone for them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -8,15 +8,15 @@ from beamrank.stages.plan import Plan
 from beamrank.stages.stage_record import StageRecord
 from models.stages import stage_of
 
-# A key whose name ends so holds a digest: what a user knows is the path or name in the configuration.
+# A key whose name ends so holds a digest; users know the path or name in the configuration.
 _DIGEST = "_digest"
 
 
 @dataclass(frozen=True)
 class Change:
-    """A key whose value differs, and the steps that it decides: they are done again.
+    """A key whose value differs, and the steps that are redone for it.
 
-    `before` and `after` are alike where what a path or name leads to has changed.
+    `before` and `after` are equal if the content behind a path or name has changed.
     """
 
     key: str
@@ -32,7 +32,7 @@ class Change:
 
 
 def plan_changes(before: Plan, after: Plan) -> list[Change]:
-    """The keys that decide bytes and differ, in the order of the stages; never the run tag, measures or the like."""
+    """The keys that decide bytes and differ, in the order of the stages; never the run tag or measures."""
     found: dict[str, Change] = {}
     for change in (*_topic_changes(before, after), *_stage_changes(before, after)):
         same = found.get(change.key)
@@ -72,7 +72,7 @@ def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
 
 
 def _counterpart(before: Plan, stage: StageRecord) -> StageRecord | None:
-    """The stage of the other plan that did the same; another tokenizer makes another folder."""
+    """The stage of the other plan with the same step; another tokenizer has another folder."""
     same = before.of_step(stage.step)
     return next((old for old in same if old.name == stage.name), same[0] if same else None)
 
@@ -87,7 +87,7 @@ def _following(plan: Plan, stage: StageRecord) -> tuple[str, ...]:
 
 
 def _value(plan: Plan, stage: StageRecord, key: str, name: str) -> Any:
-    """What decides the bytes; for a digest, what the configuration says."""
+    """The value of a key; for a digest, the path or name in the configuration."""
     return _configured(plan.config, name) if key.endswith(_DIGEST) else stage.keys.get(key)
 
 

@@ -1,4 +1,4 @@
-"""What of a run remains to be done after earlier runs into the same output."""
+"""The rest of a run after earlier runs into the same output."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from pipelines.planning.plan_changes import Change, plan_changes
 
 @dataclass(frozen=True)
 class Remaining:
-    """The shards without a receipt by step, and what differs from the plan that was run last.
+    """The shards without a receipt by step, and the differences from the plan that was run last.
 
-    A stage that is not among `shards` is to be done whole. So is one whose input is not finished, as far as is known.
-    `note` tells why more could not be known.
+    A stage that is not among `shards` is to be done whole. So is one whose input is unfinished. `note` tells what is
+    unknown.
     """
 
     shards: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -26,12 +26,12 @@ class Remaining:
 
 
 def find_remaining(config: RunConfig) -> Remaining:
-    """Looks at what earlier runs have left. Writes nothing."""
+    """Reads the results of earlier runs. Writes nothing."""
     if CURRENT not in storage.sizes_bytes(config.output):
         return Remaining()
     plan = planned(config)
     if plan is None:
-        return Remaining(note="what earlier runs left is not counted: that is known once the index is built")
+        return Remaining(note="shards of earlier runs are not counted until the index is built")
     done = read_receipts(plan)
     missing: dict[str, set[int]] = {}
     for stage in plan.stages:
@@ -41,6 +41,6 @@ def find_remaining(config: RunConfig) -> Remaining:
     try:
         before = read_plan(config.output)
     except PreflightError as error:
-        # Its receipts count all the same.
-        return Remaining(shards, note=f"what changed since the last run is not known: {error}")
+        # Its receipts still count.
+        return Remaining(shards, note=f"the changes since the last run are unknown: {error}")
     return Remaining(shards, tuple(plan_changes(before, plan)))

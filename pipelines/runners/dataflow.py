@@ -1,4 +1,4 @@
-"""Dataflow: the machines, images and Beam options of a stage's job, and what must be true before one is submitted.
+"""Dataflow: the machines, images and Beam options of a stage's job, and the checks before it is submitted.
 
 Retrieve and tokenize run on CPU workers whose image has Java; mono and duo on GPU workers whose image has none.
 """
@@ -30,9 +30,9 @@ from models.scoring.backends.torch import default_token_budget
 from models.stages import stage_of, stages_of
 from models.stages.base import Stage, Worker
 
-# The vCPUs of every pinned machine type: the launcher is another machine, with other cores.
+# The vCPUs of every pinned machine type; the launcher's own cores do not matter.
 WORKER_THREADS = 4
-# A GPU a worker: an autoscaler without a bound would be a surprise on the bill.
+# Each worker has a GPU: autoscaling must not surprise on the bill.
 _MAX_WORKERS = 8
 _ONE_PROCESS = "no_use_multiple_sdk_containers"
 _PROCESS_A_CORE = "use_multiple_sdk_containers"
@@ -68,7 +68,7 @@ _WORKERS = {
 
 
 def settle(settings: RunConfig) -> tuple[RunConfig, Device]:
-    """What Dataflow's workers decide, since the launcher is another machine: device, dtype and threads.
+    """Device, dtype and threads of Dataflow's workers, which are other machines than the launcher.
 
     `auto` is a GPU and float16; on CPU workers it is float32, which every processor computes.
     """
@@ -105,7 +105,7 @@ def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: s
     """Makes sure that a job can be submitted with these Beam flags; they are known to be Beam's.
 
     Args:
-        flags: what follows `--`.
+        flags: the arguments after `--`.
         stages: those that are to be submitted.
         device: where mono and duo compute.
         wait: whether the command waits for its jobs.
@@ -135,9 +135,9 @@ def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: s
             "stage at a time, with --stage"
         )
     if given.view_as(GoogleCloudOptions).template_location and (wait or len(stages) > 1):
-        raise ConfigError("--template_location writes one job down and starts none: give --stage and --no-wait too")
+        raise ConfigError("--template_location writes one job and starts none: give --stage and --no-wait too")
     if given.view_as(TestOptions).dry_run:
-        raise ConfigError("--dry_run leaves nothing to look at: --template_location=FILE writes the job down instead")
+        raise ConfigError("--dry_run leaves nothing to inspect: --template_location=FILE writes the job instead")
 
 
 def _check_cloud(given: PipelineOptions) -> None:
@@ -151,7 +151,7 @@ def _check_cloud(given: PipelineOptions) -> None:
     for name in ("temp_location", "staging_location"):
         value = getattr(cloud, name)
         if value and not value.startswith("gs://"):
-            raise ConfigError(f"--{name} must be a gs:// URL, not {value!r}: Dataflow itself reads what is put there")
+            raise ConfigError(f"--{name} must be a gs:// URL, not {value!r}: Dataflow itself reads these files")
 
 
 def _check_images(given: PipelineOptions) -> None:
@@ -207,7 +207,7 @@ def _given_accelerator(given: PipelineOptions) -> bool:
 
 
 def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> PipelineOptions:
-    """The Beam options of a stage's job: the pinned ones, then the user's, which win where both give one value."""
+    """The Beam options of a stage's job: the pinned ones, then the user's, which take precedence."""
     workers = _WORKERS[stage_of(stage).worker]
     given = PipelineOptions(list(flags))
     cloud = given.view_as(GoogleCloudOptions)
@@ -229,7 +229,7 @@ def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> Pipelin
 
 
 def job_name(plan: Plan, stage: StageRecord) -> str:
-    """The same for every attempt: Dataflow refuses a second active job of a name, so nothing is paid for twice."""
+    """The same for every attempt: Dataflow refuses a second active job of the same name."""
     return f"beamrank-{stage.name}-{digest([plan.digest, plan.output])[:SHORT]}"
 
 

@@ -112,8 +112,8 @@ def test_a_folder_without_a_run_is_said_to_be_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ("topics-*.parquet", r"cannot be read \(topics-.*\.parquet is missing\): run again to write it anew"),
-        ("plan-*.json", r"cannot be read \(plan-.*\.json is missing\): run again to write it anew"),
+        ("topics-*.parquet", r"cannot be read \(topics-.*\.parquet is missing\): run again to write it again"),
+        ("plan-*.json", r"cannot be read \(plan-.*\.json is missing\): run again to write it again"),
     ],
 )
 def test_a_plan_of_which_a_file_is_missing_is_said_to_be_so(tmp_path: Path, broken: str, message: str) -> None:
@@ -130,7 +130,7 @@ def test_a_plan_of_which_a_file_is_missing_is_said_to_be_so(tmp_path: Path, brok
         ({"stages": [{"name": "mono"}]}, "stages.0.type_name: Field required"),
         ({"shards": 2}, "does not hold the topics of 2 shards"),
         ({"shards": 10**12}, "does not hold the topics of 1000000000000 shards"),
-        ({"shards": 4}, "not the plan that its name says"),
+        ({"shards": 4}, "not the plan of its name"),
     ],
 )
 def test_a_plan_of_other_fields_is_said_to_be_so(tmp_path: Path, change: dict[str, object], reason: str) -> None:

@@ -103,7 +103,7 @@ def test_ms_marco_run_is_cut_by_rank(tmp_path, first):
 def test_what_is_worth_knowing_is_said(tmp_path):
     notes = _split(tmp_path, ["q1 Q0 a 1 2.0 t", "q1 Q0 b 2 2.0 t", "q1 Q0 c 3 3.0 t", "q8 Q0 a 1 1.0 t"]).notes
     assert [note.partition("given.run: ")[2] for note in notes] == [
-        "queries that are no topics: 1 ('q8', ...); they are left out",
+        "queries that are not topics: 1 ('q8', ...); they are ignored",
         "rows with the score of the row before: 1; ordered by their ranks. `beamrank eval` and trec_eval order them "
         "by doc_id, descending, so their measures of this file can differ; `candidates.ties: doc_id` takes that order "
         "here too",

@@ -292,7 +292,7 @@ def test_run_counts_topics_without_candidates(collection: Collection) -> None:
 def test_run_reports_queries_that_are_not_topics(collection: Collection) -> None:
     collection.write("given.trec", trec_lines({**CANDIDATES, "q3": ["d1"]}))
     done = beamrank_here("run", collection.path)
-    assert "queries that are no topics: 1 ('q3', ...); they are left out" in done.stderr
+    assert "queries that are not topics: 1 ('q3', ...); they are ignored" in done.stderr
     assert set(read_trec(collection.output / "runs/mono.trec")) == set(TOPICS)
 
 

@@ -112,7 +112,7 @@ def test_changed_config_redoes_only_what_it_decides(config_path, tmp_path):
     after = committed(output)
     assert {name: after[name] for name in before} == before
     assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"duo"}
-    assert "mono: all 4 shards are there already" in said
+    assert "mono: all 4 shards are already complete" in said
     # And back: what the first configuration left is still there.
     _done("run", config_path, "--output", output)
     assert committed(output) == after

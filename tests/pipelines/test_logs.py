@@ -64,7 +64,7 @@ def test_log_of_a_resumed_run_is_a_file_of_its_own(small, tmp_path):
     # Two logs of one process in one second are one file.
     texts = "".join(path.read_text() for path in (tmp_path / "logs").iterdir())
     assert first <= set((tmp_path / "logs").iterdir())
-    assert "retrieve: all 4 shards are there already" in texts
+    assert "retrieve: all 4 shards are already complete" in texts
 
 
 def test_log_has_events_of_worker_processes(small, tmp_path):

@@ -88,4 +88,4 @@ def test_a_damaged_plan_of_an_earlier_run_is_no_reason_to_plan_nothing(config: P
     plan_run(config).at(str(output)).plan.publish()
     next(output.glob("plan-*")).write_text("{")
     planned = json.loads(_planned(config, "--output", str(output), "--json"))
-    assert planned["note"].startswith("what changed since the last run is not known: the plan ")
+    assert planned["note"].startswith("the changes since the last run are unknown: the plan ")

@@ -130,7 +130,7 @@ def test_resume_after_sigterm(config_path, tmp_path) -> None:
         wait_until(receipts_exist("mono", 1), output, process)
         process.terminate()
         process.communicate(timeout=20)
-    assert "retrieve: all 4 shards are there already" in _assert_resumes_to_the_same_bytes(config_path, output)
+    assert "retrieve: all 4 shards are already complete" in _assert_resumes_to_the_same_bytes(config_path, output)
 
 
 def test_killed_worker_process_ends_the_run_and_it_resumes(config_path, tmp_path) -> None:
