@@ -228,7 +228,7 @@ def test_query_that_fails_is_named(animals):
 
 
 def test_folder_without_index_is_refused(tmp_path):
-    with pytest.raises(PreflightError, match="no Lucene index"):
+    with pytest.raises(PreflightError, match="is not a Lucene index"):
         Bm25Searcher(str(tmp_path), 0.9, 0.4, 1)
 
 
