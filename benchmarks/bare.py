@@ -1,4 +1,4 @@
-"""The parts of a run as bare functions of the library, without Beam, each in a process of its own: seconds of each."""
+"""Seconds of the parts of a run as bare calls of the library, without Beam, each in a process of its own."""
 
 import tempfile
 import time
@@ -22,12 +22,11 @@ from models.scoring.engine import usable_cores
 from models.stages import stage_of
 from models.stages.scoring import ScoringStage
 from models.stages.tokenize import TokenizeDocs
-from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_files import write_runs
 
 
 def index_seconds(config_path: str, folder: str) -> float:
-    """Builds the index elsewhere."""
+    """Builds the index in another folder."""
     config = load_config(config_path)
     start = time.perf_counter()
     build_index(config.corpus, str(Path(folder) / "bare-index"), usable_cores())
@@ -35,7 +34,7 @@ def index_seconds(config_path: str, folder: str) -> float:
 
 
 def retrieve_seconds(output: str) -> float:
-    """Starts Java, opens the index, searches every shard and commits it elsewhere."""
+    """Starts Java, opens the index, searches every shard and commits it to another folder."""
     plan = read_plan(output)
     record = plan.stage("retrieve")
     with tempfile.TemporaryDirectory() as folder:
@@ -47,12 +46,12 @@ def retrieve_seconds(output: str) -> float:
 
 
 def tokenize_seconds(config_path: str, output: str, name: str) -> float:
-    """Reads the corpus, tokenizes the needed docs, joins every shard, commits it elsewhere; a dict is the shuffle."""
+    """Reads the corpus, tokenizes the needed docs, joins and commits every shard; a dict is the shuffle."""
     plan = read_plan(output)
     record = plan.stage(name)
     retrieved = _sealed(plan, "retrieve")
     config = load_config(config_path)
-    # A run takes it when it plans.
+    # A run computes the digest when it plans.
     corpus = digest_corpus(config.corpus)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
@@ -92,11 +91,10 @@ def scoring_seconds(output: str, kind: str, shards: int) -> tuple[float, float]:
 
 
 def runs_seconds(config_path: str, output: str) -> float:
-    """Writes the runs again, to the same bytes, and evaluates them."""
+    """Writes the same runs again, and evaluates them."""
     plan, config = read_plan(output), load_config(config_path, output=output)
-    talk = ConsoleProgress(quiet=True)
     start = time.perf_counter()
-    write_runs(plan, config, talk)
+    write_runs(plan, config)
     return time.perf_counter() - start
 
 

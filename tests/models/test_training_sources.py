@@ -17,7 +17,7 @@ def take(source: Source, count: int, position: dict[str, int] | None = None):
 
 
 def check_resumes(source: Source, count: int) -> None:
-    """From every position the stream goes on as it would have."""
+    """The stream resumes at every position."""
     whole = take(source, count)
     for at in range(0, count, 7):
         group, position = whole[at]
