@@ -74,10 +74,10 @@ class DataflowLauncher(Launcher):
             ) from error
         if not result.has_job:
             self.submitted.append(options.template_location)
-            self.talk.note(f"{stage.name}: wrote the job to {options.template_location}")
+            self.console.note(f"{stage.name}: wrote the job to {options.template_location}")
             return result
         self.submitted.append(result.job_id())
-        self.talk.note(
+        self.console.note(
             f"{stage.name}: Dataflow job {result.job_id()}, https://console.cloud.google.com/dataflow/jobs/"
             f"{options.region}/{result.job_id()}?project={options.project}"
         )
@@ -99,7 +99,7 @@ class DataflowLauncher(Launcher):
         except BeamrankError:
             raise
         except BaseException:
-            self.talk.warn(
+            self.console.warn(
                 f"the Dataflow job {result.job_id()} continues without this command, and what it commits is kept. To "
                 f"cancel it: gcloud dataflow jobs cancel {result.job_id()} --region REGION"
             )

@@ -85,11 +85,11 @@ def run(
     chosen = None if stage is None else _word(Stage, stage, "stage")
     console = ConsoleProgress(quiet=quiet)
     with run_log(console):
-        return execute(settings, _word(Runner, runner, "runner"), flags, chosen, wait=True, talk=console)
+        return execute(settings, _word(Runner, runner, "runner"), flags, chosen, wait=True, console=console)
 
 
 def execute(
-    settings: RunConfig, runner: Runner, flags: Sequence[str], stage: Stage | None, wait: bool, talk: ConsoleProgress
+    settings: RunConfig, runner: Runner, flags: Sequence[str], stage: Stage | None, wait: bool, console: ConsoleProgress
 ) -> RunResult:
     """Runs all stages of a configuration, or one, and writes the runs.
 
@@ -99,7 +99,7 @@ def execute(
         flags: Beam's own.
         stage: the one to run alone.
         wait: for the job's end; only Dataflow can do without.
-        talk: where notes and progress go.
+        console: where notes and progress go.
 
     Raises:
         BeamrankError: something is wrong with one of these, or the run failed.
@@ -107,18 +107,18 @@ def execute(
     beam_options(runner, flags)
     _check_stage(settings, stage)
     if stage is not Stage.RUNS:
-        server_command(runner, flags, talk)
+        server_command(runner, flags, console)
     if runner is Runner.DATAFLOW:
-        return _run_on_dataflow(settings, talk, flags, stage, wait)
-    plan = make_plan(settings, talk)
-    launcher = Launcher(plan, settings, talk, runner, flags)
+        return _run_on_dataflow(settings, console, flags, stage, wait)
+    plan = make_plan(settings, console)
+    launcher = Launcher(plan, settings, console, runner, flags)
     with resumable(), made_current(plan):
         launcher.run_all([spec for spec in plan.stages if stage is None or spec.step == stage.value])
         return _finish(launcher, stage)
 
 
 def _run_on_dataflow(
-    settings: RunConfig, talk: ConsoleProgress, flags: Sequence[str], stage: Stage | None, wait: bool
+    settings: RunConfig, console: ConsoleProgress, flags: Sequence[str], stage: Stage | None, wait: bool
 ) -> RunResult:
     """Runs all stages, or one, on Dataflow."""
     if not wait and stage is None:
@@ -129,8 +129,8 @@ def _run_on_dataflow(
         submitted = [each for each in stages_of(settings) if stage is None or each.step == stage.value]
         jobs = [each for each in submitted if each.worker_on(scoring.device) is not Worker.LAUNCHER]
         dataflow.check_flags(flags, jobs, scoring.device, wait)
-    plan = make_plan(settings, talk, scoring)
-    launcher = DataflowLauncher(plan, settings, talk, Runner.DATAFLOW, flags)
+    plan = make_plan(settings, console, scoring)
+    launcher = DataflowLauncher(plan, settings, console, Runner.DATAFLOW, flags)
     specs = [spec for spec in plan.stages if stage is None or spec.step == stage.value]
     if launcher.template and len(specs) > 1:
         raise ConfigError(
@@ -155,15 +155,15 @@ def _check_stage(settings: RunConfig, stage: Stage | None) -> None:
 
 def _finish(launcher: Launcher, stage: Stage | None, submitted: tuple[str, ...] = ()) -> RunResult:
     """Writes the runs and their measures, unless another stage was run alone."""
-    plan, settings, talk = launcher.plan, launcher.config, launcher.talk
+    plan, settings, console = launcher.plan, launcher.config, launcher.console
     if stage not in (None, Stage.RUNS):
         return RunResult(plan.output, submitted=submitted)
-    written = write_runs(plan, settings, talk)
+    written = write_runs(plan, settings, console)
     for path in written.paths.values():
-        talk.note(f"wrote {path}")
+        console.note(f"wrote {path}")
     if settings.qrels is None:
-        talk.note("no qrels are given: the runs are not evaluated")
-    warn_of_losses(written.evaluations, talk)
+        console.note("no qrels are given: the runs are not evaluated")
+    warn_of_losses(written.evaluations, console)
     runs = {file.name: path for file, path in written.paths.items() if file.run_format == settings.run_formats[0]}
     return RunResult(plan.output, runs, written.evaluations, submitted)
 

@@ -48,7 +48,7 @@ class Launcher:
 
     plan: Plan
     config: RunConfig
-    talk: ConsoleProgress
+    console: ConsoleProgress
     runner: Runner = Runner.LOCAL
     beam_flags: Sequence[str] = ()
     seconds: dict[str, float] = field(default_factory=dict)
@@ -97,32 +97,34 @@ class Launcher:
                 "no receipt: run the same command again to do those"
             )
         self.seconds[stage.name] = time.monotonic() - start
-        self.talk.note(f"{stage.name}: {counted(len(tasks), 'shard')} done in {duration(self.seconds[stage.name])}")
+        self.console.note(f"{stage.name}: {counted(len(tasks), 'shard')} done in {duration(self.seconds[stage.name])}")
         return self._accept(stage, manifest)
 
     def _sealed(self, stage: StageRecord, digests: tuple[str, ...]) -> Manifest | None:
         sealed = self.plan.folder(stage.name).seal(stage.name, digests)
         if sealed is None:
             return None
-        self.talk.note(f"{stage.name}: all {len(digests)} shards are already complete")
+        self.console.note(f"{stage.name}: all {len(digests)} shards are already complete")
         return self._accept(stage, sealed)
 
     def _open_tasks(self, stage: StageRecord, digests: tuple[str, ...], inputs: Sequence[Manifest]) -> list[ShardTask]:
         """The shards that have no receipt yet."""
         tasks = self.plan.tasks(stage, inputs, skip=self.plan.folder(stage.name).discard_broken(digests))
         if len(tasks) < len(digests):
-            self.talk.note(f"{stage.name}: resuming, {len(digests) - len(tasks)} of {len(digests)} shards are complete")
+            self.console.note(
+                f"{stage.name}: resuming, {len(digests) - len(tasks)} of {len(digests)} shards are complete"
+            )
         return tasks
 
     def _do(self, stage: StageRecord, tasks: Sequence[ShardTask], digests: tuple[str, ...]) -> None:
         _log.info("stage started: %d of %d shards to do", len(tasks), len(digests))
-        with self.talk.bar(stage.name, partial(self._times.words, stage)) as bar:
+        with self.console.bar(stage.name, partial(self._times.words, stage)) as bar:
             execution = StageExecution(
                 self.plan,
                 self.config,
                 stage,
                 tasks,
-                self.talk.note,
+                self.console.note,
                 partial(self._run_job, stage, digests, bar),
                 needed_prefix(digests),
                 self.runner in IN_MEMORY,
@@ -173,7 +175,7 @@ class Launcher:
                 f"{text}: more than max_bad_rows {self.config.max_bad_rows}. Fix the corpus, or raise max_bad_rows to "
                 "leave their docs out"
             )
-        self.talk.warn(f"{text}; their docs are left out")
+        self.console.warn(f"{text}; their docs are left out")
 
     def _new_pipeline(self, stage: StageRecord) -> beam.Pipeline:  # noqa: ARG002
         """An empty pipeline for one job of a stage."""

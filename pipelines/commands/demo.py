@@ -54,7 +54,7 @@ def demo(
     docs = len(stdlib_docs())
     console.note(f"searching {docs:,} passages of the standard library's documentation")
     with run_log(console):
-        result = execute(demo_config(folder), Runner.LOCAL, (), None, wait=True, talk=console)
+        result = execute(demo_config(folder), Runner.LOCAL, (), None, wait=True, console=console)
         plan = read_plan(result.output)
         stages = _stages(plan, result.evaluations)
     if as_json:

@@ -28,12 +28,12 @@ def resolve_scoring(config: RunConfig) -> Device:
     return find_backend(config.backend).resolve(config.device, config.dtype)
 
 
-def make_plan(config: RunConfig, talk: ConsoleProgress, scoring: Device | None = None) -> Plan:
+def make_plan(config: RunConfig, console: ConsoleProgress, scoring: Device | None = None) -> Plan:
     """Checks all inputs and resolves everything that decides a run's bytes; builds a missing index.
 
     Args:
         config: what to run.
-        talk: where warnings go.
+        console: where warnings go.
         scoring: where scoring runs, if that is not this machine.
 
     Raises:
@@ -42,7 +42,7 @@ def make_plan(config: RunConfig, talk: ConsoleProgress, scoring: Device | None =
     """
     check_apart(config)
     _check_writable(config.output)
-    return _decide(config, talk, scoring)
+    return _decide(config, console, scoring)
 
 
 def planned(config: RunConfig) -> Plan | None:
@@ -52,20 +52,20 @@ def planned(config: RunConfig) -> Plan | None:
     return _decide(config, ConsoleProgress(quiet=True), None)
 
 
-def _decide(config: RunConfig, talk: ConsoleProgress, scoring: Device | None) -> Plan:
+def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None) -> Plan:
     parse_measures(config.measures)
     topics = chosen_topics(config)
     if topics.left_out:
         total = len(topics.kept) + topics.left_out
-        talk.note(f"a trial: the first {len(topics.kept):,} of {total:,} topics are run (topics.limit)")
+        console.note(f"a trial: the first {len(topics.kept):,} of {total:,} topics are run (topics.limit)")
     checkpoints = resolve_checkpoints(config)
     for checkpoint in checkpoints.values():
         for warning in checkpoint.architecture.warnings:
-            talk.warn(warning)
+            console.warn(warning)
     list_units(config.corpus)
     corpus = digest_corpus(config.corpus)
     device = scoring or resolve_scoring(config)
-    stages = plan_stages(Planning(config, corpus.digest, checkpoints, device, talk))
+    stages = plan_stages(Planning(config, corpus.digest, checkpoints, device, console))
     shards = cut_shards(topics.kept, config.shards)
     values = config.model_dump(mode="json")
     if not topics.left_out:

@@ -328,10 +328,10 @@ def test_a_template_is_one_job(
 
 def _launcher(remote_config: Path, service: Service, **overrides: Any) -> tuple[DataflowLauncher, RunConfig]:
     settings, scoring = dataflow.settle(load_config(str(remote_config)).model_copy(update=overrides))
-    talk = ConsoleProgress(quiet=True)
-    plan = make_plan(settings, talk, scoring)
+    console = ConsoleProgress(quiet=True)
+    plan = make_plan(settings, console, scoring)
     plan.publish()
-    return DataflowLauncher(plan, settings, talk, Runner.DATAFLOW, service.flags, poll_seconds=0.1), settings
+    return DataflowLauncher(plan, settings, console, Runner.DATAFLOW, service.flags, poll_seconds=0.1), settings
 
 
 def test_a_job_that_stands_still_is_cancelled(service: Service, remote_config: Path) -> None:
@@ -353,7 +353,7 @@ def test_an_interrupted_wait_says_that_the_job_goes_on(
 ) -> None:
     service.state = "JOB_STATE_RUNNING"
     launcher, _ = _launcher(remote_config, service)
-    launcher.talk = ConsoleProgress()
+    launcher.console = ConsoleProgress()
 
     def interrupted() -> int:
         raise KeyboardInterrupt

@@ -140,14 +140,14 @@ def test_pipe_gets_ids_verbatim(tmp_path, capsys, monkeypatch):
 
 def test_progress_shows_control_characters():
     with _on_a_terminal() as terminal:
-        talk = ConsoleProgress()
-        talk.note(f"a {_HOSTILE}")
-        talk.warn(f"b [/red] {_HOSTILE}")
+        console = ConsoleProgress()
+        console.note(f"a {_HOSTILE}")
+        console.warn(f"b [/red] {_HOSTILE}")
         write_line(f"c {_HOSTILE}", "d")
         table = Table("[/red]")
         table.add_row(f"e {_HOSTILE}")
         PrintableConsole(terminal).print(table)
-        with talk.bar(f"f {_HOSTILE}") as bar:
+        with console.bar(f"f {_HOSTILE}") as bar:
             bar.update(1, 2, _HOSTILE)
     lines = terminal.getvalue().splitlines()
     assert lines[:3] == [f"a {_ESCAPED}", f"warning: b [/red] {_ESCAPED}", f"c {_ESCAPED}\td"]
@@ -197,9 +197,9 @@ def test_error_with_closed_streams_keeps_its_exit_code(tmp_path):
 def test_broken_pipe_of_standard_error_is_ignored():
     gone = _Gone()
     with redirect_stderr(gone):
-        talk = ConsoleProgress()
-        talk.note("a")
-        talk.warn("b")
+        console = ConsoleProgress()
+        console.note("a")
+        console.warn("b")
         write_error("c")
     with pytest.raises(BrokenPipeError), redirect_stdout(gone):
         PrintableConsole(gone).print("d")
