@@ -15,7 +15,7 @@ from tests.support.runs import PlannedRun, plan_run, trec_lines
 
 _WORDS = ("amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "jetty")
 _DRAWN = random.Random(3)
-DOCS = {f"d{number}": " ".join(_DRAWN.choices(_WORDS, k=_DRAWN.randrange(4, 40))) for number in range(30)}
+DOCS = {f"d{number}": " ".join(_DRAWN.choices(_WORDS, k=_DRAWN.randrange(4, 160))) for number in range(30)}
 TOPICS = {f"q{number}": " ".join(_DRAWN.choices(_WORDS, k=4)) for number in range(10)}
 CANDIDATES = {query_id: _DRAWN.sample(sorted(DOCS), 9) for query_id in TOPICS}
 
