@@ -9,7 +9,7 @@ from typing import Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.config.run import DuoConfig, MonoConfig
+from beamrank.config.models import DuoConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.ids import check_given_ids

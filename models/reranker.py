@@ -7,12 +7,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.config.run import InputConfig
+from beamrank.config.models import InputConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
-from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Lengths, PackedInputs, Truncation, kept_lengths
+from beamrank.ranking.input_layout import (
+    SEGMENTS,
+    InputLimits,
+    Lengths,
+    PackedInputs,
+    Truncation,
+    kept_lengths,
+    max_doc_tokens,
+)
 from beamrank.records import SpecialTokens
-from beamrank.stages.plan import max_doc_tokens
 from beamrank.tables.shard import tokenized_schema, tokenized_table
 from models.checkpoints.check import resolve_checkpoint
 from models.scoring.backends.registry import find_backend

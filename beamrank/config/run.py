@@ -2,28 +2,25 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
+from beamrank.config.first_stages import FIRST_K, Bm25Config, CandidatesConfig, FirstStageConfig, IndexConfig
+from beamrank.config.models import DuoConfig, InputConfig, MonoConfig
 from beamrank.config.yaml import check_document, explain, read_document
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import split_measures
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.ids import is_usable
 from beamrank.formats.run_formats import FORMATS as RUN_FORMATS
-from beamrank.formats.runs import Ties
 from beamrank.formats.topics import TopicsConfig
-from beamrank.ranking.aggregation import METHODS
-from beamrank.ranking.input_layout import Truncation
-from beamrank.ranking.segments import SegmentPooling
 from beamrank.section import OneOf, Path, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 
-_FIRST_K = 1000
-# What searches an index if the configuration does not tell.
+# The first stage of a configuration that has an index and names none.
 _FIRST_STAGE_OF_INDEX = "bm25"
 
 
@@ -32,159 +29,6 @@ class RunTopicsConfig(TopicsConfig):
 
     limit: Positive | None = None
     """A trial: only the first so many topics, in the plan's order."""
-
-
-class IndexConfig(Section):
-    """The Lucene index."""
-
-    path: Path
-    """Its folder; built from the corpus if it does not exist."""
-
-
-class FirstStageConfig(Section):
-    """The section of a first stage, of which a configuration holds one.
-
-    Attributes:
-        uses_index: whether it needs the section `index`.
-        paths: which of its keys are paths.
-    """
-
-    uses_index: ClassVar[bool] = False
-    paths: ClassVar[tuple[str, ...]] = ()
-
-    k: Positive = _FIRST_K
-    """Candidates of a query, at most."""
-
-
-class Bm25Config(FirstStageConfig):
-    """BM25, the first stage."""
-
-    uses_index = True
-
-    k1: float = 0.9
-    """0 or more; Anserini's default. Lucene's is 1.2, MS MARCO's tuned value 0.82."""
-    b: float = 0.4
-    """0 to 1; Anserini's default. Lucene's is 0.75, MS MARCO's tuned value 0.68."""
-
-    @field_validator("k1")
-    @classmethod
-    def _check_k1(cls, k1: float) -> float:
-        if not k1 >= 0:
-            raise ValueError(f"must be 0 or more, not {k1:g}; usual values are 0.9, 1.2, and 0.82 for MS MARCO")
-        return k1
-
-    @field_validator("b")
-    @classmethod
-    def _check_b(cls, b: float) -> float:
-        if not 0 <= b <= 1:
-            raise ValueError(f"must be between 0 and 1, not {b:g}; usual values are 0.4, 0.75, and 0.68 for MS MARCO")
-        return b
-
-
-class CandidatesConfig(FirstStageConfig):
-    """An existing run as the first stage, in place of BM25."""
-
-    paths = ("run",)
-
-    run: Path
-    """A TREC or MS MARCO run, in place of `index` and `bm25`."""
-    ties: Ties = "rank"
-    """The order of tied scores: by `rank`, or by `doc_id`, descending, as in trec_eval."""
-
-
-class SegmentsConfig(Section):
-    """Long docs in segments that monoBERT scores one by one."""
-
-    length_tokens: Positive
-    """Wordpieces of a segment."""
-    stride_tokens: Positive | None = None
-    """Wordpieces from the beginning of a segment to that of the next; default: length_tokens."""
-    pooling: SegmentPooling = "max"
-    """Which of the segments' scores is the doc's; `first` scores one."""
-    limit: Annotated[int, Field(ge=1, le=1000)] = 16
-    """Segments of a doc that are scored at most."""
-
-    @model_validator(mode="after")
-    def _check_stride(self) -> Self:
-        if self.stride > self.length_tokens:
-            raise ValueError(
-                f"stride_tokens {self.stride} is more than length_tokens {self.length_tokens}: tokens between two "
-                "segments would not be read"
-            )
-        return self
-
-    @property
-    def stride(self) -> int:
-        """Wordpieces from the beginning of a segment to that of the next."""
-        return self.stride_tokens or self.length_tokens
-
-    @property
-    def most(self) -> int:
-        """How many segments of a doc are scored at most."""
-        return 1 if self.pooling == "first" else self.limit
-
-    @property
-    def doc_tokens(self) -> int:
-        """How many wordpieces of a doc they cover at most."""
-        return self.length_tokens + (self.most - 1) * self.stride
-
-
-class MonoConfig(Section):
-    """monoBERT; leave it out to stop after the first stage."""
-
-    checkpoint: str
-    """`embedded:mono`, a Hugging Face id, a folder or its URL."""
-    k: Positive = 1000
-    """Candidates that are scored (the papers' k0); by default at most those given."""
-    segments: SegmentsConfig | None = None
-    """Splits long docs; by default their beginning is scored."""
-
-    @property
-    def pooling(self) -> SegmentPooling:
-        """How a doc's segments make its score; without effect if docs are whole."""
-        return "max" if self.segments is None else self.segments.pooling
-
-
-class DuoConfig(Section):
-    """duoBERT; leave it out to stop after monoBERT."""
-
-    checkpoint: str
-    """`embedded:duo`, a Hugging Face id, a folder or its URL."""
-    k: Positive = 50
-    """Candidates that are compared (the papers' k1); by default at most mono.k."""
-    aggregation: Annotated[str, OneOf(METHODS)] = "sum"
-    """How scores of pairs make a candidate's."""
-    opponents: Positive | None = None
-    """With `sample`: opponents of a candidate (m of equation 7)."""
-    seed: int = 0
-    """With `sample`: decides which opponents are drawn."""
-
-    @model_validator(mode="after")
-    def _check_opponents(self) -> Self:
-        if (self.aggregation == "sample") != (self.opponents is not None):
-            raise ValueError(
-                "`opponents` is how many opponents `aggregation: sample` draws for a candidate: give both or neither"
-            )
-        return self
-
-
-class InputConfig(Section):
-    """How a model's input is laid out (docs/reference/model-inputs.md)."""
-
-    truncation: Truncation = "original"
-    """The rule for texts that are too long."""
-    max_query_length: Annotated[int, Field(ge=3)] = 64
-    """Tokens, special tokens included."""
-    max_length: Annotated[int, Field(ge=8, le=512)] = 512
-    """Tokens, special tokens included."""
-
-    @model_validator(mode="after")
-    def _check_room(self) -> Self:
-        if self.max_query_length > self.max_length - 5:
-            raise ValueError(
-                f"max_query_length {self.max_query_length} leaves no room for a doc in max_length {self.max_length}"
-            )
-        return self
 
 
 class RunConfig(Section):
@@ -254,7 +98,7 @@ class RunConfig(Section):
         given = [name for name in cls.first_stage_sections() if values.get(name) is not None]
         if not given and values.get("index") is not None:
             values = {**values, _FIRST_STAGE_OF_INDEX: {}}
-        depth = _depth(values[given[0]] if given else None, _FIRST_K)
+        depth = _depth(values[given[0]] if given else None, FIRST_K)
         models: tuple[tuple[str, type[Section]], ...] = (("mono", MonoConfig), ("duo", DuoConfig))
         for name, model in models:
             section = values.get(name)
@@ -337,6 +181,12 @@ class RunConfig(Section):
         return section
 
     @property
+    def models(self) -> dict[str, MonoConfig | DuoConfig]:
+        """The sections of the models that it has, by their keys."""
+        sections = {"mono": self.mono, "duo": self.duo}
+        return {name: section for name, section in sections.items() if section is not None}
+
+    @property
     def first_stage_k(self) -> int:
         """How many candidates a query has at most after the first stage."""
         return self.first_stage.k
@@ -351,7 +201,7 @@ def add_first_stage(name: str, section: type[FirstStageConfig]) -> None:
 
 
 def remove_first_stage(name: str) -> None:
-    """Undoes `add_first_stage`."""
+    """Removes the section that `add_first_stage` added."""
     del RunConfig.model_fields[name]
     RunConfig.model_rebuild(force=True)
 
@@ -391,13 +241,14 @@ def stored_config(values: Mapping[str, Any], where: str) -> RunConfig:
     """The configuration that a plan holds.
 
     Raises:
-        PreflightError: it was made by another version.
+        PreflightError: it has keys or values that this beamrank does not know.
     """
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
         raise PreflightError(
-            f"the plan in {where} was made by another version: {explain(error, RunConfig)}. Run again first"
+            f"the plan in {where} was made by another version, or with a first stage that is not registered here: "
+            f"{explain(error, RunConfig)}. Run again first, or register the first stage"
         ) from error
 
 

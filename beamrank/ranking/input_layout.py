@@ -31,6 +31,8 @@ Lengths = npt.NDArray[np.int64]
 
 # How many texts an input of each kind of model has: a query and one doc, or a query and two docs.
 SEGMENTS = {"mono": 2, "duo": 3}
+# At least so many tokens of a text are stored: `longest_first` compares the lengths of texts that are cut later.
+MAX_DOC_TOKENS = 512
 
 
 class InputLimits(NamedTuple):
@@ -109,6 +111,11 @@ class PackedInputs:
         starts[:, -1] += borders[:, :-1].ravel()
         kept[:, -1] = np.diff(borders).ravel()
         return PackedInputs(self.tokens, starts, kept, self.template)
+
+
+def max_doc_tokens(read_tokens: int) -> int:
+    """The most tokens that are stored of a text, for a model that reads at most `read_tokens` of it."""
+    return max(MAX_DOC_TOKENS, read_tokens)
 
 
 def kept_lengths(

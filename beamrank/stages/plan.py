@@ -30,14 +30,8 @@ from beamrank.tables.schemas import TOPICS
 # Raised whenever a stage would write other bytes from the same input.
 ENGINE_VERSION = 1
 TOPICS_PER_SHARD = 16
-MAX_DOC_TOKENS = 512
 CURRENT = "current-plan.json"
 PLAN_PREFIX = "plan-"
-
-
-def max_doc_tokens(read_tokens: int) -> int:
-    """How many wordpieces of a text are stored where a model reads so many at most."""
-    return max(MAX_DOC_TOKENS, read_tokens)
 
 
 class EngineVersionError(PreflightError):

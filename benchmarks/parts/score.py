@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.ranking.input_layout import InputLimits, PackedInputs
+from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, PackedInputs
 from beamrank.records import Topic
-from beamrank.stages.plan import MAX_DOC_TOKENS
 from beamrank.tables.shard import candidates_table
 from benchmarks.peers import CrossEncoderPeer, CrossEncoderSetting, Pair
 from benchmarks.results import Part, Target

@@ -12,8 +12,7 @@ from transformers import BertForSequenceClassification
 
 from beamrank.errors import ConfigError, DataError
 from beamrank.progress import Progress
-from beamrank.ranking.input_layout import InputLimits
-from beamrank.stages.plan import MAX_DOC_TOKENS
+from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits
 from experiments.embedded_pair.bi_encoder import Embed, embed_texts, encoder_inputs, load_encoder
 from experiments.embedded_pair.wiring import make_duo as duo
 from experiments.embedded_pair.wiring.layer_distillation import distil_layers

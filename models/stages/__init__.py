@@ -23,7 +23,7 @@ def register_first_stage(stage: type[FirstStage]) -> None:
 
 
 def unregister_first_stage(stage: type[FirstStage]) -> None:
-    """Undoes `register_first_stage`."""
+    """Removes a first stage, for tests."""
     del FIRST_STAGES[stage.type_name], STAGES[stage.type_name]
     remove_first_stage(stage.type_name)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-from beamrank.config.run import Bm25Config, RunConfig
+from beamrank.config.first_stages import Bm25Config
+from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import corpus_digest
 from beamrank.stages.receipts import Receipt

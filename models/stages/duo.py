@@ -5,7 +5,8 @@ from typing import Annotated, Self
 
 import pyarrow as pa
 
-from beamrank.config.run import DuoConfig, RunConfig
+from beamrank.config.models import DuoConfig
+from beamrank.config.run import RunConfig
 from beamrank.ranking.segments import SegmentPooling, pool_segments
 from beamrank.stages.forecast import pair_inferences
 from beamrank.stages.stage_record import ScoringWork

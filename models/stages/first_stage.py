@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from beamrank.config.run import FirstStageConfig, RunConfig
+from beamrank.config.first_stages import FirstStageConfig
+from beamrank.config.run import RunConfig
 from beamrank.errors import DataError
 from beamrank.formats.ids import IdError, are_usable, check_doc_id
 from beamrank.stages.receipts import Receipt

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
-from beamrank.config.run import CandidatesConfig
+from beamrank.config.first_stages import CandidatesConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.runs import Run, Ties, read_run
 from beamrank.stages.plan import Shard

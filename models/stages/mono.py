@@ -5,7 +5,8 @@ from typing import Annotated, Self
 
 import pyarrow as pa
 
-from beamrank.config.run import MonoConfig, RunConfig
+from beamrank.config.models import MonoConfig
+from beamrank.config.run import RunConfig
 from beamrank.ranking.segments import SegmentRule, cut_segments
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono

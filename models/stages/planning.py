@@ -48,10 +48,7 @@ def resolve_checkpoints(config: RunConfig) -> dict[str, Checkpoint]:
     Raises:
         PreflightError: one is missing, or does not fit the configuration.
     """
-    sections = {"mono": config.mono, "duo": config.duo}
-    found = {
-        kind: resolve_checkpoint(section.checkpoint, kind) for kind, section in sections.items() if section is not None
-    }
+    found = {kind: resolve_checkpoint(section.checkpoint, kind) for kind, section in config.models.items()}
     for checkpoint in found.values():
         checkpoint.check_length(config.input.max_length)
     mono = found.get("mono")

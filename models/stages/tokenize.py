@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusUnit, list_units, place, read_unit
-from beamrank.stages.plan import max_doc_tokens
+from beamrank.ranking.input_layout import max_doc_tokens
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.stages.scan_reports import ScanReport, read_scans
 from beamrank.stages.tasks import ShardTask
@@ -60,7 +60,7 @@ class TokenizeDocs(Stage):
         return cls(
             corpus_digest=planning.corpus_digest,
             tokenizer_digest=tokenizer.digest,
-            max_doc_tokens=stored_doc_tokens(config, checkpoint),
+            max_doc_tokens=stored_doc_tokens(config, model, checkpoint),
             k=config.mono.k,
             on_missing_doc=config.on_missing_doc,
             model=model,
@@ -256,8 +256,6 @@ def read_tokenizer(checkpoint: Checkpoint) -> BertTokenizer:
     return tokenizer
 
 
-def stored_doc_tokens(config: RunConfig, checkpoint: Checkpoint) -> int:
-    """How many wordpieces of a doc are stored for a checkpoint."""
-    if checkpoint.kind == "mono" and config.mono is not None and config.mono.segments is not None:
-        return max_doc_tokens(config.mono.segments.doc_tokens)
-    return max_doc_tokens(config.input.max_length * checkpoint.architecture.chunks)
+def stored_doc_tokens(config: RunConfig, model: str, checkpoint: Checkpoint) -> int:
+    """The most wordpieces of a doc that are stored for a model."""
+    return max_doc_tokens(config.models[model].doc_tokens(config.input.max_length * checkpoint.architecture.chunks))

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from beamrank.config.run import InputConfig, anchor_checkpoint
+from beamrank.config.models import InputConfig
+from beamrank.config.run import anchor_checkpoint
 from beamrank.config.yaml import check_document, read_document
 from beamrank.digests import hash64
 from beamrank.errors import ConfigError

@@ -10,9 +10,8 @@ from beamrank.evaluation.evaluate import Evaluation, evaluate
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
-from beamrank.ranking.input_layout import InputLimits
+from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.ranking.rankings import Ranking, doc_orders, first_stage_ranking
-from beamrank.stages.plan import max_doc_tokens
 from beamrank.tables.shard import candidates_table
 from models.rerank import Cascade
 from models.reranker import Reranker, tokenize_shard

@@ -63,7 +63,7 @@ def estimate(config: RunConfig) -> Estimate:
     topics = chosen_topics(config).kept
     shards = cut_shards(topics, config.shards)
     checkpoints = resolve_checkpoints(config)
-    doc_tokens = stored_doc_tokens(config, checkpoints["mono"]) if "mono" in checkpoints else 0
+    doc_tokens = stored_doc_tokens(config, "mono", checkpoints["mono"]) if "mono" in checkpoints else 0
     sample = Sample(config, topics, checkpoints, doc_tokens)
     costs = [(stage.step, stage.estimate(config, sample)) for stage in stages_of(config)]
     remaining = find_remaining(config)

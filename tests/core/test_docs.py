@@ -11,10 +11,9 @@ import pytest
 
 from beamrank.formats import corpora, qrels, run_formats, topics
 from beamrank.ranking.aggregation import METHODS
-from beamrank.ranking.input_layout import InputLimits, Truncation, duo_kept, mono_kept
+from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, Truncation, duo_kept, mono_kept
 from beamrank.records import SpecialTokens
 from beamrank.section import keys
-from beamrank.stages.plan import MAX_DOC_TOKENS
 from docs.generate import generated
 from models.architectures.bert import bert_template
 from models.training.config import OBJECTIVES, TrainConfig

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamrank.config.run import MonoConfig, RunConfig
+from beamrank.config.models import MonoConfig
+from beamrank.config.run import RunConfig
 from beamrank.ranking.segments import SegmentRule, cut_segments, pool_segments
 from beamrank.tables.schemas import MONO
 

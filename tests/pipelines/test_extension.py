@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Self
 import pytest
 
 import beamrank
-from beamrank.config.run import FirstStageConfig, load_config
+from beamrank.config.first_stages import FirstStageConfig
+from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.tasks import ShardTask
@@ -85,7 +86,11 @@ def test_first_stage_runs_with_its_own_section(config, corpus_order) -> None:
     assert set(map(tuple, first.values())) == {("d2", "d3", "d4", "d5", "d6", "d7")}
     for query_id, doc_ids in read_trec(Path(result.runs["duo-sum"])).items():
         assert sorted(doc_ids) == first[query_id]
-    assert beamrank_here("verify", settings.output).returncode == 0
+    aggregated = ["duo-sum.trec", "duo-min.trec"]
+    paths = beamrank_here("aggregate", settings.output, "--aggregation", "sum,min").stdout.split()
+    assert [Path(path).name for path in paths] == aggregated
+    for arguments in (["verify"], ["status"], ["gc", "--dry-run"]):
+        assert beamrank_here(*arguments, settings.output).returncode == 0
     printed = beamrank_here("plan", config, "--set", "corpus_order.first=3").stdout
     assert "corpus_order.first 2 -> 3: retrieve, tokenize, mono and duo are done again" in printed
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from beamrank.config.run import Bm25Config, IndexConfig
+from beamrank.config.first_stages import Bm25Config, IndexConfig
 from beamrank.digests import checked_json, checked_values
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import corpus_digest

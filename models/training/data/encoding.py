@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, lay_out
+from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, lay_out, max_doc_tokens
 from beamrank.records import SpecialTokens
-from beamrank.stages.plan import max_doc_tokens
 from models.architectures.bert import bert_template
 from models.scoring.batching import Rows, chunk_rows, cut_batches, longest_chunks, padded_width
 from models.tokenizer.bert import BertTokenizer

@@ -1,0 +1,68 @@
+"""The sections of the first stages and of the index that they search."""
+
+from typing import ClassVar
+
+from pydantic import field_validator
+
+from beamrank.formats.runs import Ties
+from beamrank.section import Path, Positive, Section
+
+FIRST_K = 1000
+
+
+class IndexConfig(Section):
+    """The Lucene index."""
+
+    path: Path
+    """Its folder; built from the corpus if it does not exist."""
+
+
+class FirstStageConfig(Section):
+    """The section of a first stage, of which a configuration holds one.
+
+    Attributes:
+        uses_index: whether it needs the section `index`.
+        paths: which of its keys are paths.
+    """
+
+    uses_index: ClassVar[bool] = False
+    paths: ClassVar[tuple[str, ...]] = ()
+
+    k: Positive = FIRST_K
+    """Candidates of a query, at most."""
+
+
+class Bm25Config(FirstStageConfig):
+    """BM25, the first stage."""
+
+    uses_index = True
+
+    k1: float = 0.9
+    """0 or more; Anserini's default. Lucene's is 1.2, MS MARCO's tuned value 0.82."""
+    b: float = 0.4
+    """0 to 1; Anserini's default. Lucene's is 0.75, MS MARCO's tuned value 0.68."""
+
+    @field_validator("k1")
+    @classmethod
+    def _check_k1(cls, k1: float) -> float:
+        if not k1 >= 0:
+            raise ValueError(f"must be 0 or more, not {k1:g}; usual values are 0.9, 1.2, and 0.82 for MS MARCO")
+        return k1
+
+    @field_validator("b")
+    @classmethod
+    def _check_b(cls, b: float) -> float:
+        if not 0 <= b <= 1:
+            raise ValueError(f"must be between 0 and 1, not {b:g}; usual values are 0.4, 0.75, and 0.68 for MS MARCO")
+        return b
+
+
+class CandidatesConfig(FirstStageConfig):
+    """An existing run as the first stage, in place of BM25."""
+
+    paths = ("run",)
+
+    run: Path
+    """A TREC or MS MARCO run, in place of `index` and `bm25`."""
+    ties: Ties = "rank"
+    """The order of tied scores: by `rank`, or by `doc_id`, descending, as in trec_eval."""
