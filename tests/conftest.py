@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import ROOT
+
 if TYPE_CHECKING:
     from tests.support.checkpoints import Pair
 
@@ -15,7 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # A shell starts what it runs in the background deaf to Ctrl-C, and deafness is inherited; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-_SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+_SHARED_DATA = ROOT.parent / "shared" / "data"
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +31,7 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> "Pair":
     """Random BERTs of two narrow layers with MiniLM's vocabulary."""
-    # torch takes seconds to import, and most of tests/core does without.
+    # torch takes seconds to import, and most of tests/beamrank does without.
     from tests.support.checkpoints import save_pair
 
     return save_pair(tmp_path_factory.mktemp("checkpoints"), vocabulary=None)

@@ -26,6 +26,7 @@ from benchmarks.report import render
 from benchmarks.results import Part, Results, Target, command_line
 from experiments.embedded_pair.figures import rank_by_cosine
 from experiments.embedded_pair.measured import Measured
+from tests import ROOT
 from tests.support.checkpoints import MINILM
 
 _PAGE = """<h1>{title}</h1>
@@ -179,9 +180,8 @@ def test_results_of_other_settings_are_dropped(tmp_path: Path):
 
 
 def test_performance_page_is_rendered_from_its_results():
-    root = Path(__file__).resolve().parents[2]
-    results = json.loads((root / "benchmarks/results/squad.json").read_text())
-    assert (root / "docs/internals/performance.md").read_text() == render(results)
+    results = json.loads((ROOT / "benchmarks/results/squad.json").read_text())
+    assert (ROOT / "docs/internals/performance.md").read_text() == render(results)
 
 
 def test_command_line_shows_no_absolute_path():

@@ -4,15 +4,14 @@ import json
 import os
 import re
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.flex_template.generate import metadata
+from tests import ROOT
 from tests.support.services.environments import airflow_python
 
-_ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 
 
@@ -24,7 +23,7 @@ def dag(tmp_path_factory):
         "AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")),
     }
     done = subprocess.run(
-        [python, _ROOT / "tests/support/services/read_dag.py", _ROOT / "infra/airflow/beamrank_dag.py"],
+        [python, ROOT / "tests/support/services/read_dag.py", ROOT / "infra/airflow/beamrank_dag.py"],
         capture_output=True,
         text=True,
         timeout=300,
@@ -77,5 +76,5 @@ def test_dag_ends_with_writing_the_runs(dag):
     fields = dag["tasks"]["runs"]["fields"]
     (overrides,) = fields["overrides"]["container_overrides"]
     assert overrides["args"] == ["run", "gs://some-bucket/config.yaml", "--runner", "dataflow", "--stage", "runs"]
-    terraform = (_ROOT / "infra/terraform/schedule.tf").read_text()
+    terraform = (ROOT / "infra/terraform/schedule.tf").read_text()
     assert re.search(rf'"google_cloud_run_v2_job" "launcher" {{\s+name += "{fields["job_name"]}"', terraform)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).resolve().parents[2]
-_IMAGES = sorted(_ROOT.glob("infra/docker/*.Dockerfile"))
+from tests import ROOT
+
+_IMAGES = sorted(ROOT.glob("infra/docker/*.Dockerfile"))
 
 
 def test_hadolint_finds_nothing():
@@ -28,8 +29,8 @@ def test_image_has_this_beam_and_files_that_exist(path):
     sources = re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE)
     names = {name for line in sources for name in line.split()}
     assert {"pyproject.toml", "beamrank", "models", "transforms", "pipelines"} <= names
-    assert [name for name in names if not (_ROOT / name).exists()] == []
-    allowed = {line[1:] for line in (_ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert [name for name in names if not (ROOT / name).exists()] == []
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert {name.split("/")[0] for name in names} <= allowed
     programs = re.findall(r"FLEX_TEMPLATE_PYTHON_PY_FILE=\S+/site-packages/(\S+)", dockerfile)
-    assert all((_ROOT / program).is_file() for program in programs)
+    assert all((ROOT / program).is_file() for program in programs)

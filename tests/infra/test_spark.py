@@ -1,14 +1,15 @@
 """The Spark submission script, run by bash with a `beamrank` that writes its arguments down.
 
-tests/pipelines/test_clusters.py runs it on a cluster.
+tests/pipelines/runners/test_clusters.py runs it on a cluster.
 """
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
-_SCRIPT = Path(__file__).resolve().parents[2] / "infra/spark/submit.sh"
+from tests import ROOT
+
+_SCRIPT = ROOT / "infra/spark/submit.sh"
 
 
 @pytest.fixture

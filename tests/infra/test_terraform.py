@@ -3,11 +3,12 @@
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-_FOLDER = Path(__file__).resolve().parents[2] / "infra/terraform"
+from tests import ROOT
+
+_FOLDER = ROOT / "infra/terraform"
 _FILES = sorted(_FOLDER.glob("*.tf"))
 
 

@@ -14,8 +14,8 @@ from fsspec import register_implementation
 
 from beamrank.demo.collection import demo_qrels, demo_topics, stdlib_docs
 from tests.support.checkpoints import Pair
-from tests.support.collections import SmallCollection
 from tests.support.services.dataflow import GCP, BucketFileSystem, Service, serving
+from tests.support.small_collection import SmallCollection
 
 
 @pytest.fixture(scope="session")

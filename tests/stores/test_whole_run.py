@@ -7,10 +7,10 @@ import pytest
 from beamrank.stages.plan import read_plan
 from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
-from tests.support.collections import SmallCollection
 from tests.support.processes import beamrank
 from tests.support.runs import run_here
 from tests.support.services.stores import Store
+from tests.support.small_collection import SmallCollection
 
 # One is enough: it is another process.
 _WORKER_PROCESS = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=1")

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import fsspec.config
 import pyarrow as pa
@@ -12,6 +11,7 @@ from apache_beam.internal import pickler
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.stages.tasks import ShardTask
 from beamrank.storage.settings import StoreSettings
+from tests import ROOT
 from transforms.shards import RunShardFn
 
 _DIGEST = "0" * 64
@@ -40,13 +40,12 @@ def test_worker_finds_the_store_with_only_its_own_credentials(store):
     fn = RunShardFn(Stage())
     own = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "NO_GCE_CHECK", "PATH", "PYTHONPATH", "HOME"}
     environment = {name: value for name, value in os.environ.items() if name in own}
-    root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
         [sys.executable, "-c", _WORKER, f"{store.url}/workers"],
         input=pickler.dumps(fn),
         capture_output=True,
         env=environment,
-        cwd=root,
+        cwd=ROOT,
         check=False,
         timeout=60,
     )

@@ -1,7 +1,7 @@
 """A checkpoint of TensorFlow 1's `Saver` with known weights, as run_msmarco.py of dl4marco-bert leaves one.
 
 `python -m tests.support.tensorflow1 FOLDER ROWS` writes one with `ROWS` token types, and needs TensorFlow. The files in
-tests/models/data/tensorflow1 are what it wrote for 2 with TensorFlow 2.21.0.
+tests/support/data/tensorflow1 are what it wrote for 2 with TensorFlow 2.21.0.
 """
 
 import json

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from models.checkpoints.disk_cache import cache_folder, exclusive
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 # Tests point BEAMRANK_CACHE elsewhere; the environments stay where they were made.
 _KEPT = cache_folder("test-environments")
 _INSTALL_SECONDS = 580

@@ -1,0 +1,138 @@
+"""The configuration is checked whole, with errors that name the key; the configurations that are shipped are valid."""
+
+from pathlib import Path
+
+import pytest
+
+from beamrank.config.run import RunConfig, load_config
+from beamrank.errors import ConfigError
+from beamrank.evaluation.measures import parse_measures
+from models.training.config import load_train_config
+from tests import ROOT
+
+_TEXT = """
+corpus: {path: corpus.jsonl, format: jsonl}
+topics: {path: /abs/topics.tsv, format: tsv}
+index: {path: index}
+mono: {checkpoint: "embedded:mono", k: 100}
+output: out
+"""
+_TRAINING = ROOT / "configs/train.yaml"
+_SHIPPED = sorted({*ROOT.glob("configs/*.yaml"), *ROOT.glob("examples/*/config.yaml")} - {_TRAINING})
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text(_TEXT)
+    return file
+
+
+def test_paths_are_relative_to_the_file_and_output_to_the_current_folder(path, monkeypatch, tmp_path_factory):
+    config = load_config(str(path))
+    assert (config.corpus.path, config.topics.path) == (str(path.parent / "corpus.jsonl"), "/abs/topics.tsv")
+    assert config.output == str(path.parent / "out")
+    here = tmp_path_factory.mktemp("here")
+    monkeypatch.chdir(here)
+    assert load_config(str(path), output="there").output == str(here / "there")
+
+
+@pytest.mark.parametrize(
+    ("reference", "anchored"),
+    [("org/model", "{folder}/org/model"), ("org/other@abc", "org/other@abc"), ("./x", "{folder}/x")],
+)
+def test_a_checkpoint_folder_is_relative_to_the_file_and_a_hub_id_is_not(path, reference, anchored):
+    (path.parent / "org" / "model").mkdir(parents=True)
+    config = load_config(str(path), [f"mono.checkpoint={reference}"])
+    assert config.mono.checkpoint == anchored.format(folder=path.parent)
+
+
+def test_overrides_are_yaml(path):
+    config = load_config(str(path), ["mono.k=7", "bm25.k1=0.82", "run_tag=x", "measures=RR@10 AP"])
+    assert (config.mono.k, config.bm25.k1, config.run_tag) == (7, 0.82, "x")
+    assert config.measures == ("RR@10", "AP")
+    assert load_config(str(path), ["measures=[AP]"]).measures == ("AP",)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("mono.kk=1", "mono.kk: unknown key: did you mean k?"),
+        ("momo=1", "momo: unknown key: did you mean mono?"),
+        ("bm25.zzz=1", "bm25.zzz: unknown key (known: k, k1, b)"),
+        (f"{'a' * 5000}=1", f"{'a' * 80}...: unknown key"),
+        ("bm25.k1=-1", "bm25.k1: must be 0 or more, not -1; usual values are 0.9, 1.2, and 0.82 for MS MARCO"),
+        ("bm25.k1=.inf", "bm25.k1: Input should be a finite number"),
+        ("bm25.k1=1e400", "bm25.k1: Input should be a finite number"),
+        ("bm25.b=1.1", "bm25.b: must be between 0 and 1, not 1.1; usual values are 0.4, 0.75, and 0.68 for MS MARCO"),
+        ("bm25.b=-0.1", "bm25.b: must be between 0 and 1, not -0.1"),
+        ("bm25.b=.nan", "bm25.b: Input should be a finite number"),
+        ("stall_minutes=.nan", "stall_minutes: Input should be a finite number"),
+        ("mono.k=0", "mono.k: Input should be greater than or equal to 1"),
+        ("mono.k=1001", "mono.k 1001 is more than the 1000 candidates"),
+        ("mono.k=2147483648", "mono.k: Input should be less than or equal to 2147483647"),
+        ("mono.k=true", "mono: k is True: true, false, yes, no, on and off are not values of it"),
+        ("threads=no", "threads is False"),
+        ("duo={checkpoint: x, k: 101}", "duo.k 101 is more than the 100 candidates"),
+        ("duo={checkpoint: x, k: 5, aggregation: sample}", "give both or neither"),
+        ("duo={checkpoint: x, k: 5, aggregation: mean}", "duo.aggregation: 'mean' is unknown; accepted: sum, binary"),
+        ("candidates={run: x}", "give either `index` and `bm25` or `candidates`"),
+        ("input.truncation=left", "input.truncation"),
+        ("input.max_query_length=600", "leaves no room"),
+        ("run_tag=two words", "run_tag"),
+        ('run_tag="a\\u0007b"', "run_tag: is a column of the runs: it must not hold a control character"),
+        ('run_tag="\\ufeffa"', "or a byte order mark"),
+        ("run_formats=[]", "run_formats: Tuple should have at least 1 item"),
+        ("run_formats=[trec, x]", "run_formats.1: 'x' is unknown; accepted: trec, msmarco"),
+        *[(f"{key}=''", f"{key}: String should have at least 1 char") for key in ("output", "corpus.path", "qrels")],
+        ("mono", "must look like mono.k=100"),
+        ("=1", "must look like mono.k=100"),
+        ("a..b=1", "must look like mono.k=100"),
+        (f"{'a.' * 5000}a=1", f"--set {'a.' * 40}... must look like mono.k=100"),
+        ("run_tag.x=1", "holds a value, not a section"),
+        ("mono.k={", "not valid YAML"),
+    ],
+    ids=lambda each: each[:40],
+)
+def test_wrong_value_is_named_with_its_key(path, override, message):
+    with pytest.raises(ConfigError) as refusal:
+        load_config(str(path), ["run_tag=t", override])
+    assert message in str(refusal.value)
+    assert len(str(refusal.value)) < 1000
+
+
+def test_many_wrong_keys_are_a_short_error(path):
+    path.write_text(_TEXT + "".join(f"key{number}: 1\n" for number in range(3000)))
+    with pytest.raises(ConfigError, match=r"and 2,990 more$"):
+        load_config(str(path))
+
+
+def test_a_depth_that_is_left_out_is_at_most_that_of_the_stage_before(path):
+    models = ["mono={checkpoint: x}", "duo={checkpoint: x}"]
+    config = load_config(str(path), ["bm25={k: 20}", *models])
+    assert (config.mono.k, config.duo.k) == (20, 20)
+    assert load_config(str(path), models).duo.k == 50
+
+
+def test_duo_needs_mono_and_mono_a_first_stage():
+    values = {"corpus": {"path": "c", "format": "tsv"}, "topics": {"path": "t", "format": "tsv"}, "output": "o"}
+    with pytest.raises(ValueError, match="give `mono` too"):
+        RunConfig.model_validate({**values, "index": {"path": "i"}, "duo": {"checkpoint": "x"}})
+    with pytest.raises(ValueError, match="the first stage is missing"):
+        RunConfig.model_validate(values)
+
+
+@pytest.mark.parametrize("shipped", _SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_shipped_configuration_is_valid(shipped):
+    config = load_config(str(shipped))
+    assert parse_measures(config.measures)
+    assert config.mono is not None
+    assert not {config.corpus.path, config.topics.path, config.output} & {"", str(ROOT)}
+    assert Path(config.output).is_relative_to(ROOT)
+
+
+def test_shipped_training_configuration_is_valid():
+    config = load_train_config(str(_TRAINING), "mono")
+    assert Path(config.data.corpus.path).is_file()
+    assert Path(config.output).is_relative_to(ROOT)
+    assert {"msmarco-passage.yaml", "beir.yaml", "trec-car.yaml", "own-run.yaml"} <= {path.name for path in _SHIPPED}

@@ -1,0 +1,180 @@
+"""`beamrank eval` as a user runs it."""
+
+import gzip
+import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from beamrank.errors import BeamrankError
+from pipelines.commands.eval import eval_run
+from tests import ROOT
+
+RUN = "q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\nq1 Q0 c 3 2 t\nq9 Q0 a 1 1 t\n"
+QRELS = "q1 0 c 1\nq2 0 a 1\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "a.run").write_text(RUN)
+    (tmp_path / "qrels").write_text(QRELS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _eval(*arguments):
+    app = typer.Typer()
+    app.command()(eval_run)
+    return CliRunner().invoke(app, arguments)
+
+
+def test_eval_prints_tab_separated_values(folder):
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR P@2")
+    assert (done.exit_code, done.stdout) == (0, "RR\t0.25\nP@2\t0.25\n")
+    assert done.stderr.splitlines() == [
+        "note: rows with the score of the row before: 1; ordered by doc_id, descending, as in trec_eval. A run that is "
+        "given as the first stage orders them by rank, unless `candidates.ties` is `doc_id`",
+        "note: rows whose rank disagrees with the scores: 1; the scores decide, the rank column is not read",
+        "note: judged topics that are not in the run: 1 of 2 ('q2'); they count as 0",
+        "note: topics of the run without judgments: 1 ('q9'); they are left out",
+    ]
+
+
+def test_eval_compares_with_a_baseline(folder):
+    (folder / "b.run").write_text("q1 Q0 c 1 3 t\nq2 Q0 a 1 2 t\n")
+    asked = ("b.run", "--qrels", "qrels", "--measures", "RR NumRet", "--against", "a.run")
+    done = _eval(*asked)
+    assert done.exit_code == 0
+    (name, mean, other, difference, p_value), counted = (line.split("\t") for line in done.stdout.splitlines())
+    assert (name, mean, other, difference) == ("RR", "1.0", "0.25", "0.75")
+    assert 0 < float(p_value) < 1
+    assert counted == ["NumRet", "2.0"]
+    assert "note: not compared, because they are not means over two or more topics: NumRet" in done.stderr
+    assert "note: a.run: topics of the run without judgments: 1 ('q9'); they are left out" in done.stderr
+    (compared,) = json.loads(_eval(*asked, "--json").stdout)["against"]
+    assert compared["run"] == "a.run"
+    assert compared["measures"]["RR"]["better"] == 2
+    assert compared["measures"]["RR"]["p_value"] == float(p_value)
+
+
+def test_eval_compares_with_several_baselines(folder):
+    (folder / "b.run").write_text("q1 Q0 c 1 3 t\nq2 Q0 a 1 2 t\n")
+    (folder / "c.run").write_text("q1 Q0 x 1 3 t\nq1 Q0 c 2 2 t\n")
+    asked = ["b.run", "--qrels", "qrels", "--measures", "RR NumRet"]
+    for other in ("a.run", "c.run", "a.run"):
+        asked += ["--against", other]
+    done = _eval(*asked)
+    first, counted = (line.split("\t") for line in done.stdout.splitlines())
+    assert (first[:4], first[5:7], first[8:10]) == (["RR", "1.0", "0.25", "0.75"], ["0.25", "0.75"], ["0.25", "0.75"])
+    assert len(first) == 2 + 3 * 3
+    assert counted == ["NumRet", "2.0"]
+    assert done.stderr.count("note: not compared") == 1
+    compared = json.loads(_eval(*asked, "--json").stdout)["against"]
+    assert [each["run"] for each in compared] == ["a.run", "c.run", "a.run"]
+    assert [str(each["measures"]["RR"]["p_value"]) for each in compared] == [first[4], first[7], first[10]]
+
+
+def test_eval_explains_names_of_trec_eval(folder):
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "recip_rank,P_2")
+    assert done.stdout == "RR\t0.25\nP@2\t0.25\n"
+    assert done.stderr.startswith(
+        "note: recip_rank is trec_eval's name for RR\nnote: P_2 is trec_eval's name for P@2\n"
+    )
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "recip_rank", "--json")
+    assert json.loads(done.stdout)["measures"] == {"RR": 0.25}
+
+
+def test_eval_prints_each_topic(folder):
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR,P@2", "--per-query")
+    assert [line.split("\t") for line in done.stdout.splitlines()] == [
+        ["q1", "RR", "0.5"],
+        ["q1", "P@2", "0.5"],
+        ["q2", "RR", "0.0"],
+        ["q2", "P@2", "0.0"],
+        ["RR", "0.25"],
+        ["P@2", "0.25"],
+    ]
+
+
+def test_eval_prints_json(folder):
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR@10", "--json")
+    assert json.loads(done.stdout) == {"run": "a.run", "queries": 2, "measures": {"RR@10": 0.25}}
+    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR@10", "--json", "--per-query")
+    assert json.loads(done.stdout)["per_query"] == {"q1": {"RR@10": 0.5}, "q2": {"RR@10": 0.0}}
+
+
+def test_eval_has_default_measures(folder):
+    done = _eval("a.run", "--qrels", "qrels", "--json")
+    assert list(json.loads(done.stdout)["measures"]) == ["RR@10", "nDCG@10", "AP", "R@1000"]
+
+
+def test_eval_prints_a_table_on_a_terminal(folder):
+    """The command line itself, on a pseudo-terminal."""
+    parent, child = pty.openpty()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    command = [sys.executable, "-m", "pipelines.main", "eval", "a.run", "--qrels", "qrels", "--measures", "RR"]
+    subprocess.run([*command, "--per-query"], env=environment, stdout=child, stderr=subprocess.PIPE, check=True)
+    os.close(child)
+    shown = b""
+    with suppress(OSError):
+        while chunk := os.read(parent, 65536):
+            shown += chunk
+    os.close(parent)
+    text = shown.decode()
+    assert "0.2500" in text
+    assert "a.run (trec), 2 topics" in text
+    assert "query_id" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["none.run", "--qrels", "qrels"], 3, "there is no file"),
+        (["out", "--qrels", "qrels"], 3, "is a folder: give a file, such as"),
+        (["a.run", "--qrels", "none"], 3, "there is no file"),
+        (["bad.run", "--qrels", "qrels"], 3, "line 2: query 'q1' has doc 'a' already on line 1"),
+        (["qrels", "--qrels", "qrels"], 3, "line 1: 4 columns"),
+        (["other.run", "--qrels", "qrels"], 3, "no topic in common"),
+        (["a.run", "--qrels", "qrels", "--measures", "ndcg@10"], 2, "did you mean nDCG@10?"),
+        (["a.run", "--qrels", "qrels", "--against", "a.run", "--against", "none.run"], 3, "there is no file none.run"),
+        (["a.run", "--qrels", "qrels", "--measures", "P@0"], 2, "cutoff must be between 1 and"),
+        (["a.run", "--qrels", "qrels", "--measures", " "], 2, "there are no measures"),
+    ],
+)
+def test_eval_errors_have_their_exit_codes(folder, arguments, code, message):
+    (folder / "bad.run").write_text("q1 Q0 a 1 3 t\nq1 Q0 a 2 2 t\n")
+    (folder / "other.run").write_text("001 Q0 a 1 3 t\n")
+    (folder / "out").mkdir()
+    (folder / "out" / "bm25.trec").write_text(RUN)
+    done = _eval(*arguments)
+    assert isinstance(done.exception, BeamrankError)
+    assert done.exception.exit_code == code
+    assert message in str(done.exception)
+    assert done.stdout == ""
+
+
+def test_eval_needs_qrels(folder):
+    assert _eval("a.run").exit_code == 2
+
+
+def test_eval_reads_compressed_three_column_runs(folder):
+    (folder / "zero.tsv.gz").write_bytes(gzip.compress(b"q1\ta\t0\nq1\tc\t1\n"))
+    done = _eval("zero.tsv.gz", "--qrels", "qrels", "--measures", "RR@10", "--json")
+    assert json.loads(done.stdout)["measures"] == {"RR@10": 0.25}
+
+
+@pytest.mark.data
+def test_eval_gives_published_figures(shared_data, tmp_path):
+    folder = shared_data / "msmarco/ans_small"
+    run = str(folder / "run.monobert.ans_small.dev.tsv.gz")
+    done = _eval(run, "--qrels", str(folder / "qrels.dev.small.tsv"), "--measures", "RR@10 RR@1000 RR")
+    figures = dict(line.split("\t") for line in done.stdout.splitlines())
+    assert figures["RR@10"] == "0.40267951625094484"
+    assert round(float(figures["RR"]), 4) == round(float(figures["RR@1000"]), 4) == 0.4109
+    assert done.stderr == ""

@@ -1,0 +1,91 @@
+"""`beamrank plan` after earlier runs: what remains to be done, and what a changed key has done again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli import app
+from tests.support.runs import plan_run
+from tests.support.small_collection import small_cascade
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cascade of four shards that was run into `out` beside it."""
+    path = small_cascade(tmp_path_factory.mktemp("small")).path
+    plan_run(path).run()
+    return path
+
+
+def _planned(config: Path, *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["plan", str(config), *arguments])
+    assert result.exit_code == 0, result.output
+    return str(result.stdout)
+
+
+def _stages(config: Path, *arguments: str) -> dict[str, dict[str, Any]]:
+    return {stage["stage"]: stage for stage in json.loads(_planned(config, *arguments, "--json"))["stages"]}
+
+
+def _files(folder: Path) -> list[tuple[Path, int]]:
+    return [(path, path.stat().st_mtime_ns) for path in sorted(folder.rglob("*"))]
+
+
+def test_without_earlier_runs_all_remains(config: Path, tmp_path: Path) -> None:
+    planned = json.loads(_planned(config, "--output", str(tmp_path / "new"), "--json"))
+    assert (planned["changed"], planned["note"]) == ([], None)
+    for stage in planned["stages"]:
+        assert stage["remaining_shards"] == 4
+        for figure in ("inferences", "bytes", "seconds"):
+            assert stage[f"remaining_{figure}"] == stage[figure]
+    assert not (tmp_path / "new").exists()
+
+
+def test_after_a_whole_run_nothing_remains(config: Path) -> None:
+    before = _files(config.parent / "out")
+    for stage in _stages(config).values():
+        assert stage["seconds"] >= 0
+        assert [stage[f"remaining_{name}"] for name in ("shards", "inferences", "bytes", "seconds")] == [0, 0, 0, 0]
+    assert "all stages finished" in _planned(config)
+    assert _files(config.parent / "out") == before
+
+
+def test_a_changed_key_is_named_with_the_stages_that_are_done_again(config: Path) -> None:
+    said = _planned(config, "--set", "mono.k=4")
+    assert "mono.k 6 -> 4: tokenize, mono and duo are done again" in said
+    assert (
+        "mono and duo are counted whole: which of their shards still count is known once tokenize is finished" in said
+    )
+    found = _stages(config, "--set", "mono.k=4")
+    assert [stage["remaining_shards"] for stage in found.values()] == [0, 4, 4, 4]
+    assert found["mono"]["remaining_inferences"] == 10 * 4
+    assert found["tokenize"]["remaining_seconds"] == found["tokenize"]["seconds"] > 0
+    assert "measures" not in _planned(config, "--set", "measures=[AP]")
+
+
+def test_shards_that_are_missing_are_counted_by_their_topics(config: Path, tmp_path: Path) -> None:
+    """As an interrupted run leaves them."""
+    output = tmp_path / "out"
+    small = plan_run(config).at(str(output))
+    small.run()
+    for pattern in ("duo/manifest-*", "duo/receipts/00001-*"):
+        next(output.glob(pattern)).unlink()
+    topics = len(small.plan.shards[1].topics)
+    found = _stages(config, "--output", str(output))
+    assert found["duo"]["remaining_shards"] == 1
+    assert found["duo"]["remaining_inferences"] == topics * 3 * 2
+    said = _planned(config, "--output", str(output))
+    assert "remaining work, after earlier runs into this output:" in said
+    assert "1 of 4" in said
+    assert "counted whole" not in said
+
+
+def test_a_damaged_plan_of_an_earlier_run_is_no_reason_to_plan_nothing(config: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    plan_run(config).at(str(output)).plan.publish()
+    next(output.glob("plan-*")).write_text("{")
+    planned = json.loads(_planned(config, "--output", str(output), "--json"))
+    assert planned["note"].startswith("the changes since the last run are unknown: the plan ")

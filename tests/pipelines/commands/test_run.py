@@ -1,0 +1,233 @@
+"""`beamrank run` and `beamrank status`: stages alone, changed configurations, exit codes."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from beamrank.demo.collection import write_collection
+from beamrank.errors import BeamrankError
+from pipelines.cli import app
+from pipelines.planning import join_passes
+from tests import ROOT
+from tests.support.runs import committed, parts, read_trec, run_bytes, run_here, undisturbed_run
+
+
+def _invoke(*arguments):
+    """The command in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def _done(*arguments):
+    """Standard error of a command that succeeds."""
+    result = _invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    return str(result.stderr)
+
+
+def _error(*arguments):
+    """The exit code and the message of a command that does not."""
+    result = _invoke(*arguments)
+    assert isinstance(result.exception, BeamrankError)
+    assert result.stdout == ""
+    return result.exception.exit_code, str(result.exception)
+
+
+def test_command_line_imports_nothing_slow():
+    slow = {"apache_beam", "torch", "transformers", "scipy.stats"}
+    code = f"import sys, pipelines.cli; print({slow} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.jvm
+def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
+    expected = undisturbed_run(config_path)
+    command: list[str | Path] = ["run", config_path, "--output", tmp_path / "out", "--stage"]
+    _done(*command, "retrieve")
+    code, message = _error(*command, "mono")
+    assert code == 3
+    assert message.startswith("mono reads tokenize-")
+    assert "run it first, with --stage tokenize" in message
+    _done(*command, "tokenize")
+    _done(*command, "mono")
+    code, message = _error(*command, "runs")
+    assert code == 3
+    assert "duo is not finished" in message
+    assert "Run what is missing: with --stage duo" in message
+    assert "To stop after mono, leave `duo` out of the configuration (--set duo=null)" in message
+    _done(*command, "duo")
+    assert not (tmp_path / "out/runs/duo-sum.trec").exists()
+    _done(*command, "runs")
+    assert run_bytes(tmp_path / "out") == run_bytes(expected)
+    assert parts(tmp_path / "out") == parts(expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stage", "duo", "--set", "duo=null"], "no stage duo: there is no `duo:` section"),
+        (["--stage", "mono", "--set", "duo=null", "--set", "mono=null"], "no stage mono: there is no `mono:` section"),
+        (["--stage", "tokenize", "--set", "duo=null", "--set", "mono=null"], "no stage tokenize: there is no `mono:`"),
+        (["--no-wait"], "--no-wait needs --runner dataflow"),
+        (["--", "--no_such_flag"], "Beam has no flag '--no_such_flag'"),
+        (["--", "--runner=FnApiRunner"], "give --runner before `--`"),
+        (["word"], "'word'"),
+        (["--set", "mono.kk=1"], "mono.kk: unknown key"),
+        (["--set", "mono.k"], "must look like mono.k=100"),
+    ],
+)
+def test_flags_that_are_wrong_are_refused_before_anything_starts(config_path, tmp_path, arguments, message):
+    code, said = _error("run", config_path, "--output", tmp_path / "out", *arguments)
+    assert code == 2
+    assert message in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--stage", "later"], ["--runner", "dask"], ["--direct_num_workers=2"]], ids=lambda each: each[0]
+)
+def test_flags_with_unknown_values_have_exit_code_2(config_path, arguments):
+    assert _invoke("run", config_path, *arguments).exit_code == 2
+
+
+def test_config_that_does_not_exist_has_exit_code_3(tmp_path):
+    code, message = _error("run", tmp_path / "none.yaml")
+    assert code == 3
+    assert "cannot read the configuration" in message
+
+
+@pytest.mark.jvm
+def test_changed_config_redoes_only_what_it_decides(config_path, tmp_path):
+    output = tmp_path / "out"
+    shutil.copytree(undisturbed_run(config_path), output)
+    before = committed(output)
+    _done("run", config_path, "--output", output, "--set", "measures=[AP]", "--set", "run_tag=other")
+    assert committed(output) == before
+    said = _done("run", config_path, "--output", output, "--set", "duo.k=2")
+    after = committed(output)
+    assert {name: after[name] for name in before} == before
+    assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"duo"}
+    assert "mono: all 4 shards are already complete" in said
+    # And back: what the first configuration left is still there.
+    _done("run", config_path, "--output", output)
+    assert committed(output) == after
+    assert run_bytes(output) == run_bytes(undisturbed_run(config_path))
+
+
+@pytest.mark.jvm
+def test_join_in_several_passes_gives_the_same_bytes(config_path, tmp_path, monkeypatch):
+    expected = undisturbed_run(config_path)
+    shutil.copytree(expected / "retrieve", tmp_path / "out/retrieve")
+    monkeypatch.setattr(join_passes, "_LOCAL_SHUFFLE_SHARE", 1e-12)
+    said = _done("run", config_path, "--output", tmp_path / "out")
+    assert "the shuffle does not fit in memory at once; 4 passes over the corpus" in said
+    assert "tokenize reads the corpus in 4 passes" in _invoke("plan", config_path).stdout
+    assert parts(tmp_path / "out") == parts(expected)
+    assert run_bytes(tmp_path / "out") == run_bytes(expected)
+    assert not list((tmp_path / "out").glob("*/needed-*"))
+
+
+@pytest.mark.jvm
+def test_given_run_replaces_bm25(config_path, tmp_path):
+    """BM25's own run, given back, ends in the same order; so does it in MS MARCO's format."""
+    expected = undisturbed_run(config_path)
+    bm25 = (expected / "runs/bm25.trec").read_text()
+    (config_path.parent / "given.trec").write_text(bm25)
+    rows = (line.split() for line in bm25.splitlines())
+    (config_path.parent / "given.tsv").write_text("".join(f"{row[0]}\t{row[2]}\t{row[3]}\n" for row in rows))
+    for name in ("given.trec", "given.tsv"):
+        run_here(
+            config_path,
+            tmp_path / name,
+            ["index=null", "bm25=null", f"candidates.run={config_path.parent / name}", "candidates.k=12"],
+        )
+        for run, ours in (("bm25", "candidates"), ("mono", "mono"), ("duo-sum", "duo-sum")):
+            assert read_trec(tmp_path / name / f"runs/{ours}.trec") == read_trec(expected / f"runs/{run}.trec")
+        assert [part for part in parts(tmp_path / name) if part.startswith(("mono", "duo"))] == [
+            part for part in parts(expected) if part.startswith(("mono", "duo"))
+        ]
+
+
+@pytest.mark.jvm
+def test_status_reads_receipts_only(config_path, tmp_path):
+    shutil.copytree(undisturbed_run(config_path), tmp_path / "out")
+    for path in (tmp_path / "out").glob("*/manifest-*"):
+        path.unlink()
+    before = sorted(path for path in (tmp_path / "out").rglob("*"))
+    result = _invoke("status", tmp_path / "out", "--json")
+    status = json.loads(result.stdout)
+    stages = status["stages"]
+    assert status["eta_seconds"] == 0
+    assert [stage["stage"].split("-")[0] for stage in stages] == ["retrieve", "tokenize", "mono", "duo"]
+    documented = {"stage", "shards", "done", "bad_rows", "eta_seconds", "inferences"}
+    for stage in stages:
+        assert set(stage) == documented | {"elapsed_seconds", "seconds", "inferences_per_second"}
+        assert (stage["shards"], stage["done"], stage["bad_rows"], stage["eta_seconds"]) == (4, 4, 0, 0.0)
+        assert stage["elapsed_seconds"] is None
+        assert stage["seconds"] > 0
+    assert [stage["inferences"] > 0 for stage in stages] == [False, False, True, True]
+    assert [stage["inferences_per_second"] is not None for stage in stages] == [False, False, True, True]
+    # Reading is not sealing.
+    assert sorted((tmp_path / "out").rglob("*")) == before
+    *lines, run = _invoke("status", tmp_path / "out").stdout.splitlines()
+    assert [line.split("-")[0].split(":")[0] for line in lines] == ["retrieve", "tokenize", "mono", "duo"]
+    assert all("4 of 4 shards, finished, " in line for line in lines)
+    assert "inferences (" in lines[2]
+    assert run == "run: all stages finished"
+
+
+@pytest.mark.parametrize("name", ["none", "file"])
+def test_status_of_a_folder_without_a_run_is_an_error(tmp_path, name):
+    (tmp_path / "file").write_text("text")
+    code, message = _error("status", tmp_path / name)
+    assert code == 3
+    assert "holds no beamrank run" in message
+
+
+def test_status_of_a_corrupted_plan_is_an_error(tmp_path):
+    (tmp_path / "current-plan.json").write_text('{"plan": "plan-x.json"}')
+    (tmp_path / "plan-x.json").write_text('{"engine_ver')
+    assert _error("status", tmp_path)[0] == 3
+
+
+def test_qrels_that_judge_no_topic_are_found_before_anything_starts(config_path, tmp_path):
+    qrels = tmp_path / "other.txt"
+    qrels.write_text("q99 0 d1 1\n")
+    code, message = _error("run", config_path, "--output", tmp_path / "out", "--set", f"qrels={qrels}")
+    assert code == 3
+    assert "is judged in" in message
+    assert "'q99'): every measure would be 0" in message
+    assert not list((tmp_path / "out").glob("*"))
+
+
+def test_demo_searches_the_embedded_collection(tmp_path):
+    # A folder that is not an index ends the demo once its collection is written, before minutes of scoring.
+    (tmp_path / "out/index").mkdir(parents=True)
+    (tmp_path / "out/index/notes.txt").write_text("not an index")
+    code, message = _error("demo", "--output", tmp_path / "out")
+    assert code == 3
+    assert str(tmp_path / "out/index") in message
+    write_collection(str(tmp_path / "expected"))
+    for path in (tmp_path / "expected").iterdir():
+        assert (tmp_path / "out/collection" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+def test_demo_has_the_figures_of_the_readme(tmp_path):
+    result = _invoke("demo", "--output", tmp_path, "--json")
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert (figures["docs"], figures["topics"]) == (8315, 89)
+    bm25, mono, duo = (stage["RR@10"] for stage in figures["stages"])
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = readme.split("$ beamrank demo\n")[1].split("```")[0]
+    shown = {row.split()[0]: float(row.split()[1]) for row in block.splitlines()[2:]}
+    assert bm25 == pytest.approx(shown["bm25"], abs=5e-5)
+    # These depend on the rounding of the processor's dtype.
+    assert (mono, duo) == (pytest.approx(shown["mono"], abs=0.02), pytest.approx(shown["duo"], abs=0.02))

@@ -1,0 +1,280 @@
+"""`beamrank verify` and `beamrank gc` on the output of a real run."""
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from beamrank.config.first_stages import Bm25Config, IndexConfig
+from beamrank.digests import checked_json, checked_values
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.formats.corpora import corpus_digest
+from beamrank.stages.receipts import StageFolder
+from beamrank.stages.verify import Verification
+from beamrank.storage import files as storage
+from beamrank.storage.file_states import file_version
+from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_digest
+from pipelines.cli import app
+from pipelines.console.progress import ConsoleProgress
+from pipelines.output.run_files import write_runs
+from pipelines.output.verify_runs import verify_runs
+from pipelines.planning.make_plan import make_plan
+from tests.support.runs import PlannedRun, plan_run
+from tests.support.services.faulty_store import snapshot
+from tests.support.small_collection import small_cascade
+
+
+@pytest.fixture(scope="module")
+def cascade(tmp_path_factory: pytest.TempPathFactory) -> PlannedRun:
+    return plan_run(small_cascade(tmp_path_factory.mktemp("small")).path)
+
+
+@pytest.fixture(scope="module")
+def finished(cascade: PlannedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("finished") / "out"
+    cascade.at(str(output)).run()
+    assert _invoke("aggregate", output, "--aggregation", "min").exit_code == 0
+    return output
+
+
+@pytest.fixture
+def output(finished: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(finished, tmp_path / "out"))
+
+
+def _invoke(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def _flip(path: Path, seed: int) -> None:
+    drawn = random.Random(seed)
+    content = bytearray(path.read_bytes())
+    content[drawn.randrange(len(content))] ^= 1 << drawn.randrange(8)
+    path.write_bytes(content)
+
+
+def test_verify_accepts_a_finished_run(output):
+    result = _invoke("verify", output)
+    assert (result.exit_code, result.stdout) == (0, "")
+    files = sum(1 for path in output.rglob("*") if path.is_file())
+    assert f"files read: {files} (" in result.stderr
+    assert "all files verified" in result.stderr
+    as_json = json.loads(_invoke("verify", output, "--json").stdout)
+    assert (as_json["files"], as_json["findings"], as_json["notes"], as_json["stray"]) == (files, [], [], 0)
+
+
+def test_verify_prints_one_line_for_a_flipped_bit_and_exits_1(finished, tmp_path):
+    names = [str(path.relative_to(finished)) for path in sorted(finished.rglob("*")) if path.is_file()]
+    kinds = {name.split("/")[0] + Path(name).suffix: name for name in names}
+    assert len(kinds) >= 10
+    for seed, name in enumerate(kinds.values()):
+        output = Path(shutil.copytree(finished, tmp_path / str(seed)))
+        _flip(output / name, seed)
+        result = _invoke("verify", output)
+        assert result.exit_code == 1
+        lines = [line for line in result.stdout.splitlines() if line.startswith(f"{name}: ")]
+        assert len(lines) == 1, (name, result.stdout)
+        assert any(remedy in lines[0] for remedy in ("run again", "writes it again", "delete it"))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("runs/mono.trec", "is missing: `beamrank run CONFIG --stage runs` writes it again"),
+        ("runs/duo-min.trec", None),
+        ("runs/measures.json", None),
+    ],
+)
+def test_verify_finds_a_missing_run(output, name, problem):
+    (output / name).unlink()
+    result = _invoke("verify", output)
+    assert result.stdout == (f"{name}: {problem}\n" if problem else "")
+    assert result.exit_code == (1 if problem else 0)
+
+
+def test_each_part_is_read_once_to_write_measure_and_verify_the_runs(cascade, output, monkeypatch):
+    read: list[str] = []
+    read_part = StageFolder.read_part
+
+    def counting(self, receipt):
+        read.append(receipt.part)
+        return read_part(self, receipt)
+
+    monkeypatch.setattr(StageFolder, "read_part", counting)
+    here = cascade.at(str(output))
+    config = here.config.model_copy(update={"run_formats": ("trec", "msmarco")})
+    parts = [f"{stage}/{path.name}" for stage in ("retrieve", "mono", "duo") for path in output.glob(f"{stage}/part-*")]
+    assert len(parts) == 3 * len(here.plan.shards)
+    written = write_runs(here.plan, config, ConsoleProgress(quiet=True))
+    assert len(written.paths) == 6
+    assert list(written.evaluations) == ["candidates", "mono", "duo-sum"]
+    assert sorted(read) == sorted(Path(part).name for part in parts)
+    read.clear()
+    found = Verification()
+    verify_runs(here.plan, config, found)
+    assert (found.findings, found.notes, found.files) == ([], [], 8)
+    assert sorted(read) == sorted(Path(part).name for part in parts)
+
+
+def test_verify_finds_a_stale_aggregated_run(output):
+    (output / "runs/duo-min.trec").write_bytes((output / "runs/duo-sum.trec").read_bytes().replace(b" test", b" tiny"))
+    shutil.copy(output / "runs/mono.trec", output / "runs/mine.trec")
+    result = _invoke("verify", output)
+    (line,) = result.stdout.splitlines()
+    assert line.startswith("runs/duo-min.trec: is not the run that the sealed stages of the current plan give: ")
+    assert "`beamrank aggregate` writes it again" in line
+    assert "not checked: runs/mine.trec" in result.stderr
+
+
+def test_verify_accepts_an_unfinished_run(output):
+    shutil.rmtree(output / "runs")
+    result = _invoke("verify", output)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "the runs are not written yet" in result.stderr
+    next(output.glob("duo/manifest-*")).unlink()
+    result = _invoke("verify", output)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "the run is not finished (duo): its runs were not checked" in result.stderr
+    assert not list(output.glob("duo/manifest-*")), "verify writes nothing"
+
+
+def test_verify_remedy_redoes_one_shard(cascade, finished, output):
+    part = sorted(output.glob("mono/part-*"))[1]
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    (line,) = _invoke("verify", output).stdout.splitlines()
+    assert line.startswith(f"mono/{part.name}: does not hold the bytes that its receipt names: delete it and run again")
+    before = {path: path.stat().st_mtime_ns for path in output.glob("*/receipts/*")}
+    part.unlink()
+    cascade.at(str(output)).run()
+    changed = [path for path, time in before.items() if path.stat().st_mtime_ns != time]
+    assert len(changed) == 1
+    assert changed[0].name.startswith("00001-")
+    assert part.read_bytes() == (finished / "mono" / part.name).read_bytes()
+    assert _invoke("verify", output).exit_code == 0
+
+
+def test_verify_and_gc_work_by_url(cascade):
+    url = "faulty://bucket/verified"
+    cascade.at(url).run()
+    assert _invoke("verify", url).exit_code == 0
+    part = next(name for name in snapshot(url) if name.startswith("duo/part-"))
+    storage.replace(f"{url}/{part}", b"PAR1")
+    storage.publish(f"{url}/duo/part-00000-aaaaaaaaaaaa.parquet", b"PAR1")
+    result = _invoke("verify", url)
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{part}: ")
+    result = _invoke("gc", url, "--yes", "--min-age-hours", "0")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("duo/part-00000-aaaaaaaaaaaa.parquet\t4\t")
+    assert len(result.stdout.splitlines()) == 1
+    assert "duo/part-00000-aaaaaaaaaaaa.parquet" not in snapshot(url)
+
+
+def test_gc_lists_asks_and_removes(output):
+    litter = output / "mono/part-00000-aaaaaaaaaaaa.parquet"
+    litter.write_bytes(b"PAR1")
+    result = _invoke("gc", output)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "files to remove: 0 (older than 24 hours)" in result.stderr
+    os.utime(litter, (0, 0))
+    line = f"mono/{litter.name}\t4\tno receipt that is kept names this part\n"
+    dry = _invoke("gc", output, "--dry-run")
+    assert (dry.exit_code, dry.stdout) == (0, line)
+    assert "files to remove: 1 (4 bytes)" in dry.stderr
+    refused = _invoke("gc", output)
+    assert isinstance(refused.exception, ConfigError)
+    assert litter.exists()
+    done = _invoke("gc", output, "--yes")
+    assert (done.exit_code, done.stdout) == (0, line)
+    assert "files removed: 1 (4 bytes)" in done.stderr
+    assert not litter.exists()
+    assert _invoke("verify", output).exit_code == 0
+
+
+# The index that a run searches.
+
+
+@pytest.fixture
+def indexed(cascade: PlannedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan over files that look like an index of beamrank's; nothing of it has run."""
+    monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
+    index = tmp_path / "index"
+    index.mkdir()
+    (index / "segments_1").write_bytes(bytes.fromhex("3fd76c17") + b"segments")
+    (index / "_0.cfs").write_bytes(random.Random(1).randbytes(2000))
+    files = describe_files(str(index))
+    info = IndexInfo(
+        digest=files_digest(files), files=files, docs=30, corpus_digest=corpus_digest(cascade.config.corpus)
+    )
+    (index / INFO_NAME).write_bytes(info.to_json())
+    _plan_indexed(cascade, tmp_path)
+    return tmp_path
+
+
+def _plan_indexed(cascade: PlannedRun, folder: Path) -> None:
+    changes: dict[str, Any] = {"candidates": None, "mono": None, "duo": None, "bm25": Bm25Config()}
+    changes |= {"index": IndexConfig(path=str(folder / "index")), "output": str(folder / "out")}
+    config = cascade.config.model_copy(update=changes)
+    make_plan(config, ConsoleProgress(quiet=True)).publish()
+
+
+@pytest.mark.parametrize("name", ["segments_1", "_0.cfs", INFO_NAME])
+def test_flipped_bit_in_the_index_is_found_by_run_and_verify(cascade, indexed, name):
+    assert _invoke("verify", indexed / "out").exit_code == 0
+    path = indexed / "index" / name
+    before = path.stat()
+    for seed in range(5):
+        whole = path.read_bytes()
+        _flip(path, seed)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        with pytest.raises(PreflightError, match=rf"{name}.* [Rr]emove the folder and build"):
+            _plan_indexed(cascade, indexed)
+        result = _invoke("verify", indexed / "out")
+        assert result.exit_code == 1
+        assert result.stdout.startswith(f"{path}: ")
+        assert "remove the folder and run again, which builds the index again" in result.stdout
+        path.write_bytes(whole)
+    _plan_indexed(cascade, indexed)
+    assert _invoke("verify", indexed / "out").exit_code == 0
+
+
+def test_verify_reads_the_index_despite_remembered_hashes(cascade, indexed):
+    path = indexed / "index/_0.cfs"
+    (memory,) = (indexed / "cache/hashed").iterdir()
+    values = checked_values(memory.read_bytes())
+    _flip(path, 1)
+    # As if the disk had lost the bit, which no time tells.
+    values["files"]["_0.cfs"][0] = file_version(str(path))
+    memory.write_bytes(checked_json(values))
+    _plan_indexed(cascade, indexed)
+    assert _invoke("verify", indexed / "out").stdout.startswith(f"{path}: does not hold the bytes that were written: ")
+
+
+def test_verify_compares_a_foreign_index_with_the_plan(cascade, indexed):
+    (indexed / "index" / INFO_NAME).unlink()
+    _plan_indexed(cascade, indexed)
+    assert _invoke("verify", indexed / "out").exit_code == 0
+    _flip(indexed / "index/_0.cfs", 1)
+    result = _invoke("verify", indexed / "out")
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{indexed / 'index'}: is not the index that the run was made from: ")
+
+
+def test_verify_notes_a_missing_or_replaced_index(indexed):
+    index = indexed / "index"
+    (index / "_0.cfs").write_bytes(b"built again from another corpus")
+    files = describe_files(str(index))
+    (index / INFO_NAME).write_bytes(IndexInfo(digest=files_digest(files), files=files).to_json())
+    result = _invoke("verify", indexed / "out")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "is not the one that the run was made from" in result.stderr
+    shutil.rmtree(index)
+    result = _invoke("verify", indexed / "out")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"not checked: the index {index} no longer exists" in result.stderr

@@ -1,0 +1,53 @@
+"""An aggregation that is defined here, outside the package: registered, used in a run, and by `beamrank aggregate`."""
+
+import numpy as np
+import pytest
+import yaml
+
+from beamrank.errors import ConfigError
+from beamrank.ranking.aggregation import METHODS
+from beamrank.stages.verify import Verification
+from pipelines.output.verify_runs import verify_runs
+from tests.support.processes import beamrank_here
+from tests.support.runs import plan_run, read_trec
+from tests.support.small_collection import small_cascade
+
+
+def median(z):
+    return np.nanmedian(z, axis=1)
+
+
+def _with_median(folder):
+    path = small_cascade(folder).path
+    values = yaml.safe_load(path.read_text())
+    values["duo"]["aggregation"] = "median"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def test_aggregation_defined_outside_the_package_ranks_a_run_and_is_verified(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "median", median)
+    cascade = plan_run(_with_median(tmp_path))
+    cascade.run()
+    runs = tmp_path / "out/runs"
+    ranked = read_trec(runs / "duo-median.trec")
+    manifest = cascade.plan.sealed("duo")
+    assert manifest is not None
+    for receipt in manifest.receipts:
+        for row in cascade.plan.folder("duo").read_part(receipt).to_pylist():
+            count = len(row["doc_ids"])
+            scores = np.nanmedian(np.array(row["scores"], dtype=np.float64).reshape(count, count), axis=1)
+            best_first = [row["doc_ids"][place] for place in np.argsort(-scores, kind="stable")]
+            assert ranked[row["query_id"]][:count] == best_first
+    found = Verification()
+    verify_runs(cascade.plan, cascade.config, found)
+    assert found.findings == []
+    whole = (runs / "duo-median.trec").read_bytes()
+    assert beamrank_here("aggregate", tmp_path / "out", "--aggregation", "median,sum").returncode == 0
+    assert (runs / "duo-median.trec").read_bytes() == whole
+    assert (runs / "duo-sum.trec").exists()
+
+
+def test_aggregation_that_is_not_registered_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="'median' is unknown; accepted: sum, binary"):
+        plan_run(_with_median(tmp_path))

@@ -1,0 +1,105 @@
+"""What can be added from outside the package, each as one class and one registration, and used in a whole run."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+import pytest
+
+import beamrank
+from beamrank.config.first_stages import FirstStageConfig
+from beamrank.config.run import load_config
+from beamrank.errors import ConfigError
+from beamrank.stages.receipts import Receipt
+from beamrank.stages.tasks import ShardTask
+from beamrank.tables.shard import candidates_table
+from models.stages import register_first_stage, unregister_first_stage
+from models.stages.base import Decides
+from models.stages.first_stage import FirstStage, commit_candidates
+from models.stages.planning import Planning
+from pipelines.planning.estimate import estimate
+from tests.support.processes import beamrank_here
+from tests.support.runs import read_trec
+from tests.support.small_collection import SmallCollection
+
+
+class CorpusOrderConfig(FirstStageConfig):
+    """The docs of the corpus in their order, from the doc `first` on."""
+
+    first: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusOrder(FirstStage):
+    """Gives each topic the same docs."""
+
+    type_name = "corpus_order"
+    section: ClassVar[type[CorpusOrderConfig]] = CorpusOrderConfig
+
+    corpus_digest: Annotated[str, Decides("corpus.path")]
+    first: Annotated[int, Decides("corpus_order.first")]
+    k: Annotated[int, Decides("corpus_order.k")]
+    path: str
+
+    @classmethod
+    def from_config(cls, section: CorpusOrderConfig, planning: Planning) -> Self:
+        return cls(
+            corpus_digest=planning.corpus_digest,
+            first=section.first,
+            k=section.k,
+            path=planning.config.corpus.path,
+        )
+
+    def run(self, task: ShardTask) -> Receipt:
+        start = time.monotonic()
+        doc_ids = [json.loads(line)["id"] for line in Path(self.path).read_text().splitlines()]
+        query_ids = [topic.query_id for topic in task.topics]
+        docs = doc_ids[self.first : self.first + self.k]
+        return commit_candidates(task, candidates_table(query_ids, [docs] * len(query_ids)), start)
+
+
+@pytest.fixture
+def corpus_order() -> Iterator[None]:
+    register_first_stage(CorpusOrder)
+    yield
+    unregister_first_stage(CorpusOrder)
+
+
+@pytest.fixture
+def config(tmp_path) -> Path:
+    """A small collection whose first stage is the toy."""
+    collection = SmallCollection(tmp_path, corpus_order={"k": 6, "first": 2}).with_models()
+    collection.write("given.trec", [])
+    return collection.path
+
+
+def test_first_stage_runs_with_its_own_section(config, corpus_order) -> None:
+    settings = load_config(str(config))
+    estimated = {stage.stage: stage for stage in estimate(settings).stages}
+    assert (estimated["retrieve"].bytes, estimated["mono"].inferences) == (10 * 6 * 12, 10 * 6)
+    result = beamrank.run(str(config), runner="embed")
+    assert list(result.runs) == ["corpus_order", "mono", "duo-sum"]
+    first = read_trec(Path(result.runs["corpus_order"]))
+    assert set(map(tuple, first.values())) == {("d2", "d3", "d4", "d5", "d6", "d7")}
+    for query_id, doc_ids in read_trec(Path(result.runs["duo-sum"])).items():
+        assert sorted(doc_ids) == first[query_id]
+    aggregated = ["duo-sum.trec", "duo-min.trec"]
+    paths = beamrank_here("aggregate", settings.output, "--aggregation", "sum,min").stdout.split()
+    assert [Path(path).name for path in paths] == aggregated
+    for arguments in (["verify"], ["status"], ["gc", "--dry-run"]):
+        assert beamrank_here(*arguments, settings.output).returncode == 0
+    printed = beamrank_here("plan", config, "--set", "corpus_order.first=3").stdout
+    assert "corpus_order.first 2 -> 3: retrieve, tokenize, mono and duo are done again" in printed
+
+
+def test_first_stage_that_is_not_registered_is_an_unknown_key(config) -> None:
+    with pytest.raises(ConfigError, match="corpus_order: unknown key"):
+        load_config(str(config))
+
+
+def test_two_first_stages_are_refused(config, corpus_order) -> None:
+    with pytest.raises(ConfigError, match=r"`candidates` and `corpus_order` exclude each other"):
+        load_config(str(config), ["candidates.run=given.trec"])

@@ -1,0 +1,131 @@
+"""Formats that are defined here, outside the package: one of each kind, registered and used in a whole run."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import beamrank
+from beamrank.config.run import load_config
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.formats import corpora, qrels, run_formats, topics
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, WrongFormatError, parse_rows
+from beamrank.formats.row_checks import RowError
+from beamrank.storage.streams import open_stream
+from pipelines.dataflow_template import parameters
+from tests import ROOT
+from tests.support.small_collection import small_cascade
+
+
+def _check(url: str, _fields: Fields) -> None:
+    with open_stream(url) as file:
+        if file.read(1) != b"=":
+            raise WrongFormatError(f"{url} does not begin with =")
+
+
+def _whole_file(_url: str, _unit_bytes: int) -> list[tuple[int, int]]:
+    return [(0, 0)]
+
+
+def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
+    with open_stream(unit.url) as file:
+        blocks = file.read().decode().split("=")[1:]
+    yield parse_rows(unit, range(len(blocks)), blocks, _parse_block)
+
+
+def _parse_block(block: str) -> tuple[str, str]:
+    doc_id, separator, text = block.partition("\n")
+    if not separator:
+        raise RowError("has no text")
+    return doc_id, text.strip()
+
+
+def _block_place(unit: CorpusUnit, position: int) -> str:
+    return f"{unit.url}, block {position}"
+
+
+def _parse_topic(line: str) -> tuple[str, str]:
+    query_id, _, text = line.partition(": ")
+    return query_id, text
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = CorpusFormat("blocks", (".blocks",), _check, _whole_file, _read, _block_place)
+    monkeypatch.setitem(corpora.FORMATS, "blocks", blocks)
+    monkeypatch.setitem(topics.FORMATS, "colon", topics.TopicsFormat(_parse_topic))
+    monkeypatch.setitem(qrels.FORMATS, "toy", qrels.QrelsFormat("TOY", ("query", "doc", "grade"), 1, header=True))
+    four = run_formats.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
+    monkeypatch.setitem(run_formats.FORMATS, "toy", four)
+
+
+def _in_toy_formats(path: Path) -> Path:
+    """Writes a collection again, in the formats of this file."""
+    folder = path.parent
+    docs = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    blocks = "".join(f"={doc['id']}\n{doc['contents']}\n" for doc in docs)
+    (folder / "corpus.blocks").write_text(f"{blocks}=no text")
+    (folder / "topics.txt").write_text((folder / "topics.tsv").read_text().replace("\t", ": "))
+    given = [line.split() for line in (folder / "given.trec").read_text().splitlines()]
+    (folder / "given.txt").write_text("".join(f"{row[2]} {row[0]} {row[3]} {row[4]}\n" for row in given))
+    judged = [line.split() for line in (folder / "qrels.txt").read_text().splitlines()]
+    rows = "".join(f"{query_id} {doc_id} {level}\n" for query_id, _, doc_id, level in judged)
+    (folder / "qrels.toy").write_text(f"query doc grade\n{rows}")
+    values = yaml.safe_load(path.read_text())
+    values |= {"corpus": {"path": "corpus.blocks", "format": "blocks"}, "qrels": "qrels.toy", "output": "toy"}
+    values |= {"topics": {"path": "topics.txt", "format": "colon"}, "run_formats": ["trec", "toy"]}
+    values["candidates"]["run"] = "given.txt"
+    toy = folder / "toy.yaml"
+    toy.write_text(yaml.safe_dump(values))
+    return toy
+
+
+def test_formats_from_outside_give_the_runs_of_the_built_in_ones(tmp_path: Path, registered: None) -> None:
+    config = small_cascade(tmp_path).path
+    wanted = beamrank.run(str(config), runner="embed")
+    found = beamrank.run(str(_in_toy_formats(config)), runner="embed")
+    for name, path in wanted.runs.items():
+        assert Path(found.runs[name]).read_bytes() == Path(path).read_bytes()
+        assert beamrank.read_run(tmp_path / f"toy/runs/{name}.toy.run") == beamrank.read_run(path)
+    assert found.measures == wanted.measures
+    place = f"{tmp_path}/corpus.blocks, block 30: the row has no text"
+    assert any(place in receipt.read_text() for receipt in (tmp_path / "toy").rglob("*.json"))
+
+
+def test_names_of_registered_formats_are_accepted_and_listed(tmp_path: Path, registered: None) -> None:
+    config = str(_in_toy_formats(small_cascade(tmp_path).path))
+    for key, last in (("corpus.format", "blocks"), ("topics.format", "colon"), ("run_formats", "toy")):
+        with pytest.raises(ConfigError, match=rf"{key}.*'x' is unknown; accepted: \w.*, {last}(\n|$)"):
+            load_config(config, [f"{key}={'[x]' if key == 'run_formats' else 'x'}"])
+    assert next(each for each in parameters() if each.key == "corpus.format").schema["enum"][-1] == "blocks"
+    (tmp_path / "corpus.blocks").write_text('{"id": "1", "contents": "x"}\n')
+    with pytest.raises(PreflightError, match=r"does not begin with =\. The file looks like JSONL: set `corpus.format"):
+        corpora.list_units(load_config(config).corpus)
+    with pytest.raises(PreflightError, match=r"MS MARCO, 3 columns .*; TOY, 4 columns \(doc_id query_id rank score\)"):
+        beamrank.read_run(tmp_path / "corpus.blocks")
+
+
+def test_a_format_that_is_not_registered_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'blocks' is unknown; accepted: beir, car, jsonl, parquet, tsv"):
+        load_config(str(small_cascade(tmp_path).path), ["corpus.format=blocks"])
+
+
+def test_a_worker_reads_units_of_a_format_that_only_the_launcher_registered(tmp_path, registered):
+    (tmp_path / "c.blocks").write_text("=d1\nsome text\n=d2\nmore\n")
+    (unit,) = corpora.list_units(corpora.CorpusConfig(path=str(tmp_path), format="blocks"))
+    (tmp_path / "unit.pickle").write_bytes(pickle.dumps(unit))
+    program = (
+        "import pickle, sys; from beamrank.formats.corpora import FORMATS, read_unit; "
+        "unit = pickle.load(open(sys.argv[1], 'rb')); print(sorted(FORMATS), [b.texts for b in read_unit(unit)])"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "unit.pickle")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert done.stdout == "['beir', 'car', 'jsonl', 'parquet', 'tsv'] [['some text', 'more']]\n"

@@ -1,0 +1,130 @@
+"""An architecture and a backend that are defined here, outside the package, registered and used in a run."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.ranking.input_layout import InputTemplate
+from models.architectures.registry import ARCHITECTURES
+from models.checkpoints.check import resolve_checkpoint
+from models.scoring.backends.protocol import Device, OutOfMemory
+from models.scoring.backends.registry import BACKENDS
+from models.scoring.engine import ScoringEngine
+from models.tokenizer.bert import load_tokenizer
+from tests.support.checkpoints import LETTERS, save_tiny
+from tests.support.small_collection import DOCS, TOPICS, small_cascade
+
+
+@dataclass(frozen=True)
+class SumOfIds:
+    """Scores a doc by the sum of its token ids, less the tokens of the query."""
+
+    num_labels: int = 1
+    positions: int = 64
+    vocab_size: int = 1000
+    chunks: int = 1
+    token_cost: int = 1
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def tensors(self):
+        return {"scale": (1,)}
+
+    def template(self, special):
+        """`query [SEP] doc [SEP][SEP]`, with token types 1 and 0."""
+        return InputTemplate((), ((special.sep_id,), (special.sep_id,) * 2), (1, 0), special.pad_id)
+
+    def build(self, weights, dtype):
+        return _SumOfIds(weights["scale"])
+
+
+class _SumOfIds(torch.nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, token_ids, token_types, mask):
+        tokens = torch.ones_like(token_ids) if mask is None else mask.int()
+        docs = (token_ids * (token_types == 0) * tokens).sum(1)
+        return self.scale * docs - ((token_types == 1) * tokens).sum(1)
+
+
+class CountTokens:
+    """A backend that scores an input by its length, and has memory for 100 tokens."""
+
+    digest_keys: ClassVar = {"counts": "tokens"}
+    streams = 2
+
+    @classmethod
+    def resolve(cls, device, dtype):
+        return Device("cpu", "float32", 200)
+
+    @classmethod
+    def load(cls, checkpoint, device, dtype, threads):
+        return cls()
+
+    def start_thread(self):
+        pass
+
+    def forward(self, batch):
+        if batch.token_ids.size > 100:
+            raise OutOfMemory
+        return batch.lengths.astype(np.float32)
+
+
+def _mono_run(folder, checkpoint=None, **keys):
+    collection = small_cascade(folder)
+    del collection.keys["duo"]
+    collection.keys |= keys
+    if checkpoint is not None:
+        collection.keys["mono"]["checkpoint"] = checkpoint
+    return collection.run()
+
+
+def _checkpoint(folder):
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "sum_of_ids", "architectures": ["SumOfIdsForRanking"]}')
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in LETTERS))
+    save_file({"scale": torch.tensor([0.5])}, folder / "model.safetensors")
+    return str(folder)
+
+
+def test_architecture_defined_outside_the_package_scores_a_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(ARCHITECTURES, "sum_of_ids", lambda files, segments: SumOfIds())
+    checkpoint = _checkpoint(tmp_path / "toy")
+    rows = _mono_run(tmp_path, checkpoint=checkpoint).rows("mono")
+    tokenizer = load_tokenizer(checkpoint)
+    texts = {**DOCS, **TOPICS}
+    ids = dict(zip(texts, tokenizer.encode(list(texts.values()), 512).ids.to_pylist(), strict=True))
+    assert len(rows) == 60
+    for row in rows:
+        query = ids[row["query_id"]][:15]  # one of max_query_length's 16 tokens is [SEP]
+        doc = ids[row["doc_id"]][: 64 - 3 - 1 - len(query)]  # three special tokens, and `original` leaves one unused
+        assert row["score"] == 0.5 * (sum(doc) + 2 * tokenizer.sep_id) - (len(query) + 1)
+
+
+def test_architecture_that_is_not_registered_is_refused_by_name(tmp_path):
+    wanted = r"model_type 'sum_of_ids' \(SumOfIdsForRanking\), which cannot be scored; known: 'bert'"
+    with pytest.raises(PreflightError, match=wanted):
+        resolve_checkpoint(_checkpoint(tmp_path / "toy"), "mono")
+
+
+def test_backend_defined_outside_the_package_scores_a_run_and_is_halved_on_oom(tmp_path, monkeypatch):
+    monkeypatch.setitem(BACKENDS, "count", CountTokens)
+    run = _mono_run(tmp_path, backend="count")
+    manifest = run.plan.sealed("mono")
+    assert manifest is not None
+    counts = [receipt.counts for receipt in manifest.receipts]
+    assert sum(row["score"] for row in run.rows("mono")) == sum(each["tokens"] for each in counts)
+    assert sum(each["halvings"] for each in counts) > 0
+
+
+def test_backend_that_is_not_registered_is_refused(tmp_path):
+    checkpoint = resolve_checkpoint(save_tiny(tmp_path), "mono")
+    with pytest.raises(ConfigError, match="backend must be one of torch, not 'count'"):
+        ScoringEngine(checkpoint, "cpu", "float32", 1, 64, backend="count")

@@ -1,0 +1,336 @@
+"""Bad input: an error before work starts, or a row that is counted and reported. Never lost, never guessed at."""
+
+import json
+import os
+from collections.abc import Iterable
+
+import pytest
+from transformers import BertConfig, BertModel
+
+from beamrank.errors import ConfigError, DataError, PreflightError
+from beamrank.stages.plan import read_plan
+from beamrank.stages.status import read_status
+from tests.support.checkpoints import SPECIAL_TOKENS, save_tiny
+from tests.support.processes import beamrank_here
+from tests.support.runs import read_trec, trec_lines, undisturbed_run
+from tests.support.small_collection import SmallCollection
+
+DOCS = {
+    "d1": "A cat sat on the mat and purred at the sun.",
+    "d2": "Trains leave the station at noon, and arrive at night.",
+    "d3": "The sun is a star; the cat does not care.",
+    "d4": "Stations are places where trains stop for a while.",
+}
+TOPICS = {"q1": "cat in the sun", "q2": "when do trains leave"}
+CANDIDATES = {"q1": ["d1", "d3", "d2"], "q2": ["d2", "d4", "d1"]}
+ROWS = [f"{doc_id}\t{text}".encode() for doc_id, text in DOCS.items()]
+
+Runs = dict[str, dict[str, list[str]]]
+
+
+class Collection(SmallCollection):
+    """Four docs in a TSV file, whose lines may be anything."""
+
+    def write_corpus(self, lines: Iterable[bytes]) -> None:
+        (self.folder / "corpus.tsv").write_bytes(b"".join(line + b"\n" for line in lines))
+
+    def runs(self, *overrides: str) -> Runs:
+        """Executes a run; returns the order of docs in each run file."""
+        self.run(*overrides)
+        return {path.stem: read_trec(path) for path in (self.output / "runs").glob("*.trec")}
+
+    def bad_rows(self) -> dict[str, int]:
+        stages = read_status(read_plan(str(self.output)))
+        return {stage.stage.split("-")[0]: stage.bad_rows for stage in stages if stage.bad_rows}
+
+    def count(self, step: str, name: str) -> int:
+        plan = read_plan(str(self.output))
+        manifests = [plan.finished(stage.name) for stage in plan.stages if stage.step == step]
+        return sum(manifest.total(name) for manifest in manifests if manifest is not None)
+
+
+@pytest.fixture
+def collection(tmp_path, checkpoints) -> Collection:
+    keys = {"corpus": {"path": "corpus.tsv", "format": "tsv"}, "shards": None}
+    made = Collection(tmp_path, DOCS, TOPICS, **keys).given_run(CANDIDATES, k=8).with_models(checkpoints, 4, 2)
+    (tmp_path / "corpus.jsonl").unlink()
+    made.write_corpus(ROWS)
+    return made
+
+
+def _sets(run: dict[str, list[str]]) -> dict[str, set[str]]:
+    return {query_id: set(doc_ids) for query_id, doc_ids in run.items()}
+
+
+# Refused before anything starts.
+
+
+@pytest.mark.parametrize(
+    ("topics", "message"),
+    [
+        ([], "holds no topics"),
+        (["", ""], "holds no topics"),
+        (["q1\tcat", "q2\ttrain", "q1\tdog"], r"topics.tsv:3: the topic has the query_id 'q1', which line 1 has too"),
+        (["q1\t  "], "'q1' has no text"),
+        (["q1 cat"], r"topics.tsv:1"),
+        (["#q\tcat"], r"topics.tsv:1: the topic has the id '#q', which begins with `#`"),
+    ],
+    ids=["empty", "blank", "duplicate", "no text", "one column", "comment"],
+)
+def test_plan_refuses_topics(collection: Collection, topics, message) -> None:
+    collection.write("topics.tsv", topics)
+    with pytest.raises(PreflightError, match=message):
+        collection.plan()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error", "message"),
+    [
+        ("duo.k", "5", ConfigError, "duo.k 5 is more than the 4 candidates that mono scores"),
+        ("mono.k", "9", ConfigError, "mono.k 9 is more than the 8 candidates"),
+        ("duo.kk", "5", ConfigError, "duo.kk: unknown key"),
+        ("measures", "[nDGC@10]", ConfigError, "unknown measure 'nDGC@10'"),
+        ("shards", "0", ConfigError, "shards"),
+        ("corpus.path", "none.tsv", PreflightError, "none.tsv does not exist"),
+        ("corpus.path", "given.trec", PreflightError, "as `format: tsv`"),
+        ("topics.path", "none.tsv", PreflightError, "no topics at .*none.tsv"),
+        ("qrels", "none.txt", PreflightError, "no file .*none.txt"),
+        ("candidates.run", "none.trec", PreflightError, "no run .*none.trec"),
+        ("candidates.run", ".", PreflightError, "no run "),
+        ("mono.checkpoint", "./none", PreflightError, "none"),
+        ("mono.checkpoint", ".", PreflightError, "no config.json"),
+        ("output", "topics.tsv/out", PreflightError, "cannot write to the output .*topics.tsv/out"),
+    ],
+)
+def test_plan_refuses_a_configuration(collection: Collection, key, value, error, message) -> None:
+    if not key.startswith(("corpus", "topics")):
+        collection.write_corpus([b"d1\ttext"])
+    collection.write("given.trec", ["q1 Q0 d1 1 1.0 x"])
+    with pytest.raises(error, match=message):
+        collection.plan(f"{key}={value}")
+    assert not list(collection.output.glob("*/"))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("key", ["corpus.path", "topics.path", "qrels", "candidates.run"])
+def test_plan_refuses_a_named_pipe(collection: Collection, key) -> None:
+    """Nothing writes into it: opening it would wait for ever."""
+    os.mkfifo(collection.folder / "pipe")
+    with pytest.raises(PreflightError, match=r"pipe is a named pipe \(FIFO\), and a job reads its inputs more than"):
+        collection.plan(f"{key}=pipe")
+
+
+@pytest.mark.parametrize(
+    ("labels", "changes", "message"),
+    [
+        (None, {}, "bare encoder"),
+        (3, {}, "3 labels"),
+        (2, {"model_type": "roberta"}, "model_type 'roberta' .*, which cannot be scored; known: 'bert'"),
+        (2, {"id2label": {"0": "relevant", "1": "irrelevant"}}, "reversed id2label"),
+    ],
+    ids=["bare encoder", "three labels", "roberta", "reversed"],
+)
+def test_plan_refuses_a_checkpoint_that_gives_no_score(collection: Collection, labels, changes, message) -> None:
+    folder = collection.folder / "checkpoint"
+    if labels is None:
+        BertModel(BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2)).save_pretrained(folder)
+        (folder / "vocab.txt").write_text("\n".join(SPECIAL_TOKENS))
+    else:
+        save_tiny(folder, num_labels=labels)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(PreflightError, match=message):
+        collection.plan("mono.checkpoint=./checkpoint")
+
+
+def test_plan_refuses_a_vocabulary_larger_than_the_embedding_table(collection: Collection) -> None:
+    folder = collection.folder / "checkpoint"
+    save_tiny(folder, (*SPECIAL_TOKENS[:4], "a"), num_labels=1, vocab_size=5)
+    collection.plan("mono.checkpoint=./checkpoint")
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nc\n")
+    with pytest.raises(PreflightError, match=r"checkpoint has 7 ids and the model's embedding table 5 rows"):
+        collection.plan("mono.checkpoint=./checkpoint")
+
+
+_INSIDE = r"is inside the corpus \(.*docs"
+
+
+@pytest.mark.parametrize(
+    ("path", "corpus_format", "changes", "message"),
+    [
+        ("docs", "jsonl", {"output": "docs/out"}, rf"`output` \(.*docs/out\) {_INSIDE}\).*plan-0.json"),
+        ("docs/*", "jsonl", {"output": "docs/out"}, rf"`output` \(.*docs/out\) {_INSIDE}/\*\)"),
+        ("docs", "jsonl", {"index": {"path": "docs/index"}}, rf"`index.path` \(.*docs/index\) {_INSIDE}"),
+        ("docs", "tsv", {"output": "docs/out", "run_formats": ["trec", "msmarco"]}, "such as mono.msmarco.tsv"),
+    ],
+    ids=["output", "glob", "index", "msmarco run"],
+)
+def test_plan_refuses_an_output_or_index_inside_the_corpus(
+    collection: Collection, path, corpus_format, changes, message
+) -> None:
+    if "index" in changes:
+        collection.with_index()
+    (collection.folder / "docs").mkdir()
+    collection.keys |= {"corpus": {"path": path, "format": corpus_format}, **changes}
+    with pytest.raises(PreflightError, match=message):
+        collection.plan()
+    assert list((collection.folder / "docs").iterdir()) == []
+
+
+def test_plan_accepts_an_output_beside_the_files_of_the_corpus(collection: Collection) -> None:
+    (collection.folder / "docs").mkdir()
+    (collection.folder / "corpus.tsv").rename(collection.folder / "docs/corpus.tsv")
+    collection.keys |= {"corpus": {"path": "docs/*.tsv", "format": "tsv"}, "output": "docs/out"}
+    assert collection.plan().plan.output.endswith("docs/out")
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        ({"q1": ["d1", "d2", "d1"]}, r"line 3: query 'q1' has doc 'd1' already on line 1"),
+        ({"x1": ["d1"]}, r"none of the topics: its first query_id is 'x1', the topics' 'q"),
+    ],
+    ids=["duplicate", "other topics"],
+)
+def test_run_refuses_a_given_run(collection: Collection, candidates, message) -> None:
+    collection.write("given.trec", trec_lines(candidates))
+    with pytest.raises(PreflightError, match=message):
+        collection.run()
+
+
+@pytest.mark.jvm
+def test_plan_refuses_a_folder_without_an_index_and_an_index_of_another_corpus(collection: Collection, config_path):
+    undisturbed_run(config_path)
+    collection.with_index()
+    with pytest.raises(PreflightError, match="is not a Lucene index"):
+        collection.plan(f"index.path={collection.folder}")
+    with pytest.raises(PreflightError, match="another corpus"):
+        collection.plan(f"index.path={config_path.parent / 'index'}")
+
+
+@pytest.mark.jvm
+def test_indexing_finds_a_duplicate_doc_id(collection: Collection) -> None:
+    collection.with_index().write_corpus([b"d1\tcat", b"d2\tsun", b"d1\tdog"])
+    with pytest.raises(DataError, match=r"'d1' appears twice in the corpus: .*corpus.tsv.* and .*corpus.tsv"):
+        collection.plan()
+    assert not (collection.folder / "index").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "message"),
+    [
+        ("duo.k=9", 2, "duo.k 9 is more than"),
+        ("qrels=none", 3, "there is no file"),
+        ("output=config.yaml/out", 3, "cannot write to the output"),
+    ],
+)
+def test_run_exits_with_the_code_of_its_error(collection: Collection, override, code, message) -> None:
+    done = beamrank_here("run", collection.path, "--set", override)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+
+
+# Counted and reported.
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [(b"d5\tcaf\xe9", "not valid UTF-8"), (b"no tab here", "1 column where id<TAB>text"), (b"\ttext", "empty id")],
+)
+def test_run_counts_unreadable_rows_of_the_corpus(collection: Collection, row, reason, capsys) -> None:
+    collection.write_corpus([*ROWS[:2], row, *ROWS[2:]])
+    for _ in range(2):
+        # Also after the error, when every shard of retrieve is complete.
+        with pytest.raises(DataError, match=r"that could not be read: 1 \(first.*more than max_bad_rows 0"):
+            collection.run("max_bad_rows=0")
+    assert not (collection.output / "mono").exists()
+    capsys.readouterr()
+    for _ in range(2):
+        assert set(collection.runs()) == {"candidates", "mono", "duo-sum"}
+        (line,) = (each for each in capsys.readouterr().err.splitlines() if "could not be read" in each)
+        assert "corpus.tsv" in line
+        assert reason in line
+    assert collection.bad_rows() == {"tokenize": 1}
+
+
+def test_run_names_a_missing_doc(collection: Collection) -> None:
+    collection.write("given.trec", trec_lines({**CANDIDATES, "q2": ["d2", "d9", "d4"]}))
+    with pytest.raises(DataError, match=r"of shard 0 that are not in the corpus: 1 \(first: 'd9' of query_id 'q2'\)"):
+        collection.run()
+
+
+def test_run_drops_and_counts_missing_docs_on_request(collection: Collection) -> None:
+    collection.write("given.trec", trec_lines({"q1": ["d9", "d1", "d3", "d2", "d4"], "q2": ["d9"]}))
+    runs = collection.runs("on_missing_doc=drop")
+    assert _sets(runs["candidates"]) == {"q1": {"d1", "d2", "d3", "d4", "d9"}, "q2": {"d9"}}
+    # d4 is the fifth: mono does not see it, and it stays in the tail.
+    assert _sets(runs["mono"]) == _sets(runs["duo-sum"]) == {"q1": {"d1", "d2", "d3", "d4"}}
+    assert runs["mono"]["q1"][-1] == "d4"
+    assert collection.bad_rows() == {"tokenize": 1}
+    assert collection.count("tokenize", "missing_docs") == 1
+
+
+def test_run_names_both_places_of_a_duplicate_doc(collection: Collection) -> None:
+    collection.write_corpus([*ROWS, b"d2\tanother text"])
+    with pytest.raises(DataError, match=r"'d2' appears twice in the corpus: .*corpus.tsv.* and .*corpus.tsv"):
+        collection.run()
+
+
+def test_run_scores_an_empty_passage(collection: Collection) -> None:
+    collection.write_corpus([b"d1\t", *ROWS[1:]])
+    assert _sets(collection.runs()["duo-sum"]) == _sets(CANDIDATES)
+    assert collection.bad_rows() == {}
+
+
+def test_run_counts_topics_without_candidates(collection: Collection) -> None:
+    collection.write("given.trec", trec_lines({"q1": ["d1", "d3"]}))
+    assert all(set(run) == {"q1"} for run in collection.runs().values())
+    assert collection.count("retrieve", "topics_without_candidates") == 1
+
+
+def test_run_reports_queries_that_are_not_topics(collection: Collection) -> None:
+    collection.write("given.trec", trec_lines({**CANDIDATES, "q3": ["d1"]}))
+    done = beamrank_here("run", collection.path)
+    assert "queries that are not topics: 1 ('q3', ...); they are ignored" in done.stderr
+    assert set(read_trec(collection.output / "runs/mono.trec")) == set(TOPICS)
+
+
+def test_ids_are_never_used_as_paths(collection: Collection) -> None:
+    query_ids = ["../../x", "'q';$(y)", '"%00"']
+    doc_ids = ["../../../d", "/etc/passwd", "d`ls`"]
+    collection.write("topics.tsv", (f"{query_id}\tthe cat" for query_id in query_ids))
+    collection.write_corpus(f"{doc_id}\ttext of {doc_id}".encode() for doc_id in doc_ids)
+    collection.write("given.trec", trec_lines(dict.fromkeys(query_ids, doc_ids)))
+    before = {path.name for path in collection.folder.parent.iterdir()}
+    assert _sets(collection.runs()["duo-sum"]) == {query_id: set(doc_ids) for query_id in query_ids}
+    assert {path.name for path in collection.folder.parent.iterdir()} == before
+    names = {"config.yaml", "corpus.tsv", "given.trec", "out", "topics.tsv"}
+    assert {path.name for path in collection.folder.iterdir()} == names
+
+
+@pytest.mark.jvm
+def test_bm25_finds_nothing_for_stop_words_and_cuts_a_long_query(collection: Collection) -> None:
+    collection.with_index(8)
+    long = " ".join(f"word{number} cat" for number in range(1000))
+    topics = ["q1\tcat", "stop\tthe and of", "none\tzyzzyva", f"long\t{long}", "marks\t?!."]
+    collection.write("topics.tsv", topics)
+    runs = collection.runs()
+    assert [_sets(runs[name]) for name in ("bm25", "mono", "duo-sum")] == [
+        {"q1": {"d1", "d3"}, "long": {"d1", "d3"}}
+    ] * 3
+    assert collection.count("retrieve", "topics_without_candidates") == 3
+    assert collection.count("tokenize", "queries") == 5
+    assert collection.count("mono", "truncated_queries") == 1
+
+
+@pytest.mark.jvm
+def test_run_without_any_candidates_writes_empty_runs_and_measures_zero(collection: Collection) -> None:
+    collection.with_index(8).with_qrels({"none": "d1"}, ("RR@10", "AP"))
+    collection.write("topics.tsv", ["stop\tthe and of", "none\tzyzzyva"])
+    done = beamrank_here("run", collection.path)
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 topics (100.0 %) have no candidates" in done.stderr
+    assert "query 'none' has no candidates" in done.stderr
+    assert [path.read_text() for path in (collection.output / "runs").glob("*.trec")] == ["", "", ""]
+    assert done.stdout.splitlines()[1].split("\t") == ["bm25", "0.0000", "0.0000"]

@@ -1,0 +1,146 @@
+"""How what a worker raises reaches the user, and how a pipeline that cannot end is noticed."""
+
+import os
+import time
+from errno import EDQUOT, EFBIG, ENOSPC
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError
+from models.lucene.jvm import JavaError
+from pipelines.runners.watchdog import explain, run_watched
+from tests.support.processes import TWO_PROCESSES, beamrank, without_progress
+from tests.support.small_collection import SmallCollection
+
+MESSAGE = "doc 'a' is wrong: [see line 3]. Mend it,\nthen run again"
+
+
+class RaiseFn(beam.DoFn):
+    def __init__(self, error):
+        self._error = error
+
+    def process(self, _):
+        raise self._error
+
+
+class WaitFn(beam.DoFn):
+    def process(self, seconds):
+        time.sleep(seconds)
+        yield seconds
+
+
+def _pipeline(step, value, *flags):
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner", *flags]))
+    _ = pipeline | beam.Create([value]) | beam.Reshuffle() | beam.ParDo(step)
+    return pipeline
+
+
+@pytest.mark.parametrize("kind", [DataError, PreflightError, ConfigError, BeamrankError])
+@pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
+def test_worker_error_arrives_as_it_was_raised(kind, mode, capfd):
+    with pytest.raises(BeamrankError) as raised:
+        run_watched(_pipeline(RaiseFn(kind(MESSAGE)), 1, f"--direct_running_mode={mode}"), lambda: 0, 60)
+    # Nothing that a job raises was found before it started, which is what the exit codes 2 and 3 say.
+    assert type(raised.value) is (kind if kind.exit_code == 1 else BeamrankError)
+    assert raised.value.exit_code == 1
+    assert str(raised.value) == MESSAGE
+    assert capfd.readouterr() == ("", "")
+
+
+def test_worker_error_of_a_library_keeps_its_class():
+    with pytest.raises(BeamrankError, match=r"the Beam job failed: .*ZeroDivisionError") as raised:
+        run_watched(_pipeline(RaiseFn(ZeroDivisionError("zero")), 1), lambda: 0, 60)
+    assert type(raised.value) is BeamrankError
+    assert "zero" in str(raised.value)
+
+
+@pytest.mark.parametrize("number", [ENOSPC, EDQUOT, EFBIG])
+def test_worker_error_of_a_full_disk_names_the_remedy(number):
+    error = OSError(number, os.strerror(number), "/out/mono/part-00001")
+    with pytest.raises(BeamrankError) as raised:
+        run_watched(_pipeline(RaiseFn(error), 1), lambda: 0, 60)
+    assert str(raised.value) == (
+        f"a worker cannot write: [Errno {number}] {os.strerror(number)}: '/out/mono/part-00001'. Finished shards are "
+        "kept: make room, then run the same command again to resume"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("beamrank.errors.DataError: a is wrong [while running 'X/Y']\n\n", DataError, "a is wrong"),
+        (
+            "Error received from SDK harness for instruction 7: Traceback (most recent call last):\n  File ...\n"
+            "ValueError: cause\n\nThe above exception was the direct cause of the following exception:\n\n"
+            "Traceback (most recent call last):\n  raise ...\nbeamrank.errors.PreflightError: no index\n\n"
+            "During handling of the above exception, another exception occurred:\n\n"
+            "beamrank.errors.PreflightError: no index [while running 'RunShard']",
+            BeamrankError,
+            "no index",
+        ),
+        ("beamrank.errors.ReceiptError: x", ReceiptError, "x"),
+        ("beamrank.errors.NoSuchError: x", BeamrankError, "RuntimeError: beamrank.errors.NoSuchError: x"),
+        ("mine.errors.DataError: x", BeamrankError, "RuntimeError: mine.errors.DataError: x"),
+        (
+            "bundle failed:\nOSError: [Errno 28] No space left on device: '/a'\n\nDuring handling ...:\n\n"
+            "RuntimeError: OSError: [Errno 28] No space left on device: '/a' [while running 'RunShard']",
+            BeamrankError,
+            "on device: '/a'. Finished shards are kept: make room, then run the same command again to resume",
+        ),
+    ],
+)
+def test_worker_error_is_found_in_the_text_of_a_runner(text, kind, message):
+    found = explain(RuntimeError(text))
+    assert type(found) is kind
+    assert str(found).endswith(message)
+
+
+def test_worker_error_of_java_is_found_in_the_text_of_a_runner():
+    assert (
+        str(explain(RuntimeError("models.lucene.jvm.JavaError: java.lang.Error: b [while running 'X']")))
+        == "java.lang.Error: b"
+    )
+    assert str(explain(JavaError("java.lang.Error", "b"))) == "java.lang.Error: b"
+
+
+def test_pipeline_that_ends_raises_nothing():
+    run_watched(_pipeline(WaitFn(), 0.0), lambda: 0, 60)
+
+
+def test_stalled_pipeline_is_given_up():
+    start = time.monotonic()
+    with pytest.raises(BeamrankError, match=r"no shard was finished in 0\.01 minutes \(stall_minutes\)"):
+        run_watched(_pipeline(WaitFn(), 30.0), lambda: 5, 0.6)
+    assert time.monotonic() - start < 20
+
+
+def test_slow_pipeline_with_progress_is_not_given_up():
+    """It takes longer than may pass without progress, but there is progress."""
+    steps = iter(range(10_000))
+    start = time.monotonic()
+    run_watched(_pipeline(WaitFn(), 2.0), lambda: next(steps), 0.6)
+    assert time.monotonic() - start > 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        pytest.param(TWO_PROCESSES, marks=pytest.mark.slow),
+        pytest.param(("--runner", "embed"), marks=pytest.mark.slow),
+    ],
+    ids=["in_memory", "multi_processing", "embed"],
+)
+def test_worker_error_is_printed_once_and_nothing_else(arguments, tmp_path, checkpoints):
+    collection = SmallCollection(tmp_path, {"d1": "a cat"}, {"q1": "cat"}).given_run({"q1": ["d1", "d2"]}, k=12)
+    path = collection.with_models(checkpoints).path
+    done = beamrank("run", path, *arguments)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert without_progress(done.stderr) == [
+        "error: candidate docs of shard 0 that are not in the corpus: 1 (first: 'd2' of query_id 'q1'). Their scores "
+        "would be missing from the run. Check that the corpus is the one that the index or the given run was made "
+        "from, or set on_missing_doc: drop"
+    ]

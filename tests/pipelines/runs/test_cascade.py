@@ -1,0 +1,163 @@
+"""The Beam cascade against the papers' loop in memory, on real collections."""
+
+import html.parser
+import tarfile
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.storage import files as storage
+from pipelines.output.run_files import write_run_files
+from pipelines.output.run_names import RunFile
+from tests.support.checkpoints import Pair
+from tests.support.oracle import TextOracle, cascade, disagreements, sigmoid
+from tests.support.runs import PlannedRun, read_trec, run_here
+from tests.support.small_collection import SmallCollection
+
+K0, K1, HITS = 6, 4, 10
+TOLERANCE = 1e-4
+
+
+class _Text(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.data: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.data.append(data)
+
+
+def cacm_corpus(folder: Path) -> dict[str, str]:
+    """CACM as the collection's notes say: the HTML parser's data, white space collapsed."""
+    corpus = {}
+    with tarfile.open(folder / "cacm.tar.gz") as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            if file is not None:
+                parser = _Text()
+                parser.feed(file.read().decode("utf-8", "replace"))
+                corpus[Path(member.name).stem] = " ".join(" ".join(parser.data).split())
+    return corpus
+
+
+def car_collection(folder: Path, target: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The paragraphs of TREC CAR test200, and its sections as topics."""
+    with tarfile.open(folder / "trec_car_test200.tar.gz") as archive:
+        for name in ("train.test200.cbor.paragraphs", "train.test200.cbor.hierarchical.qrels"):
+            member = archive.extractfile(f"trec_car_test200/{name}")
+            assert member is not None
+            (target / name).write_bytes(member.read())
+    corpus = CorpusConfig(path=str(target / "train.test200.cbor.paragraphs"), format="car")
+    docs = {
+        doc_id: text
+        for unit in list_units(corpus)
+        for batch in read_unit(unit)
+        for doc_id, text in zip(batch.doc_ids, batch.texts, strict=True)
+    }
+    qrels = (target / "train.test200.cbor.hierarchical.qrels").read_text()
+    query_ids = sorted({line.split()[0] for line in qrels.splitlines()})
+    (target / "car.topics").write_text("".join(f"{query_id}\n" for query_id in query_ids))
+    topics = read_topics(TopicsConfig(path=str(target / "car.topics"), format="car"))
+    return docs, dict(topics)
+
+
+def _assert_equals_the_papers_loop(
+    run: PlannedRun, topics: dict[str, str], corpus: dict[str, str], oracle: TextOracle
+) -> int:
+    """Every query's log-odds and orders are those of the loop; returns how many pairs and triples were compared."""
+    bm25, mono, duo = (read_trec(Path(run.plan.output) / f"runs/{name}.trec") for name in ("bm25", "mono", "duo-sum"))
+    mono_scores, duo_scores = _mono_log_odds(run), _duo_log_odds(run)
+    compared = 0
+    for query_id, text in topics.items():
+        candidates = bm25.get(query_id, [])
+        pairs, triples = cascade(text, candidates, corpus, oracle, K0, K1)
+        ranked, final = mono.get(query_id, []), duo.get(query_id, [])
+        head, tail = ranked[: len(pairs)], ranked[len(pairs) :]
+        assert {key: mono_scores[query_id, *key] for key in pairs} == pytest.approx(pairs, abs=TOLERANCE)
+        assert (set(head), tail) == ({doc_id for (doc_id,) in pairs}, candidates[K0:])
+        assert disagreements(head, {doc_id: pairs[doc_id,] for doc_id in head}, 2 * TOLERANCE) == []
+        admitted = head[:K1]
+        assert set(admitted) == {first for first, _ in triples} or len(admitted) < 2
+        assert {key: duo_scores[query_id, *key] for key in triples} == pytest.approx(triples, abs=TOLERANCE)
+        total = dict.fromkeys(admitted, 0.0)
+        for (first, _), z in triples.items():
+            total[first] += sigmoid(z)
+        assert (set(final[: len(admitted)]), final[len(admitted) :]) == (set(admitted), ranked[len(admitted) :])
+        assert disagreements(final[: len(admitted)], total, 2 * TOLERANCE * K1) == []
+        compared += len(pairs) + len(triples)
+    return compared
+
+
+def _mono_log_odds(run: PlannedRun) -> dict[tuple[str, ...], float]:
+    return {(row["query_id"], row["doc_id"]): row["score"] for row in run.rows("mono")}
+
+
+def _duo_log_odds(run: PlannedRun) -> dict[tuple[str, ...], float]:
+    return {
+        (row["query_id"], first, second): score
+        for row in run.rows("duo")
+        for (first, second), score in zip(product(row["doc_ids"], repeat=2), row["scores"], strict=True)
+    }
+
+
+_DEPTHS = [f"bm25.k={HITS}", f"mono.k={K0}", f"duo.k={K1}"]
+
+
+@pytest.mark.data
+@pytest.mark.jvm
+@pytest.mark.parametrize("collection", ["cacm", pytest.param("car", marks=pytest.mark.slow)])
+def test_cascade_equals_the_papers_loop(collection: str, shared_data: Path, tmp_path: Path, checkpoints: Pair) -> None:
+    if collection == "cacm":
+        corpus = cacm_corpus(shared_data / "cacm")
+        topics = dict(read_topics(TopicsConfig(path=str(shared_data / "cacm/topics.cacm.txt"), format="trec")))
+    else:
+        corpus, topics = car_collection(shared_data, tmp_path)
+        topics = dict(list(topics.items())[::31])
+    run = SmallCollection(tmp_path, corpus, topics).with_index().with_models(checkpoints).run(*_DEPTHS)
+    assert _assert_equals_the_papers_loop(run, topics, corpus, TextOracle(*checkpoints)) > 500
+
+
+@pytest.mark.jvm
+def test_cascade_equals_the_papers_loop_on_the_demo(config_path, tmp_path, corpus, topics, checkpoints) -> None:
+    run = run_here(config_path, tmp_path, _DEPTHS)
+    assert _assert_equals_the_papers_loop(run, topics, corpus, TextOracle(*checkpoints)) > 50
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("rule", ["original", "paper"])
+def test_truncation_rule_is_in_the_plan_and_in_the_parts(config_path: Path, tmp_path: Path, rule: str) -> None:
+    plan, _ = run_here(config_path, tmp_path, [f"input.truncation={rule}", "mono.k=1", "duo.k=1"])
+    for name in ("mono", "duo"):
+        manifest = plan.finished(name)
+        assert manifest is not None
+        assert plan.stage(name).keys["truncation"] == rule
+        assert plan.folder(name).read_part(manifest.receipts[0]).schema.metadata[b"truncation"] == rule.encode()
+        assert {"truncated_queries", "truncated_docs"} <= manifest.receipts[0].counts.keys()
+
+
+@pytest.mark.jvm
+def test_shards_change_neither_scores_nor_order(config_path: Path, tmp_path: Path) -> None:
+    one, *others = (run_here(config_path, tmp_path / str(shards), [f"shards={shards}"]) for shards in (1, 3, 16))
+    mono, duo = _mono_log_odds(one), _duo_log_odds(one)
+    order = read_trec(tmp_path / "1/runs/mono.trec")
+    for other in others:
+        assert _mono_log_odds(other) == pytest.approx(mono, abs=TOLERANCE)
+        assert _duo_log_odds(other) == pytest.approx(duo, abs=TOLERANCE, nan_ok=True)
+        found = read_trec(Path(other.plan.output) / "runs/mono.trec")
+        assert set(found) == set(order)
+        for query_id, doc_ids in found.items():
+            wanted = {doc_id: mono[query_id, doc_id] for doc_id in doc_ids[:8]}
+            assert disagreements(doc_ids[:8], wanted, 2 * TOLERANCE) == []
+
+
+@pytest.mark.jvm
+def test_aggregate_with_a_smaller_k1_equals_a_run_with_that_k1(config_path: Path, tmp_path: Path) -> None:
+    plan, config = run_here(config_path, tmp_path / "three")
+    run_here(config_path, tmp_path / "two", ["duo.k=2"])
+    (written,) = write_run_files(plan, config, [RunFile("duo", "sum", k1=2)]).values()
+    assert storage.name(written) == "duo-sum-k2.trec"
+    # Batches differ, and with them the last bits of the scores.
+    assert read_trec(Path(written)) == read_trec(tmp_path / "two/runs/duo-sum.trec")

@@ -1,0 +1,208 @@
+"""`rerank` in memory gives what `beamrank run` writes, to the bit."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import beamrank
+from beamrank.errors import ConfigError, DataError
+from beamrank.formats.runs import read_run
+from models.rerank import Cascade, rerank
+from models.reranker import Reranker
+from tests.support.checkpoints import save_pair
+from tests.support.processes import beamrank_here
+from tests.support.runs import read_trec
+from tests.support.small_collection import SmallCollection
+
+WORDS = "the open oven door lets steam escape so that crusts stay crisp while bread bakes slowly in a hot stone house"
+DOCS = {
+    f"d{number}": " ".join((WORDS.split() * 3)[number % 11 : number % 11 + 4 + number * 7 % 40]) for number in range(30)
+}
+# More topics than a shard holds.
+TOPICS = {f"q{number}": " ".join(WORDS.split()[number % 13 : number % 13 + 2 + number % 5]) for number in range(19)}
+K, K0, K1 = 9, 7, 4
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory) -> SmallCollection:
+    """A run in which two scores tie and one topic has no candidates."""
+    folder = tmp_path_factory.mktemp("rerank")
+    made = SmallCollection(folder, DOCS, TOPICS, shards=None).given_run({}, K)
+    made.with_models(save_pair(folder, vocabulary=None), K0, K1)
+    rows = (
+        f"q{number} Q0 d{(number * 5 + rank * 3) % 30} {rank} {20.1 - max(rank, 2) * 1.7} t"
+        for number in range(18)
+        for rank in range(K)
+    )
+    made.write("given.trec", rows)
+    return made
+
+
+@pytest.fixture(scope="module")
+def mono(collection: SmallCollection) -> str:
+    return str(collection.folder / "mono")
+
+
+def _keyed(rows: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
+    """NaN does not equal itself, so values are compared as they are written."""
+    return {(row["query_id"], row.get("doc_id", "")): repr(row) for row in rows}
+
+
+class _Recorded(Cascade):
+    """Keeps the raw scores of all shards."""
+
+    raw: ClassVar[dict[str, list[dict[str, object]]]]
+
+    def score(self, *arguments: Any) -> Any:
+        mono, duo = super().score(*arguments)
+        self.raw["mono"] += mono.to_pylist()
+        self.raw["duo"] += duo.to_pylist()
+        return mono, duo
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rerank_equals_the_command_line_bit_for_bit(collection: SmallCollection, mono, dtype, tmp_path, monkeypatch):
+    run = collection.run(f"dtype={dtype}", output=tmp_path / "out")
+    assert len(run.plan.shards) == 2
+    monkeypatch.setattr("models.rerank.Cascade", _Recorded)
+    monkeypatch.setattr(_Recorded, "raw", {"mono": [], "duo": []}, raising=False)
+    duo = str(collection.folder / "duo")
+    found = rerank(
+        TOPICS, collection.folder / "given.trec", DOCS, mono=mono, duo=duo, k0=K0, k1=K1, dtype=dtype, threads=1
+    )
+    assert list(found) == ["mono", "duo-sum"]
+    for name, ranking in found.items():
+        beamrank.write_run(ranking, tmp_path / "run.trec", tag="test")
+        assert (tmp_path / "run.trec").read_bytes() == (tmp_path / f"out/runs/{name}.trec").read_bytes()
+    for stage in ("mono", "duo"):
+        stored = _keyed(run.rows(stage))
+        assert _keyed(_Recorded.raw[stage]) == {key: row for key, row in stored.items() if key[0] in found["mono"]}
+
+
+def test_run_reads_a_file_and_gives_paths_and_measures(collection: SmallCollection, capsys, tmp_path) -> None:
+    (tmp_path / "qrels").write_text("q1 0 d5 1\nq2 0 d10 1\n")
+    qrels = str(tmp_path / "qrels")
+    changes = {"mono.k": 3, "duo": None, "qrels": qrels, "measures": ["RR@10"], "topics.limit": None}
+    path = collection.path
+    result = beamrank.run(path, set=changes, output=tmp_path / "other")
+    assert capsys.readouterr().out == ""
+    assert result.output == str(tmp_path / "other")
+    assert result.runs == {name: str(tmp_path / f"other/runs/{name}.trec") for name in ("candidates", "mono")}
+    for name, run in result.runs.items():
+        assert result.measures[name] == beamrank.evaluate(run, qrels, "RR@10").means
+    alone = beamrank.run(path, set=changes, output=tmp_path / "other", stage="mono")
+    assert (alone.runs, alone.measures) == ({}, {})
+
+
+def test_aggregate_equals_the_file_that_the_command_writes(collection: SmallCollection, tmp_path) -> None:
+    output = collection.run(output=tmp_path / "out").plan.output
+    written = beamrank_here("aggregate", output, "--aggregation", "min", "--k1", "3")
+    assert written.returncode == 0, written.stderr
+    beamrank.write_run(beamrank.aggregate(output, "min", k1=3), tmp_path / "again.trec", tag="test")
+    assert (tmp_path / "again.trec").read_bytes() == Path(written.stdout.strip()).read_bytes()
+    with pytest.raises(ConfigError, match="unknown aggregation 'median'"):
+        beamrank.aggregate(output, "median")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"runner": "gpu"}, "runner 'gpu' does not exist: give one of local, embed"),
+        ({"stage": "rank"}, "stage 'rank' does not exist: give one of retrieve"),
+        ({"set": {"mono.depth": 3}}, "unknown key"),
+        ({"set": {"mono.k": "many"}}, "mono.k: Input should be a valid integer"),
+    ],
+)
+def test_run_refuses_wrong_arguments(collection: SmallCollection, changes, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        beamrank.run(collection.path, **changes)
+
+
+def test_rerank_takes_a_run_in_memory_and_looks_up_scored_docs_only(collection: SmallCollection, mono) -> None:
+    asked: set[str] = set()
+
+    class Corpus(Mapping[str, str]):
+        def __getitem__(self, doc_id: str) -> str:
+            asked.add(doc_id)
+            return DOCS[doc_id]
+
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("a corpus is never read whole")
+
+        def __len__(self) -> int:
+            raise AssertionError("a corpus is never counted")
+
+    given = read_run(str(collection.folder / "given.trec"), ties="rank")
+    run = {
+        query_id: dict(zip(ids, given.scores[query_id].tolist(), strict=True)) for query_id, ids in given.order.items()
+    }
+    reranker = Reranker(mono, dtype="float32")
+    found = rerank(TOPICS, run, Corpus(), mono=reranker, k0=3)
+    assert found == rerank(TOPICS, collection.folder / "given.trec", DOCS, mono=reranker, k0=3)
+    assert asked == {doc_id for doc_ids in given.order.values() for doc_id in doc_ids[:3]}
+    for query_id, doc_ids in read_trec(collection.folder / "given.trec").items():
+        assert set(found["mono"][query_id]) == set(doc_ids)
+        assert list(found["mono"][query_id])[3:] == given.order[query_id][3:]
+
+
+def test_rerank_counts_what_it_leaves_out(mono, caplog) -> None:
+    run = {"q1": {"d1": 1.0}, "other": {"d2": 1.0}}
+    found = rerank({"q1": "oven", "q2": "door"}, run, DOCS, mono=Reranker(mono))
+    assert list(found["mono"]) == ["q1"]
+    assert "topics without candidates: 1 (first: 'q2')" in caplog.text
+    assert "queries that are not topics: 1 (first: 'other')" in caplog.text
+
+
+def test_rerank_names_a_doc_that_is_missing_before_it_loads_a_model() -> None:
+    with pytest.raises(DataError, match=r"not in the corpus: 1 \(first: 'd99' of query_id 'q1'"):
+        rerank({"q1": "oven"}, {"q1": {"d1": 2.0, "d99": 1.0}}, DOCS, mono="/nowhere")
+
+
+def test_rerank_leaves_an_unscored_doc_out_of_the_look_up(mono) -> None:
+    run = {"q1": {"d1": 2.0, "d99": 1.0}}
+    found = rerank({"q1": "oven"}, run, DOCS, mono=mono, k0=1)
+    assert list(found["mono"]["q1"]) == ["d1", "d99"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"topics": {"q1": " "}}, "the topic 'q1' has no text"),
+        ({"topics": {"q9": "oven"}}, "none of the 1 topics: its first query_id is 'q1', the topics' 'q9'"),
+        ({"run": {"q1": {"d1": float("nan")}}}, "the score of doc 'd1' is not finite"),
+        ({"run": {"q1": {}}}, "the run has no rows"),
+        ({"run": {"q1": {7: 1.0}}}, "query 'q1' of the run has the id 7 .int.: ids are strings"),
+        ({"corpus": {"d1": None}}, "the text of doc_id 'd1' is not a string but NoneType"),
+    ],
+)
+def test_rerank_refuses_bad_input(mono, changes, message) -> None:
+    good: dict[str, Any] = {"topics": {"q1": "oven"}, "run": {"q1": {"d1": 1.0}}, "corpus": DOCS}
+    with pytest.raises(DataError, match=message):
+        rerank(**{**good, **changes}, mono=mono)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k0": 0}, "k is k0"),
+        ({"aggregation": "median"}, "aggregation: 'median' is unknown; accepted: sum"),
+        ({"aggregation": "sample"}, "opponents"),
+        ({"truncation": "none"}, "truncation: Input should be 'original'"),
+        ({"truncation": "hf", "duo": "embedded:duo"}, "`hf` is defined for pairs only"),
+        ({"device": "tpu"}, "device must be one of auto, cpu, cuda, not 'tpu'"),
+        ({"dtype": "int8"}, "dtype must be auto or one of"),
+    ],
+)
+def test_rerank_refuses_wrong_options(mono, options, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, **{"mono": mono, **options})
+
+
+def test_rerank_takes_no_options_beside_a_reranker(mono) -> None:
+    reranker = Reranker(mono)
+    with pytest.raises(ConfigError, match="`mono` is a Reranker, which has options of its own: give dtype to it"):
+        rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, mono=reranker, dtype="float32")
+    with pytest.raises(ConfigError, match="`duo` is a Reranker of kind 'mono'"):
+        rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, mono=reranker, duo=reranker)
