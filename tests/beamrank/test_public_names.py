@@ -38,7 +38,7 @@ def test_import_of_rerank_loads_neither_torch_nor_beam() -> None:
 
 
 @pytest.mark.parametrize("name", beamrank.__all__)
-def test_public_name_exists_under_its_own_name_and_is_documented(name: str) -> None:
+def test_public_name_exists_and_is_documented(name: str) -> None:
     found = getattr(beamrank, name)
     assert name in dir(beamrank)
     if name != "__version__":
@@ -46,6 +46,6 @@ def test_public_name_exists_under_its_own_name_and_is_documented(name: str) -> N
         assert found.__doc__
 
 
-def test_public_name_that_does_not_exist_is_an_attribute_error() -> None:
+def test_unknown_public_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'beamrank' has no attribute 'reranker'"):
         _ = beamrank.reranker

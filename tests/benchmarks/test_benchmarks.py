@@ -86,7 +86,7 @@ def test_nfcorpus_gives_the_judged_queries_of_a_split(tmp_path: Path):
     assert found.qrels["q3"] == {"d0": 2, "d1": 2}
 
 
-def test_smaller_choice_of_topics_is_part_of_a_larger_one(archive: Path):
+def test_smaller_topic_sample_is_part_of_a_larger_one(archive: Path):
     squad = read_squad(archive)
     assert set(squad.chosen(2)) < set(squad.chosen(5)) < set(squad.chosen(None))
     with pytest.raises(ValueError, match="has 6"):

@@ -39,7 +39,7 @@ def test_windows_hold_all_words_in_order():
 
 
 @pytest.mark.data
-def test_questions_of_the_archives_are_sampled_by_seed_and_their_passages_are_not_negatives(shared_data):
+def test_questions_are_sampled_by_seed(shared_data):
     squad, medquad, nfcorpus = ("squad_v1.1.tar.gz", "medquad.tar.gz", "nfcorpus/nfcorpus.zip")
     made = [
         q.squad_questions(str(shared_data / squad), 2, 50, seed=0),
@@ -55,7 +55,7 @@ def test_questions_of_the_archives_are_sampled_by_seed_and_their_passages_are_no
         q.squad_questions(str(shared_data / medquad), 2, 50, seed=0)
 
 
-def test_mined_groups_hold_the_own_passage_first_and_no_relevant_negative():
+def test_mined_groups_hold_no_relevant_negative():
     passages = [f"{word} {word} filler number {n}" for n, word in enumerate(["apple", "banana", "cherry"] * 20)]
     others = frozenset(range(0, 12, 3))
     found = Questions("fruit", passages, [Question("an apple", 0, others), Question("cherry cherry", 2)])

@@ -109,7 +109,7 @@ def agreement(scores, others):
     return float((one * other).sum(dim=1).mean())
 
 
-def test_wired_mono_ranks_as_the_cosine_and_the_words_it_is_fitted_to(mono):
+def test_wired_mono_ranks_as_cosine_and_words(mono):
     cosine, with_words = example(0.0).scores, example(10.0).scores
     assert agreement(scores_of(mono, PAIRS), cosine) > 0.9
     found = agreement(scores_of(wired(10.0), PAIRS), with_words)
@@ -129,7 +129,7 @@ def test_wired_mono_sums_shared_words_in_every_dtype(mono):
 
 
 @pytest.mark.parametrize(("one", "other"), [("solar", "storms"), ("compass", "needles")])
-def test_shared_bigram_counts_half_as_much_again_as_its_word(mono, one, other):
+def test_wired_bigram_counts_half_as_much_as_its_word(mono, one, other):
     query = "how do solar storms disturb compass needles"
     docs = [
         f"{words}, which the old sailors of the north wrote about in their letters, and often so."
@@ -139,7 +139,7 @@ def test_shared_bigram_counts_half_as_much_again_as_its_word(mono, one, other):
     assert (together - apart) / (apart - without) == pytest.approx(0.5, abs=0.15)
 
 
-def test_segments_are_read_apart_as_the_bi_encoder_reads_them(mono):
+def test_wired_segments_are_read_apart(mono):
     own = slice(0, shape_of(mono).own)
     one, other = batch_of([(QUERIES[0], DOCS[0])]), batch_of([(QUERIES[0], DOCS[1])])
     query = 1 + one["input_ids"][0].tolist().index(TOKENIZER.sep_id)
@@ -196,7 +196,7 @@ def test_pruning_drops_redundant_units_and_keeps_embeddings():
     assert float((before * embed(encoder, DOCS)).sum(dim=1).min()) > 0.95
 
 
-def test_distillation_repairs_damaged_layers_and_trains_nothing_that_was_added():
+def test_distillation_repairs_damaged_layers():
     encoder, inputs, told = bi_encoder(), batch_of(PAIRS[:8]), RecordedProgress()
     damaged = bi_encoder()
     for layer in layers_of(damaged):

@@ -114,7 +114,7 @@ def _parsed(tmp_path, *words):
     return load_config(str(path), overrides)
 
 
-def test_every_default_can_be_given(tmp_path):
+def test_flex_template_accepts_every_default(tmp_path):
     for parameter in parameters():
         default = parameter.schema.get("default")
         if default is None or parameter.key.startswith(("candidates.", "mono.segments.", "duo.seed")):

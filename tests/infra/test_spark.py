@@ -25,7 +25,7 @@ def _run(folder, *arguments, **variables):
     return subprocess.run([str(_SCRIPT), *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
-def test_what_it_runs(folder):
+def test_spark_submit_arguments(folder):
     done = _run(folder, "a config.yaml", "spark://master:7077", "--set", "mono.k=100", "--output", "gs://b/out")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -52,7 +52,7 @@ def test_jars_that_every_machine_has_are_not_sent(folder):
 
 
 @pytest.mark.parametrize("arguments", [(), ("config.yaml",), ("config.yaml", "--set", "mono.k=1")])
-def test_a_missing_master(folder, arguments):
+def test_spark_submit_needs_a_master(folder, arguments):
     done = _run(folder, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert "usage" in done.stderr

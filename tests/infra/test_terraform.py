@@ -26,12 +26,12 @@ def _run(terraform, folder, *arguments):
     )
 
 
-def test_the_files_are_formatted(terraform):
+def test_terraform_files_are_formatted(terraform):
     done = _run(terraform, _FOLDER, "fmt", "-check", "-diff", "-no-color")
     assert (done.returncode, done.stdout) == (0, ""), done.stdout
 
 
-def test_the_files_are_valid(terraform, tmp_path):
+def test_terraform_files_are_valid(terraform, tmp_path):
     for path in _FILES:
         shutil.copy(path, tmp_path)
     ready = _run(terraform, tmp_path, "init", "-backend=false", "-input=false", "-no-color")
@@ -42,7 +42,7 @@ def test_the_files_are_valid(terraform, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_every_reference_leads_somewhere():
+def test_terraform_references_exist():
     text = "\n".join(path.read_text(encoding="utf-8") for path in _FILES)
     code = re.sub(r"#.*", "", text)
     resources = set(re.findall(r'^resource "(\w+)" "(\w+)"', code, re.MULTILINE))

@@ -16,7 +16,7 @@ SHA256 = {
 
 
 @pytest.mark.parametrize("kind", ["mono", "duo"])
-def test_embedded_pair_has_the_released_bytes_and_ranks_answers_first(kind):
+def test_embedded_pair_has_the_released_bytes(kind):
     folder = Path(locate(f"embedded:{kind}")[0])
     for name in ("model.safetensors", "config.json"):
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == SHA256[f"{kind}/{name}"]

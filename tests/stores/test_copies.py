@@ -46,7 +46,7 @@ def index(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return url
 
 
-def test_two_processes_fetch_a_copy_once(store, checkpoint, index):
+def test_copy_is_fetched_once_by_two_processes(store, checkpoint, index):
     digest = read_index_info(index).digest
     store.requests.clear()
     found = set(run_together([[sys.executable, "-c", _FETCHER, checkpoint, index, digest]] * 2, 120))
@@ -56,7 +56,7 @@ def test_two_processes_fetch_a_copy_once(store, checkpoint, index):
     assert store.reads("index", "_0.cfs") == 2
 
 
-def test_damaged_copy_is_fetched_again(store, checkpoint):
+def test_corrupt_copy_is_fetched_again(store, checkpoint):
     first = resolve_checkpoint(checkpoint, "mono")
     weights = Path(first.folder) / first.weights
     whole = weights.read_bytes()

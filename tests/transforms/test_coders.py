@@ -18,7 +18,7 @@ def batch(rows: int) -> pa.RecordBatch:
     return pa.record_batch({"doc_id": [str(number) for number in range(rows)], "tokens": tokens})
 
 
-def test_a_batch_survives() -> None:
+def test_coder_keeps_a_batch() -> None:
     coder = RecordBatchCoder()
     assert coder.decode(coder.encode(batch(10))) == batch(10)
     assert coder.encode(batch(10)) == coder.encode(batch(10))
@@ -27,7 +27,7 @@ def test_a_batch_survives() -> None:
     assert empty.schema.metadata == {b"task": b"x"}
 
 
-def test_a_slice_does_not_carry_its_parent() -> None:
+def test_coder_encodes_only_a_slice() -> None:
     coder = RecordBatchCoder()
     part = batch(100_000).slice(50_000, 10)
     assert coder.decode(coder.encode(part)) == part
@@ -57,7 +57,7 @@ class _Context:
         return beam.coders.Coder.from_runner_api(self._components.coders[coder_id], self)
 
 
-def test_the_shuffle_of_the_join_uses_our_coder() -> None:
+def test_join_shuffle_uses_the_batch_coder() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
     _ = pipeline | beam.Create([]) | "Join" >> JoinCorpus(a_stage("tokenize"), StageFolder("out"), "needed", ())
     components = _components(pipeline)

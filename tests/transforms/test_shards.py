@@ -45,7 +45,7 @@ def _run(folder: Path, shards: int, *flags: str) -> None:
 @pytest.mark.parametrize(
     "flags", [(), ("--direct_running_mode=multi_threading", "--direct_num_workers=4")], ids=["in_memory", "4 threads"]
 )
-def test_every_task_leaves_a_receipt_and_one_runs_at_a_time(tmp_path: Path, flags: tuple[str, ...]) -> None:
+def test_tasks_leave_receipts_and_run_one_at_a_time(tmp_path: Path, flags: tuple[str, ...]) -> None:
     _most.clear()
     _run(tmp_path, 12, *flags)
     assert len(_most) == 12
@@ -54,7 +54,7 @@ def test_every_task_leaves_a_receipt_and_one_runs_at_a_time(tmp_path: Path, flag
     assert sorted(receipts) == list(range(12))
 
 
-def test_committed_tasks_are_not_run_again(tmp_path: Path) -> None:
+def test_tasks_with_receipts_are_not_run_again(tmp_path: Path) -> None:
     _run(tmp_path, 3)
     _most.clear()
     _run(tmp_path, 5)

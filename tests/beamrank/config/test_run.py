@@ -28,7 +28,7 @@ def path(tmp_path):
     return file
 
 
-def test_paths_are_relative_to_the_file_and_output_to_the_current_folder(path, monkeypatch, tmp_path_factory):
+def test_config_paths_are_relative_to_the_file(path, monkeypatch, tmp_path_factory):
     config = load_config(str(path))
     assert (config.corpus.path, config.topics.path) == (str(path.parent / "corpus.jsonl"), "/abs/topics.tsv")
     assert config.output == str(path.parent / "out")
@@ -41,7 +41,7 @@ def test_paths_are_relative_to_the_file_and_output_to_the_current_folder(path, m
     ("reference", "anchored"),
     [("org/model", "{folder}/org/model"), ("org/other@abc", "org/other@abc"), ("./x", "{folder}/x")],
 )
-def test_a_checkpoint_folder_is_relative_to_the_file_and_a_hub_id_is_not(path, reference, anchored):
+def test_checkpoint_folder_is_relative_to_the_file(path, reference, anchored):
     (path.parent / "org" / "model").mkdir(parents=True)
     config = load_config(str(path), [f"mono.checkpoint={reference}"])
     assert config.mono.checkpoint == anchored.format(folder=path.parent)
@@ -94,20 +94,20 @@ def test_overrides_are_yaml(path):
     ],
     ids=lambda each: each[:40],
 )
-def test_wrong_value_is_named_with_its_key(path, override, message):
+def test_config_error_names_the_key_of_a_wrong_value(path, override, message):
     with pytest.raises(ConfigError) as refusal:
         load_config(str(path), ["run_tag=t", override])
     assert message in str(refusal.value)
     assert len(str(refusal.value)) < 1000
 
 
-def test_many_wrong_keys_are_a_short_error(path):
+def test_config_error_for_many_keys_is_short(path):
     path.write_text(_TEXT + "".join(f"key{number}: 1\n" for number in range(3000)))
     with pytest.raises(ConfigError, match=r"and 2,990 more$"):
         load_config(str(path))
 
 
-def test_a_depth_that_is_left_out_is_at_most_that_of_the_stage_before(path):
+def test_depth_defaults_to_at_most_the_previous_stage(path):
     models = ["mono={checkpoint: x}", "duo={checkpoint: x}"]
     config = load_config(str(path), ["bm25={k: 20}", *models])
     assert (config.mono.k, config.duo.k) == (20, 20)

@@ -58,7 +58,7 @@ def test_qrels_are_all_passages_of_the_answering_objects():
     assert len({(judgment.query_id, judgment.doc_id) for judgment in qrels}) == len(qrels)
 
 
-def test_collection_is_written_as_the_files_that_the_figures_are_of(tmp_path: Path):
+def test_demo_collection_has_the_digests_of_the_figures(tmp_path: Path):
     folder = tmp_path / "new" / "demo"
     write_collection(str(folder))
     digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}

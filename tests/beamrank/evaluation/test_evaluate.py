@@ -263,7 +263,7 @@ NOT_IN_IR_MEASURES = {"runid", "relstring", "utility", "11pt_avg", "binG", "G", 
     ("run", "output", "count"),
     [("results.test", "out.test.a", 65), ("results.test", "out.test.aq", 257), ("results.trunc", "out.test.aqc", 257)],
 )
-def test_agrees_with_trec_eval_on_every_measure_that_ir_measures_has(shared_data, tmp_path, run, output, count):
+def test_measures_equal_trec_eval(shared_data, tmp_path, run, output, count):
     """The runs and flags are those of trec_eval's own `make quicktest`: only the last averages with -c."""
     compared, left_out = _compare(shared_data, tmp_path, run, output)
     assert left_out <= NOT_IN_IR_MEASURES
@@ -271,7 +271,7 @@ def test_agrees_with_trec_eval_on_every_measure_that_ir_measures_has(shared_data
 
 
 @pytest.mark.data
-def test_agrees_with_trec_eval_on_a_run_with_a_hash_in_its_ids(shared_data):
+def test_measures_equal_trec_eval_for_ids_with_a_hash(shared_data):
     folder = shared_data / "trec_eval"
     expected = {name: value for _, name, value in _expected(folder / "out.comment.test")}
     names = {name: measure for name in expected if (measure := _measure_of(name))}

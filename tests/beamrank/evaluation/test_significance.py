@@ -50,7 +50,7 @@ def test_topics_are_paired_by_id():
     assert found["RR"].difference == pytest.approx(run.means["RR"] - baseline.means["RR"])
 
 
-def test_one_topic_gives_no_comparison():
+def test_comparison_needs_two_topics():
     qrels = qrels_of({"q1": {"a": 1}})
     assert compare_evaluations(evaluate(GOOD.items(), qrels, ["RR"]), evaluate(POOR.items(), qrels, ["RR"])) == {}
 

@@ -168,7 +168,7 @@ def test_beir_counts_docs_without_a_named_field(tmp_path):
     assert [bad.reason for bad in batch.bad] == ["the row has no field `title`; it has: _id, text"]
 
 
-def test_beir_refuses_a_folder_without_a_corpus_or_with_two(tmp_path):
+def test_beir_refuses_a_folder_without_exactly_one_corpus(tmp_path):
     with pytest.raises(PreflightError, match=r"holds no corpus\.jsonl"):
         list_units(corpus_of(tmp_path, "beir"))
     for name in ("corpus.jsonl", "corpus.jsonl.gz"):
@@ -213,7 +213,7 @@ def test_units_read_long_lines_and_bad_ones_once(tmp_path):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_unit_and_a_batch_can_be_pickled(tmp_path, name):
+def test_unit_and_batch_can_be_pickled(tmp_path, name):
     unit = CorpusUnit(0, f"{tmp_path}/c", FORMATS[name], ("text",), 0, 10)
     assert pickle.loads(pickle.dumps(unit)) == unit
     (tmp_path / "c.tsv").write_text("1\tone\nbad\n")
@@ -221,7 +221,7 @@ def test_a_unit_and_a_batch_can_be_pickled(tmp_path, name):
     assert pickle.loads(pickle.dumps(batch)) == batch
 
 
-def test_a_folder_is_read_in_the_order_of_its_files(tmp_path):
+def test_corpus_folder_is_read_in_file_order(tmp_path):
     (tmp_path / "b").mkdir()
     lines = {"b/1.tsv": "1\tx\n", "c.txt": "3\tz\n", ".d.tsv": "4\n", "e.md": "5\n"}
     for name, line in lines.items():
@@ -231,7 +231,7 @@ def test_a_folder_is_read_in_the_order_of_its_files(tmp_path):
     assert read_docs(f"{tmp_path}/*/*.tsv", "tsv") == [("1", "x")]
 
 
-def test_a_path_without_files_is_refused(tmp_path):
+def test_corpus_path_without_files_is_refused(tmp_path):
     with pytest.raises(PreflightError, match="does not exist"):
         list_units(corpus_of(tmp_path / "none.tsv", "tsv"))
     with pytest.raises(PreflightError, match=r"holds no files named \*\.tsv, \*\.txt"):
@@ -244,7 +244,7 @@ _LINES = "\ufeff" + "".join(f"d{i}\ttext {i} é\n" for i in range(40_000)) + "ba
 
 
 @pytest.mark.parametrize("ending", COMPRESSORS)
-def test_a_compressed_file_is_one_unit_and_a_cut_one_an_error(tmp_path, ending):
+def test_compressed_corpus_is_one_unit(tmp_path, ending):
     file = tmp_path / f"c.tsv{ending}"
     packed = COMPRESSORS[ending](_LINES.encode())
     file.write_bytes(packed)
@@ -259,13 +259,13 @@ def test_a_compressed_file_is_one_unit_and_a_cut_one_an_error(tmp_path, ending):
 
 
 @pytest.mark.parametrize(("name", "message"), [("c.tsv.gz", r"cannot read .*c\.tsv\.gz"), ("c.tsv.zip", "unpack it")])
-def test_a_file_that_is_not_compressed_as_named_is_refused(tmp_path, name, message):
+def test_corpus_not_compressed_as_named_is_refused(tmp_path, name, message):
     (tmp_path / name).write_text("1\tone\n")
     with pytest.raises(PreflightError, match=message):
         list_units(corpus_of(tmp_path / name, "tsv"))
 
 
-def test_a_remote_folder_is_read():
+def test_corpus_in_a_remote_folder_is_read():
     files = fsspec.filesystem("memory")
     files.pipe("/corpora/a.jsonl", b'{"id": "1", "contents": "x"}\n{"id": "2", "contents": "y"}\n')
     files.pipe("/corpora/b.jsonl.gz", gzip.compress(b'{"id": "3", "contents": "z"}\n'))

@@ -20,7 +20,7 @@ def _parquet(path, columns, fields=None):
     return corpus_of(path, "parquet", fields)
 
 
-def test_parquet_has_a_unit_a_row_group_and_a_position_a_row(tmp_path):
+def test_parquet_unit_is_a_row_group(tmp_path):
     columns = {"_id": ["a", "b", "c"], "text": ["x", "", "z"], "title": ["T", "", "U"]}
     units = list_units(_parquet(tmp_path / "c.parquet", columns))
     assert [(unit.start, unit.end) for unit in units] == [(0, 1), (1, 2)]
@@ -192,7 +192,7 @@ def test_car_reports_any_damage_or_reads_docs(tmp_path):
         ("jsonl", "do*/out/*.json", "docs/out/plan-0.json", True),
     ],
 )
-def test_find_taken_finds_a_file_that_the_corpus_would_read(tmp_path, name, path, url, taken):
+def test_find_taken_finds_a_file_of_the_corpus(tmp_path, name, path, url, taken):
     wanted = f"{tmp_path}/{url}"
     found = find_taken(corpus_of(f"{tmp_path}/{path}", name), [f"{tmp_path}/elsewhere", wanted])
     assert found == (wanted if taken else None)
@@ -212,7 +212,7 @@ def test_find_taken_keeps_buckets_and_local_folders_apart():
     assert find_taken(corpus, ["/bucket/docs/out/plan-0.json", "s3://bucket/docs/out/plan-0.json"]) is None
 
 
-def test_digest_depends_on_names_content_format_and_fields_but_not_on_the_folder(tmp_path):
+def test_corpus_digest_ignores_the_folder(tmp_path):
     def digest(folder, name="jsonl", fields=None):
         return corpus_digest(corpus_of(tmp_path / folder, name, fields))
 
@@ -246,7 +246,7 @@ def car(shared_data, tmp_path_factory):
 
 
 @pytest.mark.data
-def test_trec_car_test200_has_4689_paragraphs_and_all_judged_ones(car):
+def test_trec_car_test200_has_4689_paragraphs(car):
     found = read_docs(f"{car}/train.test200.cbor.paragraphs", "car")
     docs = dict(found)
     assert len(docs) == len(found) == 4689

@@ -31,7 +31,7 @@ _ids = _texts.filter(is_usable)
 
 @settings(max_examples=300, deadline=None)
 @given(_texts)
-def test_an_id_has_no_white_space_no_control_characters_and_no_mark(text):
+def test_id_refuses_white_space_and_control_characters(text):
     bad = [each for each in text if each.isspace() or unicodedata.category(each) in ("Cc", "Cs") or each == "\ufeff"]
     assert is_usable(text) == (text != "" and not bad)
     if not is_usable(text):
@@ -40,24 +40,24 @@ def test_an_id_has_no_white_space_no_control_characters_and_no_mark(text):
 
 
 @given(st.lists(_texts, max_size=4))
-def test_many_ids_are_usable_if_each_is(texts):
+def test_ids_are_usable_if_each_is(texts):
     assert are_usable(texts) == all(map(is_usable, texts))
 
 
 @pytest.mark.parametrize("text", GOOD_IDS)
-def test_any_other_character_can_stand_in_an_id(text):
+def test_id_accepts_other_characters(text):
     check_doc_id(text)
     check_query_id(text)
 
 
-def test_a_query_id_does_not_begin_with_a_hash():
+def test_query_id_refuses_a_leading_hash():
     check_query_id("q#1")
     check_doc_id("#1")
     with pytest.raises(IdError, match="begins with `#`: trec_eval would read its lines of a run as comments"):
         check_query_id("#1")
 
 
-def test_a_long_id_is_cut_in_its_message():
+def test_id_error_shortens_a_long_id():
     with pytest.raises(IdError) as caught:
         check_doc_id("x" * 10**6 + " ")
     assert len(str(caught.value)) < 200
@@ -65,7 +65,7 @@ def test_a_long_id_is_cut_in_its_message():
 
 @settings(max_examples=50, deadline=None)
 @given(query_id=_ids.filter(lambda text: not text.startswith("#")), doc_ids=st.lists(_ids, min_size=1, unique=True))
-def test_every_usable_id_is_the_same_in_every_reader(tmp_path_factory, query_id, doc_ids):
+def test_id_is_the_same_in_every_reader(tmp_path_factory, query_id, doc_ids):
     folder = tmp_path_factory.mktemp("ids")
     for run_format in ("trec", "msmarco"):
         write_run(str(folder / run_format), {query_id: [(doc_id, 0.0) for doc_id in doc_ids]}, "t", run_format)
@@ -82,7 +82,7 @@ def test_every_usable_id_is_the_same_in_every_reader(tmp_path_factory, query_id,
 
 
 @pytest.mark.parametrize("bad", BAD_CHARACTERS, ids=lambda bad: f"U+{ord(bad):04X}")
-def test_a_bad_id_is_a_bad_row_of_a_corpus_and_an_error_of_topics(tmp_path, bad):
+def test_bad_id_in_corpus_and_topics(tmp_path, bad):
     identifier = f"a{bad}b"
     cases: list[tuple[Any, str, str]] = [("jsonl", "id", "contents"), ("beir", "_id", "text")]
     for format_name, key, text_key in cases:
@@ -102,7 +102,7 @@ def test_a_bad_id_is_a_bad_row_of_a_corpus_and_an_error_of_topics(tmp_path, bad)
 
 
 @pytest.mark.parametrize("bad", [each for each in BAD_CHARACTERS if each not in " \t\n\x0b\x0c\r"])
-def test_a_bad_id_is_an_error_of_runs_and_qrels(tmp_path, bad):
+def test_bad_id_in_runs_and_qrels_is_an_error(tmp_path, bad):
     """The rest of white space ends a column there, as it does for trec_eval."""
     for name, row in (
         ("run", "q Q0 {} 1 1 t\n"),

@@ -23,7 +23,7 @@ def _problems(folder, text):
 
 
 @pytest.mark.parametrize("separator", [" ", "\t", "  \t"])
-def test_four_columns(tmp_path, separator):
+def test_qrels_have_four_columns(tmp_path, separator):
     rows = ["301 0 FT-1 0", "301 0 FT-2 2", "302 Q0 FT-1 -1"]
     qrels = read_qrels(_write(tmp_path, "".join(f"{row.replace(' ', separator)}\n" for row in rows)))
     assert qrels.relevance == {"301": {"FT-1": 0, "FT-2": 2}, "302": {"FT-1": -1}}
@@ -31,19 +31,19 @@ def test_four_columns(tmp_path, separator):
     assert qrels.notes.lines() == []
 
 
-def test_beir_has_three_columns_below_a_header(tmp_path):
+def test_beir_qrels_have_three_columns_below_a_header(tmp_path):
     qrels = read_qrels(_write(tmp_path, "query-id\tcorpus-id\tscore\nPLAIN-2\tMED-2427\t2\nPLAIN-2\tMED-10\t1\n"))
     assert qrels.relevance == {"PLAIN-2": {"MED-2427": 2, "MED-10": 1}}
     assert qrels.notes.format == "beir"
 
 
-def test_comments_and_blank_lines_are_skipped(tmp_path):
+def test_qrels_comments_and_blank_lines_are_skipped(tmp_path):
     qrels = read_qrels(_write(tmp_path, "# here\nq 0 CR#93E 1\n\n  # and here\nq 0 b 0\n"))
     assert qrels.relevance == {"q": {"CR#93E": 1, "b": 0}}
     assert qrels.notes.comments == 2
 
 
-def test_equal_judgments_are_counted_and_differing_ones_an_error(tmp_path):
+def test_duplicate_judgments_must_agree(tmp_path):
     qrels = read_qrels(_write(tmp_path, "q 0 a 1\nq 0 b 0\nq 0 a 1\n"))
     assert (qrels.notes.judgments, qrels.notes.repeated) == (2, 1)
     assert "duplicate judgments, with equal relevance: 1;" in qrels.notes.lines()[0]
@@ -79,11 +79,11 @@ def test_equal_judgments_are_counted_and_differing_ones_an_error(tmp_path):
         ("query-id\tcorpus-id\tscore\n", "holds no rows"),
     ],
 )
-def test_wrong_row_is_named(tmp_path, text, reason):
+def test_qrels_error_names_the_row(tmp_path, text, reason):
     assert re.search(reason, _problems(tmp_path, text))
 
 
-def test_graded_and_negative_relevance_is_kept(tmp_path):
+def test_qrels_keep_graded_and_negative_relevance(tmp_path):
     levels = [0, 1, 4, 127, 1000, 10_000, -1, -2, -10_000]
     qrels = read_qrels(_write(tmp_path, "".join(f"q 0 d{i} {level}\n" for i, level in enumerate(levels))))
     assert list(qrels.relevance["q"].values()) == levels
@@ -105,7 +105,7 @@ def test_real_qrels(shared_data, name, topics, judgments, comments):
 
 
 @pytest.mark.data
-def test_the_judgments_of_several_people_are_refused(shared_data):
+def test_qrels_of_several_assessors_are_refused(shared_data):
     with pytest.raises(PreflightError, match="doc 'CR93E-1860' of query '301' has relevance 3, but 0 on line 6"):
         read_qrels(str(shared_data / "trec_eval/qrels.comments.123"))
 

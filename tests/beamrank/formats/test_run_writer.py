@@ -50,7 +50,7 @@ def test_scores_decrease_strictly_as_the_formula_says(scores):
 
 @settings(max_examples=300, deadline=None)
 @given(_scores)
-def test_what_is_printed_reads_back_as_the_same_float32(scores):
+def test_printed_score_reads_back_as_the_same_float32(scores):
     ranking = [(f"d{i}", score) for i, score in enumerate(scores)]
     printed = [line.split()[4] for line in run_lines("q", ranking, "t")]
     assert [np.float32(text) for text in printed] == strictly_decreasing(scores).tolist()
@@ -67,7 +67,7 @@ def test_equal_scores_are_a_step_apart():
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e39])
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("run_format", ["trec", "msmarco"])
-def test_a_score_that_is_not_finite_is_an_error(bad, position, run_format, tmp_path):
+def test_score_that_is_not_finite_is_an_error(bad, position, run_format, tmp_path):
     scores = [3.0, 2.0, 1.0]
     scores[position] = bad
     ranking = [(f"d{i}", score) for i, score in enumerate(scores)]
@@ -81,7 +81,7 @@ def test_scores_pushed_below_float32_are_an_error():
         strictly_decreasing([-3.4028235e38, -3.4028235e38])
 
 
-def test_the_lines_of_both_formats():
+def test_run_lines_of_both_formats():
     ranking = [("b", 0.1), ("a", 0.1), ("c", -12345.6789)]
     assert list(run_lines("q", ranking, "my-tag")) == [
         "q Q0 b 1 0.100000001 my-tag",
@@ -93,7 +93,7 @@ def test_the_lines_of_both_formats():
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_scores, min_size=1, max_size=4))
-def test_every_reader_sees_the_order_that_was_written(tmp_path_factory, queries):
+def test_run_order_is_the_same_in_every_reader(tmp_path_factory, queries):
     rankings = {
         f"q{9 - number}": [(f"d{(i * 7) % 61}", score) for i, score in enumerate(scores)]
         for number, scores in enumerate(queries)
@@ -120,7 +120,7 @@ def _reciprocal_ranks(query_id, scored):
     return {doc_id: values["recip_rank"] for doc_id, values in measured.items()}
 
 
-def test_a_run_is_written_over_an_older_one(tmp_path):
+def test_run_replaces_an_older_one(tmp_path):
     path = tmp_path / "deep" / "a.trec"
     write_run(str(path), {"q": [("a", 1.0)], "none": []}, "one")
     write_run(str(path), {"b": [("é", 1.0)], "a": [("x", 2.0)]}, "two")

@@ -48,7 +48,7 @@ def test_run_is_read_in_order(write, text, order):
     assert read_run(write(text)).order == order
 
 
-def test_trec_run_is_ordered_by_score_and_ties_by_doc_id_descending(write):
+def test_trec_run_ties_are_ordered_by_doc_id_descending(write):
     run = read_run(write("q Q0 a 1 1.5 t\nq Q0 z 2 2 t\nq Q0 é 3 2 t\nq Q0 B 4 2 t\nq Q0 b 5 3e0 t\n"))
     assert run.order == {"q": ["b", "é", "z", "B", "a"]}
     assert run.scores["q"].tolist() == [3, 2, 2, 2, 1.5]
@@ -57,13 +57,13 @@ def test_trec_run_is_ordered_by_score_and_ties_by_doc_id_descending(write):
     assert len(run.notes.lines()) == 2
 
 
-def test_tied_scores_can_follow_the_rank_column(write):
+def test_ties_can_follow_the_rank_column(write):
     path = write("q Q0 a 0 1 t\nq Q0 c 2 1 t\nq Q0 b 1 1 t\nq Q0 z 3 9 t\n")
     assert read_run(path, ties="rank").order == {"q": ["z", "a", "b", "c"]}
     assert read_run(path).order == {"q": ["z", "c", "b", "a"]}
 
 
-def test_tied_ranks_keep_the_order_of_the_file_and_are_counted(write):
+def test_ties_of_rank_keep_the_order_of_the_file(write):
     run = read_run(write("q\tb\t2\nq\ta\t2\nq\tc\t1\n"))
     assert run.order == {"q": ["c", "b", "a"]}
     assert (run.notes.format, run.notes.tied_ranks) == ("msmarco", 1)
@@ -167,7 +167,7 @@ def test_rows_are_read_one_a_line_or_refused(tmp_path_factory, doc_ids, separato
         assert f"line {sum(end.count(chr(10)) for end in ends[:joined]) + 1}: " in message
 
 
-def test_missing_cut_and_folder_are_refused(tmp_path):
+def test_missing_truncated_and_folder_runs_are_refused(tmp_path):
     whole = gzip.compress(b"".join(b"q Q0 doc-%d 1 %d t\n" % (i, i * 7919) for i in range(1000)))
     (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "other.gz").write_bytes(b"q Q0 a 1 2 t\n")

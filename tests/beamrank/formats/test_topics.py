@@ -128,7 +128,7 @@ def test_topics_are_read_from_folders_compressed_and_remote_files(tmp_path):
         ("trec", _TOP.encode() + b"\n" + _TOP.replace("Crime", "\xe9").encode("latin-1"), r"t\.txt:10: .*UTF-8"),
     ],
 )
-def test_a_wrong_topic_is_named_with_its_line(read, topics_format, content, message):
+def test_topics_error_names_the_line(read, topics_format, content, message):
     with pytest.raises(PreflightError, match=message):
         read(content, topics_format)
 
@@ -137,7 +137,7 @@ def test_a_wrong_topic_is_named_with_its_line(read, topics_format, content, mess
 @pytest.mark.parametrize(
     "content", ["<top>" * 100_000, "</top>" * 100_000, "<top><doc>" * 50_000, "<top" + " " * 99999]
 )
-def test_tags_that_are_never_closed_are_refused_quickly(read, content):
+def test_topics_with_unclosed_tags_are_refused_quickly(read, content):
     with pytest.raises(PreflightError, match=r"t\.txt:1: the topic is not inside <top> and </top>"):
         read(content, "trec")
 
@@ -181,7 +181,7 @@ def test_topics_of_the_given_format_name_no_other(read):
         assert "looks like" not in str(caught.value)
 
 
-def test_a_path_that_is_not_a_file_is_refused(tmp_path):
+def test_topics_path_that_is_not_a_file_is_refused(tmp_path):
     for path, name, message in (
         (tmp_path / "none.tsv", "tsv", "there are no topics at"),
         (tmp_path, "tsv", "are a folder"),

@@ -66,7 +66,7 @@ def test_log_sums_are_finite_for_large_log_odds():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_one_candidate_scores_zero(method):
+def test_aggregation_of_one_candidate_is_zero(method):
     assert aggregate(np.full((1, 1), np.nan, dtype=np.float32), method).tolist() == [0]
     assert aggregate(np.zeros((0, 0), dtype=np.float32), method).tolist() == []
 
@@ -80,7 +80,7 @@ def test_diagonal_is_ignored(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_order_of_the_opponents_does_not_matter(method):
+def test_aggregation_ignores_the_order_of_opponents(method):
     z = _matrix(40, seed=7)
     order = np.random.default_rng(1).permutation(40)
     assert aggregate(z[np.ix_(order, order)], method).tolist() == aggregate(z, method)[order].tolist()

@@ -21,7 +21,7 @@ def convert_to_bert_input(tokens: int, max_seq_length: int, add_cls: bool) -> in
 
 @pytest.mark.parametrize("lengths", [(64, 512), (32, 256)])
 @pytest.mark.parametrize("query", [0, 1, 10, 30, 31, 61, 62, 63, 500])
-def test_original_is_the_code_of_2019(query: int, lengths: tuple[int, int]) -> None:
+def test_truncation_original_equals_the_code_of_2019(query: int, lengths: tuple[int, int]) -> None:
     max_query_length, max_length = lengths
     docs = np.arange(0, 600)
     limits, queries = InputLimits("original", max_query_length, max_length), np.full_like(docs, query)
@@ -40,7 +40,7 @@ def test_original_is_the_code_of_2019(query: int, lengths: tuple[int, int]) -> N
 @pytest.mark.parametrize(
     ("query", "mono_total", "duo_doc", "duo_total"), [(6, 511, 250, 510), (11, 511, 247, 509), (62, 511, 222, 510)]
 )
-def test_original_gives_the_published_lengths(query: int, mono_total: int, duo_doc: int, duo_total: int) -> None:
+def test_truncation_original_gives_the_published_lengths(query, mono_total, duo_doc, duo_total):
     lengths, long = np.array([query]), np.array([512])
     kept_query, kept_doc = mono_kept(MONO, InputLimits("original", 64, 512), lengths, long)
     assert kept_query + kept_doc + 3 == mono_total
@@ -50,7 +50,7 @@ def test_original_gives_the_published_lengths(query: int, mono_total: int, duo_d
 
 
 @pytest.mark.parametrize(("query", "doc"), [(6, 503), (62, 447), (100, 447)])
-def test_paper(query: int, doc: int) -> None:
+def test_truncation_paper_gives_its_lengths(query: int, doc: int) -> None:
     lengths, long = np.array([query]), np.array([512])
     kept_query, kept_doc = mono_kept(MONO, InputLimits("paper", 64, 512), lengths, long)
     assert (kept_query, kept_doc) == (min(query, 62), doc)
@@ -67,7 +67,7 @@ def _transformers_kept(tokenizer: BertTokenizer, query: int, doc: int, max_lengt
     return ids.count(tokenizer.convert_tokens_to_ids("q")), ids.count(tokenizer.convert_tokens_to_ids("d"))
 
 
-def test_hf_is_what_transformers_does(tmp_path) -> None:
+def test_truncation_hf_equals_transformers(tmp_path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nq\nd\n")
     tokenizer = BertTokenizer(str(tmp_path / "vocab.txt"))
     for max_length in (8, 21, 64):
@@ -85,21 +85,21 @@ def test_hf_is_what_transformers_does(tmp_path) -> None:
         assert (kept_query, kept_doc) == _transformers_kept(tokenizer, query, doc, 512)
 
 
-def test_duo_refuses_hf() -> None:
+def test_truncation_hf_is_refused_for_duo() -> None:
     lengths = np.array([5])
     with pytest.raises(ConfigError, match="`hf` is defined for pairs only"):
         duo_kept(DUO, InputLimits("hf", 64, 512), lengths, lengths, lengths)
 
 
 @pytest.mark.parametrize("rule", ["original", "paper"])
-def test_duo_refuses_lengths_that_leave_no_doc(rule) -> None:
+def test_truncation_that_leaves_no_doc_is_refused(rule) -> None:
     lengths = np.array([5])
     with pytest.raises(ConfigError, match="leaves duoBERT's docs no wordpiece"):
         duo_kept(DUO, InputLimits(rule, 11, 14), lengths, lengths, lengths)
 
 
 @pytest.mark.parametrize(("rule", "total"), [("original", 511), ("paper", 512), ("hf", 512)])
-def test_kept_lengths_leave_room_for_the_special_tokens_of_other_templates(rule, total) -> None:
+def test_truncation_leaves_room_for_other_templates(rule, total) -> None:
     query, doc = np.array([6, 100]), np.array([600, 600])
     kept = mono_kept(XLM_ROBERTA, InputLimits(rule, 64, 512), query, doc)
     inputs = PackedInputs(np.zeros(1, np.uint16), np.zeros((2, 2), np.int64), np.stack(kept, axis=1), XLM_ROBERTA)
@@ -112,7 +112,7 @@ def test_kept_lengths_leave_room_for_the_special_tokens_of_other_templates(rule,
     template=st.sampled_from([MONO, DUO, XLM_ROBERTA]),
     padding=st.integers(0, 5),
 )
-def test_lay_out(texts, data, template, padding) -> None:
+def test_lay_out_places_the_segments(texts, data, template, padding) -> None:
     segments = len(template.ends)
     tokens = np.array([*(token for text in texts for token in text), 0], np.uint16)
     starts = np.cumsum([0, *(len(text) for text in texts)])

@@ -34,7 +34,7 @@ def _docs(ranking):
     return [doc_id for doc_id, _ in ranking]
 
 
-def test_first_stage_keeps_ranks_and_scores_whatever_the_order_of_the_rows():
+def test_first_stage_ranking_ignores_the_order_of_rows():
     table = _candidates(("r", "x", 1, 1.5), ("q", "b", 2, 8.0), ("q", "a", 1, 9.0))
     assert first_stage_ranking(table) == {"q": [("a", 9.0), ("b", 8.0)], "r": [("x", 1.5)]}
     assert first_stage_ranking(CANDIDATES.empty_table()) == {}
@@ -49,11 +49,11 @@ def test_first_stage_keeps_ranks_and_scores_whatever_the_order_of_the_rows():
         (MONO.empty_table(), [("a", 9.0), ("b", 8.0), ("c", 7.5), ("d", 3.0)]),
     ],
 )
-def test_mono_ranking_puts_other_candidates_one_below_with_their_own_spacing(mono, ranking):
+def test_mono_ranking_puts_unscored_candidates_below(mono, ranking):
     assert mono_ranking(FOUR, mono) == {"q": ranking}
 
 
-def test_equal_scores_keep_the_previous_order():
+def test_ties_keep_the_previous_order():
     mono = _mono(("q", "c", 0, 3, 1.0), ("q", "b", 0, 2, 1.0), ("q", "a", 0, 1, 1.0), ("q", "d", 0, 4, 2.0))
     assert _docs(mono_ranking(FOUR, mono)["q"]) == ["d", "a", "b", "c"]
     duo = _duo(("q", ["b", "c", "a"], [NAN, -1.0, 1.0, 1.0, NAN, -1.0, -1.0, 1.0, NAN]))
@@ -78,7 +78,7 @@ def test_query_without_candidates_has_no_ranking():
 
 
 @pytest.mark.parametrize("row", [("q", "x", 0, 1, 1.0), ("r", "a", 0, 1, 1.0)])
-def test_mono_score_of_a_doc_that_is_not_a_candidate_is_an_error(row):
+def test_mono_score_of_a_foreign_doc_is_an_error(row):
     with pytest.raises(DataError, match=r"query '[qr]': mono scored doc '[xa]', which is not a candidate"):
         mono_ranking(FOUR, _mono(row))
 

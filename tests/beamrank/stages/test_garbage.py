@@ -103,7 +103,7 @@ def test_gc_keeps_receipts_while_an_input_is_unfinished(output):
     assert [stage.done for stage in read_status(plan)] == [SHARDS] * 3
 
 
-def test_gc_removes_unfinished_work_of_other_plans_and_keeps_sealed_work(output):
+def test_gc_keeps_only_sealed_work_of_other_plans(output):
     sealed = finished_output(output, mono_k=5)
     abandoned = make_plan(output, mono_k=4)
     digests = commit(abandoned, "mono", [0, 1], salt=1)
@@ -138,7 +138,7 @@ def test_gc_keeps_young_files(tmp_path):
     assert _garbage(output, hours_later=0) == {"mono/.x.tmp"}
 
 
-def test_gc_keeps_work_of_other_plans_while_a_file_of_the_stage_is_young(tmp_path):
+def test_gc_keeps_work_of_other_plans_while_young(tmp_path):
     """Its receipts may be hours old while its run continues; an old part without a receipt is garbage anyway."""
     output = str(tmp_path / "out")
     other = make_plan(output, mono_k=4)
@@ -153,7 +153,7 @@ def test_gc_keeps_work_of_other_plans_while_a_file_of_the_stage_is_young(tmp_pat
     assert _garbage(output, 0) == {f"mono/{_OTHER_PART}", needed}
 
 
-def test_gc_keeps_reports_on_a_corpus_that_a_plan_reads(output):
+def test_gc_keeps_scan_reports_of_a_plan(output):
     finished_output(output)
     ScanReport(1, 10, 0, ()).publish(storage.join(output, "tokenize-0a1b2c3d"), CORPUS)
     ScanReport(1, 10, 0, ()).publish(storage.join(output, "tokenize-0a1b2c3d"), "d0" * 32)
@@ -162,7 +162,7 @@ def test_gc_keeps_reports_on_a_corpus_that_a_plan_reads(output):
     }
 
 
-def test_gc_removes_nothing_if_a_plan_or_manifest_is_unreadable(tmp_path):
+def test_gc_stops_at_an_unreadable_plan_or_manifest(tmp_path):
     output = str(tmp_path / "out")
     with pytest.raises(PreflightError, match="holds no beamrank run"):
         _garbage(output)

@@ -40,18 +40,18 @@ def test_shards_are_even_complete_and_ordered_alike(count: int, query_ids: list[
     assert shards == cut_shards(reversed(topics), count)
 
 
-def test_the_first_topics_are_the_first_of_the_shards() -> None:
+def test_shards_keep_the_order_of_topics() -> None:
     first = cut_shards(TOPICS, 3)[0].topics
     assert sorted(first_topics(TOPICS, len(first))) == list(first)
     assert first_topics(TOPICS[::-1], 7) == first_topics(TOPICS, 20)[:7]
     assert first_topics(TOPICS, 40) is first_topics(TOPICS, None) is TOPICS
 
 
-def test_by_default_a_shard_has_at_most_16_topics() -> None:
+def test_shard_has_at_most_16_topics_by_default() -> None:
     assert [len(shard.topics) for shard in cut_shards(TOPICS, None)] == [13, 13, 14]
 
 
-def test_the_digest_covers_what_decides_the_bytes_and_nothing_else() -> None:
+def test_stage_digest_covers_only_what_decides_the_bytes() -> None:
     plan = make_plan("out")
     same = make_plan("elsewhere", run_tag="other", config={"measures": ["AP"]})
     assert plan.digest == same.digest
@@ -60,7 +60,7 @@ def test_the_digest_covers_what_decides_the_bytes_and_nothing_else() -> None:
     assert plan.digest != make_plan("out", stages=(plan.stages[0], deeper)).digest
 
 
-def test_a_shard_digest_follows_its_own_input_part() -> None:
+def test_shard_digest_follows_its_own_input() -> None:
     plan = make_plan("out")
     table = pa.table({"x": [1]})
     folder = make_plan("memory://test-plan-digest").folder("retrieve")
@@ -72,7 +72,7 @@ def test_a_shard_digest_follows_its_own_input_part() -> None:
     assert [one == other for one, other in zip(digests, others, strict=True)] == [True, False, True]
 
 
-def test_a_changed_text_redoes_one_shard_and_added_topics_nearly_all() -> None:
+def test_changed_text_redoes_one_shard() -> None:
     """What docs/guide/troubleshooting.md states."""
     topics = [Topic(f"q{number}", f"text {number}") for number in range(400)]
     before = {shard.digest for shard in cut_shards(topics, None)}
@@ -83,7 +83,7 @@ def test_a_changed_text_redoes_one_shard_and_added_topics_nearly_all() -> None:
     assert len(before - grown) >= 23
 
 
-def test_a_plan_reads_back(tmp_path: Path) -> None:
+def test_plan_reads_back(tmp_path: Path) -> None:
     plan = make_plan(str(tmp_path))
     plan.publish()
     assert read_plan(str(tmp_path)) == plan
@@ -104,7 +104,7 @@ def test_status_follows_the_receipts(tmp_path: Path) -> None:
     assert plan.sealed("retrieve") is not None
 
 
-def test_a_folder_without_a_run_is_said_to_be_none(tmp_path: Path) -> None:
+def test_plan_without_a_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="holds no beamrank run"):
         read_plan(str(tmp_path))
 
@@ -116,7 +116,7 @@ def test_a_folder_without_a_run_is_said_to_be_none(tmp_path: Path) -> None:
         ("plan-*.json", r"cannot be read \(plan-.*\.json is missing\): run again to write it again"),
     ],
 )
-def test_a_plan_of_which_a_file_is_missing_is_said_to_be_so(tmp_path: Path, broken: str, message: str) -> None:
+def test_plan_with_a_missing_file_is_an_error(tmp_path: Path, broken: str, message: str) -> None:
     make_plan(str(tmp_path)).publish()
     next(tmp_path.glob(broken)).unlink()
     with pytest.raises(PreflightError, match=message):
@@ -133,7 +133,7 @@ def test_a_plan_of_which_a_file_is_missing_is_said_to_be_so(tmp_path: Path, brok
         ({"shards": 4}, "not the plan of its name"),
     ],
 )
-def test_a_plan_of_other_fields_is_said_to_be_so(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+def test_plan_with_other_fields_is_an_error(tmp_path: Path, change: dict[str, object], reason: str) -> None:
     name = make_plan(str(tmp_path)).publish()
     values = checked_values(storage.read_bytes(str(tmp_path / name)))
     storage.replace(str(tmp_path / name), checked_json(values | change))
@@ -141,7 +141,7 @@ def test_a_plan_of_other_fields_is_said_to_be_so(tmp_path: Path, change: dict[st
         read_plan(str(tmp_path))
 
 
-def test_a_plan_that_was_changed_is_said_to_be_so(tmp_path: Path) -> None:
+def test_corrupt_plan_is_an_error(tmp_path: Path) -> None:
     name = make_plan(str(tmp_path)).publish()
     content = storage.read_bytes(str(tmp_path / name))
     storage.replace(str(tmp_path / name), content.replace(b'"run_tag": "tag"', b'"run_tag": "tug"'))
@@ -149,7 +149,7 @@ def test_a_plan_that_was_changed_is_said_to_be_so(tmp_path: Path) -> None:
         read_plan(str(tmp_path))
 
 
-def test_another_engine_version_is_refused(tmp_path: Path) -> None:
+def test_plan_of_another_engine_version_is_refused(tmp_path: Path) -> None:
     plan = make_plan(str(tmp_path))
     name = plan.publish()
     values = checked_values(storage.read_bytes(str(tmp_path / name)))

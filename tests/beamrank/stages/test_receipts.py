@@ -57,7 +57,7 @@ def test_concurrent_commits_leave_one_result(tmp_path):
     assert {result.part for result in results} == {folder.receipts(DIGESTS)[0].part}
 
 
-def test_sealing_needs_every_shard_and_is_idempotent(folder):
+def test_seal_needs_every_shard_and_is_idempotent(folder):
     commit(folder, 0, [1])
     assert folder.seal("mono", DIGESTS) is None
     commit(folder, 1, [2])
@@ -99,7 +99,7 @@ def test_receipt_or_manifest_without_its_part_is_invalid(folder, sealed_before):
     assert folder.read_part(resealed.receipts[0]).to_pydict() == {"value": [1]}
 
 
-def test_read_part_finds_a_flipped_bit_and_a_missing_part(folder):
+def test_read_part_finds_a_corrupt_or_missing_part(folder):
     receipt = commit(folder, 0, [1])
     content = bytearray(storage.read_bytes(folder.part_url(receipt)))
     content[len(content) // 2] ^= 1
@@ -125,7 +125,7 @@ class _Between(StageFolder):
         return found
 
 
-def test_discard_broken_keeps_what_another_run_commits_meanwhile(folder):
+def test_discard_broken_keeps_a_concurrent_commit(folder):
     receipt = commit(folder, 0, [1])
     storage.replace(receipt_url(folder, 0), receipt.to_json()[:40])
     _Between(folder.url).discard_broken(DIGESTS)
@@ -134,7 +134,7 @@ def test_discard_broken_keeps_what_another_run_commits_meanwhile(folder):
 
 
 @pytest.mark.parametrize("truncated", [True, False])
-def test_damaged_part_is_written_again(folder, truncated):
+def test_corrupt_part_is_written_again(folder, truncated):
     """Of the right size it is found only without its receipt, when its name alone vouches for it."""
     receipt = commit(folder, 0, [1])
     storage.replace(folder.part_url(receipt), b"x" * (4 if truncated else receipt.part_bytes))

@@ -22,7 +22,7 @@ def test_read_scans_of_no_scan_is_empty(folder):
     assert ScanWatch(folder).count() == 0
 
 
-def test_scan_reports_add_up_in_the_order_of_the_units(folder):
+def test_scan_reports_are_summed_in_unit_order(folder):
     for unit in (11, 2, 0):
         ScanReport(unit, 10, 3, _examples(unit, 3)).publish(folder, "a" * 64)
     expected = ScanTotal(30, 9, (*_examples(0, 3), *_examples(2, 2)))
@@ -48,7 +48,7 @@ def test_scan_watch_counts_a_unit_that_is_read_again(folder):
     assert watch.count() == 2
 
 
-def test_truncated_scan_report_counts_once_its_unit_is_read_again(folder):
+def test_truncated_scan_report_is_counted_after_rereading(folder):
     ScanReport(0, 10, 3, _examples(0, 3)).publish(folder, "a" * 64)
     report = ScanReport(1, 10, 2, _examples(1, 2))
     report.publish(folder, "a" * 64)

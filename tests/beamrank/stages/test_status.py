@@ -48,7 +48,7 @@ def _mono(plan: Plan) -> StageStatus:
     return read_status(plan, _NOW)[1]
 
 
-def test_a_running_stage_is_judged_by_the_pace_of_all_its_workers(plan: Plan) -> None:
+def test_status_forecasts_by_the_pace_of_all_workers(plan: Plan) -> None:
     """Two workers took 20 seconds each for three shards: one every 12 seconds or so."""
     _commit(plan, "mono", [24, 22, 4], 20.0)
     status = _mono(plan)
@@ -57,26 +57,26 @@ def test_a_running_stage_is_judged_by_the_pace_of_all_its_workers(plan: Plan) ->
     assert status.eta_seconds == pytest.approx(40 / 3, abs=0.05)
 
 
-def test_the_rest_counts_down_between_shards(plan: Plan) -> None:
+def test_status_counts_down_between_shards(plan: Plan) -> None:
     _commit(plan, "mono", [30, 10], 20.0)
     assert _mono(plan).eta_seconds == 2 * 20 - 10
 
 
-def test_a_stage_that_was_stopped_is_not_running(plan: Plan) -> None:
+def test_status_of_a_stopped_stage_is_not_running(plan: Plan) -> None:
     _commit(plan, "mono", [5020, 5000], 20.0)
     status = _mono(plan)
     assert status.elapsed_seconds is None
     assert status.eta_seconds == 40.0
 
 
-def test_a_pause_before_does_not_count(plan: Plan) -> None:
+def test_status_ignores_a_pause(plan: Plan) -> None:
     _commit(plan, "mono", [90_000, 25, 5], 20.0)
     status = _mono(plan)
     assert status.elapsed_seconds == 45.0
     assert status.eta_seconds == 20.0
 
 
-def test_a_finished_stage_has_its_seconds_and_rate(plan: Plan) -> None:
+def test_status_of_a_finished_stage_has_seconds_and_rate(plan: Plan) -> None:
     _commit(plan, "mono", [40, 30, 20, 10], 10.0, inferences=500)
     status = _mono(plan)
     assert (status.inferences, status.seconds, status.inferences_per_second) == (2000, 40.0, 50.0)
@@ -85,7 +85,7 @@ def test_a_finished_stage_has_its_seconds_and_rate(plan: Plan) -> None:
     assert (retrieve.inferences, retrieve.seconds, retrieve.inferences_per_second) == (0, 4.0, None)
 
 
-def test_duo_is_forecast_by_monos_pace_before_it_has_begun(plan: Plan) -> None:
+def test_status_forecasts_duo_by_monos_pace(plan: Plan) -> None:
     """Of 10 candidates 5 meet in 20 pairs: 2 inferences for each of mono's, twice as long, in a model twice as slow."""
     _commit(plan, "mono", [20, 10], 10.0, queries=1, candidates=10, inferences=10, tokens=1000)
     stages = read_status(plan, _NOW)
@@ -93,7 +93,7 @@ def test_duo_is_forecast_by_monos_pace_before_it_has_begun(plan: Plan) -> None:
     assert run_eta_seconds(stages) == 330.0
 
 
-def test_what_cannot_be_known_is_not_guessed(plan: Plan) -> None:
+def test_status_does_not_guess(plan: Plan) -> None:
     stages = read_status(plan, _NOW)
     assert [stage.eta_seconds for stage in stages] == [0.0, None, None]
     assert run_eta_seconds(stages) is None

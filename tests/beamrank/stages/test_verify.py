@@ -51,7 +51,7 @@ def test_verify_accepts_an_interrupted_run(output):
     assert verify(output).findings == []
 
 
-def test_verify_finds_any_flipped_bit(tmp_path):
+def test_verify_finds_corrupt_files(tmp_path):
     output = tmp_path / "out"
     finished_output(str(output))
     drawn = random.Random(11)
@@ -146,7 +146,7 @@ def test_verify_reports_plans_that_cannot_be_checked(output, change, changed, no
     assert (_changed(found), len(found.notes)) == (changed, notes)
 
 
-def test_verify_refuses_a_folder_without_a_run_and_a_url_with_a_password(tmp_path):
+def test_verify_refuses_a_wrong_folder_or_a_password(tmp_path):
     with pytest.raises(PreflightError, match="holds no beamrank run"):
         verify(str(tmp_path))
     with pytest.raises(ConfigError) as raised:

@@ -117,7 +117,7 @@ def test_zero_bytes_after_a_compressed_member_are_padding(tmp_path, ending):
 
 
 @pytest.mark.parametrize(("kind", "ending"), EVERY)
-def test_plain_file_with_the_name_of_a_compressed_file_is_an_error(tmp_path, kind, ending):
+def test_plain_file_named_as_compressed_is_an_error(tmp_path, kind, ending):
     with pytest.raises(BeamrankError, match=rf"cannot read .*input\{ending}"):
         _read(tmp_path, kind, ending, INPUTS[kind][0].format("1").encode())
 

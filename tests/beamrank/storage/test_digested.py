@@ -58,7 +58,7 @@ def test_unchanged_file_is_hashed_once(path, hashed):
 
 
 @pytest.mark.parametrize("change", [Path.touch, _write_elsewhere], ids=["touched", "copied"])
-def test_new_version_with_the_same_content_is_hashed_once_more(path, hashed, change):
+def test_new_version_of_same_content_is_hashed_again(path, hashed, change):
     file = digest_file(str(path))
     change(path)
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_change_while_reading_replaces_the_error_of_reading(path):
         _read_what_is_cut(path, _change_and_set_the_time_back)
 
 
-def test_file_of_which_only_the_hash_is_known_is_compared_by_hash(path):
+def test_file_without_a_known_version_is_compared_by_hash(path):
     file = replace(digest_file(str(path)), version="")
     with file.held():
         path.read_bytes()

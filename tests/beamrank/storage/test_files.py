@@ -72,7 +72,7 @@ def test_file_states_tell_size_and_time(folder):
     assert before - 1 <= (state.modified_seconds or 0) <= time.time() + 1
 
 
-def test_listings_of_a_folder_that_does_not_exist_are_empty(tmp_path):
+def test_listing_of_a_missing_folder_is_empty(tmp_path):
     assert storage.sizes_bytes(str(tmp_path / "nothing")) == file_states(str(tmp_path / "nothing")) == {}
 
 
@@ -103,7 +103,7 @@ def test_parent_of_a_remote_file():
     assert storage.parent("gs://bucket/conf/a.yaml") == "gs://bucket/conf"
 
 
-def test_replace_stream_that_is_killed_leaves_only_a_hidden_file(tmp_path):
+def test_killed_replace_stream_leaves_only_a_hidden_file(tmp_path):
     program = """
 import os, sys
 from beamrank.storage import files as storage
@@ -148,7 +148,7 @@ def test_protocol_that_cannot_be_used_is_named():
     assert "pip install 'beamrank[s3]'" in storage._missing_library("s3://bucket/a", ImportError("no s3fs"))
 
 
-def test_file_version_changes_with_every_change_of_a_local_file(tmp_path):
+def test_file_version_changes_with_a_local_file(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"0")
     for number in range(1, 30):

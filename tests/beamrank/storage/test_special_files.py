@@ -65,7 +65,7 @@ def test_pipe_is_read_to_its_end(feed, content):
     assert len(read_run(feed("run", content)).order["q"]) == content.count(b"\n")
 
 
-def test_pipe_with_the_name_of_a_compressed_file_is_decompressed(feed):
+def test_pipe_named_as_compressed_is_decompressed(feed):
     packed = {
         "run.gz": gzip.compress(RUN),
         "run.xz": lzma.compress(RUN),

@@ -34,7 +34,7 @@ def test_needed_docs_read_back(root: str, tmp_path: Path) -> None:
     assert len(opened.hashes) == 3
 
 
-def test_nothing_needed_reads_back(tmp_path: Path) -> None:
+def test_needed_docs_of_no_doc_read_back(tmp_path: Path) -> None:
     opened = NeededDocs.open(NeededDocs.collect([]).publish(str(tmp_path)))
     assert len(opened.lookup(["a"])[0]) == 0
 
@@ -67,33 +67,33 @@ def test_candidates_meet_their_tokens_in_rank_order() -> None:
     assert joined.missing == ()
 
 
-def test_a_query_without_candidates_keeps_its_row() -> None:
+def test_join_keeps_a_query_without_candidates() -> None:
     joined = join(candidates(("q2", "a", 1)), docs(("a", 0, 0, [1], False)))
     assert joined.table["doc_ids"].to_pylist() == [[], ["a"]]
 
 
-def test_a_shard_without_any_candidate_joins_too() -> None:
+def test_join_of_a_shard_without_candidates() -> None:
     joined = join(candidates(), docs())
     assert joined.table["doc_tokens"].to_pylist() == [[], []]
 
 
-def test_an_empty_passage_keeps_its_place() -> None:
+def test_join_keeps_an_empty_passage() -> None:
     joined = join(candidates(("q1", "a", 1)), docs(("a", 0, 0, [], False)))
     assert joined.table["doc_tokens"].to_pylist() == [[[]], []]
 
 
-def test_missing_docs_are_left_out_and_listed_once() -> None:
+def test_missing_docs_are_dropped_and_listed_once() -> None:
     joined = join(candidates(("q1", "x", 1), ("q1", "a", 2), ("q2", "x", 1)), docs(("a", 0, 0, [1], False)))
     assert joined.missing == (("x", "q1"),)
     assert joined.table["ranks"].to_pylist() == [[2], []]
 
 
-def test_a_needed_doc_that_stands_twice_is_an_error_that_names_both_places() -> None:
+def test_duplicate_needed_doc_names_both_places() -> None:
     corpus = docs(("a", 3, 77, [1], False), ("a", 1, 5, [1], False))
     with pytest.raises(DataError, match="'a' appears twice in the corpus: file 1 byte 5 and file 3 byte 77"):
         join(candidates(("q1", "a", 1)), corpus)
 
 
-def test_a_doc_that_nobody_needs_may_stand_twice() -> None:
+def test_duplicate_of_an_unneeded_doc_is_accepted() -> None:
     corpus = docs(("z", 0, 0, [1], False), ("z", 0, 1, [1], False), ("a", 0, 2, [1], False))
     assert join(candidates(("q1", "a", 1)), corpus).table["doc_tokens"].to_pylist() == [[[1]], []]

@@ -46,7 +46,7 @@ def test_candidates_as_mono_keep_their_ranks_and_scores() -> None:
     assert mono.select(schemas.CANDIDATES.names).equals(candidates)
 
 
-def test_tokenized_table_gives_each_candidate_the_tokens_of_its_row() -> None:
+def test_tokenized_table_has_the_tokens_of_each_candidate() -> None:
     schema = tokenized_schema(_Vocabulary())
     tokens = pa.array([[1], [2, 3], []], schema.field("query_tokens").type)
     candidates = candidates_table(["q1", "q3"], [["b", "a"], ["b"]])
@@ -59,7 +59,7 @@ def test_tokenized_table_gives_each_candidate_the_tokens_of_its_row() -> None:
     ]
 
 
-def test_special_tokens_are_read_from_the_metadata_of_a_tokenized_part() -> None:
+def test_special_tokens_are_read_from_part_metadata() -> None:
     schema = tokenized_schema(_Vocabulary(vocab_size=1 << 20, pad_id=7))
     assert special_tokens(schema) == SpecialTokens(cls_id=101, sep_id=102, pad_id=7)
     assert schema.metadata[b"tokenizer"] == b"abc"

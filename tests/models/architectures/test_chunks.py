@@ -87,7 +87,7 @@ def _by_hand(model: ChunkedBert, query: str, chunks: list[str]) -> float:
     return found[1] - found[0] if len(found) == 2 else found[0]
 
 
-def test_last_segment_is_shared_out_evenly_and_none_of_it_is_lost():
+def test_chunks_share_the_last_segment_evenly():
     inputs = PackedInputs(
         np.arange(30, dtype=np.uint16), np.array([[0, 5], [2, 9]]), np.array([[3, 8], [2, 1]]), _TEMPLATE
     )
@@ -98,7 +98,7 @@ def test_last_segment_is_shared_out_evenly_and_none_of_it_is_lost():
 
 @pytest.mark.parametrize("rule", ["original", "paper", "hf"])
 @pytest.mark.parametrize("chunks", [1, 2, 3])
-def test_each_chunk_holds_the_rule(rule, chunks):
+def test_chunk_follows_the_truncation_rule(rule, chunks):
     queries, docs = (each.ravel() for each in np.meshgrid([1, 12, 40], np.arange(0, 200)))
     limits = InputLimits(rule, 16, 48)
     query_kept, doc_kept = mono_kept(_TEMPLATE, limits, queries, docs, chunks)
@@ -150,7 +150,7 @@ def test_max_pooling_takes_each_dimensions_best_chunk():
 
 @pytest.mark.parametrize("chunks", _POOLINGS)
 @pytest.mark.parametrize("labels", [1, 2])
-def test_saved_checkpoint_scores_as_the_model_and_as_by_hand(chunks, labels, start, tmp_path):
+def test_chunked_checkpoint_scores_as_the_model_and_by_hand(chunks, labels, start, tmp_path):
     score = _scorer(start, chunks, labels)
     with torch.no_grad():
         for module in (score.model.chunk_pooling, score.model.bert.pooler, score.model.classifier):
@@ -210,7 +210,7 @@ def _answers_in_the_second_half() -> list[Group]:
         ("listwise_kl", _POOLINGS[1]),
     ],
 )
-def test_every_objective_overfits_twenty_pairs(objective, chunks, start):
+def test_chunked_training_overfits_twenty_pairs(objective, chunks, start):
     labels = 1 if objective in ("bertlets", "bert_ce") else 2
     groups = _answers_in_the_second_half()
     task = MonoTask(_scorer(start, chunks, labels), group_loss({objective: 1.0}, 1.0, 0.2))
@@ -218,7 +218,7 @@ def test_every_objective_overfits_twenty_pairs(objective, chunks, start):
     assert overfit(task, groups) < 0.01
 
 
-def test_training_with_chunks_measures_resumes_and_says_so_in_its_card(start, tmp_path):
+def test_chunked_training_measures_and_resumes(start, tmp_path):
     dev = {"topics": {"path": "topics.tsv", "format": "tsv"}, "qrels": "qrels.txt", "run": "run.trec", "k": 6}
     chunks = {"count": 2, "attention_size": 8}
     config = write_train_config(tmp_path, start, chunks=chunks, dev=dev, objective="bertlets", labels=1)
@@ -250,7 +250,7 @@ def test_impossible_chunks_are_refused(kind, chunks, message, start, tmp_path):
         make_session(write_train_config(tmp_path, start, chunks=chunks), kind)
 
 
-def test_more_of_a_text_is_kept_than_one_input_holds(start, tmp_path):
+def test_chunks_keep_more_of_a_text_than_one_input(start, tmp_path):
     """700 wordpieces before the answer: with 40 chunks of 32 tokens it is read."""
     score = _scorer(start, ChunksConfig(count=40, pooling="max"))
     far = " ".join(["the"] * 700)

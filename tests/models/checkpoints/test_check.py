@@ -108,7 +108,7 @@ def test_check_imports_no_torch(tmp_path):
 
 
 @pytest.mark.parametrize("told", [2, 3])
-def test_two_segments_get_a_row_of_zeros_for_duo(tmp_path, caplog, told):
+def test_duo_adds_a_row_of_zeros_to_two_segments(tmp_path, caplog, told):
     save_tiny(tmp_path)
     checkpoint = resolve_checkpoint(_edit_config(tmp_path, type_vocab_size=told), "duo")
     (warning,) = checkpoint.architecture.warnings
@@ -176,7 +176,7 @@ def test_model_of_other_sizes_is_refused(tmp_path, kind, config, message):
     ],
     ids=str,
 )
-def test_other_models_are_refused_by_name(tmp_path, changes, message):
+def test_checkpoint_of_another_model_is_refused_by_name(tmp_path, changes, message):
     save_tiny(tmp_path)
     with pytest.raises(PreflightError, match=message):
         resolve_checkpoint(_edit_config(tmp_path, **changes), "mono")

@@ -31,7 +31,7 @@ def test_cache_root_is_one_folder(tmp_path, monkeypatch):
     assert cache_root() == tmp_path / "home" / ".cache" / "beamrank"
 
 
-def test_entry_is_found_again():
+def test_cache_entry_is_found_again():
     assert find_entry("indexes", "a") is None
     folder = add_entry("indexes", "key", _fetch)
     assert folder == cache_folder("indexes") / "a"
@@ -51,7 +51,7 @@ def test_entry_is_found_again():
     ],
     ids=["cut short", "another content", "a file gone", "record cut short", "no record"],
 )
-def test_damaged_stale_cache_entry_is_fetched_again(damage):
+def test_corrupt_stale_cache_entry_is_fetched_again(damage):
     folder = add_entry("indexes", "key", _fetch)
     damage(folder / "file")
     assert find_entry("indexes", "a") is None
@@ -70,7 +70,7 @@ def test_failed_fetch_leaves_nothing():
     assert _names() == []
 
 
-def test_leftovers_of_a_killed_process_are_removed():
+def test_cache_leftovers_of_a_killed_process_are_removed():
     program = """
 import os, sys
 from models.checkpoints.disk_cache import add_entry

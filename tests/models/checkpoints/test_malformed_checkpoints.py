@@ -143,7 +143,7 @@ def test_weights_of_other_bytes_are_refused(folder, name, content):
         resolve_checkpoint(str(folder), "mono")
 
 
-def test_header_of_weights_that_is_nested_too_deep_is_refused(folder):
+def test_weights_header_nested_too_deep_is_refused(folder):
     header = b'{"a":' * _DEEP
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(PreflightError, match="cannot be read"):

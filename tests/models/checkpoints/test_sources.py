@@ -52,7 +52,7 @@ def test_tokenizer_files_are_copied_without_weights(store):
     assert locate(store, TOKENIZER_FILES)[0] == folder
 
 
-def test_changed_url_is_copied_again(store):
+def test_stale_cache_of_a_changed_url_is_replaced(store):
     before = resolve_checkpoint(store, "mono")
     fsspec.filesystem("memory").pipe("/bucket/model/vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nnew\n")
     after = resolve_checkpoint(store, "mono")

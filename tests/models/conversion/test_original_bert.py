@@ -21,7 +21,7 @@ def _shapes(token_types: int = 2) -> dict[str, tuple[int, ...]]:
     return {name: values.shape for name, values in known_variables(token_types).items()}
 
 
-def test_every_tensor_of_transformers_has_its_variable():
+def test_original_bert_has_every_tensor_of_transformers():
     model = BertForSequenceClassification(BertConfig(**CONFIG))
     assert {tensorflow_name(name) for name in model.state_dict()} == known_variables().keys()
 
@@ -72,7 +72,7 @@ def test_wrong_variables_are_named(changes, message):
         check_variables(found, _config(), "duo", "it")
 
 
-def test_other_model_is_refused():
+def test_original_bert_refuses_another_model():
     with pytest.raises(PreflightError, match="none of its 1 variables begins with bert/: dense/kernel"):
         check_variables({"dense/kernel": (8, 8)}, _config(), "mono", "it")
 

@@ -107,7 +107,7 @@ def test_unsupported_bundle_is_refused_by_name(old, new, message, tmp_path):
         _read_all(prefix)
 
 
-def test_data_file_that_is_gone_when_it_is_read_is_named(tmp_path):
+def test_data_file_removed_while_reading_is_named(tmp_path):
     bundle = TensorBundle(copy_checkpoint(tmp_path))
     for path in tmp_path.glob("*.data-*"):
         path.unlink()

@@ -117,7 +117,7 @@ def test_cacm_has_the_published_figures(cacm, cacm_topics, shared_data):
 
 
 @pytest.mark.data
-def test_cacm_has_the_hits_of_the_run_that_anserini_wrote(cacm, cacm_topics, shared_data):
+def test_bm25_on_cacm_equals_anserinis_run(cacm, cacm_topics, shared_data):
     found = cacm.search(cacm_topics, 30)
     ours = {(row["query_id"], row["rank"]): row for row in found.to_pylist()}
     lines = (shared_data / "cacm" / "cacm-bm25.txt").read_text().split("\n")

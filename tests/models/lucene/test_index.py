@@ -77,7 +77,7 @@ def test_index_of_the_same_corpus_is_kept(built):
     assert (folder / "index" / "beamrank.json").stat().st_mtime_ns == before
 
 
-def test_another_corpus_is_refused_with_both_digests(built, tmp_path):
+def test_index_of_another_corpus_is_refused_with_both_digests(built, tmp_path):
     folder, _, info = built
     other = _corpus(tmp_path, {"d1": "something else"})
     with pytest.raises(PreflightError, match="another corpus") as raised:
@@ -95,7 +95,7 @@ def test_foreign_index_is_accepted_with_a_warning(built, copy):
     assert build_index(built[1], str(copy), threads=1) == info
 
 
-def test_damaged_index_is_refused(copy):
+def test_corrupt_index_is_refused(copy):
     largest = max(copy.iterdir(), key=lambda file: file.stat().st_size * (file.name != "beamrank.json"))
     largest.write_bytes(largest.read_bytes()[:-1])
     with pytest.raises(PreflightError, match=f"damaged: {largest.name} has"):
@@ -133,7 +133,7 @@ def _in_a_new_process():
     digested._known.clear()
 
 
-def test_flipped_bit_in_any_file_is_refused_by_its_name(built, copy, hashed):
+def test_corrupt_index_file_is_refused_by_name(built, copy, hashed):
     _, corpus, info = built
     drawn = random.Random(5)
     assert len(info.files) > 5
@@ -163,7 +163,7 @@ def test_unchanged_index_is_hashed_once_on_a_machine(built, copy, hashed):
     assert hashed[-1] == touched
 
 
-def test_foreign_index_is_hashed_once_and_a_flip_changes_its_digest(built, copy, hashed):
+def test_foreign_index_digest_changes_when_corrupt(built, copy, hashed):
     (copy / "beamrank.json").unlink()
     for _ in range(2):
         _in_a_new_process()
@@ -176,7 +176,7 @@ def test_foreign_index_is_hashed_once_and_a_flip_changes_its_digest(built, copy,
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"files": {"_0.si": 5}}', b"\xff"])
-def test_broken_hash_cache_is_ignored(built, copy, hashed, tmp_path, content):
+def test_corrupt_hash_cache_is_ignored(built, copy, hashed, tmp_path, content):
     for _ in range(2):
         _in_a_new_process()
         assert read_index_info(str(copy)) == built[2]
@@ -194,7 +194,7 @@ def test_unwritable_hash_cache_hashes_each_time(built, copy, hashed, tmp_path, m
     assert len(hashed) == 2 * len(built[2].files)
 
 
-def test_file_that_was_not_written_with_the_index_is_refused(copy, hashed):
+def test_index_with_an_added_file_is_refused(copy, hashed):
     (copy / "segments_9").write_bytes(next(copy.glob("segments_*")).read_bytes())
     with pytest.raises(PreflightError, match="segments_9 was not written with the index"):
         read_index_info(str(copy))
@@ -280,7 +280,7 @@ def test_doc_that_anserini_cannot_take_ends_the_build(tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["docs", "log"])
-def test_killed_build_leaves_no_index_and_the_next_one_cleans_up(tmp_path, moment):
+def test_killed_index_build_is_cleaned_up_by_the_next(tmp_path, moment):
     corpus, index = _corpus(tmp_path), tmp_path / "index"
     process = _start_build(corpus, index)
     while not list(tmp_path.glob(f".index.building-*/{moment}")):
@@ -294,7 +294,7 @@ def test_killed_build_leaves_no_index_and_the_next_one_cleans_up(tmp_path, momen
     assert sorted(file.name for file in tmp_path.iterdir()) == [".index.lock", "corpus.jsonl", "index"]
 
 
-def test_two_builds_at_once_make_one_index(tmp_path):
+def test_concurrent_index_builds_make_one_index(tmp_path):
     corpus, index = _corpus(tmp_path), tmp_path / "index"
     builds = [_start_build(corpus, index) for _ in range(2)]
     digests = {build.communicate(timeout=120)[0].strip() for build in builds}
@@ -339,7 +339,7 @@ def test_local_index_stays_where_it_is(built):
     assert local_index(str(folder / "index"), info.digest).folder == str(folder / "index")
 
 
-def test_no_java_on_the_machine_and_no_utf8_locale(tmp_path):
+def test_jvm_needs_no_installed_java_or_utf8_locale(tmp_path):
     folder = tmp_path / "índice 索引"
     folder.mkdir()
     corpus = _corpus(folder)

@@ -10,7 +10,7 @@ LENGTHS = st.lists(st.integers(3, 512), max_size=200).map(lambda values: np.arra
 
 
 @given(lengths=LENGTHS, budget=st.integers(8, 4096))
-def test_every_input_is_in_one_batch_within_the_budget(lengths, budget):
+def test_batch_stays_within_the_token_budget(lengths, budget):
     batches = cut_batches(lengths, budget, 512)
     assert sorted(row for rows in batches for row in rows.tolist()) == list(range(len(lengths)))
     for rows in batches:
@@ -30,7 +30,7 @@ def test_inputs_of_one_length_stay_in_order():
     assert [rows.tolist() for rows in batches] == [[1, 3], [0, 2], [4]]
 
 
-def test_width_is_a_multiple_of_8_that_the_model_reads():
+def test_batch_width_is_a_multiple_of_8():
     assert padded_width(np.array([3, 9]), 512) == 16
     assert padded_width(np.array([16]), 512) == 16
     assert padded_width(np.array([509]), 510) == 510

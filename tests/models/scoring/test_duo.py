@@ -114,7 +114,7 @@ def test_sample_of_enough_opponents_is_sum(duo_engine, rows, mono, opponents):
     assert _matrix(drawn.to_pylist()[0]).tobytes() == _matrix(full.to_pylist()[0]).tobytes()
 
 
-def test_texts_are_cut_by_the_rule_and_same_inputs_scored_once(duo_engine, duo_oracle, queries, text):
+def test_duo_truncation_and_equal_inputs(duo_engine, duo_oracle, queries, text):
     query = queries[3]
     room = (512 - len(query) - 2) // 2 - 2
     docs = {"a": [*text[:room], 5], "b": text[400:430], "c": [*text[:room], 6, 7]}

@@ -32,7 +32,7 @@ def test_same_shard_gives_the_same_bits(mono_engine, text):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_any_number_of_threads_gives_the_same_bits(mono_checkpoint, text, dtype):
+def test_engine_threads_give_the_same_bits(mono_checkpoint, text, dtype):
     inputs = _inputs(text, 60)
     checkpoint = resolve_checkpoint(mono_checkpoint, "mono")
     threads_of_this_one = torch.get_num_threads()
@@ -44,7 +44,7 @@ def test_any_number_of_threads_gives_the_same_bits(mono_checkpoint, text, dtype)
     assert torch.get_num_threads() == threads_of_this_one
 
 
-def test_other_budgets_change_rounding_alone(mono_engine, mono_checkpoint, text):
+def test_engine_budget_changes_only_rounding(mono_engine, mono_checkpoint, text):
     inputs = _inputs(text, 24)
     scores = mono_engine.score(inputs)
     for budget in (1, 8192):
@@ -96,7 +96,7 @@ def test_half_precision_stays_near(mono_engine, mono_checkpoint, text, dtype):
     assert len(np.unique(scores)) == len(np.unique(exact))
 
 
-def test_one_logit_is_the_score(tmp_path):
+def test_engine_score_is_a_single_logit(tmp_path):
     engine = ScoringEngine(resolve_checkpoint(save_tiny(tmp_path, num_labels=1), "mono"), "cpu", "float32", 1, 1024)
     weights = load_file(tmp_path / "model.safetensors")
     inputs = PackedInputs(np.arange(10, dtype=np.uint16), np.array([[0, 3]]), np.array([[3, 5]]), template(2))

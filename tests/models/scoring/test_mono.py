@@ -78,7 +78,7 @@ def test_mono_truncates_scores_the_first_k_and_sorts(mono_engine, mono_oracle, q
     )
 
 
-def test_inputs_that_are_the_same_once_cut_are_scored_once(mono_engine, queries, text):
+def test_mono_inputs_equal_after_truncation_are_scored_once(mono_engine, queries, text):
     head = text[:509]
     rows = [
         ("a", queries[0], {"d1": [*head, 7, 8], "d2": text[:30], "d3": [*head, 9], "d4": text[:30]}),

@@ -66,7 +66,7 @@ def _row(query_id: str, doc_id: str, rank: int, score: float) -> dict[str, objec
     return {"query_id": query_id, "doc_id": doc_id, "rank": rank, "score": score}
 
 
-def test_trec_run_is_cut_by_score_and_ties_by_rank(tmp_path):
+def test_given_run_is_cut_by_score_and_ties_by_rank(tmp_path):
     split = _split(
         tmp_path,
         [
@@ -100,7 +100,7 @@ def test_ms_marco_run_is_cut_by_rank(tmp_path, first):
     assert [(row["doc_id"], row["rank"]) for row in parts[1]] == [("d0", 1), ("d1", 2)]
 
 
-def test_what_is_worth_knowing_is_said(tmp_path):
+def test_given_run_notes_are_reported(tmp_path):
     notes = _split(tmp_path, ["q1 Q0 a 1 2.0 t", "q1 Q0 b 2 2.0 t", "q1 Q0 c 3 3.0 t", "q8 Q0 a 1 1.0 t"]).notes
     assert [note.partition("given.run: ")[2] for note in notes] == [
         "queries that are not topics: 1 ('q8', ...); they are ignored",
@@ -141,7 +141,7 @@ def test_run_that_cannot_be_used(tmp_path, lines, message):
     assert not (tmp_path / "rank").exists()
 
 
-def test_doc_id_of_an_index_that_was_built_elsewhere_is_checked(tmp_path):
+def test_doc_id_of_a_foreign_index_is_checked(tmp_path):
     columns = [["q1", "q2"], ["good", "a\u00a0b"], [1, 1], [2.0, 1.0]]
     found = pa.table([pa.array(each, field.type) for each, field in zip(columns, CANDIDATES, strict=True)], CANDIDATES)
     task = ShardTask(StageFolder(str(tmp_path / "retrieve")), 0, DIGESTS[0], SHARDS[0].topics)

@@ -110,7 +110,7 @@ def test_flushing_early_changes_nothing_but_the_batches(scanned, monkeypatch):
     assert in_order(scanned.all()) == expected
 
 
-def test_bad_rows_are_counted_once_however_often_a_unit_is_read(scanned):
+def test_bad_rows_are_counted_once_for_rereads(scanned):
     watch = ScanWatch(scanned.folder.url)
     for _ in range(2):
         scanned.all()
@@ -137,7 +137,7 @@ def test_corpus_that_changed_before_the_scan_is_not_read(scanned):
     assert read_scans(scanned.folder.url, scanned.stage.corpus_digest).docs == 0
 
 
-def test_corpus_that_changes_while_a_unit_is_read_is_an_error(scanned):
+def test_corpus_changed_while_reading_is_an_error(scanned):
     tokens = scanned.unit(scanned.units[0])
     assert next(tokens)
     _change(scanned)
@@ -161,7 +161,7 @@ def test_corpus_that_was_touched_is_hashed_once_and_scanned(scanned, monkeypatch
     assert hashed == [scanned.units[0].url]
 
 
-def test_missing_docs_are_explained_by_rows_that_could_not_be_read(scanned):
+def test_missing_docs_are_explained_by_bad_rows(scanned):
     candidates = pa.Table.from_pylist(
         [{"query_id": "q1", "doc_id": doc_id, "rank": rank, "score": 1.0} for rank, doc_id in enumerate(["d40"], 1)],
         schema=schemas.CANDIDATES,

@@ -49,7 +49,7 @@ def test_text_has_the_ids_of_transformers(tokenizer, reference, text):
     assert all_ids(tokenizer, [text]) == reference_ids(reference, [text])
 
 
-def test_every_character_has_the_ids_of_transformers(tokenizer, reference):
+def test_tokenizer_equals_transformers_for_every_character(tokenizer, reference):
     codes = [*range(0xD800), *range(0xE000, 0x10000), *range(0x1F000, 0x1FB00), *range(0x2B700, 0x2B940)]
     codes += [*range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200), *range(0x10FFF0, 0x110000)]
     texts = [f"the a{chr(code)}b {chr(code)}x Y{chr(code)}" for code in codes]
@@ -61,7 +61,7 @@ def test_every_character_has_the_ids_of_transformers(tokenizer, reference):
     assert differing == []
 
 
-def test_texts_without_rare_characters_have_the_ids_of_pure_python_bert(tokenizer, reference):
+def test_tokenizer_equals_original_bert_for_common_characters(tokenizer, reference):
     from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer, WordpieceTokenizer
 
     vocabulary = reference.get_vocab()
@@ -94,7 +94,7 @@ _texts = st.lists(st.one_of(_words, st.text(_characters, max_size=12)), max_size
 
 @settings(max_examples=300, deadline=None)
 @given(texts=st.lists(_texts, max_size=6), max_tokens=st.integers(1, 12))
-def test_any_batch_has_the_ids_of_transformers(tokenizer, reference, texts, max_tokens):
+def test_tokenizer_batch_equals_transformers(tokenizer, reference, texts, max_tokens):
     expected = reference_ids(reference, texts)
     column = tokenizer.encode(texts, max_tokens)
     assert column.ids.to_pylist() == [ids[:max_tokens] for ids in expected]
@@ -160,7 +160,7 @@ def test_batch_of_many_slices_is_whole(tokenizer, reference):
     assert all_ids(tokenizer, texts) == reference_ids(reference, texts)
 
 
-def test_half_a_surrogate_pair_is_an_error_that_leaves_the_tokenizer_usable(tokenizer, reference):
+def test_tokenizer_survives_half_a_surrogate_pair(tokenizer, reference):
     with pytest.raises(DataError, match=r"text 1 of this batch holds U\+D83D.*at character 4"):
         tokenizer.encode(["fine neverseenbefore", "half\ud83d"], 512)
     assert all_ids(tokenizer, ["fine neverseenbefore"]) == reference_ids(reference, ["fine neverseenbefore"])

@@ -141,7 +141,7 @@ def more_tokens() -> Tokenizer:
         (more_tokens, "adds tokens to BERT's vocabulary .'<query>'."),
     ],
 )
-def test_another_kind_of_tokenizer_is_refused_by_name(tmp_path, make, message):
+def test_vocabulary_of_another_tokenizer_is_refused_by_name(tmp_path, make, message):
     with pytest.raises(PreflightError, match=message):
         load_tokenizer(write_fast(tmp_path / "other", make()))
 

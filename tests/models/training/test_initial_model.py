@@ -48,7 +48,7 @@ def test_saved_model_has_its_tied_decoder_once(weights, encoder, tmp_path):
     assert not [name for name in names if "decoder" in name]
 
 
-def test_save_writes_one_dtype_and_mode_and_draws_no_random_numbers(encoder, tmp_path):
+def test_save_checkpoint_draws_no_random_numbers(encoder, tmp_path):
     model, before = Start(encoder, 32).model("mono", 2, 0.1, True), torch.get_rng_state()
     save_checkpoint(model, encoder, str(tmp_path / "saved"), "float16")
     assert torch.equal(torch.get_rng_state(), before)

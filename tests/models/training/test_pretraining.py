@@ -96,7 +96,7 @@ def test_masking_hides_fifteen_percent_as_bert(start):
     assert same / guessed == pytest.approx(0.1 + 0.1 / len(WORDS), abs=0.03)
 
 
-def test_masked_loss_is_the_cross_entropy_of_the_masked_words(start):
+def test_masked_loss_is_cross_entropy_of_masked_words(start):
     loaded = Start(start, 32)
     model = loaded.masked_model(0.0, True).eval()
     task = MaskedTask(model, loaded.tokenizer, start, 32, 16, "cpu", torch.float32, 3)
@@ -141,7 +141,7 @@ def test_pretraining_refuses_a_vocabulary_without_mask(start, tmp_path):
         make_session(write_config(tmp_path), "tcp")
 
 
-def test_tcp_has_its_own_recipe_and_reads_only_a_corpus(start, tmp_path):
+def test_tcp_recipe_reads_only_a_corpus(start, tmp_path):
     config = str(write_config(tmp_path))
     optimizer = load_train_config(config, "tcp", ["recipe=tcp", "optimizer={}"]).optimizer
     assert (optimizer.learning_rate, optimizer.steps, optimizer.batch_size) == (5e-5, 100_000, 128)

@@ -71,7 +71,7 @@ def write_config(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_small_recipe_recovers_half_of_bm25s_lead_over_random_order(tmp_path: Path) -> None:
+def test_small_recipe_recovers_half_of_bm25s_lead(tmp_path: Path) -> None:
     collection = docstring_questions(_TRAINED + _MEASURED, seed=0)
     write_files(tmp_path, collection)
     session = make_session(write_config(tmp_path), "mono")

@@ -230,7 +230,7 @@ def test_state_holds_no_pickle(config):
         (lambda _: None, ["optimizer.learning_rate=1e38", "optimizer.clip_norm=1e9"], r"is (nan|inf) at step"),
     ],
 )
-def test_loss_or_gradient_that_is_not_finite_ends_the_training(spoil, overrides, message, config):
+def test_training_ends_when_loss_or_gradient_is_not_finite(spoil, overrides, message, config):
     session = make_session(config, "mono", overrides)
     spoil(session.model.classifier.weight)
     with pytest.raises(DataError, match=message):

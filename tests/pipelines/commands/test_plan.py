@@ -34,7 +34,7 @@ def _files(folder: Path) -> list[tuple[Path, int]]:
     return [(path, path.stat().st_mtime_ns) for path in sorted(folder.rglob("*"))]
 
 
-def test_without_earlier_runs_all_remains(config: Path, tmp_path: Path) -> None:
+def test_plan_without_earlier_runs_has_all_work(config: Path, tmp_path: Path) -> None:
     planned = json.loads(_planned(config, "--output", str(tmp_path / "new"), "--json"))
     assert (planned["changed"], planned["note"]) == ([], None)
     for stage in planned["stages"]:
@@ -44,7 +44,7 @@ def test_without_earlier_runs_all_remains(config: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_after_a_whole_run_nothing_remains(config: Path) -> None:
+def test_plan_after_a_whole_run_has_no_work(config: Path) -> None:
     before = _files(config.parent / "out")
     for stage in _stages(config).values():
         assert stage["seconds"] >= 0
@@ -53,7 +53,7 @@ def test_after_a_whole_run_nothing_remains(config: Path) -> None:
     assert _files(config.parent / "out") == before
 
 
-def test_a_changed_key_is_named_with_the_stages_that_are_done_again(config: Path) -> None:
+def test_plan_names_a_changed_key_and_its_stages(config: Path) -> None:
     said = _planned(config, "--set", "mono.k=4")
     assert "mono.k 6 -> 4: tokenize, mono and duo are done again" in said
     assert (
@@ -66,7 +66,7 @@ def test_a_changed_key_is_named_with_the_stages_that_are_done_again(config: Path
     assert "measures" not in _planned(config, "--set", "measures=[AP]")
 
 
-def test_shards_that_are_missing_are_counted_by_their_topics(config: Path, tmp_path: Path) -> None:
+def test_plan_counts_missing_shards_by_topics(config: Path, tmp_path: Path) -> None:
     """As an interrupted run leaves them."""
     output = tmp_path / "out"
     small = plan_run(config).at(str(output))
@@ -83,7 +83,7 @@ def test_shards_that_are_missing_are_counted_by_their_topics(config: Path, tmp_p
     assert "counted whole" not in said
 
 
-def test_a_damaged_plan_of_an_earlier_run_is_no_reason_to_plan_nothing(config: Path, tmp_path: Path) -> None:
+def test_plan_ignores_a_corrupt_earlier_plan(config: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     plan_run(config).at(str(output)).plan.publish()
     next(output.glob("plan-*")).write_text("{")

@@ -182,7 +182,7 @@ def test_status_reads_receipts_only(config_path, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["none", "file"])
-def test_status_of_a_folder_without_a_run_is_an_error(tmp_path, name):
+def test_status_without_a_run_is_an_error(tmp_path, name):
     (tmp_path / "file").write_text("text")
     code, message = _error("status", tmp_path / name)
     assert code == 3
@@ -195,7 +195,7 @@ def test_status_of_a_corrupted_plan_is_an_error(tmp_path):
     assert _error("status", tmp_path)[0] == 3
 
 
-def test_qrels_that_judge_no_topic_are_found_before_anything_starts(config_path, tmp_path):
+def test_qrels_that_judge_no_topic_are_refused_at_once(config_path, tmp_path):
     qrels = tmp_path / "other.txt"
     qrels.write_text("q99 0 d1 1\n")
     code, message = _error("run", config_path, "--output", tmp_path / "out", "--set", f"qrels={qrels}")

@@ -69,7 +69,7 @@ def test_verify_accepts_a_finished_run(output):
     assert (as_json["files"], as_json["findings"], as_json["notes"], as_json["stray"]) == (files, [], [], 0)
 
 
-def test_verify_prints_one_line_for_a_flipped_bit_and_exits_1(finished, tmp_path):
+def test_verify_prints_one_line_for_a_corrupt_part(finished, tmp_path):
     names = [str(path.relative_to(finished)) for path in sorted(finished.rglob("*")) if path.is_file()]
     kinds = {name.split("/")[0] + Path(name).suffix: name for name in names}
     assert len(kinds) >= 10
@@ -98,7 +98,7 @@ def test_verify_finds_a_missing_run(output, name, problem):
     assert result.exit_code == (1 if problem else 0)
 
 
-def test_each_part_is_read_once_to_write_measure_and_verify_the_runs(cascade, output, monkeypatch):
+def test_run_reads_each_part_once(cascade, output, monkeypatch):
     read: list[str] = []
     read_part = StageFolder.read_part
 
@@ -225,7 +225,7 @@ def _plan_indexed(cascade: PlannedRun, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["segments_1", "_0.cfs", INFO_NAME])
-def test_flipped_bit_in_the_index_is_found_by_run_and_verify(cascade, indexed, name):
+def test_corrupt_index_is_found_by_run_and_verify(cascade, indexed, name):
     assert _invoke("verify", indexed / "out").exit_code == 0
     path = indexed / "index" / name
     before = path.stat()

@@ -99,7 +99,7 @@ def test_bar_without_total_has_no_eta(clock):
     assert lines == ["index: 8,000 docs, elapsed 0:00:05"]
 
 
-def test_bar_in_a_file_prints_a_line_every_half_minute(clock):
+def test_bar_in_a_file_prints_every_half_minute(clock):
     log = io.StringIO()
     with ConsoleProgress(Console(file=log, width=40)).bar(
         "mono", lambda _: "; run: elapsed 1:00:00, ETA 2:00:00"
@@ -159,7 +159,7 @@ def test_run_eta_forecasts_duo_from_mono(times, meter):
     assert times.words(_STAGES["mono"], meter) == f"; run: elapsed 0:01:20, ETA about {duration(80 + 10 * 40)}"
 
 
-def test_run_eta_keeps_the_forecast_until_duo_has_a_pace(times, meter, clock):
+def test_run_eta_keeps_the_forecast_until_duos_pace(times, meter, clock):
     times.scored = _MONO
     times.words(_STAGES["mono"], meter)
     own = Meter()

@@ -57,7 +57,7 @@ def test_log_has_each_stage_and_shard(small, tmp_path):
     assert any(message == "stage started: 4 of 4 shards to do" for *_, message in events)
 
 
-def test_log_of_a_resumed_run_is_a_file_of_its_own(small, tmp_path):
+def test_log_of_a_resumed_run_is_a_new_file(small, tmp_path):
     _run(small, tmp_path, "--stage", "retrieve")
     first = set((tmp_path / "logs").iterdir())
     _run(small, tmp_path, "--stage", "retrieve")
@@ -93,12 +93,12 @@ def test_log_has_the_traceback_and_the_terminal_its_name(small, tmp_path, monkey
     assert _events(path.read_text())[-1][:3] == ("ERROR", "-", "-")
 
 
-def test_log_of_an_error_before_the_start_is_no_file(small, tmp_path):
+def test_log_has_no_file_before_the_start(small, tmp_path):
     assert isinstance(_run(small, tmp_path / "out", "--set", "duo.checkpoint=none", code=1).exception, BeamrankError)
     assert not (tmp_path / "out/logs").exists()
 
 
-def test_log_in_an_object_store_is_complete_at_the_end(small):
+def test_log_in_an_object_store_is_complete(small):
     output = "faulty://logs/out"
     _run(small, output)
     (log,) = [content.decode() for name, content in snapshot(output).items() if name.startswith("logs/")]

@@ -27,7 +27,7 @@ def _printed(console: Console) -> list[str]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_tables_of_eval_cut_no_figure_on_a_narrow_terminal(tmp_path, width, monkeypatch, capsys):
+def test_eval_table_fits_a_narrow_terminal(tmp_path, width, monkeypatch, capsys):
     """As `eval RUN --against A --against B --per-query` prints them."""
     topics = [f"enwiki:Aftertaste/Aftertaste%20processing%20in%20the%20cerebral%20cortex/{each}" for each in range(7)]
     (tmp_path / "qrels").write_text("".join(f"{topic} 0 d1 1\n" for topic in topics))
@@ -102,7 +102,7 @@ def test_stage_below_the_previous_one_gives_a_warning():
     assert "p = 0.5, paired t-test). A difference of this size can be due to chance: docs/reference" in chance
 
 
-def test_doctor_cuts_nothing_on_a_narrow_terminal(monkeypatch, capsys):
+def test_doctor_fits_a_narrow_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "12")
     monkeypatch.setattr(doctor, "_LOOKS", [("embedded checkpoints", lambda: "12,345.6 of 23,456.7 GiB are free")])
     doctor.doctor()
@@ -111,7 +111,7 @@ def test_doctor_cuts_nothing_on_a_narrow_terminal(monkeypatch, capsys):
     assert "12,345.6 of 23,456.7 GiB are free" in shown
 
 
-def test_plan_of_a_training_cuts_nothing_on_a_narrow_terminal(monkeypatch, capsys):
+def test_training_plan_fits_a_narrow_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "12")
     plan = TrainPlan(
         kind="mono",

@@ -25,7 +25,7 @@ def _with_median(folder):
     return path
 
 
-def test_aggregation_defined_outside_the_package_ranks_a_run_and_is_verified(tmp_path, monkeypatch):
+def test_registered_aggregation_ranks_a_run(tmp_path, monkeypatch):
     monkeypatch.setitem(METHODS, "median", median)
     cascade = plan_run(_with_median(tmp_path))
     cascade.run()

@@ -95,11 +95,11 @@ def test_first_stage_runs_with_its_own_section(config, corpus_order) -> None:
     assert "corpus_order.first 2 -> 3: retrieve, tokenize, mono and duo are done again" in printed
 
 
-def test_first_stage_that_is_not_registered_is_an_unknown_key(config) -> None:
+def test_unregistered_first_stage_is_an_unknown_key(config) -> None:
     with pytest.raises(ConfigError, match="corpus_order: unknown key"):
         load_config(str(config))
 
 
-def test_two_first_stages_are_refused(config, corpus_order) -> None:
+def test_first_stage_must_be_one(config, corpus_order) -> None:
     with pytest.raises(ConfigError, match=r"`candidates` and `corpus_order` exclude each other"):
         load_config(str(config), ["candidates.run=given.trec"])

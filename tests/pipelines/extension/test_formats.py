@@ -86,7 +86,7 @@ def _in_toy_formats(path: Path) -> Path:
     return toy
 
 
-def test_formats_from_outside_give_the_runs_of_the_built_in_ones(tmp_path: Path, registered: None) -> None:
+def test_registered_formats_equal_built_in_ones(tmp_path: Path, registered: None) -> None:
     config = small_cascade(tmp_path).path
     wanted = beamrank.run(str(config), runner="embed")
     found = beamrank.run(str(_in_toy_formats(config)), runner="embed")
@@ -111,12 +111,12 @@ def test_names_of_registered_formats_are_accepted_and_listed(tmp_path: Path, reg
         beamrank.read_run(tmp_path / "corpus.blocks")
 
 
-def test_a_format_that_is_not_registered_is_refused(tmp_path: Path) -> None:
+def test_unregistered_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'blocks' is unknown; accepted: beir, car, jsonl, parquet, tsv"):
         load_config(str(small_cascade(tmp_path).path), ["corpus.format=blocks"])
 
 
-def test_a_worker_reads_units_of_a_format_that_only_the_launcher_registered(tmp_path, registered):
+def test_worker_reads_a_format_of_the_launcher(tmp_path, registered):
     (tmp_path / "c.blocks").write_text("=d1\nsome text\n=d2\nmore\n")
     (unit,) = corpora.list_units(corpora.CorpusConfig(path=str(tmp_path), format="blocks"))
     (tmp_path / "unit.pickle").write_bytes(pickle.dumps(unit))

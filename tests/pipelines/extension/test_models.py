@@ -94,7 +94,7 @@ def _checkpoint(folder):
     return str(folder)
 
 
-def test_architecture_defined_outside_the_package_scores_a_run(tmp_path, monkeypatch):
+def test_registered_architecture_scores_a_run(tmp_path, monkeypatch):
     monkeypatch.setitem(ARCHITECTURES, "sum_of_ids", lambda files, segments: SumOfIds())
     checkpoint = _checkpoint(tmp_path / "toy")
     rows = _mono_run(tmp_path, checkpoint=checkpoint).rows("mono")
@@ -114,7 +114,7 @@ def test_architecture_that_is_not_registered_is_refused_by_name(tmp_path):
         resolve_checkpoint(_checkpoint(tmp_path / "toy"), "mono")
 
 
-def test_backend_defined_outside_the_package_scores_a_run_and_is_halved_on_oom(tmp_path, monkeypatch):
+def test_registered_backend_halves_batches_on_oom(tmp_path, monkeypatch):
     monkeypatch.setitem(BACKENDS, "count", CountTokens)
     run = _mono_run(tmp_path, backend="count")
     manifest = run.plan.sealed("mono")

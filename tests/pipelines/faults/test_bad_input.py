@@ -165,9 +165,7 @@ _INSIDE = r"is inside the corpus \(.*docs"
     ],
     ids=["output", "glob", "index", "msmarco run"],
 )
-def test_plan_refuses_an_output_or_index_inside_the_corpus(
-    collection: Collection, path, corpus_format, changes, message
-) -> None:
+def test_plan_refuses_an_output_or_index_inside_the_corpus(collection, path, corpus_format, changes, message):
     if "index" in changes:
         collection.with_index()
     (collection.folder / "docs").mkdir()
@@ -177,7 +175,7 @@ def test_plan_refuses_an_output_or_index_inside_the_corpus(
     assert list((collection.folder / "docs").iterdir()) == []
 
 
-def test_plan_accepts_an_output_beside_the_files_of_the_corpus(collection: Collection) -> None:
+def test_plan_accepts_an_output_beside_the_corpus(collection: Collection) -> None:
     (collection.folder / "docs").mkdir()
     (collection.folder / "corpus.tsv").rename(collection.folder / "docs/corpus.tsv")
     collection.keys |= {"corpus": {"path": "docs/*.tsv", "format": "tsv"}, "output": "docs/out"}
@@ -199,7 +197,7 @@ def test_run_refuses_a_given_run(collection: Collection, candidates, message) ->
 
 
 @pytest.mark.jvm
-def test_plan_refuses_a_folder_without_an_index_and_an_index_of_another_corpus(collection: Collection, config_path):
+def test_plan_refuses_a_wrong_index(collection: Collection, config_path):
     undisturbed_run(config_path)
     collection.with_index()
     with pytest.raises(PreflightError, match="is not a Lucene index"):
@@ -310,7 +308,7 @@ def test_ids_are_never_used_as_paths(collection: Collection) -> None:
 
 
 @pytest.mark.jvm
-def test_bm25_finds_nothing_for_stop_words_and_cuts_a_long_query(collection: Collection) -> None:
+def test_bm25_of_stop_words_and_a_long_query(collection: Collection) -> None:
     collection.with_index(8)
     long = " ".join(f"word{number} cat" for number in range(1000))
     topics = ["q1\tcat", "stop\tthe and of", "none\tzyzzyva", f"long\t{long}", "marks\t?!."]
@@ -325,7 +323,7 @@ def test_bm25_finds_nothing_for_stop_words_and_cuts_a_long_query(collection: Col
 
 
 @pytest.mark.jvm
-def test_run_without_any_candidates_writes_empty_runs_and_measures_zero(collection: Collection) -> None:
+def test_run_without_candidates_measures_zero(collection: Collection) -> None:
     collection.with_index(8).with_qrels({"none": "d1"}, ("RR@10", "AP"))
     collection.write("topics.tsv", ["stop\tthe and of", "none\tzyzzyva"])
     done = beamrank_here("run", collection.path)

@@ -58,7 +58,7 @@ def _change(path: Path) -> bytes:
 @pytest.mark.parametrize(
     ("name", "sealed"), [("corpus.jsonl", {"retrieve"}), ("given.trec", set())], ids=["corpus", "given run"]
 )
-def test_changed_input_seals_nothing_and_is_planned_anew(collection, expected, name, sealed) -> None:
+def test_changed_input_seals_nothing_and_is_planned_again(collection, expected, name, sealed) -> None:
     run = collection.plan()
     whole = _change(collection.folder / name)
     _assert_run_fails(run, rf"{name}.* changed after .*Run the same command again")
@@ -94,7 +94,7 @@ class _FlippedNeeds(Launcher):
     ("launcher", "message"),
     [(_LateChange, rf"corpus\.jsonl {CHANGED}"), (_FlippedNeeds, r"needed-\S+\.bin changed after it was written")],
 )
-def test_corpus_or_needed_docs_that_change_before_the_scan_seal_nothing(collection, launcher, message) -> None:
+def test_changed_corpus_before_the_scan_seals_nothing(collection, launcher, message) -> None:
     # With `drop`, a needed doc that is not found is no error.
     collection.keys["on_missing_doc"] = "drop"
     _assert_run_fails(collection.plan(), message, launcher)
@@ -126,7 +126,7 @@ def _point(link: Path, target: Path) -> None:
     [("corpus.jsonl", "models.stages.tokenize.read_unit"), ("given.trec", "models.stages.given_run.read_run")],
 )
 @pytest.mark.parametrize("linked", ["file", "folder"])
-def test_symlink_that_changes_while_it_is_read_seals_nothing(collection, name, reader, linked, monkeypatch) -> None:
+def test_changed_symlink_seals_nothing(collection, name, reader, linked, monkeypatch) -> None:
     folder = collection.folder
     first, second = folder / "first", folder / "second"
     first.mkdir()
@@ -257,7 +257,7 @@ def test_changed_index_seals_nothing(searched) -> None:
 
 
 @pytest.mark.jvm
-def test_index_that_changes_between_two_shards_commits_the_first_alone(searched) -> None:
+def test_changed_index_commits_only_earlier_shards(searched) -> None:
     plan = searched.plan().plan
     record, folder = plan.stage("retrieve"), plan.folder("retrieve")
     stage, digests = stage_of(record), plan.shard_digests(record, [])
@@ -276,7 +276,7 @@ def test_index_that_changes_between_two_shards_commits_the_first_alone(searched)
 
 
 @pytest.mark.jvm
-def test_corpus_that_changes_while_it_is_indexed_leaves_no_index(tmp_path) -> None:
+def test_changed_corpus_leaves_no_index(tmp_path) -> None:
     collection = SmallCollection(tmp_path).with_index()
     corpus = collection.config.corpus
 

@@ -201,7 +201,7 @@ def test_resume_after_kill_of_a_worker_process(collection, cascade: PlannedRun, 
     _assert_results_of_an_undisturbed_run(run.run(), whole)
 
 
-def test_full_disk_of_the_launcher_is_resumable_and_a_broken_pipe_is_not() -> None:
+def test_full_disk_is_resumable_and_a_broken_pipe_is_not() -> None:
     with pytest.raises(BeamrankError, match=r"no space left.*run the same command again to resume"), resumable():
         raise OSError(ENOSPC, "no space left")
     with pytest.raises(BrokenPipeError), resumable():

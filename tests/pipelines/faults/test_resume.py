@@ -105,7 +105,7 @@ def test_resume_after_kill(config_path, tmp_path, moments) -> None:
     ],
     ids=["planned", "java searches", "torch scores", "job server", "worker processes"],
 )
-def test_signal_ends_a_run_within_seconds_and_leaves_no_process(config_path, tmp_path, moment, number, arguments):
+def test_signal_ends_a_run_without_processes(config_path, tmp_path, moment, number, arguments):
     output = tmp_path / "out"
     if arguments is TWO_PROCESSES:
         _copy_before_mono(config_path, output)
@@ -174,7 +174,7 @@ def test_stall_ends_the_run(config_path, tmp_path) -> None:
 
 
 @slow
-def test_two_concurrent_runs_leave_one_result(config_path, tmp_path) -> None:
+def test_concurrent_runs_leave_one_result(config_path, tmp_path) -> None:
     output = tmp_path / "out"
     with started(config_path, output) as first, started(config_path, output) as second:
         for process in (first, second):

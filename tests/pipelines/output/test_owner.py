@@ -51,7 +51,7 @@ def _current(output: Path) -> Any:
 @pytest.mark.parametrize(
     "other", [{"k": 20}, {"k": 10, "measures": ["AP"]}], ids=["another plan", "the same plan with other measures"]
 )
-def test_another_configuration_is_refused_while_one_runs(tmp_path, sleeper, other):
+def test_owner_refuses_another_configuration(tmp_path, sleeper, other):
     owner = _owner(sleeper)
     _plan(tmp_path, **other).publish(dataclasses.asdict(owner))
     before = _current(tmp_path)
@@ -117,7 +117,7 @@ def test_plan_that_was_taken_over_names_the_new_owner(tmp_path, sleeper):
     assert _current(tmp_path)["plan"] == plan_name(other)
 
 
-def test_run_that_was_taken_over_writes_no_runs_and_keeps_its_shards(tmp_path):
+def test_run_that_was_taken_over_keeps_its_shards(tmp_path):
     path = small_cascade(tmp_path).path
     first = plan_run(path)
     first.run()
@@ -135,7 +135,7 @@ def test_run_that_was_taken_over_writes_no_runs_and_keeps_its_shards(tmp_path):
     assert run_bytes(tmp_path / "out")["mono.trec"] != written["mono.trec"]
 
 
-def test_run_command_refuses_a_busy_output_and_releases_its_own(tmp_path, sleeper):
+def test_owner_refuses_a_busy_output_and_releases_its_own(tmp_path, sleeper):
     config = small_cascade(tmp_path).path
     output = tmp_path / "out"
     _plan(output).publish(dataclasses.asdict(_owner(sleeper)))

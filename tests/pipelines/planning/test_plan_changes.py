@@ -27,11 +27,11 @@ def _plan(changes: dict[str, dict[str, Any]] | None = None, **config: Any) -> Pl
     return Plan("tag", "out", cut_shards(_TOPICS, 3), stages, {**_CONFIG, **config})
 
 
-def test_the_same_plan_has_no_changes() -> None:
+def test_plan_changes_of_the_same_plan_are_none() -> None:
     assert plan_changes(_plan(), dataclasses.replace(_plan(), run_tag="other", output="elsewhere")) == []
 
 
-def test_a_measure_is_no_change() -> None:
+def test_plan_changes_ignore_measures() -> None:
     assert plan_changes(_plan(measures=["AP"]), _plan(measures=["RR"])) == []
 
 
@@ -58,20 +58,18 @@ def test_a_measure_is_no_change() -> None:
         ),
     ],
 )
-def test_a_changed_key_is_named_with_what_is_done_again(
-    changes: dict[str, dict[str, Any]], words: str, stages: tuple[str, ...]
-) -> None:
+def test_plan_changes_name_the_key_and_its_stages(changes, words, stages):
     (change,) = plan_changes(_plan(), _plan(changes))
     assert str(change) == words
     assert change.stages == stages
 
 
-def test_another_checkpoint_is_named_as_the_configuration_names_it() -> None:
+def test_plan_changes_name_a_checkpoint_as_configured() -> None:
     after = _plan({"duo": {"checkpoint_digest": "d2"}}, duo={"checkpoint": "org/duo@1"})
     assert plan_changes(_plan(), after) == [Change("duo.checkpoint", "embedded:duo", "org/duo@1", ("duo",))]
 
 
-def test_a_checkpoint_with_another_tokenizer_is_one_change() -> None:
+def test_plan_changes_name_a_tokenizer_once() -> None:
     """Duo gets tokens of its own; mono's are as they were."""
     plan = _plan()
     tokens = a_stage("tokenize", tokenizer_digest="t2", model="duo")
@@ -81,7 +79,7 @@ def test_a_checkpoint_with_another_tokenizer_is_one_change() -> None:
     assert plan_changes(plan, after) == [Change("duo.checkpoint", "embedded:duo", "x", ("tokenize", "duo"))]
 
 
-def test_a_new_stage_is_a_change_and_one_that_is_left_out_is_none() -> None:
+def test_plan_changes_name_a_new_stage() -> None:
     plan = _plan()
     without = dataclasses.replace(plan, stages=plan.stages[:1])
     assert plan_changes(plan, without) == []
@@ -91,7 +89,7 @@ def test_a_new_stage_is_a_change_and_one_that_is_left_out_is_none() -> None:
     ]
 
 
-def test_topics_and_shards() -> None:
+def test_plan_changes_of_topics_and_shards() -> None:
     plan = _plan()
     other = [Topic("q0", "another text"), *_TOPICS[2:], Topic("new", "text")]
     (change,) = plan_changes(plan, dataclasses.replace(plan, shards=cut_shards(other, 3)))

@@ -66,14 +66,7 @@ def _run(*arguments: str) -> None:
     ],
     ids=["retrieve", "tokenize", "mono", "duo"],
 )
-def test_what_is_asked_of_the_service(
-    service: Service,
-    kind: str,
-    image: re.Pattern[str],
-    machine_type: str,
-    experiment: str,
-    service_options: list[str],
-) -> None:
+def test_dataflow_request_has_the_settings(service, kind, image, machine_type, experiment, service_options):
     job = _submitted(service, kind)
     (pool,) = job["environment"]["workerPools"]
     assert image.fullmatch(pool["workerHarnessContainerImage"])
@@ -95,14 +88,14 @@ def test_what_is_asked_of_the_service(
     assert {Path(url).name for url in service.objects} == {"pipeline.pb", "submission_environment_dependencies.txt"}
 
 
-def test_scoring_on_processors_needs_no_accelerator(service: Service) -> None:
+def test_dataflow_scoring_on_cpu_has_no_accelerator(service: Service) -> None:
     job = _submitted(service, "mono", device="cpu")
     (pool,) = job["environment"]["workerPools"]
     assert (pool["machineType"], job["environment"].get("serviceOptions", [])) == ("n2-standard-4", [])
     assert _GPU_IMAGE.fullmatch(pool["workerHarnessContainerImage"])
 
 
-def test_the_users_flags_win(service: Service) -> None:
+def test_dataflow_flags_of_the_user_win(service: Service) -> None:
     job = _submitted(
         service,
         "mono",
@@ -124,7 +117,7 @@ def test_the_users_flags_win(service: Service) -> None:
     assert {"enable_something", "no_use_multiple_sdk_containers"} <= set(job["environment"]["experiments"])
 
 
-def test_a_gpu_by_resource_hint_takes_the_service_options_place(service: Service) -> None:
+def test_dataflow_resource_hint_replaces_the_service_option(service: Service) -> None:
     accelerator = "type:nvidia-l4;count:1;machine_type:g2-standard-8;install-nvidia-driver"
     job = _submitted(service, "duo", f"--resource_hints=accelerator={accelerator}", "--resource_hints=min_ram=30GB")
     assert job["environment"].get("serviceOptions", []) == []
@@ -135,7 +128,7 @@ def test_a_gpu_by_resource_hint_takes_the_service_options_place(service: Service
     }
 
 
-def test_a_dry_run_carries_the_same_environment(service: Service) -> None:
+def test_dataflow_dry_run_has_the_same_environment(service: Service) -> None:
     plan = _plan("retrieve")
     options = dataflow.job_options(plan, plan.stages[0], (*FLAGS, "--dry_run=true"))
     pipeline = beam.Pipeline(options=options)
@@ -148,7 +141,7 @@ def test_a_dry_run_carries_the_same_environment(service: Service) -> None:
 
 
 @pytest.mark.parametrize("flag", ["template_location", "dataflow_job_file"])
-def test_the_job_file_says_what_the_request_says(service: Service, tmp_path: Path, flag: str) -> None:
+def test_dataflow_job_file_equals_the_request(service: Service, tmp_path: Path, flag: str) -> None:
     plan = _plan("mono")
     path = tmp_path / "job.json"
     options = dataflow.job_options(plan, plan.stages[0], (*service.flags, f"--{flag}={path}"))
@@ -186,13 +179,13 @@ def test_the_job_file_says_what_the_request_says(service: Service, tmp_path: Pat
         ([*FLAGS, "--dry_run=true"], ["mono"], "--dry_run leaves nothing"),
     ],
 )
-def test_flags_that_cannot_be_right(flags: list[str], kinds: list[str], message: str) -> None:
+def test_dataflow_wrong_flags_are_refused(flags: list[str], kinds: list[str], message: str) -> None:
     pytest.importorskip("google.cloud.dataflow", reason=GCP)
     with pytest.raises(ConfigError, match=re.escape(message)):
         dataflow.check_flags(flags, [_BY_STEP[kind] for kind in kinds], "cuda", wait=True)
 
 
-def test_flags_that_can_be_right() -> None:
+def test_dataflow_unusual_flags_are_accepted() -> None:
     pytest.importorskip("google.cloud.dataflow", reason=GCP)
     dataflow.check_flags(FLAGS, list(_BY_STEP.values()), "cuda", wait=True)
     dataflow.check_flags([*FLAGS, "--flexrs_goal=COST_OPTIMIZED"], [TokenizeDocs], "cuda", wait=True)
@@ -201,12 +194,12 @@ def test_flags_that_can_be_right() -> None:
 
 
 @pytest.mark.skipif(find_spec("google.cloud") is not None, reason="apache-beam[gcp] is installed")
-def test_without_googles_libraries_nothing_starts() -> None:
+def test_dataflow_needs_googles_libraries() -> None:
     with pytest.raises(PreflightError, match=r"pip install 'beamrank\[gcp\]'"):
         dataflow.check_flags(FLAGS, [ScoreMono], "cuda", wait=True)
 
 
-def test_paths_of_this_machine_are_refused_before_anything_starts(config_path: Path, tmp_path: Path) -> None:
+def test_dataflow_refuses_local_paths(config_path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = beamrank_here("run", config_path, "--output", out, "--runner", "dataflow", "--", *FLAGS)
     assert done.returncode == 3, done.stderr
@@ -216,13 +209,13 @@ def test_paths_of_this_machine_are_refused_before_anything_starts(config_path: P
     assert not out.exists()
 
 
-def test_no_wait_needs_a_stage(config_path: Path) -> None:
+def test_dataflow_no_wait_needs_a_stage(config_path: Path) -> None:
     done = beamrank_here("run", config_path, "--runner", "dataflow", "--no-wait", "--", *FLAGS)
     assert (done.returncode, "give --stage too" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("url", ["memory://corpus.jsonl", "file:///corpus.jsonl", "corpus.jsonl"])
-def test_a_url_that_no_other_machine_can_read(remote_config: Path, url: str) -> None:
+def test_dataflow_refuses_a_url_of_this_machine(remote_config: Path, url: str) -> None:
     settings = load_config(str(remote_config), [f"corpus.path={url}"])
     with pytest.raises(PreflightError, match=r"cannot reach corpus\.path"):
         dataflow.check_settings(settings)
@@ -236,9 +229,7 @@ def test_a_url_that_no_other_machine_can_read(remote_config: Path, url: str) -> 
         ({"dtype": "bfloat16", "threads": 7}, ("cuda", "bfloat16", 7)),
     ],
 )
-def test_the_launchers_own_machine_decides_nothing(
-    remote_config: Path, overrides: dict[str, Any], expected: tuple[str, str, int]
-) -> None:
+def test_dataflow_ignores_the_launchers_machine(remote_config, overrides, expected):
     auto = {"device": "auto", "dtype": "auto", "threads": None}
     settings = load_config(str(remote_config)).model_copy(update={**auto, **overrides})
     settled, scoring = dataflow.settle(settings)
@@ -249,13 +240,7 @@ def test_the_launchers_own_machine_decides_nothing(
 
 
 @pytest.mark.jvm
-def test_the_staged_jobs_do_all_the_work(
-    service: Service,
-    remote_config: Path,
-    bucket: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_dataflow_staged_jobs_do_all_the_work(service, remote_config, bucket, capsys, monkeypatch):
     monkeypatch.setenv("BEAMRANK_CACHE", str(bucket / "cache"))
     values = yaml.safe_load(remote_config.read_text())
     values["candidates"] = None
@@ -279,9 +264,7 @@ def test_the_staged_jobs_do_all_the_work(
     assert len(service.requests) == 4
 
 
-def test_one_stage_is_submitted_and_left_alone(
-    service: Service, remote_config: Path, bucket: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dataflow_submits_one_stage_without_waiting(service, remote_config, bucket, capsys):
     arguments = ("run", str(remote_config), "--runner", "dataflow", "--no-wait")
     service.state = "JOB_STATE_PENDING"
     _run(*arguments, "--stage", "retrieve", "--", *service.flags)
@@ -307,9 +290,7 @@ def test_one_stage_is_submitted_and_left_alone(
     assert len(service.requests) == 2
 
 
-def test_a_template_is_one_job(
-    service: Service, remote_config: Path, bucket: Path, mono_checkpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dataflow_template_is_one_job(service, remote_config, bucket, mono_checkpoint, monkeypatch):
     monkeypatch.setenv("BEAMRANK_CACHE", str(bucket / "cache"))
     shutil.copytree(mono_checkpoint, bucket / "other")
     settings = bucket / "other/tokenizer_config.json"
@@ -334,7 +315,7 @@ def _launcher(remote_config: Path, service: Service, **overrides: Any) -> tuple[
     return DataflowLauncher(plan, settings, console, Runner.DATAFLOW, service.flags, poll_seconds=0.1), settings
 
 
-def test_a_job_that_stands_still_is_cancelled(service: Service, remote_config: Path) -> None:
+def test_dataflow_cancels_a_stalled_job(service: Service, remote_config: Path) -> None:
     service.state = "JOB_STATE_RUNNING"
     launcher, _ = _launcher(remote_config, service, stall_minutes=0.01)
     with pytest.raises(BeamrankError, match="the Dataflow job job-1 was cancelled"):
@@ -342,15 +323,13 @@ def test_a_job_that_stands_still_is_cancelled(service: Service, remote_config: P
     assert service.cancelled == ["job-1"]
 
 
-def test_a_job_that_is_done_without_its_receipts_is_an_error(service: Service, remote_config: Path) -> None:
+def test_dataflow_job_without_receipts_is_an_error(service: Service, remote_config: Path) -> None:
     launcher, _ = _launcher(remote_config, service)
     with pytest.raises(BeamrankError, match="have no receipt"):
         launcher.run_all()
 
 
-def test_an_interrupted_wait_says_that_the_job_goes_on(
-    service: Service, remote_config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dataflow_interrupted_wait_reports_that_the_job_continues(service, remote_config, capsys, monkeypatch):
     service.state = "JOB_STATE_RUNNING"
     launcher, _ = _launcher(remote_config, service)
     launcher.console = ConsoleProgress()

@@ -77,7 +77,7 @@ def test_child_of_launcher_returns_the_exit_code(program, code, folder):
     assert not folder.exists()
 
 
-def test_job_server_that_does_not_start_is_an_error_with_its_output():
+def test_job_server_that_does_not_start_shows_its_output():
     command = [sys.executable, "-S", "-c", "raise SystemExit('no such master')"]
     with pytest.raises(PreflightError, match="the job server of test did not start; its last output: no such master"):
         JobServer.start("test", lambda port, folder: command)

@@ -99,7 +99,7 @@ def test_prism_build_that_fails_is_an_error(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.maven
 @pytest.mark.skipif(shutil.which("mvn") is None, reason="there is no Maven")
-def test_maven_downloads_once_and_again_when_a_jar_is_gone(tmp_path, monkeypatch):
+def test_maven_downloads_a_missing_jar_again(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", _REAL_PATH)
     progress = RecordedProgress()
     first = _command("flink", progress=progress)
@@ -122,7 +122,7 @@ def test_masters_and_properties_reach_the_job_server(tmp_path):
     assert "--flink-master=http://localhost:8081" in _command("flink", *flags)
 
 
-def test_wrong_flag_is_found_before_a_program_is_looked_for():
+def test_wrong_flag_is_found_before_the_lookup():
     with pytest.raises(ConfigError):
         _command("prism", "--prism_locatoin=x")
 

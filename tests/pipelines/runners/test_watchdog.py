@@ -91,13 +91,13 @@ def test_worker_error_of_a_full_disk_names_the_remedy(number):
         ),
     ],
 )
-def test_worker_error_is_found_in_the_text_of_a_runner(text, kind, message):
+def test_worker_error_is_found_in_text(text, kind, message):
     found = explain(RuntimeError(text))
     assert type(found) is kind
     assert str(found).endswith(message)
 
 
-def test_worker_error_of_java_is_found_in_the_text_of_a_runner():
+def test_worker_error_of_java_is_found_in_text():
     assert (
         str(explain(RuntimeError("models.lucene.jvm.JavaError: java.lang.Error: b [while running 'X']")))
         == "java.lang.Error: b"

@@ -77,7 +77,7 @@ def _stop(pool, number):
     pool.StopWorker(api.StopWorkerRequest(worker_id=number))
 
 
-def test_worker_pool_client_does_not_stop_the_worker_of_another(pool):
+def test_worker_pool_clients_are_independent(pool):
     first, second = _Client(), _Client()
     one, same, other = _start(pool, "1-1", first), _start(pool, "1-1", second), _start(pool, "1-2", first)
     _stop(pool, "1-1")

@@ -128,7 +128,7 @@ def test_cascade_equals_the_papers_loop_on_the_demo(config_path, tmp_path, corpu
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("rule", ["original", "paper"])
-def test_truncation_rule_is_in_the_plan_and_in_the_parts(config_path: Path, tmp_path: Path, rule: str) -> None:
+def test_truncation_rule_is_in_plan_and_parts(config_path: Path, tmp_path: Path, rule: str) -> None:
     plan, _ = run_here(config_path, tmp_path, [f"input.truncation={rule}", "mono.k=1", "duo.k=1"])
     for name in ("mono", "duo"):
         manifest = plan.finished(name)
@@ -154,7 +154,7 @@ def test_shards_change_neither_scores_nor_order(config_path: Path, tmp_path: Pat
 
 
 @pytest.mark.jvm
-def test_aggregate_with_a_smaller_k1_equals_a_run_with_that_k1(config_path: Path, tmp_path: Path) -> None:
+def test_aggregate_with_a_smaller_k1_equals_its_run(config_path: Path, tmp_path: Path) -> None:
     plan, config = run_here(config_path, tmp_path / "three")
     run_here(config_path, tmp_path / "two", ["duo.k=2"])
     (written,) = write_run_files(plan, config, [RunFile("duo", "sum", k1=2)]).values()

@@ -46,7 +46,7 @@ def test_order_of_ties_decides_the_digest(collection: SmallCollection) -> None:
     assert default.digest == rank.digest != doc_id.digest
 
 
-def test_run_warns_about_a_model_that_makes_the_run_worse(collection: SmallCollection, mono_checkpoint) -> None:
+def test_run_warns_about_a_worse_model(collection: SmallCollection, mono_checkpoint) -> None:
     """The relevant docs are those that the model places last, so the run that it was given is better."""
     collection.keys["mono"] = {"checkpoint": mono_checkpoint, "k": 8}
     assert "warning" not in _run(collection).stderr

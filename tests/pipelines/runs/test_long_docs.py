@@ -117,7 +117,7 @@ def test_segments_are_scored_and_pooled_as_by_hand(pooling, given, mono_checkpoi
         assert disagreements(doc_ids, {doc_id: pooled[query_id, doc_id] for doc_id in doc_ids}, 2 * TOLERANCE) == []
 
 
-def test_another_pooling_redoes_duo_but_not_mono(given: Path, duo_checkpoint: str, tmp_path: Path) -> None:
+def test_changed_pooling_redoes_only_duo(given: Path, duo_checkpoint: str, tmp_path: Path) -> None:
     duo = [*_SEGMENTS, f"duo.checkpoint={duo_checkpoint}", "duo.k=3", "shards=2"]
     first = run_here(given, tmp_path, [*duo, "mono.segments.pooling=max"])
     receipts = sorted(each.name for each in (tmp_path / "mono/receipts").iterdir())

@@ -120,7 +120,7 @@ def test_run_refuses_wrong_arguments(collection: SmallCollection, changes, messa
         beamrank.run(collection.path, **changes)
 
 
-def test_rerank_takes_a_run_in_memory_and_looks_up_scored_docs_only(collection: SmallCollection, mono) -> None:
+def test_rerank_looks_up_only_scored_docs(collection: SmallCollection, mono) -> None:
     asked: set[str] = set()
 
     class Corpus(Mapping[str, str]):
@@ -155,12 +155,12 @@ def test_rerank_counts_what_it_leaves_out(mono, caplog) -> None:
     assert "queries that are not topics: 1 (first: 'other')" in caplog.text
 
 
-def test_rerank_names_a_doc_that_is_missing_before_it_loads_a_model() -> None:
+def test_rerank_names_a_missing_doc_before_loading() -> None:
     with pytest.raises(DataError, match=r"not in the corpus: 1 \(first: 'd99' of query_id 'q1'"):
         rerank({"q1": "oven"}, {"q1": {"d1": 2.0, "d99": 1.0}}, DOCS, mono="/nowhere")
 
 
-def test_rerank_leaves_an_unscored_doc_out_of_the_look_up(mono) -> None:
+def test_rerank_skips_the_text_of_an_unscored_doc(mono) -> None:
     run = {"q1": {"d1": 2.0, "d99": 1.0}}
     found = rerank({"q1": "oven"}, run, DOCS, mono=mono, k0=1)
     assert list(found["mono"]["q1"]) == ["d1", "d99"]

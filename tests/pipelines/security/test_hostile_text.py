@@ -123,7 +123,7 @@ def test_hostile_ids_pass_through_a_run_verbatim(tmp_path, monkeypatch):
     ],
     ids=repr,
 )
-def test_hostile_ids_that_break_a_line_are_refused_or_counted(tmp_path, hostile):
+def test_hostile_ids_that_break_a_line_are_refused(tmp_path, hostile):
     config = small_cascade(tmp_path).path
     _write_jsonl(tmp_path / "topics.jsonl", [{"query_id": hostile, "text": "amber"}])
     _write_jsonl(tmp_path / "corpus.jsonl", [{"id": "d1", "contents": "amber"}, {"id": hostile, "contents": "basil"}])

@@ -120,7 +120,7 @@ def test_log_odds_are_the_difference_of_the_logits():
     assert log_odds(torch.tensor([[1.0], [2.0]])).tolist() == [1.0, 2.0]
 
 
-def test_pointwise_cross_entropy_equals_the_softmax_cross_entropy_of_2019():
+def test_pointwise_loss_equals_the_code_of_2019():
     logits, labels = torch.tensor([[0.3, -1.2], [2.0, 0.4]]), torch.tensor([1, 0])
     expected = torch.nn.functional.cross_entropy(logits, labels)
     found = pointwise_cross_entropy(log_odds(logits)[:, None], labels[:, None].float(), torch.ones(2))

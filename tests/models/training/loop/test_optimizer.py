@@ -81,7 +81,7 @@ def test_clip_gradients_uses_the_common_norm():
     assert (one.grad.item(), other.grad.item()) == pytest.approx((0.6, 0.8), rel=1e-5)
 
 
-def test_without_denormals_flushes_them_to_0_inside():
+def test_optimizer_flushes_denormals_to_0():
     tiny = torch.full((1000,), 1e-30)
     with without_denormals():
         assert not (tiny * 1e-10).any()
