@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import FORMATS, CorpusUnit, list_units, place, read_unit
-from tests.support.corpora import COMPRESSORS, corpus_of, docs_of, read_batches, read_docs, zstd
+from tests.support.corpora import COMPRESSORS, corpus_of, docs_of, each_compression, read_batches, read_docs, zstd
 
 _GOOD = {"tsv": "1\tgood", "jsonl": '{"id": "d1", "contents": "good"}'}
 _BEIR = '{"_id": "1", "title": "T", "text": "x"}\n{"_id": "2", "title": "", "text": "y"}\n{"_id": "3", "text": "z"}\n'
@@ -243,7 +243,7 @@ def test_corpus_path_without_files_is_refused(tmp_path):
 _LINES = "\ufeff" + "".join(f"d{i}\ttext {i} é\n" for i in range(40_000)) + "bad\nlast\tz"
 
 
-@pytest.mark.parametrize("ending", COMPRESSORS)
+@each_compression
 def test_compressed_corpus_is_one_unit(tmp_path, ending):
     file = tmp_path / f"c.tsv{ending}"
     packed = COMPRESSORS[ending](_LINES.encode())

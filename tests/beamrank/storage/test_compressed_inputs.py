@@ -1,12 +1,8 @@
 """Every input in every compression (gzip, bzip2, xz, zstd), of one member or several; damaged files are errors."""
 
-import bz2
-import gzip
-import lzma
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from beamrank.errors import BeamrankError, PreflightError
@@ -14,15 +10,9 @@ from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
+from tests.support.corpora import COMPRESSORS, each_compression
 
 ROWS = 400
-
-
-def zstd(content: bytes) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(content)
-    return bytes(sink.getvalue())
 
 
 def run_ids(path: str) -> list[str]:
@@ -42,12 +32,6 @@ def corpus_ids(path: str) -> list[str]:
     return [doc_id for unit in units for batch in read_unit(unit) for doc_id in batch.doc_ids]
 
 
-COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": zstd,
-}
 # The row of an id and the reader of the ids.
 INPUTS: dict[str, tuple[str, Callable[[str], list[str]]]] = {
     "run": ("q Q0 {0} 1 -{0} t\n", run_ids),
@@ -55,8 +39,9 @@ INPUTS: dict[str, tuple[str, Callable[[str], list[str]]]] = {
     "topics": ("{0}\ttext of {0}\n", topic_ids),
     "corpus": ('{{"id": "{0}", "contents": "text of {0}"}}\n', corpus_ids),
 }
-EVERY = [(kind, ending) for kind in INPUTS for ending in COMPRESSORS]
 IDS = [str(number) for number in range(ROWS)]
+
+each_input = pytest.mark.parametrize("kind", INPUTS)
 
 
 def _members(kind: str, ending: str, count: int = 2) -> list[bytes]:
@@ -72,7 +57,8 @@ def _read(folder: Path, kind: str, ending: str, content: bytes) -> list[str]:
     return INPUTS[kind][1](str(path))
 
 
-@pytest.mark.parametrize(("kind", "ending"), EVERY)
+@each_input
+@each_compression
 def test_compressed_file_is_read_whatever_its_members(tmp_path, kind, ending):
     for count in (1, 2, 20):
         assert _read(tmp_path, kind, ending, b"".join(_members(kind, ending, count))) == IDS
@@ -81,27 +67,20 @@ def test_compressed_file_is_read_whatever_its_members(tmp_path, kind, ending):
     assert _read(tmp_path, kind, ending, empty + first + empty + second + empty) == IDS
 
 
-@pytest.mark.parametrize(("kind", "ending"), EVERY)
+@each_input
+@each_compression
 def test_truncated_compressed_file_is_an_error(tmp_path, kind, ending):
     first, second = _members(kind, ending)
     whole = first + second
-    cuts = [
-        0,
-        1,
-        5,
-        len(first) // 2,
-        len(first) - 1,
-        len(first) + 1,
-        len(first) + 5,
-        len(whole) // 4 * 3,
-        len(whole) - 1,
-    ]
+    within = [0, 1, 5, len(first) // 2, len(first) - 1]
+    cuts = [*within, len(first) + 1, len(first) + 5, len(whole) // 4 * 3, len(whole) - 1]
     for cut in cuts:
         with pytest.raises(BeamrankError, match=rf"input\{ending}.*(cut short|fetch it again)"):
             _read(tmp_path, kind, ending, whole[:cut])
 
 
-@pytest.mark.parametrize(("kind", "ending"), EVERY)
+@each_input
+@each_compression
 def test_damaged_member_of_a_compressed_file_is_an_error(tmp_path, kind, ending):
     """Python's own readers of .bz2 and .xz end there without an error, and lose the rest."""
     first, second = _members(kind, ending)
@@ -116,22 +95,23 @@ def test_zero_bytes_after_a_compressed_member_are_padding(tmp_path, ending):
     assert _read(tmp_path, "run", ending, first + bytes(8) + second + bytes(200_000)) == IDS
 
 
-@pytest.mark.parametrize(("kind", "ending"), EVERY)
+@each_input
+@each_compression
 def test_plain_file_named_as_compressed_is_an_error(tmp_path, kind, ending):
     with pytest.raises(BeamrankError, match=rf"cannot read .*input\{ending}"):
         _read(tmp_path, kind, ending, INPUTS[kind][0].format("1").encode())
 
 
-@pytest.mark.parametrize("kind", INPUTS)
+@each_input
 @pytest.mark.parametrize("ending", [".zip", ".tar.gz", ".TGZ", ".7z", ".lz4"])
 def test_archives_are_refused(tmp_path, kind, ending):
     with pytest.raises(PreflightError, match=rf"input\{ending} has a format that beamrank does not read: unpack it"):
         _read(tmp_path, kind, ending, b"PK\3\4 damaged")
 
 
-@pytest.mark.parametrize(("kind", "ending"), EVERY)
+@each_input
+@each_compression
 def test_compressed_file_without_the_ending_is_named(tmp_path, kind, ending):
-    with pytest.raises(
-        PreflightError, match=rf"The file is compressed with \w+: give it a name that ends in \{ending}"
-    ):
+    message = rf"The file is compressed with \w+: give it a name that ends in \{ending}"
+    with pytest.raises(PreflightError, match=message):
         _read(tmp_path, kind, "", b"".join(_members(kind, ending)))
