@@ -191,8 +191,6 @@ _DOCUMENTS = (
     "%TAG ! FORM\n---\na: 1",
 )
 
-_Said = tuple[int, str]
-
 
 @pytest.fixture
 def run_main(monkeypatch, capsys):
