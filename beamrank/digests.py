@@ -27,15 +27,15 @@ def digest(value: Any) -> str:
 
 
 def checked_json(values: Mapping[str, Any]) -> bytes:
-    """A JSON object as a file with the digest of its own values, so that a flipped bit is found."""
+    """A JSON object as a file, with a digest of its values that detects a flipped bit."""
     return json.dumps({**values, _CHECK: digest(values)[:SHORT]}, sort_keys=True, indent=1).encode()
 
 
 def checked_values(content: bytes) -> dict[str, Any]:
-    """The values that `checked_json` was given; those of a file without a check as they are.
+    """The values in a file of `checked_json`; a file without a digest is not checked.
 
     Raises:
-        ValueError: the bytes are not a JSON object (cut short, for example), or not the one that was written.
+        ValueError: the bytes are not a JSON object (truncated, for example), or were changed.
     """
     values = parse_json(content)
     if not isinstance(values, dict):
@@ -50,7 +50,7 @@ def checked_values(content: bytes) -> dict[str, Any]:
 
 
 def checked_record(kind: TypeAdapter[_Record], content: bytes) -> _Record | None:
-    """The record that `checked_json` was given; None if the bytes are not one: cut short, or of other types."""
+    """The record in a file of `checked_json`; None if the bytes are truncated or of another type."""
     try:
         return validated(kind, checked_values(content))
     except ValueError:

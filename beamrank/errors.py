@@ -1,4 +1,4 @@
-"""Errors that users see. Each message says what, where, why it matters and what to do."""
+"""Errors that users see. Each message names the problem, its place and effect, and a remedy."""
 
 
 class BeamrankError(Exception):
@@ -14,14 +14,14 @@ class ConfigError(BeamrankError):
 
 
 class PreflightError(BeamrankError):
-    """A file, a model or a runner is not as it must be; found before anything starts."""
+    """A file, a model or a runner is missing or invalid; found before anything starts."""
 
     exit_code = 3
 
 
 class DataError(BeamrankError):
-    """Input data is not as it must be."""
+    """Input data is invalid."""
 
 
 class ReceiptError(BeamrankError):
-    """A stage's output does not hold what its receipts say."""
+    """A stage's output does not match its receipts."""

@@ -21,7 +21,7 @@ from beamrank.storage import files as storage
 
 FOLDER = "logs"
 LOGGERS = ("beamrank", "models", "transforms", "pipelines")
-# Tells workers on this machine, before they have work, which file to append to.
+# The log file for workers on this machine, before they have work.
 INHERITED = "BEAMRANK_RUN_LOG"
 _UPLOAD_SECONDS = 30.0
 _REPEATED = ("root", "apache_beam.runners.portability.local_job_service")
@@ -43,7 +43,6 @@ class EventFormatter(logging.Formatter):
     """`TIME LEVEL STAGE SHARD PID LOGGER MESSAGE`; a traceback follows on indented lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One event."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         message = record.getMessage().replace("\n", "\\n")
         event = " ".join((time, record.levelname, *_context.get(), str(os.getpid()), record.name, message))
@@ -63,36 +62,31 @@ class RunLog(logging.Handler):
         self.setFormatter(EventFormatter())
         self.addFilter(is_event)
         self.url: str | None = None
+        # The file on this machine.
+        self.path = ""
         self._early: list[str] = []
         self._file: int | None = None
-        self._path = ""
         self._ended = threading.Event()
 
     def open(self, url: str) -> None:
-        """Begins to write.
+        """Opens the file and writes the early events.
 
         Raises:
             OSError: the file cannot be created.
         """
         if storage.is_remote(url):
-            self._file, self._path = tempfile.mkstemp(prefix="beamrank-", suffix=".log")
+            self._file, self.path = tempfile.mkstemp(prefix="beamrank-", suffix=".log")
         else:
-            self._path = url
+            self.path = url
             os.makedirs(os.path.dirname(url), exist_ok=True)
             self._file = os.open(url, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         self.url = url
         self._write("".join(self._early))
         self._early = []
-        if self._path != url:
+        if self.path != url:
             threading.Thread(target=self._keep_uploading, name="log upload", daemon=True).start()
 
-    @property
-    def path(self) -> str:
-        """The file on this machine."""
-        return self._path
-
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes one event."""
         line = self.format(record) + "\n"
         if self._file is None:
             self._early.append(line)
@@ -100,13 +94,13 @@ class RunLog(logging.Handler):
             self._write(line)
 
     def close(self) -> None:
-        """Ends the log; a remote one is complete then."""
+        """Closes the log; a remote one is uploaded."""
         if self._file is not None and not self._ended.is_set():
             self._ended.set()
             os.close(self._file)
-            if self._path != self.url:
+            if self.path != self.url:
                 self._upload()
-                os.unlink(self._path)
+                os.unlink(self.path)
         super().close()
 
     def _write(self, lines: str) -> None:
@@ -122,11 +116,11 @@ class RunLog(logging.Handler):
     def _upload(self) -> None:
         assert self.url is not None
         with suppress(Exception):
-            storage.upload(self._path, self.url)
+            storage.upload(self.path, self.url)
 
 
 def is_event(record: logging.LogRecord) -> bool:
-    """Our events, and warnings of libraries, but for the loggers that repeat what workers log."""
+    """Keeps our events and the warnings of libraries, except for loggers that repeat those of workers."""
     if record.name.partition(".")[0] in LOGGERS:
         return True
     return record.levelno >= logging.WARNING and record.name not in _REPEATED
@@ -134,7 +128,7 @@ def is_event(record: logging.LogRecord) -> bool:
 
 @dataclass(frozen=True)
 class LogPlace:
-    """Where a run logs, for workers: the folder, the run's name, and the launcher's file on its own machine."""
+    """The log of a run, for workers: the folder, the run's name, and the launcher's file on its machine."""
 
     folder: str
     run: str
@@ -155,13 +149,13 @@ _place: LogPlace | None = None
 
 
 def place() -> LogPlace | None:
-    """Where the run of this process logs; None where no log is open."""
+    """The log of the run of this process; None if no log is open."""
     return _place
 
 
 @contextmanager
 def logging_run() -> Iterator[RunLog]:
-    """Sends the events of this process to a log until the `with` block ends; `open_in_output` says where it is."""
+    """Sends the events of this process to a log until the `with` block ends; `open_in_output` opens its file."""
     global _log, _place
     log = RunLog()
     _install(log)
@@ -177,7 +171,7 @@ def logging_run() -> Iterator[RunLog]:
 
 
 def open_in_output(output: str) -> None:
-    """Opens the log of this process in the output of a run, for its workers too. Does nothing where it is open."""
+    """Opens the log of this process in the output of a run, for its workers too. Does nothing if it is open."""
     global _place
     if _log is None or _log.url is not None:
         return

@@ -18,7 +18,7 @@ class Doc(NamedTuple):
 
 
 class BadRow(NamedTuple):
-    """An input row that could not be used: where it stands and why."""
+    """An input row that cannot be used: its place and the reason."""
 
     place: str
     reason: str

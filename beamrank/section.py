@@ -1,4 +1,4 @@
-"""What all parts of a configuration have in common."""
+"""The base of all sections of a configuration, and types of their keys."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def keys(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInf
 class OneOf:
     """A text that must be a name in a registry, by `Annotated[str, OneOf(REGISTRY)]`.
 
-    The registry is read when a value is checked, so that a name that was added later is accepted.
+    The registry is read when a value is checked, so names that are added later are accepted.
     """
 
     names: Collection[str]

@@ -148,7 +148,7 @@ def _load(given: str | Reranker, kind: RerankerKind, options: RerankerOptions) -
     if given.kind != kind:
         raise ConfigError(f"`{kind}` is a Reranker of kind {given.kind!r}: give one of kind {kind!r}")
     if options:
-        raise ConfigError(f"`{kind}` is a Reranker, which has options of its own: give {', '.join(options)} to it")
+        raise ConfigError(f"`{kind}` is a Reranker, which has its own options: give {', '.join(options)} to it")
     return given
 
 

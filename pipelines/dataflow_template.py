@@ -1,8 +1,8 @@
 """The program of the Dataflow flex template: `run --no-wait` of one stage, from the template's parameters.
 
 Dataflow's launcher gives the template's parameters and Beam's own flags in one list, `--name=value` each. A parameter
-stands for a key of the configuration: `mono_k` for `mono.k`. Dataflow starts the job that this program writes down, so
-it must not wait for one.
+is a key of the configuration: `mono_k` is `mono.k`. Dataflow starts the job that this program writes to a file, so it
+must not wait for one.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def parameters() -> Iterator[Parameter]:
 
 
 def command(arguments: Sequence[str]) -> list[str]:
-    """The arguments of `beamrank` that the launcher's arguments stand for."""
+    """The arguments of `beamrank` for those of the launcher."""
     known = list(parameters())
     parser = argparse.ArgumentParser(prog="flex", allow_abbrev=False)
     parser.add_argument("--config", required=True)

@@ -35,7 +35,7 @@ class RunResult:
         output: the folder.
         runs: the path of each written run by its name, such as `duo-sum`; in the first of `run_formats`.
         evaluations: the figures of each run by its name; empty without qrels.
-        submitted: the ids of jobs that nobody waits for.
+        submitted: the ids of the jobs that were submitted without waiting.
     """
 
     output: str
@@ -59,7 +59,7 @@ def run(
     flags: Sequence[str] = (),
     quiet: bool = True,
 ) -> RunResult:
-    """Does what `beamrank run` does, in this process. Finished shards are never done twice.
+    """Runs a configuration in this process, as `beamrank run` does. Finished shards are skipped.
 
     Args:
         config: the path of a YAML configuration, or its content; then paths are relative to the current folder.
@@ -169,7 +169,7 @@ def _finish(launcher: Launcher, stage: Stage | None, submitted: tuple[str, ...] 
 
 
 def _word(words: type[_Word], given: str, what: str) -> _Word:
-    """One of our words for a runner or a stage."""
+    """A runner or a stage by its name."""
     try:
         return words(given)
     except ValueError as error:

@@ -11,6 +11,7 @@ import apache_beam as beam
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.formats.problems import counted
 from beamrank.logs import log_context
 from beamrank.stages.listing import needed_prefix
 from beamrank.stages.plan import Plan
@@ -20,7 +21,7 @@ from beamrank.stages.stage_record import StageRecord
 from beamrank.stages.tasks import ShardTask
 from beamrank.storage import files as storage
 from models.stages import stage_of
-from pipelines.console.progress import Bar, ConsoleProgress, at_most_every, counted, duration
+from pipelines.console.progress import Bar, ConsoleProgress, at_most_every, duration
 from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
 from pipelines.runners.names import Runner
 from pipelines.runners.options import IN_MEMORY, new_pipeline
@@ -138,7 +139,7 @@ class Launcher:
         bar: Bar,
         tasks: Sequence[ShardTask],
         work: beam.PTransform,
-        scan: Scan | None = None,
+        scan: Scan | None,
     ) -> None:
         """Runs one Beam job over some tasks."""
         pipeline = self._new_pipeline(stage)
@@ -187,10 +188,8 @@ class Launcher:
         run_watched(pipeline, at_most_every(interval, progress), self.config.stall_minutes * 60)
         progress()
 
-    def _progress(
-        self, stage: StageRecord, digests: tuple[str, ...], bar: Bar, scan: Scan | None = None
-    ) -> Callable[[], int]:
-        """How much of a stage is done, read from its receipts and shown."""
+    def _progress(self, stage: StageRecord, digests: tuple[str, ...], bar: Bar, scan: Scan | None) -> Callable[[], int]:
+        """A function that reads the progress of a stage from its receipts, shows and returns it."""
 
         def first_done(receipt: Receipt) -> None:
             if stage.work is not None:

@@ -1,8 +1,7 @@
-"""How a launcher does the open shards of a stage: a Beam job over them, or a join with the corpus."""
+"""Runs the open shards of a stage for a launcher: a Beam job over them, or a join with the corpus."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import apache_beam as beam
 
@@ -20,12 +19,8 @@ from pipelines.planning.join_passes import join_passes
 from transforms.join import JoinCorpus, UnitSource
 from transforms.shards import RunShards
 
-
-class RunJob(Protocol):
-    """Runs one Beam job over some tasks and shows how far it is."""
-
-    def __call__(self, tasks: Sequence[ShardTask], work: beam.PTransform, scan: Scan | None = None) -> None:
-        """Returns when the job has ended."""
+# Runs one Beam job over some tasks, and shows its progress.
+RunJob = Callable[[Sequence[ShardTask], beam.PTransform, Scan | None], None]
 
 
 @dataclass(frozen=True)
@@ -37,10 +32,10 @@ class StageExecution:
         config: its configuration.
         stage: the stage.
         tasks: its open shards.
-        note: tells the user something.
+        note: prints a note for the user.
         run_job: runs a job.
         needed_prefix: how the docs that a join needs are named.
-        shuffles_in_memory: whether the runner keeps what is shuffled in this machine's memory.
+        shuffles_in_memory: whether the runner keeps the shuffle in this machine's memory.
     """
 
     plan: Plan
@@ -59,7 +54,7 @@ class StageExecution:
 
     def run_shards(self, stage: Stage) -> None:
         """One Beam job over all tasks."""
-        self.run_job(self.tasks, RunShards(stage))
+        self.run_job(self.tasks, RunShards(stage), None)
 
     def join_corpus(self, stage: CorpusJoin) -> None:
         """One Beam job, or several where the shuffle does not fit in the launcher's memory."""

@@ -1,4 +1,4 @@
-"""How Arrow record batches travel between workers.
+"""The coder of Arrow record batches.
 
 Beam's default coder pickles, and a pickled slice carries its whole parent; the IPC stream holds the slice alone.
 """
@@ -13,23 +13,19 @@ class RecordBatchCoder(beam.coders.Coder):
     """A record batch as an Arrow IPC stream."""
 
     def encode(self, value: pa.RecordBatch) -> bytes:
-        """The batch, its schema included."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, value.schema) as writer:
             writer.write_batch(value)
         return bytes(sink.getvalue())
 
     def decode(self, encoded: bytes) -> pa.RecordBatch:
-        """The batch that `encode` was given."""
         with pa.ipc.open_stream(encoded) as reader:
             return reader.read_next_batch()
 
     def is_deterministic(self) -> bool:
-        """Equal batches have equal bytes."""
         return True
 
     def to_type_hint(self) -> Any:
-        """The element type that this coder is registered for."""
         return pa.RecordBatch
 
     def __eq__(self, other: object) -> bool:

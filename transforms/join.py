@@ -31,7 +31,6 @@ class ScanUnitFn(StorageDoFn):
         self._stage, self._folder, self._needed_url = stage, folder, needed_url
 
     def process(self, source: UnitSource) -> Iterator[ShardTokens]:
-        """Scans one unit."""
         unit, file = source
         yield from self._stage.scan(unit, file, self._needed_url, self._folder)
 
@@ -44,7 +43,6 @@ class JoinShardFn(StorageDoFn):
         self._stage, self._units = stage, units
 
     def process(self, grouped: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[int]:
-        """Joins one shard."""
         _, elements = grouped
         batches = list(elements)
         tasks = [batch.schema.metadata[_TASK] for batch in batches if batch.schema.metadata]
@@ -73,7 +71,6 @@ class JoinCorpus(beam.PTransform):
     sources: Sequence[UnitSource]
 
     def expand(self, tasks: beam.PCollection[ShardTask]) -> beam.PCollection[int]:
-        """Scans the corpus, groups the needed docs' tokens by shard, and joins."""
         units = tuple(unit for unit, _ in self.sources)
         scan = ScanUnitFn(self.stage, self.folder, self.needed_url)
         tokens = (

@@ -1,4 +1,4 @@
-"""How the tasks of a stage are handed to workers."""
+"""Beam transforms that run the tasks of a stage on workers."""
 
 import logging
 import threading
@@ -92,7 +92,6 @@ class RunShards(beam.PTransform):
     stage: ShardWork
 
     def expand(self, tasks: beam.PCollection[ShardTask]) -> beam.PCollection[int]:
-        """Spreads the tasks over the workers and runs them."""
         return (
             tasks
             # Without a break in fusion, a runner would run all tasks where they were created.

@@ -38,12 +38,12 @@ class SegmentsConfig(Section):
 
     @property
     def most(self) -> int:
-        """How many segments of a doc are scored at most."""
+        """The most segments of a doc that are scored."""
         return 1 if self.pooling == "first" else self.limit
 
     @property
     def doc_tokens(self) -> int:
-        """How many wordpieces of a doc they cover at most."""
+        """The most wordpieces of a doc that the segments cover."""
         return self.length_tokens + (self.most - 1) * self.stride
 
 

@@ -92,7 +92,7 @@ class RunConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _fit_depths(cls, values: Any) -> Any:
-        """A depth that is left out is never more than what the stage before it gives."""
+        """Limits each default depth to that of the stage before it."""
         if not isinstance(values, dict):
             return values
         given = [name for name in cls.first_stage_sections() if values.get(name) is not None]
@@ -129,7 +129,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_depths(self) -> Self:
-        first = self.first_stage_k
+        first = self.first_stage.k
         if self.mono is not None and self.mono.k > first:
             raise ValueError(f"mono.k {self.mono.k} is more than the {first} candidates that the first stage gives it")
         if self.duo is not None and self.mono is None:
@@ -185,11 +185,6 @@ class RunConfig(Section):
         """The sections of the models that it has, by their keys."""
         sections = {"mono": self.mono, "duo": self.duo}
         return {name: section for name, section in sections.items() if section is not None}
-
-    @property
-    def first_stage_k(self) -> int:
-        """How many candidates a query has at most after the first stage."""
-        return self.first_stage.k
 
 
 def add_first_stage(name: str, section: type[FirstStageConfig]) -> None:

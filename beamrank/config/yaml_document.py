@@ -17,7 +17,7 @@ from beamrank.errors import ConfigError
 from beamrank.storage.url_credentials import carries_credentials
 
 MAX_DEPTH = 20
-# Aliases written out: few lines of YAML can stand for millions of values. A file without aliases holds fewer.
+# Aliases written out: a few lines of YAML can expand to millions of values. A file without aliases holds fewer.
 _MOST_VALUES = 50_000
 _TAGS = {name: f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
 _LONGEST_NUMBER = 100
@@ -51,7 +51,7 @@ class _Loader(yaml.SafeLoader):
 
     @contextmanager
     def _level(self, mark: Any) -> Iterator[None]:
-        """A level of nesting, of the text or of the values that its aliases stand for."""
+        """A level of nesting, of the text or of the values of its aliases."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise ConstructorError(None, None, f"it is nested more than {MAX_DEPTH} levels deep", mark)
@@ -59,7 +59,7 @@ class _Loader(yaml.SafeLoader):
         self._depth -= 1
 
     def construct_object(self, node: Node, deep: bool = False) -> Any:
-        # Each alias gets a value of its own: an override of one place must not change another.
+        # Each alias gets its own value: an override of one place must not change another.
         self.constructed_objects.pop(node, None)
         self._values += 1
         if self._values > _MOST_VALUES:

@@ -1,1 +1,1 @@
-"""What `beamrank demo` searches: the docstrings of Python 3.11's standard library, and questions that they answer."""
+"""The collection of `beamrank demo`: docstrings of Python 3.11's standard library, and questions that they answer."""

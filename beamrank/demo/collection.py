@@ -4,7 +4,7 @@
 `LICENSE-PYTHON.txt`.
 
 The questions were written before any model of this project was trained, in the words of somebody who does not know
-the name of what they look for. Neither they nor the docs that answer them may be trained on: `held_out_objects`.
+the name that they search for. Training must use neither them nor the docs that answer them: `held_out_objects`.
 """
 
 import functools
@@ -39,7 +39,7 @@ def stdlib_docs() -> list[Doc]:
 
     A doc_id is the object's qualified name and the passage's number, `textwrap.dedent:0`: the summary is number 0, and
     what follows it is cut into passages of about 40 to 150 words. The text begins with the name too, since a later
-    passage often does not say what it is about. Lucene takes a dotted name as one word, so a question does not find
+    passage often does not mention its subject. Lucene takes a dotted name as one word, so a question does not find
     `random.shuffle` by the word "random".
     """
     rows = [json.loads(line) for line in _corpus().splitlines()]

@@ -33,7 +33,7 @@ class EvaluationNotes:
     not_judged: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """What a user should know, a line each."""
+        """Notes for the user, a line each."""
         judged = f" of {self.topics:,}"
         found = (
             (self.not_in_topics, judged, "judged topics that are not among the topics", ""),
@@ -73,7 +73,7 @@ class RunEvaluation:
     qrels_notes: QrelsNotes
 
     def lines(self) -> list[str]:
-        """What a user should know, a line each."""
+        """Notes for the user, a line each."""
         return [*self.run_notes.lines(), *self.qrels_notes.lines(), *self.evaluation.notes.lines()]
 
 

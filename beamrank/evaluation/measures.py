@@ -57,7 +57,7 @@ def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
 
 
 def explain_names(names: Sequence[str]) -> list[str]:
-    """How the results name each of trec_eval's names among these, a line each.
+    """The ir_measures names of trec_eval's names among these, a line each.
 
     Raises:
         ConfigError: see `parse_measures`.

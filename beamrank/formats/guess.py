@@ -1,4 +1,4 @@
-"""What a file looks like by its first bytes: hints for messages about a file of another format than the given one."""
+"""Guesses a file's format by its first bytes: hints for messages about a file of another format than the given one."""
 
 import json
 import re

@@ -10,9 +10,9 @@ _SHOWN_KINDS = 5
 _DETAILS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+")
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 problem`, `2,000 problems`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 problem`, `2,000 problems`; `plural` is an irregular one."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def first_few(values: Iterable[object], shown: int = 3) -> str:

@@ -38,7 +38,7 @@ FORMATS: dict[str, QrelsFormat] = {
 
 @dataclass(frozen=True)
 class QrelsNotes:
-    """What a user should know about qrels.
+    """Facts about qrels that a user should know.
 
     Attributes:
         format: its name in `FORMATS`.

@@ -21,7 +21,7 @@ Indices: TypeAlias = NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True)
 class RunNotes:
-    """What a user should know about a run.
+    """Facts about a run that a user should know.
 
     Attributes:
         format: its name in `run_formats.FORMATS`.
@@ -195,7 +195,7 @@ def _read_queries(rows: Rows) -> tuple[str, dict[bytes, _Query]]:
 
 
 def _positions(run_format: RunFormat) -> tuple[int, int, int, int | None]:
-    """Where a row has the query_id, the doc_id, the rank and the score."""
+    """The positions of the query_id, the doc_id, the rank and the score in a row."""
     at = run_format.columns.index
     return at("query_id"), at("doc_id"), at("rank"), at("score") if run_format.has_scores else None
 

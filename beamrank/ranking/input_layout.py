@@ -2,10 +2,10 @@
 
 An input is, for BERT, `[CLS] query [SEP] doc [SEP]` (mono) or `[CLS] query [SEP] doc_i [SEP] doc_j [SEP]` (duo). The
 `InputTemplate` of a model's architecture holds the special tokens and the token types. Lengths in this module are
-tokens of the texts alone, without special tokens, unless the name says otherwise. The rules, for BERT and the papers'
+tokens of the texts alone, without special tokens, unless noted otherwise. The rules, for BERT and the papers'
 max_query_length 64 and max_length 512:
 
-* `original`, what the 2019 code does to the token: at most 62 wordpieces of the query. A doc of monoBERT keeps
+* `original`, identical to the 2019 code: at most 62 wordpieces of the query. A doc of monoBERT keeps
   max_length - (query + 2) - 2 (the code subtracts two for special tokens and adds one, so an input has at most 511
   tokens); each doc of duoBERT keeps (max_length - (query + 2)) // 2 - 2. Every text keeps its head, on its own.
 * `paper`: at most 62 wordpieces of the query and 512 tokens in all for monoBERT, 62/223/223 for duoBERT: for a query of
@@ -61,12 +61,12 @@ class InputTemplate:
 
     @property
     def query_special_tokens(self) -> int:
-        """How many special tokens belong to the query."""
+        """The number of special tokens of the query."""
         return len(self.start) + len(self.ends[0])
 
     @property
     def special_tokens(self) -> int:
-        """How many special tokens an input has."""
+        """The number of special tokens of an input."""
         return len(self.start) + sum(map(len, self.ends))
 
 
@@ -80,13 +80,13 @@ class PaddedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class PackedInputs:
-    """The inputs of one shard, as references into one flat store of token ids: texts stand once, pairs take no room.
+    """The inputs of one shard, as references into one flat store of token ids, which holds each text once.
 
     Attributes:
         tokens: uint16[t] or uint32[t], never empty; every text of the shard without special tokens.
         starts: int64[n, s], where each input's segments begin in `tokens`; s is 2 for monoBERT, 3 for duoBERT.
         kept: int64[n, s], how many wordpieces each segment keeps.
-        template: what stands around the segments.
+        template: the special tokens around the segments.
     """
 
     tokens: npt.NDArray[np.unsignedinteger]
@@ -121,7 +121,7 @@ def max_doc_tokens(read_tokens: int) -> int:
 def kept_lengths(
     template: InputTemplate, limits: InputLimits, lengths: Sequence[Lengths], chunks: int = 1
 ) -> tuple[Lengths, ...]:
-    """How many tokens of each text an input keeps: `mono_kept` for two texts, `duo_kept` for three."""
+    """The number of tokens of each text that an input keeps: `mono_kept` for two texts, `duo_kept` for three."""
     query, first, *second = lengths
     if second:
         return duo_kept(template, limits, query, first, second[0])
@@ -131,7 +131,7 @@ def kept_lengths(
 def mono_kept(
     template: InputTemplate, limits: InputLimits, query_lengths: Lengths, doc_lengths: Lengths, chunks: int = 1
 ) -> tuple[Lengths, Lengths]:
-    """How many tokens of each query and doc a pair keeps.
+    """The number of tokens of each query and doc that a pair keeps.
 
     Args:
         template: the special tokens of an input.
@@ -157,7 +157,7 @@ def mono_kept(
 def duo_kept(
     template: InputTemplate, limits: InputLimits, query_lengths: Lengths, firsts: Lengths, seconds: Lengths
 ) -> tuple[Lengths, Lengths, Lengths]:
-    """How many tokens of each query, doc_i and doc_j a triple keeps. Arguments as for `mono_kept`.
+    """The number of tokens of each query, doc_i and doc_j that a triple keeps. Arguments as for `mono_kept`.
 
     Raises:
         ConfigError: the rule is for pairs only, or the lengths leave nothing of the docs.

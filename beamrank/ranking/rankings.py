@@ -1,4 +1,4 @@
-"""From the tables of the stages to rankings: what a stage scored, then the other candidates in the previous order.
+"""From the tables of the stages to rankings: the scored candidates, then the others in the previous order.
 
 The tables are those of beamrank/tables/schemas.py, of one shard or of all. A ranking holds the doc_ids and scores of a
 query, best first; beamrank/formats/run_writer.py makes the scores strictly decreasing. A query without candidates has
@@ -89,7 +89,7 @@ def by_score(scored: Table) -> Table:
 
 
 def doc_orders(rankings: Mapping[str, Ranking]) -> Iterator[tuple[str, list[str]]]:
-    """Each query's doc_ids, best first: what is evaluated."""
+    """Each query's doc_ids, best first, for evaluation."""
     for query_id, ranking in rankings.items():
         yield query_id, [doc_id for doc_id, _ in ranking]
 

@@ -1,4 +1,4 @@
-"""How long a scoring stage takes, judged by the scoring stage before it, before its own first shard is done."""
+"""The duration of a scoring stage before its first shard is done, predicted from the scoring stage before it."""
 
 from collections.abc import Iterable
 
@@ -7,13 +7,13 @@ from beamrank.stages.stage_record import ScoringWork
 
 
 def pair_inferences(candidates: float, k: int, opponents: int | None) -> float:
-    """How many ordered pairs are scored for a query with so many candidates."""
+    """The number of ordered pairs that are scored for a query with so many candidates."""
     admitted = min(k, candidates)
     return admitted * max(0, min(opponents or admitted, admitted - 1))
 
 
 def work_ratio(work: ScoringWork, before: ScoringWork, scored: Iterable[Receipt]) -> float | None:
-    """How many times as long as the stage before it a stage takes on the same workers.
+    """The ratio of a stage's duration to that of the stage before it, on the same workers.
 
     An input with two docs is taken to be twice as long as one with one doc, up to the most tokens of an input.
 
@@ -23,7 +23,7 @@ def work_ratio(work: ScoringWork, before: ScoringWork, scored: Iterable[Receipt]
         scored: receipts of the stage before it.
 
     Returns:
-        None where the receipts do not tell.
+        None if the receipts lack the counts.
     """
     receipts = list(scored)
     queries, candidates, inferences, tokens = (

@@ -33,7 +33,7 @@ class _StageNames:
 
 @dataclass(frozen=True)
 class _PlanNames:
-    """What a plan, of any version, names."""
+    """The files that a plan of any version names."""
 
     topics: str
     stages: tuple[_StageNames, ...]
@@ -95,7 +95,7 @@ def remove_garbage(output: str, garbage: Iterable[Garbage]) -> None:
 
 
 def _plan_names(output: str, name: str) -> _PlanNames:
-    """What a plan of any version names."""
+    """The files that a plan names."""
     url = storage.join(output, name)
     try:
         return validated(_NAMES, checked_values(storage.read_bytes(url)))
@@ -135,7 +135,7 @@ class _Stage:
     age: _Age
 
     def garbage(self, corpora: set[str]) -> Iterator[Garbage]:
-        """What can be removed. Parts are listed before what names them is read: a run may publish both meanwhile.
+        """The files to remove. Parts are listed before receipts are read: a run may publish both meanwhile.
 
         Args:
             corpora: the short digests of the corpora that plans scan.

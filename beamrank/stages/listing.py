@@ -15,7 +15,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 class Kind(Enum):
-    """What a file in a stage's folder is."""
+    """The kind of a file in a stage's folder."""
 
     PART = auto()
     RECEIPT = auto()
@@ -42,7 +42,7 @@ class Entry:
 
     Attributes:
         path: below the stage's folder.
-        kind: what the file is, or what an unfinished one was to become.
+        kind: of the file, or of the file that an unfinished one was to become.
         temporary: whether it is unfinished: being written, or left by a killed process.
         number: the shard or corpus unit in its name; -1 where there is none.
         digest: the short digest in its name.

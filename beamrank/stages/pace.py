@@ -1,4 +1,4 @@
-"""How long the rest of some work takes, at the pace of the finished part."""
+"""The remaining time of a task, at the pace of the finished part."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Pace:
 
     @property
     def seconds_each(self) -> float:
-        """How often something is finished."""
+        """The mean time between two finished things."""
         return (self.last - self.start) / self.done
 
     def seconds_left(self, more: int, now: float) -> float:

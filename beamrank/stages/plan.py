@@ -163,7 +163,7 @@ class Plan:
         find: Callable[[StageFolder, str, tuple[str, ...]], Manifest | None],
         found: dict[str, Manifest | None],
     ) -> Manifest | None:
-        """Looks at each stage once, even if several others read it: each look costs a listing and a read."""
+        """Finds each manifest once, even if several stages read it: it costs a listing and a read."""
         if name not in found:
             stage = self.stage(name)
             inputs = [self._manifest(each, find, found) for each in stage.inputs]
@@ -174,7 +174,7 @@ class Plan:
 
     @property
     def config_digest(self) -> str:
-        """The digest of the configuration; two that differ in measures, say, have the same plan digest."""
+        """The digest of the configuration; the plan digest does not cover all of it, such as the measures."""
         return digest({key: value for key, value in self.config.items() if key != "output"})
 
     def is_named_by(self, current: "CurrentPlan") -> bool:
@@ -316,7 +316,7 @@ def _content(url: str) -> bytes:
 
 
 def _check_stages(stages: Sequence[StageRecord]) -> None:
-    """Makes sure that each stage reads earlier ones."""
+    """Checks that each stage reads only earlier ones."""
     before: set[str] = set()
     for stage in stages:
         if not before.issuperset(stage.inputs):

@@ -48,7 +48,7 @@ class Receipt:
 
     @classmethod
     def from_json(cls, content: bytes) -> "Receipt | None":
-        """A receipt, or None if the bytes are not one: cut short, for example."""
+        """A receipt; None if the bytes are truncated or invalid."""
         return checked_record(_RECEIPT, content)
 
 
@@ -64,12 +64,12 @@ class Manifest:
 
     @property
     def shard_digests(self) -> tuple[str, ...]:
-        """What the manifest seals."""
+        """The digests of the sealed shards."""
         return tuple(receipt.digest for receipt in self.receipts)
 
     @property
     def part_sha256s(self) -> tuple[str, ...]:
-        """What the next stage's digests are made from."""
+        """The content of the parts, which the digests of the next stage cover."""
         return tuple(receipt.part_sha256 for receipt in self.receipts)
 
     @classmethod
@@ -90,7 +90,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, content: bytes) -> "Manifest | None":
-        """A manifest, or None if the bytes are not one: cut short, for example."""
+        """A manifest; None if the bytes are truncated or invalid."""
         return checked_record(_MANIFEST, content)
 
 
@@ -107,12 +107,12 @@ def part_bytes(table: Any) -> bytes:
 
 @dataclass(frozen=True)
 class StageFolder:
-    """A stage's folder: commits its shards, and reads what was committed."""
+    """A stage's folder: commits its shards, and reads the committed parts."""
 
     url: str
 
     def part_url(self, receipt: Receipt) -> str:
-        """Where a receipt's part is."""
+        """The URL of a receipt's part."""
         return storage.join(self.url, receipt.part)
 
     def read_part(self, receipt: Receipt) -> Any:
@@ -227,7 +227,7 @@ class StageFolder:
         return {shard for shard, each in enumerate(shard_digests) if receipt_name(shard, each) in present}
 
     def written_seconds(self, receipts: Iterable[Receipt]) -> dict[int, float]:
-        """When each shard's receipt was written, in seconds since 1970, if the storage tells."""
+        """When each shard's receipt was written, in seconds since 1970, if the storage keeps times."""
         states = file_states(storage.join(self.url, RECEIPTS))
         found = {each.shard: states.get(receipt_name(each.shard, each.digest)) for each in receipts}
         return {
@@ -255,7 +255,7 @@ class StageFolder:
         return self.manifest(shard_digests) or self._gather(stage, shard_digests)
 
     def _gather(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
-        """What would seal the stage. Receipts are read only if none is missing by name."""
+        """The manifest of a finished stage. Receipts are read only if none is missing by name."""
         if len(self.done(shard_digests)) < len(shard_digests):
             return None
         return Manifest.of(stage, shard_digests, self.receipts(shard_digests))
@@ -280,7 +280,7 @@ class StageFolder:
         return manifest
 
     def sweep(self, shard_digests: tuple[str, ...]) -> None:
-        """Removes from a sealed stage what its job needed, and what killed attempts left.
+        """Removes the needed docs of a sealed stage, and leftovers of killed attempts.
 
         Another run may be working on the same stage. It needs none of these files any more, but may be sealing.
         """

@@ -33,7 +33,7 @@ class ScanReport:
 
     @classmethod
     def from_json(cls, content: bytes) -> "ScanReport | None":
-        """A report, or None if the bytes are not one: cut short, for example."""
+        """A report; None if the bytes are truncated or invalid."""
         return checked_record(_REPORT, content)
 
 
@@ -58,12 +58,12 @@ class ScanWatch:
         self._before = file_states(self._folder)
 
     def count(self) -> int:
-        """How many units have been scanned since, again or for the first time."""
+        """The number of units scanned since, again or for the first time."""
         return sum(state != self._before.get(name) for name, state in file_states(self._folder).items())
 
 
 def read_scans(folder: str, corpus_digest: str) -> ScanTotal:
-    """The sum of a corpus's reports, by unit; one that was cut short counts once its unit is read again."""
+    """The sum of a corpus's reports, by unit; a truncated one counts once its unit is read again."""
     entries = [entry for entry in list_folder(folder, SCANS) if entry.kind is Kind.SCAN and not entry.temporary]
     names = [entry.name for entry in entries if entry.digest == corpus_digest[:SHORT]]
     contents = storage.read_files(storage.join(folder, SCANS), names).values()

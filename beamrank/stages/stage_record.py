@@ -11,7 +11,7 @@ from beamrank.tables.schemas import RowKind
 
 @dataclass(frozen=True)
 class ScoringWork:
-    """What a stage asks of its model for a query: the duration of one such stage tells that of another.
+    """The work of a model for one query, by which the duration of one stage predicts that of the next.
 
     Attributes:
         k: how many candidates of a query reach the model.
@@ -35,8 +35,8 @@ class StageRecord:
     Attributes:
         type_name: the registered name of its class.
         name: its folder below the output.
-        step: what `--stage` calls it; several stages can share a step.
-        rows: what a row of its parts is.
+        step: its name in `--stage`; several stages can share a step.
+        rows: the kind of row of its parts.
         inputs: the names of the stages that it reads.
         reads_topics: whether its tasks carry the topics of their shards.
         keys: the settings that decide the bytes of its parts.

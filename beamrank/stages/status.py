@@ -50,7 +50,7 @@ def read_status(plan: Plan, now: float | None = None) -> list[StageStatus]:
     """The status of every stage, in order.
 
     Args:
-        plan: what is run.
+        plan: the plan.
         now: seconds since 1970; by default the clock's.
     """
     now = time.time() if now is None else now
@@ -71,7 +71,7 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
 
 
 def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
-    """How long the rest of a run takes; None if that of a stage is unknown."""
+    """The remaining time of a run; None if that of a stage is unknown."""
     etas = [stage.eta_seconds for stage in stages if stage.eta_seconds is not None]
     return round(sum(etas), 1) if len(etas) == len(stages) else None
 
@@ -132,7 +132,7 @@ def _pace(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt]) -> Pa
 
 
 def _forecast(plan: Plan, stage: StageRecord, receipts: Mapping[str, Mapping[int, Receipt]]) -> float | None:
-    """How long a stage takes at the pace of the scoring stage that it reads."""
+    """The time of a stage at the pace of the scoring stage that it reads."""
     before = next((each for each in map(plan.stage, stage.inputs) if each.work is not None), None)
     if before is None or before.work is None or stage.work is None:
         return None

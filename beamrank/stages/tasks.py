@@ -26,7 +26,7 @@ class ShardTask:
     Attributes:
         folder: the stage's.
         shard: the number of the shard.
-        digest: what the shard's receipt must carry.
+        digest: the digest that the shard's receipt must have.
         topics: the shard's, sorted by query_id; empty for a stage that does not read topics.
         inputs: the parts of the stages that it reads, in their order.
     """

@@ -1,6 +1,6 @@
-"""Reads everything in an output folder again, and checks it against names, receipts, manifests and digests.
+"""Reads every file of an output folder, and checks it against names, receipts, manifests and digests.
 
-Damaged files can be deleted: the next run redoes what is missing, and nothing else.
+Damaged files can be deleted: the next run redoes only what is missing.
 """
 
 from collections import defaultdict
@@ -17,14 +17,7 @@ from beamrank.digests import SHORT, digest, sha256
 from beamrank.errors import PreflightError
 from beamrank.progress import SILENT, Progress
 from beamrank.stages.listing import RECEIPTS, Entry, Kind, list_folder, list_stage, manifest_name, receipt_name
-from beamrank.stages.plan import (
-    CURRENT,
-    EngineVersionError,
-    load_plan,
-    plan_names,
-    read_current,
-    topics_name,
-)
+from beamrank.stages.plan import CURRENT, EngineVersionError, load_plan, plan_names, read_current, topics_name
 from beamrank.stages.receipts import Manifest, Receipt
 from beamrank.stages.scan_reports import ScanReport
 from beamrank.stages.stage_record import StageRecord
@@ -34,27 +27,25 @@ from beamrank.tables import schemas
 
 T = TypeVar("T")
 
-
 _FILES_AT_ONCE = 8
 _REDO = "run again, which redoes only this shard"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A damaged file: its path below the output, what is wrong with it, and what to do."""
+    """A damaged file: its path below the output, the problem, and the remedy."""
 
     file: str
     problem: str
     remedy: str
 
     def __str__(self) -> str:
-        """One line."""
         return f"{self.file}: {self.problem}: {self.remedy}"
 
 
 @dataclass
 class Verification:
-    """What was read, and what is wrong with it. `stray` counts files that nothing names, which `gc` removes."""
+    """The result of a verification. `stray` counts unreferenced files, which `gc` removes."""
 
     files: int = 0
     bytes: int = 0
@@ -135,7 +126,7 @@ class _StageCheck:
     Attributes:
         url: the folder.
         name: the stage's name.
-        kind: the stage's kind.
+        rows: the kind of row of its parts.
         files: beamrank's whole files by their paths below the folder, without parts that nothing names.
         receipts: by path; None if the file is not a receipt.
         manifests: by path; None if the file is not a manifest.
@@ -179,7 +170,7 @@ class _StageCheck:
         return storage.read_bytes(storage.join(self.url, path))
 
     def seals(self) -> Iterator[Finding]:
-        """What is wrong with receipts and manifests."""
+        """The findings about receipts and manifests."""
         sealed_in: dict[str, str] = {}
         for base, manifest in self.manifests.items():
             if manifest is None or not self._seals(manifest, base):
@@ -211,7 +202,7 @@ class _StageCheck:
         )
 
     def small_files(self) -> Iterator[Finding]:
-        """What is wrong with the needed docs and the reports of scans."""
+        """The findings about the needed docs and the reports of scans."""
         for path, entry in self.files.items():
             if entry.kind is Kind.NEEDED:
                 # A run that has just sealed its stage removes them.
@@ -228,7 +219,7 @@ class _StageCheck:
                     )
 
     def part(self, part: str) -> list[Finding]:
-        """What is wrong with a part: it is missing, or its bytes or rows are not those of its receipts."""
+        """The findings about a part: it is missing, or its bytes or rows do not match its receipts."""
         receipts = self.named[part]
         if part not in self.files:
             return [self._finding(part, f"is missing, and {_receipt_path(receipts[0])} names it", _REDO)]
@@ -255,7 +246,7 @@ def _receipt_path(receipt: Receipt) -> str:
 
 
 def _claim(receipt: Receipt) -> tuple[object, ...]:
-    """What two attempts at a shard that leave the same part agree about; they take different times."""
+    """The fields in which two attempts at a shard with the same part agree; their times differ."""
     return receipt.shard, receipt.digest, receipt.part, receipt.part_sha256, receipt.part_bytes, receipt.rows
 
 

@@ -22,7 +22,7 @@ def create(filesystem: Any, path: str, content: bytes) -> bool:
         except Exception as error:
             if _is_refusal(error):
                 return False
-            # S3 could not tell which of two writers was first, and asks to send the put again.
+            # S3 did not decide which of two concurrent writers was first, and asks for a retry.
             if _store_code(error) != "ConditionalRequestConflict":
                 raise
             _log.info("retrying the put of %s: %s", path, error)

@@ -1,4 +1,4 @@
-"""Files that are digested first and read later: what is read must be what was digested."""
+"""Files that are digested first and read later: their content must not change in between."""
 
 import logging
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class DigestedFile:
     Attributes:
         url: its URL.
         version: its `file_version`; empty if only its hash is known.
-        sha256: the hash of its content; empty if the version stands for the content.
+        sha256: the hash of its content; empty if the version identifies the content.
     """
 
     url: str
@@ -36,7 +36,7 @@ class DigestedFile:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Makes sure that what is read from the file inside the `with` block is the content that was digested.
+        """Makes sure that reads of the file inside the `with` block see the content that was digested.
 
         A file of the same version is not read for this. A file of another version, such as a copy on another machine,
         is hashed once in a process.
@@ -80,7 +80,7 @@ def digest_file(url: str, *, read: bool = True) -> DigestedFile:
 
     Args:
         url: the file.
-        read: whether to hash the content; otherwise the version stands for it.
+        read: whether to hash the content; otherwise the version identifies it.
 
     Raises:
         FileNotFoundError: the file does not exist.

@@ -1,4 +1,4 @@
-"""What is known of files without reading them: sizes, times, checksums, and versions that change with the content."""
+"""Metadata of files: sizes, times, checksums, and versions that change with the content. No file is read."""
 
 import os
 import time
@@ -13,21 +13,21 @@ from beamrank.storage.files import absolute, is_remote, list_files, located, nam
 
 # Two changes of a local file within a tick of its clock get the same time.
 _TICK_NANOSECONDS = 20_000_000
-# What a store tells of a file's content, best first. Google's etag changes whenever a file is written, even with the
+# The checksums that stores report, best first. Google's etag changes whenever a file is written, even with the
 # same content; its MD5 does not, but a file that was composed of others has none.
 _CHECKSUMS = ("md5Hash", "content_md5", "ETag", "etag")
 
 
 @dataclass(frozen=True)
 class FileState:
-    """A file's size, and when it was last written in seconds since 1970, if the storage tells."""
+    """A file's size, and when it was last written in seconds since 1970, if the storage keeps times."""
 
     size_bytes: int
     modified_seconds: float | None
 
 
 class StoredFile(NamedTuple):
-    """What a store tells of a file: its size, and a checksum that differs for other content."""
+    """Metadata of a file at a store: its size, and a checksum that differs for other content."""
 
     size_bytes: int
     checksum: str
@@ -39,13 +39,13 @@ def file_states(folder: str) -> dict[str, FileState]:
 
 
 def stored_files(folder: str) -> dict[str, StoredFile]:
-    """The names of the files in a folder at a store, each with what the store tells of its content."""
+    """The files in a folder at a store, by name."""
     with located(folder) as (filesystem, _):
         return {name(entry["name"]): _stored(filesystem, entry) for entry in list_files(folder)}
 
 
 def stored_file(url: str) -> StoredFile:
-    """What a store tells of a file's content.
+    """The metadata of a file at a store.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -89,8 +89,8 @@ def _links(path: str) -> Iterator[os.stat_result]:
 
 
 def _stored(filesystem: Any, entry: dict[str, Any]) -> StoredFile:
-    told = next((entry[key] for key in _CHECKSUMS if entry.get(key)), None)
-    return StoredFile(int(entry["size"]), str(told or filesystem.checksum(entry["name"])))
+    checksum = next((entry[key] for key in _CHECKSUMS if entry.get(key)), None)
+    return StoredFile(int(entry["size"]), str(checksum or filesystem.checksum(entry["name"])))
 
 
 def _modified(entry: Mapping[str, Any]) -> float | None:

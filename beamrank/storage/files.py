@@ -93,7 +93,7 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
 
 
 def refuse_impossible_path(url: str, error: Exception) -> None:
-    """Tells a path that no file can have from a fault of the disk.
+    """Refuses a path that no file can have; other errors are faults of the disk.
 
     Raises:
         PreflightError: no file can have the path.
@@ -140,7 +140,7 @@ def size_bytes(url: str) -> int:
 
 
 def sizes_bytes(folder: str) -> dict[str, int]:
-    """The names and sizes of the files in a folder; empty where there is no folder."""
+    """The names and sizes of the files in a folder; empty if there is no folder."""
     return {name(entry["name"]): int(entry["size"]) for entry in list_files(folder)}
 
 
@@ -151,7 +151,7 @@ def sha256(url: str) -> str:
 
 
 def list_files(folder: str) -> list[dict[str, Any]]:
-    """What fsspec tells of the files in a folder; empty where there is no folder."""
+    """Fsspec's entries of the files in a folder; empty if there is no folder."""
     with located(folder) as (filesystem, path):
         try:
             entries = filesystem.ls(path, detail=True)
@@ -229,7 +229,7 @@ def publish(url: str, content: bytes) -> bool:
 
     Returns:
         Whether this call wrote it; False if the file existed. A put whose answer was lost and that was sent again is
-        False too, so the caller must look at the file.
+        False too, so the caller must read the file.
     """
     if is_remote(url):
         with located(url) as (filesystem, path):

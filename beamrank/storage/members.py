@@ -39,7 +39,6 @@ class Members(io.RawIOBase):
         self._decompressor = start_member()
 
     def readable(self) -> bool:
-        """Always true."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]

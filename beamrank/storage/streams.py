@@ -23,7 +23,7 @@ _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.lib.ArrowExcep
 
 
 def compression(url: str) -> str | None:
-    """How a file is compressed, by the ending of its name; None if it is not.
+    """The compression of a file, by the ending of its name; None if it has none.
 
     Raises:
         PreflightError: beamrank does not read this compression.
@@ -37,7 +37,7 @@ def compression(url: str) -> str | None:
 
 
 def without_compression(name: str) -> str:
-    """A file's name in lower case, without the ending that says how it is compressed."""
+    """A file's name in lower case, without the ending of a compression."""
     name = name.lower()
     for ending in _COMPRESSIONS:
         name = name.removesuffix(ending)

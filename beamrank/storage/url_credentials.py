@@ -41,7 +41,7 @@ _AFTER_URL = ".,;:!?)]}&#"
 
 def carries_credentials(text: str) -> bool:
     """Whether a text holds a URL in a form that can carry a credential, or a token of a known service."""
-    # Letters that only look like those of a URL count as these: who types them means the URL.
+    # Lookalike letters count as those of a URL.
     plain = unicodedata.normalize("NFKC", _decoded(text))
     return _TOKEN.search(plain) is not None or any(not _is_harmless(*url) for url in _urls(plain))
 
@@ -120,7 +120,7 @@ def _is_harmless(protocol: str, rest: str) -> bool:
 
 
 def _strings(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every string with the dotted key that leads to it; a name before what it names."""
+    """Every string with its dotted key; a key before its value."""
     if isinstance(values, str):
         yield key, values
     elif isinstance(values, dict):

@@ -86,7 +86,6 @@ class MissingDoc(NamedTuple):
     query_id: str
 
     def __str__(self) -> str:
-        """In words."""
         return f"{self.doc_id!r} of query_id {self.query_id!r}"
 
 

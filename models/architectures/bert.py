@@ -28,22 +28,18 @@ class Bert:
 
     @property
     def positions(self) -> int:
-        """How many tokens an input may have."""
         return self.shape.positions
 
     @property
     def vocab_size(self) -> int:
-        """How many token ids have an embedding."""
         return self.shape.vocab_size
 
     @property
     def chunks(self) -> int:
-        """How many inputs a doc is read as."""
         return self.shape.chunks
 
     @property
     def token_cost(self) -> int:
-        """How many multiplications one token takes."""
         return self.shape.token_cost
 
     @cached_property
@@ -52,7 +48,6 @@ class Bert:
         return self.shape.tensors(self.num_labels)
 
     def template(self, special: SpecialTokens) -> InputTemplate:
-        """See `bert_template`."""
         return bert_template(special, self.segments)
 
     def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
@@ -103,7 +98,7 @@ def missing_types(token_types: int, segments: int, checkpoint: str) -> tuple[str
     """A warning where an input has more texts than a BERT has token types.
 
     Raises:
-        PreflightError: it has one token type, so it was not trained to tell texts apart.
+        PreflightError: it has one token type, so it was not trained on inputs of several texts.
     """
     if token_types >= segments:
         return ()

@@ -42,7 +42,7 @@ class BertShape:
 
     @property
     def token_cost(self) -> int:
-        """How many multiplications the layers' matrices are for one token."""
+        """The number of multiplications of the layers' matrices for one token."""
         return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.inner)
 
     def tensors(self, num_labels: int) -> dict[str, tuple[int, ...]]:
@@ -92,8 +92,8 @@ _SIZES = TypeAdapter(_Sizes)
 def read_shape(config: Mapping[str, Any], found: Mapping[str, tuple[int, ...]], reference: str) -> BertShape:
     """The sizes in config.json.
 
-    The number of token types comes from the weights: the first duoBERT was released with two rows under a
-    configuration that says three.
+    The number of token types comes from the weights: the first duoBERT was released with two rows and a
+    configuration of three.
 
     Args:
         config: config.json.

@@ -31,7 +31,7 @@ def check_modules(files: ModelFiles) -> None:
 
 
 def count_labels(files: ModelFiles, classifier: str) -> int:
-    """How many logits the head has, by the rows of its last matrix, the tensor `classifier`.
+    """The number of logits of the head, by the rows of its last matrix, the tensor `classifier`.
 
     Raises:
         PreflightError: there is no head, it does not have one or two rows, or id2label contradicts the weights or has

@@ -15,7 +15,7 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """What the files of a checkpoint hold, apart from the weights' values.
+    """The content of a checkpoint's files, apart from the weights' values.
 
     Attributes:
         reference: names the checkpoint in errors.
@@ -35,23 +35,23 @@ class Architecture(Protocol):
 
     @property
     def num_labels(self) -> int:
-        """How many logits the head has: 1, or 2 whose difference is the score."""
+        """The number of logits of the head: 1, or 2 whose difference is the score."""
 
     @property
     def positions(self) -> int:
-        """How many tokens an input may have."""
+        """The maximum number of tokens of an input."""
 
     @property
     def vocab_size(self) -> int:
-        """How many token ids have an embedding."""
+        """The number of token ids with an embedding."""
 
     @property
     def chunks(self) -> int:
-        """How many inputs a doc is read as; 1 for all published models."""
+        """The number of inputs that a doc is read as; 1 for all published models."""
 
     @property
     def token_cost(self) -> int:
-        """How many multiplications one token takes; the estimate compares models by it."""
+        """The number of multiplications for one token; the estimate compares models by it."""
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The cache of this machine: folders that were fetched from elsewhere, by their content.
 
-An entry is a folder `KIND/NAME` below BEAMRANK_CACHE, named by the digest of what it holds. It is fetched under a lock
+An entry is a folder `KIND/NAME` below BEAMRANK_CACHE, named by the digest of its content. It is fetched under a lock
 into a hidden folder and renamed when it is whole. Nothing is ever removed to make room: delete the cache, or an entry,
 at any time when no process uses it.
 """
@@ -24,7 +24,7 @@ _thread_locks: dict[str, threading.Lock] = {}
 
 
 def cache_root() -> Path:
-    """Where copies are kept that can be fetched again: BEAMRANK_CACHE, or ~/.cache/beamrank.
+    """The folder of copies that can be fetched again: BEAMRANK_CACHE, or ~/.cache/beamrank.
 
     Raises:
         ConfigError: BEAMRANK_CACHE can carry a credential.
@@ -76,8 +76,8 @@ def add_entry(kind: str, key: str, fetch: Callable[[Path], str]) -> Path:
 
     Args:
         kind: `indexes` or `checkpoints`.
-        key: what is fetched; what a killed process left of it is removed.
-        fetch: fills an empty folder and returns the entry's name: the digest of what it holds, which it has checked.
+        key: identifies the source; leftovers of a killed process are removed.
+        fetch: fills an empty folder and returns the entry's name: the digest of the content, which it has checked.
 
     Raises:
         OSError: the cache cannot be written.

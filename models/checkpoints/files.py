@@ -60,7 +60,7 @@ def read_json(path: str) -> Any:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        PreflightError: it is not valid JSON, or too large to be what it should be.
+        PreflightError: it is not valid JSON, or too large.
     """
     try:
         return parse_json(read_at_most(path, _MOST_JSON_BYTES))

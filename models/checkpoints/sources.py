@@ -107,10 +107,10 @@ def _copied(url: str, files: Sequence[str]) -> str:
 def _state(url: str, files: Sequence[str]) -> dict[str, StoredFile]:
     """The files of a checkpoint at a store, each with its size and version there."""
     try:
-        told = stored_files(url)
+        found = stored_files(url)
     except OSError as error:
         raise PreflightError(f"cannot list the checkpoint {url}: {error}") from error
-    if not told:
+    if not found:
         raise PreflightError(f"cannot list the checkpoint {url}: it does not exist. Check the URL")
-    unwanted = {PICKLED} if SAFETENSORS in told else set()
-    return {name: told[name] for name in sorted((set(files) & told.keys()) - unwanted)}
+    unwanted = {PICKLED} if SAFETENSORS in found else set()
+    return {name: found[name] for name in sorted((set(files) & found.keys()) - unwanted)}

@@ -18,14 +18,7 @@ from beamrank.storage.local_writes import new_folder
 from models.architectures.bert_shape import BertShape
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.checkpoints.files import CONFIG, SAFETENSORS
-from models.conversion.original_bert import (
-    OriginalConfig,
-    Weights,
-    check_variables,
-    read_config,
-    read_weights,
-    unused,
-)
+from models.conversion.original_bert import OriginalConfig, Weights, check_variables, read_config, read_weights, unused
 from models.conversion.source import SPECIAL_TOKENS, Source, check_vocabulary
 from models.conversion.tensor_bundle import TensorBundle
 from models.scoring.engine import ScoringEngine

@@ -171,7 +171,7 @@ def _check_names(found: Shapes, expected: Shapes, source: str) -> None:
 def _check_token_types(rows: int, config: OriginalConfig, kind: str, source: str) -> tuple[str, ...]:
     missing = missing_types(rows, SEGMENTS[kind], f"the checkpoint {source}")
     if rows != config.type_vocab_size:
-        note = f"bert_config.json says {config.type_vocab_size} token types, {_TYPES} has {rows} rows: the rows count"
+        note = f"bert_config.json has {config.type_vocab_size} token types and {_TYPES} {rows} rows: using the rows"
         return (note, *missing)
     return missing
 

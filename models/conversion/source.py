@@ -1,4 +1,4 @@
-"""Where an original checkpoint's files are: TensorFlow's own, bert_config.json and vocab.txt."""
+"""Finds an original checkpoint's files: TensorFlow's own, bert_config.json and vocab.txt."""
 
 import os
 import re

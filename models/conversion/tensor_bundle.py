@@ -138,7 +138,7 @@ def _table(content: bytes, path: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
-    """Where a block is: its first byte and its size; and the place after."""
+    """The first byte and the size of a block, and the position after them."""
     offset, at = _varint(content, at)
     size, at = _varint(content, at)
     return (offset, size), at

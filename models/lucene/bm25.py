@@ -7,7 +7,6 @@ itself, and importing it imports torch. Here Java writes all the hits of a batch
 import itertools
 import json
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -48,7 +47,7 @@ class Bm25Searcher:
             raise PreflightError(f"Lucene cannot open the index {folder}: {error}. Build it again") from error
 
     def search(self, topics: Sequence[Topic], k: int) -> pa.Table:
-        """The `k` best docs of each topic; each has a query_id of its own.
+        """The `k` best docs of each topic; query_ids must be unique.
 
         Hits and scores are Lucene's and Anserini's: scores are rounded to 4 decimals, ties are ordered by doc_id and
         set apart by 0.000001. A topic that matches nothing has no rows.
@@ -68,13 +67,9 @@ class Bm25Searcher:
         jvm.call(_close, self._key)
 
     def __enter__(self) -> Self:
-        """The searcher itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes the index."""
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _tabulate(self, query_ids: list[str], hits: list[list[list[Any]]]) -> pa.Table:

@@ -39,7 +39,6 @@ class JavaError(BeamrankError):
     """Java threw an exception; `class_name` is its class."""
 
     def __init__(self, class_name: str, message: str | None) -> None:
-        """Takes the exception's class and message."""
         hint = f" (more memory: set {_HEAP_VARIABLE}, such as 8g)" if class_name.endswith("OutOfMemoryError") else ""
         super().__init__(f"{class_name}: {message}{hint}")
         self.class_name = class_name
@@ -195,9 +194,9 @@ def start(processors: int | None = None) -> None:
 
 
 def call(function: Callable[..., T], *args: Any) -> T:
-    """Runs `function(*args)` on the thread that owns Java, which is started first where need be.
+    """Runs `function(*args)` on the thread that owns Java, which is started first if necessary.
 
-    What it returns must be plain Python or Arrow values, never a Java object.
+    It must return plain Python or Arrow values, never a Java object.
 
     Raises:
         JavaError: Java threw an exception.
@@ -240,7 +239,7 @@ def _start_java(processors: int | None) -> None:
     if jnius_config.vm_running:
         raise BeamrankError(
             f"Java runs in this process already, started by something else:\n{jnius_config.vm_started_at}\n"
-            "Its options cannot change any more: call beamrank first, or in a process of its own"
+            "Its options cannot change any more: call beamrank first, or in another process"
         )
     runtime = java_home()
     jnius_config.set_classpath(str(anserini_jar()))

@@ -1,4 +1,4 @@
-"""Which inputs of a shard go through the model together: decided by their lengths alone, so alike on every machine."""
+"""Cuts the inputs of a shard into batches, by their lengths alone, so the batches are the same on every machine."""
 
 import numpy as np
 import numpy.typing as npt

@@ -61,8 +61,8 @@ def score_duo(
     matrices = np.full(int((admitted.counts**2).sum()), np.nan, dtype=np.float32)
     matrices[pairs.cells] = scores.log_odds[inverse]
     met = admitted.counts > 1
-    return _table(shard, admitted, matrices), StageCounts.of(
-        scores,
+    return _table(shard, admitted, matrices), StageCounts(
+        **scores.cost,
         queries=tokens.num_rows,
         candidates=int(np.count_nonzero(met[admitted.queries])),
         truncated_queries=int(np.count_nonzero((query_kept < shard.query_lengths) & met)),

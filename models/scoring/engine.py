@@ -4,7 +4,7 @@ import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,15 @@ class Scores:
     padded_tokens: int
     halvings: int
 
+    @property
+    def cost(self) -> dict[str, int]:
+        """The fields of `StageCounts` that it decides."""
+        return {name: value for name, value in vars(self).items() if name != "log_odds"}
+
 
 @dataclass(frozen=True)
 class StageCounts:
-    """What a stage did on one shard, for its receipt.
+    """The counts of a stage for one shard, for its receipt.
 
     `candidates` are query-document pairs, whatever the number of inferences for each. `tokens` and
     `padded_tokens` are what went through the model, without and with padding. `truncated_queries` and `truncated_docs`
@@ -49,30 +54,6 @@ class StageCounts:
     truncated_queries: int
     truncated_docs: int
     duplicate_inputs: int
-
-    @classmethod
-    def of(
-        cls,
-        scores: Scores,
-        *,
-        queries: int,
-        candidates: int,
-        truncated_queries: int,
-        truncated_docs: int,
-        duplicate_inputs: int,
-    ) -> Self:
-        """The counts of a shard whose distinct inputs have these scores."""
-        return cls(
-            queries=queries,
-            candidates=candidates,
-            inferences=scores.inferences,
-            tokens=scores.tokens,
-            padded_tokens=scores.padded_tokens,
-            halvings=scores.halvings,
-            truncated_queries=truncated_queries,
-            truncated_docs=truncated_docs,
-            duplicate_inputs=duplicate_inputs,
-        )
 
 
 def usable_cores() -> int:
@@ -94,7 +75,7 @@ class ScoringEngine:
             dtype: of the model's layers; the head is float32.
             threads: how many batches a CPU works on at a time, a thread each.
             token_budget: how many tokens a batch may hold, padding included.
-            backend: what runs it.
+            backend: its name.
 
         Raises:
             PreflightError: this machine cannot honour the device or the dtype.

@@ -60,8 +60,8 @@ def score_mono(
         ],
         schema=schemas.MONO,
     )
-    return table.sort_by([("query_id", "ascending"), ("rank", "ascending"), ("segment", "ascending")]), StageCounts.of(
-        scores,
+    return table.sort_by([("query_id", "ascending"), ("rank", "ascending"), ("segment", "ascending")]), StageCounts(
+        **scores.cost,
         queries=tokens.num_rows,
         candidates=len(candidates),
         truncated_queries=len(np.unique(queries[query_kept < query_lengths])),

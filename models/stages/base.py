@@ -74,7 +74,7 @@ class CorpusJoin(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """How many ids its tokenizer has."""
+        """The number of ids of its tokenizer."""
 
     def wanted(self, task: ShardTask) -> Sequence[str]:
         """The doc_ids that a shard needs."""
@@ -98,7 +98,7 @@ class Execution(Protocol):
         """All shards of the plan."""
 
     def note(self, text: str) -> None:
-        """Tells the user something."""
+        """Prints a note for the user."""
 
     def run_shards(self, stage: "Stage") -> None:
         """Runs `stage.run` for each task, as one Beam job."""

@@ -77,12 +77,10 @@ class RetrieveBm25(FirstStage):
 
     @classmethod
     def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
-        """Machines with Java."""
         return Worker.JVM
 
     @classmethod
     def worker_paths(cls, config: RunConfig) -> dict[str, str]:
-        """The index."""
         return {} if config.index is None else {"index.path": config.index.path}
 
     @classmethod

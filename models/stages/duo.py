@@ -57,20 +57,16 @@ class ScoreDuo(ScoringStage):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The tokens, and the scores that choose the best."""
         return (self.tokens, "mono")
 
     @property
     def run_name(self) -> str:
-        """Named after the aggregation."""
         return f"duo-{self.aggregation}"
 
     @property
     def work(self) -> ScoringWork:
-        """Two docs an input."""
         return ScoringWork(self.k, 2, self.opponents, self.max_length, self.token_cost)
 
     def score(self, engine: ScoringEngine, tokens: pa.Table, *others: pa.Table) -> tuple[pa.Table, StageCounts]:
-        """The rows of one shard."""
         mono = pool_segments(others[0], self.pooling)
         return score_duo(engine, tokens, mono, self.k, self.limits, self.opponents, self.seed)

@@ -39,18 +39,17 @@ class FirstStage(Stage):
 
     @classmethod
     def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
-        """Plain machines."""
         return Worker.CPU
 
     @classmethod
     def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
         """As long as `seconds_a_topic` for each topic."""
         seconds = cls.seconds_a_topic(config, sample)
-        return lambda topics: Cost(0, topics * config.first_stage_k * CANDIDATE_BYTES, topics * seconds)
+        return lambda topics: Cost(0, topics * config.first_stage.k * CANDIDATE_BYTES, topics * seconds)
 
     @classmethod
     def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:  # noqa: ARG003
-        """How long one topic takes on this machine."""
+        """The time of one topic on this machine."""
         return 0.0
 
 

@@ -50,7 +50,6 @@ class GivenRun(FirstStage):
 
     @classmethod
     def from_config(cls, section: CandidatesConfig, planning: Planning) -> Self:  # noqa: ARG003
-        """Takes the digest of the run's bytes."""
         return cls(run_digest=candidates_digest(section.run), k=section.k, ties=section.ties, url=section.run)
 
     @classmethod
@@ -73,7 +72,6 @@ class GivenRun(FirstStage):
             execution.note(f"{self.url}: {note}")
 
     def run(self, task: ShardTask) -> Receipt:
-        """Commits one shard's share."""
         return self._commit(task, self._read())
 
     def _read(self) -> Run:

@@ -30,7 +30,6 @@ class ScoreMono(ScoringStage):
 
     @classmethod
     def from_config(cls, section: MonoConfig, planning: Planning, tokens: str) -> Self:
-        """Made from the section `mono`."""
         return cls(k=section.k, segments=_segment_rule(section), **cls.shared_settings(planning, tokens))
 
     @classmethod
@@ -48,11 +47,9 @@ class ScoreMono(ScoringStage):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The tokens."""
         return (self.tokens,)
 
     def score(self, engine: ScoringEngine, tokens: pa.Table, *_: pa.Table) -> tuple[pa.Table, StageCounts]:
-        """The rows of one shard."""
         return score_mono(engine, tokens, self.k, self.limits, self.segments)
 
     def _metadata(self) -> dict[str, str]:
@@ -61,6 +58,6 @@ class ScoreMono(ScoringStage):
 
 
 def _segment_rule(mono: MonoConfig) -> SegmentRule | None:
-    """How docs are cut; None if they are read whole. Scores are pooled when they are read."""
+    """The segments of docs; None if docs are read whole. Scores are pooled when they are read."""
     segments = mono.segments
     return None if segments is None else SegmentRule(segments.length_tokens, segments.stride, segments.most)

@@ -13,17 +13,11 @@ from models.scoring.backends.protocol import Device
 from models.scoring.engine import usable_cores
 
 
-class PlanningProgress(Protocol):
-    """Shows the user what happens while a run is planned."""
+class PlanningProgress(Progress, Protocol):
+    """Receives the progress of planning a run."""
 
-    def note(self, text: str) -> None:
-        """Reports something worth knowing."""
-
-    def warn(self, text: str) -> None:
-        """Reports something that needs attention."""
-
-    def bar(self, stage: str) -> AbstractContextManager[Progress]:
-        """The progress of something that takes long."""
+    def bar(self, name: str, /) -> AbstractContextManager[Progress]:
+        """The progress of a long operation."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +32,7 @@ class Planning:
 
 
 def threads_of(config: RunConfig) -> int:
-    """How many threads a worker takes, torch and Lucene alike."""
+    """The number of threads of a worker, for torch and Lucene alike."""
     return config.threads or usable_cores()
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,6 @@ from beamrank.records import Doc, Topic
 from beamrank.tables.shard import as_mono, candidates_table, tokenized_schema, tokenized_table
 from models.checkpoints.check import Checkpoint
 from models.reranker import Reranker, RerankerKind
-from models.scoring.engine import StageCounts
 from models.stages.planning import threads_of
 from models.tokenizer.bert import load_tokenizer
 
@@ -55,7 +54,7 @@ class Sample:
 
     @property
     def read_seconds(self) -> float:
-        """How long reading them took."""
+        """The time of reading them."""
         return self._read[1]
 
     @property
@@ -72,7 +71,7 @@ class Sample:
 
     @property
     def tokenize_seconds(self) -> float:
-        """How long tokenizing them takes."""
+        """The time of tokenizing them."""
         return self._tokens[1]
 
     @property
@@ -108,17 +107,13 @@ class Sample:
             **config.input.model_dump(),
         )
         before = as_mono(candidates)
-        return _seconds_per_inference(lambda: reranker.score_shard(table, k, before)[1])
+        reranker.score_shard(table, k, before)
+        start = time.monotonic()
+        _, counts = reranker.score_shard(table, k, before)
+        return (time.monotonic() - start) / max(1, counts.inferences)
 
 
 def _docs(config: RunConfig) -> Iterator[Doc]:
     for unit in list_units(config.corpus):
         for batch in read_unit(unit):
             yield from map(Doc, batch.doc_ids, batch.texts)
-
-
-def _seconds_per_inference(score: Callable[[], StageCounts]) -> float:
-    score()
-    start = time.monotonic()
-    counts = score()
-    return (time.monotonic() - start) / max(1, counts.inferences)

@@ -74,12 +74,10 @@ class ScoringStage(Stage):
 
     @classmethod
     def worker_on(cls, device: str) -> Worker:
-        """The machines with a model."""
         return Worker.MODEL_ON_GPU if device == "cuda" else Worker.MODEL_ON_CPU
 
     @classmethod
     def worker_paths(cls, config: RunConfig) -> dict[str, str]:
-        """The checkpoint, where it is a path."""
         section = getattr(config, cls.type_name)
         named = "://" not in section.checkpoint and not section.checkpoint.startswith(("/", ".", "~"))
         # A Hugging Face id and embedded:NAME mean the same everywhere.
@@ -87,12 +85,10 @@ class ScoringStage(Stage):
 
     @property
     def worker(self) -> Worker:
-        """The machines of the device that the plan has."""
         return self.worker_on(self.device)
 
     @property
     def work(self) -> ScoringWork:
-        """One doc an input."""
         return ScoringWork(self.k, 1, None, self.max_length, self.token_cost)
 
     def run(self, task: ShardTask) -> Receipt:
@@ -131,7 +127,7 @@ class ScoringStage(Stage):
 
     @property
     def limits(self) -> InputLimits:
-        """How inputs are cut."""
+        """The truncation rule of inputs and its lengths."""
         return InputLimits(self.truncation, self.max_query_length, self.max_length)
 
     def _metadata(self) -> dict[str, str]:

@@ -70,7 +70,6 @@ class TokenizeDocs(Stage):
 
     @classmethod
     def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
-        """Plain machines."""
         return Worker.CPU
 
     @classmethod
@@ -92,26 +91,21 @@ class TokenizeDocs(Stage):
 
     @property
     def name(self) -> str:
-        """Named after the tokenizer."""
         return f"tokenize-{self.tokenizer_digest[:8]}"
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The candidates."""
         return ("retrieve",)
 
     @property
     def run_name(self) -> str | None:
-        """Tokens give no run."""
         return None
 
     @property
     def corpus(self) -> str:
-        """The digest of the corpus."""
         return self.corpus_digest
 
     def carry_out(self, execution: Execution) -> None:
-        """Scans the corpus and shuffles."""
         execution.join_corpus(self)
 
     def run(self, task: ShardTask) -> Receipt:

@@ -62,7 +62,6 @@ class BertTokenizer:
     """
 
     def __init__(self, vocabulary: BertVocabulary) -> None:
-        """Starts with an empty memory."""
         self.vocab_size = vocabulary.vocab_size
         self.cls_id = vocabulary.cls_id
         self.sep_id = vocabulary.sep_id

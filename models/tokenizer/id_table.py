@@ -42,7 +42,6 @@ class IdTable:
         max_rows: int = 1 << 18,
         max_chars: int = 1 << 23,
     ) -> None:
-        """Makes an empty table."""
         self._dtype = dtype
         self._compute = compute
         self._max_rows = max_rows
@@ -50,7 +49,6 @@ class IdTable:
         self._clear()
 
     def __len__(self) -> int:
-        """How many texts are kept."""
         return len(self._rows)
 
     def rows_of(self, texts: Iterable[str], count: int) -> NDArray[np.int32]:
@@ -70,7 +68,7 @@ class IdTable:
         return rows
 
     def lengths(self, rows: NDArray[np.int32]) -> Lengths:
-        """How many ids each of these rows has."""
+        """The number of ids of each of these rows."""
         return self._ends[rows + 1] - self._ends[rows]
 
     def gather(self, rows: NDArray[np.int32], lengths: Lengths) -> Ids:

@@ -28,7 +28,7 @@ _SCORES = {1: "The score is the logit.", 2: "The score is logit 1 (`relevant`) m
 
 
 class Trained(Protocol):
-    """What the card reads from a training."""
+    """The part of a training that the card describes."""
 
     config: TrainConfig
     kind: Kind

@@ -23,7 +23,6 @@ class ChunkedBert(BertForSequenceClassification):  # type: ignore[no-untyped-cal
     config_class = ChunkedBertConfig
 
     def __init__(self, config: ChunkedBertConfig) -> None:
-        """Makes a model with random weights."""
         super().__init__(config)
         chunks, attention_size = chunk_sizes(config.to_dict())
         self.chunk_pooling = ChunkPooling(chunks, config.hidden_size, attention_size)

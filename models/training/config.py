@@ -188,7 +188,7 @@ class TrainConfig(Section):
 
     @property
     def inputs_per_passage(self) -> int:
-        """How many inputs a passage is split into."""
+        """The number of inputs that a passage is split into."""
         return 1 if self.chunks is None else self.chunks.count
 
     @field_validator("objective", mode="before")
@@ -223,7 +223,7 @@ def load_train_config(path: str, kind: Kind, overrides: Sequence[str] = (), outp
 
     Args:
         path: the file; relative paths in it are relative to its folder.
-        kind: what to train.
+        kind: the model to train.
         overrides: `section.key=value` strings; the value is YAML.
         output: replaces `output`, relative to the current folder.
 

@@ -1,4 +1,4 @@
-"""The plan of a training: what it will do, and its estimated time."""
+"""The plan of a training, and its estimated time."""
 
 import time
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ _TIMED_STEPS = 2
 
 @dataclass(frozen=True)
 class TrainPlan:
-    """What a training will do.
+    """The plan of a training.
 
     Attributes:
-        groups: groups of an epoch; None if only a pass over the file would tell.
+        groups: groups of an epoch; None if unknown without a pass over the file.
         inputs_per_group: inputs of the model for each group.
         first_stage: the dev measure of the given run.
         seconds: of all steps, estimated from two of them, without dev measurements.

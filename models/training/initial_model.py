@@ -87,14 +87,14 @@ class Start:
         Raises:
             PreflightError: the weights do not fit the configuration.
         """
-        says_duo = self._config.type_vocab_size > 2
+        configured_duo = self._config.type_vocab_size > 2
         config = self._configured(labels, dropout)
         if chunks is None:
             model = self._fitting(BertForSequenceClassification, config)
         else:
             model = self._fitting(ChunkedBert, chunked_config(config, chunks))
         if kind == "duo" and config.type_vocab_size == 2:
-            _add_token_type(model, zero=says_duo)
+            _add_token_type(model, zero=configured_duo)
         model.bert.embeddings.word_embeddings.requires_grad_(train_word_embeddings)
         return model
 
@@ -119,7 +119,7 @@ class Start:
         return model
 
     def _fitting(self, architecture: type[_Model], config: BertConfig) -> _Model:
-        """The model with as many token types as its weights have, whatever its configuration says."""
+        """The model with as many token types as its weights have, regardless of its configuration."""
         model, rows = self._load(architecture, config)
         if rows is not None:
             config.type_vocab_size = rows
@@ -183,7 +183,7 @@ def _copied(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str
 
 
 def _read_config(folder: str, reference: str) -> BertConfig:
-    """The configuration, after its sizes were compared with the weights: transformers allocates whatever it says."""
+    """The configuration, after its sizes were compared with the weights: transformers allocates any size."""
     document = read_config(folder, reference)
     if document.get("model_type") != "bert":
         raise PreflightError(f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'")
@@ -230,7 +230,7 @@ def _add_token_type(model: BertForSequenceClassification, zero: bool) -> None:
     """Adds a third token type to a model with two.
 
     If the configuration promises three, the model is one of the first duoBERTs, to which TensorFlow gave zeros.
-    Otherwise it is a mono. A plain copy of its second type would leave only positions to tell the docs apart; with a
+    Otherwise it is a mono. A plain copy of its second type would leave only positions to distinguish the docs; with a
     random vector of length 1 added, z_ij averaged over j orders docs nearly as mono does before training.
     """
     rows = model.bert.embeddings.token_type_embeddings.weight.detach()

@@ -65,7 +65,7 @@ class CorpusSource:
             at = at | {"epoch": at["epoch"] + 1, "unit": 0}
 
     def notes(self, position: Position) -> list[str]:
-        """How many rows and passages were not usable so far."""
+        """The number of unusable rows and passages so far."""
         counts = {
             "invalid rows of the corpus": position.get("bad_rows", 0),
             "empty passages of the corpus": position.get("empty", 0),

@@ -119,10 +119,10 @@ class Session:
 
 
 def _check_measure(name: str) -> None:
-    """Raises ConfigError if a name stands for several measures: the best model is chosen by one."""
+    """Raises ConfigError if a name means several measures: one chooses the best model."""
     names = list(parse_measures([name]))
     if len(names) > 1:
-        raise ConfigError(f"dev.measure {name!r} stands for {len(names)} measures ({', '.join(names)}): give one")
+        raise ConfigError(f"dev.measure {name!r} means {len(names)} measures ({', '.join(names)}): give one")
 
 
 def _resolve_dtype(requested: str, device: str) -> torch.dtype:

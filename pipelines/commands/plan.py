@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from beamrank.formats.problems import counted
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, load_run_config
-from pipelines.console.progress import counted
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_line
 
@@ -57,7 +57,7 @@ def _words(found: "Estimate") -> Iterator[str]:
     unfinished = [stage.stage for stage in found.stages if stage.remaining_shards]
     for change in found.changed:
         again = [kind for kind in change.stages if kind in unfinished]
-        yield f"{change}: {_are(again)} done again" if again else f"{change}: an earlier run has left what it needs"
+        yield f"{change}: {_are(again)} redone" if again else f"{change}: an earlier run has done these stages"
     if found.resumes and len(unfinished) > 1:
         first, *later = unfinished
         yield f"{_are(later)} counted whole: which of their shards still count is known once {first} is finished"
@@ -75,7 +75,7 @@ def _are(stages: Sequence[str]) -> str:
 
 
 def _passes(passes: int) -> str:
-    """How often the join reads the corpus."""
+    """The number of times that the join reads the corpus."""
     read = f"tokenize reads the corpus in {counted(passes, 'pass', 'passes')}"
     if passes == 1:
         return read

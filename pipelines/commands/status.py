@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from beamrank.formats.problems import counted
 from beamrank.stages.plan import read_plan
 from beamrank.stages.status import StageStatus, read_status, run_eta_seconds
-from pipelines.console.progress import counted, duration
+from pipelines.console.progress import duration
 from pipelines.console.terminal import write_line
 
 

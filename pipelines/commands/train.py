@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Model(StrEnum):
-    """What can be trained."""
+    """The model to train."""
 
     MONO = "mono"
     DUO = "duo"

@@ -1,1 +1,1 @@
-"""What commands show on standard error and on a terminal: progress, notes, tables."""
+"""Output of the commands for people: progress, notes, tables."""

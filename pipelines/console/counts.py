@@ -1,4 +1,4 @@
-"""What the receipts of a sealed stage counted that a user should know, in words."""
+"""Counts in the receipts of a sealed stage that a user should know, in words."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from beamrank.tables.schemas import RowKind
 
 @dataclass(frozen=True)
 class _Reported:
-    """One count; `of` names the counts that add up to what it is a share of, `named` adds the receipts' examples."""
+    """One count; `of` names the counts that add up to its total, `named` adds the receipts' examples."""
 
     count: str
     of: tuple[str, ...]
@@ -53,7 +53,7 @@ _REPORTED: dict[RowKind, tuple[_Reported, ...]] = {
 
 
 def count_lines(rows: RowKind, manifest: Manifest) -> Iterator[str]:
-    """A line for each count that is not zero, with its share where every receipt holds what it is a share of."""
+    """A line for each count that is not zero, with its share if every receipt has the counts of the total."""
     for each in _REPORTED[rows]:
         number = manifest.total(each.count)
         if number:

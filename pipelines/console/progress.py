@@ -23,11 +23,6 @@ _SHOWN = {"is_shown": True}
 _log = logging.getLogger(__name__)
 
 
-def counted(number: int, one: str, more: str = "") -> str:
-    """`1 shard`, `2,000 shards`; `more` is an irregular plural."""
-    return f"{number:,} {one if number == 1 else more or one + 's'}"
-
-
 def duration(seconds: float) -> str:
     """`0:01:20` for 80 seconds."""
     minutes, rest = divmod(round(seconds), 60)
@@ -72,7 +67,6 @@ class Meter:
         return self.pace.seconds_left(self._total - self._done, time.monotonic())
 
     def __str__(self) -> str:
-        """Elapsed time and ETA."""
         elapsed = f"elapsed {duration(self.elapsed_seconds)}"
         if self._total is None:
             return elapsed

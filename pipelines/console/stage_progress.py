@@ -20,7 +20,7 @@ class RunTimes:
     _next_seconds: float | None = field(default=None, init=False)
 
     def words(self, stage: StageRecord, meter: Meter) -> str:
-        """What to add to the progress of a stage; nothing where the command runs that stage alone."""
+        """The progress of the run; empty if the command runs this stage alone."""
         if len(self.stages) < 2:
             return ""
         return f"; run: elapsed {duration(self._meter.elapsed_seconds)}, ETA {self._eta(stage, meter)}"
@@ -49,7 +49,7 @@ class RunTimes:
 
 @dataclass(frozen=True)
 class Scan:
-    """A scan of the corpus: `count` says how many of its units were read, `before` how many in earlier passes."""
+    """A scan of the corpus: `count` returns how many of its units were read, `before` is how many in earlier passes."""
 
     count: Callable[[], int]
     units: int
@@ -58,7 +58,7 @@ class Scan:
 
 
 class StageProgress:
-    """Shows how far a stage is whenever it is asked how much is done."""
+    """Returns how much of a stage is done, and shows it."""
 
     def __init__(
         self,
@@ -68,25 +68,25 @@ class StageProgress:
         scan: Scan | None,
         first_done: Callable[[Receipt], None],
     ) -> None:
-        """`first_done` is told the receipt of a shard that this job was the first to finish."""
+        """`first_done` receives the receipt of the first shard that this job finishes."""
         self._folder, self._digests, self._bar, self._scan = folder, digests, bar, scan
         self._first_done = first_done
         self._before = folder.done(digests)
         self._is_first = True
 
     def __call__(self) -> int:
-        """How many shards are done and units are read."""
+        """The number of finished shards and of units read."""
         done = self._folder.done(self._digests)
         read = self._scan.count() if self._scan else 0
         if self._scan and read < self._scan.units:
             self._bar.update(self._scan.before + read, self._scan.total, "corpus units read")
         else:
             self._bar.update(len(done), len(self._digests), "shards")
-            self._look_at_first(done - self._before)
+            self._note_first(done - self._before)
         return len(done) + read
 
-    def _look_at_first(self, new: set[int]) -> None:
-        """What came before the first shard, workers that start and models that load, is not repeated."""
+    def _note_first(self, new: set[int]) -> None:
+        """Leaves the start-up before the first shard, of workers and models, out of the pace."""
         if not (self._is_first and new):
             return
         self._is_first = False

@@ -63,7 +63,7 @@ def other_runs(
         check_method(name)
     stored = config.duo.opponents is not None
     if ("sample" in aggregations and not stored) != (opponents is not None):
-        raise ConfigError("--opponents says how many opponents `sample` draws from a full matrix: give both or neither")
+        raise ConfigError("--opponents is how many opponents `sample` draws from a full matrix: give both or neither")
     if stored and k1 is not None:
         raise ConfigError("the stored pairs are a sample (duo.opponents): no smaller k1 can be taken from them")
     if seed is not None and opponents is None:

@@ -55,7 +55,6 @@ class Owner:
             return False
 
     def __str__(self) -> str:
-        """For messages."""
         return f"process {self.pid} on {self.host} (since {self.since})"
 
 

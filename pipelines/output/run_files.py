@@ -12,6 +12,7 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError
 from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import explain_names
+from beamrank.formats.problems import counted
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.run_writer import run_lines
 from beamrank.progress import SILENT, Progress
@@ -19,7 +20,6 @@ from beamrank.ranking.rankings import Ranking, doc_orders
 from beamrank.stages.plan import Plan
 from beamrank.storage import files as storage
 from pipelines.console.counts import count_lines
-from pipelines.console.progress import counted
 from pipelines.output.owner import check_current
 from pipelines.output.run_names import MEASURES, RUNS, RunFile, run_files
 from pipelines.output.shard_rankings import iter_shards, sealed_stages
@@ -76,7 +76,7 @@ def spooled_runs(
     """Makes runs in one pass over the parts.
 
     Args:
-        plan: what was run.
+        plan: the plan.
         config: its configuration.
         files: the runs.
         evaluators: see the rankings of the runs that they measure, until a run has failed.
@@ -99,7 +99,7 @@ def spooled_runs(
 
 
 def run_evaluators(plan: Plan, config: RunConfig) -> Evaluators:
-    """What measures each run, whatever formats it is written in; nothing without qrels."""
+    """The evaluator of each run, regardless of its formats; none without qrels."""
     if config.qrels is None:
         return {}
     qrels = read_qrels(config.qrels)

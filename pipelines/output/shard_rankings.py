@@ -7,12 +7,7 @@ import pyarrow as pa
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.ranking.rankings import (
-    Ranking,
-    duo_ranking,
-    first_stage_ranking,
-    mono_ranking,
-)
+from beamrank.ranking.rankings import Ranking, duo_ranking, first_stage_ranking, mono_ranking
 from beamrank.ranking.segments import pool_segments
 from beamrank.stages.plan import Plan
 from beamrank.stages.receipts import Manifest
@@ -90,7 +85,7 @@ def sealed_stages(plan: Plan) -> list[tuple[StageRecord, Manifest]]:
 
 
 def _unfinished(plan: Plan, missing: Sequence[StageRecord]) -> str:
-    """Which stages the runs lack, and the two remedies: to run them, or to leave them out."""
+    """The message about unfinished stages, with two remedies: to run them, or to leave them out."""
     steps = dict.fromkeys(stage.step for stage in missing)
     message = (
         f"{', '.join(stage.name for stage in missing)} {'is' if len(missing) == 1 else 'are'} not finished under "

@@ -1,4 +1,4 @@
-"""Whether the files in `runs/` are those that the sealed stages give."""
+"""Verifies the files in `runs/` against the sealed stages."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,13 +7,7 @@ from beamrank.errors import BeamrankError
 from beamrank.stages.plan import Plan
 from beamrank.stages.verify import Finding, Verification
 from beamrank.storage import files as storage
-from pipelines.output.run_files import (
-    Evaluators,
-    finish_evaluations,
-    measures_content,
-    run_evaluators,
-    spooled_runs,
-)
+from pipelines.output.run_files import Evaluators, finish_evaluations, measures_content, run_evaluators, spooled_runs
 from pipelines.output.run_names import MEASURES, RUNS, RunFile, run_files
 
 _WRITE_AGAIN = "`beamrank run CONFIG --stage runs` writes it again"
@@ -21,7 +15,7 @@ _AGGREGATE_AGAIN = "`beamrank aggregate` writes it again; delete it if you do no
 
 
 def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
-    """Adds what is wrong with the runs and their measures, which are written from sealed stages."""
+    """Adds the findings about the runs and their measures, which are written from sealed stages."""
     unsealed = [stage.name for stage in plan.stages if plan.seal_of(stage.name) is None]
     if unsealed:
         found.notes.append(f"the run is not finished ({', '.join(unsealed)}): its runs were not checked")
@@ -59,7 +53,7 @@ def _evaluators(plan: Plan, config: RunConfig, found: Verification) -> Evaluator
 
 
 def _verify_files(plan: Plan, config: RunConfig, files: Sequence[RunFile], evaluators: Evaluators) -> Iterator[Finding]:
-    """Makes all runs again, and compares them with what is written."""
+    """Recreates all runs, and compares them with the files."""
     failed: dict[RunFile, BeamrankError] = {}
     own = run_files(plan, config)
     with spooled_runs(plan, config, files, evaluators, failed) as spools:

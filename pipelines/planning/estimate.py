@@ -34,7 +34,7 @@ class StageEstimate:
 class Estimate:
     """A whole run; the corpus is read at most `join_passes` times, with the memory that is free now.
 
-    `changed` holds the differences from the plan that was last run into the output; `note` tells why they are unknown.
+    `changed` holds the differences from the current plan of the output; `note` explains why they are unknown.
     """
 
     topics: int

@@ -16,7 +16,7 @@ _SAMPLE_DOCS = 1000
 
 
 def join_passes(docs: int, units: Sequence[CorpusUnit], shards: int, doc_tokens: int) -> int:
-    """How often the corpus is read so that each shuffle fits in this machine's memory.
+    """The number of passes over the corpus, so that each shuffle fits in this machine's memory.
 
     Args:
         docs: how many docs travel, a doc once for each shard that wants it.

@@ -23,16 +23,11 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_names import RUNS, RunFile
 
 
-def resolve_scoring(config: RunConfig) -> Device:
-    """Device, dtype and padded tokens a batch."""
-    return find_backend(config.backend).resolve(config.device, config.dtype)
-
-
 def make_plan(config: RunConfig, console: ConsoleProgress, scoring: Device | None = None) -> Plan:
     """Checks all inputs and resolves everything that decides a run's bytes; builds a missing index.
 
     Args:
-        config: what to run.
+        config: the configuration.
         console: where warnings go.
         scoring: where scoring runs, if that is not this machine.
 
@@ -64,7 +59,7 @@ def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None)
             console.warn(warning)
     list_units(config.corpus)
     corpus = digest_corpus(config.corpus)
-    device = scoring or resolve_scoring(config)
+    device = scoring or find_backend(config.backend).resolve(config.device, config.dtype)
     stages = plan_stages(Planning(config, corpus.digest, checkpoints, device, console))
     shards = cut_shards(topics.kept, config.shards)
     values = config.model_dump(mode="json")

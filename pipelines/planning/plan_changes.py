@@ -25,7 +25,6 @@ class Change:
     stages: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Without its stages."""
         if self.before == self.after:
             return f"{self.key}: the content of {_shown(self.after)} changed"
         return f"{self.key} {_shown(self.before)} -> {_shown(self.after)}"

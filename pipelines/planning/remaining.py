@@ -16,8 +16,7 @@ from pipelines.planning.plan_changes import Change, plan_changes
 class Remaining:
     """The shards without a receipt by step, and the differences from the plan that was run last.
 
-    A stage that is not among `shards` is to be done whole. So is one whose input is unfinished. `note` tells what is
-    unknown.
+    A stage that is not among `shards`, or whose input is unfinished, remains whole. `note` explains what is unknown.
     """
 
     shards: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""What differs by runner: options, workers, job servers, and watching them."""
+"""The runners: their options, workers, job servers, and a watchdog."""

@@ -171,7 +171,7 @@ def _check_processes(given: PipelineOptions, workers: Workers) -> None:
     if other in (given.view_as(DebugOptions).experiments or []):
         raise ConfigError(
             f"--experiments={other} contradicts {workers.processes}, which this stage is pinned to "
-            "(docs/guide/deployment.md says why): leave it out"
+            "(docs/guide/deployment.md explains why): leave it out"
         )
 
 
@@ -234,7 +234,7 @@ def job_name(plan: Plan, stage: StageRecord) -> str:
 
 
 def image_url(project: str, region: str, image: str) -> str:
-    """Where infra/ puts an image. Its Python must be the launcher's, whose pickles the workers read."""
+    """The URL of an image that infra/ pushes. It needs the launcher's Python, whose pickles the workers read."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     # A project of a domain, example.com:name, is a folder in the registry.
     return f"{region}-docker.pkg.dev/{project.replace(':', '/')}/beamrank/{image}:{__version__}-python{python}"

@@ -1,4 +1,4 @@
-"""Finds, downloads or builds the programs of Prism, Spark and Flink, and says how they start.
+"""Finds, downloads or builds the programs of Prism, Spark and Flink, and makes the commands that start them.
 
 They are looked for where a Beam flag points, in the folder BEAMRANK_JARS, and in the user's cache. Otherwise Go builds
 Prism, and Maven downloads a job server of Beam's own version or, where it has none, the jars of the last version with
@@ -72,7 +72,7 @@ FLINK = JavaEngine(
 
 
 def prism_command(options: PipelineOptions, progress: Progress) -> Command:
-    """How Prism starts.
+    """The command that starts Prism.
 
     Raises:
         PreflightError: Prism was not found, and cannot be built.
@@ -82,7 +82,7 @@ def prism_command(options: PipelineOptions, progress: Progress) -> Command:
 
 
 def java_command(engine: JavaEngine, options: PipelineOptions, progress: Progress) -> Command:
-    """How a Java job server starts.
+    """The command that starts a Java job server.
 
     Raises:
         PreflightError: Java or the job server was not found, and the job server cannot be downloaded.

@@ -47,7 +47,7 @@ def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seco
     """Runs a pipeline to its end.
 
     Args:
-        pipeline: what to run.
+        pipeline: the pipeline.
         progress: returns how much is done, read from receipts; called a few times a second.
         stall_seconds: how long `progress` may stay the same.
 
@@ -84,12 +84,12 @@ def wait_with_stall(
     """Waits for the thread of a job.
 
     Args:
-        thread: what to wait for.
+        thread: the thread of the job.
         done: how much is done.
         stall_seconds: how long `done` may stay the same.
-        on_stall: ends a job that stalled; returns what it did, for the message.
+        on_stall: ends a job that stalled; returns a description for the message.
         check: raises where the job cannot end.
-        poll_seconds: the time between two looks.
+        poll_seconds: the time between two checks.
 
     Raises:
         BeamrankError: the job stalled.
@@ -144,7 +144,6 @@ class _Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restores the exception hook."""
         threading.excepthook = self._hook
 
     def _note(self, failed: threading.ExceptHookArgs) -> None:

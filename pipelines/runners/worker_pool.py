@@ -21,7 +21,6 @@ class SharedPool(worker_pool_main.BeamFnExternalWorkerPoolServicer):
         self._given_twice: set[str] = set()
 
     def StartWorker(self, start_worker_request: Any, unused_context: Any) -> Any:
-        """Starts a worker."""
         number = start_worker_request.worker_id
         if number in self._worker_processes or number in self._worker_threads:
             self._given_twice.add(number)

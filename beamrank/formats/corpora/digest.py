@@ -1,4 +1,4 @@
-"""What a corpus holds, as one hash."""
+"""The digest of a corpus."""
 
 import json
 import os.path

@@ -1,4 +1,4 @@
-"""The pieces that a corpus is read in, what reading one gives, and what a format must provide."""
+"""Units of a corpus, the batches of docs in them, and the definition of a format."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class DocBatch:
 
 
 def line_place(unit: CorpusUnit, position: int) -> str:
-    """Where a line is: its first byte in a plain file, its number in a compressed one."""
+    """The place of a line: its first byte in a plain file, its number in a compressed one."""
     return f"{unit.url} at byte {position}" if unit.end else f"{unit.url}:{position + 1}"
 
 
@@ -89,12 +89,12 @@ class CorpusFormat:
 
 
 def place(unit: CorpusUnit, position: int) -> str:
-    """Where a doc is, for messages."""
+    """The place of a doc, for messages."""
     return unit.format.place(unit, position)
 
 
 def duplicate_doc(doc_id: str, first: str, second: str) -> str:
-    """The message for a doc_id that appears twice, at two places."""
+    """The message about a doc_id that appears twice."""
     return (
         f"doc_id {doc_id!r} appears twice in the corpus: {first} and {second}. Which text belongs to it is ambiguous: "
         "remove one, or give it another id"

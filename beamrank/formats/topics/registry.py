@@ -16,7 +16,7 @@ class TopicsFormat:
     Attributes:
         parse: the id and the text of one topic; raises RowError if it has none.
         split: the topics of a file, each with the line on which it begins.
-        noun: what a topic is in such a file, for messages.
+        noun: the unit of such a file that holds a topic, for messages.
         file_in_folder: the one file that a folder of this format holds.
         looks_like: formats that a file of this one may look like (formats/guess.py).
     """

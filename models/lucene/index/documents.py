@@ -1,4 +1,4 @@
-"""Indexes the docs of a corpus, with Anserini in a process of its own."""
+"""Indexes the docs of a corpus, with Anserini in another process."""
 
 import json
 import os

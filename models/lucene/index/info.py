@@ -1,4 +1,4 @@
-"""What is known about a Lucene index folder, and whether it is the right one."""
+"""The metadata of a Lucene index folder, and whether it belongs to a corpus."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _LUCENE_MAGIC = bytes.fromhex("3fd76c17")
 
 
 class IndexInfo(BaseModel):
-    """What is known about an index. All but `digest` and `files` is empty where beamrank did not build it.
+    """The metadata of an index. All but `digest` and `files` is empty if beamrank did not build it.
 
     Attributes:
         digest: SHA-256 over the names and contents of Lucene's files.
@@ -115,7 +115,7 @@ def require_index(url: str) -> IndexInfo | None:
 
 
 def read_index_info(url: str) -> IndexInfo:
-    """What is known about an index folder, local or remote.
+    """The metadata of an index folder, local or remote.
 
     The files of a local index are hashed, once on a machine (`read_content`). Those of a remote one are hashed when
     they are copied; where beamrank did not build it, they are read here too, for the digest.

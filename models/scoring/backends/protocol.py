@@ -11,7 +11,7 @@ from models.checkpoints.check import Checkpoint
 
 
 class Device(NamedTuple):
-    """Where and how a model runs, and how many tokens a batch holds there by default."""
+    """The device and dtype of a model, and the default number of tokens of a batch there."""
 
     device: str
     dtype: str

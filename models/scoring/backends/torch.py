@@ -31,13 +31,11 @@ class TorchBackend:
 
     @classmethod
     def resolve(cls, device: str, dtype: str) -> Device:
-        """See `resolve_device` and `resolve_dtype`."""
         resolved = resolve_device(device)
         return Device(resolved, resolve_dtype(dtype, resolved), default_token_budget(resolved))
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int) -> Self:
-        """Builds the model and moves it to the device."""
         import torch
 
         found = cls.resolve(device, dtype)
@@ -45,7 +43,6 @@ class TorchBackend:
         return cls(model, found.device, threads)
 
     def __init__(self, model: "torch.nn.Module", device: str, threads: int) -> None:
-        """Moves a model to a device."""
         self._device = device
         self._model = model.to(device).eval()
         self._turn = Lock()
@@ -60,7 +57,6 @@ class TorchBackend:
         torch.set_num_threads(1)
 
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
-        """Log-odds, float32[b]."""
         import torch
 
         try:
@@ -136,7 +132,7 @@ def resolve_dtype(requested: str, device: str) -> str:
 
 
 def default_token_budget(device: str) -> int:
-    """How many tokens a batch may hold by default."""
+    """The default number of tokens of a batch."""
     return _GPU_TOKEN_BUDGET if device == "cuda" else _CPU_TOKEN_BUDGET
 
 

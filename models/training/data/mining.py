@@ -38,7 +38,7 @@ class Pool:
 
 @dataclass
 class Mined:
-    """Pools with their texts, and lines that report what was left out."""
+    """Pools with their texts, and lines that report the omissions."""
 
     pools: list[Pool]
     texts: Mapping[str, str]
@@ -66,7 +66,6 @@ class MinedSource:
         self.groups_per_epoch: int | None = len(self._units)
 
     def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
-        """See `Source`."""
         for epoch, place, number in shuffled(len(self._units), self._seed, position):
             pool, doc_ids = self._units[number]
             if self._balanced:
@@ -77,7 +76,6 @@ class MinedSource:
             yield self._group(pool, doc_ids), {"epoch": epoch, "index": place + 1}
 
     def notes(self, _position: Position) -> list[str]:
-        """See `Source`."""
         return self._mined.lines
 
     def _group(self, pool: Pool, doc_ids: Sequence[str]) -> Group:
@@ -123,12 +121,12 @@ class _LeftOut:
 
     def lines(self) -> list[str]:
         """A line per reason."""
-        said = []
+        lines = []
         for reason, query_ids in self.topics.items():
             if query_ids:
                 ids = first_few(query_ids)
-                said.append(f"topics {reason}: {len(query_ids):,} of {self.total:,} ({ids}); ignored")
-        return said + [f"{what}: {count:,}" for what, count in self.counts.items()]
+                lines.append(f"topics {reason}: {len(query_ids):,} of {self.total:,} ({ids}); ignored")
+        return lines + [f"{what}: {count:,}" for what, count in self.counts.items()]
 
 
 def _judged(

@@ -80,7 +80,7 @@ class TriplesSource:
                 at = at | {"offset": block.end, "index": 0, "bad_before": at["bad_lines"]}
 
     def notes(self, position: Position) -> list[str]:
-        """How many invalid lines this pass over the file met."""
+        """The number of invalid lines in this pass over the file."""
         bad_lines = position.get("bad_lines", 0)
         return [f"invalid lines in {self._url}: {bad_lines:,}; ignored"] if bad_lines else []
 

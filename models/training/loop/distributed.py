@@ -84,7 +84,7 @@ def own_gpu(local_rank: int, gpus: int) -> int:
     """The GPU of this machine's process number `local_rank`, from 0; PreflightError if there is none."""
     if local_rank >= gpus:
         raise PreflightError(
-            f"process {local_rank + 1} of this machine has no GPU of its own, because there are {gpus}: give torchrun "
+            f"process {local_rank + 1} of this machine has no GPU, because there are {gpus}: give torchrun "
             f"--nproc-per-node {gpus}"
         )
     return local_rank

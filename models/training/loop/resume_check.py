@@ -21,7 +21,7 @@ _FREE: dict[str, bool | set[str]] = {
 
 
 def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: Processes) -> dict[str, Any]:
-    """What a training must share with the state that it resumes, by dotted key.
+    """The settings that a training must share with the state that it resumes, by dotted key.
 
     Raises:
         PreflightError: a file of the data cannot be reached.

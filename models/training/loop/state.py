@@ -28,7 +28,7 @@ _WEIGHTS, _MOMENTS, _STATE = "weights.safetensors", "moments.safetensors", "stat
 
 @dataclass
 class TrainState:
-    """How far a training is.
+    """The progress of a training.
 
     Attributes:
         step: how many steps are done.
@@ -80,7 +80,7 @@ class StateFolder:
         self._processes.wait()
 
     def read(self) -> TrainState:
-        """How far the training is; step 0 if there is no state.
+        """The progress of the training; step 0 if there is no state.
 
         Raises:
             ConfigError: the state is that of another training.

@@ -1,4 +1,4 @@
-"""What a step minimises: a weighted sum of objectives over the scores of a model for some groups."""
+"""The loss of a step: a weighted sum of objectives over the scores of a model for some groups."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
@@ -23,7 +23,7 @@ from models.training.loop.losses import (
 
 
 class Targets(NamedTuple):
-    """What is known of g groups of n docs.
+    """The labels of g groups of n docs.
 
     Attributes:
         relevant: float[g, n], 1 where a doc is relevant.
@@ -37,7 +37,7 @@ class Targets(NamedTuple):
 
 
 class PairTargets(NamedTuple):
-    """What is known of p ordered pairs i, j.
+    """The labels of p ordered pairs i, j.
 
     Attributes:
         preferred: float[p], 1 where doc i is the relevant one, 0 where doc j is.
@@ -96,7 +96,6 @@ class MonoTask:
         self._loss = loss
 
     def loss(self, groups: Sequence[Group], _number: int) -> Tensor:
-        """See `Task`."""
         scores = self._score([(group.query, doc) for group in groups for doc in group.docs]).view(len(groups), -1)
         targets = Targets(
             relevant=scores.new_tensor([group.relevant or (False,) * len(group.docs) for group in groups]),
@@ -115,7 +114,6 @@ class DuoTask:
         self._loss = loss
 
     def loss(self, groups: Sequence[Group], _number: int) -> Tensor:
-        """See `Task`."""
         chosen = [(group, labelled_pairs(group)) for group in groups]
         scores = self._score(
             [texts for group, pairs in chosen for texts in pair_inputs(group.query, group.docs, pairs)]
@@ -157,10 +155,6 @@ def pair_loss(weights: Mapping[str, float], temperature: float) -> PairLoss:
         "pairwise_kl": lambda scores, known: pairwise_kl(scores, known.margins, temperature),
     }
     return lambda scores, known: torch.stack([w * terms[name](scores, known) for name, w in weights.items()]).sum()
-
-
-def _is_relevant(group: Group, doc: int) -> bool:
-    return bool(group.relevant and group.relevant[doc])
 
 
 def _margin(group: Group, i: int, j: int) -> float:

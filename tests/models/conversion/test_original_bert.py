@@ -48,7 +48,7 @@ def test_duo_gets_a_third_row_of_zeros():
 def test_token_types_come_from_the_weights():
     shape, (warning,) = check_variables(_shapes(), _config(type_vocab_size=3), "mono", "it")
     assert shape.token_types == 2
-    assert "bert_config.json says 3 token types" in warning
+    assert "bert_config.json has 3 token types" in warning
 
 
 @pytest.mark.parametrize(

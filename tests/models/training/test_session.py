@@ -280,7 +280,7 @@ def test_dev_measure_may_have_the_name_of_trec_eval(tmp_path):
     session = make_session(config, "mono")
     assert session.dev is not None
     assert session.dev.first_stage() == pytest.approx(0.25)
-    with pytest.raises(ConfigError, match="stands for 2 measures \\(P@5, P@10\\): give one"):
+    with pytest.raises(ConfigError, match="means 2 measures \\(P@5, P@10\\): give one"):
         make_session(config, "mono", ["dev.measure=P.5,10"])
 
 

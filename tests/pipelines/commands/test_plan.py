@@ -1,4 +1,4 @@
-"""`beamrank plan` after earlier runs: what remains to be done, and what a changed key has done again."""
+"""`beamrank plan` after earlier runs: what remains to be done, and which stages a changed key repeats."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_plan_after_a_whole_run_has_no_work(config: Path) -> None:
 
 def test_plan_names_a_changed_key_and_its_stages(config: Path) -> None:
     said = _planned(config, "--set", "mono.k=4")
-    assert "mono.k 6 -> 4: tokenize, mono and duo are done again" in said
+    assert "mono.k 6 -> 4: tokenize, mono and duo are redone" in said
     assert (
         "mono and duo are counted whole: which of their shards still count is known once tokenize is finished" in said
     )

@@ -92,7 +92,7 @@ def test_first_stage_runs_with_its_own_section(config, corpus_order) -> None:
     for arguments in (["verify"], ["status"], ["gc", "--dry-run"]):
         assert beamrank_here(*arguments, settings.output).returncode == 0
     printed = beamrank_here("plan", config, "--set", "corpus_order.first=3").stdout
-    assert "corpus_order.first 2 -> 3: retrieve, tokenize, mono and duo are done again" in printed
+    assert "corpus_order.first 2 -> 3: retrieve, tokenize, mono and duo are redone" in printed
 
 
 def test_unregistered_first_stage_is_an_unknown_key(config) -> None:

@@ -1,4 +1,4 @@
-"""What differs between two plans, and which stages are done again for it."""
+"""What differs between two plans, and which stages are redone for it."""
 
 import dataclasses
 from typing import Any

@@ -202,7 +202,7 @@ def test_rerank_refuses_wrong_options(mono, options, message) -> None:
 
 def test_rerank_takes_no_options_beside_a_reranker(mono) -> None:
     reranker = Reranker(mono)
-    with pytest.raises(ConfigError, match="`mono` is a Reranker, which has options of its own: give dtype to it"):
+    with pytest.raises(ConfigError, match="`mono` is a Reranker, which has its own options: give dtype to it"):
         rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, mono=reranker, dtype="float32")
     with pytest.raises(ConfigError, match="`duo` is a Reranker of kind 'mono'"):
         rerank({"q1": "oven"}, {"q1": {"d1": 1.0}}, DOCS, mono=reranker, duo=reranker)
