@@ -1,4 +1,4 @@
-"""Writes what follows from the code: the command line, the keys of the configuration, the picture of the pipeline.
+"""Writes what follows from the code: commands, keys of the configuration, checks of runs, the picture of the pipeline.
 
 python -m docs.generate
 """
@@ -12,6 +12,8 @@ import typer.main
 from pydantic.fields import FieldInfo
 
 from beamrank.config.run import RunConfig
+from beamrank.lint.registry import CHECKS
+from beamrank.lint.tracks import TRACKS, Track
 from beamrank.section import OneOf, keys
 from docs.pipeline_picture import picture
 from pipelines.cli import app
@@ -118,11 +120,35 @@ def _shown(field: FieldInfo) -> str:
     return " ".join(f"`{str(each).lower() if isinstance(each, bool) else each}`" for each in default)
 
 
+def lint() -> str:
+    """The page of the checks of run files, with its tables of codes and tracks."""
+    page = (_DOCS / "reference/lint.md").read_text(encoding="utf-8")
+    codes = [
+        f"| {code} | {check.severity} | {check.summary} | {'file is not fixed' if check.blocks_fix else check.fix} |\n"
+        for code, check in sorted(CHECKS.items())
+    ]
+    return _with_rows(_with_rows(page, "code", codes), "track", [_track(*each) for each in TRACKS.items()])
+
+
+def _with_rows(page: str, header: str, rows: list[str]) -> str:
+    """A page with these rows in the table whose first column has this header."""
+    return re.sub(rf"(\| {header} \|.*\n.*\n)(?:\|.*\n)*", lambda found: found[1] + "".join(rows), page)
+
+
+def _track(name: str, track: Track) -> str:
+    ranks = " or ".join(map(str, track.first_ranks))
+    rules = [pattern and f"`{pattern.decode()}`" for pattern in (track.run_tag, track.query_id, track.doc_id)]
+    most = track.max_docs and f"at most {track.max_docs:,}"
+    cells = [(cell or "").replace("|", "\\|") for cell in (f"`{name}`", ranks, *rules, most)]
+    return f"| {' | '.join(cells)} |\n"
+
+
 def generated() -> dict[Path, str]:
     """The text of each generated file."""
     return {
         _DOCS / "reference/cli.md": command_line(),
         _DOCS / "reference/configuration.md": configuration(),
+        _DOCS / "reference/lint.md": lint(),
         _DOCS / "pictures/pipeline.svg": picture(),
     }
 

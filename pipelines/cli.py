@@ -18,6 +18,7 @@ from pipelines.commands.doctor import doctor
 from pipelines.commands.eval import eval_run
 from pipelines.commands.gc import gc
 from pipelines.commands.index import index
+from pipelines.commands.lint import lint
 from pipelines.commands.plan import plan
 from pipelines.commands.run import run
 from pipelines.commands.status import status
@@ -80,6 +81,7 @@ app.command("verify")(verify)
 app.command("gc")(gc)
 app.command("aggregate")(aggregate)
 app.command("eval")(eval_run)
+app.command("lint")(lint)
 app.command("train")(train)
 app.command("convert")(convert_checkpoint)
 app.command("doctor")(doctor)

@@ -51,18 +51,7 @@ class Rows:
                         continue
                     yield line, columns
         except DataError as error:
-            raise PreflightError(self._explain(error)) from error
-
-    def _explain(self, error: DataError) -> str:
-        """Why the file cannot be read."""
-        if isinstance(error.__cause__, FileNotFoundError):
-            return f"there is no file {self.url}"
-        if isinstance(error.__cause__, IsADirectoryError):
-            # Not below it: it may be the root of a disk.
-            names = sorted(name for name in storage.sizes_bytes(self.url) if name.endswith((".trec", ".tsv", ".txt")))
-            runs = [storage.join(self.url, name) for name in names[:_SHOWN]]
-            return f"{self.url} is a folder: give a file{', such as ' if runs else ''}{', '.join(runs)}"
-        return str(error)
+            raise PreflightError(unreadable(self.url, error)) from error
 
     def _first(self, text: bytes) -> bytes:
         """The first line, without a byte order mark."""
@@ -94,6 +83,18 @@ class Rows:
             raise PreflightError(f"{self.url} is not a valid {what}: {found}")
         if not rows:
             raise PreflightError(f"{self.url} holds no rows: a {what} must have at least one")
+
+
+def unreadable(url: str, error: DataError) -> str:
+    """Why a file cannot be read."""
+    if isinstance(error.__cause__, FileNotFoundError):
+        return f"there is no file {url}"
+    if isinstance(error.__cause__, IsADirectoryError):
+        # Not below it: it may be the root of a disk.
+        names = sorted(name for name in storage.sizes_bytes(url) if name.endswith((".trec", ".tsv", ".txt")))
+        runs = [storage.join(url, name) for name in names[:_SHOWN]]
+        return f"{url} is a folder: give a file{', such as ' if runs else ''}{', '.join(runs)}"
+    return str(error)
 
 
 def number(kind: Callable[[bytes], _Number], column: bytes) -> _Number:

@@ -40,6 +40,12 @@ def format_hint(beginning: bytes, read_as: Collection[str], formats: Collection[
     return f". The file looks like {look.described}: {remedy}"
 
 
+def guess_format(beginning: bytes) -> str | None:
+    """The name of the format that a file of topics or docs looks like; None if its lines have a single column."""
+    look = _look(beginning)
+    return None if look is None else look.format
+
+
 def packed_as(beginning: bytes) -> str:
     """A sentence that names the compression of a file whose name does not; empty if it is not compressed."""
     for magic, (name, ending) in _PACKED.items():

@@ -1,7 +1,7 @@
 """Runs, read and put in the order in which every measure reads them."""
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -178,7 +178,7 @@ def _read_queries(rows: Rows) -> tuple[str, dict[bytes, _Query]]:
             name = names[len(columns)]
             query_at, doc_at, rank_at, score_at = _positions(FORMATS[name])
         if name is None or names.get(len(columns)) != name:
-            rows.bad(line, _explain_columns(len(columns), name))
+            rows.bad(line, explain_columns(len(columns), name))
             continue
         query = queries.get(columns[query_at]) or queries.setdefault(columns[query_at], _Query())
         try:
@@ -200,7 +200,8 @@ def _positions(run_format: RunFormat) -> tuple[int, int, int, int | None]:
     return at("query_id"), at("doc_id"), at("rank"), at("score") if run_format.has_scores else None
 
 
-def _explain_columns(count: int, name: str | None) -> str:
+def explain_columns(count: int, name: str | None) -> str:
+    """What is wrong with a line that has this number of columns, in a run of a format or of none yet."""
     if name is None:
         return f"{count} columns; {described()}" + ("; four are TREC qrels" if count == 4 else "")
     columns = FORMATS[name].columns
@@ -238,9 +239,14 @@ def _order(query: _Query, has_scores: bool, ties: Ties) -> Indices:
         return np.argsort(ranks, kind="stable")
     if ties == "rank":
         return np.lexsort((ranks, -scores))
+    return score_order(scores, query.doc_ids)
+
+
+def score_order(scores: NDArray[np.float32], doc_ids: Sequence[bytes]) -> Indices:
+    """The order of trec_eval: by score, descending, ties by doc_id, descending."""
     if len(np.unique(scores)) == len(scores):
         return np.argsort(-scores, kind="stable")
-    by_doc_id = sorted(range(len(scores)), key=query.doc_ids.__getitem__, reverse=True)
+    by_doc_id = sorted(range(len(scores)), key=doc_ids.__getitem__, reverse=True)
     return np.array(by_doc_id)[np.argsort(-scores[by_doc_id], kind="stable")]
 
 

@@ -161,6 +161,8 @@ _ARGUMENTS = (
     ("convert", "mono", "ckpt", "--config", "FORM", "--output", "m"),
     ("demo", "--output", "FORM"),
     ("doctor", "FORM"),
+    ("lint", "FORM"),
+    ("lint", "a.run", "--first-stage", "FORM"),
     ("FORM",),
 )
 _DOCUMENTS = (

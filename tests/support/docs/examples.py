@@ -100,7 +100,7 @@ def run(example: Example, namespace: dict[str, Any]) -> str:
     if words[0] == "cd":
         os.chdir(words[1])
         return ""
-    if words[0] != "beamrank" or "|" in words or "&&" in words:
+    if words[0] != "beamrank" or {"|", "||", "&&"} & {*words}:
         command = ["bash", "-euo", "pipefail", "-c", example.source]
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=_environment()).stdout
     return _beamrank(words[1:])

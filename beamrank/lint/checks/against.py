@@ -1,0 +1,67 @@
+"""Checks against a first stage and against qrels."""
+
+import numpy as np
+
+from beamrank.formats.columns import shown
+from beamrank.lint.check import Found
+from beamrank.lint.given import among
+from beamrank.lint.id_forms import IdForm, could_be, id_form
+from beamrank.lint.state import RunState
+from beamrank.lint.topic_rows import TopicRows
+
+
+def new_doc(topic: TopicRows, run: RunState) -> Found:
+    if run.given.first_stage is None:
+        return
+    before = run.given.first_stage.get(topic.query_id)
+    if before is None:
+        yield topic.lines[0], f"query {topic.shown} is not in the first stage"
+        return
+    for i in np.flatnonzero(~among(topic.doc_hashes, before)):
+        yield topic.lines[i], f"doc {shown(topic.doc_ids[i])} of query {topic.shown} is not in the first stage"
+
+
+def lost_docs(topic: TopicRows, run: RunState) -> Found:
+    before = (run.given.first_stage or {}).get(topic.query_id)
+    if before is None:
+        return
+    lost = int(np.count_nonzero(~among(before, np.unique(topic.doc_hashes))))
+    if lost:
+        yield topic.lines[0], f"query {topic.shown} lacks {lost:,} of the {len(before):,} docs of the first stage"
+
+
+def lost_topic(run: RunState) -> Found:
+    for query_id in sorted((run.given.first_stage or {}).keys() - run.topics.keys()):
+        yield 1, f"query {shown(query_id)} of the first stage has no rows"
+
+
+def missing_judged_topic(run: RunState) -> Found:
+    for query_id in sorted((run.given.qrels or {}).keys() - run.topics.keys()):
+        yield 1, f"query {shown(query_id)} has judgments and no rows: it counts as 0"
+
+
+def nothing_judged(run: RunState) -> Found:
+    if run.judged_at_10 == 0:
+        yield 1, "no doc among the first ten of any query is judged (Judged@10 is 0): do the doc_ids agree?"
+
+
+def judged_id_form(topic: TopicRows, run: RunState) -> Found:
+    judged = (run.given.qrels or {}).get(topic.query_id)
+    if judged is None:
+        return
+    lost = judged.keys() - set(topic.doc_ids)
+    if not lost:
+        return
+    forms: dict[bytes, list[tuple[int, IdForm]]] = {}
+    for i, doc_id in enumerate(topic.doc_ids):
+        if doc_id not in judged:
+            form = id_form(doc_id)
+            forms.setdefault(form.rest, []).append((i, form))
+    for doc_id in sorted(lost):
+        wanted = id_form(doc_id)
+        for i, form in forms.get(wanted.rest, ()):
+            if could_be(form, wanted):
+                yield (
+                    topic.lines[i],
+                    f"doc {shown(topic.doc_ids[i])} of query {topic.shown} is not judged, but {shown(doc_id)} is",
+                )

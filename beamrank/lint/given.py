@@ -1,0 +1,153 @@
+"""The files that a run is checked against: topics, qrels, a corpus, a first stage."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamrank.errors import PreflightError
+from beamrank.formats.columns import Rows
+from beamrank.formats.corpora.reader import list_units, read_unit
+from beamrank.formats.corpora.registry import FORMATS as CORPUS_FORMATS
+from beamrank.formats.corpora.registry import CorpusConfig
+from beamrank.formats.guess import guess_format
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.run_formats import FORMATS as RUN_FORMATS
+from beamrank.formats.runs import explain_columns
+from beamrank.formats.topics.reader import read_topics
+from beamrank.formats.topics.registry import FORMATS as TOPICS_FORMATS
+from beamrank.formats.topics.registry import TopicsConfig
+from beamrank.lint.id_forms import IdForm, id_form
+from beamrank.storage import files as storage
+from beamrank.storage.streams import errors_as, open_stream
+
+_GUESSED_BYTES = 1 << 16
+
+Hashes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a run is checked against; None where nothing was given.
+
+    Attributes:
+        topics: the query_ids.
+        qrels: the relevance of each judged doc, by query_id and doc_id.
+        docs: the sorted hashes of the corpus's doc_ids.
+        first_stage: the sorted hashes of the doc_ids of each topic of a run.
+    """
+
+    topics: frozenset[bytes] | None = None
+    qrels: Mapping[bytes, Mapping[bytes, int]] | None = None
+    docs: Hashes | None = None
+    first_stage: Mapping[bytes, Hashes] | None = None
+
+    @cached_property
+    def topic_forms(self) -> dict[IdForm, bytes]:
+        """The topics by the form of their ids."""
+        return {id_form(query_id): query_id for query_id in self.topics or ()}
+
+
+def read_given(
+    topics: str | None = None, qrels: str | None = None, corpus: str | None = None, first_stage: str | None = None
+) -> Given:
+    """Reads the files that a run is checked against; formats of topics and corpora are found by their content.
+
+    Hashes stand for doc_ids, 8 bytes for each: they are Python's, so they hold in this process only.
+
+    Raises:
+        PreflightError: a file is missing or invalid.
+    """
+    return Given(
+        None if topics is None else frozenset(_read_query_ids(topics)),
+        None if qrels is None else _read_judgments(qrels),
+        None if corpus is None else np.unique(np.fromiter(map(hash, _read_doc_ids(corpus)), np.int64)),
+        None if first_stage is None else _read_first_stage(first_stage),
+    )
+
+
+def among(hashes: Hashes, known: Hashes) -> NDArray[np.bool_]:
+    """Which of some hashes are among others, which are sorted."""
+    if not len(known):
+        return np.zeros(len(hashes), dtype=bool)
+    return np.asarray(known[np.searchsorted(known, hashes).clip(max=len(known) - 1)] == hashes)
+
+
+def _read_query_ids(url: str) -> Iterator[bytes]:
+    # Lines without a tab are ids: `car` reads them so.
+    name = _guess(url) or "car"
+    if name not in TOPICS_FORMATS:
+        raise PreflightError(f"the topics {url} look like {name}; accepted: {', '.join(TOPICS_FORMATS)}")
+    return (topic.query_id.encode() for topic in read_topics(TopicsConfig(path=url, format=name)))
+
+
+def _read_judgments(url: str) -> dict[bytes, dict[bytes, int]]:
+    relevance = read_qrels(url).relevance
+    return {
+        query_id.encode(): {doc_id.encode(): level for doc_id, level in docs.items()}
+        for query_id, docs in relevance.items()
+    }
+
+
+def _read_doc_ids(path: str) -> Iterator[bytes]:
+    files = [url for url in storage.find(path) if not storage.name(url).startswith(".")]
+    if not files:
+        raise PreflightError(f"there is no corpus at {path}")
+    name = _guess(files[0])
+    if name is None and len(files) == 1:
+        yield from _read_list(files[0])
+        return
+    if name not in CORPUS_FORMATS:
+        raise PreflightError(
+            f"the format of the corpus {path} is unknown; accepted: {', '.join(CORPUS_FORMATS)}, or a file with one "
+            "doc_id per line"
+        )
+    for unit in list_units(CorpusConfig(path=path, format=name, fields=_any_field(files[0], name))):
+        for batch in read_unit(unit):
+            yield from map(str.encode, batch.doc_ids)
+
+
+def _any_field(url: str, name: str) -> tuple[str, ...] | None:
+    """A field that JSON docs have, where they lack the usual ones: their texts are not read."""
+    if name != "jsonl":
+        return None
+    with open_stream(url) as file:
+        keys = list(json.loads(file.readline()))
+    return None if "contents" in keys else tuple(key for key in keys if key != "id")[:1] or None
+
+
+def _read_list(url: str) -> Iterator[bytes]:
+    with errors_as(PreflightError, url), open_stream(url) as file:
+        for line in file:
+            if doc_id := line.strip():
+                yield doc_id
+
+
+def _guess(url: str) -> str | None:
+    if storage.is_folder(url) or not storage.exists(url):
+        raise PreflightError(f"there is no file {url}")
+    with errors_as(PreflightError, url), open_stream(url) as file:
+        return guess_format(file.read(_GUESSED_BYTES))
+
+
+def _read_first_stage(url: str) -> dict[bytes, Hashes]:
+    rows = Rows(url)
+    formats = {len(each.columns): name for name, each in RUN_FORMATS.items()}
+    name: str | None = None
+    found: dict[bytes, list[int]] = {}
+    for line, columns in rows:
+        name = name or formats.get(len(columns))
+        if name is None or formats.get(len(columns)) != name:
+            rows.bad(line, explain_columns(len(columns), name))
+            continue
+        names = RUN_FORMATS[name].columns
+        found.setdefault(columns[names.index("query_id")], []).append(hash(columns[names.index("doc_id")]))
+    rows.check("run", len(found))
+    return {query_id: _sorted(found[query_id]) for query_id in list(found)}
+
+
+def _sorted(hashes: Iterable[int]) -> Hashes:
+    return np.unique(np.fromiter(hashes, np.int64))

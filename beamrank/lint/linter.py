@@ -1,0 +1,95 @@
+"""Checks one run file."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from beamrank.lint.findings import Findings
+from beamrank.lint.given import Given
+from beamrank.lint.registry import CHECKS, LINE_CHECKS, RUN_CHECKS, TOPIC_CHECKS
+from beamrank.lint.run_rows import Line, RunRows, TopicReturnsError
+from beamrank.lint.state import RunState
+from beamrank.lint.topic_rows import TopicRows
+from beamrank.lint.tracks import TRACKS, Track
+from beamrank.storage import files as storage
+from beamrank.storage.special_files import is_pipe
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found in a run.
+
+    Attributes:
+        run: the file.
+        findings: what is wrong.
+        state: facts about the run.
+    """
+
+    run: str
+    findings: Findings
+    state: RunState
+
+    def count(self, severity: str) -> int:
+        """How many findings there are of a severity."""
+        return sum(count for code, count in self.findings.counts.items() if CHECKS[code].severity == severity)
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether the rows have scores."""
+        return self.state.format is not None and self.state.format.has_scores
+
+    def is_fixable(self, code: str) -> bool:
+        """Whether `--fix` has a right answer to findings of a code in this run."""
+        return bool(CHECKS[code].fix) and (self.has_scores or not CHECKS[code].needs_scores)
+
+
+def lint_run(url: str, given: Given | None = None, track: Track = TRACKS["generic"]) -> Report:
+    """Checks a run file, compressed or not.
+
+    One topic is in memory at a time. If a topic comes back later, the file is read again by way of temporary files.
+
+    Args:
+        url: the file.
+        given: the files to check it against.
+        track: the rules of a track.
+
+    Raises:
+        PreflightError: the file does not exist, or cannot be read.
+    """
+    given = given or Given()
+    if not is_pipe_url(url):
+        try:
+            return _lint(url, RunState(given, track), is_contiguous=True)
+        except TopicReturnsError:
+            pass
+    return _lint(url, RunState(given, track), is_contiguous=False)
+
+
+def is_pipe_url(url: str) -> bool:
+    """Whether a file is a named pipe, which can be read only once."""
+    return not storage.is_remote(url) and is_pipe(url)
+
+
+def _lint(url: str, state: RunState, *, is_contiguous: bool) -> Report:
+    findings = Findings()
+
+    def inspect(line: Line) -> None:
+        for code, check in LINE_CHECKS.items():
+            message = check.function(line, state)
+            if message is not None:
+                findings.add(line.number, code, message)
+
+    rows = RunRows(url, inspect)
+    state.comments = rows.comments
+    for topic in _topics(rows, is_contiguous):
+        for code, check in TOPIC_CHECKS.items():
+            for line, message in check.function(topic, state):
+                findings.add(line, code, message)
+        state.add(topic)
+    for code, each in RUN_CHECKS.items():
+        for line, message in each.function(state):
+            findings.add(line, code, message)
+    return Report(url, findings, state)
+
+
+def _topics(rows: RunRows, is_contiguous: bool) -> Iterator[TopicRows]:
+    return rows.topics() if is_contiguous else rows.gathered()

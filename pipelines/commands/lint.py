@@ -1,0 +1,109 @@
+"""`beamrank lint RUN...`: checks run files before others read them."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.formats.problems import counted
+from beamrank.lint.fix import Fix, check_fixable, fix_run
+from beamrank.lint.given import read_given
+from beamrank.lint.linter import Report, lint_run
+from beamrank.lint.registry import CHECKS
+from beamrank.lint.tracks import TRACKS
+from beamrank.storage import files as storage
+from pipelines.console.terminal import write_error, write_line
+
+
+def lint(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="TREC or MS MARCO runs, compressed or not.")],
+    topics: Annotated[str | None, typer.Option(metavar="FILE", help="The topics, or a list of query_ids.")] = None,
+    qrels: Annotated[str | None, typer.Option(metavar="FILE", help="The judgments: TREC, MS MARCO or BEIR.")] = None,
+    corpus: Annotated[str | None, typer.Option(metavar="PATH", help="The corpus, or a list of doc_ids.")] = None,
+    first_stage: Annotated[
+        str | None, typer.Option(metavar="RUN", help="The run that was re-ranked: no doc may be new or lost.")
+    ] = None,
+    track: Annotated[str, typer.Option(metavar="NAME", help=f"The rules: {', '.join(TRACKS)}.")] = "generic",
+    fix: Annotated[bool, typer.Option("--fix", help="Rewrite what has one right answer, in place.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check runs: `file:line: code severity: message`. Exit code 1 if there are findings: docs/reference/lint.md."""
+    if track not in TRACKS:
+        raise ConfigError(f"there is no track {track!r}; known: {', '.join(TRACKS)}")
+    for run in runs:
+        if not storage.exists(run):
+            raise PreflightError(f"there is no file {run}")
+        if fix:
+            check_fixable(run)
+    given = read_given(topics, qrels, corpus, first_stage)
+    objects = []
+    clean = True
+    for run in runs:
+        report = lint_run(run, given, TRACKS[track])
+        report, done = fix_run(report) if fix else (report, Fix())
+        clean = clean and not report.findings.counts
+        if as_json:
+            objects.append(_as_object(report, done))
+        else:
+            _print(report, done)
+    if as_json:
+        write_line(json.dumps({"runs": objects}, ensure_ascii=False))
+    if not clean:
+        raise typer.Exit(1)
+
+
+def _print(report: Report, fix: Fix) -> None:
+    for finding in report.findings.examples:
+        severity = CHECKS[finding.code].severity
+        write_line(f"{report.run}:{finding.line}: {finding.code} {severity}: {finding.message}")
+    for code, count in report.findings.left_out():
+        write_line(f"{report.run}: {code} and {count:,} more")
+    if fix.fixed:
+        codes = ", ".join(f"{code} ({count:,})" for code, count in sorted(fix.fixed.items()))
+        copies = f"; {counted(fix.removed, 'copy', 'copies')} of rows removed" if fix.removed else ""
+        write_error(f"{report.run}: fixed {codes}; {counted(fix.rows, 'row')} written{copies}")
+    if fix.refused:
+        write_error(f"{report.run}: not fixed, because {fix.refused}")
+    write_error(f"{report.run}: {', '.join(_facts(report))}")
+
+
+def _facts(report: Report) -> list[str]:
+    topics = report.state.topics.values()
+    facts = [
+        counted(report.count("error"), "error"),
+        counted(report.count("warning"), "warning"),
+        counted(len(topics), "query", "queries"),
+        counted(sum(each.rows for each in topics), "row"),
+    ]
+    if report.state.judged_at_10 is not None:
+        facts.append(f"Judged@10 {report.state.judged_at_10:.4f}")
+    return facts
+
+
+def _as_object(report: Report, fix: Fix) -> dict[str, object]:
+    state = report.state
+    rows = [facts.rows for facts in state.topics.values()]
+    return {
+        "run": report.run,
+        "errors": report.count("error"),
+        "warnings": report.count("warning"),
+        "queries": len(rows),
+        "rows": sum(rows),
+        "docs_per_query": [min(rows), max(rows)] if rows else None,
+        "judged_at_10": state.judged_at_10,
+        "counts": dict(sorted(report.findings.counts.items())),
+        "findings": [
+            {
+                "line": finding.line,
+                "code": finding.code,
+                "severity": CHECKS[finding.code].severity,
+                "fixable": report.is_fixable(finding.code),
+                "message": finding.message,
+            }
+            for finding in report.findings.examples
+        ],
+        "fixed": dict(sorted(fix.fixed.items())),
+        "rows_removed": fix.removed,
+        "not_fixed_because": fix.refused or None,
+    }

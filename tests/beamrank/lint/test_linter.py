@@ -1,0 +1,225 @@
+"""One broken run for each check: the check finds it on its line, and finds nothing else."""
+
+import gzip
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.run_writer import write_run
+from beamrank.formats.runs import read_run
+from beamrank.lint import run_rows
+from beamrank.lint.check import Check
+from beamrank.lint.findings import EXAMPLES
+from beamrank.lint.fix import fix_run
+from beamrank.lint.given import Given, read_given
+from beamrank.lint.linter import lint_run
+from beamrank.lint.registry import CHECKS, TOPIC_CHECKS
+from beamrank.lint.tracks import TRACKS
+from tests.support.broken_runs import ALSO, BROKEN, GIVEN, GOOD, MSMARCO, lint_broken
+
+
+def _codes(report):
+    return set(report.findings.counts)
+
+
+def test_every_check_has_a_broken_run():
+    assert list(BROKEN) == sorted(CHECKS)
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_check_finds_its_broken_run(tmp_path, code):
+    report = lint_broken(code, tmp_path)
+    found = [finding for finding in report.findings.examples if finding.code == code]
+    assert [finding.line for finding in found] == [BROKEN[code][1]]
+    assert _codes(report) == {code} | ALSO.get(code, set())
+    assert re.fullmatch(r"[^\n]{8,300}", found[0].message)
+
+
+@pytest.mark.parametrize(
+    "content", [GOOD, MSMARCO, GOOD.replace(" ", "\t"), MSMARCO.replace("\t", " "), f"# x\n{GOOD}"]
+)
+@pytest.mark.parametrize("option", ["none", *sorted({option for option, _ in GIVEN.values()})])
+def test_good_run_is_clean(write, content, option):
+    files = dict(GIVEN.values())
+    files["first_stage"] = content
+    files["qrels"] = files["qrels"].replace("1 0 7 1\n", "")
+    given = Given() if option == "none" else read_given(**{option: write(files[option], option)})
+    assert lint_run(write(content), given).findings.examples == []
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_topic_that_returns_is_checked_as_a_whole(write, ending, monkeypatch):
+    monkeypatch.setattr(run_rows, "_SPILL_BYTES", 10)
+    rows = [f"{query} Q0 d{query + rank} {rank} {-rank} t\n" for rank in range(1, 30) for query in range(500)]
+    content = "".join(rows).encode()
+    clean = lint_run(write(gzip.compress(content) if ending else content, f"x{ending}"))
+    assert clean.findings.counts == {"L303": 28 * 500}
+    assert [finding.line for finding in clean.findings.examples] == [501, 502, 503, 504, 505]
+    broken = content.replace(b"\n499 Q0 d528 29 ", b"\n499 Q0 d500 29 ")
+    found = lint_run(write(gzip.compress(broken) if ending else broken, f"x{ending}"))
+    assert found.findings.counts == clean.findings.counts | {"L401": 1}
+    assert found.findings.examples[-1].message == "query '499' has doc 'd500' already on line 500"
+
+
+def test_examples_of_a_code_are_the_first_ones(write):
+    found = lint_run(write(GOOD.replace("\n", "\r\n") * 4)).findings
+    assert found.counts["L105"] == 20
+    assert [each.line for each in found.examples if each.code == "L105"] == list(range(1, EXAMPLES + 1))
+    assert ("L105", 20 - EXAMPLES) in found.left_out()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(GOOD.encode()), "compressed with gzip"),
+        (None, "there is no file"),
+        (b"PK\x03\x04", "zip archive"),
+    ],
+)
+def test_file_that_cannot_be_read_is_refused(write, tmp_path, content, message):
+    with pytest.raises(PreflightError, match=message):
+        lint_run(str(tmp_path / "none") if content is None else write(content))
+
+
+@pytest.mark.parametrize("content", [bytes(range(256)) * 500, b"\0" * 3_000_000, b"\r\r\r", b"\xff" * 99, b"# only\n"])
+def test_binary_file_has_findings_and_no_rows(write, content):
+    report = lint_run(write(content))
+    assert "L112" in report.findings.counts
+    assert fix_run(report)[1].fixed == {}
+
+
+def test_another_check_is_one_function_and_one_entry(write, monkeypatch):
+    def short_id(topic, _run):
+        yield from ((topic.lines[i], "short") for i, doc_id in enumerate(topic.doc_ids) if doc_id == b"c")
+
+    monkeypatch.setitem(TOPIC_CHECKS, "X1", Check(short_id, "error", "a short doc_id", blocks_fix=True))
+    report = lint_run(write(GOOD.replace("2.5", "2.5\t")))
+    assert report.findings.counts == {"X1": 1, "L108": 1}
+    assert "X1" in fix_run(report)[1].refused
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "1\tone\n2\ttwo\n"),
+        ("a.jsonl", '{"id": "1", "text": "one"}\n{"id": "2", "text": "two"}\n'),
+        ("queries.jsonl", '{"_id": "1", "text": "one"}\n{"_id": "2", "text": "two"}\n'),
+        ("a.txt", "<top>\n<num>Number: 1\n<title>one\n</top>\n<top>\n<num>2\n<title>two\n</top>\n"),
+        ("list", "1\n2\n"),
+    ],
+)
+def test_topics_of_every_format_are_read(write, name, content):
+    assert read_given(topics=write(content, name)).topics == {b"1", b"2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "a\tone\nb\ttwo\nc\tthree\n"),
+        ("a.jsonl", '{"id": "a", "contents": ""}\n{"id": "b", "contents": ""}\n{"id": "c", "contents": ""}\n'),
+        ("b.jsonl", '{"id": "a", "text": ""}\n{"id": "b", "text": ""}\n{"id": "c", "text": ""}\n'),
+        ("corpus.jsonl", '{"_id": "a", "text": ""}\n{"_id": "b", "text": ""}\n{"_id": "c", "text": ""}\n'),
+        ("list.gz", gzip.compress(b"a\nb\nc\n")),
+    ],
+)
+def test_corpus_of_every_format_is_read(write, name, content):
+    given = read_given(corpus=write(content, name))
+    assert lint_run(write(GOOD), given).findings.counts == {}
+    assert lint_run(write(GOOD.replace("Q0 a", "Q0 z")), given).findings.counts == {"L405": 2}
+
+
+@pytest.mark.parametrize("option", ["topics", "qrels", "corpus", "first_stage"])
+def test_missing_file_to_check_against_is_an_error(tmp_path, option):
+    with pytest.raises((PreflightError, DataError), match="no "):
+        read_given(**{option: str(tmp_path / "none")})
+
+
+_SCORES = st.lists(st.sampled_from([0.0, 1.0, 1.0 + 1e-9, 2.5, -3.0, 1e30, 5e-324]), min_size=1, max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(topics=st.lists(_SCORES, min_size=1, max_size=4), form=st.sampled_from(["trec", "msmarco"]))
+def test_what_write_run_writes_is_clean(tmp_path_factory, topics, form):
+    path = str(tmp_path_factory.mktemp("runs") / "a.run")
+    ranking = {f"q{n}": [(f"d{n}-{i}", score) for i, score in enumerate(sorted(each)[::-1])] for n, each in
+               enumerate(topics)}  # fmt: skip
+    write_run(path, ranking, "t", form)
+    assert lint_run(path).findings.examples == []
+
+
+_PIECES = [
+    " ",
+    "\t",
+    "\r",
+    "\n",
+    "\0",
+    "#",
+    ".",
+    "_",
+    "-",
+    "e9",
+    "1",
+    "nan",
+    "a",
+    "\ufeff",
+    "\u00a0",
+    "1 Q0 a 1 3.5 t\n",
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(edits=st.lists(st.tuples(st.integers(0, 80), st.integers(0, 9), st.sampled_from(_PIECES)), max_size=3))
+def test_run_without_errors_is_readable_and_one_with_lost_rows_is_not(tmp_path_factory, edits):
+    path = tmp_path_factory.mktemp("runs") / "a.run"
+    content = GOOD
+    for at, removed, piece in edits:
+        content = content[:at] + piece + content[at + removed :]
+    path.write_bytes(content.encode())
+    report = lint_run(str(path))
+    try:
+        read_run(str(path))
+    except PreflightError:
+        assert report.count("error")
+    else:
+        assert [code for code in report.findings.counts if CHECKS[code].blocks_fix] == []
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("run", "codes"),
+    [
+        ("cacm/cacm-bm25.txt", set()),
+        ("msmarco/pyserini_run_fragment/run.msmarco-passage.txt", set()),
+        ("msmarco/ans_small/run.dev.small.tsv.gz", set()),
+        ("msmarco/ans_small/run.monobert.ans_small.dev.tsv.gz", set()),
+        ("trec_eval/results.comment.test.gz", {"L603"}),
+        ("trec_eval/results.test", {"L108", "L506", "L603"}),
+        ("trec_eval/results.trunc", {"L101", "L108", "L303", "L502", "L503", "L506", "L603"}),
+        ("trec_eval/zscores_file.gz", {"L101", "L112"}),
+    ],
+)
+def test_real_run_has_its_findings(shared_data, run, codes):
+    assert _codes(lint_run(str(shared_data / run))) == codes
+
+
+@pytest.mark.data
+def test_unpadded_judgments_of_cacm_are_found(shared_data):
+    folder = shared_data / "cacm"
+    given = read_given(qrels=str(folder / "qrels.cacm.txt"), topics=str(folder / "topics.cacm.txt"))
+    report = lint_run(str(folder / "cacm-bm25.txt"), given)
+    assert _codes(report) == {"L906"}
+    first = next(iter(report.findings.examples)).message
+    assert re.fullmatch(r"doc 'CACM-0\d+' of query '\d+' is not judged, but 'CACM-\d+' is", first)
+
+
+@pytest.mark.data
+def test_reranked_run_of_msmarco_agrees_with_its_files(shared_data):
+    folder = shared_data / "msmarco/ans_small"
+    first_stage = str(folder / "run.dev.small.tsv.gz")
+    given = read_given(str(folder / "queries.dev.small.tsv"), str(folder / "qrels.dev.small.tsv"), None, first_stage)
+    report = lint_run(str(folder / "run.monobert.ans_small.dev.tsv.gz"), given, TRACKS["msmarco"])
+    assert report.findings.counts == {}
+    assert report.state.judged_at_10 is not None

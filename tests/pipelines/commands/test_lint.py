@@ -1,0 +1,168 @@
+"""`beamrank lint` as a user runs it."""
+
+import json
+import subprocess
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from beamrank.lint.findings import EXAMPLES
+from beamrank.lint.tracks import TRACKS
+from pipelines.commands.lint import lint
+from tests.support.broken_runs import GOOD, MSMARCO
+from tests.support.processes import BEAMRANK
+from tests.support.small_collection import small_cascade
+
+CRLF = GOOD.replace("\n", "\r\n")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "good.run").write_text(GOOD)
+    (tmp_path / "bad.run").write_text(GOOD.replace("2 Q0 b", "2 0 b").replace("Q0 c", "Q0 a"))
+    (tmp_path / "crlf.run").write_bytes(CRLF.encode())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _lint(*arguments):
+    app = typer.Typer()
+    app.command()(lint)
+    return CliRunner().invoke(app, arguments)
+
+
+def test_lint_of_a_clean_run_prints_nothing(folder):
+    done = _lint("good.run")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == "good.run: 0 errors, 0 warnings, 2 queries, 5 rows\n"
+
+
+def test_lint_prints_file_line_code_and_message(folder):
+    done = _lint("good.run", "bad.run")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == [
+        "bad.run:3: L401 error: query '1' has doc 'a' already on line 1",
+        "bad.run:4: L203 warning: column 2 of 1 rows of query '2' is not `Q0`",
+    ]
+    assert done.stderr.endswith("bad.run: 1 error, 1 warning, 2 queries, 5 rows\n")
+
+
+def test_lint_counts_what_it_does_not_print(folder):
+    (folder / "crlf.run").write_bytes(b"".join(b"1 Q0 d%d %d %d t\r\n" % (n, n, -n) for n in range(1, 1501)))
+    shown = _lint("crlf.run").stdout.splitlines()
+    assert len(shown) == EXAMPLES + 1
+    assert shown[-1] == "crlf.run: L105 and 1,495 more"
+
+
+def test_lint_checks_against_other_files(folder):
+    (folder / "topics").write_text("1\n2\n3\n")
+    (folder / "corpus").write_text("a\nb\n")
+    (folder / "qrels").write_text("1 0 a 1\n2 0 b 0\n")
+    (folder / "first.run").write_text(GOOD + "2 Q0 z 3 0 t\n")
+    options = ["--topics", "topics", "--corpus", "corpus", "--qrels", "qrels", "--first-stage", "first.run"]
+    done = _lint("good.run", *options)
+    assert [line.split()[1] for line in done.stdout.splitlines()] == ["L302", "L405", "L902"]
+    assert "Judged@10 0.4000" in done.stderr
+
+
+def test_lint_knows_the_rules_of_tracks(folder):
+    assert _lint("good.run", "--track", "trec-dl").exit_code == 1
+    (folder / "msmarco.tsv").write_text(MSMARCO.replace("a", "12").replace("b", "13"))
+    assert _lint("msmarco.tsv", "--track", "msmarco").stdout.startswith("msmarco.tsv:3: L702 warning: ")
+    assert _lint("good.run", "--track", "generic").exit_code == 0
+
+
+def test_lint_fixes_in_place_and_reports_it(folder):
+    (folder / "crlf.run").write_bytes(f"{CRLF}2 Q0 a 2 1e-05 t".encode())
+    done = _lint("crlf.run", "--fix")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.splitlines()[0] == (
+        "crlf.run: fixed L105 (5), L109 (1), L402 (1), L504 (1), L603 (1); 5 rows written; 1 copy of rows removed"
+    )
+    assert (folder / "crlf.run").read_bytes() == GOOD.encode()
+
+
+def test_lint_does_not_fix_a_run_that_could_lose_a_row(folder):
+    content = (folder / "bad.run").read_bytes()
+    done = _lint("bad.run", "--fix")
+    assert done.exit_code == 1
+    assert "bad.run: not fixed, because a row could be lost: first correct L401 by hand" in done.stderr
+    assert (folder / "bad.run").read_bytes() == content
+
+
+def test_lint_prints_json(folder):
+    good, bad = json.loads(_lint("good.run", "bad.run", "--json").stdout)["runs"]
+    assert (good["errors"], good["findings"], good["docs_per_query"]) == (0, [], [2, 3])
+    assert bad["counts"] == {"L203": 1, "L401": 1}
+    assert bad["findings"][0] == {
+        "line": 3,
+        "code": "L401",
+        "severity": "error",
+        "fixable": False,
+        "message": "query '1' has doc 'a' already on line 1",
+    }
+    fixed = json.loads(_lint("crlf.run", "--fix", "--json").stdout)["runs"][0]
+    assert (fixed["fixed"], fixed["findings"], fixed["rows_removed"]) == ({"L105": 5}, [], 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["none.run"], 3, "there is no file none.run"),
+        (["good.run", "none.run"], 3, "there is no file none.run"),
+        (["."], 3, "is a folder: give a file, such as"),
+        (["good.run", "--qrels", "none"], 3, "there is no file none"),
+        (["good.run", "--topics", "none"], 3, "there is no file none"),
+        (["good.run", "--corpus", "none"], 3, "there is no corpus at none"),
+        (["good.run", "--first-stage", "none"], 3, "there is no file none"),
+        (["good.run", "--track", "none"], 2, "there is no track 'none'; known: generic, "),
+    ],
+)
+def test_lint_errors_have_their_exit_codes(folder, arguments, code, message):
+    (folder / "a.trec").write_text(GOOD)
+    done = _lint(*arguments)
+    assert done.exception.exit_code == code
+    assert message in str(done.exception)
+    assert done.stdout == ""
+
+
+def test_lint_needs_a_run_and_known_options(folder):
+    assert _lint().exit_code == _lint("good.run", "--ignore").exit_code == 2
+
+
+def test_lint_reads_a_pipe_and_does_not_fix_it(folder):
+    command = f"{BEAMRANK} lint <(cat crlf.run)"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count(" L105 ")) == (1, 5), done.stderr
+    done = subprocess.run(["bash", "-c", f"{command} --fix"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is a pipe: give a file" in done.stderr
+
+
+def test_every_run_that_beamrank_writes_is_clean(tmp_path):
+    collection = small_cascade(tmp_path)
+    collection.keys["run_formats"] = ["trec", "msmarco"]
+    collection.run()
+    runs = sorted(map(str, collection.output.glob("runs/*.t*")))
+    assert len(runs) == 6
+    files = [
+        "--topics",
+        "topics.tsv",
+        "--corpus",
+        "corpus.jsonl",
+        "--qrels",
+        "qrels.txt",
+        "--first-stage",
+        "given.trec",
+    ]
+    options = [name if name.startswith("--") else str(tmp_path / name) for name in files]
+    done = _lint(*runs, *options)
+    assert (done.stdout, done.exit_code) == ("", 0), done.exception
+
+
+@pytest.mark.data
+def test_lint_of_real_runs(shared_data):
+    folder = shared_data / "msmarco/ans_small"
+    assert _lint(*map(str, sorted(folder.glob("run.*.gz"))), "--track", "msmarco").exit_code == 0
+    assert set(TRACKS) == {"generic", "msmarco", "trec-car", "trec-dl"}
