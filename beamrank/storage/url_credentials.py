@@ -32,7 +32,9 @@ _TOKEN = re.compile(
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}|ya29\.[\w\-]{16,}|AIza[\w\-]{30,}|api_org_[A-Za-z0-9]{16,}|glpat-[\w\-]{16,}"
     r"|sk-[A-Za-z0-9_\-]{24,}|xox[abeprs]-[\w\-]{16,}|eyJ[\w\-]{8,}\.eyJ[\w\-]{8,}\.[\w\-]+|Bearer\s+[\w.~+/\-]{16,}=*)"
     # An assignment, as environments, connection strings and key files have it.
-    r"|(?:SECRET|PASSWORD|PASSWD|TOKEN|API_KEY|ACCESS_KEY|ACCOUNT_KEY|AccountKey|SharedAccess(?:Key|Signature))(?P<value>=[^\s'\"]+)"
+    # The case of the two short names counts: folders are named token=3 and the like.
+    r"|(?:SECRET|TOKEN|(?i:PASSWORD|PASSWD|CLIENT_?SECRET|API_?KEY|ACCESS_?KEY|ACCOUNT_?KEY|(?:ACCESS|SESSION|AUTH)_?TOKEN"
+    r"|SharedAccess(?:Key|Signature)))(?P<value>\s{0,3}=\s{0,3}[^\s'\"]+)"
     r"|Authorization:\s*\S.*|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*|\"private_key\"\s*:.*"
 )
 _URL_IN_TEXT = re.compile(r"(?:[a-z0-9]{1,30}::){0,5}[a-z][a-z0-9+.\-]{0,30}:(?://|\\\\)[^\s'\"<>]+", re.IGNORECASE)

@@ -121,6 +121,8 @@ _FORMS = (
     f"xoxb-123456789012-{_SECRET}",
     f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{_SECRET}",
     f"AWS_SECRET_ACCESS_KEY={_SECRET}",
+    f"aws_secret_access_key = {_SECRET}",
+    f"server=db;password={_SECRET}",
     f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={_SECRET}==",
     f"SharedAccessSignature=sv=2022&sig={_SECRET}",
     f"Authorization: Bearer {_SECRET}",
