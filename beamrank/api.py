@@ -27,7 +27,7 @@ def read_run(path: _Path) -> RunScores:
     Raises:
         PreflightError: the file does not exist, or lines are wrong; the first five are listed.
     """
-    run = runs.read_run(os.fspath(path))
+    run = runs.read_run(os.fsdecode(path))
     return {query_id: dict(zip(ids, run.scores[query_id].tolist(), strict=True)) for query_id, ids in run.order.items()}
 
 
@@ -40,7 +40,7 @@ def read_qrels(path: _Path) -> dict[str, dict[str, int]]:
     Raises:
         PreflightError: the file does not exist, or lines are wrong; the first five are listed.
     """
-    return qrels.read_qrels(os.fspath(path)).relevance
+    return qrels.read_qrels(os.fsdecode(path)).relevance
 
 
 def write_run(
@@ -58,13 +58,13 @@ def write_run(
         ConfigError: the tag is empty or has white space, or the format is unknown.
         DataError: a score is not finite, or an id is not allowed in a run; nothing is written.
     """
-    if tag.split() != [tag]:
+    if not isinstance(tag, str) or tag.split() != [tag]:
         raise ConfigError(f"tag {tag!r} is empty or has white space, which separates the columns of a run")
     if format not in FORMATS:
         raise ConfigError(f"format {format!r} is unknown; accepted: {', '.join(FORMATS)}")
     ordered = runs.run_of(run, ties="rank")
     rankings = {one: list(zip(ids, ordered.scores[one].tolist(), strict=True)) for one, ids in ordered.order.items()}
-    run_writer.write_run(os.fspath(path), rankings, tag, format)
+    run_writer.write_run(os.fsdecode(path), rankings, tag, format)
 
 
 def evaluate(
@@ -90,13 +90,13 @@ def evaluate(
     names = split_measures(measures) if isinstance(measures, str) else measures
     parse_measures(names)
     return evaluate_one(
-        runs.run_of(run) if isinstance(run, Mapping) else runs.read_run(os.fspath(run)),
+        runs.run_of(run) if isinstance(run, Mapping) else runs.read_run(os.fsdecode(run)),
         _qrels(qrels),
         names,
-        "the run" if isinstance(run, Mapping) else f"the run {os.fspath(run)}",
-        "the qrels" if isinstance(qrels, Mapping) else f"the qrels {os.fspath(qrels)}",
+        "the run" if isinstance(run, Mapping) else f"the run {os.fsdecode(run)}",
+        "the qrels" if isinstance(qrels, Mapping) else f"the qrels {os.fsdecode(qrels)}",
     ).evaluation
 
 
 def _qrels(given: Mapping[str, Mapping[str, int]] | _Path) -> qrels.Qrels:
-    return qrels.qrels_of(given) if isinstance(given, Mapping) else qrels.read_qrels(os.fspath(given))
+    return qrels.qrels_of(given) if isinstance(given, Mapping) else qrels.read_qrels(os.fsdecode(given))

@@ -113,10 +113,13 @@ def rerank(
         PreflightError: a checkpoint or the run cannot be used.
         DataError: a text is missing or empty, a doc is missing from the corpus, or a score is not finite.
     """
+    for name, texts in (("topics", topics), ("corpus", corpus)):
+        if not isinstance(texts, Mapping):
+            raise DataError(f"`{name}` must be a Mapping of ids to texts, not {type(texts).__name__}")
     check_document({"checkpoint": "", "k": k0}, MonoConfig, "rerank (k is k0)")
     sampling = {"aggregation": aggregation, "opponents": opponents, "seed": seed}
     check_document({"checkpoint": "", "k": k1, **sampling}, DuoConfig, "rerank (k is k1)")
-    given = run_of(run, ties="rank") if isinstance(run, Mapping) else read_run(os.fspath(run), ties="rank")
+    given = run_of(run, ties="rank") if isinstance(run, Mapping) else read_run(os.fsdecode(run), ties="rank")
     queries = _queries(topics, given)
     _check_docs(given, queries, corpus, k0)
     first, second = _load(mono, "mono", options), None if duo is None else _load(duo, "duo", options)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.config.models import InputConfig
+from beamrank.config.models import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
 from beamrank.ranking.input_layout import (
@@ -74,6 +74,7 @@ class Reranker:
             ConfigError: an option is wrong.
             PreflightError: the checkpoint cannot be used, or this machine does not have the device or the dtype.
         """
+        check_document({"checkpoint": checkpoint}, MonoConfig, "Reranker")
         lengths = {"truncation": truncation, "max_query_length": max_query_length, "max_length": max_length}
         check_document(lengths, InputConfig, "Reranker")
         self.kind = kind
@@ -108,7 +109,7 @@ class Reranker:
         Raises:
             DataError: an input does not have two or three strings, or a score is not finite.
         """
-        rows = [(each,) if isinstance(each, str) else tuple(each) for each in inputs]
+        rows = [tuple(each) if isinstance(each, Iterable) and not isinstance(each, str) else (each,) for each in inputs]
         _check_inputs(rows, SEGMENTS[self.kind])
         if not rows:
             return np.empty(0, np.float32)

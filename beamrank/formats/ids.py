@@ -6,7 +6,8 @@ be another id in another tool. A byte order mark (U+FEFF) at the beginning of a 
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from beamrank.errors import DataError
 
@@ -83,6 +84,24 @@ def check_given_ids(what: str, query_id: str, doc_ids: Collection[str]) -> None:
                 check_doc_id(doc_id)
     except IdError as error:
         raise DataError(f"a row of {what} {error}") from error
+
+
+def given_queries(what: str, given: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The queries of a dictionary that a user gave, each checked; `what` names the dictionary.
+
+    Raises:
+        DataError: it is not a dictionary of dictionaries, or an id cannot be used.
+    """
+    form = "give {query_id: {doc_id: number}}"
+    if not isinstance(given, Mapping):
+        raise DataError(f"{what} is not a dictionary but {type(given).__name__}: {form}")
+    for query_id, docs in given.items():
+        if not isinstance(docs, Mapping):
+            raise DataError(
+                f"the query {query_id!r} of {what} has a value that is not a dictionary but {type(docs).__name__}: {form}"
+            )
+        check_given_ids(what, query_id, docs)
+        yield query_id, docs
 
 
 def shown(value: str) -> str:

@@ -6,7 +6,7 @@ from operator import index
 
 from beamrank.errors import DataError
 from beamrank.formats.columns import Rows, number, shown
-from beamrank.formats.ids import are_usable, check_given_ids
+from beamrank.formats.ids import are_usable, given_queries
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
 # in an array, and nDCG without a cutoff takes time with the square of that. (trec_eval itself promises 127.)
@@ -128,8 +128,7 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
             from -10,000 to 10,000.
     """
     found: dict[str, dict[str, int]] = {}
-    for query_id, docs in relevance.items():
-        check_given_ids("the qrels", query_id, docs)
+    for query_id, docs in given_queries("the qrels", relevance):
         for doc_id, level in docs.items():
             if not hasattr(level, "__index__") or abs(level) > MAX_RELEVANCE:
                 raise DataError(

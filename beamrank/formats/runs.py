@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from beamrank.errors import DataError
 from beamrank.formats.columns import Rows, number, shown
-from beamrank.formats.ids import are_usable, check_given_ids
+from beamrank.formats.ids import are_usable, given_queries
 from beamrank.formats.run_formats import FORMATS, RunFormat, described
 
 Ties = Literal["rank", "doc_id"]
@@ -149,11 +149,14 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
     order: dict[str, list[str]] = {}
     found: dict[str, NDArray[np.float32]] = {}
     tied_scores = disagreements = 0
-    for query_id, docs in scores.items():
-        check_given_ids("the run", query_id, docs)
+    for query_id, docs in given_queries("the run", scores):
         if not docs:
             continue
-        query = _Query([doc_id.encode() for doc_id in docs], array("f", docs.values()), array("q", range(len(docs))))
+        try:
+            values = array("f", docs.values())
+        except (TypeError, OverflowError) as error:
+            raise DataError(f"query {query_id!r} of the run has a score that cannot be used: {error}") from error
+        query = _Query([doc_id.encode() for doc_id in docs], values, array("q", range(len(docs))))
         indices = _order(query, True, ties)
         order[query_id] = [query.doc_ids[i].decode() for i in indices]
         found[query_id] = np.frombuffer(query.scores, dtype=np.float32)[indices]

@@ -37,7 +37,7 @@ def aggregate(
         ConfigError: the aggregation is unknown, or the arguments do not go together.
         PreflightError: the output has no finished duo stage, or not as many pairs.
     """
-    plan, config, (file,) = other_runs(os.fspath(output), [aggregation], k1, opponents, seed)
+    plan, config, (file,) = other_runs(os.fsdecode(output), [aggregation], k1, opponents, seed)
     found: RunScores = {}
     for shard in iter_shards(plan, config):
         found |= {query_id: run_scores(query_id, ranking) for query_id, ranking in shard.of(file).items()}

@@ -59,6 +59,11 @@ def test_evaluate_takes_the_numbers_of_numpy() -> None:
         (RUN, {"q1": {}}, "RR", DataError, "the qrels have no judgments"),
         ({"q1": {"a": float("inf")}}, QRELS, "RR", DataError, "the score of doc 'a' is not finite"),
         ("/nowhere/run", QRELS, "RR", PreflightError, "/nowhere/run"),
+        (b"/nowhere/run", QRELS, "RR", PreflightError, "/nowhere/run"),
+        (RUN, {"q1": ["a"]}, "RR", DataError, "query 'q1' of the qrels has a value that is not a dictionary but list"),
+        ({"q1": None}, QRELS, "RR", DataError, "query 'q1' of the run has a value that is not a dictionary but NoneType"),
+        ({"q1": {"a": "1"}}, QRELS, "RR", DataError, "query 'q1' of the run has a score that cannot be used"),
+        ({"q1": {"a": 10**400}}, QRELS, "RR", DataError, "query 'q1' of the run has a score that cannot be used"),
     ],
 )
 def test_evaluate_refuses_bad_input(run, qrels, measures, error, message):
@@ -91,6 +96,8 @@ def test_write_run_writes_msmarco_lines(tmp_path: Path) -> None:
         ({"q1": {"a": float("nan")}}, "t", DataError, "the score of doc 'a' is not finite"),
         ({"q1": {"a b": 1.0}}, "t", DataError, "holds white space"),
         (RUN, "my run", ConfigError, "tag 'my run'"),
+        (RUN, None, ConfigError, "tag None"),
+        (None, "t", DataError, "the run is not a dictionary but NoneType"),
     ],
 )
 def test_write_run_refuses_what_cannot_stand_in_a_run(run, tag, error, message, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer
 
-from beamrank.errors import DataError
+from beamrank.errors import ConfigError, DataError
 from models.reranker import Reranker
 from tests.support.checkpoints import MINILM
 from tests.support.oracle import Oracle, assert_parity
@@ -53,7 +53,12 @@ def test_reranker_gives_no_scores_for_no_inputs(checkpoints):
     assert Reranker(checkpoints.mono).score([]).shape == (0,)
 
 
-@pytest.mark.parametrize("wrong", [("only a query",), ("q", "a", "b"), ("q", None), "qt"])
+@pytest.mark.parametrize("wrong", [("only a query",), ("q", "a", "b"), ("q", None), "qt", None, 5])
 def test_reranker_names_an_input_that_is_not_a_pair(checkpoints, wrong):
     with pytest.raises(DataError, match=r"input 1 is .*this model scores \(query, text\): give 2 strings each"):
         Reranker(checkpoints.mono).score([("q", "t"), wrong])
+
+
+def test_reranker_refuses_a_checkpoint_that_is_not_a_string():
+    with pytest.raises(ConfigError, match="checkpoint: Input should be a valid string"):
+        Reranker(None)
