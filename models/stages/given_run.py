@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
 from beamrank.config.first_stages import CandidatesConfig
+from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.runs import Run, Ties, read_run
 from beamrank.stages.plan import Shard
@@ -16,6 +17,7 @@ from beamrank.tables.shard import candidates_table
 from models.stages.base import Decides, Execution, Worker
 from models.stages.first_stage import FirstStage, commit_candidates
 from models.stages.planning import Planning
+from models.stages.sample import Sample
 
 _TIES: dict[Ties, str] = {
     "rank": "ordered by their ranks. `beamrank eval` and trec_eval order them by doc_id, descending, so their measures "
@@ -51,6 +53,17 @@ class GivenRun(FirstStage):
     @classmethod
     def from_config(cls, section: CandidatesConfig, planning: Planning) -> Self:  # noqa: ARG003
         return cls(run_digest=candidates_digest(section.run), k=section.k, ties=section.ties, url=section.run)
+
+    @classmethod
+    def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:
+        """As good as none.
+
+        Raises:
+            PreflightError: there is no such run.
+        """
+        assert config.candidates is not None
+        candidates_digest(config.candidates.run)
+        return super().seconds_a_topic(config, sample)
 
     @classmethod
     def worker_on(cls, device: str) -> Worker:  # noqa: ARG003

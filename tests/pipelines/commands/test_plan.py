@@ -44,6 +44,11 @@ def test_plan_without_earlier_runs_has_all_work(config: Path, tmp_path: Path) ->
     assert not (tmp_path / "new").exists()
 
 
+def test_plan_into_a_new_output_refuses_a_missing_run(config: Path, tmp_path: Path) -> None:
+    arguments = ["plan", str(config), "--set", "candidates.run=none", "--output", str(tmp_path / "new")]
+    assert "there is no run" in str(CliRunner().invoke(app, arguments).exception)
+
+
 def test_plan_after_a_whole_run_has_no_work(config: Path) -> None:
     before = _files(config.parent / "out")
     for stage in _stages(config).values():
