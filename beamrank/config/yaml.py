@@ -35,11 +35,19 @@ def read_document(source: str | Mapping[str, Any], overrides: Sequence[str] = ()
         refuse_credentials(source, "CONFIG")
         document = _load_yaml(source)
     else:
-        document = copy.deepcopy(dict(source))
+        document = _copied(source)
     for override in overrides:
         _apply_override(document, override)
     refuse_credentials(document, source if isinstance(source, str) else "CONFIG")
     return document
+
+
+def _copied(source: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        refuse_credentials(dict(source), "CONFIG")
+        return copy.deepcopy(dict(source))
+    except RecursionError:
+        raise ConfigError("CONFIG is nested too deeply, or holds itself") from None
 
 
 def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _Root:
@@ -73,7 +81,8 @@ def _load_yaml(path: str) -> dict[str, Any]:
         raise ConfigError(f"{path} is not UTF-8 text: line {line}: {error.reason}. Save it as UTF-8") from error
     document = parse_yaml(text, path)
     if not isinstance(document, dict):
-        raise ConfigError(f"{path} must hold keys such as `corpus:` and `topics:`, not {type(document).__name__}")
+        found = "nothing" if document is None else type(document).__name__
+        raise ConfigError(f"{path} must hold keys such as `corpus:` and `topics:`, but it holds {found}")
     return document
 
 

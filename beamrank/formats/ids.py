@@ -97,9 +97,8 @@ def given_queries(what: str, given: Mapping[str, Mapping[str, Any]]) -> Iterator
         raise DataError(f"{what} is not a dictionary but {type(given).__name__}: {form}")
     for query_id, docs in given.items():
         if not isinstance(docs, Mapping):
-            raise DataError(
-                f"the query {query_id!r} of {what} has a value that is not a dictionary but {type(docs).__name__}: {form}"
-            )
+            kind = type(docs).__name__
+            raise DataError(f"query {query_id!r} of {what} has a value that is not a dictionary but {kind}: {form}")
         check_given_ids(what, query_id, docs)
         yield query_id, docs
 

@@ -85,6 +85,9 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
         yield filesystem, path
     except (OSError, BeamrankError) as error:
         refuse_impossible_path(url, error)
+        # A library's own kind, such as aiohttp's, may not name the URL.
+        if isinstance(error, OSError) and type(error).__module__ != "builtins":
+            raise _unreachable(url, error) from error
         raise
     except Exception as error:
         if isinstance(filesystem, LocalFileSystem):

@@ -64,7 +64,7 @@ def read_json(path: str) -> Any:
     """
     try:
         return parse_json(read_at_most(path, _MOST_JSON_BYTES))
-    except ValueError as error:
+    except (ValueError, IsADirectoryError) as error:
         raise PreflightError(f"{path} is not valid JSON: {error}") from error
 
 

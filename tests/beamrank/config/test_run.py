@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from beamrank.config.run import RunConfig, load_config
+from beamrank.config.yaml import read_document
 from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import parse_measures
 from models.training.config import load_train_config
@@ -99,6 +100,13 @@ def test_config_error_names_the_key_of_a_wrong_value(path, override, message):
         load_config(str(path), ["run_tag=t", override])
     assert message in str(refusal.value)
     assert len(str(refusal.value)) < 1000
+
+
+def test_config_that_holds_itself_is_refused():
+    values = {}
+    values["corpus"] = values
+    with pytest.raises(ConfigError, match="CONFIG is nested too deeply, or holds itself"):
+        read_document(values)
 
 
 def test_config_error_for_many_keys_is_short(path):

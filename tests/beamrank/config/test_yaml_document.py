@@ -87,7 +87,7 @@ def test_malformed_yaml_is_refused_with_its_line(config, text, message):
         (b"#" * 100_000_000, "is not a configuration: it is larger than 65,536 bytes"),
         (b"", "must hold keys such as `corpus:`"),
         (b"- a list", "must hold keys such as"),
-        (b"2001-01-01", "must hold keys such as `corpus:` and `topics:`, not str"),
+        (b"2001-01-01", "must hold keys such as `corpus:` and `topics:`, but it holds str"),
         (b"\x1f\x8b\x08\x00", "is not UTF-8 text: line 1"),
     ],
     ids=["latin", "utf16", "large", "empty", "list", "date", "gzip"],

@@ -85,6 +85,13 @@ def test_file_that_is_not_its_json_is_refused(folder, name, text):
     assert len(str(refusal.value)) < 1000
 
 
+def test_config_that_is_a_folder_is_refused(folder):
+    (folder / "config.json").unlink()
+    (folder / "config.json").mkdir()
+    with pytest.raises(PreflightError, match=r"config\.json is not valid JSON: .*Is a directory"):
+        resolve_checkpoint(str(folder), "mono")
+
+
 @pytest.mark.parametrize("text", ["{}", "[1]", "[[]]", '[{"type": 1}]', '[{"idx": 0}]', '{"type": "x"}'])
 def test_malformed_modules_are_refused(folder, text):
     (folder / "modules.json").write_text(text)
