@@ -86,7 +86,7 @@ def check_given_ids(what: str, query_id: str, doc_ids: Collection[str]) -> None:
         raise DataError(f"a row of {what} {error}") from error
 
 
-def given_queries(what: str, given: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def given_queries(what: str, given: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The queries of a dictionary that a user gave, each checked; `what` names the dictionary.
 
     Raises:

@@ -61,4 +61,4 @@ def test_reranker_names_an_input_that_is_not_a_pair(checkpoints, wrong):
 
 def test_reranker_refuses_a_checkpoint_that_is_not_a_string():
     with pytest.raises(ConfigError, match="checkpoint: Input should be a valid string"):
-        Reranker(None)
+        Reranker(None)  # type: ignore[arg-type]

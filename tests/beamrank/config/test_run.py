@@ -103,7 +103,7 @@ def test_config_error_names_the_key_of_a_wrong_value(path, override, message):
 
 
 def test_config_that_holds_itself_is_refused():
-    values = {}
+    values: dict[str, object] = {}
     values["corpus"] = values
     with pytest.raises(ConfigError, match="CONFIG is nested too deeply, or holds itself"):
         read_document(values)
