@@ -12,15 +12,18 @@ from beamrank.errors import BeamrankError
 from beamrank.printable import printable
 from beamrank.storage.url_credentials import refuse_credentials
 from pipelines.commands.aggregate import aggregate
+from pipelines.commands.compare import compare
 from pipelines.commands.convert import convert_checkpoint
 from pipelines.commands.demo import demo
 from pipelines.commands.doctor import doctor
 from pipelines.commands.eval import eval_run
+from pipelines.commands.fuse import fuse_runs
 from pipelines.commands.gc import gc
 from pipelines.commands.index import index
 from pipelines.commands.lint import lint
 from pipelines.commands.plan import plan
 from pipelines.commands.run import run
+from pipelines.commands.stats import stats
 from pipelines.commands.status import status
 from pipelines.commands.train import train
 from pipelines.commands.verify import verify
@@ -81,7 +84,10 @@ app.command("verify")(verify)
 app.command("gc")(gc)
 app.command("aggregate")(aggregate)
 app.command("eval")(eval_run)
+app.command("compare")(compare)
+app.command("fuse")(fuse_runs)
 app.command("lint")(lint)
+app.command("stats")(stats)
 app.command("train")(train)
 app.command("convert")(convert_checkpoint)
 app.command("doctor")(doctor)

@@ -1,19 +1,31 @@
-"""The significance of the difference of two runs: the paired t-test over topics."""
+"""The significance of the difference of two runs: tests over topics, and corrections for several tests.
+
+A new test or correction is a function and its line in `TESTS` or `CORRECTIONS`.
+"""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from ir_measures.measures import MeanAgg
+from numpy.typing import NDArray
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.measures import parse_measures
 
-_LEVEL = 0.95
+Values: TypeAlias = NDArray[np.float64]
+
+SIGNIFICANT = 0.05
+_LEVEL = 1 - SIGNIFICANT
 _FEWEST_TOPICS = 2
 # Half of the last of the four digits that a table shows.
 _SMALLEST_LOSS = 0.00005
+_SEED = 0
+_MOST_ASSIGNMENTS = 10_000
+# What a sum of float64 in another order can differ by.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -26,7 +38,7 @@ class Comparison:
         difference: the mean minus the baseline.
         low: the lower end of the difference's 95 % confidence interval.
         high: its upper end.
-        p_value: two-sided, of the paired t-test; 1 if no topic differs, 0 if all differ by the same.
+        p_value: two-sided, of the paired t-test; None (undefined) if no topic differs, 0 if all differ by the same.
         better: topics where the run has a higher value.
         equal: topics with the same value.
         worse: topics where the run has a lower value.
@@ -37,7 +49,7 @@ class Comparison:
     difference: float
     low: float
     high: float
-    p_value: float
+    p_value: float | None
     better: int
     equal: int
     worse: int
@@ -101,20 +113,11 @@ def compare_values(run: Sequence[float], baseline: Sequence[float]) -> Compariso
     """Compares the values of two runs for the same topics, in the same order; at least two."""
     mine, theirs = np.asarray(run, np.float64), np.asarray(baseline, np.float64)
     differences = mine - theirs
-    difference = float(differences.mean())
-    # If all topics differ by the same, the test divides by 0: its limit is certainty.
-    low, high, p_value = difference, difference, float(not differences.any())
-    if np.ptp(differences) > 0:
-        # It takes a second to import, and few commands compare runs.
-        from scipy.stats import ttest_rel
-
-        test = ttest_rel(mine, theirs)
-        interval = test.confidence_interval(_LEVEL)
-        low, high, p_value = float(interval.low), float(interval.high), float(test.pvalue)
+    low, high, p_value = _t_test(mine, theirs)
     return Comparison(
         float(mine.mean()),
         float(theirs.mean()),
-        difference,
+        float(differences.mean()),
         low,
         high,
         p_value,
@@ -122,3 +125,86 @@ def compare_values(run: Sequence[float], baseline: Sequence[float]) -> Compariso
         equal=int((differences == 0).sum()),
         worse=int((differences < 0).sum()),
     )
+
+
+def t_test(run: Values, baseline: Values) -> float | None:
+    """The two-sided p-value of the paired t-test; None if no topic differs."""
+    return _t_test(run, baseline)[2]
+
+
+def randomization_test(run: Values, baseline: Values) -> float | None:
+    """The two-sided p-value of Fisher's randomization test: how often random signs give as large a mean difference.
+
+    All assignments of signs are counted where there are at most 10,000, else that many with a fixed seed. None if no
+    topic differs. It is `scipy.stats.permutation_test` with `permutation_type="samples"`, without its minutes for
+    thousands of topics.
+    """
+    differences = run - baseline
+    differences = np.abs(differences[differences != 0])
+    count = len(differences)
+    if not count:
+        return None
+    observed = abs(float((run - baseline).sum())) * (1 - _ROUNDING)
+    if 2**count <= _MOST_ASSIGNMENTS:
+        negative = (np.arange(2**count)[:, None] >> np.arange(count)) & 1
+        return float(np.mean(np.abs((1 - 2 * negative) @ differences) >= observed))
+    random = np.random.default_rng(_SEED)
+    extreme = sum(
+        abs(float(differences.sum() - 2 * differences[random.integers(2, size=count, dtype=np.bool_)].sum()))
+        >= observed
+        for _ in range(_MOST_ASSIGNMENTS - 1)
+    )
+    # The assignment that was observed is one of them.
+    return (extreme + 1) / _MOST_ASSIGNMENTS
+
+
+TESTS: dict[str, Callable[[Values, Values], float | None]] = {
+    "t-test": t_test,
+    "randomization": randomization_test,
+}
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: controls the chance of one false difference or more."""
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    for done, position in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, (len(p_values) - done) * p_values[position]))
+        adjusted[position] = highest
+    return adjusted
+
+
+def bonferroni(p_values: Sequence[float]) -> list[float]:
+    """Bonferroni's correction: each p-value times their number."""
+    return [min(1.0, len(p_values) * p_value) for p_value in p_values]
+
+
+CORRECTIONS: dict[str, Callable[[Sequence[float]], list[float]]] = {
+    "holm": holm,
+    "bonferroni": bonferroni,
+    "none": list,
+}
+
+
+def corrected(p_values: Sequence[float | None], correction: str) -> list[float | None]:
+    """P-values that are corrected for the number of tests, with a name in `CORRECTIONS`.
+
+    An undefined one stays so; it counts as a test, and as 1.
+    """
+    adjusted = CORRECTIONS[correction]([1.0 if p_value is None else p_value for p_value in p_values])
+    return [None if p_value is None else one for p_value, one in zip(p_values, adjusted, strict=True)]
+
+
+def _t_test(run: Values, baseline: Values) -> tuple[float, float, float | None]:
+    """The ends of the confidence interval of the mean difference, and p."""
+    differences = run - baseline
+    if np.ptp(differences) <= _ROUNDING:
+        # The test divides by 0: a difference that all topics have is certain, and without any there is nothing to test.
+        difference = float(differences.mean())
+        return difference, difference, 0.0 if differences.any() else None
+    # It takes a second to import, and few commands compare runs.
+    from scipy.stats import ttest_rel
+
+    test = ttest_rel(run, baseline)
+    interval = test.confidence_interval(_LEVEL)
+    return float(interval.low), float(interval.high), float(test.pvalue)

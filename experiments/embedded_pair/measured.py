@@ -60,8 +60,8 @@ class Measured:
             rows.append({"run": run, "queries": found["queries"]})
             rows[-1] |= {name: round(found["measures"][name], 4) for name in self.measures}
             for baseline, compared in zip(names[:place], found.get("against", []), strict=True):
-                values = compared["measures"]
-                rows[-1] |= {f"p, {name}, {baseline}": round(values[name]["p_value"], 5) for name in self.measures}
+                values = {name: compared["measures"][name]["p_value"] for name in self.measures}
+                rows[-1] |= {f"p, {name}, {baseline}": each and round(each, 5) for name, each in values.items()}
         return rows
 
     def _evaluate(self, runs: Path, run: str, baselines: Sequence[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from beamrank.evaluation.significance import compare_values
+from beamrank.evaluation.tables import P_VALUE, shown
 from experiments.passage_length.length_study import INPUTS, MEASURES, METHODS, input_name
 
 _BASELINE = input_name(256, 1)
@@ -60,7 +61,7 @@ def _difference(rows: Sequence[dict[str, Any]], method: str, name: str) -> str:
     if len(values) < 2:
         return ""
     found = compare_values(values, baseline)
-    return f"{found.difference:+.3f} (p {found.p_value:.2g})"
+    return f"{found.difference:+.3f} (p {shown(found.p_value, P_VALUE)})"
 
 
 def _mean(rows: Iterable[dict[str, Any]], value: Callable[[dict[str, Any]], float], folds: int) -> str:

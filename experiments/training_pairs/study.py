@@ -164,7 +164,11 @@ def _compared(found: Evaluation, baseline: Evaluation) -> Row:
     names = sorted(found.per_query)
     values, others = ([each.per_query[name][_MEASURE] for name in names] for each in (found, baseline))
     said = compare_values(values, others)
-    return {_MEASURE: round(said.mean, 4), "difference": round(said.difference, 4), "p": round(said.p_value, 6)}
+    return {
+        _MEASURE: round(said.mean, 4),
+        "difference": round(said.difference, 4),
+        "p": None if said.p_value is None else round(said.p_value, 6),
+    }
 
 
 def draw(results: dict[str, Any], names: Sequence[str], path: Path) -> None:

@@ -1,13 +1,27 @@
 """Arguments that several commands take."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
 from pipelines.console.progress import ConsoleProgress
+from pipelines.console.tables import RESULT_FORMATS
+
+
+def one_of(flag: str, names: Iterable[str], help_text: str) -> Any:
+    """An option whose values are the names of a registry."""
+    known = list(names)
+
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in known:
+            raise ConfigError(f"{flag} {value!r} does not exist: choose one of {', '.join(known)}")
+        return value
+
+    return typer.Option(flag, metavar=f"{{{','.join(known)}}}", help=help_text, callback=check)
+
 
 ConfigPath = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A YAML configuration: docs/reference/configuration.md.")
@@ -22,6 +36,7 @@ Limit = Annotated[
     typer.Option(min=1, metavar="N", help="Trial run on the first N topics of the plan (topics.limit)."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the events of the log.")]
+ResultFormat = Annotated[str, one_of("--format", RESULT_FORMATS, "The format of the result.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")]
 
 

@@ -11,6 +11,7 @@ import typer
 from beamrank.evaluation.evaluate import Evaluation, RunEvaluation, evaluate_run_files
 from beamrank.evaluation.measures import explain_names, split_measures
 from beamrank.evaluation.significance import Comparison, compare_evaluations
+from beamrank.evaluation.tables import DIFFERENCE, MEAN, P_VALUE, shown
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_error, write_line
 
@@ -93,7 +94,7 @@ def _rows(evaluation: Evaluation, per_query: bool, compared: Compared) -> Iterat
     for name, value in evaluation.means.items():
         each = [by_measure[name] for _, by_measure in compared if name in by_measure]
         beside = [(other.baseline, other.difference, other.p_value) for other in each]
-        yield (name, repr(value), *(repr(figure) for figures in beside for figure in figures))
+        yield (name, repr(value), *(shown(figure) for figures in beside for figure in figures))
 
 
 def _print_tables(run: str, found: RunEvaluation, per_query: bool, compared: Compared) -> None:
@@ -109,7 +110,7 @@ def _print_tables(run: str, found: RunEvaluation, per_query: bool, compared: Com
 
 
 def _figure(value: float) -> str:
-    return f"{value:.4f}"
+    return shown(value, MEAN)
 
 
 def _comparison_row(name: str, each: Comparison) -> list[str]:
@@ -117,8 +118,8 @@ def _comparison_row(name: str, each: Comparison) -> list[str]:
     return [
         name,
         _figure(each.baseline),
-        f"{each.difference:+.4f}",
-        f"{each.low:+.4f} to {each.high:+.4f}",
-        f"{each.p_value:.2g}",
+        shown(each.difference, DIFFERENCE),
+        f"{shown(each.low, DIFFERENCE)} to {shown(each.high, DIFFERENCE)}",
+        shown(each.p_value, P_VALUE),
         *map(str, (each.better, each.equal, each.worse)),
     ]

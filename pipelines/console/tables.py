@@ -1,23 +1,27 @@
-"""Tables on standard output, and the warning about a stage that scores below the one before it."""
+"""Tables on standard output, in every format, and the warning about a stage that scores below the one before it."""
 
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
+from rich import table as rich_table
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Column, Table
 from rich.text import Text
 
 from beamrank.evaluation.evaluate import Evaluation
-from beamrank.evaluation.significance import Loss, find_losses
+from beamrank.evaluation.significance import SIGNIFICANT, Loss, find_losses
+from beamrank.evaluation.tables import FORMATS, MEAN, P_VALUE, Cell, Column, Table, shown
 from beamrank.printable import printable
 from beamrank.progress import Progress
-from pipelines.console.terminal import PrintableConsole
+from pipelines.console.terminal import PrintableConsole, write_line
 
 _BETWEEN = 2
 _NARROWEST_NAME = 12
-_LEVEL = 0.05
+
+# In which `print_result` prints.
+RESULT_FORMATS = ("table", *FORMATS, "json")
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], console: Console | None = None) -> None:
@@ -35,9 +39,9 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], console: C
     if needed > console.width:
         _print_blocks(console, header, rows)
         return
-    first = Column(Text(header[0]), overflow="fold")
-    others = [Column(Text(name), no_wrap=True) for name in header[1:]]
-    table = Table(first, *others, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    first = rich_table.Column(Text(header[0]), overflow="fold")
+    others = [rich_table.Column(Text(name), no_wrap=True) for name in header[1:]]
+    table = rich_table.Table(first, *others, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)
@@ -51,14 +55,35 @@ def _print_blocks(console: Console, header: Sequence[str], rows: Sequence[Sequen
             console.print(Text(f"  {label:<{width}}  {cell}"), soft_wrap=True)
 
 
+def print_result(table: Table, result: object, result_format: str) -> None:
+    """Prints a result in one of `RESULT_FORMATS`.
+
+    Args:
+        table: the result as a table; with `table`, a pipe gets it tab-separated, with all digits.
+        result: the result for JSON.
+        result_format: the format.
+    """
+    if result_format == "json":
+        write_line(json.dumps(result, ensure_ascii=False, allow_nan=False))
+    elif result_format in FORMATS:
+        for line in FORMATS[result_format](table).removesuffix("\n").split("\n"):
+            write_line(line)
+    elif sys.stdout.isatty():
+        print_table(table.header, table.shown())
+    else:
+        for row in (table.header, *table.exact()):
+            write_line(*row)
+
+
 def print_measures(evaluations: Mapping[str, Evaluation]) -> None:
     """Prints one row for each run: a table on a terminal, tab-separated elsewhere."""
     measures = list(next(iter(evaluations.values())).means)
-    rows = [[name, *(f"{each.means[measure]:.4f}" for measure in measures)] for name, each in evaluations.items()]
+    rows: list[list[Cell]] = [[name, *map(each.means.__getitem__, measures)] for name, each in evaluations.items()]
+    table = Table([Column("run"), *(Column(measure, MEAN) for measure in measures)], rows)
     if sys.stdout.isatty():
-        print_table(["run", *measures], rows)
+        print_table(table.header, table.shown())
     else:
-        print("\n".join("\t".join(row) for row in [["run", *measures], *rows]))
+        print("\n".join("\t".join(row) for row in [table.header, *table.shown()]))
 
 
 def warn_of_losses(evaluations: Mapping[str, Evaluation], progress: Progress) -> None:
@@ -71,12 +96,12 @@ def _explain(loss: Loss) -> str:
     found = loss.comparison
     advice = (
         "Use a larger checkpoint, or remove the stage"
-        if found.p_value < _LEVEL
+        if found.p_value is not None and found.p_value < SIGNIFICANT
         else "A difference of this size can be due to chance"
     )
     return (
         f"{loss.run} is below {loss.before}: {loss.measure} {found.mean:.4f} after {found.baseline:.4f}, difference "
         f"{found.difference:+.4f} (topics better {found.better:,}, equal {found.equal:,}, worse {found.worse:,}; "
-        f"p = {found.p_value:.2g}, paired t-test). {advice}: docs/reference/measures.md, "
+        f"p = {shown(found.p_value, P_VALUE)}, paired t-test). {advice}: docs/reference/measures.md, "
         '"A stage below the one before it"'
     )

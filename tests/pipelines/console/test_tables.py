@@ -7,6 +7,7 @@ from rich.console import Console
 
 from beamrank.evaluation.evaluate import evaluate, evaluate_run_files
 from beamrank.evaluation.significance import compare_evaluations
+from beamrank.evaluation.tables import P_VALUE, shown
 from beamrank.formats.qrels import qrels_of
 from models.training.estimate import TrainPlan
 from pipelines.commands import doctor, train
@@ -48,7 +49,7 @@ def test_eval_table_fits_a_narrow_terminal(tmp_path, width, monkeypatch, capsys)
     for by_measure in by_run:
         for each in by_measure.values():
             figures += [f"{each.baseline:.4f}", f"{each.difference:+.4f}", f"{each.low:+.4f}", f"{each.high:+.4f}"]
-            figures += [f"{each.p_value:.2g}", str(each.better), str(each.equal), str(each.worse)]
+            figures += [shown(each.p_value, P_VALUE), str(each.better), str(each.equal), str(each.worse)]
     assert len(figures) == 7 * 4 + 4 + 2 * 4 * 8
     assert {figure: words.count(figure) for figure in figures if words.count(figure) < figures.count(figure)} == {}
     assert "…" not in " ".join(words)

@@ -1,0 +1,64 @@
+"""`beamrank fuse RUN...`: one run from several."""
+
+from typing import Annotated
+
+import typer
+
+from beamrank.errors import ConfigError
+from beamrank.evaluation.fusion import METHODS, NORMALIZATIONS, check_fusion, fuse
+from beamrank.formats.run_formats import FORMATS
+from beamrank.formats.run_writer import write_run
+from beamrank.formats.runs import read_run
+from beamrank.storage import files as storage
+from pipelines.commands.arguments import one_of
+from pipelines.console.terminal import write_error, write_line
+
+_RANKED = ", ".join(name for name, method in METHODS.items() if method.reads_ranks)
+_WEIGHTED = ", ".join(name for name, method in METHODS.items() if method.takes_weights)
+
+
+def fuse_runs(
+    run: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="TREC or MS MARCO runs: paths or URLs, compressed or not.")
+    ],
+    output: Annotated[str, typer.Option(help="The TREC run to write: a path or a URL.")],
+    method: Annotated[str, one_of("--method", METHODS, f"How a doc's ranks ({_RANKED}) or scores (others) are fused.")],
+    weights: Annotated[
+        str | None, typer.Option(metavar="W,W...", help=f"With {_WEIGHTED}: a weight for each run, in their order.")
+    ] = None,
+    norm: Annotated[
+        str | None,
+        one_of("--norm", NORMALIZATIONS, "How the scores that a run gives a query are normalized; default: min-max."),
+    ] = None,
+    k: Annotated[int | None, typer.Option(min=1, help="Docs of a query in the fused run; default: all.")] = None,
+    tag: Annotated[str | None, typer.Option(help="The run tag; default: `fused-` and the method.")] = None,
+) -> None:
+    """Fuse runs into one. Prints its path."""
+    numbers = _numbers(weights)
+    check_fusion(len(run), method, numbers, norm)
+    run_tag = f"fused-{method}" if tag is None else tag
+    if len(run_tag.split()) != 1 or not run_tag.isprintable():
+        raise ConfigError(f"--tag {run_tag!r} is a column of the run: give it no white space or control characters")
+    if storage.absolute(output) in map(storage.absolute, run):
+        raise ConfigError(f"--output {output} is one of the runs: give another path, or it would be replaced")
+    runs = []
+    for url in run:
+        found = read_run(url)
+        runs.append(found)
+        for line in found.notes.lines():
+            write_error(f"note: {url}: {line}")
+        if not METHODS[method].reads_ranks and not FORMATS[found.notes.format].has_scores:
+            write_error(f"note: {url} has no scores: minus its ranks are taken for them")
+    fused = fuse(runs, method, weights=numbers, norm=norm, k=k)
+    for url, found in zip(run, runs, strict=True):
+        if missing := len(fused) - len(found.order):
+            write_error(f"note: {url} lacks topics of the other runs: {missing:,}; there it adds nothing")
+    write_run(output, fused, run_tag)
+    write_line(output)
+
+
+def _numbers(weights: str | None) -> list[float]:
+    try:
+        return [float(weight) for weight in (weights or "").replace(",", " ").split()]
+    except ValueError as error:
+        raise ConfigError(f"--weights {weights!r} must be numbers that are separated by commas") from error

@@ -1,0 +1,157 @@
+"""Runs beside a baseline: equal to `eval --against`, corrected together, defined where that is possible."""
+
+import json
+
+import pytest
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.evaluation.compare import compare_runs
+from beamrank.evaluation.evaluate import evaluate_run_files
+from beamrank.evaluation.significance import compare_evaluations, holm
+
+MEASURES = ["RR@10", "nDCG@10", "Judged@1"]
+QRELS = "".join(f"q{query} 0 a 1\n" for query in range(8))
+
+
+def _run(order_of):
+    """A run with the docs that a function gives for a query, best first."""
+    return "".join(
+        f"q{query} Q0 {doc_id} {rank} {-rank} t\n"
+        for query in range(8)
+        for rank, doc_id in enumerate(order_of(query), 1)
+    )
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "qrels").write_text(QRELS)
+    (tmp_path / "base").write_text(_run(lambda query: "xa" if query % 2 else "xya"))
+    (tmp_path / "good").write_text(_run(lambda query: "xya" if query == 7 else "axy"))
+    (tmp_path / "poor").write_text(_run(lambda query: "yx" if query < 4 else "xya"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _compare(*runs, qrels="qrels", measures=MEASURES, **options):
+    return compare_runs(runs, "base", qrels, measures, **options)
+
+
+def test_comparison_equals_eval_against_the_baseline(folder):
+    found = _compare("good", "poor")
+    base, *others = (each.evaluation for each in evaluate_run_files(["base", "good", "poor"], "qrels", MEASURES))
+    assert [each.run for each in found.runs] == ["base", "good", "poor"]
+    assert [each.measures for each in found.runs] == [each.means for each in (base, *others)]
+    for compared, evaluation in zip(found.runs[1:], others, strict=True):
+        expected = compare_evaluations(evaluation, base)
+        assert {name: each.comparison for name, each in compared.differences.items()} == expected
+        tested = {name: each.p_value for name, each in compared.differences.items() if name != "Judged@1"}
+        assert tested == {name: expected[name].p_value for name in tested}
+
+
+def test_all_tests_of_the_table_are_corrected_together(folder):
+    found = _compare("good", "poor")
+    differences = [each.differences[name] for each in found.runs[1:] for name in ("RR@10", "nDCG@10")]
+    assert [each.corrected_p_value for each in differences] == holm([each.p_value for each in differences])
+    plain = _compare("good", "poor", correction="none")
+    assert [each.differences["RR@10"].corrected_p_value for each in plain.runs[1:]] == [
+        each.differences["RR@10"].p_value for each in plain.runs[1:]
+    ]
+
+
+def test_share_of_judged_docs_is_compared_and_not_tested(folder):
+    found = _compare("good")
+    judged = found.runs[1].differences["Judged@1"]
+    assert (judged.comparison.baseline, judged.comparison.mean) == (0, 7 / 8)
+    assert (judged.p_value, judged.corrected_p_value) == (None, None)
+    assert "Judged is not tested: it is the share of docs that the qrels judge" in found.notes
+
+
+def test_randomization_test_replaces_the_t_test(folder):
+    good = _compare("good", test="randomization").runs[1].differences["RR@10"]
+    assert good.p_value == pytest.approx(2 * (1 + 1) / 2**8)
+    assert good.comparison.p_value != good.p_value
+
+
+def test_agreement_is_that_of_the_rankings(folder):
+    found = _compare("good", "poor").runs
+    assert found[0].agreement is None
+    assert found[1].agreement.topics == 8
+    # Of two runs "xya" and "axy" two pairs of three disagree; "xa" and "axy" share two docs in opposite order.
+    assert found[1].agreement.means["tau"] == pytest.approx((4 * -1 / 3 + 3 * -1 + 1) / 8)
+
+
+def test_without_qrels_only_the_rankings_are_compared(folder):
+    found = _compare("good", qrels=None)
+    assert found.notes[0] == "no qrels: measures, differences and tests need judgments (--qrels)"
+    assert found.table().header == ["run", "measure", "mean"]
+    assert [row[:2] for row in found.table().rows] == [["good", name] for name in ("RBO", "tau", "overlap@10")]
+    assert found.as_object()["queries"] is None
+
+
+def test_identical_runs_have_no_p_value(folder):
+    found = _compare("base", "good")
+    same, good = found.runs[1:]
+    assert [(each.p_value, each.corrected_p_value) for each in same.differences.values()] == [(None, None)] * 3
+    assert same.agreement.means == pytest.approx({"RBO": 1, "tau": 1, "overlap@10": 1})
+    # Four tests, of which two are undefined.
+    assert good.differences["RR@10"].corrected_p_value >= 3 * good.differences["RR@10"].p_value
+    assert "base: no topic differs from the baseline, so that p is undefined: RR@10, nDCG@10" in found.notes
+    assert [row[4] for row in found.table().shown() if row[:2] == ["base", "RR@10"]] == ["-", "-"]
+
+
+def test_one_topic_is_measured_and_not_tested(folder):
+    (folder / "qrels").write_text("q1 0 a 1\n")
+    found = _compare("good")
+    assert found.runs[1].measures["RR@10"] == 1
+    assert found.runs[1].differences == {}
+    note = "not compared, because they are not means over two or more topics: RR@10, nDCG@10, Judged@1"
+    assert note in found.notes
+    assert [row[3:] for row in found.table().rows] == [[None] * 6] * 9
+
+
+def test_runs_without_a_common_topic_have_no_agreement(folder):
+    (folder / "qrels").write_text(QRELS + "p1 0 a 1\n")
+    (folder / "other").write_text("p1 Q0 a 1 1 t\n")
+    found = _compare("other")
+    assert set(found.runs[1].agreement.means.values()) == {None}
+    assert "other and base have no topic in common: the agreement of their rankings is undefined" in found.notes
+    assert found.runs[1].differences["RR@10"].comparison.worse == 8
+
+
+def test_constant_scores_are_ordered_by_doc_id_and_noted(folder):
+    (folder / "ties").write_text("".join(f"q{query} Q0 {doc} 1 5 t\n" for query in range(8) for doc in "ab"))
+    found = _compare("ties")
+    assert found.runs[1].measures["RR@10"] == 1 / 2
+    assert any(note.startswith("ties: rows with the score of the row before: 8") for note in found.notes)
+
+
+def test_json_holds_no_nan(folder):
+    (folder / "qrels").write_text("q1 0 a 1\nq2 0 a 1\n")
+    json.dumps(_compare("base", "good", "poor").as_object(), allow_nan=False)
+
+
+def test_bad_input_is_refused(folder):
+    with pytest.raises(ConfigError, match="unknown measure"):
+        _compare("none", measures=["X"])
+    with pytest.raises(PreflightError, match="there is no file none"):
+        _compare("none")
+    (folder / "other").write_text("p1 Q0 a 1 1 t\n")
+    with pytest.raises(PreflightError, match="the run other and the qrels qrels have no topic in common"):
+        _compare("other")
+
+
+@pytest.mark.data
+def test_real_runs_have_published_measures(shared_data):
+    folder = shared_data / "msmarco/ans_small"
+    base, mono, t5 = (
+        str(folder / name)
+        for name in ("run.dev.small.tsv.gz", "run.monobert.ans_small.dev.tsv.gz", "run.monot5.ans_small.dev.tsv.gz")
+    )
+    found = compare_runs([mono, t5], base, str(folder / "qrels.dev.small.tsv"), ["RR@10", "Judged@10"])
+    first, *others = found.runs
+    assert others[0].measures["RR@10"] == 0.40267951625094484
+    for each in others:
+        assert each.measures["RR@10"] > first.measures["RR@10"]
+        assert each.differences["RR@10"].corrected_p_value < 1e-4
+        assert each.agreement.topics == 105
+        assert 0 < each.agreement.means["RBO"] < 1

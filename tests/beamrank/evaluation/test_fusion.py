@@ -1,0 +1,112 @@
+"""Fusion of runs: the published formulas, and ranx 0.3.21 with the values that it gave."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from beamrank.errors import ConfigError
+from beamrank.evaluation.fusion import METHODS, NORMALIZATIONS, check_fusion, fuse
+from beamrank.formats.runs import read_run, run_of
+
+# `ranx.fuse` with kind rrf, sum, mnz and wsum, of three runs; with zmuv for z, and no normalization for none.
+RANX = json.loads((Path(__file__).parents[1] / "support/data/fusion-ranx-0.3.21.json").read_text())
+# In the second run all docs have the same score.
+RUNS = [run_of({"q1": {"a": 4, "b": 3, "c": 2}, "q2": {"x": 1}}), run_of({"q1": {"c": 9, "a": 1, "d": 0}})]
+
+
+@pytest.mark.parametrize("fused", RANX["fused"], ids=lambda fused: f"{fused['method']}-{fused['norm']}")
+def test_fusion_equals_ranx(fused):
+    # ranx keeps the given order of scores that tie; the third run has some.
+    runs = [run_of(run, ties="rank") for run in RANX["runs"]]
+    found = fuse(runs, fused["method"], weights=fused["weights"], norm=fused["norm"])
+    assert {query_id: dict(ranking) for query_id, ranking in found.items()} == {
+        query_id: pytest.approx(scores, rel=1e-9, abs=1e-9) for query_id, scores in fused["scores"].items()
+    }
+
+
+def test_golden_values_cover_every_method_and_normalization():
+    reads_scores = {name for name, method in METHODS.items() if not method.reads_ranks}
+    wanted = {(name, norm) for name in reads_scores for norm in NORMALIZATIONS} | {("rrf", None)}
+    assert {(fused["method"], fused["norm"]) for fused in RANX["fused"]} == wanted
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "expected"),
+    [
+        ("rrf", {}, {"a": 1 / 61 + 1 / 62, "c": 1 / 63 + 1 / 61, "b": 1 / 62, "d": 1 / 63}),
+        ("combsum", {"norm": "none"}, {"c": 11, "a": 5, "b": 3, "d": 0}),
+        ("combsum", {}, {"a": 1 + 1 / 9, "c": 0 + 1, "b": 1 / 2, "d": 0}),
+        ("combmnz", {"norm": "none"}, {"c": 22, "a": 10, "b": 3, "d": 0}),
+        ("wsum", {"norm": "none", "weights": [1, 0.5]}, {"c": 6.5, "a": 4.5, "b": 3, "d": 0}),
+        ("combsum", {"norm": "z"}, {"c": -(1.5**0.5) + 17 / 146**0.5, "a": 1.5**0.5 - 7 / 146**0.5, "b": 0, "d": None}),
+    ],
+)
+def test_fusion_equals_the_formula(method, options, expected):
+    (first, *ranking), _ = list(fuse(RUNS, method, **options).values())
+    found = dict([first, *ranking])
+    expected = {doc_id: found[doc_id] if score is None else score for doc_id, score in expected.items()}
+    assert found == pytest.approx(expected)
+    assert list(found) == sorted(found, key=lambda doc_id: -found[doc_id])
+
+
+def test_fusion_has_the_topics_of_all_runs():
+    found = fuse([RUNS[1], RUNS[0]], "rrf")
+    assert list(found) == ["q1", "q2"]
+    assert found["q2"] == [("x", 1 / 61)]
+
+
+def test_ties_are_in_the_order_of_the_first_run_that_has_the_doc():
+    first, second = run_of({"q": {"a": 3, "b": 2, "x": 1}}), run_of({"q": {"b": 3, "a": 2, "y": 1}})
+    assert [doc_id for doc_id, _ in fuse([first, second], "rrf")["q"]] == ["a", "b", "x", "y"]
+    assert [doc_id for doc_id, _ in fuse([second, first], "rrf")["q"]] == ["b", "a", "y", "x"]
+
+
+def test_sums_do_not_depend_on_the_order_of_the_runs():
+    runs = [run_of({"q": {"a": score, "b": other}}) for score, other in ((0.1, 0.3), (0.2, 0.1), (0.3, 0.2))]
+    (first, second) = fuse(runs, "combsum", norm="none")["q"]
+    assert first[1] == second[1]
+
+
+@pytest.mark.parametrize("norm", ["min-max", "z"])
+def test_constant_scores_add_nothing(norm):
+    constant = run_of({"q": {"a": 2, "b": 2, "c": 2}}, ties="rank")
+    found = dict(fuse([run_of({"q": {"c": 2, "b": 1}}), constant], "combsum", norm=norm)["q"])
+    assert found["a"] == 0
+    assert found["c"] > found["b"]
+
+
+def test_k_cuts_the_fused_ranking():
+    assert [doc_id for doc_id, _ in fuse(RUNS, "rrf", k=2)["q1"]] == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "method", "weights", "norm", "message"),
+    [
+        (1, "rrf", [], None, "give two runs or more"),
+        (2, "x", [], None, "unknown fusion method 'x': choose one of rrf, combsum, combmnz, wsum"),
+        (2, "combsum", [], "x", "unknown normalization 'x': choose one of min-max, z, none"),
+        (2, "rrf", [], "z", "rrf reads ranks"),
+        (2, "combsum", [1, 2], None, "combsum takes no weights: leave them out, or choose wsum"),
+        (2, "wsum", [1], None, "2 runs, 1 weights"),
+        (2, "wsum", [1, float("nan")], None, "must be finite"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(runs, method, weights, norm, message):
+    with pytest.raises(ConfigError, match=message):
+        check_fusion(runs, method, weights, norm)
+
+
+@pytest.mark.data
+def test_fusion_of_real_runs_is_above_its_parts(shared_data):
+    from beamrank.evaluation.evaluate import evaluate
+    from beamrank.formats.qrels import read_qrels
+
+    folder = shared_data / "msmarco/ans_small"
+    runs = [read_run(str(folder / f"run.{name}.ans_small.dev.tsv.gz")) for name in ("monobert", "monot5")]
+    qrels = read_qrels(str(folder / "qrels.dev.small.tsv"))
+    values = [evaluate(run.order.items(), qrels, ["RR@10"]).means["RR@10"] for run in runs]
+    fused = {query_id: [doc_id for doc_id, _ in docs] for query_id, docs in fuse(runs, "rrf").items()}
+    found = evaluate(fused.items(), qrels, ["RR@10"]).means["RR@10"]
+    assert values[0] == 0.40267951625094484
+    assert min(values) < found
