@@ -58,7 +58,7 @@ def _value(parameter: Any) -> str:
     """What an argument or option takes, as help texts show it."""
     kind = parameter.type_descriptor.annotation
     if parameter.metavar:
-        return str(parameter.metavar)
+        return f"{parameter.metavar}{'...' * (parameter.nargs == -1)}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "{" + ",".join(each.value for each in kind) + "}"
     if get_origin(kind) is Literal:

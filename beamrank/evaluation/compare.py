@@ -13,6 +13,7 @@ from beamrank.evaluation.significance import TESTS, Comparison, compare_evaluati
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import Run, read_run
+from beamrank.storage import files as storage
 
 # How many docs the qrels judge is no quality of a run: it is shown, and not tested.
 _NOT_TESTED = "Judged"
@@ -86,13 +87,14 @@ class RunComparison:
         return Table(columns, list(self._rows()))
 
     def _rows(self) -> Iterator[list[Cell]]:
+        names = _short_names([each.run for each in self.runs])
         for measure in self.runs[0].measures:
             for each in self.runs:
-                yield [each.run, measure, each.measures[measure], *_cells(each.differences.get(measure))]
+                yield [names[each.run], measure, each.measures[measure], *_cells(each.differences.get(measure))]
         for method in agreement.METHODS:
             for each in self.runs:
                 if each.agreement is not None:
-                    yield [each.run, method, each.agreement.means[method], *_cells(None)]
+                    yield [names[each.run], method, each.agreement.means[method], *_cells(None)]
 
     def as_object(self) -> dict[str, object]:
         """For JSON; what is undefined is null."""
@@ -207,6 +209,12 @@ def _test_notes(runs: Sequence[ComparedRun], baseline: Evaluation, tested: Seque
         same = [name for name, found in each.differences.items() if name in tested and found.p_value is None]
         if same:
             yield f"{each.run}: no topic differs from the baseline, so that p is undefined: {', '.join(same)}"
+
+
+def _short_names(urls: Sequence[str]) -> dict[str, str]:
+    """The names of files without their folders, if these differ."""
+    names = {url: storage.name(url) for url in urls}
+    return names if len(set(names.values())) == len(names) else {url: url for url in urls}
 
 
 def _cells(found: Difference | None) -> list[Cell]:

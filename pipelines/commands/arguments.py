@@ -1,6 +1,6 @@
 """Arguments that several commands take."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -11,9 +11,8 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import RESULT_FORMATS
 
 
-def one_of(flag: str, names: Iterable[str], help_text: str) -> Any:
+def one_of(flag: str, known: Collection[str], help_text: str) -> Any:
     """An option whose values are the names of a registry."""
-    known = list(names)
 
     def check(value: str | None) -> str | None:
         if value is not None and value not in known:

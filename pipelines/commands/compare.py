@@ -17,7 +17,7 @@ _DEFAULT_MEASURES = "RR@10 nDCG@10 AP R@1000 Judged@10"
 
 def compare(
     run: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="TREC or MS MARCO runs: paths or URLs, compressed or not.")
+        list[str], typer.Argument(metavar="RUN", help="TREC or MS MARCO runs: paths or URLs, compressed or not.")
     ],
     qrels: Annotated[
         str | None,

@@ -10,6 +10,7 @@ import typer
 from beamrank.config.run import RunConfig
 from beamrank.demo.collection import stdlib_docs, write_collection
 from beamrank.evaluation.evaluate import Evaluation
+from beamrank.evaluation.tables import MEAN, Cell, Column, Table
 from beamrank.stages.plan import Plan, read_plan
 from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
@@ -104,13 +105,11 @@ def _flat(stage: DemoStage) -> dict[str, object]:
 
 
 def _print_stages(stages: list[DemoStage]) -> None:
-    rows = [
-        [
-            stage.stage,
-            *(f"{stage.measures[measure]:.4f}" for measure in _MEASURES),
-            f"{stage.inferences_per_query:g}",
-            f"{stage.seconds:.1f}",
-        ]
-        for stage in stages
+    columns = [Column("stage"), *(Column(measure, MEAN) for measure in _MEASURES)]
+    columns += [Column("inferences per query", "g"), Column("seconds", ".1f")]
+    rows: list[list[Cell]] = [
+        [each.stage, *map(each.measures.__getitem__, _MEASURES), each.inferences_per_query, each.seconds]
+        for each in stages
     ]
-    print_table(["stage", *_MEASURES, "inferences per query", "seconds"], rows)
+    table = Table(columns, rows)
+    print_table(table.header, table.shown())

@@ -19,7 +19,7 @@ _WEIGHTED = ", ".join(name for name, method in METHODS.items() if method.takes_w
 
 def fuse_runs(
     run: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="TREC or MS MARCO runs: paths or URLs, compressed or not.")
+        list[str], typer.Argument(metavar="RUN", help="TREC or MS MARCO runs: paths or URLs, compressed or not.")
     ],
     output: Annotated[str, typer.Option(help="The TREC run to write: a path or a URL.")],
     method: Annotated[str, one_of("--method", METHODS, f"How a doc's ranks ({_RANKED}) or scores (others) are fused.")],
@@ -41,6 +41,8 @@ def fuse_runs(
         raise ConfigError(f"--tag {run_tag!r} is a column of the run: give it no white space or control characters")
     if storage.absolute(output) in map(storage.absolute, run):
         raise ConfigError(f"--output {output} is one of the runs: give another path, or it would be replaced")
+    if storage.is_folder(output):
+        raise ConfigError(f"--output {output} is a folder: give the path of a file")
     runs = []
     for url in run:
         found = read_run(url)

@@ -9,6 +9,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from beamrank.evaluation import agreement, fusion, significance
 from beamrank.formats import corpora, qrels, run_formats, topics
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, Truncation, duo_kept, mono_kept
@@ -106,6 +107,20 @@ def test_aggregation_table_has_every_name() -> None:
     assert names == set(METHODS)
     rows = {cells[0]: cells for cells in _table("docs/reference/configuration.md", "| key | default |")}
     assert f"Values: {', '.join(f'`{name}`' for name in METHODS)}." in rows["duo.aggregation"][2]
+
+
+@pytest.mark.parametrize(
+    ("page", "header", "names"),
+    [
+        ("runs", "| method | score of a doc |", fusion.METHODS),
+        ("runs", "| norm | score in a run |", fusion.NORMALIZATIONS),
+        ("measures", "| test | p-value |", significance.TESTS),
+        ("measures", "| correction | p-values |", significance.CORRECTIONS),
+        ("measures", "| agreement | value |", agreement.METHODS),
+    ],
+)
+def test_table_of_evaluation_has_every_name(page, header, names) -> None:
+    assert [cells[0] for cells in _table(f"docs/reference/{page}.md", header)] == list(names)
 
 
 @pytest.mark.parametrize(

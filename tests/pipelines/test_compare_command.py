@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from beamrank.errors import BeamrankError
+from beamrank.evaluation import fusion, significance
 from pipelines.cli import app
 
 BASE = "q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\nq2 Q0 c 1 3 t\nq2 Q0 d 2 2 t\n"
@@ -106,6 +107,20 @@ def test_fuse_takes_weights_a_normalization_a_depth_and_a_tag(folder):
     assert (folder / "fused.trec").read_text() == "q1 Q0 a 1 3 mine\nq2 Q0 c 1 3 mine\n"
 
 
+def test_methods_tests_and_corrections_defined_outside_the_package_are_used(folder, monkeypatch):
+    monkeypatch.setitem(fusion.METHODS, "combmax", fusion.Method(max))
+    done = _run("fuse", "base.trec", "other.trec", "--method", "combmax", "--norm", "none", "--output", "fused.trec")
+    assert done.exit_code == 0
+    assert (
+        (folder / "fused.trec").read_text().startswith("q1 Q0 a 1 3 fused-combmax\nq1 Q0 b 2 2.99998999 fused-combmax")
+    )
+    monkeypatch.setitem(significance.TESTS, "coin", lambda run, baseline: 0.25)
+    monkeypatch.setitem(significance.CORRECTIONS, "double", lambda p_values: [2 * p_value for p_value in p_values])
+    asked = ("compare", "base.trec", "other.trec", "--qrels", "qrels", "--test", "coin", "--correction", "double")
+    found = json.loads(_run(*asked, "--format", "json").stdout)["runs"][1]["differences"]["AP"]
+    assert (found["p_value"], found["corrected_p_value"]) == (0.25, 0.5)
+
+
 def test_stats_counts_words_and_wordpieces():
     done = _run("stats", "config.yaml", "--set", "mono.checkpoint=embedded:mono", "--format", "json")
     assert done.exit_code == 0
@@ -149,6 +164,7 @@ def test_stats_without_checkpoint_and_qrels_counts_words():
         (["fuse", "base.trec", "--method", "rrf", "--output", "o"], 2, "give two runs or more"),
         (["fuse", "base.trec", "other.trec", "--method", "x", "--output", "o"], 2, "choose one of rrf, combsum"),
         (["fuse", "base.trec", "base.trec", "--method", "rrf", "--output", "./base.trec"], 2, "is one of the runs"),
+        (["fuse", "base.trec", "a", "--method", "rrf", "--output", "."], 2, "is a folder: give the path of a file"),
         (["fuse", "base.trec", "a", "--method", "wsum", "--weights", "1,x", "--output", "o"], 2, "must be numbers"),
         (["fuse", "base.trec", "a", "--method", "rrf", "--tag", "a b", "--output", "o"], 2, "no white space"),
         (["fuse", "base.trec", "none", "--method", "rrf", "--output", "o"], 3, "there is no file none"),

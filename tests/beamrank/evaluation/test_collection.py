@@ -1,6 +1,7 @@
 """The sizes of a collection, counted by hand."""
 
 import statistics
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_distribution_of_nothing_is_undefined():
 
 def test_collection_is_counted():
     units = {"words": count_words, "characters": lambda texts: map(len, texts)}
-    found = measure_collection(TOPICS, iter(BATCHES), QRELS, units, (3,)).as_object()
+    found: Any = measure_collection(TOPICS, iter(BATCHES), QRELS, units, (3,)).as_object()
     assert found["queries"] == {
         "count": 2,
         "words": {"shortest": 2, "median": 3, "mean": 3, "longest": 4, "share_beyond": {"3": 0.5}},
