@@ -10,7 +10,7 @@ from beamrank.evaluation.fusion import METHODS, NORMALIZATIONS, check_fusion, fu
 from beamrank.formats.runs import read_run, run_of
 
 # `ranx.fuse` with kind rrf, sum, mnz and wsum, of three runs; with zmuv for z, and no normalization for none.
-RANX = json.loads((Path(__file__).parents[1] / "support/data/fusion-ranx-0.3.21.json").read_text())
+RANX = json.loads((Path(__file__).parents[2] / "support/data/fusion-ranx-0.3.21.json").read_text())
 # In the second run all docs have the same score.
 RUNS = [run_of({"q1": {"a": 4, "b": 3, "c": 2}, "q2": {"x": 1}}), run_of({"q1": {"c": 9, "a": 1, "d": 0}})]
 
