@@ -56,7 +56,7 @@ def test_fusion_has_the_topics_of_all_runs():
     assert found["q2"] == [("x", 1 / 61)]
 
 
-def test_ties_are_in_the_order_of_the_first_run_that_has_the_doc():
+def test_ties_keep_the_order_of_the_first_run():
     first, second = run_of({"q": {"a": 3, "b": 2, "x": 1}}), run_of({"q": {"b": 3, "a": 2, "y": 1}})
     assert [doc_id for doc_id, _ in fuse([first, second], "rrf")["q"]] == ["a", "b", "x", "y"]
     assert [doc_id for doc_id, _ in fuse([second, first], "rrf")["q"]] == ["b", "a", "y", "x"]
