@@ -22,8 +22,8 @@ from models.training.data.encoding import InputEncoder
 from models.training.data.examples import Group
 from models.training.initial_model import Start, save_checkpoint
 from models.training.loop.tasks import MonoTask, Scorer, group_loss
+from tests.support.models.tables import shard, template
 from tests.support.progress import RecordedProgress
-from tests.support.tables import shard, template
 from tests.support.training import (
     COLOURS,
     LIMITS,

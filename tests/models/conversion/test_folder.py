@@ -20,9 +20,9 @@ from models.conversion.folder import convert
 from models.conversion.source import check_vocabulary, find_source
 from models.scoring.engine import ScoringEngine
 from models.tokenizer.bert import load_tokenizer
+from tests.support.models.tables import template
+from tests.support.models.tensorflow1 import TOKENS, copy_checkpoint, known_variables, logits
 from tests.support.progress import RecordedProgress
-from tests.support.tables import template
-from tests.support.tensorflow1 import TOKENS, copy_checkpoint, known_variables, logits
 
 # Query and docs as token ids; [CLS] is 2, [SEP] 3.
 _TEXTS = ([5, 6, 7, 8], [7, 8, 9, 11, 20, 39], [10, 11, 12])

@@ -11,9 +11,9 @@ import pytest
 from beamrank.errors import PreflightError
 from models.conversion.tensor_bundle import TensorBundle
 from tests import ROOT
-from tests.support import tensorflow1
+from tests.support.models import tensorflow1
+from tests.support.models.tensorflow1 import LONG_NAMES, Variables, copy_checkpoint, known_variables
 from tests.support.services import environments
-from tests.support.tensorflow1 import LONG_NAMES, Variables, copy_checkpoint, known_variables
 
 INDEX = "model.ckpt-7.index"
 DATA = "model.ckpt-7.data-00002-of-00003"

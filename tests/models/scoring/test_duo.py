@@ -11,8 +11,8 @@ from beamrank.ranking.input_layout import InputLimits
 from beamrank.tables import schemas
 from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine
+from tests.support.models.tables import shard
 from tests.support.oracle import Oracle, assert_parity
-from tests.support.tables import shard
 
 ORIGINAL = InputLimits("original", 64, 512)
 PAPER = InputLimits("paper", 64, 512)

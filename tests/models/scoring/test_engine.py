@@ -12,7 +12,7 @@ from models.checkpoints.check import resolve_checkpoint
 from models.scoring.backends.torch import default_token_budget, resolve_device, resolve_dtype
 from models.scoring.engine import ScoringEngine
 from tests.support.checkpoints import save_tiny
-from tests.support.tables import template
+from tests.support.models.tables import template
 
 
 def _inputs(text: list[int], count: int, longest: int = 200) -> PackedInputs:

@@ -8,8 +8,8 @@ from beamrank.ranking.segments import SegmentRule
 from beamrank.tables import schemas
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
+from tests.support.models.tables import Row, shard
 from tests.support.oracle import Oracle, assert_parity
-from tests.support.tables import Row, shard
 
 ORIGINAL = InputLimits("original", 64, 512)
 PAPER = InputLimits("paper", 64, 512)

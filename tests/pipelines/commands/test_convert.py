@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 from beamrank.errors import PreflightError
 from models.checkpoints.check import resolve_checkpoint
 from pipelines.cli import app
-from tests.support.tensorflow1 import copy_checkpoint
+from tests.support.models.tensorflow1 import copy_checkpoint
 
 
 def test_convert_prints_the_folder_and_its_digest(tmp_path):

@@ -1,7 +1,7 @@
 """A checkpoint of TensorFlow 1's `Saver` with known weights, as run_msmarco.py of dl4marco-bert leaves one.
 
-`python -m tests.support.tensorflow1 FOLDER ROWS` writes one with `ROWS` token types, and needs TensorFlow. The files in
-tests/support/data/tensorflow1 are what it wrote for 2 with TensorFlow 2.21.0.
+`python -m tests.support.models.tensorflow1 FOLDER ROWS` writes one with `ROWS` token types, and needs TensorFlow. The
+files in tests/support/data/tensorflow1 are what it wrote for 2 with TensorFlow 2.21.0.
 """
 
 import json
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tests import ROOT
 
 STEP = 7
 HIDDEN, INNER, HEADS, LAYERS = 8, 16, 2, 2
@@ -34,7 +36,7 @@ TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", "is", "a", "rank
 TOKENS += [f"word{number}" for number in range(40 - len(TOKENS))]
 TOKEN_TYPES = "bert/embeddings/token_type_embeddings"
 LONG_NAMES = [f"{number}{'x' * 1000}" for number in range(600)]
-FOLDER = Path(__file__).parent / "data" / "tensorflow1"
+FOLDER = ROOT / "tests/support/data/tensorflow1"
 
 Variables = dict[str, NDArray[np.float32]]
 
