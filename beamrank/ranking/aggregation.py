@@ -17,6 +17,7 @@ from beamrank.errors import ConfigError, DataError
 
 Matrix: TypeAlias = NDArray[np.floating[Any]]
 Scores: TypeAlias = NDArray[np.float64]
+Order: TypeAlias = NDArray[np.int64]
 
 
 def sampled_opponents(query_id: str, doc_ids: Sequence[str], opponents: int, seed: int) -> NDArray[np.bool_]:
@@ -30,14 +31,53 @@ def sampled_opponents(query_id: str, doc_ids: Sequence[str], opponents: int, see
     """
     count = len(doc_ids)
     asked = ~np.eye(count, dtype=np.bool_)
-    if opponents >= count - 1:
-        return asked
-    asked[:] = False
-    for row, doc_id in enumerate(doc_ids):
-        prefix = hashlib.sha256(f"{seed}\0{query_id}\0{doc_id}\0".encode())
-        digests = [(_digest(prefix, other), column) for column, other in enumerate(doc_ids) if column != row]
-        asked[row, [column for _, column in sorted(digests)[:opponents]]] = True
+    if opponents < count - 1:
+        asked[:] = False
+        np.put_along_axis(asked, opponent_order(query_id, doc_ids, seed)[:, :opponents], True, axis=1)
     return asked
+
+
+def opponent_order(query_id: str, doc_ids: Sequence[str], seed: int) -> Order:
+    """The order in which SAMPLE draws the opponents of each candidate, for any number of them.
+
+    Among the first k candidates alone, the order is the same without the others.
+
+    Returns:
+        int64[n, n - 1], at [i, :] the positions of the others.
+    """
+    others = [doc_id.encode() for doc_id in doc_ids]
+    rows = []
+    for row, doc_id in enumerate(others):
+        prefix = hashlib.sha256(f"{seed}\0{query_id}\0".encode() + doc_id + b"\0")
+        digests = [(_digest(prefix, other), column) for column, other in enumerate(others) if column != row]
+        rows.append([column for _, column in sorted(digests)])
+    return np.array(rows, dtype=np.int64).reshape(len(others), max(len(others) - 1, 0))
+
+
+def sample_sums(z: Matrix, order: Order, opponents: Sequence[int]) -> dict[int, Scores]:
+    """SAMPLE(m) of a full matrix for several m in one pass: equal to `aggregate` over `simulate_sample`.
+
+    Args:
+        z: float32[n, n] log-odds.
+        order: int64[n, n - 1], see `opponent_order`.
+        opponents: the values of m.
+
+    Returns:
+        float64[n] by m.
+    """
+    drawn = np.take_along_axis(_sigmoid(z.astype(np.float64)), order, axis=1)
+    found: dict[int, Scores] = {}
+    # The exact sum is high + low, and rounding it once is what fsum does.
+    high, low = np.zeros(len(z)), np.zeros(len(z))
+    for column in range(order.shape[1]):
+        if column in opponents:
+            found[column] = high + low
+        value = drawn[:, column]
+        total = high + value
+        rest = total - high
+        low = low + ((high - (total - rest)) + (value - rest))
+        high = total
+    return {each: found.get(each, high + low) for each in opponents}
 
 
 def simulate_sample(z: Matrix, query_id: str, doc_ids: Sequence[str], opponents: int, seed: int) -> Matrix:
@@ -144,9 +184,9 @@ def _log_sigmoid(z: Scores) -> Scores:
     return np.asarray(log_expit(z))
 
 
-def _digest(prefix: "hashlib._Hash", doc_id: str) -> bytes:
+def _digest(prefix: "hashlib._Hash", doc_id: bytes) -> bytes:
     digest = prefix.copy()
-    digest.update(doc_id.encode())
+    digest.update(doc_id)
     return digest.digest()
 
 

@@ -79,6 +79,15 @@ def duo_ranking(
     return _rerank(mono, scored, "duo")
 
 
+def without_dropped(candidates: Table, mono: Table, k: int) -> Table:
+    """The candidates without those that mono was to score but whose doc the corpus lacks (on_missing_doc: drop)."""
+    scored = set(zip(mono["query_id"].to_pylist(), mono["doc_id"].to_pylist(), strict=True))
+    rows = zip(*(candidates[name].to_pylist() for name in ("query_id", "doc_id", "rank")), strict=True)
+    return candidates.filter(
+        pa.array([rank > k or (query_id, doc_id) in scored for query_id, doc_id, rank in rows], pa.bool_())
+    )
+
+
 def by_score(scored: Table) -> Table:
     """Rows sorted by query_id, score (best first) and rank. This alone decides the order of what a stage scored.
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-
-import pyarrow as pa
+from typing import Any
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.ranking.rankings import Ranking, duo_ranking, first_stage_ranking, mono_ranking
+from beamrank.ranking.rankings import Ranking, duo_ranking, first_stage_ranking, mono_ranking, without_dropped
 from beamrank.ranking.segments import pool_segments
 from beamrank.stages.plan import Plan
 from beamrank.stages.receipts import Manifest
@@ -39,16 +38,16 @@ class ShardRankings:
             return first_stage_ranking(self._candidates)
         return duo_ranking(self._mono, self._duo, run.aggregation, k1=run.k1, opponents=run.opponents, seed=run.seed)
 
-    def _read(self, rows: RowKind) -> pa.Table:
+    def _read(self, rows: RowKind) -> Any:
         manifest = self._manifests[rows]
         return self._plan.folder(manifest.stage).read_part(manifest.receipts[self._shard])
 
     @cached_property
-    def _candidates(self) -> pa.Table:
+    def _candidates(self) -> Any:
         return self._read("candidates")
 
     @cached_property
-    def _duo(self) -> pa.Table:
+    def _duo(self) -> Any:
         return self._read("duo")
 
     @cached_property
@@ -99,13 +98,4 @@ def _unfinished(plan: Plan, missing: Sequence[StageRecord]) -> str:
     return (
         f"{message}. To stop after {last}, leave {' and '.join(f'`{step}`' for step in optional)} out of the "
         f"configuration ({' '.join(f'--set {step}=null' for step in optional)})"
-    )
-
-
-def without_dropped(candidates: pa.Table, mono: pa.Table, k: int) -> pa.Table:
-    """The candidates without those that mono was to score but whose doc the corpus lacks (on_missing_doc: drop)."""
-    scored = set(zip(mono["query_id"].to_pylist(), mono["doc_id"].to_pylist(), strict=True))
-    rows = zip(*(candidates[name].to_pylist() for name in ("query_id", "doc_id", "rank")), strict=True)
-    return candidates.filter(
-        pa.array([rank > k or (query_id, doc_id) in scored for query_id, doc_id, rank in rows], pa.bool_())
     )
