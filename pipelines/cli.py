@@ -22,6 +22,7 @@ from pipelines.commands.gc import gc
 from pipelines.commands.index import index
 from pipelines.commands.lint import lint
 from pipelines.commands.plan import plan
+from pipelines.commands.report import report
 from pipelines.commands.run import run
 from pipelines.commands.stats import stats
 from pipelines.commands.status import status
@@ -88,6 +89,7 @@ app.command("compare")(compare)
 app.command("fuse")(fuse_runs)
 app.command("lint")(lint)
 app.command("stats")(stats)
+app.command("report")(report)
 app.command("train")(train)
 app.command("convert")(convert_checkpoint)
 app.command("doctor")(doctor)

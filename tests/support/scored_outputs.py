@@ -24,12 +24,14 @@ _RECORDS = (
 class ScoredOutput:
     """Topics of random candidates and scores with ties; `depths` are bm25.k, mono.k and duo.k."""
 
-    def __init__(self, folder: Path, topics: int = 7, depths: tuple[int, int, int] = (12, 8, 5), **keys: Any) -> None:
+    def __init__(
+        self, folder: Path, topics: int = 7, depths: tuple[int, int, int] = (12, 8, 5), prefix: str = "", **keys: Any
+    ) -> None:
         self.random = np.random.default_rng(5)
         self.folder, self.depths = folder, depths
-        self.query_ids = [f"q{number}" for number in range(topics)]
-        self.docs = [f"d{number}" for number in range(4 * depths[0])]
-        self.texts = {doc_id: f"the text of {doc_id}" for doc_id in self.docs}
+        self.query_ids = [f"{prefix}q{number}" for number in range(topics)]
+        self.docs = [f"{prefix}d{number}" for number in range(4 * depths[0])]
+        self.texts = {doc_id: f"the text of {doc_id} {prefix}" for doc_id in self.docs}
         folder.mkdir(parents=True, exist_ok=True)
         config = {
             "run_tag": "made",
@@ -43,7 +45,7 @@ class ScoredOutput:
             "output": str(folder / "out"),
             **keys,
         }
-        self.shards = cut_shards([Topic(query_id, f"text of {query_id}") for query_id in self.query_ids], 3)
+        self.shards = cut_shards([Topic(query_id, f"text of {query_id} {prefix}") for query_id in self.query_ids], 3)
         self.plan = Plan("made", str(folder / "out"), self.shards, _RECORDS, config)
         self.write_qrels()
 

@@ -1,0 +1,100 @@
+"""What a section of a report is made of. All of it is text: the page escapes it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from beamrank.evaluation.tables import Table
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class TableBlock:
+    """A table that can be sorted; it is also in `tables.md` and `tables.tex` if it is `exported`.
+
+    Attributes:
+        caption: what it shows.
+        table: its columns and rows.
+        anchors: the anchor on the page that each row's first cell links to, if any.
+        exported: whether a paper could want it.
+    """
+
+    caption: str
+    table: Table
+    anchors: Sequence[str | None] = ()
+    exported: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture, which is also the file NAME.svg."""
+
+    name: str
+    caption: str
+    svg: bytes
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A piece of a passage, and whether it is a word of the query."""
+
+    text: str
+    marked: bool
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A doc with facts about it.
+
+    Attributes:
+        title: one line.
+        facts: names and values.
+        text: the passage in pieces; empty if it is not known.
+    """
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+    text: Sequence[Marked]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading inside a section, with an anchor that tables link to."""
+
+    text: str
+    anchor: str
+
+
+Block: TypeAlias = Paragraph | TableBlock | Picture | Passage | Heading
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of a report: its title and its blocks."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+_WORD = re.compile(r"\w+")
+_LONGEST = 1200
+
+
+def marked_text(text: str, query: str) -> list[Marked]:
+    """A passage in pieces, with the words of a query marked; a long one is cut."""
+    words = {word.casefold() for word in _WORD.findall(query)}
+    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
+    pieces: list[Marked] = []
+    end = 0
+    for match in _WORD.finditer(shown):
+        if match[0].casefold() in words:
+            pieces += [Marked(shown[end : match.start()], False), Marked(match[0], True)]
+            end = match.end()
+    return [piece for piece in [*pieces, Marked(shown[end:], False)] if piece.text]

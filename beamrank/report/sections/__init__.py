@@ -1,0 +1,17 @@
+"""The sections of a report. Another one is a file beside this one, and its line in `SECTIONS`."""
+
+from collections.abc import Callable, Sequence
+
+from beamrank.report.blocks import Block
+from beamrank.report.run_report import RunReport
+from beamrank.report.sections import changes, curves, distributions, measures, queries, what_ran
+
+# In the order of the page; one that returns no blocks is left out.
+SECTIONS: dict[str, Callable[[RunReport], Sequence[Block]]] = {
+    "What ran": what_ran.blocks,
+    "Measures": measures.blocks,
+    "Effectiveness against inferences": curves.blocks,
+    "Queries": queries.blocks,
+    "Largest rank changes": changes.blocks,
+    "Scores": distributions.blocks,
+}

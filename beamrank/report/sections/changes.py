@@ -1,0 +1,34 @@
+"""Table 3 of the multi-stage paper: judged docs whose rank changes most."""
+
+from collections.abc import Iterator, Sequence
+
+from beamrank.report.blocks import Block, Passage, marked_text
+from beamrank.report.rank_changes import Opponent, RankChange
+from beamrank.report.run_report import RunReport
+
+
+def blocks(report: RunReport) -> Sequence[Block]:
+    """The passages, with the query's words marked."""
+    return [_passage(report, change) for change in report.changes]
+
+
+def _passage(report: RunReport, change: RankChange) -> Passage:
+    view = change.candidate
+    query = report.topics.get(view.query_id, "")
+    text = report.texts.get(view.doc_id)
+    return Passage(
+        f"{change.before} → {change.after}: rank {view.ranks[change.before]} → {view.ranks[change.after]}",
+        [("query", f"{view.query_id}: {query}"), ("doc", view.doc_id), ("label", str(view.label)), *_met(change)],
+        [] if text is None else marked_text(text, query),
+    )
+
+
+def _met(change: RankChange) -> Iterator[tuple[str, str]]:
+    if not change.after.startswith("duo"):
+        return
+    opponents = (("strongest opponent", change.candidate.strongest), ("weakest opponent", change.candidate.weakest))
+    yield from ((name, _opponent(each)) for name, each in opponents if each is not None)
+
+
+def _opponent(each: Opponent) -> str:
+    return f"{each.doc_id} (log-odds against it {each.log_odds:+.2f})"

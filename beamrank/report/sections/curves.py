@@ -1,0 +1,31 @@
+"""Figures 2 and 3 of the multi-stage paper."""
+
+from collections.abc import Sequence
+
+from beamrank.report.blocks import Block, Paragraph, Picture
+from beamrank.report.pictures import depth_curve, pair_curves
+from beamrank.report.run_report import RunReport
+
+
+def blocks(report: RunReport) -> Sequence[Block]:
+    """A picture of each figure, by the first measure that has curves."""
+    found: list[Block] = []
+    for figure, draw, caption in (
+        (2, depth_curve, "{} against k0, the candidates that mono scores"),
+        (3, pair_curves, "{} against the pairs that duo is asked for k1 candidates; k1 = 0 is mono"),
+    ):
+        points = [point for point in report.points if point.figure == figure]
+        if points:
+            measure = points[0].measure
+            found.append(Picture(f"figure-{figure}", caption.format(measure), draw(points, measure)))
+    if found:
+        found.append(
+            Paragraph(
+                "curves.csv has the points of every measure. For SAMPLE, the picture has the mean and the standard "
+                "deviation of the seeds against k1·m inferences, which is what is asked; `inferences` in curves.csv "
+                "is k1·(m - 1), as the caption of the paper's figure 3 has it."
+            )
+        )
+    if report.not_drawn and report.evaluations:
+        found.append(Paragraph(f"Measures without curves: {', '.join(report.not_drawn)}."))
+    return found

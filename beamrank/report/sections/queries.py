@@ -1,0 +1,64 @@
+"""The differences of the queries, and a page section for those that differ most."""
+
+from collections.abc import Sequence
+
+from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, Cell, Column, Table
+from beamrank.report.blocks import Block, Heading, Paragraph, Passage, Picture, TableBlock, marked_text
+from beamrank.report.pictures import difference_bars
+from beamrank.report.rank_changes import CandidateView
+from beamrank.report.run_report import RunReport
+
+
+def blocks(report: RunReport) -> Sequence[Block]:
+    """The bar chart, the table, and the sections."""
+    found: list[Block] = []
+    differences, measure = report.differences(), report.main_measure
+    anchors = {query_id: f"query-{number}" for number, query_id in enumerate(report.views, 1)}
+    if differences and measure is not None:
+        title = f"{measure} of {report.last} minus {report.baseline}"
+        bars = difference_bars(list(differences.values()), measure)
+        table = _table(report, differences, measure)
+        found += [
+            Picture("differences", f"{title}, a bar for each topic", bars),
+            TableBlock(f"{title}, by topic", table, [anchors.get(query_id) for query_id in differences]),
+        ]
+    if report.views:
+        why = "the largest differences" if differences else "the first places of the plan"
+        found.append(Paragraph(f"The {len(report.views)} queries with {why} follow, with the best docs of each."))
+    for query_id, views in report.views.items():
+        text = report.topics.get(query_id, "")
+        found.append(Heading(f"{query_id}: {text}", anchors[query_id]))
+        found.append(TableBlock("", _candidates(report, views)))
+        found += [
+            Passage(view.doc_id, [], marked_text(report.texts[view.doc_id], text))
+            for view in views[:3]
+            if view.doc_id in report.texts
+        ]
+    return found
+
+
+def _table(report: RunReport, differences: dict[str, float], measure: str) -> Table:
+    steps = report.steps()
+    rows: list[list[Cell]] = [
+        [
+            query_id,
+            report.topics.get(query_id, ""),
+            *(report.evaluations[run].per_query[query_id][measure] for run in steps),
+            difference,
+        ]
+        for query_id, difference in differences.items()
+    ]
+    runs = [Column(run, MEAN) for run in steps]
+    return Table([Column("query_id"), Column("text"), *runs, Column("difference", DIFFERENCE)], rows)
+
+
+def _candidates(report: RunReport, views: Sequence[CandidateView]) -> Table:
+    steps = report.steps()
+    columns = [Column("doc_id"), Column("label")]
+    for run in steps:
+        columns += [Column(f"{run} rank", COUNT), Column(f"{run} score", DIFFERENCE)]
+    rows: list[list[Cell]] = []
+    for view in views:
+        values: list[Cell] = [cell for run in steps for cell in (view.ranks.get(run), view.scores.get(run))]
+        rows.append([view.doc_id, view.label, *values])
+    return Table(columns, rows)

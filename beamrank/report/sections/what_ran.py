@@ -1,0 +1,96 @@
+"""What ran: inputs, stages with their cost and losses, and the keys that decide the scores."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beamrank.evaluation.tables import COUNT, Cell, Column, Table
+from beamrank.report.blocks import Block, Paragraph, TableBlock
+from beamrank.report.run_report import RunReport
+
+_ONE_DIGIT = ",.1f"
+_PERCENT = ".1f"
+
+
+def blocks(report: RunReport) -> Sequence[Block]:
+    """The inputs, the stages, and their keys."""
+    return [
+        *(Paragraph(line) for line in report.missing),
+        TableBlock("Inputs", Table([Column("input"), Column("value")], _inputs(report))),
+        TableBlock("Stages: cost and losses, from receipts", _stages(report), exported=True),
+        TableBlock("What decides the scores", Table([Column("stage"), Column("key"), Column("value")], _keys(report))),
+    ]
+
+
+def _inputs(report: RunReport) -> list[list[Cell]]:
+    config = report.config
+    first = config.first_stage
+    rows: list[tuple[str, Cell]] = [
+        ("run tag", report.plan.run_tag),
+        ("plan", report.plan.digest),
+        ("corpus", f"{config.corpus.path} ({config.corpus.format})"),
+        ("topics", f"{config.topics.path}: {len(report.plan.topics):,} topics"),
+        ("first stage", f"{config.first_stage_name}: {_flat(first.model_dump())}"),
+    ]
+    if config.qrels is not None:
+        judged = [each.notes.topics for each in report.evaluations.values()][:1]
+        rows.append(("qrels", config.qrels + "".join(f": {count:,} judged topics" for count in judged)))
+    for name, model in (("mono", config.mono), ("duo", config.duo)):
+        if model is not None:
+            rows.append((name, _flat(model.model_dump())))
+    rows.append(("input", _flat(config.input.model_dump())))
+    if report.evaluations:
+        notes = next(iter(report.evaluations.values())).notes
+        rows += [("judgments", line) for line in notes.lines()]
+    return [list(row) for row in rows]
+
+
+def _stages(report: RunReport) -> Table:
+    columns = [
+        Column("stage"),
+        Column("shards done"),
+        Column("worker seconds", _ONE_DIGIT),
+        Column("inferences", COUNT),
+        Column("inferences per query", _ONE_DIGIT),
+        Column("padding, %", _PERCENT),
+        Column("truncated queries", COUNT),
+        Column("truncated docs", COUNT),
+        Column("bad rows", COUNT),
+        Column("out-of-memory splits", COUNT),
+    ]
+    rows: list[list[Cell]] = []
+    for status in report.statuses:
+        counts: dict[str, int] = {}
+        for receipt in report.receipts[status.stage].values():
+            for name, count in receipt.counts.items():
+                counts[name] = counts.get(name, 0) + count
+        padded = counts.get("padded_tokens", 0)
+        topics = sum(len(report.plan.shards[shard].topics) for shard in report.receipts[status.stage])
+        scored = "inferences" in counts
+        rows.append(
+            [
+                status.stage,
+                f"{status.done} of {status.shards}",
+                status.seconds,
+                counts.get("inferences"),
+                counts["inferences"] / topics if scored and topics else None,
+                100 * (1 - counts.get("tokens", 0) / padded) if padded else None,
+                counts.get("truncated_queries"),
+                counts.get("truncated_docs"),
+                status.bad_rows,
+                counts.get("halvings"),
+            ]
+        )
+    return Table(columns, rows)
+
+
+def _keys(report: RunReport) -> list[list[Cell]]:
+    return [
+        [stage.name, key, _flat(value) if isinstance(value, Mapping) else str(value)]
+        for stage in report.plan.stages
+        for key, value in stage.keys.items()
+        if value is not None
+    ]
+
+
+def _flat(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)

@@ -1,0 +1,219 @@
+"""The report of a run: its numbers against the evaluator, its page, and what it reports to be missing."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pytest
+
+from beamrank.config.run import stored_config
+from beamrank.errors import ConfigError
+from beamrank.evaluation.evaluate import evaluate
+from beamrank.evaluation.significance import compare_evaluations, corrected
+from beamrank.formats.qrels import read_qrels
+from beamrank.ranking.rankings import doc_orders, duo_ranking, first_stage_ranking, mono_ranking
+from beamrank.report import sections
+from beamrank.report.blocks import Paragraph, marked_text
+from beamrank.report.page import write_report
+from beamrank.report.run_report import ReportSettings, gather
+from tests.support.scored_outputs import ScoredOutput
+
+EVIL = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1)>{{7*7}}"
+QUICK = ReportSettings(trials=2, opponents=(2,))
+
+
+def _gather(output, settings=QUICK, **changed):
+    config = stored_config(output.plan.config, "here")
+    return gather(output.plan, config.model_copy(update=changed), settings)
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    made = ScoredOutput(tmp_path_factory.mktemp("made")).run()
+    made.write_corpus()
+    return made
+
+
+@pytest.fixture(scope="module")
+def report(output):
+    return _gather(output)
+
+
+def _rankings(output):
+    folder, sealed = output.plan.folder, output.plan.sealed
+    candidates, mono, duo = (
+        pa.concat_tables([folder(stage).read_part(receipt) for receipt in sealed(stage).receipts])
+        for stage in ("candidates", "mono", "duo")
+    )
+    ranked = mono_ranking(candidates, mono)
+    return {
+        "given_run": first_stage_ranking(candidates),
+        "mono": ranked,
+        **{f"duo-{name}": duo_ranking(ranked, duo, name) for name in ("sum", "binary", "min", "max", "sym_log_sum")},
+    }
+
+
+def test_measures_equal_the_evaluator_for_every_stage_and_aggregation(output):
+    names = ["RR@10", "nDCG@10", "AP", "Bpref", "Judged@10"]
+    found = _gather(output, measures=tuple(names)).evaluations
+    qrels = read_qrels(output.plan.config["qrels"])
+    assert len(found) == 9
+    for run, rankings in _rankings(output).items():
+        expected = evaluate(doc_orders(rankings), qrels, names, output.query_ids)
+        assert found[run].means == pytest.approx(expected.means, abs=1e-12)
+        assert found[run].per_query.keys() == expected.per_query.keys()
+        for query_id, values in expected.per_query.items():
+            assert found[run].per_query[query_id] == pytest.approx(values, abs=1e-12)
+        assert found[run].notes == expected.notes
+
+
+def test_differences_are_tested_and_corrected_over_the_whole_table(report):
+    base = report.evaluations["given_run"]
+    expected = [
+        each.p_value
+        for run in report.runs[1:]
+        for name, each in compare_evaluations(report.evaluations[run], base).items()
+        if not name.startswith("Judged")
+    ]
+    assert [each.comparison.p_value for each in report.tested] == expected
+    assert [each.corrected_p_value for each in report.tested] == corrected(expected, "holm")
+
+
+def test_rank_changes_are_the_largest_of_judged_docs(output, report):
+    rankings, qrels = _rankings(output), read_qrels(output.plan.config["qrels"])
+    for before, after in (("given_run", "mono"), ("mono", "duo-sum")):
+        expected = []
+        for query_id, judged in qrels.relevance.items():
+            ranks = [
+                {doc_id: rank for rank, (doc_id, _) in enumerate(rankings[run].get(query_id, ()), 1)}
+                for run in (before, after)
+            ]
+            expected += [abs(ranks[0][doc_id] - ranks[1][doc_id]) for doc_id in judged if doc_id in ranks[0]]
+        found = [abs(each.places) for each in report.changes if each.after == after]
+        assert found == [places for places in sorted(expected, reverse=True) if places][:10]
+
+
+def test_opponents_are_those_with_the_extreme_log_odds(output, report):
+    (row,) = [
+        row
+        for receipt in output.plan.sealed("duo").receipts
+        for row in output.plan.folder("duo").read_part(receipt).to_pylist()
+        if row["query_id"] == "q1"
+    ]
+    docs = row["doc_ids"]
+    for view in (each for each in report.views["q1"] if each.doc_id in docs):
+        start = docs.index(view.doc_id) * len(docs)
+        odds = {doc_id: z for doc_id, z in zip(docs, row["scores"][start : start + len(docs)], strict=True) if z == z}
+        assert view.strongest.log_odds == min(odds.values()) == odds[view.strongest.doc_id]
+        assert view.weakest.log_odds == max(odds.values()) == odds[view.weakest.doc_id]
+
+
+class _Page(HTMLParser):
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.text, self.targets = [], [], "", set()
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def written(report, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    write_report(str(folder), [report])
+    return folder
+
+
+def test_page_links_to_itself_alone(written):
+    page = _Page((written / "report.html").read_text())
+    ids = {value for name, value in page.attributes if name == "id"}
+    links = [value for name, value in page.attributes if name in ("href", "src", "action", "srcset")]
+    assert links
+    assert all(link.startswith("data:image/svg+xml;base64,") or link[1:] in ids for link in links)
+    for title in sections.SECTIONS:
+        assert title in page.text
+
+
+def test_files_of_a_report(written, report):
+    names = {"report.html", "curves.csv", "tables.md", "tables.tex", "figure-2.svg", "figure-3.svg", "differences.svg"}
+    assert names <= {path.name for path in written.iterdir()}
+    for path in written.glob("*.svg"):
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    assert f"| mono | {report.evaluations['mono'].means['RR@10']:.4f} |" in (written / "tables.md").read_text()
+    assert r"\toprule" in (written / "tables.tex").read_text()
+
+
+def test_same_run_gives_the_same_bytes(written, report, tmp_path):
+    write_report(str(tmp_path), [report])
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        path.name: path.read_bytes() for path in written.iterdir()
+    }
+
+
+def test_ids_and_texts_are_escaped(tmp_path):
+    output = ScoredOutput(tmp_path, prefix=EVIL, topics=4).run()
+    output.write_corpus()
+    write_report(str(tmp_path), [_gather(output)])
+    page = _Page((tmp_path / "report.html").read_text())
+    assert page.tags.count("script") == 1
+    assert page.tags.count("img") == len(list(tmp_path.glob("*.svg")))
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    assert "alert(1)</script>" in page.text
+    assert "{{7*7}}" in page.text
+
+
+def test_words_of_the_query_are_marked_whatever_their_case():
+    pieces = marked_text("Pizza, and pizzas: the PIZZA stone.", "which pizza stone?")
+    assert [piece.text for piece in pieces if piece.marked] == ["Pizza", "PIZZA", "stone"]
+    assert "".join(piece.text for piece in pieces) == "Pizza, and pizzas: the PIZZA stone."
+
+
+def test_run_without_qrels_shows_what_needs_none(output, tmp_path):
+    found = _gather(output, qrels=None)
+    assert [line for line in found.missing if "no qrels" in line]
+    assert not found.evaluations
+    assert found.views
+    write_report(str(tmp_path), [found])
+    page = (tmp_path / "report.html").read_text()
+    assert "The run has no qrels" in page
+    assert "Stages: cost and losses" in page
+    assert "figure-2" not in {path.stem for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize(("stages", "runs"), [(0, []), (1, ["given_run"]), (2, ["given_run", "mono"])])
+def test_unfinished_run_shows_the_finished_stages(tmp_path, stages, runs):
+    found = _gather(ScoredOutput(tmp_path).run(stages))
+    assert list(found.evaluations) == found.runs == runs
+    assert len([line for line in found.missing if "is not finished (0 of 3 shards)" in line]) == 3 - stages
+    write_report(str(tmp_path / "page"), [found])
+    assert "is not finished" in (tmp_path / "page" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("keys", [{"topics": 2}, {"topics": 7, "depths": (1, 1, 1)}])
+def test_smallest_runs_have_a_report(tmp_path, keys):
+    write_report(str(tmp_path), [_gather(ScoredOutput(tmp_path, **keys).run())])
+    assert (tmp_path / "report.html").exists()
+
+
+def test_unknown_baseline_is_an_error_that_names_the_runs(output):
+    with pytest.raises(ConfigError, match="its runs are given_run, mono, duo-sum"):
+        _gather(output, dataclasses.replace(QUICK, baseline="bm25"))
+
+
+def test_corpus_that_is_gone_leaves_the_passages_out(tmp_path):
+    found = _gather(ScoredOutput(tmp_path).run())
+    assert [line for line in found.missing if line.startswith("No passages are shown")]
+
+
+def test_section_from_outside_is_on_the_page(report, tmp_path, monkeypatch):
+    monkeypatch.setitem(sections.SECTIONS, "Ours", lambda report: [Paragraph(f"{len(report.runs)} & more")])
+    write_report(str(tmp_path), [report])
+    page = (tmp_path / "report.html").read_text()
+    assert re.search(r">Ours</h2>\s*<p>9 &amp; more</p>", page)
