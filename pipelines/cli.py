@@ -21,6 +21,7 @@ from pipelines.commands.fuse import fuse_runs
 from pipelines.commands.gc import gc
 from pipelines.commands.index import index
 from pipelines.commands.lint import lint
+from pipelines.commands.inspect import inspect
 from pipelines.commands.plan import plan
 from pipelines.commands.report import report
 from pipelines.commands.run import run
@@ -89,6 +90,7 @@ app.command("compare")(compare)
 app.command("fuse")(fuse_runs)
 app.command("lint")(lint)
 app.command("stats")(stats)
+app.command("inspect")(inspect)
 app.command("report")(report)
 app.command("train")(train)
 app.command("convert")(convert_checkpoint)

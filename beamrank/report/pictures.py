@@ -87,5 +87,6 @@ def _figure() -> Iterator[tuple[Any, io.BytesIO]]:
         figure = Figure(figsize=_SIZE, layout="constrained")
         axes = figure.subplots()
         axes.grid(alpha=0.3)
+        axes.set_prop_cycle(color=matplotlib.color_sequences["tab20"][::2] + matplotlib.color_sequences["tab20"][1::2])
         yield axes, content
         figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})

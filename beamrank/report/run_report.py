@@ -15,7 +15,7 @@ from beamrank.report.curves import CurvePoint, Curves, CurveSettings
 from beamrank.report.positions import supported
 from beamrank.report.rank_changes import CandidateView, LargestChanges, RankChange, candidate_views
 from beamrank.report.stage_measures import StageMeasures, stored_aggregations
-from beamrank.report.stored_scores import Floats, StoredQuery, finished_stages, iter_stored
+from beamrank.report.stored_scores import Floats, StoredQuery, finished_stages, iter_stored, read_shard
 from beamrank.stages.plan import Plan
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.status import StageStatus, read_receipts, read_status
@@ -149,6 +149,20 @@ def gather(plan: Plan, config: RunConfig, settings: ReportSettings) -> RunReport
     return report
 
 
+def query_candidates(plan: Plan, config: RunConfig, query_id: str) -> list[CandidateView]:
+    """The candidates of one query; reads its shard alone."""
+    finished, runs = finished_stages(plan), finished_runs(plan, config)
+    judgments = {} if config.qrels is None else read_qrels(config.qrels).relevance.get(query_id, {})
+    shard = next(shard for shard in plan.shards if query_id in {topic.query_id for topic in shard.topics})
+    queries = read_shard(plan, config, finished, shard.index) if runs else []
+    return [
+        view
+        for query in queries
+        if query.query_id == query_id
+        for view in candidate_views(query, judgments, runs, stored_aggregations(config))
+    ]
+
+
 def finished_runs(plan: Plan, config: RunConfig) -> list[str]:
     """The names of the runs that the finished stages give, in the order of `stage_orders`."""
     finished = finished_stages(plan)
@@ -195,6 +209,7 @@ def _gather_scores(
     config = report.config
     kept: dict[str, dict[int | None, list[Floats]]] = {}
     changes = LargestChanges(report.steps(), settings.changes)
+    chosen = [] if config.duo is None else [config.duo.aggregation]
     measures = None if qrels is None else StageMeasures(qrels, report_measures(config), report.runs, aggregations)
     fast, report.not_drawn = supported(config.measures)
     curves = None
@@ -205,8 +220,8 @@ def _gather_scores(
         for query in queries:
             judgments = {} if qrels is None else qrels.relevance.get(query.query_id, {})
             _keep_scores(kept, query, judgments, report.runs)
-            if judgments:
-                changes.add(candidate_views(query, judgments, report.runs, aggregations, judgments))
+            if judgments and settings.changes:
+                changes.add(candidate_views(query, judgments, report.steps(), chosen, judgments))
         if measures is not None:
             measures.add(queries)
         if curves is not None:

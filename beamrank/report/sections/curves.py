@@ -22,8 +22,8 @@ def blocks(report: RunReport) -> Sequence[Block]:
         found.append(
             Paragraph(
                 "curves.csv has the points of every measure. For SAMPLE, the picture has the mean and the standard "
-                "deviation of the seeds against k1·m inferences, which is what is asked; `inferences` in curves.csv "
-                "is k1·(m - 1), as the caption of the paper's figure 3 has it."
+                "deviation of the seeds against k1·m inferences, which is what is asked; the column inferences of "
+                "curves.csv has k1·(m - 1), as the caption of the paper's figure 3 has it."
             )
         )
     if report.not_drawn and report.evaluations:

@@ -1,0 +1,164 @@
+"""`beamrank inspect DIR`: the queries of a run, one query's candidates at every stage, or the largest rank changes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from beamrank.config.run import RunConfig, stored_config
+from beamrank.errors import ConfigError
+from beamrank.evaluation.tables import DIFFERENCE, MEAN, Cell, Column, Table
+from beamrank.formats.problems import first_few
+from beamrank.stages.plan import Plan, read_plan
+from beamrank.storage import files as storage
+from pipelines.console.tables import print_result
+from pipelines.console.terminal import write_error, write_line
+
+if TYPE_CHECKING:
+    from beamrank.report.rank_changes import CandidateView, RankChange
+    from beamrank.report.run_report import RunReport
+
+
+def inspect(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output.")],
+    query: Annotated[str | None, typer.Option(metavar="ID", help="Show the candidates of this query.")] = None,
+    changes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Show the N largest rank changes of judged docs by stage.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="STAGE", help="The run that the differences are to; by default the first.")
+    ] = None,
+    qrels: Annotated[str | None, typer.Option(help="Judgments in place of the run's own.")] = None,
+    depth: Annotated[int, typer.Option(min=1, help="With --query: how many candidates are shown.")] = 20,
+    texts: Annotated[bool, typer.Option("--texts/--no-texts", help="Show passages: one scan of the corpus.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show the queries of a run by difference, or the candidates of one query at every stage. Needs no model."""
+    if query is not None and changes is not None:
+        raise ConfigError("--query and --changes show different things: give one of them")
+    # They take a second to import, and other commands do without.
+    import models.stages  # noqa: F401
+    from beamrank.report.run_report import ReportSettings, gather
+
+    plan = read_plan(folder)
+    config = stored_config(plan.config, folder)
+    if qrels is not None:
+        config = config.model_copy(update={"qrels": storage.absolute(qrels)})
+    if query is not None:
+        _show_query(plan, config, query, depth, texts, as_json)
+        return
+    wanted = changes is not None
+    settings = ReportSettings(baseline, changes or 0, queries=0, texts=texts and wanted, curves=False)
+    report = gather(plan, config, settings)
+    for line in report.missing:
+        write_error(f"note: {line}")
+    if wanted:
+        _show_changes(report, as_json)
+    else:
+        _show_queries(report, as_json)
+
+
+def _show_query(plan: Plan, config: RunConfig, query_id: str, depth: int, texts: bool, as_json: bool) -> None:
+    from beamrank.formats.corpora.texts import find_texts
+    from beamrank.report.run_report import query_candidates
+
+    topic = next((topic for topic in plan.topics if topic.query_id == query_id), None)
+    if topic is None:
+        known = first_few([topic.query_id for topic in plan.topics])
+        raise ConfigError(f"--query {query_id!r} is no topic of {plan.output}; its topics are {known}")
+    views = query_candidates(plan, config, query_id)[:depth]
+    found = find_texts(config.corpus, {view.doc_id for view in views}) if texts else {}
+    if as_json:
+        candidates = [_candidate(view, found) for view in views]
+        _print_json({"query_id": query_id, "text": topic.text, "candidates": candidates})
+        return
+    write_line(f"{query_id}: {topic.text}")
+    if not views:
+        write_line("no candidates")
+    for view in views:
+        write_line()
+        ranks = ", ".join(f"{run} {rank}{_score(view, run)}" for run, rank in view.ranks.items())
+        write_line(f"{view.doc_id}  label {_label(view)}  rank: {ranks}")
+        _print_passage(view, found)
+
+
+def _show_changes(report: "RunReport", as_json: bool) -> None:
+    if as_json:
+        _print_json({"changes": [_change(report, each) for each in report.changes]})
+        return
+    for each in report.changes:
+        view = each.candidate
+        moved = f"{each.before} {view.ranks[each.before]}, {each.after} {view.ranks[each.after]}"
+        write_line(f"{moved}  label {_label(view)}  {view.doc_id}  for {view.query_id}: {report.topics[view.query_id]}")
+        _print_passage(view, report.texts)
+        write_line()
+
+
+def _show_queries(report: "RunReport", as_json: bool) -> None:
+    """Largest losses first; in the order of the plan if nothing can be measured."""
+    steps, measure = report.steps(), report.main_measure
+    differences: Mapping[str, float | None] = report.differences() or dict.fromkeys(report.topics)
+    values = {run: report.evaluations[run].per_query for run in steps if measure is not None}
+    rows: list[list[Cell]] = [
+        [
+            query_id,
+            report.topics.get(query_id, ""),
+            *(values[run][query_id][measure] if measure and query_id in values[run] else None for run in values),
+            difference,
+        ]
+        for query_id, difference in differences.items()
+    ]
+    columns = [Column("query_id"), Column("text"), *(Column(run, MEAN) for run in values)]
+    table = Table([*columns, Column("difference", DIFFERENCE)], rows)
+    objects = [
+        {
+            "query_id": row[0],
+            "text": row[1],
+            "measures": dict(zip(values, row[2:-1], strict=True)),
+            "difference": row[-1],
+        }
+        for row in rows
+    ]
+    result = {"measure": measure, "baseline": report.baseline, "run": report.last, "queries": objects}
+    print_result(table, result, "json" if as_json else "table")
+
+
+def _print_passage(view: "CandidateView", texts: Mapping[str, str]) -> None:
+    for name, each in (("strongest opponent", view.strongest), ("weakest opponent", view.weakest)):
+        if each is not None:
+            write_line(f"  {name}: {each.doc_id} ({each.log_odds:+.2f})")
+    if view.doc_id in texts:
+        write_line(f"  {' '.join(texts[view.doc_id].split())}")
+
+
+def _score(view: "CandidateView", run: str) -> str:
+    return f" ({view.scores[run]:.4f})" if run in view.scores else ""
+
+
+def _label(view: "CandidateView") -> str:
+    return "-" if view.label is None else str(view.label)
+
+
+def _candidate(view: "CandidateView", texts: Mapping[str, str]) -> dict[str, Any]:
+    opponents = {
+        name: None if each is None else each._asdict()
+        for name, each in (("strongest", view.strongest), ("weakest", view.weakest))
+    }
+    return {**asdict(view), **opponents, "text": texts.get(view.doc_id)}
+
+
+def _change(report: "RunReport", change: "RankChange") -> dict[str, Any]:
+    query = report.topics[change.candidate.query_id]
+    return {
+        "before": change.before,
+        "after": change.after,
+        "places": change.places,
+        "query": query,
+        **_candidate(change.candidate, report.texts),
+    }
+
+
+def _print_json(values: Mapping[str, Any] | Sequence[Any]) -> None:
+    write_line(json.dumps(values, ensure_ascii=False, allow_nan=False))
