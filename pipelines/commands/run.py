@@ -1,5 +1,6 @@
 """`beamrank run CONFIG`: runs the whole cascade, or one stage."""
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -52,3 +53,5 @@ def run(
         write_line(job)
     if result.evaluations:
         print_measures(result.evaluations)
+    if result.runs:
+        console.note(f"to see what the run did: beamrank report {shlex.quote(result.output)}")

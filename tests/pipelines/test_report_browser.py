@@ -1,0 +1,90 @@
+"""The page of a report in a real browser: nothing is asked of the network, tables sort, and it fits a phone."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import beamrank_here
+from tests.support.scored_outputs import ScoredOutput
+
+_BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(_BROWSER is None, reason="no Chromium: apt-get install chromium"),
+]
+
+# Sorts the first table of measures by its second column, twice, and leaves what it sees in the title.
+_PROBE = """
+<script>
+addEventListener("load", () => {
+  const table = [...document.querySelectorAll("table")].find(each => each.caption?.innerText.startsWith("Means"));
+  const values = () => [...table.tBodies[0].rows].map(row => Number(row.cells[1].dataset.value));
+  const head = table.tHead.rows[0].cells[1];
+  head.firstChild.click();
+  const up = values();
+  head.firstChild.click();
+  top.document.body.dataset.seen = JSON.stringify({
+    up, down: values(), sorted: head.getAttribute("aria-sort"),
+    pictures: [...document.images].map(image => image.complete && image.naturalWidth > 0),
+    tables: document.querySelectorAll("table").length,
+    asked: performance.getEntriesByType("resource").filter(entry => !entry.name.startsWith("data:")).length,
+    width: document.documentElement.scrollWidth, window: innerWidth,
+    back: getComputedStyle(document.body).backgroundColor,
+  });
+});
+</script>
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    output = ScoredOutput(tmp_path_factory.mktemp("made")).run()
+    output.write_corpus()
+    folder = tmp_path_factory.mktemp("page")
+    done = beamrank_here("report", output.plan.output, "--output", folder, "--trials", "2")
+    assert done.returncode == 0, done.stderr
+    path = folder / "probed.html"
+    path.write_text((folder / "report.html").read_text().replace("</body>", f"{_PROBE}</body>"))
+    return path
+
+
+def _browse(page: Path, *arguments: str) -> str:
+    command = [str(_BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", *arguments]
+    return subprocess.run([*command, page.as_uri()], check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+def _seen(page: Path, *arguments: str) -> dict:
+    (found,) = re.findall(r'data-seen="([^"]*)"', _browse(page, "--dump-dom", *arguments))
+    return json.loads(html.unescape(found))
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_page_works_without_network_at_any_width(page, width):
+    # A window cannot be narrower than 500 pixels, and a frame can.
+    framed = page.with_name(f"{width}.html")
+    framed.write_text(f'<iframe style="border:0;width:{width}px" srcdoc="{html.escape(page.read_text())}"></iframe>')
+    seen = _seen(framed, "--window-size=1400,900")
+    assert seen["asked"] == 0
+    assert len(seen["pictures"]) == 5
+    assert all(seen["pictures"])
+    assert seen["tables"] >= 7
+    assert seen["up"] == sorted(seen["up"])
+    assert seen["down"] == sorted(seen["down"], reverse=True)
+    assert seen["sorted"] == "descending"
+    assert seen["width"] <= seen["window"] == width
+
+
+def test_page_has_a_dark_mode(page):
+    light, dark = (_seen(page, f"--blink-settings=preferredColorScheme={scheme}")["back"] for scheme in (1, 0))
+    assert (light, dark) == ("rgb(255, 255, 255)", "rgb(20, 23, 26)")
+
+
+def test_page_can_be_printed(page, tmp_path):
+    _browse(page, f"--print-to-pdf={tmp_path / 'page.pdf'}")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
