@@ -20,8 +20,8 @@ from pipelines.commands.eval import eval_run
 from pipelines.commands.fuse import fuse_runs
 from pipelines.commands.gc import gc
 from pipelines.commands.index import index
-from pipelines.commands.lint import lint
 from pipelines.commands.inspect import inspect
+from pipelines.commands.lint import lint
 from pipelines.commands.plan import plan
 from pipelines.commands.report import report
 from pipelines.commands.run import run
