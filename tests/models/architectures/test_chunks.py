@@ -232,7 +232,7 @@ def test_chunked_training_measures_and_resumes(start, tmp_path):
     card = (tmp_path / "out/README.md").read_text()
     assert "A passage is split into 2 even chunks" in card
     assert "combined by attention pooling" in card
-    with pytest.raises(ConfigError, match=r"chunks\.count: 2 there, 3 now"):
+    with pytest.raises(ConfigError, match=r"chunks\.count: 2 in the state, 3 now"):
         make_session(config, "mono", ["chunks.count=3"])
 
 

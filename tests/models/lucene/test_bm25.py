@@ -148,7 +148,7 @@ def test_hits_are_those_of_bare_pyserini(cacm, cacm_folder, cacm_topics, monkeyp
         hits = ours.setdefault(row["query_id"], [])
         hits.append((row["doc_id"], row["score"]))
         assert row["rank"] == len(hits)
-    assert list(ours) == sorted(expected)
+    assert list(ours) == [topic.query_id for topic in cacm_topics if topic.query_id in expected]
     assert ours == expected
 
 

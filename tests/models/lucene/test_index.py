@@ -217,7 +217,7 @@ def test_open_index_detects_a_change(built, copy, hashed):
 @pytest.mark.parametrize("content", ["", "not json", '{"digest": "abc"}'])
 def test_broken_beamrank_json_is_refused(copy, content):
     (copy / "beamrank.json").write_text(content)
-    with pytest.raises(PreflightError, match=r"beamrank\.json is not what"):
+    with pytest.raises(PreflightError, match=r"beamrank\.json is damaged"):
         read_index_info(str(copy))
 
 
