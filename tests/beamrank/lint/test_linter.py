@@ -74,7 +74,7 @@ def test_examples_of_a_code_are_the_first_ones(write):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(GOOD.encode()), "compressed with gzip"),
+        (gzip.compress(GOOD.encode(), mtime=0), "compressed with gzip"),
         (None, "there is no file"),
         (b"PK\x03\x04", "zip archive"),
     ],
@@ -122,7 +122,7 @@ def test_topics_of_every_format_are_read(write, name, content):
         ("a.jsonl", '{"id": "a", "contents": ""}\n{"id": "b", "contents": ""}\n{"id": "c", "contents": ""}\n'),
         ("b.jsonl", '{"id": "a", "text": ""}\n{"id": "b", "text": ""}\n{"id": "c", "text": ""}\n'),
         ("corpus.jsonl", '{"_id": "a", "text": ""}\n{"_id": "b", "text": ""}\n{"_id": "c", "text": ""}\n'),
-        ("list.gz", gzip.compress(b"a\nb\nc\n")),
+        ("list.gz", gzip.compress(b"a\nb\nc\n", mtime=0)),
     ],
 )
 def test_corpus_of_every_format_is_read(write, name, content):
