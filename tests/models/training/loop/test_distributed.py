@@ -12,5 +12,5 @@ def test_processes_share_a_step_in_equal_parts_in_order():
 
 def test_process_without_a_gpu_is_refused():
     assert own_gpu(1, 2) == 1
-    with pytest.raises(PreflightError, match=r"process 3 of this machine has no GPU .* --nproc-per-node 2"):
+    with pytest.raises(PreflightError, match=r"process 3 of this machine has no GPU, .* --nproc-per-node 2"):
         own_gpu(2, 2)
