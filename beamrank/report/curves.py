@@ -130,14 +130,6 @@ class Curves:
                 for name, measure in self._measures.items():
                     self._duo[name] += values(measure, by_k1).reshape(-1, len(self._series))
 
-    def merge(self, other: "Curves") -> None:
-        """Adds what another pass, over other queries, added up."""
-        self._has_mono |= other._has_mono
-        self._has_duo |= other._has_duo
-        for name in self._measures:
-            self._mono[name] += other._mono[name]
-            self._duo[name] += other._duo[name]
-
     def points(self) -> Iterator[CurvePoint]:
         """The means over all judged topics, figure 2 first."""
         topics = max(len(self._qrels.relevance), 1)
