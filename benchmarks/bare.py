@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from beamrank.config.run import load_config
 from beamrank.formats.corpora import digest_corpus, list_units
+from beamrank.machine import usable_cores
 from beamrank.stages.plan import Plan, read_plan
 from beamrank.stages.receipts import Manifest, StageFolder
 from beamrank.stages.stage_record import StageRecord
@@ -18,7 +19,6 @@ from beamrank.stages.tasks import ShardTask
 from beamrank.tables.join import NeededDocs
 from models.lucene.index import build_index
 from models.scoring.backends.torch import resolve_device
-from models.scoring.engine import usable_cores
 from models.stages import stage_of
 from models.stages.scoring import ScoringStage
 from models.stages.tokenize import TokenizeDocs

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.machine import describe_machine, load_average
+from benchmarks.machine import load_average, measured_on
 
 _WHOLE_PATH = re.compile(r"(^|=)/(?:.*/)?")
 
@@ -53,7 +53,7 @@ class Results:
         """
         self._path, self._command, self._order = path, command, order
         self._load = load_average()
-        same = {"benchmark": benchmark, "machine": describe_machine(), "settings": settings}
+        same = {"benchmark": benchmark, "machine": measured_on(), "settings": settings}
         self._document: dict[str, Any] = {**same, "parts": {}}
         if path.exists():
             found: dict[str, Any] = json.loads(path.read_text())

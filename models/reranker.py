@@ -10,6 +10,7 @@ import pyarrow as pa
 from beamrank.config.models import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
+from beamrank.machine import usable_cores
 from beamrank.ranking.input_layout import (
     SEGMENTS,
     InputLimits,
@@ -24,7 +25,7 @@ from beamrank.tables.shard import tokenized_schema, tokenized_table
 from models.checkpoints.check import resolve_checkpoint
 from models.scoring.backends.registry import find_backend
 from models.scoring.duo import score_duo
-from models.scoring.engine import ScoringEngine, StageCounts, usable_cores
+from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
 from models.scoring.packing import distinct, number_texts
 from models.tokenizer.bert import BertTokenizer, load_tokenizer

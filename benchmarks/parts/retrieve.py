@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from beamrank.machine import usable_cores
 from beamrank.records import Topic
 from beamrank.stages.plan import cut_shards
 from beamrank.stages.receipts import StageFolder
@@ -17,7 +18,6 @@ from benchmarks.subprocess_meter import run_apart
 from benchmarks.workspace import Workspace
 from models.lucene import jvm
 from models.lucene.bm25 import Bm25Searcher
-from models.scoring.engine import usable_cores
 
 _WANTED_RATIO = 1.15
 _SCORE_TOLERANCE = 1e-3

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beamrank.machine import usable_cores
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, PackedInputs
 from beamrank.records import Topic
 from beamrank.tables.shard import candidates_table
@@ -31,7 +32,6 @@ from models.scoring.engine import (
     Scores,
     ScoringEngine,
     StageCounts,
-    usable_cores,
 )
 from models.scoring.mono import score_mono
 from models.tokenizer.bert import load_tokenizer

@@ -44,9 +44,9 @@ def prepare(archive: Path, questions: int | None, k: int, folder: Path) -> None:
     topics = collection.chosen(questions)
     collection.write_corpus(folder)
     collection.write_topics(folder, topics)
+    from beamrank.machine import usable_cores
     from models.lucene.bm25 import Bm25Searcher
     from models.lucene.index import build_index
-    from models.scoring.engine import usable_cores
 
     threads = usable_cores()
     build_index(CorpusConfig(path=str(folder / "corpus.jsonl"), format="jsonl"), str(folder / "index"), threads)

@@ -21,7 +21,7 @@ import yaml
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import compare_values
-from benchmarks.machine import describe_machine
+from benchmarks.machine import measured_on
 from benchmarks.results import command_line
 from benchmarks.subprocess_meter import be_quiet, run_apart
 from experiments.passage_length.medquad_training import (
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = measure(settings, folder)
     start = start_name(settings.start)
     shown = {"settings": asdict(settings) | {"start": start}, "command": command.replace(settings.start, start)}
-    results = {"benchmark": "training pairs, MedQuAD", "machine": describe_machine(), **shown, **found}
+    results = {"benchmark": "training pairs, MedQuAD", "machine": measured_on(), **shown, **found}
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(results, indent=1) + "\n")
     draw(results, ["plain"], output.with_suffix(".svg"))

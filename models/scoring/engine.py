@@ -1,7 +1,6 @@
 """The engine of both rerankers: takes the inputs of a shard, gives log-odds. A process makes one call at a time."""
 
 import logging
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -54,11 +53,6 @@ class StageCounts:
     truncated_queries: int
     truncated_docs: int
     duplicate_inputs: int
-
-
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class ScoringEngine:

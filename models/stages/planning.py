@@ -7,10 +7,10 @@ from typing import Protocol
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
+from beamrank.machine import usable_cores
 from beamrank.progress import Progress
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.scoring.backends.protocol import Device
-from models.scoring.engine import usable_cores
 
 
 class PlanningProgress(Progress, Protocol):

@@ -10,12 +10,12 @@ import psutil
 
 from beamrank import __version__
 from beamrank.errors import BeamrankError, PreflightError
+from beamrank.machine import usable_cores
 from beamrank.storage.url_credentials import hide_credentials
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.disk_cache import cache_root
 from models.lucene.jvm import java_home
 from models.scoring.backends.registry import find_backend
-from models.scoring.engine import usable_cores
 from pipelines.console.tables import print_table
 
 

@@ -1,0 +1,37 @@
+"""The description of a machine against what Python and torch find."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pyarrow as pa
+
+from beamrank import machine
+from beamrank.machine import describe_machine
+
+
+def test_machine_is_this_one():
+    found = describe_machine()
+    assert found.processor
+    assert found.cores == len(os.sched_getaffinity(0))
+    assert found.memory_gib > 0
+    assert found.python == platform.python_version()
+    assert found.libraries["pyarrow"] == pa.__version__
+    assert {"beamrank", "torch", "apache-beam", "transformers"} <= found.libraries.keys()
+
+
+def test_machine_is_described_without_heavy_imports():
+    script = "import sys; from beamrank.machine import describe_machine; describe_machine(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {"torch", "apache_beam", "transformers", "pyarrow", "numpy"} & set(done.stdout.split())
+
+
+def test_gpus_are_those_that_the_driver_lists(tmp_path):
+    for number, model in enumerate(("NVIDIA H100 80GB HBM3", "NVIDIA L4")):
+        (tmp_path / f"0000:0{number}:00.0").mkdir()
+        (tmp_path / f"0000:0{number}:00.0" / "information").write_text(
+            f"Model: \t\t {model}\nIRQ:   \t\t 24{number}\nGPU UUID: \t GPU-{number}\n"
+        )
+    assert list(machine._gpus(tmp_path)) == ["NVIDIA H100 80GB HBM3", "NVIDIA L4"]
+    assert list(machine._gpus(tmp_path / "none")) == []
