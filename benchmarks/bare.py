@@ -20,6 +20,7 @@ from beamrank.tables.join import NeededDocs
 from models.lucene.index import build_index
 from models.scoring.backends.torch import resolve_device
 from models.stages import stage_of
+from models.stages.bm25 import RetrieveBm25
 from models.stages.scoring import ScoringStage
 from models.stages.tokenize import TokenizeDocs
 from pipelines.output.run_files import write_runs
@@ -39,7 +40,7 @@ def retrieve_seconds(output: str) -> float:
     record = plan.stage("retrieve")
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        stage = stage_of(record)
+        stage = RetrieveBm25.of_record(record)
         for task in _tasks(plan, record, (), folder):
             stage.run(task)
         return time.perf_counter() - start

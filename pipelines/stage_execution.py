@@ -13,7 +13,7 @@ from beamrank.stages.scan_reports import ScanWatch
 from beamrank.stages.stage_record import StageRecord
 from beamrank.stages.tasks import ShardTask
 from beamrank.tables.join import NeededDocs
-from models.stages.base import CorpusJoin, Stage
+from models.stages.base import CorpusJoin, ShardWork
 from pipelines.console.stage_progress import Scan
 from pipelines.planning.join_passes import join_passes
 from transforms.join import JoinCorpus, UnitSource
@@ -52,7 +52,7 @@ class StageExecution:
         """All shards of the plan."""
         return self.plan.shards
 
-    def run_shards(self, stage: Stage) -> None:
+    def run_shards(self, stage: ShardWork) -> None:
         """One Beam job over all tasks."""
         self.run_job(self.tasks, RunShards(stage), None)
 

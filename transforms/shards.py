@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import apache_beam as beam
 
@@ -13,18 +12,12 @@ from beamrank.stages.receipts import Receipt
 from beamrank.stages.tasks import ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.settings import StoreSettings
+from models.stages.base import ShardWork
 from transforms.metrics import InferenceMetrics
 
 # Models and the JVM take one call at a time in a process, however many threads a runner gives it.
 ONE_CALL_AT_A_TIME = threading.Lock()
 _log = logging.getLogger(__name__)
-
-
-class ShardWork(Protocol):
-    """Does one shard and commits it: a stage (models/stages)."""
-
-    def run(self, task: ShardTask) -> Receipt:
-        """Does one shard."""
 
 
 class StorageDoFn(beam.DoFn):

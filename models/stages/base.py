@@ -65,6 +65,13 @@ class Cost(NamedTuple):
 CostOf = Callable[[int], Cost]
 
 
+class ShardWork(Protocol):
+    """A stage that does each shard by itself."""
+
+    def run(self, task: ShardTask) -> Receipt:
+        """Does one shard and commits it."""
+
+
 class CorpusJoin(Protocol):
     """A stage that needs docs: the corpus is scanned in units, and each shard is joined from the tokens it wants."""
 
@@ -100,7 +107,7 @@ class Execution(Protocol):
     def note(self, text: str) -> None:
         """Prints a note for the user."""
 
-    def run_shards(self, stage: "Stage") -> None:
+    def run_shards(self, stage: ShardWork) -> None:
         """Runs `stage.run` for each task, as one Beam job."""
 
     def join_corpus(self, stage: CorpusJoin) -> None:
@@ -207,16 +214,23 @@ class Stage(ABC):
             ) from error
         return stage
 
+    @abstractmethod
     def carry_out(self, execution: Execution) -> None:
-        """Executes the open shards, by default independently."""
+        """Executes the open shards."""
+
+    def verify(self, found: Verification) -> None:  # noqa: B027
+        """Checks the inputs of the stage that still exist, and adds findings."""
+
+
+class ShardStage(Stage):
+    """A stage that does each shard by itself: a `ShardWork`."""
+
+    def carry_out(self, execution: Execution) -> None:
         execution.run_shards(self)
 
     @abstractmethod
     def run(self, task: ShardTask) -> Receipt:
         """Does one shard and commits it."""
-
-    def verify(self, found: Verification) -> None:  # noqa: B027
-        """Checks the inputs of the stage that still exist, and adds findings."""
 
 
 @lru_cache

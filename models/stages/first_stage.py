@@ -13,13 +13,13 @@ from beamrank.errors import DataError
 from beamrank.formats.ids import IdError, are_usable, check_doc_id
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.tasks import ShardTask
-from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Stage, Worker
+from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, ShardStage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstStage(Stage):
+class FirstStage(ShardStage):
     """A first stage. Its type_name is also the name of its section of the configuration, and of its run."""
 
     step = "retrieve"

@@ -104,6 +104,7 @@ class Sample:
             dtype=config.dtype,
             device=config.device,
             threads=config.threads,
+            backend=config.backend,
             **config.input.model_dump(),
         )
         before = as_mono(candidates)

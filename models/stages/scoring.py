@@ -19,7 +19,7 @@ from beamrank.stages.tasks import ShardTask
 from models.checkpoints.check import resolve_checkpoint
 from models.scoring.backends.registry import find_backend
 from models.scoring.engine import ScoringEngine, StageCounts
-from models.stages.base import Decides, Stage, Worker
+from models.stages.base import Decides, ShardStage, Worker
 from models.stages.planning import Planning, threads_of
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _loads: list[ModelLoad] = []
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoringStage(Stage):
+class ScoringStage(ShardStage):
     """Scores the shards of one model. Its type_name is also its step, its folder and the checkpoint's kind."""
 
     checkpoint_digest: Annotated[str, Decides("{type_name}.checkpoint")]

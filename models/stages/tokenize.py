@@ -108,10 +108,6 @@ class TokenizeDocs(Stage):
     def carry_out(self, execution: Execution) -> None:
         execution.join_corpus(self)
 
-    def run(self, task: ShardTask) -> Receipt:
-        """Shards are joined, all from one scan of the corpus."""
-        raise NotImplementedError(f"shard {task.shard} is done by a scan of the corpus: see `scan` and `join`")
-
     def wanted(self, task: ShardTask) -> list[str]:
         """The doc_ids that a shard needs; one can be needed by several queries."""
         doc_ids: list[str] = self._candidates(task)["doc_id"].to_pylist()

@@ -16,6 +16,7 @@ from beamrank.progress import Silent
 from beamrank.stages.stage_record import StageRecord
 from models.lucene.index import build_index
 from models.stages import stage_of
+from models.stages.base import ShardStage
 from pipelines import stage_execution
 from pipelines.launcher import Launcher
 from tests.support.runs import PlannedRun, run_bytes
@@ -261,6 +262,7 @@ def test_changed_index_commits_only_earlier_shards(searched) -> None:
     plan = searched.plan().plan
     record, folder = plan.stage("retrieve"), plan.folder("retrieve")
     stage, digests = stage_of(record), plan.shard_digests(record, [])
+    assert isinstance(stage, ShardStage)
     first, second = plan.tasks(record, [])
     stage.run(first)
     _flip(_largest_index_file(searched))
