@@ -39,6 +39,7 @@ class RerankerOptions(TypedDict, total=False):
     dtype: str
     device: str
     threads: int | None
+    backend: str
     truncation: Truncation
     max_query_length: int
     max_length: int
@@ -55,6 +56,7 @@ class Reranker:
         dtype: str = "auto",
         device: str = "auto",
         threads: int | None = None,
+        backend: str = "torch",
         truncation: Truncation = "original",
         max_query_length: int = 64,
         max_length: int = 512,
@@ -67,6 +69,7 @@ class Reranker:
             dtype: `auto`, `float32`, `bfloat16` or `float16`.
             device: `auto`, `cpu` or `cuda`.
             threads: how many threads a CPU computes with; by default one a core.
+            backend: the library that runs the model.
             truncation: `original`, `paper`, or `hf` (mono only): how texts are cut.
             max_query_length: of the query, in tokens, [CLS] and [SEP] included.
             max_length: of an input, in tokens, special tokens included.
@@ -89,8 +92,9 @@ class Reranker:
         self._chunks = found.architecture.chunks
         self._kept(np.empty((0, SEGMENTS[kind]), np.int64))
         self.max_doc_tokens = max_doc_tokens(max_length * self._chunks)
-        where = find_backend("torch").resolve(device, dtype)
-        self.engine = ScoringEngine(found, where.device, where.dtype, threads or usable_cores(), where.token_budget)
+        where = find_backend(backend).resolve(device, dtype)
+        cores = threads or usable_cores()
+        self.engine = ScoringEngine(found, where.device, where.dtype, cores, where.token_budget, backend)
 
     def score(self, inputs: Iterable[Sequence[str]]) -> npt.NDArray[np.float32]:
         """The log-odds of relevance, in the order of the inputs. Equal inputs are scored once.

@@ -8,14 +8,17 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from models.architectures.registry import ARCHITECTURES
 from models.checkpoints.check import resolve_checkpoint
+from models.reranker import Reranker
 from models.scoring.backends.protocol import Device, OutOfMemory
 from models.scoring.backends.registry import BACKENDS
 from models.scoring.engine import ScoringEngine
 from models.tokenizer.bert import load_tokenizer
+from pipelines.planning.estimate import estimate
 from tests.support.checkpoints import LETTERS, save_tiny
 from tests.support.small_collection import DOCS, TOPICS, small_cascade
 
@@ -122,6 +125,20 @@ def test_registered_backend_halves_batches_on_oom(tmp_path, monkeypatch):
     counts = [receipt.counts for receipt in manifest.receipts]
     assert sum(row["score"] for row in run.rows("mono")) == sum(each["tokens"] for each in counts)
     assert sum(each["halvings"] for each in counts) > 0
+
+
+def test_registered_backend_scores_in_memory_and_for_the_plan(tmp_path, monkeypatch):
+    monkeypatch.setitem(BACKENDS, "count", CountTokens)
+    # [CLS], the query's and the doc's tokens, and two [SEP].
+    assert Reranker("embedded:mono", backend="count").score([("oven", "door"), ("oven", "oven door")]).tolist() == [
+        5,
+        6,
+    ]
+    monkeypatch.delitem(BACKENDS, "torch")
+    collection = small_cascade(tmp_path)
+    collection.keys["backend"] = "count"
+    inferences = {stage.stage: stage.inferences for stage in estimate(load_config(str(collection.path))).stages}
+    assert (inferences["mono"], inferences["duo"]) == (60, 60)
 
 
 def test_backend_that_is_not_registered_is_refused(tmp_path):
