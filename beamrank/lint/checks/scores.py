@@ -36,25 +36,27 @@ def _each_wrong(topic: TopicRows, accepts: Callable[[bytes], bool], reason: str)
 
 
 def tied_scores(topic: TopicRows, _run: RunState) -> Found:
-    lines, tied = _ties(topic)
-    of_float64 = [line for line, kind in zip(lines, tied, strict=True) if kind == "float64"]
-    if of_float64:
-        yield (
-            of_float64[0],
-            f"query {topic.shown} has rows with the score of the row before: {len(of_float64):,}. trec_eval orders "
-            "ties by doc_id, other tools otherwise",
-        )
+    yield from _first_tie(
+        topic,
+        "float64",
+        "rows with the score of the row before",
+        "trec_eval orders ties by doc_id, other tools otherwise",
+    )
 
 
 def float32_ties(topic: TopicRows, _run: RunState) -> Found:
-    lines, tied = _ties(topic)
-    only_float32 = [line for line, kind in zip(lines, tied, strict=True) if kind == "float32"]
-    if only_float32:
-        yield (
-            only_float32[0],
-            f"query {topic.shown} has scores that are equal in float32 only: {len(only_float32):,}. trec_eval 9 orders "
-            "them by doc_id, version 10 by score",
-        )
+    yield from _first_tie(
+        topic,
+        "float32",
+        "scores that are equal in float32 only",
+        "trec_eval 9 orders them by doc_id, version 10 by score",
+    )
+
+
+def _first_tie(topic: TopicRows, kind: str, what: str, why: str) -> Found:
+    lines = [line for line, tied in zip(*_ties(topic), strict=True) if tied == kind]
+    if lines:
+        yield lines[0], f"query {topic.shown} has {what}: {len(lines):,}. {why}"
 
 
 def tie_at_cutoff(topic: TopicRows, _run: RunState) -> Found:
