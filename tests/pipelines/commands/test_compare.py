@@ -11,18 +11,7 @@ from beamrank.errors import BeamrankError
 from beamrank.evaluation import significance
 from pipelines.cli import app
 
-BASE = "q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\nq2 Q0 c 1 3 t\nq2 Q0 d 2 2 t\n"
-OTHER = "q1 Q0 b 1 3 t\nq1 Q0 a 2 2 t\nq2 Q0 c 1 3 t\nq2 Q0 d 2 2 t\n"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "base.trec").write_text(BASE)
-    (tmp_path / "other.trec").write_text(OTHER)
-    (tmp_path / "third.tsv").write_text("q1\tb\t1\nq1\tc\t2\n")
-    (tmp_path / "qrels").write_text("q1 0 a 1\nq2 0 c 1\n")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("two_runs")
 
 
 def _run(*arguments):
@@ -94,7 +83,7 @@ def test_test_and_correction_defined_outside_the_package_are_used(monkeypatch):
         (["compare", "base.trec", "other.trec", "--format", "x"], 2, "choose one of table, latex, markdown, csv, json"),
     ],
 )
-def test_errors_have_their_exit_codes(folder, arguments, code, message):
+def test_errors_have_their_exit_codes(two_runs, arguments, code, message):
     done = _run(*arguments)
     assert isinstance(done.exception, BeamrankError), done.exception
     assert (done.exception.exit_code, done.stdout) == (code, "")

@@ -9,56 +9,44 @@ from beamrank.errors import BeamrankError
 from beamrank.evaluation import fusion
 from pipelines.cli import app
 
-BASE = "q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\nq2 Q0 c 1 3 t\nq2 Q0 d 2 2 t\n"
-OTHER = "q1 Q0 b 1 3 t\nq1 Q0 a 2 2 t\nq2 Q0 c 1 3 t\nq2 Q0 d 2 2 t\n"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "base.trec").write_text(BASE)
-    (tmp_path / "other.trec").write_text(OTHER)
-    (tmp_path / "third.tsv").write_text("q1\tb\t1\nq1\tc\t2\n")
-    (tmp_path / "qrels").write_text("q1 0 a 1\nq2 0 c 1\n")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("two_runs")
 
 
 def _run(*arguments):
     return CliRunner().invoke(app, arguments)
 
 
-def test_fuse_writes_a_run_that_eval_reads(folder):
+def test_fuse_writes_a_run_that_eval_reads(two_runs):
     done = _run("fuse", "base.trec", "other.trec", "third.tsv", "--method", "rrf", "--output", "fused.trec")
     assert (done.exit_code, done.stdout) == (0, "fused.trec\n")
     assert done.stderr == "note: third.tsv lacks topics of the other runs: 1; there it adds nothing\n"
-    rows = [line.split() for line in (folder / "fused.trec").read_text().splitlines()]
+    rows = [line.split() for line in (two_runs / "fused.trec").read_text().splitlines()]
     assert [row[:4] + row[5:] for row in rows] == [
         [query_id, "Q0", doc_id, str(rank), "fused-rrf"]
         for query_id, docs in (("q1", "bac"), ("q2", "cd"))
         for rank, doc_id in enumerate(docs, 1)
     ]
     assert float(rows[0][4]) == pytest.approx(1 / 62 + 2 / 61)
-    again = (folder / "fused.trec").read_bytes()
+    again = (two_runs / "fused.trec").read_bytes()
     _run("fuse", "base.trec", "other.trec", "third.tsv", "--method", "rrf", "--output", "fused.trec")
-    assert (folder / "fused.trec").read_bytes() == again
+    assert (two_runs / "fused.trec").read_bytes() == again
     assert json.loads(_run("eval", "fused.trec", "--qrels", "qrels", "--json").stdout)["measures"]["RR@10"] == 0.75
 
 
-def test_fuse_takes_weights_a_normalization_a_depth_and_a_tag(folder):
+def test_fuse_takes_weights_a_normalization_a_depth_and_a_tag(two_runs):
     options = ["--weights", "1,3", "--norm", "none", "--k", "1", "--tag", "mine", "--output", "fused.trec"]
     done = _run("fuse", "base.trec", "third.tsv", "--method", "wsum", *options)
     assert done.exit_code == 0
     assert "note: third.tsv has no scores: minus its ranks are taken for them" in done.stderr
-    assert (folder / "fused.trec").read_text() == "q1 Q0 a 1 3 mine\nq2 Q0 c 1 3 mine\n"
+    assert (two_runs / "fused.trec").read_text() == "q1 Q0 a 1 3 mine\nq2 Q0 c 1 3 mine\n"
 
 
-def test_method_defined_outside_the_package_is_used(folder, monkeypatch):
+def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
     monkeypatch.setitem(fusion.METHODS, "combmax", fusion.Method(max))
     done = _run("fuse", "base.trec", "other.trec", "--method", "combmax", "--norm", "none", "--output", "fused.trec")
     assert done.exit_code == 0
-    assert (
-        (folder / "fused.trec").read_text().startswith("q1 Q0 a 1 3 fused-combmax\nq1 Q0 b 2 2.99998999 fused-combmax")
-    )
+    fused = (two_runs / "fused.trec").read_text()
+    assert fused.startswith("q1 Q0 a 1 3 fused-combmax\nq1 Q0 b 2 2.99998999 fused-combmax")
 
 
 @pytest.mark.parametrize(
@@ -73,10 +61,11 @@ def test_method_defined_outside_the_package_is_used(folder, monkeypatch):
         (["fuse", "base.trec", "none", "--method", "rrf", "--output", "o"], 3, "there is no file none"),
     ],
 )
-def test_errors_have_their_exit_codes(folder, arguments, code, message):
+def test_errors_have_their_exit_codes(two_runs, arguments, code, message):
+    base = (two_runs / "base.trec").read_text()
     done = _run(*arguments)
     assert isinstance(done.exception, BeamrankError), done.exception
     assert (done.exception.exit_code, done.stdout) == (code, "")
     assert message in str(done.exception)
-    assert (folder / "base.trec").read_text() == BASE
-    assert not (folder / "o").exists()
+    assert (two_runs / "base.trec").read_text() == base
+    assert not (two_runs / "o").exists()
