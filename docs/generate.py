@@ -14,8 +14,9 @@ from pydantic.fields import FieldInfo
 from beamrank.config.run import RunConfig
 from beamrank.lint.registry import CHECKS
 from beamrank.lint.tracks import TRACKS, Track
-from beamrank.section import OneOf, keys
+from beamrank.section import OneOf, Section, keys
 from docs.pipeline_picture import picture
+from models.training.config import TrainConfig
 from pipelines.cli import app
 
 _DOCS = Path(__file__).resolve().parent
@@ -86,11 +87,10 @@ def _plain(text: str) -> str:
     return re.sub(r"docs/(\w+)/([\w-]+)\.md", lambda page: f"[{page[2]}.md](../{page[1]}/{page[2]}.md)", joined)
 
 
-def configuration() -> str:
-    """The page of the configuration, with its table of keys from the model."""
-    page = (_DOCS / "reference/configuration.md").read_text(encoding="utf-8")
-    table = "".join(["| key | default | meaning |\n|---|---|---|\n", *[_key(*each) for each in keys(RunConfig)]])
-    return re.sub(r"\| key \| default \|.*\n(?:\|.*\n)*", lambda _: table, page, count=1)
+def configuration(name: str, model: type[Section]) -> str:
+    """The page of a configuration, with its table of keys from the model."""
+    page = (_DOCS / "reference" / name).read_text(encoding="utf-8")
+    return _with_rows(page, "key", [_key(*each) for each in keys(model)])
 
 
 def _key(name: str, field: FieldInfo) -> str:
@@ -114,10 +114,10 @@ def _values(*annotations: Any) -> list[str]:
 def _shown(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    if field.default is None:
-        return ""
-    default = field.default if isinstance(field.default, tuple) else (field.default,)
-    return " ".join(f"`{str(each).lower() if isinstance(each, bool) else each}`" for each in default)
+    default = field.get_default(call_default_factory=True)
+    values = default if isinstance(default, tuple) else (default,)
+    shown = (f"`{str(each).lower() if isinstance(each, bool) else each}`" for each in values if each not in (None, {}))
+    return " ".join(shown)
 
 
 def lint() -> str:
@@ -147,7 +147,8 @@ def generated() -> dict[Path, str]:
     """The text of each generated file."""
     return {
         _DOCS / "reference/cli.md": command_line(),
-        _DOCS / "reference/configuration.md": configuration(),
+        _DOCS / "reference/configuration.md": configuration("configuration.md", RunConfig),
+        _DOCS / "reference/training.md": configuration("training.md", TrainConfig),
         _DOCS / "reference/lint.md": lint(),
         _DOCS / "pictures/pipeline.svg": picture(),
     }

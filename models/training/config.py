@@ -30,21 +30,22 @@ TAUGHT = frozenset({"margin_mse", "listwise_kl", "pairwise_kl"})
 
 
 class DataConfig(Section):
-    """Training data: `triples`, or `corpus`, `topics`, `qrels` and a `run` with negatives; for tcp, only `corpus`.
-
-    Attributes:
-        min_relevance: the least relevance of a positive.
-        teacher: a TREC run with a teacher's scores of the docs, for the objectives that distil.
-    """
+    """Training data: `triples`, or `corpus`, `topics`, `qrels` and a `run` with negatives; for tcp, only `corpus`."""
 
     triples: str | None = None
+    """MS MARCO's triples, in place of `data.corpus`, `data.topics`, `data.qrels` and `data.run`."""
     corpus: CorpusConfig | None = None
     topics: TopicsConfig | None = None
     qrels: str | None = None
+    """The positives."""
     run: str | None = None
+    """The candidates: a TREC or MS MARCO run."""
     teacher: str | None = None
+    """A TREC run with a teacher's scores of the docs, for the objectives that distil."""
     min_relevance: Positive = 1
+    """Judged docs with at least this relevance are positives."""
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
+    """More broken corpus rows than this are an error."""
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
@@ -55,19 +56,16 @@ class DataConfig(Section):
 
 
 class SamplingConfig(Section):
-    """How groups are drawn from the candidates of a run.
-
-    Attributes:
-        mode: `balanced`: each positive once per epoch, with `negatives` other candidates, drawn again each time.
-            `triplets`: each of a topic's m positives with n/m of its n negatives, always the same, at most `negatives`
-            of them. `natural`: each candidate by itself, relevant or not (pointwise only).
-        negatives: see `mode`; by default 1, in `triplets` all.
-        ranks: the first and the last rank of the run that candidates are drawn from.
-    """
+    """How groups are drawn from the candidates of a run."""
 
     mode: Literal["balanced", "triplets", "natural"] = "balanced"
+    """`balanced`: each positive once per epoch, with `sampling.negatives` other candidates, drawn again each time.
+    `triplets`: each of a topic's m positives with n/m of its n negatives, always the same, at most `sampling.negatives`
+    of them. `natural`: each candidate by itself, relevant or not (`pointwise` only)."""
     negatives: Positive | None = None
+    """See `sampling.mode`; default: 1, with `triplets` all."""
     ranks: tuple[Positive, Positive] = (1, 1000)
+    """The first and the last rank of the run that candidates are drawn from."""
 
     @model_validator(mode="after")
     def _check_ranks(self) -> Self:
@@ -77,20 +75,32 @@ class SamplingConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """How the weights are updated. `batch_size` counts inputs of the model in a step, over all processes."""
+    """How the weights are updated."""
 
     learning_rate: Above0 = 3e-6
+    """The peak."""
     warmup_steps: Annotated[int, Field(ge=0)] | None = None
+    """Give this or `optimizer.warmup_share`; default: no warm-up."""
     warmup_share: Share | None = None
+    """The share of all steps."""
     steps: Positive | None = None
+    """The length of the training: give this or `optimizer.epochs`. Triples need steps."""
     epochs: Above0 | None = None
+    """Passes over the positives."""
     batch_size: Positive = 32
+    """Inputs of the model in a step, over all processes."""
     accumulation: Positive = 1
+    """Micro-batches into which a process divides its part of a step."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """Biases and LayerNorm do not decay."""
     clip_norm: Above0 = 1.0
+    """The largest norm of the gradient."""
     dropout: Share = 0.1
+    """In every layer."""
     train_word_embeddings: bool = True
+    """Whether word embeddings are trained."""
     gradient_checkpointing: bool = False
+    """Compute activations twice, to store fewer."""
 
     @model_validator(mode="after")
     def _check_length(self) -> Self:
@@ -102,27 +112,32 @@ class OptimizerConfig(Section):
 
 
 class DevConfig(Section):
-    """A run that the model re-ranks every `every_steps`; the best model is kept.
-
-    Attributes:
-        add_relevant: puts a relevant doc at rank k if none is among the first k, as in Mass et al. 2019.
-    """
+    """A run that the model re-ranks every `every_steps`; the best model is kept."""
 
     topics: TopicsConfig
     qrels: str
+    """Its judgments; the measure is over its judged topics."""
     run: str
+    """The run that is re-ranked."""
     corpus: CorpusConfig | None = None
+    """Its docs; default: `data.corpus`."""
     k: Positive | None = None
+    """Candidates that are re-ranked; default: 100, for duo 10."""
     add_relevant: bool = False
+    """Put a relevant doc at rank k if none is among the first k, as in Mass et al. 2019."""
     measure: str = "RR@10"
+    """One measure, by its name in ir_measures or trec_eval."""
     every_steps: Positive = 1000
+    """Steps between measurements; there is one more at the end."""
 
 
 class FoldsConfig(Section):
-    """Cross-validation: the topics of fold `held_out` (from 0) are the dev run's, and are not trained on."""
+    """Cross-validation: a hash of the ids assigns topics to folds."""
 
     count: Annotated[int, Field(ge=2)] = 5
+    """The number of folds."""
     held_out: Annotated[int, Field(ge=0)]
+    """The fold, from 0, whose topics are the dev set's, and are not trained on."""
 
     @model_validator(mode="after")
     def _check_fold(self) -> Self:
@@ -136,23 +151,25 @@ class FoldsConfig(Section):
 
 
 class CardConfig(Section):
-    """Licences in the model card: that of the model (an SPDX name), and a line per data set."""
+    """For the model card."""
 
     licence: str | None = None
+    """Of the model: an SPDX name."""
     language: str | None = None
+    """Of its texts: a code such as `en`."""
     data: tuple[str, ...] = ()
+    """A line for each data set, with its licence."""
 
 
 class ChunksConfig(Section):
-    """Each passage is split into `count` even chunks, and their [CLS] vectors are combined (Mass et al. 2019).
-
-    Attributes:
-        attention_size: the size of the attention over the chunks, 192 in the paper; `max` has none.
-    """
+    """Mono: each passage is split into even chunks, and their [CLS] vectors are combined (Mass et al. 2019)."""
 
     count: Annotated[int, Field(ge=2)]
+    """Chunks of a passage; without `chunks` a passage is one input."""
     pooling: Literal["attention", "max"] = "attention"
+    """How the vectors of the chunks become one."""
     attention_size: Positive = 192
+    """The size of the attention over the chunks, 192 in the paper; `max` has none."""
 
     @model_validator(mode="after")
     def _check_size(self) -> Self:
@@ -162,14 +179,21 @@ class ChunksConfig(Section):
 
 
 class TrainConfig(Section):
-    """Everything that a training needs to know. See docs/guide/training.md."""
+    """Everything that a training needs to know."""
 
     recipe: str | None = None
+    """One of the table above."""
     start: str
+    """The initial model: a Hugging Face id, a folder or its URL. A head that fits is kept; otherwise it is new.
+    `embedded:mono` has constructed weights (docs/internals/embedded-pair.md); training all of them was not tried."""
     data: DataConfig
-    objective: dict[str, Above0]
+    objective: dict[str, Above0] = Field(default_factory=dict)
+    """A name, or names with weights; default: the recipe's, or else `pointwise`, for duo `pairwise`, for tcp
+    `masked_words`."""
     temperature: Above0 = 1.0
+    """The factor of the teacher's scores."""
     margin: Above0 = 0.2
+    """Of `bertlets`."""
     sampling: SamplingConfig = SamplingConfig()
     optimizer: OptimizerConfig
     input: InputConfig = InputConfig()
@@ -177,14 +201,22 @@ class TrainConfig(Section):
     dev: DevConfig | None = None
     folds: FoldsConfig | None = None
     labels: Literal[1, 2] = 2
+    """Logits of the head."""
     weights: Literal["float32", "float16"] = "float32"
+    """The dtype that is written; `float16` needs half the space."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """Determines the new head, the order, the negatives and the dropout."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the model is trained."""
     dtype: Literal["auto", "float32", "bfloat16"] = "float32"
+    """`bfloat16` is autocast: weights and loss stay float32. `auto` is bfloat16 on a GPU."""
     threads: Positive | None = None
+    """Threads of a process; default: torch's own."""
     save_minutes: Above0 = 10.0
+    """Minutes between two states."""
     card: CardConfig = CardConfig()
     output: str
+    """A local folder."""
 
     @property
     def inputs_per_passage(self) -> int:

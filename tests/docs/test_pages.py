@@ -14,10 +14,9 @@ from beamrank.formats import corpora, qrels, run_formats, topics
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, Truncation, duo_kept, mono_kept
 from beamrank.records import SpecialTokens
-from beamrank.section import keys
 from docs.generate import generated
 from models.architectures.bert import bert_template
-from models.training.config import OBJECTIVES, TrainConfig
+from models.training.config import OBJECTIVES
 from models.training.recipes import RECIPES
 from tests import ROOT
 
@@ -72,12 +71,6 @@ def test_format_tables_have_every_format() -> None:
     page = (ROOT / "docs/reference/formats.md").read_text(encoding="utf-8")
     rows = [each.columns for each in run_formats.FORMATS.values()] + [each.columns for each in qrels.FORMATS.values()]
     assert [columns for columns in rows if f"| `{' '.join(columns)}` |" not in page] == []
-
-
-def test_training_table_has_every_key() -> None:
-    rows = _table("docs/reference/training.md", "| key | default |")
-    documented = {key.strip().strip("`") for cells in rows for key in cells[0].split(",")}
-    assert documented == {re.sub(r"\b(corpus|topics)\..*", r"\1", name) for name, _ in keys(TrainConfig)}
 
 
 def test_training_tables_have_every_recipe_and_objective() -> None:
