@@ -7,15 +7,16 @@ runner, leave one result. Readers trust only the manifest.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from beamrank.digests import checked_json, checked_record, digest, sha256
+from beamrank.digests import SHORT, checked_json, checked_record, digest, sha256
 from beamrank.errors import ReceiptError
 from beamrank.stages.listing import RECEIPTS, Kind, list_folder, manifest_name, needed_prefix, part_name, receipt_name
+from beamrank.stages.machines import record_machine
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Count, Seconds
 from beamrank.storage.file_states import file_states
@@ -26,7 +27,8 @@ class Receipt:
     """One shard's commit record.
 
     `digest` covers what decides the part's bytes. `counts` are sums over the shard (tokens, inferences, ...).
-    `bad_rows` were skipped, and `examples` names the first of them.
+    `bad_rows` were skipped, and `examples` names the first of them. `machine` did the shard: see
+    `beamrank.stages.machines`.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -41,6 +43,7 @@ class Receipt:
     seconds: Seconds
     counts: Mapping[str, Count] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
+    machine: Annotated[str, Field(pattern=rf"^([0-9a-f]{{{SHORT}}})?$")] = ""
 
     def to_json(self) -> bytes:
         """The receipt as a file."""
@@ -161,6 +164,7 @@ class StageFolder:
             seconds=round(seconds, 3),
             counts=dict(counts),
             examples=tuple(examples)[:5],
+            machine=record_machine(storage.parent(self.url)),
         )
         storage.publish_content(self.part_url(receipt), content)
         url = storage.join(self.url, RECEIPTS, receipt_name(shard, shard_digest))

@@ -1,11 +1,14 @@
 """What ran: inputs, stages with their cost and losses, and the keys that decide the scores."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beamrank.evaluation.tables import COUNT, Cell, Column, Table
+from beamrank.machine import Machine
 from beamrank.report.blocks import Block, Paragraph, TableBlock
 from beamrank.report.run_report import RunReport
+from beamrank.stages.machines import read_machine
 
 _ONE_DIGIT = ",.1f"
 _PERCENT = ".1f"
@@ -17,6 +20,7 @@ def blocks(report: RunReport) -> Sequence[Block]:
         *(Paragraph(line) for line in report.missing),
         TableBlock("Inputs", Table([Column("input"), Column("value")], _inputs(report))),
         TableBlock("Stages: cost and losses, from receipts", _stages(report), exported=True),
+        *_machines(report),
         TableBlock("What decides the scores", Table([Column("stage"), Column("key"), Column("value")], _keys(report))),
     ]
 
@@ -81,6 +85,36 @@ def _stages(report: RunReport) -> Table:
             ]
         )
     return Table(columns, rows)
+
+
+def _machines(report: RunReport) -> list[Block]:
+    """A column for each machine that did shards: Dataflow's workers of one kind share a description."""
+    shards: dict[str, Counter[str]] = {}
+    for stage, receipts in report.receipts.items():
+        for receipt in receipts.values():
+            shards.setdefault(receipt.machine, Counter())[stage] += 1
+    if not shards:
+        return []
+    found = [_machine_values(read_machine(report.plan.output, name)) for name in shards]
+    done = [", ".join(f"{stage} {count:,}" for stage, count in counts.items()) for counts in shards.values()]
+    names = list(dict.fromkeys(name for values in found for name in values))
+    rows: list[list[Cell]] = [["shards", *done]]
+    rows += [[name, *(each.get(name) for each in found)] for name in names]
+    columns = [Column(""), *(Column(f"machine {number}") for number in range(1, len(found) + 1))]
+    return [TableBlock("Machines and versions", Table(columns, rows))]
+
+
+def _machine_values(machine: Machine | None) -> dict[str, str]:
+    if machine is None:
+        return {"processor": "unknown: its description is missing"}
+    return {
+        "processor": f"{machine.processor}, {machine.cores} cores",
+        "memory": f"{machine.memory_gib} GiB",
+        "GPU": ", ".join(machine.gpus) or "none",
+        "system": machine.system,
+        "Python": machine.python,
+        **machine.libraries,
+    }
 
 
 def _keys(report: RunReport) -> list[list[Cell]]:

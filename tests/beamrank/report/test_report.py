@@ -13,6 +13,7 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.evaluation.significance import compare_evaluations, corrected
 from beamrank.formats.qrels import read_qrels
+from beamrank.machine import describe_machine
 from beamrank.ranking.rankings import doc_orders, duo_ranking, first_stage_ranking, mono_ranking
 from beamrank.report import sections
 from beamrank.report.blocks import Paragraph, marked_text
@@ -139,6 +140,13 @@ def test_page_links_to_itself_alone(written):
     assert all(link.startswith("data:image/svg+xml;base64,") or link[1:] in ids for link in links)
     for title in sections.SECTIONS:
         assert title in page.text
+
+
+def test_page_names_the_machine_and_the_versions(written):
+    text, machine = _Page((written / "report.html").read_text()).text, describe_machine()
+    shown = (f"{machine.processor}, {machine.cores} cores", machine.python, *machine.libraries.values())
+    assert all(each in text for each in shown)
+    assert "candidates 3, mono 3, duo 3" in text
 
 
 def test_files_of_a_report(written, report):
