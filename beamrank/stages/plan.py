@@ -28,7 +28,7 @@ from beamrank.storage.url_credentials import refuse_credentials
 from beamrank.tables.schemas import TOPICS
 
 # Raised whenever a stage would write other bytes from the same input.
-ENGINE_VERSION = 1
+ENGINE_VERSION = 2
 TOPICS_PER_SHARD = 16
 CURRENT = "current-plan.json"
 PLAN_PREFIX = "plan-"

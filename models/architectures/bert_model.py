@@ -1,6 +1,6 @@
 """BERT as a module of torch: the function of transformers' BertForSequenceClassification with less work.
 
-Nothing is approximated: one product makes query, key and value; a batch without padding has no mask; the last layer is
+Nothing is approximated: one product makes query, key and value; there is no padding and no mask; the last layer is
 computed for the [CLS] row alone, because the head reads nothing else. The head (pooler and classifier) stays in
 float32 for any dtype of the encoder: bfloat16 log-odds would tie.
 """
@@ -14,71 +14,60 @@ from torch import Tensor, nn
 from models.architectures.bert_shape import CLASSIFIER, TOKEN_TYPES, BertShape
 from models.architectures.chunk_pooling import ChunkPooling
 from models.architectures.chunk_sizes import POOLING
-
-
-class _Norm(nn.Module):
-    """Layer normalisation."""
-
-    def __init__(self, weights: Mapping[str, Tensor], name: str, eps: float) -> None:
-        super().__init__()
-        self.weight, self.bias = _frozen(weights[f"{name}.weight"]), _frozen(weights[f"{name}.bias"])
-        self.eps = eps
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return F.layer_norm(hidden, self.weight.shape, self.weight, self.bias, self.eps)
-
-
-class _Linear(nn.Module):
-    """A linear map; several maps of one input are concatenated to one."""
-
-    def __init__(self, weights: Mapping[str, Tensor], *names: str) -> None:
-        super().__init__()
-        self.weight = _frozen(torch.cat([weights[f"{name}.weight"] for name in names]))
-        self.bias = _frozen(torch.cat([weights[f"{name}.bias"] for name in names]))
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.weight, self.bias)
+from models.kernels.attention import attend, attend_first
+from models.kernels.linear import Linear
+from models.kernels.norm import LayerNorm, frozen
+from models.kernels.token_rows import TokenRows
 
 
 class _Layer(nn.Module):
-    """A transformer layer."""
+    """A transformer layer, without the projections to query, key and value."""
 
     def __init__(self, weights: Mapping[str, Tensor], name: str, shape: BertShape) -> None:
         super().__init__()
-        attention = f"{name}.attention"
-        self.heads = shape.heads
-        self.approximate = "tanh" if shape.tanh_gelu else "none"
-        self.qkv = _Linear(weights, *(f"{attention}.self.{part}" for part in ("query", "key", "value")))
-        self.attended = _Linear(weights, f"{attention}.output.dense")
-        self.attended_norm = _Norm(weights, f"{attention}.output.LayerNorm", shape.layer_norm_eps)
-        self.widen = _Linear(weights, f"{name}.intermediate.dense")
-        self.narrow = _Linear(weights, f"{name}.output.dense")
-        self.norm = _Norm(weights, f"{name}.output.LayerNorm", shape.layer_norm_eps)
+        attention, eps = f"{name}.attention", shape.layer_norm_eps
+        self.head = (shape.heads, shape.hidden // shape.heads)
+        self.attended = Linear(weights, f"{attention}.output.dense")
+        self.attended_norm = LayerNorm(weights, f"{attention}.output.LayerNorm", eps)
+        gelu = "gelu_tanh" if shape.tanh_gelu else "gelu"
+        self.widen = Linear(weights, f"{name}.intermediate.dense", activation=gelu)
+        self.narrow = Linear(weights, f"{name}.output.dense")
+        self.norm = LayerNorm(weights, f"{name}.output.LayerNorm", eps)
 
-    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """float[b, n, d] -> float[b, n, d]; `mask` is bool[b, 1, 1, n], True on tokens."""
-        batch, length, width = hidden.shape
-        qkv = self.qkv(hidden).view(batch, length, 3, self.heads, width // self.heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return self._finish(hidden, context.transpose(1, 2).reshape(batch, length, width))
-
-    def first_row(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """The layer's output for the first token alone: float[b, n, d] -> float[b, 1, d]."""
-        batch, length, width = hidden.shape
-        split = (self.heads, width // self.heads)
-        first = hidden[:, :1]
-        query = F.linear(first, self.qkv.weight[:width], self.qkv.bias[:width]).view(batch, 1, *split).transpose(1, 2)
-        key_value = F.linear(hidden, self.qkv.weight[width:], self.qkv.bias[width:])
-        key, value = key_value.view(batch, length, 2, *split).permute(2, 0, 3, 1, 4).unbind(0)
-        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return self._finish(first, context.transpose(1, 2).reshape(batch, 1, width))
-
-    def _finish(self, hidden: Tensor, context: Tensor) -> Tensor:
-        hidden = self.attended_norm(self.attended(context).add_(hidden))
-        inner = F.gelu(self.widen(hidden), approximate=self.approximate)
-        output: Tensor = self.norm(self.narrow(inner).add_(hidden))
+    def finish(self, hidden: Tensor, context: Tensor) -> Tensor:
+        """What follows the attention: float[r, d] twice -> float[r, d]."""
+        hidden = self.attended_norm(self.attended(context, hidden))
+        output: Tensor = self.norm(self.narrow(self.widen(hidden), hidden))
         return output
+
+
+class _FullLayer(_Layer):
+    """A transformer layer for all tokens."""
+
+    def __init__(self, weights: Mapping[str, Tensor], name: str, shape: BertShape) -> None:
+        super().__init__(weights, name, shape)
+        self.qkv = Linear(weights, *(f"{name}.attention.self.{part}" for part in ("query", "key", "value")))
+
+    def forward(self, hidden: Tensor, rows: TokenRows) -> Tensor:
+        """float[t, d] -> float[t, d]."""
+        query, key, value = rows.by_blocks(self.qkv, hidden).view(len(hidden), 3, *self.head).unbind(1)
+        return rows.by_blocks(self.finish, hidden, attend(query, key, value, rows))
+
+
+class _FirstRowsLayer(_Layer):
+    """A transformer layer that computes each input's first token alone."""
+
+    def __init__(self, weights: Mapping[str, Tensor], name: str, shape: BertShape) -> None:
+        super().__init__(weights, name, shape)
+        self.query = Linear(weights, f"{name}.attention.self.query")
+        self.key_value = Linear(weights, *(f"{name}.attention.self.{part}" for part in ("key", "value")))
+
+    def forward(self, hidden: Tensor, rows: TokenRows) -> Tensor:
+        """float[t, d] -> float[b, d]."""
+        first = hidden[rows.first]
+        query = rows.by_blocks(self.query, first).view(len(first), *self.head)
+        key, value = rows.by_blocks(self.key_value, hidden).view(len(hidden), 2, *self.head).unbind(1)
+        return rows.by_blocks(self.finish, first, attend_first(query, key, value, rows))
 
 
 class BertScorer(nn.Module):
@@ -94,43 +83,41 @@ class BertScorer(nn.Module):
         """
         super().__init__()
         self.dtype = dtype
-        self.words = _frozen(weights["bert.embeddings.word_embeddings.weight"])
-        self.positions = _frozen(weights["bert.embeddings.position_embeddings.weight"])
-        self.types = _frozen(weights[TOKEN_TYPES])
-        self.norm = _Norm(weights, "bert.embeddings.LayerNorm", shape.layer_norm_eps)
-        *lower, last = (_Layer(weights, f"bert.encoder.layer.{index}", shape) for index in range(shape.layers))
-        self.lower_layers = nn.ModuleList(lower).to(dtype)
-        self.last_layer = last.to(dtype)
-        self.pooler = _Linear(weights, "bert.pooler.dense")
+        self.chunks = shape.chunks
+        self.words = frozen(weights["bert.embeddings.word_embeddings.weight"])
+        self.positions = frozen(weights["bert.embeddings.position_embeddings.weight"])
+        self.types = frozen(weights[TOKEN_TYPES])
+        self.norm = LayerNorm(weights, "bert.embeddings.LayerNorm", shape.layer_norm_eps)
+        *lower, last = (f"bert.encoder.layer.{index}" for index in range(shape.layers))
+        self.lower_layers = nn.ModuleList(_FullLayer(weights, name, shape) for name in lower).to(dtype)
+        self.last_layer = _FirstRowsLayer(weights, last, shape).to(dtype)
+        self.pooler = Linear(weights, "bert.pooler.dense")
         self.chunk_pooling = ChunkPooling(shape.chunks, shape.hidden, shape.attention_size).requires_grad_(False)
         self.chunk_pooling.load_state_dict(
             {name: weights[f"{POOLING}.{name}"] for name in self.chunk_pooling.state_dict()}
         )
-        self.classifier = _Linear(weights, CLASSIFIER)
+        self.classifier = Linear(weights, CLASSIFIER)
 
-    def forward(self, token_ids: Tensor, token_types: Tensor, mask: Tensor | None) -> Tensor:
-        """Scores inputs.
-
-        Args:
-            token_ids: int[b, n]; the chunks of a passage follow each other.
-            token_types: int[b, n].
-            mask: bool[b, n], True on tokens; None if no row has padding.
-
-        Returns:
-            float32[b / chunks], log-odds: logit 1 - logit 0, or the logit itself where the head has one.
-        """
-        hidden = F.embedding(token_ids, self.words)
-        hidden += self.positions[: token_ids.shape[1]]
-        hidden += F.embedding(token_types, self.types)
-        hidden = self.norm(hidden).to(self.dtype)
-        keys = None if mask is None else mask[:, None, None, :]
+    def forward(self, rows: TokenRows) -> Tensor:
+        """Log-odds, float32[b / chunks]; the chunks of a passage are inputs that follow each other."""
+        hidden = rows.by_blocks(self._embed, rows.token_ids, rows.positions, rows.token_types)
         for layer in self.lower_layers:
-            hidden = layer(hidden, keys)
-        first: Tensor = self.last_layer.first_row(hidden, keys)
-        pooled = torch.tanh(self.pooler(first[:, 0].float()))
-        logits: Tensor = self.classifier(self.chunk_pooling(pooled))
+            hidden = layer(hidden, rows)
+        pooled = rows.by_blocks(self._pool, self.last_layer(hidden, rows))
+        passages = rows.by_blocks(self._pool_chunks, pooled.view(-1, self.chunks, pooled.shape[1]))
+        logits = rows.by_blocks(self.classifier, passages)
         return logits[:, -1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
 
+    def _embed(self, token_ids: Tensor, positions: Tensor, token_types: Tensor) -> Tensor:
+        hidden = F.embedding(token_ids, self.words)
+        hidden += F.embedding(positions, self.positions)
+        hidden += F.embedding(token_types, self.types)
+        normed: Tensor = self.norm(hidden)
+        return normed.to(self.dtype)
 
-def _frozen(tensor: Tensor) -> nn.Parameter:
-    return nn.Parameter(tensor.contiguous(), requires_grad=False)
+    def _pool_chunks(self, vectors: Tensor) -> Tensor:
+        pooled: Tensor = self.chunk_pooling(vectors.flatten(0, 1))
+        return pooled
+
+    def _pool(self, first: Tensor) -> Tensor:
+        return torch.tanh(self.pooler(first.float()))

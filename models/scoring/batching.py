@@ -26,6 +26,27 @@ def chunk_rows(rows: Rows, chunks: int) -> Rows:
     return (rows[:, None] * chunks + np.arange(chunks)).ravel()
 
 
+def fill_batches(lengths: Lengths, token_budget: int) -> list[Rows]:
+    """Cuts a shard into batches without padding, the longest inputs first, so that inputs of one length meet.
+
+    Args:
+        lengths: int64[n], tokens of each input.
+        token_budget: how many tokens a batch may hold; an input above it goes alone.
+
+    Returns:
+        The rows of each batch; every row is in one of them.
+    """
+    longest_first = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[longest_first])
+    batches = []
+    start = before = 0
+    while start < len(lengths):
+        end = max(start + 1, int(np.searchsorted(ends, before + token_budget, side="right")))
+        batches.append(longest_first[start:end])
+        start, before = end, int(ends[end - 1])
+    return batches
+
+
 def cut_batches(lengths: Lengths, token_budget: int, positions: int) -> list[Rows]:
     """Cuts a shard into batches of inputs of about one length, the longest first.
 

@@ -13,7 +13,7 @@ from beamrank.ranking.input_layout import Lengths, PackedInputs, lay_out
 from models.checkpoints.check import Checkpoint
 from models.scoring.backends.protocol import OutOfMemory
 from models.scoring.backends.registry import find_backend
-from models.scoring.batching import Rows, chunk_rows, cut_batches, longest_chunks, padded_width
+from models.scoring.batching import Rows, chunk_rows, fill_batches
 
 _log = logging.getLogger(__name__)
 
@@ -93,8 +93,8 @@ class ScoringEngine:
         model = self.checkpoint.architecture
         inputs = inputs.in_chunks(model.chunks)
         self._check(inputs)
-        lengths = longest_chunks(inputs.lengths, model.chunks)
-        batches = cut_batches(lengths, self.token_budget // model.chunks, model.positions)
+        lengths = inputs.lengths.reshape(-1, model.chunks).sum(axis=1)
+        batches = fill_batches(lengths, self.token_budget)
 
         def score(rows: Rows) -> list[_Scored]:
             return self._score_batch(inputs, lengths, rows)
@@ -119,10 +119,10 @@ class ScoringEngine:
     def _score_batch(self, inputs: PackedInputs, lengths: Lengths, rows: Rows) -> list["_Scored"]:
         """Scores some rows together, in halves where memory is short."""
         model = self.checkpoint.architecture
-        width = padded_width(lengths[rows], model.positions)
-        batch = lay_out(inputs, chunk_rows(rows, model.chunks), width)
+        chunks = chunk_rows(rows, model.chunks)
+        batch = lay_out(inputs, chunks, int(inputs.lengths[chunks].max()))
         try:
-            return [_Scored(rows, self._backend.forward(batch), batch.token_ids.size)]
+            return [_Scored(rows, self._backend.forward(batch), self._backend.computed_tokens(batch.lengths))]
         except OutOfMemory as error:
             if len(rows) == 1:
                 raise BeamrankError(

@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from beamrank.ranking.input_layout import PaddedBatch
+from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.checkpoints.check import Checkpoint
 
 
@@ -58,6 +58,9 @@ class Backend(Protocol):
 
     def start_thread(self) -> None:
         """Prepares a thread that is going to call `forward`."""
+
+    def computed_tokens(self, lengths: Lengths) -> int:
+        """How many tokens `forward` computes for inputs of these lengths, padding included."""
 
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
         """Log-odds, float32[b]; with chunks, one for each doc. The bits must not depend on other threads.

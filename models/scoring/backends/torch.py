@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.ranking.input_layout import PaddedBatch
+from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.checkpoints.check import Checkpoint, load_weights
 from models.scoring.backends.protocol import Device, OutOfMemory
 
@@ -21,6 +21,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 _GPU_TOKEN_BUDGET = 1 << 16
 # Small batches are faster on a CPU: their activations stay in the cache, and in memory that the process already has.
 _CPU_TOKEN_BUDGET = 1024
+_CPU_BLOCK = 128
 _GPU_STREAMS = 2
 
 
@@ -46,6 +47,7 @@ class TorchBackend:
         self._device = device
         self._model = model.to(device).eval()
         self._turn = Lock()
+        self._block = _CPU_BLOCK if device == "cpu" else 0
         # On a GPU, one thread prepares a batch while the other waits for the scores of the one before.
         self.streams = threads if device == "cpu" else _GPU_STREAMS
 
@@ -55,6 +57,10 @@ class TorchBackend:
 
         # torch keeps the number of its own threads for each thread that calls it.
         torch.set_num_threads(1)
+
+    def computed_tokens(self, lengths: Lengths) -> int:
+        tokens = int(lengths.sum())
+        return tokens + (-tokens % self._block if self._block else 0)
 
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
         import torch
@@ -75,15 +81,13 @@ class TorchBackend:
     def _launch(self, batch: PaddedBatch) -> "torch.Tensor":
         import torch
 
-        width = batch.token_ids.shape[1]
-        has_padding = bool((batch.lengths < width).any())
-        mask = torch.from_numpy(np.arange(width) < batch.lengths[:, None]) if has_padding else None
+        from models.kernels.token_rows import TokenRows
+
+        is_token = np.arange(batch.token_ids.shape[1]) < batch.lengths[:, None]
+        ids, types = (torch.from_numpy(each[is_token]) for each in (batch.token_ids, batch.token_types))
         with torch.inference_mode():
-            log_odds: torch.Tensor = self._model(
-                torch.from_numpy(batch.token_ids).to(self._device),
-                torch.from_numpy(batch.token_types).to(self._device),
-                None if mask is None else mask.to(self._device),
-            )
+            rows = TokenRows(ids.to(self._device), types.to(self._device), batch.lengths.tolist(), self._block)
+            log_odds: torch.Tensor = self._model(rows)
         return log_odds
 
 

@@ -44,15 +44,14 @@ def test_engine_threads_give_the_same_bits(mono_checkpoint, text, dtype):
     assert torch.get_num_threads() == threads_of_this_one
 
 
-def test_engine_budget_changes_only_rounding(mono_engine, mono_checkpoint, text):
+def test_engine_budgets_give_the_same_bits(mono_engine, mono_checkpoint, text):
     inputs = _inputs(text, 24)
     scores = mono_engine.score(inputs)
     for budget in (1, 8192):
         engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, budget)
         others = engine.score(inputs)
-        np.testing.assert_allclose(others.log_odds, scores.log_odds, rtol=0, atol=1e-4)
         assert (others.inferences, others.tokens, others.halvings) == (24, int(inputs.lengths.sum()), 0)
-        assert others.log_odds.tobytes() == engine.score(inputs).log_odds.tobytes()
+        assert others.log_odds.tobytes() == scores.log_odds.tobytes()
 
 
 def test_score_does_not_depend_on_neighbours(mono_engine, text):
@@ -64,7 +63,7 @@ def test_score_does_not_depend_on_neighbours(mono_engine, text):
         changed[start : start + kept] = np.flip(changed[start : start + kept]) + 1
         after = mono_engine.score(PackedInputs(changed, inputs.starts, inputs.kept, template(2))).log_odds
         others = np.arange(60) != row
-        np.testing.assert_allclose(after[others], before[others], rtol=0, atol=1e-6)
+        assert after[others].tobytes() == before[others].tobytes()
         assert abs(after[row] - before[row]) > 1e-3
 
 
@@ -75,7 +74,7 @@ def test_stage_counts(tmp_path, text):
     scores = engine.score(PackedInputs(tokens, np.zeros((4, 2), np.int64), kept, template(2)))
     assert scores.inferences == 4
     assert scores.tokens == 15 + 9 + 26 + 3
-    assert scores.padded_tokens == 2 * 32 + 2 * 16
+    assert scores.padded_tokens == 128
     assert scores.halvings == 0
 
 
@@ -158,7 +157,7 @@ except BeamrankError as error:
     print("refused:", error)
 else:
     assert scores.inferences == count
-    assert np.abs(scores.log_odds - wanted).max() < 1e-4, np.abs(scores.log_odds - wanted).max()
+    assert scores.log_odds.tobytes() == wanted.tobytes()
     print("halvings:", scores.halvings)
 """
 
@@ -172,14 +171,14 @@ def _short_of_memory(folder: str, spare_mebibytes: int, count: int) -> str:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on address space")
 def test_engine_halves_a_batch_on_oom(tmp_path):
-    # One activation of the whole batch takes 96 x 512 x 1024 x 4 bytes = 192 MiB; a quarter of it fits.
-    folder = save_tiny(tmp_path, intermediate_size=1024)
-    assert int(_short_of_memory(folder, 300, 96).removeprefix("halvings:")) in range(1, 8)
+    # Query, key and value of the whole batch take 96 x 512 x 768 x 4 bytes = 144 MiB, twice; an eighth of it fits.
+    folder = save_tiny(tmp_path, hidden_size=256)
+    assert int(_short_of_memory(folder, 150, 96).removeprefix("halvings:")) in range(1, 8)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on address space")
 def test_engine_oom_of_a_single_input_is_an_error(tmp_path):
-    folder = save_tiny(tmp_path, intermediate_size=1 << 16)
+    folder = save_tiny(tmp_path, intermediate_size=1 << 18)
     assert _short_of_memory(folder, 100, 2).startswith("refused: cpu runs out of memory with a single input of 51")
 
 

@@ -70,7 +70,7 @@ def test_mono_truncates_scores_the_first_k_and_sorts(mono_engine, mono_oracle, q
         candidates=4,
         inferences=4,
         tokens=tokens,
-        padded_tokens=2 * 512 + 2 * 72,
+        padded_tokens=tokens + -(511 + 511) % 128 + -(tokens - 2 * 511) % 128,
         halvings=0,
         truncated_queries=1,
         truncated_docs=2,

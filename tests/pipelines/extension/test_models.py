@@ -51,10 +51,10 @@ class _SumOfIds(torch.nn.Module):
         super().__init__()
         self.scale = scale
 
-    def forward(self, token_ids, token_types, mask):
-        tokens = torch.ones_like(token_ids) if mask is None else mask.int()
-        docs = (token_ids * (token_types == 0) * tokens).sum(1)
-        return self.scale * docs - ((token_types == 1) * tokens).sum(1)
+    def forward(self, rows):
+        is_doc = rows.token_types[: rows.tokens] == 0
+        values = torch.where(is_doc, self.scale * rows.token_ids[: rows.tokens], -1)
+        return torch.stack([each.sum() for each in values.split(rows.lengths)])
 
 
 class CountTokens:
@@ -73,6 +73,9 @@ class CountTokens:
 
     def start_thread(self):
         pass
+
+    def computed_tokens(self, lengths):
+        return int(lengths.sum())
 
     def forward(self, batch):
         if batch.token_ids.size > 100:
