@@ -1,5 +1,6 @@
 """The command line: `beamrank COMMAND`. Data goes to standard output, messages to standard error."""
 
+import os
 import re
 from typing import Any
 
@@ -39,11 +40,12 @@ class _Commands(TyperGroup):
     """The commands. Arguments that can carry a credential are refused before typer, which repeats arguments."""
 
     def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> Any:
-        """Checks the arguments before anything else reads them.
+        """Checks the arguments, and the place of the cache, before anything else reads them.
 
         Raises:
-            ConfigError: an argument can carry a credential.
+            ConfigError: one can carry a credential.
         """
+        refuse_credentials(os.environ.get("BEAMRANK_CACHE", ""), "BEAMRANK_CACHE")
         for before, argument in zip(["", *args], args, strict=False):
             refuse_credentials(argument, _place(before, argument))
         return super().make_context(info_name, args, *others, **extra)

@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from beamrank.errors import BeamrankError
 from beamrank.logs import LOGGERS
@@ -40,8 +40,18 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
     raise _Interrupted(number)
 
 
+class _Messages(io.FileIO):
+    """Standard error; what cannot be written (a full disk, a broken pipe) is lost, and the work goes on."""
+
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except OSError:
+            return len(content)
+
+
 def _open_streams() -> None:
-    """Opens the standard streams that the process was started without (`>&-`).
+    """Opens the standard streams that the process was started without (`>&-`), and standard error as `_Messages`.
 
     Otherwise the next opened file would take the stream's descriptor, and what libraries print would go into that file.
     """
@@ -51,6 +61,8 @@ def _open_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+    messages = io.BufferedWriter(_Messages(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(messages, sys.stderr.encoding, "backslashreplace", line_buffering=True)
 
 
 def _show_errors_of_libraries() -> None:
@@ -83,6 +95,9 @@ def _run() -> int:
         prepare_environment()
         app()
     except SystemExit as end:
+        # Rich ends the process with 1 where the reader of a help text is gone.
+        if isinstance(end.__context__, BrokenPipeError):
+            return READER_GONE
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except BeamrankError as error:
         _report(f"error: {error}", error)
@@ -116,8 +131,7 @@ def _leave(code: int) -> NoReturn:
     except OSError as error:
         write_error(f"error: cannot write to standard output: {error}")
         code = code or 1
-    with contextlib.suppress(OSError):
-        sys.stderr.flush()
+    sys.stderr.flush()
     # Beam's threads print errors while they lose their workers.
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         end_children()

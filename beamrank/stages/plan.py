@@ -24,6 +24,7 @@ from beamrank.stages.stage_record import StageRecord
 from beamrank.stages.tasks import InputPart, ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
+from beamrank.storage.streams import errors_as
 from beamrank.storage.url_credentials import refuse_credentials
 from beamrank.tables.schemas import TOPICS
 
@@ -275,7 +276,8 @@ def read_plan(output: str) -> Plan:
     """
     refuse_credentials(output, "DIR")
     output = storage.absolute(output)
-    current = read_current(output)
+    with errors_as(PreflightError, output):
+        current = read_current(output)
     if current is None:
         raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it")
     name = current.plan

@@ -22,6 +22,7 @@ from beamrank.stages.receipts import Manifest, Receipt
 from beamrank.stages.scan_reports import ScanReport
 from beamrank.stages.stage_record import StageRecord
 from beamrank.storage import files as storage
+from beamrank.storage.streams import errors_as
 from beamrank.storage.url_credentials import refuse_credentials
 from beamrank.tables import schemas
 
@@ -86,7 +87,8 @@ def verify_stages(output: str, progress: Progress = SILENT) -> Verification:
 
 def _verify_plans(output: str, found: Verification) -> list[StageRecord]:
     """Checks all plans and topics; returns one stage for each folder that a plan names."""
-    sizes = storage.sizes_bytes(output)
+    with errors_as(PreflightError, output):
+        sizes = storage.sizes_bytes(output)
     if CURRENT not in sizes:
         raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it")
     again = "run again, which writes it again"

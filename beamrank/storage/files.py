@@ -18,6 +18,11 @@ from beamrank.storage.local_writes import sync_folder, temporary_beside, write_s
 from beamrank.storage.special_files import check_regular, is_pipe
 from beamrank.storage.url_credentials import hide_credentials
 
+
+class UnreachableError(OSError):
+    """A store, or a file at one, cannot be reached; the message names the URL."""
+
+
 _READ_AT_ONCE = 64
 _SHOWN = 300
 _EXTRAS = {"abfs": "azure", "abfss": "azure", "az": "azure", "s3": "s3", "s3a": "s3"}
@@ -83,6 +88,8 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
         raise _unreachable(url, error) from error
     try:
         yield filesystem, path
+    except UnreachableError:
+        raise
     except (OSError, BeamrankError) as error:
         refuse_impossible_path(url, error)
         # A library's own kind, such as aiohttp's, may not name the URL.
@@ -113,8 +120,8 @@ def _missing_library(url: str, error: ImportError) -> str:
     return f"cannot read or write {url}: {error}. To do so, {remedy}"
 
 
-def _unreachable(url: str, error: Exception) -> OSError:
-    return OSError(
+def _unreachable(url: str, error: Exception) -> UnreachableError:
+    return UnreachableError(
         f"cannot reach {url}: {type(error).__name__}: {hide_credentials(str(error))}. Check the URL, the network and "
         "the credentials of this machine (docs/guide/storage.md)"
     )

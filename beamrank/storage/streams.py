@@ -85,7 +85,7 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
     """Turns errors of reading a file, such as a damaged compressed file, into one of ours that names the file."""
     try:
         yield
-    except DataError as error:
+    except (DataError, storage.UnreachableError) as error:
         raise kind(str(error)) from error
     except _READ_ERRORS as error:
         hint = "" if getattr(error, "errno", None) else ". It may be damaged or truncated: fetch it again"

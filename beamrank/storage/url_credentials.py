@@ -30,12 +30,13 @@ _STORES = frozenset({"s3", "s3a", "gs", "gcs"})
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}|ya29\.[\w\-]{16,}|AIza[\w\-]{30,}|api_org_[A-Za-z0-9]{16,}|glpat-[\w\-]{16,}"
-    r"|sk-[A-Za-z0-9_\-]{24,}|xox[abeprs]-[\w\-]{16,}|eyJ[\w\-]{8,}\.eyJ[\w\-]{8,}\.[\w\-]+|Bearer\s+[\w.~+/\-]{16,}=*)"
-    # An assignment, as environments, connection strings and key files have it.
-    # The case of the two short names counts: folders are named token=3 and the like.
-    r"|(?:SECRET|TOKEN|(?i:PASSWORD|PASSWD|CLIENT_?SECRET|API_?KEY|ACCESS_?KEY|ACCOUNT_?KEY|(?:ACCESS|SESSION|AUTH)_?TOKEN"
-    r"|SharedAccess(?:Key|Signature)))(?P<value>\s{0,3}=\s{0,3}[^\s'\"]+)"
-    r"|Authorization:\s*\S.*|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*|\"private_key\"\s*:.*"
+    r"|sk-[A-Za-z0-9_\-]{24,}|xox[abeprs]-[\w\-]{16,}|eyJ[\w\-]{8,}\.eyJ[\w\-]{8,}\.[\w\-]+|(?i:Bearer)\s+[\w.~+/\-]{16,}=*)"
+    # An assignment, as environments, connection strings, key files, JSON and headers have it. Two short names are
+    # those of folders too (token=3): they count in upper case, or before a colon and a space.
+    r"|(?P<name>(?:SECRET|TOKEN|\b(?i:SECRET|TOKEN)(?=[\"']?\s{0,3}:\s)"
+    r"|(?i:PASSWORD|PASSWD|CLIENT_?SECRET|API[_-]?KEY|ACCESS_?KEY|ACCOUNT_?KEY|(?:ACCESS|SESSION|AUTH)_?TOKEN"
+    r"|SharedAccess(?:Key|Signature)))[\"']?\s{0,3}[=:]\s{0,3})[\"']?[^\s'\"]+"
+    r"|(?i:Authorization):\s*\S.*|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*|\"private_key\"\s*:.*"
 )
 _URL_IN_TEXT = re.compile(r"(?:[a-z0-9]{1,30}::){0,5}[a-z][a-z0-9+.\-]{0,30}:(?://|\\\\)[^\s'\"<>]+", re.IGNORECASE)
 _AFTER_URL = ".,;:!?)]}&#"
@@ -71,7 +72,7 @@ def hide_credentials(text: str) -> str:
 
 def _without_value(found: re.Match[str]) -> str:
     """An assignment keeps its name."""
-    return f"{found[0].partition('=')[0]}=[hidden]" if found["value"] else "[hidden]"
+    return f"{found['name'] or ''}[hidden]"
 
 
 def _hidden(found: re.Match[str]) -> str:

@@ -28,7 +28,7 @@ from models.checkpoints.files import (
     tensor_shapes,
     weights_file,
 )
-from models.checkpoints.sources import locate
+from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
 
 if TYPE_CHECKING:
     import torch
@@ -107,6 +107,10 @@ def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
     """
     if kind not in SEGMENTS:
         raise ConfigError(f"a checkpoint is used as mono or duo, not as {kind!r}")
+    if reference in EMBEDDED_PAIR and reference != f"{EMBEDDED}{kind}":
+        raise PreflightError(
+            f"{reference} is not a {kind}BERT, so its scores would rank at random: give {EMBEDDED}{kind}"
+        )
     folder, definite = locate(reference)
     config = read_config(folder, definite)
     modules = _read_modules(os.path.join(folder, SENTENCE_TRANSFORMERS))

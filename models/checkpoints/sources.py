@@ -8,6 +8,7 @@ from pathlib import Path
 
 from beamrank.digests import digest
 from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import SEGMENTS
 from beamrank.storage import files as storage
 from beamrank.storage.file_states import StoredFile, stored_files
 from beamrank.storage.url_credentials import hide_credentials, refuse_credentials
@@ -15,6 +16,7 @@ from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, fi
 from models.checkpoints.files import CHECKPOINT_FILES, CONFIG, PICKLED, SAFETENSORS, digest_files, digest_of
 
 EMBEDDED = "embedded:"
+EMBEDDED_PAIR = tuple(f"{EMBEDDED}{kind}" for kind in SEGMENTS)
 _KIND = "checkpoints"
 _HUB_REFERENCE = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 

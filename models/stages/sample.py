@@ -80,23 +80,22 @@ class Sample:
         lengths: Lengths = np.diff(self._tokens[0].offsets.to_numpy()).astype(np.int64)
         return lengths
 
-    @cached_property
-    def _shard(self) -> tuple[pa.Table, pa.Table]:
-        """The candidates and the tokens of a shard of the first topics, all with the same docs."""
+    def _shard(self, kind: RerankerKind) -> tuple[pa.Table, pa.Table]:
+        """The candidates and a model's tokens of a shard of the first topics, all with the same docs."""
         # A batch is a thread's: the sample must give work to all of them.
         topics = self.topics[: max(_TOPICS, threads_of(self._config))]
-        tokenizer = load_tokenizer(self.checkpoints["mono"].folder)
+        tokenizer = load_tokenizer(self.checkpoints[kind].folder)
         queries = tokenizer.encode([topic.text for topic in topics], self._max_doc_tokens).ids
         query_ids = [topic.query_id for topic in topics]
-        some = [doc.doc_id for doc in self.docs[:_DOCS]]
-        candidates = candidates_table(query_ids, [some] * len(topics))
+        some = self.docs[:_DOCS]
+        docs = tokenizer.encode([doc.text for doc in some], self._max_doc_tokens).ids
+        candidates = candidates_table(query_ids, [[doc.doc_id for doc in some]] * len(topics))
         rows = np.tile(np.arange(len(some)), len(topics))
-        schema = tokenized_schema(tokenizer)
-        return candidates, tokenized_table(schema, query_ids, queries, candidates, self._tokens[0], rows)
+        return candidates, tokenized_table(tokenized_schema(tokenizer), query_ids, queries, candidates, docs, rows)
 
     def seconds_per_inference(self, kind: RerankerKind, k: int) -> float:
         """Seconds for one input of a model, over the first `k` docs; a first call warms the model up."""
-        candidates, table = self._shard
+        candidates, table = self._shard(kind)
         config = self._config
         reranker = Reranker(
             self.checkpoints[kind].reference,

@@ -8,6 +8,7 @@ from beamrank.errors import PreflightError
 from beamrank.stages.plan import CURRENT, read_plan
 from beamrank.stages.status import read_receipts
 from beamrank.storage import files as storage
+from beamrank.storage.streams import errors_as
 from pipelines.planning.make_plan import planned
 from pipelines.planning.plan_changes import Change, plan_changes
 
@@ -25,8 +26,14 @@ class Remaining:
 
 
 def find_remaining(config: RunConfig) -> Remaining:
-    """Reads the results of earlier runs. Writes nothing."""
-    if CURRENT not in storage.sizes_bytes(config.output):
+    """Reads the results of earlier runs. Writes nothing.
+
+    Raises:
+        PreflightError: the output cannot be read, or an input is missing or invalid.
+    """
+    with errors_as(PreflightError, config.output):
+        names = storage.sizes_bytes(config.output)
+    if CURRENT not in names:
         return Remaining()
     plan = planned(config)
     if plan is None:

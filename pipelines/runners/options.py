@@ -45,10 +45,14 @@ def beam_options(runner: Runner, flags: Sequence[str]) -> PipelineOptions:
     """The pinned options of a runner with the user's Beam flags.
 
     Raises:
-        ConfigError: a flag is unknown to Beam, is `--runner`, or is not a flag.
+        ConfigError: a flag is unknown to Beam, is `--runner`, is not a flag, or asks for a negative number of workers.
     """
     _check_flags(flags)
-    return PipelineOptions([*_PINNED[runner], *flags])
+    options = PipelineOptions([*_PINNED[runner], *flags])
+    workers = options.view_as(DirectOptions).direct_num_workers
+    if workers < 0:
+        raise ConfigError(f"--direct_num_workers is {workers}: give the number of workers, or 0 for one a core")
+    return options
 
 
 def new_pipeline(runner: Runner, flags: Sequence[str]) -> beam.Pipeline:

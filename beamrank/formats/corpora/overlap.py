@@ -16,13 +16,20 @@ def find_taken(corpus: CorpusConfig, urls: Sequence[str]) -> str | None:
     """The first of some files, which need not exist, that the corpus's folder or glob would take for its own.
 
     The corpus's format is asked, in a copy of the folders that holds nothing but these files.
+
+    Raises:
+        PreflightError: no file can have one of the paths.
     """
     with tempfile.TemporaryDirectory() as folder:
         root = os.path.realpath(folder)
         copies = {url: Path(_copied(root, url)) for url in urls}
-        for copy in copies.values():
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.touch()
+        for url, copy in copies.items():
+            try:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.touch()
+            except OSError as error:
+                storage.refuse_impossible_path(url, error)
+                raise
         found: set[Path] = set()
         with suppress(PreflightError):
             found.update(map(Path, corpus_files(corpus.model_copy(update={"path": _copied(root, corpus.path)}))))

@@ -17,8 +17,13 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
     """The files of a corpus, sorted: the file itself, a glob's matches, or those below a folder with its endings.
 
     Raises:
-        PreflightError: there are none.
+        PreflightError: there are none, or their storage cannot be reached.
     """
+    with errors_as(PreflightError, corpus.path):
+        return _corpus_files(corpus)
+
+
+def _corpus_files(corpus: CorpusConfig) -> list[str]:
     corpus_format = FORMATS[corpus.format]
     is_folder = storage.is_folder(corpus.path)
     if corpus_format.file_in_folder and is_folder:

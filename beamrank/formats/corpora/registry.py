@@ -2,6 +2,8 @@
 
 from typing import Annotated
 
+from pydantic import Field
+
 from beamrank.formats.corpora import beir, car, jsonl, parquet, tsv
 from beamrank.formats.corpora.units import CorpusFormat
 from beamrank.section import OneOf, Path, Section
@@ -22,5 +24,5 @@ class CorpusConfig(Section):
     """A file, a folder or a glob."""
     format: Annotated[str, OneOf(FORMATS)]
     """The format of its files."""
-    fields: tuple[str, ...] | None = None
+    fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """The fields of a doc that are joined by one space to make its text; default: the format's own."""

@@ -62,6 +62,7 @@ def test_overrides_are_yaml(path):
         ("momo=1", "momo: unknown key: did you mean mono?"),
         ("bm25.zzz=1", "bm25.zzz: unknown key (known: k, k1, b)"),
         (f"{'a' * 5000}=1", f"{'a' * 80}...: unknown key"),
+        ("corpus.fields=[]", "corpus.fields: Tuple should have at least 1 item"),
         ("bm25.k1=-1", "bm25.k1: must be 0 or more, not -1; usual values are 0.9, 1.2, and 0.82 for MS MARCO"),
         ("bm25.k1=.inf", "bm25.k1: Input should be a finite number"),
         ("bm25.k1=1e400", "bm25.k1: Input should be a finite number"),

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli import app
+from tests.support.checkpoints import save_tiny
 from tests.support.runs import plan_run
 from tests.support.small_collection import small_cascade
 
@@ -47,6 +48,14 @@ def test_plan_without_earlier_runs_has_all_work(config: Path, tmp_path: Path) ->
 def test_plan_into_a_new_output_refuses_a_missing_run(config: Path, tmp_path: Path) -> None:
     arguments = ["plan", str(config), "--set", "candidates.run=none", "--output", str(tmp_path / "new")]
     assert "there is no run" in str(CliRunner().invoke(app, arguments).exception)
+
+
+def test_plan_measures_each_model_with_its_own_tokenizer(config: Path, tmp_path: Path) -> None:
+    mono = save_tiny(tmp_path / "mono", vocabulary=None)
+    planned = json.loads(
+        _planned(config, "--set", f"mono.checkpoint={mono}", "--output", str(tmp_path / "o"), "--json")
+    )
+    assert planned["stages"][-1]["inferences"] > 0
 
 
 def test_plan_after_a_whole_run_has_no_work(config: Path) -> None:

@@ -95,6 +95,30 @@ def test_flags_with_unknown_values_have_exit_code_2(config_path, arguments):
     assert _invoke("run", config_path, *arguments).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("corpus.path=http://127.0.0.1:9/c", "cannot reach http://127.0.0.1:9/c"),
+        ("output=http://127.0.0.1:9/out", "cannot reach http://127.0.0.1:9/out"),
+        (f"output={'a' * 4000}", "File name too long"),
+        ("mono.checkpoint=embedded:duo", "embedded:duo is not a monoBERT"),
+    ],
+    ids=lambda each: each[:30],
+)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_places_that_cannot_be_used_have_exit_code_3(config_path, command, override, message):
+    code, said = _error(command, config_path, "--set", override)
+    assert code == 3
+    assert message in said
+
+
+@pytest.mark.parametrize("command", ["status", "verify", "gc"])
+def test_output_that_cannot_be_reached_has_exit_code_3(command):
+    code, said = _error(command, "http://127.0.0.1:9/out")
+    assert code == 3
+    assert "cannot reach http://127.0.0.1:9/out" in said
+
+
 def test_config_that_does_not_exist_has_exit_code_3(tmp_path):
     code, message = _error("run", tmp_path / "none.yaml")
     assert code == 3

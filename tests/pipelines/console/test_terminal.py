@@ -17,6 +17,7 @@ from pipelines import cli, main
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import PrintableConsole, write_error, write_line
 from tests.support.processes import BEAMRANK
+from tests.support.small_collection import small_cascade
 
 _HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\r\x7f\x08"
 _ESCAPED = "\\u001b[2J\\u001b]0;owned\\u0007\\u009b31m\\u202e\\u2066\\u000d\\u007f\\u0008"
@@ -179,6 +180,7 @@ def evaluation(tmp_path_factory):
     [
         (">&- 2>&- <&-", 0, ""),
         (">/dev/full", 1, "error: [Errno 28] No space left on device\n"),
+        ("2>/dev/full", 0, ""),
         ("| head -n 1", 141, ""),
     ],
 )
@@ -187,6 +189,21 @@ def test_standard_streams_closed_full_or_broken_pipe(evaluation, redirection, co
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == f"code {code}"
     assert done.stderr == said
+
+
+@pytest.mark.parametrize("command", ["--help", "eval --help"])
+def test_broken_pipe_of_a_help_text_has_its_exit_code(command):
+    script = f"{BEAMRANK} {command} | true; echo code ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("code 141\n", "")
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2> >(true)"])
+@pytest.mark.parametrize(("arguments", "code"), [("verify OUT", 0), ("status none", 3), ("none", 2)])
+def test_messages_that_cannot_be_written_change_nothing(arguments, code, redirection, tmp_path):
+    small_cascade(tmp_path).plan().plan.publish()
+    script = f"{BEAMRANK} {arguments.replace('OUT', str(tmp_path / 'out'))} {redirection}"
+    assert subprocess.run(["bash", "-c", script], timeout=60, check=False).returncode == code
 
 
 def test_error_with_closed_streams_keeps_its_exit_code(tmp_path):

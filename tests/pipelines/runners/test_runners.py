@@ -44,9 +44,10 @@ def test_threads_give_the_same_bytes(config_path, tmp_path):
         (["--runner", "DirectRunner"], "before `--`"),
         (["--direct_running_mode=quickly"], "invalid choice"),
         (["--direct_num_workers=two"], "invalid int value"),
+        (["--direct_num_workers=-1"], "give the number of workers, or 0 for one a core"),
     ],
 )
-def test_beam_flags_that_are_unknown_are_refused(flags, message):
+def test_beam_flags_that_are_wrong_are_refused(flags, message):
     with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
         beam_options(Runner.LOCAL, flags)
 

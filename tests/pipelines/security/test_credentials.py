@@ -126,6 +126,13 @@ _FORMS = (
     f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={_SECRET}==",
     f"SharedAccessSignature=sv=2022&sig={_SECRET}",
     f"Authorization: Bearer {_SECRET}",
+    f"authorization: basic {_SECRET}",
+    f"bearer {_SECRET}",
+    f"PASSWORD: {_SECRET}",
+    f"password:{_SECRET}",
+    f"token: {_SECRET}",
+    f"{{'secret': '{_SECRET}'}}",
+    f"X-Api-Key: {_SECRET}",
 )
 _ARGUMENTS = (
     ("status", "FORM"),
@@ -261,6 +268,13 @@ def test_credentials_in_function_arguments_are_refused(config, form, monkeypatch
         assert _SECRET not in str(refusal.value)
 
 
+def test_credentials_in_the_place_of_the_cache_are_refused_by_every_command(config, run_main, monkeypatch):
+    monkeypatch.setenv("BEAMRANK_CACHE", _FORMS[0])
+    code, said = run_main("plan", config)
+    assert (code, _SECRET in said) == (2, False)
+    assert said.startswith("error: BEAMRANK_CACHE holds a token, or a URL")
+
+
 def test_credentials_error_names_the_key(config, run_main):
     form = _FORMS[0]
     config.write_text(config.read_text() + f"duo: {{checkpoint: {form}}}\n")
@@ -307,6 +321,7 @@ _HARMLESS = (
     "hf://datasets/org/name/a:b.jsonl",
     "/data/https/me@host//c",
     "/data/monobert_token=3/sk-learn/c",
+    "/data/token:3/c",
 )
 
 
@@ -342,6 +357,8 @@ def test_credentials_check_accepts_local_files_like_urls(tmp_path, run_main):
         (f"simplecache::https://{_SECRET}@host/c.", "simplecache://[hidden]."),
         (f"token {_TOKEN} is wrong", "token [hidden] is wrong"),
         (f"AWS_SECRET_ACCESS_KEY={_SECRET} is wrong", "AWS_SECRET_ACCESS_KEY=[hidden] is wrong"),
+        (f"got {{'password': '{_SECRET}'}}", "got {'password': [hidden]'}"),
+        (f"token: {_SECRET} is wrong", "token: [hidden] is wrong"),
         ("cannot read s3://bucket/c; see https://host/docs.", "cannot read s3://bucket/c; see https://host/docs."),
     ],
 )
