@@ -2,14 +2,25 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
+
+class Relative(Enum):
+    """Marks a key whose value, if it is a relative path, is relative to the configuration file."""
+
+    PATH = auto()
+    CHECKPOINT = auto()
+
+
 # An empty one would be the configuration's own folder.
-Path = Annotated[str, Field(min_length=1)]
+Path = Annotated[str, Field(min_length=1), Relative.PATH]
+# A path, or another name of a checkpoint.
+CheckpointName = Annotated[str, Relative.CHECKPOINT]
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
@@ -36,6 +47,15 @@ def section_of(field: FieldInfo | None) -> type[Section] | None:
     """The section that a key holds; None if it holds a value."""
     kinds = (field.annotation, *get_args(field.annotation)) if field else ()
     return next((each for each in kinds if isinstance(each, type) and issubclass(each, Section)), None)
+
+
+def relative(field: FieldInfo) -> Relative | None:
+    """How a key's value is relative to the configuration file; None if it is not a path."""
+    marks = [
+        *field.metadata,
+        *(mark for each in get_args(field.annotation) for mark in getattr(each, "__metadata__", ())),
+    ]
+    return next((mark for mark in marks if isinstance(mark, Relative)), None)
 
 
 def keys(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

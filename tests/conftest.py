@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # As the command line sets it, before anything imports torch.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# A shell starts what it runs in the background deaf to Ctrl-C, and deafness is inherited; some tests press it.
+# A shell starts background processes with Ctrl-C ignored, which they inherit; some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SHARED_DATA = ROOT.parent / "shared" / "data"

@@ -22,11 +22,9 @@ class FirstStageConfig(Section):
 
     Attributes:
         uses_index: whether it needs the section `index`.
-        paths: which of its keys are paths.
     """
 
     uses_index: ClassVar[bool] = False
-    paths: ClassVar[tuple[str, ...]] = ()
 
     k: Positive = FIRST_K
     """Candidates of a query, at most."""
@@ -59,8 +57,6 @@ class Bm25Config(FirstStageConfig):
 
 class CandidatesConfig(FirstStageConfig):
     """An existing run as the first stage, in place of BM25."""
-
-    paths = ("run",)
 
     run: Path
     """A TREC or MS MARCO run, in place of `index` and `bm25`."""

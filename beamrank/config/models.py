@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import Truncation
 from beamrank.ranking.segments import SegmentPooling
-from beamrank.section import OneOf, Positive, Section
+from beamrank.section import CheckpointName, OneOf, Positive, Section
 
 
 class SegmentsConfig(Section):
@@ -50,7 +50,7 @@ class SegmentsConfig(Section):
 class MonoConfig(Section):
     """monoBERT; leave it out to stop after the first stage."""
 
-    checkpoint: str
+    checkpoint: CheckpointName
     """`embedded:mono`, a Hugging Face id, a folder or its URL."""
     k: Positive = 1000
     """Candidates that are scored (the papers' k0); by default at most those given."""
@@ -70,7 +70,7 @@ class MonoConfig(Section):
 class DuoConfig(Section):
     """duoBERT; leave it out to stop after monoBERT."""
 
-    checkpoint: str
+    checkpoint: CheckpointName
     """`embedded:duo`, a Hugging Face id, a folder or its URL."""
     k: Positive = 50
     """Candidates that are compared (the papers' k1); by default at most mono.k."""

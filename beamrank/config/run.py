@@ -1,6 +1,5 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -9,7 +8,7 @@ from pydantic.fields import FieldInfo
 
 from beamrank.config.first_stages import FIRST_K, Bm25Config, CandidatesConfig, FirstStageConfig, IndexConfig
 from beamrank.config.models import DuoConfig, InputConfig, MonoConfig
-from beamrank.config.yaml import check_document, explain, read_document
+from beamrank.config.yaml import anchor_paths, check_document, explain, read_document
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import split_measures
 from beamrank.formats.corpora import CorpusConfig
@@ -226,7 +225,7 @@ def load_config(source: str | Mapping[str, Any], overrides: Sequence[str] = (), 
     """
     refuse_credentials(output or "", "--output")
     document = read_document(source, overrides)
-    _anchor_paths(document, storage.parent(source) if isinstance(source, str) else storage.absolute("."))
+    anchor_paths(document, RunConfig, storage.parent(source) if isinstance(source, str) else storage.absolute("."))
     if output is not None:
         document["output"] = storage.absolute(output)
     return check_document(document, RunConfig, source if isinstance(source, str) else "config")
@@ -245,25 +244,3 @@ def stored_config(values: Mapping[str, Any], where: str) -> RunConfig:
             f"the plan in {where} was made by another version, or with a first stage that is not registered here: "
             f"{explain(error, RunConfig)}. Run again first, or register the first stage"
         ) from error
-
-
-def _anchor_paths(document: dict[str, Any], folder: str) -> None:
-    """Makes relative paths relative to the configuration file, not to the current folder."""
-    for section, key in [
-        (document, "qrels"),
-        (document, "output"),
-        *[(document.get(name), "path") for name in ("corpus", "topics", "index")],
-        *[(document.get(name), key) for name, each in RunConfig.first_stage_sections().items() for key in each.paths],
-    ]:
-        if isinstance(section, dict) and isinstance(section.get(key), str) and section[key]:
-            section[key] = storage.join_relative(folder, section[key])
-    for name in ("mono", "duo"):
-        section = document.get(name)
-        if isinstance(section, dict) and isinstance(section.get("checkpoint"), str):
-            section["checkpoint"] = anchor_checkpoint(folder, section["checkpoint"])
-
-
-def anchor_checkpoint(folder: str, reference: str) -> str:
-    """A checkpoint's folder relative to the configuration file; a Hugging Face id or an embedded one is unchanged."""
-    path = storage.join_relative(folder, reference)
-    return path if reference.startswith((".", "~")) or os.path.isdir(path) else reference

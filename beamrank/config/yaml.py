@@ -2,6 +2,7 @@
 
 import copy
 import difflib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -9,7 +10,8 @@ from pydantic import ValidationError
 
 from beamrank.config.yaml_document import MAX_DEPTH, parse_yaml
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.section import Section, section_of
+from beamrank.section import Relative, Section, relative, section_of
+from beamrank.storage import files as storage
 from beamrank.storage.documents import read_at_most
 from beamrank.storage.url_credentials import refuse_credentials
 
@@ -48,6 +50,24 @@ def _copied(source: Mapping[str, Any]) -> dict[str, Any]:
         return copy.deepcopy(dict(source))
     except RecursionError:
         raise ConfigError("CONFIG is nested too deeply, or holds itself") from None
+
+
+def anchor_paths(document: dict[str, Any], model: type[Section], folder: str) -> None:
+    """Makes relative paths relative to the configuration file's folder, not to the current one."""
+    for name, field in model.model_fields.items():
+        value, section, kind = document.get(name), section_of(field), relative(field)
+        if isinstance(value, dict) and section is not None:
+            anchor_paths(value, section, folder)
+        elif isinstance(value, str) and kind is Relative.CHECKPOINT:
+            document[name] = _anchored_checkpoint(value, folder)
+        elif isinstance(value, str) and value and kind is Relative.PATH:
+            document[name] = storage.join_relative(folder, value)
+
+
+def _anchored_checkpoint(reference: str, folder: str) -> str:
+    """A checkpoint's folder below that of the configuration; a Hugging Face id or an embedded one is unchanged."""
+    path = storage.join_relative(folder, reference)
+    return path if reference.startswith((".", "~")) or os.path.isdir(path) else reference
 
 
 def check_document(document: dict[str, Any], model: type[_Root], path: str) -> _Root:

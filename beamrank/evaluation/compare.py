@@ -15,7 +15,7 @@ from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import Run, read_run
 from beamrank.storage import files as storage
 
-# How many docs the qrels judge is no quality of a run: it is shown, and not tested.
+# The share of judged docs is not a quality of a run: it is shown, and not tested.
 _NOT_TESTED = "Judged"
 
 

@@ -18,7 +18,7 @@ Scores: TypeAlias = NDArray[np.float64]
 Ranking: TypeAlias = list[tuple[str, float]]
 
 _RRF_CONSTANT = 60
-# As in ranx: a run that gives all docs of a query one score says nothing about them, and each gets 0.
+# As in ranx: a run that gives all docs of a query the same score does not rank them, and each gets 0.
 _SMALLEST_SPREAD = 1e-9
 
 

@@ -2,7 +2,7 @@
 
 The tables are those of beamrank/tables/schemas.py, of one shard or of all. A ranking holds the doc_ids and scores of a
 query, best first; beamrank/formats/run_writer.py makes the scores strictly decreasing. A query without candidates has
-no ranking. A candidate that a stage did not score, for whatever reason, keeps its place below those that it scored.
+no ranking. A candidate that a stage did not score, for any reason, keeps its place below those that it scored.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

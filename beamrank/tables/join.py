@@ -156,7 +156,7 @@ def join_shard(
     """Puts a shard's parts together.
 
     Args:
-        schema: `schemas.tokenized`, with whatever metadata the part shall carry.
+        schema: `schemas.tokenized`, with the metadata of the part.
         query_ids: the shard's queries, sorted; one without candidates keeps its row.
         query_tokens: their tokens, in the same order.
         candidates: `schemas.CANDIDATES`, sorted by query_id and rank.

@@ -81,7 +81,7 @@ def tokenized_table(
     """The queries of a shard with the tokens of their candidates.
 
     Args:
-        schema: `schemas.tokenized`, with whatever metadata the table carries.
+        schema: `schemas.tokenized`, with the metadata of the table.
         query_ids: the queries; a query without candidates keeps its row.
         query_tokens: their tokens, in the same order.
         candidates: `schemas.CANDIDATES`, the queries in the same order, each one's candidates by rank.

@@ -38,7 +38,7 @@ class Scores:
 class StageCounts:
     """The counts of a stage for one shard, for its receipt.
 
-    `candidates` are query-document pairs, whatever the number of inferences for each. `tokens` and
+    `candidates` are query-document pairs, also where each takes several inferences. `tokens` and
     `padded_tokens` are what went through the model, without and with padding. `truncated_queries` and `truncated_docs`
     (counted among the candidates) lost wordpieces to the truncation rule. `duplicate_inputs` were not scored again.
     `halvings` counts batches that had to be cut in two because memory ran out.

@@ -1,1 +1,1 @@
-"""Training of rerankers: `beamrank train` (docs/guide/training.md), and the embedded pair. Needs torch, never Beam."""
+"""Training of rerankers: `beamrank train` (docs/guide/training.md). Needs torch, never Beam."""

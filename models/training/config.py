@@ -1,18 +1,17 @@
 """The configuration of a training: every option, validated before anything starts (docs/guide/training.md)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from beamrank.config.models import InputConfig
-from beamrank.config.run import anchor_checkpoint
-from beamrank.config.yaml import check_document, read_document
+from beamrank.config.yaml import anchor_paths, check_document, read_document
 from beamrank.digests import hash64
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.topics import TopicsConfig
-from beamrank.section import Positive, Section
+from beamrank.section import CheckpointName, Path, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 from models.training.recipes import with_recipe
@@ -32,15 +31,15 @@ TAUGHT = frozenset({"margin_mse", "listwise_kl", "pairwise_kl"})
 class DataConfig(Section):
     """Training data: `triples`, or `corpus`, `topics`, `qrels` and a `run` with negatives; for tcp, only `corpus`."""
 
-    triples: str | None = None
+    triples: Path | None = None
     """MS MARCO's triples, in place of `data.corpus`, `data.topics`, `data.qrels` and `data.run`."""
     corpus: CorpusConfig | None = None
     topics: TopicsConfig | None = None
-    qrels: str | None = None
+    qrels: Path | None = None
     """The positives."""
-    run: str | None = None
+    run: Path | None = None
     """The candidates: a TREC or MS MARCO run."""
-    teacher: str | None = None
+    teacher: Path | None = None
     """A TREC run with a teacher's scores of the docs, for the objectives that distil."""
     min_relevance: Positive = 1
     """Judged docs with at least this relevance are positives."""
@@ -115,9 +114,9 @@ class DevConfig(Section):
     """A run that the model re-ranks every `every_steps`; the best model is kept."""
 
     topics: TopicsConfig
-    qrels: str
+    qrels: Path
     """Its judgments; the measure is over its judged topics."""
-    run: str
+    run: Path
     """The run that is re-ranked."""
     corpus: CorpusConfig | None = None
     """Its docs; default: `data.corpus`."""
@@ -183,7 +182,7 @@ class TrainConfig(Section):
 
     recipe: str | None = None
     """One of the table above."""
-    start: str
+    start: CheckpointName
     """The initial model: a Hugging Face id, a folder or its URL. A head that fits is kept; otherwise it is new.
     `embedded:mono` has constructed weights (docs/internals/embedded-pair.md); training all of them was not tried."""
     data: DataConfig
@@ -215,7 +214,7 @@ class TrainConfig(Section):
     save_minutes: Above0 = 10.0
     """Minutes between two states."""
     card: CardConfig = CardConfig()
-    output: str
+    output: Path
     """A local folder."""
 
     @property
@@ -265,7 +264,7 @@ def load_train_config(path: str, kind: Kind, overrides: Sequence[str] = (), outp
     """
     refuse_credentials(output or "", "--output")
     document = with_recipe(read_document(path, overrides), kind)
-    _anchor_paths(document, storage.parent(path))
+    anchor_paths(document, TrainConfig, storage.parent(path))
     if output is not None:
         document["output"] = storage.absolute(output)
     config = check_document(document, TrainConfig, path)
@@ -294,19 +293,3 @@ def _check_kind(config: TrainConfig, kind: Kind, path: str) -> None:
         raise ConfigError(f"{path}: truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
     if storage.is_remote(config.output):
         raise ConfigError(f"{path}: output: a training writes to a local folder; copy it afterwards")
-
-
-def _anchor_paths(document: dict[str, Any], folder: str) -> None:
-    """Makes relative paths relative to the configuration file."""
-    data, dev = document.get("data"), document.get("dev")
-    places: list[tuple[Any, str]] = [(document, "output")]
-    places += [(data, name) for name in ("triples", "qrels", "run", "teacher")]
-    places += [(dev, name) for name in ("qrels", "run")]
-    for section in (data, dev):
-        if isinstance(section, Mapping):
-            places += [(section.get(name), "path") for name in ("corpus", "topics")]
-    for section, key in places:
-        if isinstance(section, dict) and isinstance(section.get(key), str):
-            section[key] = storage.join_relative(folder, section[key])
-    if isinstance(document.get("start"), str):
-        document["start"] = anchor_checkpoint(folder, document["start"])

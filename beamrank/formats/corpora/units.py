@@ -26,7 +26,7 @@ class CorpusUnit:
         url: the file.
         format: how to read it.
         fields: the fields that make a doc's text; None for the format's own.
-        start: the first byte, row group or whatever else the format counts.
+        start: the first byte, row group or other unit of the format.
         end: the end of the range, exclusive; 0, like `start`, for a whole file. A line belongs to the unit in which it
             begins.
     """

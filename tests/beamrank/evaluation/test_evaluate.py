@@ -250,7 +250,7 @@ def _compare(shared_data: Path, tmp_path: Path, run: str, output: str) -> tuple[
     return compared, {name for name in names if names[name] is None}
 
 
-# Those of trec_eval that have no ir_measures counterpart; geometric means are no measure of a topic.
+# Those of trec_eval that have no ir_measures counterpart; geometric means are not defined for one topic.
 NOT_IN_IR_MEASURES = {"runid", "relstring", "utility", "11pt_avg", "binG", "G", "ndcg_rel", "Rndcg"} | {
     *("num_nonrel_judged_ret", "rbp", "rbp_resid", "unj_5", "unj_10", "unj_20", "gm_map", "gm_bpref"),
     *(f"Rprec_mult_{tenths / 10:.2f}" for tenths in range(2, 21, 2)),

@@ -22,7 +22,7 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 BAD_CHARACTERS = (
     "\0\t\n\x0b\x0c\r\x1b\x1c\x1f \x7f\x80\x85\x9b\x9f\xa0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-# Looks, joins or direction are no concern of the rule, nor are the words of a shell or of Java.
+# The rule ignores how an id looks, joins and its direction, and what it means to a shell or Java.
 GOOD_IDS = ("7", "FT-1#2", "é", "\u200bx", "\u202egnp", "\U0001f4a9", "a\u0301", "$(x)", "../x", "-1e309", '"q"')
 
 _texts = st.text(st.one_of(st.characters(), st.sampled_from(BAD_CHARACTERS + "#ab")), max_size=6)

@@ -117,7 +117,7 @@ def test_bad_rows_are_counted_once_for_rereads(scanned):
         total = read_scans(scanned.folder.url, scanned.stage.corpus_digest)
         assert (total.docs, total.bad_rows, len(total.examples)) == (298, 2, 2)
         assert watch.count() == len(scanned.units)
-        # A scan that goes on shows, also where every unit was read before.
+        # A running scan is seen, even if every unit was read before.
         watch = ScanWatch(scanned.folder.url)
         assert watch.count() == 0
 

@@ -96,7 +96,7 @@ class _FlippedNeeds(Launcher):
     [(_LateChange, rf"corpus\.jsonl {CHANGED}"), (_FlippedNeeds, r"needed-\S+\.bin changed after it was written")],
 )
 def test_changed_corpus_before_the_scan_seals_nothing(collection, launcher, message) -> None:
-    # With `drop`, a needed doc that is not found is no error.
+    # With `drop`, a needed doc that is not found is not an error.
     collection.keys["on_missing_doc"] = "drop"
     _assert_run_fails(collection.plan(), message, launcher)
     assert _seals(collection) == {"retrieve"}

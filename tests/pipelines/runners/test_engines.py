@@ -27,7 +27,7 @@ _ENGINES = [
 
 
 def get_engine(name):
-    """An engine that is there, got first with the tool that gets it; where there is no such tool either, a skip."""
+    """An engine, which is downloaded or built if it is missing; the test is skipped where that is not possible."""
     try:
         server_command(Runner(name), [])
     except PreflightError as error:

@@ -65,7 +65,7 @@ def _start(pool, number, client):
     before = _workers()
     assert not pool.StartWorker(api.StartWorkerRequest(worker_id=number, control_endpoint=client.endpoint)).error
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    # Linux lets the parent of a new program go on before the program's command line can be read.
+    # Linux lets the parent of a new program continue before the program's command line can be read.
     while not (new := set(_workers()) - set(before)):
         assert time.monotonic() < deadline, "the pool started no worker"
         time.sleep(0.01)
