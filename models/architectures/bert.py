@@ -1,97 +1,106 @@
-"""BERT as a cross-encoder: which checkpoints can be scored, and the template of their input."""
+"""BERT as a cross-encoder; also beamrank's own models that read a passage in chunks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
-from models.architectures.bert_shape import CLASSIFIER, TOKEN_TYPES, BertShape, read_shape
-from models.architectures.chunk_sizes import CHUNKED_BERT
-from models.architectures.classifier import check_modules, check_tensors, count_labels
-from models.architectures.protocol import ModelFiles
+from models.architectures.chunk_sizes import CHUNKED_BERT, chunk_sizes
+from models.architectures.encoder.family import Family, Names, Source, Template, tensor_shapes
+from models.architectures.encoder.shape import (
+    GELUS,
+    Attention,
+    Dense,
+    EncoderShape,
+    Epsilon,
+    Head,
+    Layers,
+    Size,
+    check_heads,
+    read_activation,
+    read_sizes,
+)
+from models.architectures.protocol import Shapes
 
-if TYPE_CHECKING:
-    import torch
+CLASSIFIER = "classifier"
+TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
+NAMES: Names = {
+    "words": "embeddings.word_embeddings",
+    "positions": "embeddings.position_embeddings",
+    "types": "embeddings.token_type_embeddings",
+    "norm": "embeddings.LayerNorm",
+    "query": "encoder.layer.{}.attention.self.query",
+    "key": "encoder.layer.{}.attention.self.key",
+    "value": "encoder.layer.{}.attention.self.value",
+    "attended": "encoder.layer.{}.attention.output.dense",
+    "attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
+    "widen": "encoder.layer.{}.intermediate.dense",
+    "narrow": "encoder.layer.{}.output.dense",
+    "inner_norm": "encoder.layer.{}.output.LayerNorm",
+}
+_PREFIX = "bert."
+_TEMPLATE = Template()
 
 
 @dataclass(frozen=True)
-class Bert:
-    """A BERT sequence classifier: an `Architecture`."""
+class _Sizes:
+    """The keys of config.json that decide the encoder."""
 
-    shape: BertShape
-    num_labels: int
-    segments: int
-    warnings: tuple[str, ...]
+    num_hidden_layers: Layers
+    num_attention_heads: Size
+    hidden_size: Size
+    intermediate_size: Size
+    vocab_size: Size
+    max_position_embeddings: Size = 512
+    layer_norm_eps: Epsilon = 1e-12
+    hidden_act: str = "gelu"
 
-    @property
-    def positions(self) -> int:
-        return self.shape.positions
 
-    @property
-    def vocab_size(self) -> int:
-        return self.shape.vocab_size
-
-    @property
-    def chunks(self) -> int:
-        return self.shape.chunks
-
-    @property
-    def token_cost(self) -> int:
-        return self.shape.token_cost
-
-    @cached_property
-    def tensors(self) -> dict[str, tuple[int, ...]]:
-        """The tensors of transformers' BertForSequenceClassification."""
-        return self.shape.tensors(self.num_labels)
-
-    def template(self, special: SpecialTokens) -> InputTemplate:
-        return bert_template(special, self.segments)
-
-    def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
-        """Builds the model; a text whose token type is missing gets a row of zeros."""
-        import torch
-
-        from models.architectures.bert_model import BertScorer
-
-        types = weights[TOKEN_TYPES]
-        rows = types.new_zeros(max(0, self.segments - len(types)), types.shape[1])
-        return BertScorer(self.shape, {**weights, TOKEN_TYPES: torch.cat([types, rows])}, dtype)
+_SIZES = TypeAdapter(_Sizes)
 
 
 def bert_template(special: SpecialTokens, segments: int) -> InputTemplate:
     """`[CLS] text [SEP] text [SEP] ...`; each text, its [SEP] included, has its own token type."""
-    ends = ((special.sep_id,),) * segments
-    return InputTemplate((special.cls_id,), ends, tuple(range(segments)), special.pad_id)
+    return _TEMPLATE.fill(special, segments)
 
 
-def read_bert(files: ModelFiles, segments: int) -> Bert:
-    """Checks a BERT sequence classifier; also one of beamrank's own that reads a doc in chunks.
+def read_shape(config: Mapping[str, Any], token_types: int, reference: str) -> EncoderShape:
+    """The sizes in config.json, of BERT and of families with the same keys.
 
     Args:
-        files: the checkpoint's.
-        segments: how many texts an input has.
+        config: config.json.
+        token_types: the number in the weights: the first duoBERT was released with two rows and a configuration of
+            three.
+        reference: names the checkpoint in errors.
 
     Raises:
-        PreflightError: it cannot be scored.
+        PreflightError: a size is missing or wrong, or the activation is not known.
     """
-    reference, config = files.reference, files.config
-    if config["model_type"] == CHUNKED_BERT and segments != SEGMENTS["mono"]:
-        raise PreflightError(f"the checkpoint {reference} reads passages in chunks, which is for mono alone")
-    if config.get("position_embedding_type", "absolute") != "absolute":
-        raise PreflightError(
-            f"the checkpoint {reference} has position_embedding_type {config['position_embedding_type']!r}; only "
-            "'absolute' can be scored"
-        )
-    if config.get("is_decoder"):
-        raise PreflightError(f"the checkpoint {reference} is a decoder (is_decoder): a re-ranker reads both ways")
-    check_modules(files)
-    num_labels = count_labels(files, f"{CLASSIFIER}.weight")
-    shape = read_shape(config, files.tensors, reference)
-    check_tensors(files, shape.tensors(num_labels))
-    return Bert(shape, num_labels, segments, missing_types(shape.token_types, segments, f"the checkpoint {reference}"))
+    sizes = read_sizes(_SIZES, config, reference)
+    shape = EncoderShape(
+        attentions=(Attention(),) * sizes.num_hidden_layers,
+        heads=sizes.num_attention_heads,
+        hidden=sizes.hidden_size,
+        inner=sizes.intermediate_size,
+        vocab_size=sizes.vocab_size,
+        embedding_size=sizes.hidden_size,
+        positions=sizes.max_position_embeddings,
+        first_position=0,
+        token_types=token_types,
+        layer_norm_eps=sizes.layer_norm_eps,
+        activation=read_activation("hidden_act", sizes.hidden_act, GELUS, reference),
+    )
+    check_heads(shape, reference)
+    return shape
+
+
+def bert_tensors(shape: EncoderShape, labels: int) -> Shapes:
+    """The tensors of transformers' BertForSequenceClassification."""
+    return tensor_shapes(shape, _pooler_head(shape, labels), NAMES, _PREFIX)
 
 
 def missing_types(token_types: int, segments: int, checkpoint: str) -> tuple[str, ...]:
@@ -112,3 +121,38 @@ def missing_types(token_types: int, segments: int, checkpoint: str) -> tuple[str
         f"{checkpoint} has token type embeddings for 2 segments, duoBERT's input has 3. The second doc "
         "gets a row of zeros, as TensorFlow gave the models of 2019 that came so; any other model scores badly",
     )
+
+
+def count_types(source: Source) -> int:
+    """The rows of the table of token types; 0 where there is none."""
+    shape = source.files.tensors.get(f"{source.prefix}embeddings.token_type_embeddings.weight", ())
+    return next(iter(shape), 0)
+
+
+def _pooler_head(shape: EncoderShape, labels: int, chunks: int = 1, attention_size: int = 0) -> Head:
+    pooler = Dense(f"{_PREFIX}pooler.dense", shape.hidden, shape.hidden, "tanh")
+    return Head((pooler, Dense(CLASSIFIER, labels, shape.hidden)), "cls", chunks, attention_size)
+
+
+def _read_head(source: Source, shape: EncoderShape, labels: int) -> Head:
+    try:
+        return _pooler_head(shape, labels, *chunk_sizes(source.config))
+    except ValueError as error:
+        raise PreflightError(f"config.json of {source.checkpoint} cannot be used: {error}") from error
+
+
+def _check_types(source: Source, shape: EncoderShape, segments: int) -> tuple[str, ...]:
+    if source.config["model_type"] == CHUNKED_BERT and segments != SEGMENTS["mono"]:
+        raise PreflightError(f"{source.checkpoint} reads passages in chunks, which is for mono alone")
+    return missing_types(shape.token_types or 0, segments, source.checkpoint)
+
+
+BERT = Family(
+    prefix=_PREFIX,
+    names=NAMES,
+    classifier=CLASSIFIER,
+    layout=_TEMPLATE,
+    read_shape=lambda source: read_shape(source.config, count_types(source), source.files.reference),
+    read_head=_read_head,
+    check_types=_check_types,
+)

@@ -16,6 +16,34 @@ _Label = bool | int | float | Annotated[str, Field(max_length=200)]
 _LABELS: TypeAdapter[dict[int, _Label] | None] = TypeAdapter(dict[int, _Label] | None)
 
 
+def check_class(files: ModelFiles) -> None:
+    """Makes sure that a checkpoint is an encoder that is scored by the code of its family.
+
+    Raises:
+        PreflightError: it has another head, reads one way, adds something to attention, or comes with its own code.
+    """
+    reference, config = files.reference, files.config
+    classes = config.get("architectures")
+    name = str(classes[0]) if isinstance(classes, list) and classes else ""
+    if "For" in name and not name.endswith("ForSequenceClassification"):
+        raise PreflightError(
+            f"the checkpoint {reference} is a {name:.100}; a re-ranker's score is the logits of a sequence classifier. "
+            "Fine-tune it as a ...ForSequenceClassification first"
+        )
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        raise PreflightError(
+            f"the checkpoint {reference} has position_embedding_type {config['position_embedding_type']!r}; only "
+            "'absolute' can be scored"
+        )
+    if config.get("is_decoder"):
+        raise PreflightError(f"the checkpoint {reference} is a decoder (is_decoder): a re-ranker reads both ways")
+    if config.get("auto_map"):
+        raise PreflightError(
+            f"the checkpoint {reference} comes with its own code (auto_map), which is never run: its model may differ "
+            f"from the {config['model_type']} that beamrank knows"
+        )
+
+
 def check_modules(files: ModelFiles) -> None:
     """Makes sure that a sentence-transformers model is one Transformer: other modules would have to run too.
 

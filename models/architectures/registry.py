@@ -1,11 +1,11 @@
 """The known architectures, by the model_type of config.json."""
 
 from beamrank.errors import PreflightError
-from models.architectures.bert import read_bert
+from models.architectures.bert import BERT
 from models.architectures.chunk_sizes import CHUNKED_BERT
 from models.architectures.protocol import Architecture, ArchitectureReader, ModelFiles
 
-ARCHITECTURES: dict[str, ArchitectureReader] = {"bert": read_bert, CHUNKED_BERT: read_bert}
+ARCHITECTURES: dict[str, ArchitectureReader] = {"bert": BERT.read, CHUNKED_BERT: BERT.read}
 
 
 def read_architecture(files: ModelFiles, segments: int) -> Architecture:

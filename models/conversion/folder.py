@@ -15,7 +15,7 @@ from beamrank.ranking.input_layout import SEGMENTS, PackedInputs, lay_out
 from beamrank.records import SpecialTokens
 from beamrank.storage import files as storage
 from beamrank.storage.local_writes import new_folder
-from models.architectures.bert_shape import BertShape
+from models.architectures.encoder.shape import EncoderShape
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.checkpoints.files import CONFIG, SAFETENSORS
 from models.conversion.original_bert import OriginalConfig, Weights, check_variables, read_config, read_weights, unused
@@ -75,7 +75,7 @@ def _empty_place(output: str) -> Path:
     return target
 
 
-def _write(folder: Path, weights: Weights, shape: BertShape, config: OriginalConfig, vocabulary: str) -> None:
+def _write(folder: Path, weights: Weights, shape: EncoderShape, config: OriginalConfig, vocabulary: str) -> None:
     from safetensors.numpy import save_file
     from transformers import BertConfig
 

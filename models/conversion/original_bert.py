@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS
 from beamrank.storage.documents import parse_json, read_at_most
-from models.architectures.bert import missing_types
-from models.architectures.bert_shape import CLASSIFIER, TOKEN_TYPES, BertShape, Layers, Size, read_shape
+from models.architectures.bert import CLASSIFIER, TOKEN_TYPES, bert_tensors, missing_types, read_shape
+from models.architectures.encoder.shape import EncoderShape, Layers, Size
 from models.architectures.protocol import Shapes
 
 _HEAD = {f"{CLASSIFIER}.weight": "output_weights", f"{CLASSIFIER}.bias": "output_bias"}
@@ -81,7 +81,9 @@ def tensorflow_name(name: str) -> str:
     return re.sub(r"layer\.(\d+)", r"layer_\1", path).replace(".", "/") + f"/{last}"
 
 
-def check_variables(found: Shapes, config: OriginalConfig, kind: str, source: str) -> tuple[BertShape, tuple[str, ...]]:
+def check_variables(
+    found: Shapes, config: OriginalConfig, kind: str, source: str
+) -> tuple[EncoderShape, tuple[str, ...]]:
     """Checks that the variables are those of a classifier that ranks, with none missing and no others.
 
     Args:
@@ -96,8 +98,8 @@ def check_variables(found: Shapes, config: OriginalConfig, kind: str, source: st
     Raises:
         PreflightError: a variable is missing, unexpected, or has another shape than in config.
     """
-    shape = read_shape(config.model_dump(), {TOKEN_TYPES: found.get(_TYPES) or (0,)}, source)
-    expected = {tensorflow_name(name): _stored(name, size) for name, size in shape.tensors(num_labels=2).items()}
+    shape = read_shape(config.model_dump(), next(iter(found.get(_TYPES, ())), 0), source)
+    expected = {tensorflow_name(name): _stored(name, size) for name, size in bert_tensors(shape, labels=2).items()}
     _check_names(found, expected, source)
     for name, size in expected.items():
         if found[name] != size:
@@ -105,10 +107,10 @@ def check_variables(found: Shapes, config: OriginalConfig, kind: str, source: st
                 f"the checkpoint {source}: {name} is {found[name]}, and a BERT re-ranker with this bert_config.json "
                 f"has {size}. Give the bert_config.json that it was trained with: --config"
             )
-    return shape, _check_token_types(shape.token_types, config, kind, source)
+    return shape, _check_token_types(shape.token_types or 0, config, kind, source)
 
 
-def read_weights(read: Callable[[str], NDArray[Any]], shape: BertShape, kind: str) -> tuple[Weights, BertShape]:
+def read_weights(read: Callable[[str], NDArray[Any]], shape: EncoderShape, kind: str) -> tuple[Weights, EncoderShape]:
     """The tensors of BertForSequenceClassification, and its sizes: a table of two token types has three for duo.
 
     TensorFlow looks token types up by a product with a one-hot vector, and that of type 2 is all zeros where the table
@@ -116,7 +118,7 @@ def read_weights(read: Callable[[str], NDArray[Any]], shape: BertShape, kind: st
     """
     weights = {
         name: np.ascontiguousarray(_turned(name, read(tensorflow_name(name))), dtype=np.float32)
-        for name in shape.tensors(num_labels=2)
+        for name in bert_tensors(shape, labels=2)
     }
     table = weights[TOKEN_TYPES]
     missing_rows = max(0, SEGMENTS[kind] - len(table))

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForPreTraining, BertForSequenceClassifi
 from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
-from models.architectures.bert_shape import read_shape
+from models.architectures.bert import bert_tensors, read_shape
 from models.architectures.chunk_sizes import POOLING
 from models.checkpoints.files import (
     CONFIG,
@@ -188,7 +188,7 @@ def _read_config(folder: str, reference: str) -> BertConfig:
     if document.get("model_type") != "bert":
         raise PreflightError(f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'")
     found = tensor_shapes(os.path.join(folder, weights_file(folder)), reference)
-    sizes = read_shape(document, {}, reference).tensors(num_labels=1)
+    sizes = bert_tensors(read_shape(document, 0, reference), labels=1)
     _check_tensors(reference, [name for name, size in sizes.items() if size not in _shapes_of(name, found)])
     # The training decides how many labels there are; transformers would name these.
     document.pop("num_labels", None)

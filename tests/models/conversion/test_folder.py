@@ -14,7 +14,7 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens
-from models.architectures.bert_shape import TOKEN_TYPES
+from models.architectures.bert import TOKEN_TYPES
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.conversion.folder import convert
 from models.conversion.source import check_vocabulary, find_source

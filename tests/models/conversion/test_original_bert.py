@@ -7,7 +7,7 @@ import pytest
 from transformers import BertConfig, BertForSequenceClassification
 
 from beamrank.errors import PreflightError
-from models.architectures.bert_shape import TOKEN_TYPES
+from models.architectures.bert import TOKEN_TYPES
 from models.conversion.original_bert import OriginalConfig, check_variables, read_config, read_weights, tensorflow_name
 from tests.support.models import tensorflow1
 from tests.support.models.tensorflow1 import CONFIG, known_variables

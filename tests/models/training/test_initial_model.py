@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification
 
 from beamrank.errors import PreflightError
-from models.architectures.bert_shape import TOKEN_TYPES
+from models.architectures.bert import TOKEN_TYPES
 from models.checkpoints.check import resolve_checkpoint
 from models.training.initial_model import Start, publish_checkpoint, save_checkpoint
 from tests.support.training import WORDS, logits_of, save_start, save_tokenizer

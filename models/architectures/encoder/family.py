@@ -1,0 +1,209 @@
+"""A family of checkpoints on the encoder: what its files must hold, and the architecture that they describe."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
+from beamrank.records import SpecialTokens
+from models.architectures.classifier import check_class, check_modules, check_tensors, count_labels
+from models.architectures.encoder.shape import EncoderShape, Head, Part
+from models.architectures.protocol import ModelFiles
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Slice(NamedTuple):
+    """One of several parts that a checkpoint holds in one tensor: the rows from `number / of` of it on."""
+
+    name: str
+    number: int
+    of: int
+
+
+Names = Mapping[str, str | Slice]
+"""The checkpoint's name for each part of the encoder, below the prefix, with `{}` for a layer's number."""
+
+
+class Template(NamedTuple):
+    """How the family's tokenizer lays a pair out.
+
+    Attributes:
+        separators: how many separators stand between two texts; one stands after the last.
+        typed: whether each text has its own token type.
+    """
+
+    separators: int = 1
+    typed: bool = True
+
+    def fill(self, special: SpecialTokens, segments: int) -> InputTemplate:
+        """The template for inputs of so many texts."""
+        ends = ((special.sep_id,) * self.separators,) * (segments - 1) + ((special.sep_id,),)
+        types = tuple(range(segments)) if self.typed else (0,) * segments
+        return InputTemplate((special.cls_id,), ends, types, special.pad_id)
+
+
+@dataclass(frozen=True)
+class EncoderClassifier:
+    """An encoder with a classifier: an `Architecture`."""
+
+    shape: EncoderShape
+    head: Head
+    names: Names
+    prefix: str
+    layout: Template
+    segments: int
+    warnings: tuple[str, ...]
+
+    @property
+    def num_labels(self) -> int:
+        return self.head.classifier.rows
+
+    @property
+    def positions(self) -> int:
+        return self.shape.positions
+
+    @property
+    def vocab_size(self) -> int:
+        return self.shape.vocab_size
+
+    @property
+    def chunks(self) -> int:
+        return self.head.chunks
+
+    @property
+    def token_cost(self) -> int:
+        return self.shape.token_cost
+
+    @property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        return tensor_shapes(self.shape, self.head, self.names, self.prefix)
+
+    def template(self, special: SpecialTokens) -> InputTemplate:
+        return self.layout.fill(special, self.segments)
+
+    def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
+        """Builds the model; a text whose token type is missing gets a row of zeros."""
+        import torch
+
+        from models.architectures.encoder.model import EncoderScorer
+
+        found = {}
+        for part, (_, bias), (name, number, of) in _parts(self.shape, self.head, self.names, self.prefix):
+            for kind in ("weight", "bias") if bias else ("weight",):
+                found[f"{part}.{kind}"] = weights[f"{name}.{kind}"].chunk(of)[number]
+        if self.layout.typed:
+            types = found["types.weight"]
+            rows = types.new_zeros(max(0, self.segments - len(types)), types.shape[1])
+            found["types.weight"] = torch.cat([types, rows])
+        return EncoderScorer(self.shape, self.head, found, dtype)
+
+
+class Source(NamedTuple):
+    """A checkpoint's files, and the prefix of its encoder's tensors."""
+
+    files: ModelFiles
+    prefix: str
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """config.json."""
+        return self.files.config
+
+    @property
+    def checkpoint(self) -> str:
+        """Names the checkpoint in errors."""
+        return f"the checkpoint {self.files.reference}"
+
+
+@dataclass(frozen=True)
+class Family:
+    """How checkpoints of one family are read; `read` is an `ArchitectureReader`.
+
+    Attributes:
+        prefix: of the encoder's tensors in a classifier's file, with its dot.
+        names: the tensors of the encoder.
+        classifier: the tensor whose rows are the logits.
+        layout: the layout of an input.
+        read_shape: the encoder's sizes.
+        read_head: the head over so many logits.
+        check_types: warnings about the token types for inputs of so many texts; raises PreflightError where the model
+            cannot have been trained on them.
+    """
+
+    prefix: str
+    names: Names
+    classifier: str
+    layout: Template
+    read_shape: Callable[[Source], EncoderShape]
+    read_head: Callable[[Source, EncoderShape, int], Head]
+    check_types: Callable[[Source, EncoderShape, int], tuple[str, ...]]
+
+    def read(self, files: ModelFiles, segments: int) -> EncoderClassifier:
+        """Checks a sequence classifier of the family.
+
+        Args:
+            files: the checkpoint's.
+            segments: how many texts an input has.
+
+        Raises:
+            PreflightError: it cannot be scored.
+        """
+        source = Source(files, self._find_prefix(files))
+        check_class(files)
+        check_modules(files)
+        labels = count_labels(files, f"{self.classifier}.weight")
+        shape = self.read_shape(source)
+        head = self.read_head(source, shape, labels)
+        check_tensors(files, tensor_shapes(shape, head, self.names, source.prefix))
+        warnings = self.check_types(source, shape, segments)
+        return EncoderClassifier(shape, head, self.names, source.prefix, self.layout, segments, warnings)
+
+    def _find_prefix(self, files: ModelFiles) -> str:
+        """The prefix of the encoder's tensors; a file that was saved from the encoder has none."""
+        return "" if f"{self.names['words']}.weight" in files.tensors else self.prefix
+
+
+def tensor_shapes(shape: EncoderShape, head: Head, names: Names, prefix: str) -> dict[str, tuple[int, ...]]:
+    """The name and shape of every tensor of a checkpoint."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for _, (weight, bias), (name, _, of) in _parts(shape, head, names, prefix):
+        size = (weight[0] * of, *weight[1:])
+        shapes |= {f"{name}.weight": size} | ({f"{name}.bias": size[:1]} if bias else {})
+    return shapes
+
+
+def missing_token_types(source: Source, shape: EncoderShape, segments: int) -> tuple[str, ...]:
+    """Raises PreflightError where an input has more texts than the model has token types."""
+    found = shape.token_types or 0
+    if found < segments:
+        kind = next(kind for kind, count in SEGMENTS.items() if count == segments)
+        raise PreflightError(
+            f"{source.checkpoint} knows {found} token type{'s' if found > 1 else ''}, and {kind}BERT's input has "
+            f"{segments} segments: it cannot have been trained for this"
+        )
+    return ()
+
+
+def untyped_duo(source: Source, shape: EncoderShape, segments: int) -> tuple[str, ...]:
+    """A warning where only separators tell the docs of duo's input apart."""
+    del shape
+    if segments == SEGMENTS["mono"]:
+        return ()
+    return (
+        f"{source.checkpoint} has no token types, so only the separators divide duo's input of three texts "
+        "(docs/reference/model-inputs.md). A model that was not trained on this layout, such as every mono, scores "
+        "badly",
+    )
+
+
+def _parts(shape: EncoderShape, head: Head, names: Names, prefix: str) -> Iterator[tuple[str, Part, Slice]]:
+    for part, size in shape.parts().items():
+        layer, _, key = part.rpartition(".")
+        found = names[key]
+        name, number, of = found if isinstance(found, Slice) else (found, 0, 1)
+        yield part, size, Slice(prefix + name.format(layer), number, of)
+    for name, size in head.parts().items():
+        yield name, size, Slice(name, 0, 1)

@@ -1,0 +1,117 @@
+"""The encoder and its head as a module of torch: the function of transformers' classifiers with less work.
+
+Nothing is approximated: one product makes query, key and value; there is no padding and no mask; where the head reads
+the first token alone, so does the last layer. The head stays in float32 for any dtype of the layers: bfloat16 log-odds
+would tie.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.architectures.chunk_pooling import ChunkPooling
+from models.architectures.chunk_sizes import POOLING
+from models.architectures.encoder.layer import FirstRowsLayer, FullLayer, Weights
+from models.architectures.encoder.shape import Activation, Dense, EncoderShape, Head, Norm
+from models.kernels.linear import Linear
+from models.kernels.norm import LayerNorm, frozen
+from models.kernels.rotation import Rotation
+from models.kernels.token_rows import TokenRows
+
+_ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
+    "gelu": nn.GELU,
+    "gelu_tanh": partial(nn.GELU, "tanh"),
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "none": nn.Identity,
+}
+
+
+class EncoderScorer(nn.Module):
+    """Log-odds of a batch of inputs."""
+
+    def __init__(self, shape: EncoderShape, head: Head, weights: Weights, dtype: torch.dtype) -> None:
+        """Builds the model.
+
+        Args:
+            shape: the sizes of the encoder.
+            head: its head.
+            weights: the parts of both, float32.
+            dtype: of the layers; embeddings and head are float32.
+        """
+        super().__init__()
+        self.dtype = dtype
+        self.pooling, self.chunks = head.pooling, head.chunks
+        self.words = frozen(weights["words.weight"])
+        first = shape.first_position
+        self.positions = None if first is None else frozen(weights["positions.weight"][first:])
+        self.types = None if shape.token_types is None else frozen(weights["types.weight"])
+        self.norm = LayerNorm(weights, "norm", shape.layer_norm_eps)
+        projected = shape.embedding_size != shape.hidden
+        self.projection = Linear(weights, "projection").to(dtype) if projected else nn.Identity()
+        last = len(shape.attentions) - 1
+        self.lower_layers = nn.ModuleList(FullLayer(weights, number, shape) for number in range(last)).to(dtype)
+        last_class = FirstRowsLayer if head.pooling == "cls" else FullLayer
+        self.last_layer = last_class(weights, last, shape).to(dtype)
+        thetas = [attention.rope_theta for attention in shape.attentions]
+        size = shape.hidden // shape.heads
+        known = sorted({theta for theta in thetas if theta is not None})
+        self.rotations = nn.ModuleList(Rotation(theta, shape.positions, size) for theta in known)
+        self.rotation_of = [None if theta is None else known.index(theta) for theta in thetas]
+        final = shape.pre_norm
+        self.final_norm = LayerNorm(weights, "final_norm", shape.layer_norm_eps) if final else nn.Identity()
+        *steps, classifier = head.steps
+        self.steps = nn.Sequential(*(_step(weights, step) for step in steps))
+        self.chunk_pooling = ChunkPooling(head.chunks, shape.hidden, head.attention_size).requires_grad_(False)
+        self.chunk_pooling.load_state_dict(
+            {name: weights[f"{POOLING}.{name}"] for name in self.chunk_pooling.state_dict()}
+        )
+        self.classifier = Linear(weights, classifier.name)
+
+    def forward(self, rows: TokenRows) -> Tensor:
+        """Log-odds, float32[b / chunks]; the chunks of a passage are inputs that follow each other."""
+        hidden = rows.by_blocks(self._embed, rows.token_ids, rows.positions, rows.token_types)
+        *lower, last = (None if each is None else self.rotations[each] for each in self.rotation_of)
+        for layer, rotation in zip(self.lower_layers, lower, strict=True):
+            hidden = layer(hidden, rows, rotation)
+        pooled = rows.by_blocks(self._pool, self._read(self.last_layer(hidden, rows, last), rows))
+        passages = rows.by_blocks(self._pool_chunks, pooled.view(-1, self.chunks, pooled.shape[1]))
+        logits = rows.by_blocks(self.classifier, passages)
+        return logits[:, -1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
+
+    def _embed(self, token_ids: Tensor, positions: Tensor, token_types: Tensor) -> Tensor:
+        hidden = F.embedding(token_ids, self.words)
+        if self.positions is not None:
+            hidden += F.embedding(positions, self.positions)
+        if self.types is not None:
+            hidden += F.embedding(token_types, self.types)
+        embedded: Tensor = self.projection(self.norm(hidden).to(self.dtype))
+        return embedded
+
+    def _read(self, hidden: Tensor, rows: TokenRows) -> Tensor:
+        """What the head reads, float32[b, d]: of the first tokens, or the mean over the tokens of each input."""
+        if self.pooling == "cls":
+            return rows.by_blocks(self._normed, hidden)
+        normed = rows.by_blocks(self._normed, hidden)[: rows.tokens]
+        return torch.stack([each.mean(dim=0) for each in torch.split(normed, rows.lengths)])
+
+    def _normed(self, hidden: Tensor) -> Tensor:
+        normed: Tensor = self.final_norm(hidden.float())
+        return normed
+
+    def _pool(self, vectors: Tensor) -> Tensor:
+        pooled: Tensor = self.steps(vectors)
+        return pooled
+
+    def _pool_chunks(self, vectors: Tensor) -> Tensor:
+        pooled: Tensor = self.chunk_pooling(vectors.flatten(0, 1))
+        return pooled
+
+
+def _step(weights: Weights, step: Dense | Norm) -> nn.Module:
+    if isinstance(step, Norm):
+        return LayerNorm(weights, step.name, step.eps)
+    return nn.Sequential(Linear(weights, step.name), _ACTIVATIONS[step.activation]())
