@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
+from beamrank.stages.status import read_status
 from models.stages import stages_of
 from models.stages.base import Worker
+from pipelines.console.counts import cost_words
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.run_log import run_log
 from pipelines.console.tables import warn_of_losses
@@ -159,6 +161,8 @@ def _finish(launcher: Launcher, stage: Stage | None, submitted: tuple[str, ...] 
     if stage not in (None, Stage.RUNS):
         return RunResult(plan.output, submitted=submitted)
     written = write_runs(plan, settings, console)
+    for status in read_status(plan):
+        console.note(f"{status.stage}: {', '.join(cost_words(status))}")
     for path in written.paths.values():
         console.note(f"wrote {path}")
     if settings.qrels is None:

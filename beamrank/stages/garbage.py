@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 from beamrank.digests import SHORT, checked_values
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.stages.listing import RECEIPTS, TEMPORARY_SUFFIX, Entry, Kind, list_folder, list_stage, receipt_name
+from beamrank.stages.machines import FOLDER as MACHINES
 from beamrank.stages.plan import Plan, plan_names, read_plan
 from beamrank.stages.receipts import Manifest, Receipt
 from beamrank.storage import files as storage
@@ -120,9 +121,10 @@ def _at_the_top(output: str, plans: Iterable[_PlanNames], age: _Age) -> Iterator
             yield Garbage(name, state.size_bytes, "no plan names these topics")
         elif name.startswith(".") and (name.endswith(TEMPORARY_SUFFIX) or name.startswith(_PROBE_PREFIX)):
             yield Garbage(name, state.size_bytes, "left by a killed run")
-    for name, state in file_states(storage.join(output, "runs")).items():
-        if name.endswith(TEMPORARY_SUFFIX) and age.old(state):
-            yield Garbage(f"runs/{name}", state.size_bytes, "left by a killed run")
+    for folder in ("runs", MACHINES):
+        for name, state in file_states(storage.join(output, folder)).items():
+            if name.endswith(TEMPORARY_SUFFIX) and age.old(state):
+                yield Garbage(f"{folder}/{name}", state.size_bytes, "left by a killed run")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The machines that did the shards of an output. A receipt names one by the digest of its description."""
 
 from dataclasses import asdict
+from functools import cache
 
 from pydantic import TypeAdapter
 
@@ -9,30 +10,36 @@ from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
 
 FOLDER = "machines"
+_ENDING = ".json"
 _MACHINE = TypeAdapter(Machine)
 
 
 def record_machine(output: str) -> str:
-    """Describes this machine in an output, unless another process of it did.
+    """Describes this machine in an output.
 
     Returns:
         What receipts call it.
     """
     content = checked_json(asdict(describe_machine()))
-    name = sha256(content)[:SHORT]
-    url = _url(output, name)
-    if not storage.exists(url):
-        storage.publish_content(url, content)
-    return name
+    name = machine_name(content)
+    _publish_once(storage.join(output, FOLDER, name), content)
+    return name.removesuffix(_ENDING)
+
+
+@cache
+def _publish_once(url: str, content: bytes) -> None:
+    """A request of a process, not of each of its shards."""
+    storage.publish_content(url, content)
 
 
 def read_machine(output: str, name: str) -> Machine | None:
     """The machine that a receipt names; None if its description is missing or damaged."""
     try:
-        return checked_record(_MACHINE, storage.read_bytes(_url(output, name)))
+        return checked_record(_MACHINE, storage.read_bytes(storage.join(output, FOLDER, f"{name}{_ENDING}")))
     except FileNotFoundError:
         return None
 
 
-def _url(output: str, name: str) -> str:
-    return storage.join(output, FOLDER, f"{name}.json")
+def machine_name(content: bytes) -> str:
+    """The name of the file with a machine's description."""
+    return f"{sha256(content)[:SHORT]}{_ENDING}"

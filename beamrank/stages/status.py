@@ -25,9 +25,12 @@ class StageStatus:
         eta_seconds: how long the rest takes at the pace of the last finished shards; 0 if all are done, None if
             unknown. For a duo without a finished shard it is forecast from mono's pace.
         elapsed_seconds: how long the stage has been running; None if it is not, or the storage keeps no times.
-        inferences: of the shards that are done.
-        seconds: of all workers together, for these; for a stage that reads the corpus, with its scan.
-        inferences_per_second: of one worker; None for a stage without inferences.
+        inferences: of the shards that are done, like all that follows.
+        seconds: of all workers together; for a stage that reads the corpus, with its scan.
+        inferences_per_second: of one worker; None for a stage without inferences, like all that follows.
+        inferences_per_query: the mean.
+        tokens: of the inputs, special tokens included.
+        padding_share: of the tokens that went through the model, how many were padding.
     """
 
     stage: str
@@ -39,6 +42,9 @@ class StageStatus:
     inferences: int
     seconds: float
     inferences_per_second: float | None
+    inferences_per_query: float | None
+    tokens: int | None
+    padding_share: float | None
 
     @property
     def finished(self) -> bool:
@@ -80,7 +86,10 @@ def _stage_status(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt
     shards = len(plan.shards)
     done = receipts.values()
     scan = _scan(plan, stage)
-    inferences = sum(receipt.counts.get("inferences", 0) for receipt in done)
+    queries, inferences, tokens, padded = (
+        sum(receipt.counts.get(name, 0) for receipt in done)
+        for name in ("queries", "inferences", "tokens", "padded_tokens")
+    )
     work = sum(receipt.seconds for receipt in done)
     pace = _pace(plan, stage, receipts) if len(done) < shards else None
     running = pace is not None and now - pace.last <= _pause(stage) + max(receipt.seconds for receipt in done)
@@ -95,6 +104,9 @@ def _stage_status(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt
         inferences=inferences,
         seconds=round(work + scan.seconds, 3),
         inferences_per_second=round(inferences / work, 1) if inferences and work else None,
+        inferences_per_query=round(inferences / queries, 1) if inferences and queries else None,
+        tokens=tokens or None,
+        padding_share=round(1 - tokens / padded, 4) if padded else None,
     )
 
 

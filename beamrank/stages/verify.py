@@ -16,7 +16,18 @@ import pyarrow.parquet as pq
 from beamrank.digests import SHORT, digest, sha256
 from beamrank.errors import PreflightError
 from beamrank.progress import SILENT, Progress
-from beamrank.stages.listing import RECEIPTS, Entry, Kind, list_folder, list_stage, manifest_name, receipt_name
+from beamrank.stages.listing import (
+    RECEIPTS,
+    TEMPORARY_SUFFIX,
+    Entry,
+    Kind,
+    list_folder,
+    list_stage,
+    manifest_name,
+    receipt_name,
+)
+from beamrank.stages.machines import FOLDER as MACHINES
+from beamrank.stages.machines import machine_name
 from beamrank.stages.plan import CURRENT, EngineVersionError, load_plan, plan_names, read_current, topics_name
 from beamrank.stages.receipts import Manifest, Receipt
 from beamrank.stages.scan_reports import ScanReport
@@ -110,7 +121,20 @@ def _verify_plans(output: str, found: Verification) -> list[StageRecord]:
     counted = [name for name in sizes if name in (CURRENT, *names) or name.startswith("topics-")]
     found.files += len(counted)
     found.bytes += sum(sizes[name] for name in counted)
+    _verify_machines(output, found)
     return list(stages.values())
+
+
+def _verify_machines(output: str, found: Verification) -> None:
+    """Checks the descriptions of machines, which are named by their content."""
+    folder = storage.join(output, MACHINES)
+    for name in sorted(name for name in storage.sizes_bytes(folder) if not name.endswith(TEMPORARY_SUFFIX)):
+        content = storage.read_bytes(storage.join(folder, name))
+        found.files += 1
+        found.bytes += len(content)
+        if name != machine_name(content):
+            remedy = "delete it; a shard that is done again on that machine describes it again"
+            found.findings.append(Finding(f"{MACHINES}/{name}", "does not describe the machine of its name", remedy))
 
 
 def _names_a_plan(output: str, names: Sequence[str]) -> bool:

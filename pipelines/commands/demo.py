@@ -97,9 +97,9 @@ def _stages(plan: Plan, evaluations: Mapping[str, Evaluation]) -> list[DemoStage
         ("mono", "mono", [*(spec.name for spec in plan.of_step("tokenize")), "mono"]),
         ("duo", "duo-sum", ["duo"]),
     ):
-        inferences = statuses[names[-1]].inferences / len(plan.topics)
+        inferences = statuses[names[-1]].inferences_per_query or 0.0
         seconds = sum(statuses[name].seconds for name in names)
-        found.append(DemoStage(stage, evaluations[run].means, round(inferences, 1), round(seconds, 1)))
+        found.append(DemoStage(stage, evaluations[run].means, inferences, round(seconds, 1)))
     return found
 
 

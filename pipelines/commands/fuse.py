@@ -9,9 +9,11 @@ from beamrank.evaluation.fusion import METHODS, NORMALIZATIONS, check_fusion, fu
 from beamrank.formats.run_formats import FORMATS
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
+from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from pipelines.commands.arguments import one_of
 from pipelines.console.terminal import write_error, write_line
+from pipelines.output.run_metadata import describe_fusion, write_metadata
 
 _RANKED = ", ".join(name for name, method in METHODS.items() if method.reads_ranks)
 _WEIGHTED = ", ".join(name for name, method in METHODS.items() if method.takes_weights)
@@ -33,7 +35,7 @@ def fuse_runs(
     k: Annotated[int | None, typer.Option(min=1, help="Docs of a query in the fused run; default: all.")] = None,
     tag: Annotated[str | None, typer.Option(help="The run tag; default: `fused-` and the method.")] = None,
 ) -> None:
-    """Fuse runs into one. Prints its path."""
+    """Fuse runs into one, and write its metadata beside it. Prints the path of the run."""
     numbers = _numbers(weights)
     check_fusion(len(run), method, numbers, norm)
     run_tag = f"fused-{method}" if tag is None else tag
@@ -56,6 +58,8 @@ def fuse_runs(
         if missing := len(fused) - len(found.order):
             write_error(f"note: {url} lacks topics of the other runs: {missing:,}; there it adds nothing")
     write_run(output, fused, run_tag)
+    used = None if METHODS[method].reads_ranks else norm or next(iter(NORMALIZATIONS))
+    write_metadata(output, run_tag, describe_machine(), list(describe_fusion(run, method, used, numbers)))
     write_line(output)
 
 

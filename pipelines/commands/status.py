@@ -9,6 +9,7 @@ import typer
 from beamrank.formats.problems import counted
 from beamrank.stages.plan import read_plan
 from beamrank.stages.status import StageStatus, read_status, run_eta_seconds
+from pipelines.console.counts import cost_words
 from pipelines.console.progress import duration
 from pipelines.console.terminal import write_line
 
@@ -17,7 +18,7 @@ def status(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show the progress of each stage, its duration and its ETA. Reads receipts, so it works with every runner."""
+    """Show the progress, the ETA and the cost of each stage. Reads receipts, so it works with every runner."""
     plan = read_plan(folder)
     stages = read_status(plan)
     eta = run_eta_seconds(stages)
@@ -36,10 +37,7 @@ def _facts(stage: StageStatus) -> list[str]:
     facts = [f"{stage.done:,} of {stage.shards:,} shards", _eta(stage)]
     if stage.elapsed_seconds is not None:
         facts.insert(1, f"elapsed {duration(stage.elapsed_seconds)}")
-    if stage.done:
-        facts.append(f"{stage.seconds:,.1f} worker seconds")
-    if stage.inferences_per_second is not None:
-        facts.append(f"{stage.inferences:,} inferences ({stage.inferences_per_second:,.1f} a second on one worker)")
+    facts += cost_words(stage)
     if stage.bad_rows:
         facts.append(counted(stage.bad_rows, "bad row"))
     return facts

@@ -1,9 +1,10 @@
-"""Counts in the receipts of a sealed stage that a user should know, in words."""
+"""Counts in the receipts of a stage that a user should know, in words."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from beamrank.stages.receipts import Manifest
+from beamrank.stages.status import StageStatus
 from beamrank.tables.schemas import RowKind
 
 
@@ -50,6 +51,18 @@ _REPORTED: dict[RowKind, tuple[_Reported, ...]] = {
     "mono": _SCORED,
     "duo": _SCORED,
 }
+
+
+def cost_words(stage: StageStatus) -> Iterator[str]:
+    """What the finished shards of a stage took; nothing if there are none."""
+    if stage.done:
+        yield f"{stage.seconds:,.1f} worker seconds"
+    if stage.inferences:
+        rates = {"per query": stage.inferences_per_query, "a second on one worker": stage.inferences_per_second}
+        shown = ", ".join(f"{rate:,.1f} {unit}" for unit, rate in rates.items() if rate is not None)
+        yield f"{stage.inferences:,} inferences ({shown})"
+    if stage.padding_share is not None:
+        yield f"{stage.tokens:,} tokens ({stage.padding_share:.1%} padding)"
 
 
 def count_lines(rows: RowKind, manifest: Manifest) -> Iterator[str]:

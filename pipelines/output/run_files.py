@@ -21,6 +21,7 @@ from beamrank.stages.plan import Plan
 from beamrank.storage import files as storage
 from pipelines.console.counts import count_lines
 from pipelines.output.owner import check_current
+from pipelines.output.run_metadata import describe_data, describe_retrieval, machine_of, write_metadata
 from pipelines.output.run_names import MEASURES, RUNS, RunFile, run_files
 from pipelines.output.shard_rankings import iter_shards, sealed_stages
 
@@ -56,12 +57,21 @@ def write_runs(plan: Plan, config: RunConfig, progress: Progress = SILENT) -> Wr
 def write_run_files(
     plan: Plan, config: RunConfig, files: Sequence[RunFile], evaluators: Evaluators = MappingProxyType({})
 ) -> dict[RunFile, str]:
-    """Writes some runs, and lets the evaluators see those that they measure; returns their paths."""
+    """Writes some runs with their metadata, and lets the evaluators see those that they measure.
+
+    Returns:
+        The path of each run.
+    """
     urls = {file: storage.join(plan.output, RUNS, file.base) for file in files}
+    manifests = {stage.type_name: manifest for stage, manifest in sealed_stages(plan)}
+    data = describe_data(config)
+    goal = {} if config.qrels is None else {"evaluation": {"reported measures": list(config.measures)}}
     with spooled_runs(plan, config, files, evaluators) as spools:
         for file, spool in spools.items():
             check_current(plan)
             storage.replace_stream(urls[file], spool.chunks())
+            machine = machine_of(plan.output, manifests[file.stage])
+            write_metadata(urls[file], config.run_tag, machine, list(describe_retrieval(plan, file)), data, goal)
     return urls
 
 

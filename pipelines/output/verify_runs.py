@@ -8,6 +8,7 @@ from beamrank.stages.plan import Plan
 from beamrank.stages.verify import Finding, Verification
 from beamrank.storage import files as storage
 from pipelines.output.run_files import Evaluators, finish_evaluations, measures_content, run_evaluators, spooled_runs
+from pipelines.output.run_metadata import ENDING, is_unchanged
 from pipelines.output.run_names import MEASURES, RUNS, RunFile, run_files
 
 _WRITE_AGAIN = "`beamrank run CONFIG --stage runs` writes it again"
@@ -28,7 +29,8 @@ def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
         found.findings += [
             Finding(f"{RUNS}/{base}", "is missing", _WRITE_AGAIN) for base in sorted(own.keys() - present.keys())
         ]
-    files = {base: own.get(base) for base in sorted(present) if base != MEASURES}
+    metadata = {f"{base}{ENDING}" for base in present} & present.keys()
+    files = {base: own.get(base) for base in sorted(present.keys() - metadata - {MEASURES})}
     if config.duo is not None:
         files = {base: file or RunFile.parse_aggregated(base) for base, file in files.items()}
     for base, file in files.items():
@@ -37,7 +39,12 @@ def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
     ours = [file for file in files.values() if file is not None]
     evaluators = _evaluators(plan, config, found) if MEASURES in present else {}
     found.findings += _verify_files(plan, config, ours, evaluators)
-    read = [file.base for file in ours] + [MEASURES] * (MEASURES in present)
+    for base in sorted(metadata):
+        # What they hold depends on the machine that wrote them.
+        if not is_unchanged(storage.read_bytes(storage.join(plan.output, RUNS, base))):
+            remedy = _WRITE_AGAIN if base.removesuffix(ENDING) in own else _AGGREGATE_AGAIN
+            found.findings.append(Finding(f"{RUNS}/{base}", "was changed after it was written", remedy))
+    read = [*(file.base for file in ours), *metadata, *[MEASURES] * (MEASURES in present)]
     found.files += len(read)
     found.bytes += sum(present[base] for base in read)
 

@@ -77,12 +77,14 @@ def test_status_ignores_a_pause(plan: Plan) -> None:
 
 
 def test_status_of_a_finished_stage_has_seconds_and_rate(plan: Plan) -> None:
-    _commit(plan, "mono", [40, 30, 20, 10], 10.0, inferences=500)
+    _commit(plan, "mono", [40, 30, 20, 10], 10.0, queries=1, inferences=500, tokens=9000, padded_tokens=10_000)
     status = _mono(plan)
     assert (status.inferences, status.seconds, status.inferences_per_second) == (2000, 40.0, 50.0)
+    assert (status.inferences_per_query, status.tokens, status.padding_share) == (500.0, 36_000, 0.1)
     assert (status.eta_seconds, status.elapsed_seconds) == (0.0, None)
     retrieve = read_status(plan, _NOW)[0]
     assert (retrieve.inferences, retrieve.seconds, retrieve.inferences_per_second) == (0, 4.0, None)
+    assert (retrieve.inferences_per_query, retrieve.tokens, retrieve.padding_share) == (None, None, None)
 
 
 def test_status_forecasts_duo_by_monos_pace(plan: Plan) -> None:

@@ -38,7 +38,7 @@ def test_verify_accepts_a_finished_run(output):
     progress = RecordedProgress()
     found = verify_stages(output, progress)
     assert (found.findings, found.notes, found.stray) == ([], [], 0)
-    assert found.files == len(_files(output)) == 3 + 3 * 7 + 2
+    assert found.files == len(_files(output)) == 3 + 3 * 7 + 2 + 1
     assert found.bytes == sum(storage.size_bytes(storage.join(output, name)) for name in _files(output))
     assert progress.updates == [(done, 9, "parts") for done in range(1, 10)]
 

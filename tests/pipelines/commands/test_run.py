@@ -62,7 +62,10 @@ def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
     assert "To stop after mono, leave `duo` out of the configuration (--set duo=null)" in message
     _done(*command, "duo")
     assert not (tmp_path / "out/runs/duo-sum.trec").exists()
-    _done(*command, "runs")
+    *said, last = _done(*command, "runs").splitlines()
+    assert last == f"to see what the run did: beamrank report {tmp_path / 'out'}"
+    *costs, _ = _invoke("status", tmp_path / "out").stdout.replace("4 of 4 shards, finished, ", "").splitlines()
+    assert set(costs) <= set(said)
     assert run_bytes(tmp_path / "out") == run_bytes(expected)
     assert parts(tmp_path / "out") == parts(expected)
 
@@ -189,13 +192,15 @@ def test_status_reads_receipts_only(config_path, tmp_path):
     assert status["eta_seconds"] == 0
     assert [stage["stage"].split("-")[0] for stage in stages] == ["retrieve", "tokenize", "mono", "duo"]
     documented = {"stage", "shards", "done", "bad_rows", "eta_seconds", "inferences"}
+    scoring = {"inferences_per_second", "inferences_per_query", "tokens", "padding_share"}
     for stage in stages:
-        assert set(stage) == documented | {"elapsed_seconds", "seconds", "inferences_per_second"}
+        assert set(stage) == documented | {"elapsed_seconds", "seconds"} | scoring
         assert (stage["shards"], stage["done"], stage["bad_rows"], stage["eta_seconds"]) == (4, 4, 0, 0.0)
         assert stage["elapsed_seconds"] is None
         assert stage["seconds"] > 0
     assert [stage["inferences"] > 0 for stage in stages] == [False, False, True, True]
-    assert [stage["inferences_per_second"] is not None for stage in stages] == [False, False, True, True]
+    for name in scoring:
+        assert [stage[name] is not None for stage in stages] == [False, False, True, True]
     # Reading is not sealing.
     assert sorted((tmp_path / "out").rglob("*")) == before
     *lines, run = _invoke("status", tmp_path / "out").stdout.splitlines()

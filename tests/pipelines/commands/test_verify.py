@@ -118,7 +118,7 @@ def test_run_reads_each_part_once(cascade, output, monkeypatch):
     read.clear()
     found = Verification()
     verify_runs(here.plan, config, found)
-    assert (found.findings, found.notes, found.files) == ([], [], 8)
+    assert (found.findings, found.notes, found.files) == ([], [], 15)
     assert sorted(read) == sorted(Path(part).name for part in parts)
 
 
