@@ -24,8 +24,17 @@ class BadRow(NamedTuple):
     reason: str
 
 
+NO_TOKEN = -1
+
+
 class SpecialTokens(NamedTuple):
-    """The ids that a tokenizer's vocabulary gives the special tokens."""
+    """The ids of the special tokens around the texts of an input; NO_TOKEN where a tokenizer does not have one.
+
+    Attributes:
+        cls_id: starts an input: `[CLS]`, `<s>`.
+        sep_id: ends a text: `[SEP]`, `</s>`.
+        pad_id: fills a batch.
+    """
 
     cls_id: int
     sep_id: int

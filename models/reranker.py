@@ -20,7 +20,6 @@ from beamrank.ranking.input_layout import (
     kept_lengths,
     max_doc_tokens,
 )
-from beamrank.records import SpecialTokens
 from beamrank.tables.shard import tokenized_schema, tokenized_table
 from models.checkpoints.check import resolve_checkpoint
 from models.scoring.backends.registry import find_backend
@@ -28,7 +27,8 @@ from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
 from models.scoring.packing import distinct, number_texts
-from models.tokenizer.bert import BertTokenizer, load_tokenizer
+from models.tokenizer.protocol import Tokenizer
+from models.tokenizer.registry import load_tokenizer
 
 RerankerKind = Literal["mono", "duo"]
 
@@ -86,9 +86,8 @@ class Reranker:
         found = resolve_checkpoint(checkpoint, kind)
         found.check_length(max_length)
         self.tokenizer = load_tokenizer(found.folder)
-        found.check_vocabulary(self.tokenizer.vocab_size)
-        special = SpecialTokens(self.tokenizer.cls_id, self.tokenizer.sep_id, self.tokenizer.pad_id)
-        self._template = found.architecture.template(special)
+        found.check_tokenizer(self.tokenizer.vocab_size, self.tokenizer.special)
+        self._template = found.architecture.template(self.tokenizer.special)
         self._chunks = found.architecture.chunks
         self._kept(np.empty((0, SEGMENTS[kind]), np.int64))
         self.max_doc_tokens = max_doc_tokens(max_length * self._chunks)
@@ -155,7 +154,7 @@ class Reranker:
 
 
 def tokenize_shard(
-    tokenizer: BertTokenizer,
+    tokenizer: Tokenizer,
     queries: Mapping[str, str],
     candidates: pa.Table,
     texts: Mapping[str, str],

@@ -14,11 +14,17 @@ from beamrank.tables import schemas
 class Vocabulary(Protocol):
     """The facts about a tokenizer that the parts that it made carry."""
 
-    vocab_size: int
-    cls_id: int
-    sep_id: int
-    pad_id: int
-    digest: str
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+
+    @property
+    def special(self) -> SpecialTokens:
+        """The special tokens around texts."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides an id."""
 
 
 def candidates_table(
@@ -60,9 +66,8 @@ def as_mono(candidates: pa.Table) -> pa.Table:
 
 def tokenized_schema(vocabulary: Vocabulary) -> pa.Schema:
     """`schemas.tokenized`, with the tokenizer's digest and special tokens as metadata."""
-    special = SpecialTokens(vocabulary.cls_id, vocabulary.sep_id, vocabulary.pad_id)
-    metadata = {"tokenizer": vocabulary.digest, **{name: str(each) for name, each in special._asdict().items()}}
-    return schemas.tokenized(vocabulary.vocab_size).with_metadata(metadata)
+    special = {name: str(token_id) for name, token_id in vocabulary.special._asdict().items()}
+    return schemas.tokenized(vocabulary.vocab_size).with_metadata({"tokenizer": vocabulary.digest, **special})
 
 
 def special_tokens(schema: pa.Schema) -> SpecialTokens:

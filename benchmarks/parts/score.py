@@ -34,7 +34,7 @@ from models.scoring.engine import (
     StageCounts,
 )
 from models.scoring.mono import score_mono
-from models.tokenizer.bert import load_tokenizer
+from models.tokenizer.registry import load_tokenizer
 
 _LIMITS = InputLimits("hf", 64, 512)
 _BATCH_SIZES = (8, 16, 32, 64, 128)

@@ -16,7 +16,7 @@ from benchmarks.results import Part, Target
 from benchmarks.subprocess_meter import run_apart
 from benchmarks.workspace import Workspace
 from models.checkpoints.check import resolve_checkpoint
-from models.tokenizer.bert import load_tokenizer
+from models.tokenizer.registry import load_tokenizer
 
 _MAX_TOKENS = 512
 _PROCESSES = 2

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BertModel
 
 from models.checkpoints.files import CONFIG
-from models.tokenizer.bert import BertTokenizer, load_tokenizer
+from models.tokenizer.bert import BertTokenizer, load_bert
 
 Embed = Callable[[list[str]], NDArray[np.float32]]
 
@@ -42,7 +42,7 @@ def embed_texts(folder: str, texts: list[str]) -> NDArray[np.float32]:
     """
     model = load_encoder(folder)
     vectors = np.empty((len(texts), model.config.hidden_size), np.float32)
-    for rows, inputs in encoder_inputs(load_tokenizer(folder), texts):
+    for rows, inputs in encoder_inputs(load_bert(folder), texts):
         with torch.inference_mode():
             hidden = model(**inputs).last_hidden_state
         mean = (hidden * inputs["attention_mask"].unsqueeze(-1)).sum(dim=1)
@@ -52,13 +52,12 @@ def embed_texts(folder: str, texts: list[str]) -> NDArray[np.float32]:
 
 def encoder_inputs(tokenizer: BertTokenizer, texts: list[str]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
     """Yields batches of [CLS] text [SEP] of similar lengths: their rows, and the inputs of the bi-encoder."""
-    inputs = [
-        [tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in tokenizer.encode(texts, _MAX_TOKENS - 2).ids.to_pylist()
-    ]
+    special, column = tokenizer.special, tokenizer.encode(texts, _MAX_TOKENS - 2)
+    inputs = [[special.cls_id, *ids, special.sep_id] for ids in column.ids.to_pylist()]
     order = sorted(range(len(texts)), key=lambda number: len(inputs[number]))
     for start in range(0, len(order), _BATCH_SIZE):
         rows = order[start : start + _BATCH_SIZE]
         batch = [torch.tensor(inputs[number]) for number in rows]
-        ids = pad_sequence(batch, batch_first=True, padding_value=tokenizer.pad_id)
+        ids = pad_sequence(batch, batch_first=True, padding_value=special.pad_id)
         mask = pad_sequence([torch.ones_like(each) for each in batch], batch_first=True)
         yield rows, {"input_ids": ids, "attention_mask": mask}

@@ -20,7 +20,7 @@ from experiments.embedded_pair.wiring.make_mono import Example, make_mono, princ
 from experiments.embedded_pair.wiring.pruning import prune_units
 from experiments.embedded_pair.wiring.shared_words import has_words, rarities, shared_rarity
 from models.scoring.backends.torch import resolve_dtype
-from models.tokenizer.bert import BertTokenizer, load_tokenizer
+from models.tokenizer.bert import BertTokenizer, load_bert
 from models.training.data.encoding import InputEncoder, Texts
 from models.training.data.examples import Group
 from models.training.loop.tasks import Scorer
@@ -71,14 +71,14 @@ def wired_mono(
             f"{len(groups)} questions give {len(texts)} texts, and embeddings are compared in {sum(_AXES)} directions, "
             "which need as many texts: give more --questions, --articles or --files"
         )
-    tokenizer, model = load_tokenizer(bi_encoder), load_encoder(bi_encoder)
+    tokenizer, model = load_bert(bi_encoder), load_encoder(bi_encoder)
     encoder, embed = make_encoder(tokenizer, max_length), functools.partial(embed_texts, bi_encoder)
     prune_units(model, [inputs for _, inputs in encoder_inputs(tokenizer, texts)], _UNITS)
     generator = torch.Generator().manual_seed(seed)
     axes = principal_axes(torch.from_numpy(embed(texts)), _AXES, generator)
     docs = sorted({doc for group in groups for doc in group.docs})
     rarity = torch.from_numpy(rarities(tokenizer.encode(docs, MAX_DOC_TOKENS).ids.to_pylist(), model.config.vocab_size))
-    edges = (tokenizer.cls_id, tokenizer.sep_id)
+    edges = (tokenizer.special.cls_id, tokenizer.special.sep_id)
     examples = make_examples(_sample(groups, _GROUPS), encoder, embed, rarity, edges)
     pairs = [(group.query, doc) for group in _sample(groups, _SIZED) for doc in group.docs[:_DOCS]]
     distil = functools.partial(
@@ -100,7 +100,7 @@ def wired_duo(mono: str, groups: Sequence[Group], max_length: int) -> BertForSeq
     model: BertForSequenceClassification = BertForSequenceClassification.from_pretrained(mono, dtype=torch.float32)
     model.train(False)
     check_wired(model, mono)
-    tokenizer = load_tokenizer(mono)
+    tokenizer = load_bert(mono)
     encoder = make_encoder(tokenizer, max_length)
     triples = _triples(_sample(groups, _INPUTS // 4))
     batches = list(encoder.batches(triples))
@@ -109,7 +109,8 @@ def wired_duo(mono: str, groups: Sequence[Group], max_length: int) -> BertForSeq
         firsts, seconds = (score([(triple[0], triple[place]) for triple in triples]) for place in (1, 2))
     rows = torch.cat([torch.from_numpy(batch.rows) for batch in batches])
     sized = mixed_batch(encoder, _triples(_sample(groups, _SIZED)))
-    return duo.make_duo(model, tokenizer.cls_id, sized, [batch.tensors for batch in batches], (firsts - seconds)[rows])
+    tensors = [batch.tensors for batch in batches]
+    return duo.make_duo(model, tokenizer.special.cls_id, sized, tensors, (firsts - seconds)[rows])
 
 
 def check_wired(model: BertForSequenceClassification, folder: str) -> None:

@@ -8,12 +8,14 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import SEGMENTS
+from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import validated
 from models.architectures.protocol import Architecture, ModelFiles
@@ -83,14 +85,27 @@ class Checkpoint:
                 f"set input.max_length to {positions} or less"
             )
 
-    def check_vocabulary(self, ids: int) -> None:
-        """Raises PreflightError where a tokenizer gives ids, 0 to `ids` - 1, that the model has no embedding for."""
+    def check_tokenizer(self, ids: int, special: SpecialTokens) -> None:
+        """Raises PreflightError where a tokenizer does not fit the model.
+
+        Args:
+            ids: it gives ids from 0 to `ids` - 1, and the model needs an embedding for each.
+            special: its special tokens.
+        """
+        template = self.architecture.template(special)
+        if NO_TOKEN in (*template.start, *chain(*template.ends), template.pad_id):
+            missing = ", ".join(name for name, token_id in special._asdict().items() if token_id == NO_TOKEN)
+            raise PreflightError(
+                f"the tokenizer of the checkpoint {self.reference} lacks special tokens ({missing}) that go around the "
+                "texts of this model's input: name them in tokenizer_config.json (cls_token, sep_token, pad_token), or "
+                "give the checkpoint its own tokenizer"
+            )
         rows = self.architecture.vocab_size
         if ids > rows:
             raise PreflightError(
                 f"the tokenizer of the checkpoint {self.reference} has {ids:,} ids and the model's embedding table "
                 f"{rows:,} rows: it is not the tokenizer that the model was trained with, and some of its tokens have "
-                "no embedding. Give the checkpoint its own tokenizer.json or vocab.txt"
+                "no embedding. Give the checkpoint its own tokenizer"
             )
 
 

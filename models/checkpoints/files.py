@@ -12,7 +12,16 @@ from beamrank.storage.digested import DigestedFile, digest_file
 from beamrank.storage.documents import parse_json, read_at_most
 
 CONFIG = "config.json"
-TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+# The SentencePiece models of XLM-R and CamemBERT, T5, DeBERTa, and others; the byte-level BPE of RoBERTa.
+_VOCABULARIES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model", "vocab.json", "merges.txt")
+TOKENIZER_FILES = (
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    *_VOCABULARIES,
+)
 SENTENCE_TRANSFORMERS = "modules.json"
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 SHARDED = tuple(f"{weights}.index.json" for weights in (SAFETENSORS, PICKLED))

@@ -12,7 +12,6 @@ from beamrank import __version__
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.progress import Progress
 from beamrank.ranking.input_layout import SEGMENTS, PackedInputs, lay_out
-from beamrank.records import SpecialTokens
 from beamrank.storage import files as storage
 from beamrank.storage.local_writes import new_folder
 from models.architectures.encoder.shape import EncoderShape
@@ -22,7 +21,7 @@ from models.conversion.original_bert import OriginalConfig, Weights, check_varia
 from models.conversion.source import SPECIAL_TOKENS, Source, check_vocabulary
 from models.conversion.tensor_bundle import TensorBundle
 from models.scoring.engine import ScoringEngine
-from models.tokenizer.bert import load_tokenizer
+from models.tokenizer.bert import load_bert
 
 _LABELS = {0: "not_relevant", 1: "relevant"}
 _PROBE_WORDS = 8
@@ -148,8 +147,8 @@ def _check_scores(folder: str, kind: str) -> None:
 
 def _probe(checkpoint: Checkpoint, segments: int) -> PackedInputs:
     """One input whose words are spread over the vocabulary."""
-    tokenizer, model = load_tokenizer(checkpoint.folder), checkpoint.architecture
-    template = model.template(SpecialTokens(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id))
+    model = checkpoint.architecture
+    template = model.template(load_bert(checkpoint.folder).special)
     words = min(_PROBE_WORDS, (model.positions - template.special_tokens) // segments)
     return PackedInputs(
         tokens=np.linspace(0, model.vocab_size - 1, words * segments).astype(np.uint32),

@@ -17,7 +17,7 @@ from beamrank.tables.shard import as_mono, candidates_table, tokenized_schema, t
 from models.checkpoints.check import Checkpoint
 from models.reranker import Reranker, RerankerKind
 from models.stages.planning import threads_of
-from models.tokenizer.bert import load_tokenizer
+from models.tokenizer.registry import load_tokenizer
 
 _TOPICS = 4
 _READ_DOCS = 2000

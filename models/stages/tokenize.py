@@ -23,12 +23,11 @@ from beamrank.tables import schemas
 from beamrank.tables.join import MissingDoc, NeededDocs, by_shard, doc_tokens, doc_tokens_schema, join_shard
 from beamrank.tables.shard import tokenized_schema
 from models.checkpoints.check import Checkpoint
-from models.checkpoints.files import TOKENIZER_FILES
-from models.checkpoints.sources import locate
 from models.stages.base import Cost, CostOf, Decides, Execution, ShardTokens, Stage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
-from models.tokenizer.bert import BertTokenizer, load_tokenizer
+from models.tokenizer.protocol import Tokenizer
+from models.tokenizer.registry import fetch_tokenizer, load_tokenizer
 
 _FLUSH_TOKENS = 4 << 20
 
@@ -213,15 +212,14 @@ class TokenizeDocs(Stage):
         )
 
     @property
-    def _tokenizer(self) -> BertTokenizer:
+    def _tokenizer(self) -> Tokenizer:
         """This process's tokenizer. Only the checkpoint's tokenizer files are fetched, not its weights."""
         return _open_tokenizer(self.checkpoint, self.tokenizer_digest)
 
 
 @lru_cache(maxsize=2)
-def _open_tokenizer(checkpoint: str, digest: str) -> BertTokenizer:
-    folder, _ = locate(checkpoint, TOKENIZER_FILES)
-    tokenizer = load_tokenizer(folder)
+def _open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
+    tokenizer = fetch_tokenizer(checkpoint)
     if tokenizer.digest != digest:
         raise PreflightError(
             f"the tokenizer of {checkpoint} changed since the run was planned: its digest is {tokenizer.digest[:12]}, "
@@ -235,14 +233,14 @@ def _needed(url: str) -> NeededDocs:
     return NeededDocs.open(url)
 
 
-def read_tokenizer(checkpoint: Checkpoint) -> BertTokenizer:
+def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """A checkpoint's tokenizer.
 
     Raises:
-        PreflightError: it is not a plain BERT tokenizer, or not this checkpoint's.
+        PreflightError: it cannot be used, or is not this checkpoint's.
     """
     tokenizer = load_tokenizer(checkpoint.folder)
-    checkpoint.check_vocabulary(tokenizer.vocab_size)
+    checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
     return tokenizer
 
 

@@ -10,7 +10,6 @@ docs/reference/model-inputs.md.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain, compress
 from threading import Lock
 from typing import Any
@@ -18,12 +17,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
-from beamrank.errors import DataError
 from beamrank.tables import schemas
-from models.tokenizer.id_table import Ids, IdTable, Lengths, gather_rows
+from models.tokenizer.id_table import IdTable
+from models.tokenizer.protocol import Ids, Lengths, TokenColumn, check_unicode, encode_in_slices, gather_rows
 from models.tokenizer.vocabulary import BertVocabulary, read_vocabulary
 
 # An ASCII word falls apart into runs of letters and digits, and single punctuation characters.
@@ -31,23 +29,9 @@ _PIECES = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
 _BREAK = "\n"
 # Arrow splits at these two characters; BERT removes them, which joins the words around them.
 _REMOVED = str.maketrans("", "", "\v\f")
-_SLICE_TEXTS = 2048
 _CHUNKS_PER_CALL = 512
 # English has 4 to 5 characters a token. At first this many are read for each wanted token of a long text.
 _CHARS_PER_TOKEN = 8
-
-
-@dataclass(frozen=True)
-class TokenColumn:
-    """The tokens of a batch of texts.
-
-    Attributes:
-        ids: list<uint16>[n], or list<uint32> for a larger vocabulary, without special tokens.
-        truncated: bool[n], whether a text had more.
-    """
-
-    ids: pa.ListArray
-    truncated: NDArray[np.bool_]
 
 
 class BertTokenizer:
@@ -55,17 +39,13 @@ class BertTokenizer:
 
     Attributes:
         vocab_size: one more than the largest id.
-        cls_id: the id of [CLS].
-        sep_id: the id of [SEP].
-        pad_id: the id of [PAD].
+        special: the ids of [CLS], [SEP] and [PAD].
         digest: SHA-256 of the vocabulary and of every setting that decides an id.
     """
 
     def __init__(self, vocabulary: BertVocabulary) -> None:
         self.vocab_size = vocabulary.vocab_size
-        self.cls_id = vocabulary.cls_id
-        self.sep_id = vocabulary.sep_id
-        self.pad_id = vocabulary.pad_id
+        self.special = vocabulary.special
         self.digest = vocabulary.digest
         self._lowercase = vocabulary.lowercase
         # It has no special tokens, so that no part of a text becomes one.
@@ -78,8 +58,7 @@ class BertTokenizer:
         )
         self._reference.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         self._model = self._reference.model
-        self._token_type = schemas.token_type(self.vocab_size)
-        self._dtype = np.dtype(self._token_type.to_pandas_dtype())
+        self._dtype = np.dtype(schemas.token_type(self.vocab_size).to_pandas_dtype())
         self._pieces = IdTable(self._dtype, self._compute_pieces)
         self._chunks = IdTable(self._dtype, self._compute_chunks)
         self._lock = Lock()
@@ -90,34 +69,18 @@ class BertTokenizer:
         Raises:
             DataError: a text holds half of a surrogate pair, which no encoding of Unicode can carry.
         """
-        ids: list[Ids] = [np.empty(0, self._dtype)]
-        counts: list[Lengths] = [np.zeros(1, np.int64)]
-        truncated: list[NDArray[np.bool_]] = [np.empty(0, np.bool_)]
-        for start in range(0, len(texts), _SLICE_TEXTS):
-            with self._lock:
-                slice_ids, slice_counts = self._encode_slice(texts[start : start + _SLICE_TEXTS], max_tokens)
-            kept = np.minimum(slice_counts, max_tokens)
-            if kept.sum() < len(slice_ids):
-                slice_ids = gather_rows(slice_ids, np.cumsum(slice_counts) - slice_counts, kept)
-            ids.append(slice_ids)
-            counts.append(kept)
-            truncated.append(slice_counts > max_tokens)
-        offsets = np.cumsum(np.concatenate(counts))
-        values = pa.array(np.concatenate(ids), self._token_type)
-        return TokenColumn(
-            ids=pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values),
-            truncated=np.concatenate(truncated),
-        )
+        return encode_in_slices(texts, max_tokens, self.vocab_size, lambda some: self._encode_slice(some, max_tokens))
 
     def _encode_slice(self, texts: Sequence[str], max_tokens: int) -> tuple[Ids, Lengths]:
         """At least the first `max_tokens` ids of each text, and one more where there are more."""
         cleaned = [text if "\v" not in text and "\f" not in text else text.translate(_REMOVED) for text in texts]
         limit = max_tokens * _CHARS_PER_TOKEN
         heads = [text if len(text) <= limit else text[:limit].rpartition(" ")[0] or text for text in cleaned]
-        ids, counts = self._encode_whole(heads)
-        cut = np.array([head is not text for head, text in zip(heads, cleaned, strict=True)], np.bool_)
-        if np.any(counts[cut] <= max_tokens):
-            return self._encode_whole(cleaned)
+        with self._lock:
+            ids, counts = self._encode_whole(heads)
+            cut = np.array([head is not text for head, text in zip(heads, cleaned, strict=True)], np.bool_)
+            if np.any(counts[cut] <= max_tokens):
+                return self._encode_whole(cleaned)
         return ids, counts
 
     def _encode_whole(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
@@ -166,8 +129,8 @@ class BertTokenizer:
         return np.concatenate(ids), np.concatenate(lengths)
 
 
-def load_tokenizer(folder: str) -> BertTokenizer:
-    """Loads the tokenizer of a Hugging Face folder or fsspec URL.
+def load_bert(folder: str) -> BertTokenizer:
+    """Loads the tokenizer of a Hugging Face folder or fsspec URL, which must be BERT's.
 
     Raises:
         PreflightError: the folder does not hold a plain BERT WordPiece tokenizer.
@@ -178,10 +141,6 @@ def load_tokenizer(folder: str) -> BertTokenizer:
 def _arrow_strings(texts: Sequence[str]) -> Any:
     try:
         return pa.array(texts, pa.large_string())
-    except UnicodeEncodeError as error:
-        place = next(place for place, text in enumerate(texts) if text is error.object)
-        raise DataError(
-            f"text {place} of this batch holds U+{ord(error.object[error.start]):04X}, half of a surrogate pair, at "
-            f"character {error.start}: it is not Unicode text and has no tokens. Repair the input; a JSON escape "
-            "that was cut in two is a common cause"
-        ) from error
+    except UnicodeEncodeError:
+        check_unicode(texts)
+        raise

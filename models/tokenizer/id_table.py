@@ -8,17 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Ids = NDArray[Any]
-Lengths = NDArray[np.int64]
+from models.tokenizer.protocol import Ids, Lengths, gather_rows
 
 _LONGEST_KEPT_CHARS = 40
-
-
-def gather_rows(ids: Ids, starts: Lengths, lengths: Lengths) -> Ids:
-    """The slices `ids[start : start + length]`, one after the other."""
-    ends = np.cumsum(lengths)
-    count = int(ends[-1]) if len(ends) else 0
-    return np.take(ids, np.repeat(starts - (ends - lengths), lengths) + np.arange(count))
 
 
 class IdTable:

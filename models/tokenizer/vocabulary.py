@@ -5,17 +5,26 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import StrictBool, TypeAdapter
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
 
 from beamrank.digests import sha256
 from beamrank.errors import PreflightError
+from beamrank.records import SpecialTokens
 from beamrank.storage import files as storage
-from beamrank.storage.documents import parse_json, read_at_most, validated
+from beamrank.storage.documents import read_at_most
+from models.tokenizer.files import (
+    FAST,
+    MOST_BYTES,
+    VOCABULARY,
+    TokenizerConfig,
+    named_tokens,
+    read_config,
+    read_fast,
+)
 
-_WANTED = "beamrank's models are BERT: give a checkpoint with a plain BERT WordPiece tokenizer"
-_MOST_BYTES = 1 << 28
-_BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
+_WANTED = "give a checkpoint with a plain BERT WordPiece tokenizer"
+_SPECIAL = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]"}
+_BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 
 
 @dataclass(frozen=True)
@@ -39,19 +48,9 @@ class BertVocabulary:
         return max(self.token_ids.values()) + 1
 
     @property
-    def cls_id(self) -> int:
-        """The id of the token that starts an input."""
-        return self.token_ids[self.cls_token]
-
-    @property
-    def sep_id(self) -> int:
-        """The id of the token that ends a text of an input."""
-        return self.token_ids[self.sep_token]
-
-    @property
-    def pad_id(self) -> int:
-        """The id that fills a batch."""
-        return self.token_ids[self.pad_token]
+    def special(self) -> SpecialTokens:
+        """The ids of the tokens that start an input, end a text of it and fill a batch."""
+        return SpecialTokens(*(self.token_ids[token] for token in (self.cls_token, self.sep_token, self.pad_token)))
 
     @property
     def digest(self) -> str:
@@ -60,7 +59,7 @@ class BertVocabulary:
             sorted((token_id, token) for token, token_id in self.token_ids.items()),
             [self.lowercase, self.strip_accents, self.tokenize_chinese_chars],
             [self.unk_token, self.continuing_subword_prefix, self.max_input_chars_per_word],
-            [self.cls_id, self.sep_id, self.pad_id],
+            list(self.special),
         ]
         return sha256(json.dumps(content).encode())
 
@@ -80,9 +79,9 @@ def read_vocabulary(folder: str) -> BertVocabulary:
     Raises:
         PreflightError: both are missing, a file is damaged, or it is another kind of tokenizer.
     """
-    config = _read_config(storage.join(folder, "tokenizer_config.json"))
-    fast_url = storage.join(folder, "tokenizer.json")
-    slow_url = storage.join(folder, "vocab.txt")
+    config = read_config(folder)
+    fast_url = storage.join(folder, FAST)
+    slow_url = storage.join(folder, VOCABULARY)
     if storage.exists(fast_url):
         settings = _from_tokenizer_json(fast_url)
     elif storage.exists(slow_url):
@@ -92,83 +91,53 @@ def read_vocabulary(folder: str) -> BertVocabulary:
     settings["lowercase"] = _first(config.do_lower_case, settings["lowercase"])
     settings["tokenize_chinese_chars"] = _first(config.tokenize_chinese_chars, settings["tokenize_chinese_chars"])
     settings["strip_accents"] = _first(config.strip_accents, settings["strip_accents"], settings["lowercase"])
-    settings["unk_token"] = _content(config.unk_token) or settings["unk_token"]
-    settings["cls_token"] = _content(config.cls_token) or "[CLS]"
-    settings["sep_token"] = _content(config.sep_token) or "[SEP]"
-    settings["pad_token"] = _content(config.pad_token) or "[PAD]"
+    settings |= {f"{role}_token": token for role, token in {**_SPECIAL, **named_tokens(folder, config)}.items()}
     _check_special_tokens(folder, settings)
     return BertVocabulary(**settings)
 
 
-@dataclass(frozen=True)
-class _AddedToken:
-    """A special token as tokenizer_config.json may write it."""
-
-    content: str
+def names_bert(config: TokenizerConfig) -> bool:
+    """Whether a vocab.txt with this configuration is BERT's."""
+    return (config.tokenizer_class or "BertTokenizer").removesuffix("Fast") in _BERT_CLASSES
 
 
-@dataclass(frozen=True)
-class _Config:
-    """tokenizer_config.json, as far as it decides ids."""
-
-    tokenizer_class: str | None = None
-    do_lower_case: StrictBool | None = None
-    tokenize_chinese_chars: StrictBool | None = None
-    strip_accents: StrictBool | None = None
-    unk_token: str | _AddedToken | None = None
-    cls_token: str | _AddedToken | None = None
-    sep_token: str | _AddedToken | None = None
-    pad_token: str | _AddedToken | None = None
-
-
-_CONFIG = TypeAdapter(_Config)
-
-
-def _read_config(url: str) -> _Config:
-    if not storage.exists(url):
-        return _Config()
-    try:
-        config = parse_json(read_at_most(url, _MOST_BYTES))
-    except ValueError as error:
-        raise PreflightError(f"{url} is not valid JSON: {error}") from error
-    try:
-        return validated(_CONFIG, config)
-    except ValueError as error:
-        raise PreflightError(f"{url} is not a tokenizer's configuration: {error}") from error
+def why_not_bert(tokenizer: Any) -> str | None:
+    """What makes a tokenizer of the library another one than plain BERT's; None if it is BERT's."""
+    model, normalizer = tokenizer.model, tokenizer.normalizer
+    for part, found, wanted in (
+        ("model", model, models.WordPiece),
+        ("normalizer", normalizer, normalizers.BertNormalizer),
+        ("pre-tokenizer", tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer),
+    ):
+        if not isinstance(found, wanted):
+            return f"its {part} is {'none' if found is None else type(found).__name__}, not {wanted.__name__}"
+    if not normalizer.clean_text:
+        return "its normalizer has clean_text off, which BERT has on"
+    extra = sorted(token.content for token in tokenizer.get_added_tokens_decoder().values() if not token.special)
+    return f"it adds tokens to BERT's vocabulary ({', '.join(map(repr, extra[:5]))})" if extra else None
 
 
 def _from_tokenizer_json(url: str) -> dict[str, Any]:
-    try:
-        tokenizer = Tokenizer.from_str(read_at_most(url, _MOST_BYTES).decode())
-    # The library raises a bare Exception for a file that it cannot read.
-    except Exception as error:
-        raise PreflightError(f"cannot read the tokenizer {url}: {error}") from error
-    model, normalizer = tokenizer.model, tokenizer.normalizer
-    _check_part(url, "model", model, models.WordPiece)
-    _check_part(url, "normalizer", normalizer, normalizers.BertNormalizer)
-    _check_part(url, "pre-tokenizer", tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-    if not normalizer.clean_text:
-        raise PreflightError(f"{url}: its normalizer has clean_text off, which BERT has on: {_WANTED}")
-    extra = sorted(token.content for token in tokenizer.get_added_tokens_decoder().values() if not token.special)
-    if extra:
-        raise PreflightError(f"{url} adds tokens to BERT's vocabulary ({', '.join(map(repr, extra[:5]))}): {_WANTED}")
+    tokenizer, _ = read_fast(url)
+    reason = why_not_bert(tokenizer)
+    if reason is not None:
+        raise PreflightError(f"{url}: {reason}: {_WANTED}")
     return {
         "token_ids": tokenizer.get_vocab(with_added_tokens=False),
-        "lowercase": normalizer.lowercase,
-        "strip_accents": normalizer.strip_accents,
-        "tokenize_chinese_chars": normalizer.handle_chinese_chars,
-        "unk_token": model.unk_token,
-        "continuing_subword_prefix": model.continuing_subword_prefix,
-        "max_input_chars_per_word": model.max_input_chars_per_word,
+        "lowercase": tokenizer.normalizer.lowercase,
+        "strip_accents": tokenizer.normalizer.strip_accents,
+        "tokenize_chinese_chars": tokenizer.normalizer.handle_chinese_chars,
+        "unk_token": tokenizer.model.unk_token,
+        "continuing_subword_prefix": tokenizer.model.continuing_subword_prefix,
+        "max_input_chars_per_word": tokenizer.model.max_input_chars_per_word,
     }
 
 
-def _from_vocab_txt(url: str, config: _Config) -> dict[str, Any]:
-    tokenizer_class = config.tokenizer_class or "BertTokenizer"
-    if tokenizer_class not in _BERT_CLASSES:
-        raise PreflightError(f"{url} belongs to a {tokenizer_class} without a tokenizer.json: {_WANTED}")
+def _from_vocab_txt(url: str, config: TokenizerConfig) -> dict[str, Any]:
+    if not names_bert(config):
+        raise PreflightError(f"{url} belongs to a {config.tokenizer_class} without a {FAST}: {_WANTED}")
     try:
-        lines = io.StringIO(read_at_most(url, _MOST_BYTES).decode(), newline=None).readlines()
+        lines = io.StringIO(read_at_most(url, MOST_BYTES).decode(), newline=None).readlines()
     except UnicodeDecodeError as error:
         raise PreflightError(f"{url} is not UTF-8 text: {error}") from error
     except ValueError as error:
@@ -182,21 +151,11 @@ def _from_vocab_txt(url: str, config: _Config) -> dict[str, Any]:
     }
 
 
-def _check_part(url: str, part: str, found: Any, wanted: type) -> None:
-    if not isinstance(found, wanted):
-        name = "none" if found is None else type(found).__name__
-        raise PreflightError(f"{url}: its {part} is {name}, not {wanted.__name__}: {_WANTED}")
-
-
 def _check_special_tokens(folder: str, settings: dict[str, Any]) -> None:
     for role in ("unk", "cls", "sep", "pad"):
         token = settings[f"{role}_token"]
         if token not in settings["token_ids"]:
             raise PreflightError(f"{folder}: the vocabulary has no {token!r}, its {role}_token: {_WANTED}")
-
-
-def _content(token: str | _AddedToken | None) -> str | None:
-    return token.content if isinstance(token, _AddedToken) else token
 
 
 def _first(*values: bool | None) -> bool:

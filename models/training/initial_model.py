@@ -24,7 +24,7 @@ from models.checkpoints.files import (
     weights_file,
 )
 from models.checkpoints.sources import locate
-from models.tokenizer.bert import BertTokenizer, load_tokenizer
+from models.tokenizer.bert import BertTokenizer, load_bert
 from models.training.chunked_bert import ChunkedBert, chunked_config
 from models.training.config import ChunksConfig
 
@@ -57,7 +57,7 @@ class Start:
         self.folder, self.reference = locate(reference)
         config = _read_config(self.folder, self.reference)
         self.digest = checkpoint_digest(self.folder)
-        self.tokenizer: BertTokenizer = load_tokenizer(self.folder)
+        self.tokenizer: BertTokenizer = load_bert(self.folder)
         self.positions = config.max_position_embeddings
         self._config = config
         _check_vocabulary(self.reference, config.vocab_size, self.tokenizer.vocab_size)

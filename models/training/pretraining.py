@@ -134,7 +134,7 @@ class MaskedTask:
         losses, counts = [], 0
         for chosen in cut_batches(lengths, self._token_budget, self._max_length):
             width = padded_width(lengths[chosen], self._max_length)
-            ids = _padded([shown[row] for row in chosen], width, self._tokenizer.pad_id).to(self._device)
+            ids = _padded([shown[row] for row in chosen], width, self._tokenizer.special.pad_id).to(self._device)
             wanted = _padded([hidden[row] for row in chosen], width, _NOT_HIDDEN).to(self._device)
             mask = torch.arange(width) < torch.from_numpy(lengths[chosen])[:, None]
             with torch.autocast(self._device, self._dtype, enabled=self._dtype != torch.float32):
@@ -155,7 +155,7 @@ class MaskedTask:
         ids[places[dice < _MASKED]] = self._mask_id
         replaced = places[(dice >= _MASKED) & (dice < _REPLACED)]
         ids[replaced] = rng.integers(self._tokenizer.vocab_size, size=len(replaced))
-        framed = np.concatenate([[self._tokenizer.cls_id], ids, [self._tokenizer.sep_id]])
+        framed = np.concatenate([[self._tokenizer.special.cls_id], ids, [self._tokenizer.special.sep_id]])
         return framed, np.concatenate([[_NOT_HIDDEN], wanted, [_NOT_HIDDEN]])
 
 

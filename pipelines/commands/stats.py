@@ -64,11 +64,10 @@ def _docs(corpus: CorpusConfig, progress: Progress) -> Iterator[DocBatch]:
 def _wordpieces(settings: RunConfig) -> dict[str, CountUnits]:
     """How wordpieces are counted, for each distinct tokenizer; only the tokenizers are fetched, not the weights."""
     # The libraries take a second to import, and other commands do without.
-    from models.checkpoints.files import TOKENIZER_FILES
-    from models.checkpoints.sources import locate
-    from models.tokenizer.bert import BertTokenizer, load_tokenizer
+    from models.tokenizer.protocol import Tokenizer
+    from models.tokenizer.registry import fetch_tokenizer
 
-    def counter(tokenizer: BertTokenizer) -> CountUnits:
+    def counter(tokenizer: Tokenizer) -> CountUnits:
         def count(texts: Sequence[str]) -> list[int]:
             lengths: list[int] = tokenizer.encode(texts, _NO_LIMIT).ids.value_lengths().to_pylist()
             return lengths
@@ -79,7 +78,7 @@ def _wordpieces(settings: RunConfig) -> dict[str, CountUnits]:
     digests: set[str] = set()
     for kind, section in (("mono", settings.mono), ("duo", settings.duo)):
         if section is not None:
-            tokenizer = load_tokenizer(locate(section.checkpoint, TOKENIZER_FILES)[0])
+            tokenizer = fetch_tokenizer(section.checkpoint)
             if tokenizer.digest not in digests:
                 digests.add(tokenizer.digest)
                 found[f"wordpieces ({kind})" if found else "wordpieces"] = counter(tokenizer)

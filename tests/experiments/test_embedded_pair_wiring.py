@@ -21,7 +21,7 @@ from experiments.embedded_pair.wiring.pruning import choose_units, prune_units
 from experiments.embedded_pair.wiring.segment_marks import layers_of, outputs_of, shape_of, size_marks
 from experiments.embedded_pair.wiring.shared_words import dims_of, rarities, read_number, shared_rarity
 from models.checkpoints.sources import locate
-from models.tokenizer.bert import load_tokenizer
+from models.tokenizer.bert import load_bert
 from models.training.data.encoding import InputEncoder
 from models.training.loop.losses import log_odds
 from tests.support.checkpoints import MINILM
@@ -34,8 +34,8 @@ DOCS = [doc.text for doc in stdlib_docs()[:6000:750]]
 PAIRS = [(query, doc) for query in QUERIES for doc in DOCS]
 TRIPLES = [(query, one, other) for query in QUERIES for one, other in zip(DOCS, DOCS[1:] + DOCS[:1], strict=True)]
 LENGTH = 128
-TOKENIZER = load_tokenizer(str(MINILM))
-EDGES = (TOKENIZER.cls_id, TOKENIZER.sep_id)
+TOKENIZER = load_bert(str(MINILM))
+EDGES = (TOKENIZER.special.cls_id, TOKENIZER.special.sep_id)
 ENCODER = InputEncoder(TOKENIZER, InputLimits("original", 34, LENGTH), 1 << 20)
 
 
@@ -142,7 +142,7 @@ def test_wired_bigram_counts_half_as_much_as_its_word(mono, one, other):
 def test_wired_segments_are_read_apart(mono):
     own = slice(0, shape_of(mono).own)
     one, other = batch_of([(QUERIES[0], DOCS[0])]), batch_of([(QUERIES[0], DOCS[1])])
-    query = 1 + one["input_ids"][0].tolist().index(TOKENIZER.sep_id)
+    query = 1 + one["input_ids"][0].tolist().index(TOKENIZER.special.sep_id)
 
     def change(layer):
         states = (outputs_of(mono, layer, inputs)[:, 1:query, own] for inputs in (one, other))
@@ -164,7 +164,7 @@ def test_wired_segments_are_read_apart(mono):
 def test_wired_duo_prefers_what_mono_scores_higher(mono):
     firsts, seconds = (scores_of(mono, [(each[0], each[place]) for each in TRIPLES]) for place in (1, 2))
     margins = firsts - seconds
-    duo = make_duo(mono, TOKENIZER.cls_id, batch_of(TRIPLES[::3]), [batch_of(TRIPLES)], margins)
+    duo = make_duo(mono, TOKENIZER.special.cls_id, batch_of(TRIPLES[::3]), [batch_of(TRIPLES)], margins)
     z = scores_of(duo, TRIPLES)
     assert float(torch.corrcoef(torch.stack([z, margins]))[0, 1]) > 0.7
     turned = scores_of(duo, [(query, other, one) for query, one, other in TRIPLES])
@@ -201,7 +201,7 @@ def test_distillation_repairs_damaged_layers():
     damaged = bi_encoder()
     for layer in layers_of(damaged):
         layer.output.dense.weight.data[:, ::3] = 0.0
-    model, shape = wire_apart(damaged, TOKENIZER.cls_id)
+    model, shape = wire_apart(damaged, TOKENIZER.special.cls_id)
     for norm in model.modules():
         if isinstance(norm, torch.nn.LayerNorm):
             norm.weight.data[shape.words] = 0.0

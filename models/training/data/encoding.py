@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, lay_out, max_doc_tokens
-from beamrank.records import SpecialTokens
 from models.architectures.bert import bert_template
 from models.scoring.batching import Rows, chunk_rows, cut_batches, longest_chunks, padded_width
 from models.tokenizer.bert import BertTokenizer
@@ -44,7 +43,7 @@ class InputEncoder:
         self._limits = limits
         self._token_budget = token_budget
         self._chunks = chunks
-        self._special = SpecialTokens(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
+        self._special = tokenizer.special
 
     def pack(self, inputs: Sequence[Texts]) -> PackedInputs:
         """Tokenizes each distinct text once, and truncates each input.

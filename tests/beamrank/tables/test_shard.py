@@ -1,6 +1,6 @@
 """The tables of a shard: candidates, and queries with the tokens of their candidates."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,7 @@ from beamrank.tables.shard import as_mono, candidates_table, special_tokens, tok
 @dataclass
 class _Vocabulary:
     vocab_size: int = 30522
-    cls_id: int = 101
-    sep_id: int = 102
-    pad_id: int = 0
+    special: SpecialTokens = field(default=SpecialTokens(101, 102, 0))
     digest: str = "abc"
 
 
@@ -60,7 +58,7 @@ def test_tokenized_table_has_the_tokens_of_each_candidate() -> None:
 
 
 def test_special_tokens_are_read_from_part_metadata() -> None:
-    schema = tokenized_schema(_Vocabulary(vocab_size=1 << 20, pad_id=7))
+    schema = tokenized_schema(_Vocabulary(vocab_size=1 << 20, special=SpecialTokens(101, 102, 7)))
     assert special_tokens(schema) == SpecialTokens(cls_id=101, sep_id=102, pad_id=7)
     assert schema.metadata[b"tokenizer"] == b"abc"
     assert schema.field("query_tokens").type.value_type == pa.uint32()

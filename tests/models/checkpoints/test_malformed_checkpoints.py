@@ -14,7 +14,7 @@ from beamrank.errors import PreflightError
 from models.architectures.chunk_sizes import CHUNKED_BERT
 from models.checkpoints.check import resolve_checkpoint
 from models.conversion.original_bert import read_config
-from models.tokenizer.bert import load_tokenizer
+from models.tokenizer.registry import load_tokenizer
 from models.training.initial_model import Start
 from tests.support.checkpoints import save_tiny
 

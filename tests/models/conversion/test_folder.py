@@ -19,7 +19,7 @@ from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.conversion.folder import convert
 from models.conversion.source import check_vocabulary, find_source
 from models.scoring.engine import ScoringEngine
-from models.tokenizer.bert import load_tokenizer
+from models.tokenizer.bert import load_bert
 from tests.support.models.tables import template
 from tests.support.models.tensorflow1 import TOKENS, copy_checkpoint, known_variables, logits
 from tests.support.progress import RecordedProgress
@@ -105,7 +105,7 @@ def test_saved_tokenizer_equals_transformers(tmp_path):
     assert plain.convert_ids_to_tokens(found["input_ids"]) == ["[CLS]", *wanted, "[SEP]", "word3", "[SEP]"]
     assert found["token_type_ids"] == [0] * 9 + [1] * 2
     assert (len(plain), plain.model_max_length) == (len(TOKENS), 24)
-    ids = load_tokenizer(checkpoint.folder).encode([text], 24).ids[0].as_py()
+    ids = load_bert(checkpoint.folder).encode([text], 24).ids[0].as_py()
     assert [TOKENS[token_id] for token_id in ids] == wanted
 
 

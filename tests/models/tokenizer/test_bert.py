@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from beamrank.errors import DataError
-from models.tokenizer.bert import BertTokenizer, load_tokenizer
+from models.tokenizer.bert import BertTokenizer, load_bert
 from tests.models.tokenizer.reference import UNICODE_TEXTS, all_ids, reference_ids, transformers_backend
 from tests.support.checkpoints import MINILM
 
@@ -27,7 +27,7 @@ def folder() -> str:
 
 @pytest.fixture(scope="session")
 def tokenizer(folder: str) -> BertTokenizer:
-    return load_tokenizer(folder)
+    return load_bert(folder)
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +78,7 @@ def test_spelled_special_token_is_text(tokenizer, reference):
     [ids] = all_ids(tokenizer, ["a [SEP] b[CLS]c [MASK]"])
     tokens = [reference.id_to_token(token_id) for token_id in ids]
     assert tokens == ["a", "[", "sep", "]", "b", "[", "cl", "##s", "]", "c", "[", "mask", "]"]
-    assert not {tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id} & set(ids)
+    assert not {tokenizer.special.cls_id, tokenizer.special.sep_id, tokenizer.special.pad_id} & set(ids)
 
 
 _characters = st.one_of(
@@ -107,7 +107,7 @@ def test_tokenizer_batch_equals_transformers(tokenizer, reference, texts, max_to
 def test_squad_has_the_ids_of_transformers(folder, reference, shared_data):
     texts = squad_paragraphs(shared_data / "squad_v1.1.tar.gz")
     assert len(texts) == 20963
-    column = load_tokenizer(folder).encode(texts, 256)
+    column = load_bert(folder).encode(texts, 256)
     expected = reference_ids(reference, texts)
     assert column.ids.to_pylist() == [ids[:256] for ids in expected]
     assert column.truncated.tolist() == [len(ids) > 256 for ids in expected]
@@ -115,7 +115,7 @@ def test_squad_has_the_ids_of_transformers(folder, reference, shared_data):
 
 def test_tokenizer_has_its_ids_and_digest(tokenizer):
     assert tokenizer.vocab_size == 30522
-    assert (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id) == (0, 101, 102)
+    assert (tokenizer.special.pad_id, tokenizer.special.cls_id, tokenizer.special.sep_id) == (0, 101, 102)
 
 
 def test_encode_without_texts_gives_an_empty_column(tokenizer):
@@ -167,7 +167,7 @@ def test_tokenizer_survives_half_a_surrogate_pair(tokenizer, reference):
 
 
 def test_threads_share_one_tokenizer(folder, reference):
-    shared = load_tokenizer(folder)
+    shared = load_bert(folder)
     batches = [[f"thread{batch} word{number} common" for number in range(300)] for batch in range(8)]
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda batch: all_ids(shared, batch), batches))
@@ -176,7 +176,7 @@ def test_threads_share_one_tokenizer(folder, reference):
 
 def test_loading_a_tokenizer_imports_no_heavy_library(folder):
     code = (
-        "import sys; from models.tokenizer.bert import load_tokenizer; load_tokenizer(sys.argv[1]).encode(['a'], 5);"
+        "import sys; from models.tokenizer.bert import load_bert; load_bert(sys.argv[1]).encode(['a'], 5);"
         "print(sorted({'torch', 'transformers', 'apache_beam'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from beamrank.errors import PreflightError
 from beamrank.tables import schemas
-from models.tokenizer.bert import load_tokenizer
+from models.tokenizer.bert import load_bert
 from tests.models.tokenizer.reference import UNICODE_TEXTS, all_ids, reference_ids, transformers_backend
 from tests.support.checkpoints import MINILM
 
@@ -38,7 +38,7 @@ def write_fast(path: Path, fast: Tokenizer) -> str:
 
 def test_large_vocabulary_has_uint32_ids(tmp_path):
     tokens = SPECIAL + [f"w{number}" for number in range(70_000)]
-    large = load_tokenizer(write_folder(tmp_path / "large", tokens))
+    large = load_bert(write_folder(tmp_path / "large", tokens))
     column = large.encode(["w69999 W65536", "nowhere w0"], 512)
     assert large.vocab_size == 70_004
     assert column.ids.type == pa.list_(schemas.token_type(large.vocab_size)) == pa.list_(pa.uint32())
@@ -65,17 +65,17 @@ def test_settings_have_the_effect_of_transformers(tmp_path, lowercase, strip_acc
     }
     path = write_folder(tmp_path / "set", tokens, config)
     expected = reference_ids(transformers_backend(path), [*UNICODE_TEXTS, "The CAT é 東京 Ångström"])
-    assert all_ids(load_tokenizer(path), [*UNICODE_TEXTS, "The CAT é 東京 Ångström"]) == expected
+    assert all_ids(load_bert(path), [*UNICODE_TEXTS, "The CAT é 東京 Ångström"]) == expected
 
 
 def test_digest_covers_vocabulary_and_settings_only(tmp_path):
     tokens = [*SPECIAL, "a", "B", "##c"]
-    slow = load_tokenizer(write_folder(tmp_path / "slow", tokens))
-    fast = load_tokenizer(write_fast(tmp_path / "fast", bert(tokens)))
-    stated = load_tokenizer(write_folder(tmp_path / "stated", tokens, {"do_lower_case": True, "name_or_path": "x"}))
-    cased = load_tokenizer(write_folder(tmp_path / "cased", tokens, {"do_lower_case": False}))
-    other = load_tokenizer(write_folder(tmp_path / "other", [*SPECIAL, "B", "a", "##c"]))
-    marked = load_tokenizer(write_folder(tmp_path / "marked", tokens, {"cls_token": {"content": "[PAD]"}}))
+    slow = load_bert(write_folder(tmp_path / "slow", tokens))
+    fast = load_bert(write_fast(tmp_path / "fast", bert(tokens)))
+    stated = load_bert(write_folder(tmp_path / "stated", tokens, {"do_lower_case": True, "name_or_path": "x"}))
+    cased = load_bert(write_folder(tmp_path / "cased", tokens, {"do_lower_case": False}))
+    other = load_bert(write_folder(tmp_path / "other", [*SPECIAL, "B", "a", "##c"]))
+    marked = load_bert(write_folder(tmp_path / "marked", tokens, {"cls_token": {"content": "[PAD]"}}))
     assert re.fullmatch(r"[0-9a-f]{64}", slow.digest)
     assert slow.digest == fast.digest == stated.digest
     assert len({slow.digest, cased.digest, other.digest, marked.digest}) == 4
@@ -85,15 +85,15 @@ def test_tokenizer_json_decides_case_without_configuration(tmp_path):
     cased = bert([*SPECIAL, "a", "A"])
     cased.normalizer = normalizers.BertNormalizer(lowercase=False)
     path = write_fast(tmp_path / "cased", cased)
-    assert all_ids(load_tokenizer(path), ["A a"]) == [[5, 4]]
+    assert all_ids(load_bert(path), ["A a"]) == [[5, 4]]
     (Path(path) / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    assert all_ids(load_tokenizer(path), ["A a"]) == [[4, 4]]
+    assert all_ids(load_bert(path), ["A a"]) == [[4, 4]]
 
 
 def test_vocabulary_of_windows_lines_is_read(tmp_path):
     path = Path(write_folder(tmp_path / "lines", []))
     (path / "vocab.txt").write_bytes("\r\n".join([*SPECIAL, "line", "\u2028", "end"]).encode())
-    assert all_ids(load_tokenizer(str(path)), ["the end line"]) == [[1, 6, 4]]
+    assert all_ids(load_bert(str(path)), ["the end line"]) == [[1, 6, 4]]
 
 
 def not_wordpiece() -> Tokenizer:
@@ -143,12 +143,12 @@ def more_tokens() -> Tokenizer:
 )
 def test_vocabulary_of_another_tokenizer_is_refused_by_name(tmp_path, make, message):
     with pytest.raises(PreflightError, match=message):
-        load_tokenizer(write_fast(tmp_path / "other", make()))
+        load_bert(write_fast(tmp_path / "other", make()))
 
 
 def test_folder_without_a_tokenizer_is_refused(tmp_path):
     with pytest.raises(PreflightError, match=r"has no tokenizer\.json and no vocab\.txt"):
-        load_tokenizer(str(tmp_path))
+        load_bert(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -171,4 +171,4 @@ def test_broken_folder_is_refused(tmp_path, file, content, message):
     path = write_folder(tmp_path / "broken", [*SPECIAL, "a"])
     (Path(path) / file).write_bytes(content)
     with pytest.raises(PreflightError, match=message):
-        load_tokenizer(path)
+        load_bert(path)

@@ -17,7 +17,7 @@ from models.reranker import Reranker
 from models.scoring.backends.protocol import Device, OutOfMemory
 from models.scoring.backends.registry import BACKENDS
 from models.scoring.engine import ScoringEngine
-from models.tokenizer.bert import load_tokenizer
+from models.tokenizer.registry import load_tokenizer
 from pipelines.planning.estimate import estimate
 from tests.support.checkpoints import LETTERS, save_tiny
 from tests.support.small_collection import DOCS, TOPICS, small_cascade
@@ -111,7 +111,7 @@ def test_registered_architecture_scores_a_run(tmp_path, monkeypatch):
     for row in rows:
         query = ids[row["query_id"]][:15]  # one of max_query_length's 16 tokens is [SEP]
         doc = ids[row["doc_id"]][: 64 - 3 - 1 - len(query)]  # three special tokens, and `original` leaves one unused
-        assert row["score"] == 0.5 * (sum(doc) + 2 * tokenizer.sep_id) - (len(query) + 1)
+        assert row["score"] == 0.5 * (sum(doc) + 2 * tokenizer.special.sep_id) - (len(query) + 1)
 
 
 def test_architecture_that_is_not_registered_is_refused_by_name(tmp_path):

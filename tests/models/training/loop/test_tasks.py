@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from beamrank.ranking.input_layout import lay_out
-from models.tokenizer.bert import load_tokenizer
+from models.tokenizer.bert import load_bert
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import Group
 from models.training.loop.tasks import DuoTask, MonoTask, group_loss, labelled_pairs, pair_loss
@@ -60,7 +60,7 @@ def test_duo_task_scores_both_orders_with_labels(start):
 @pytest.mark.parametrize("segments", [2, 3])
 def test_training_inputs_equal_those_of_scoring(start, segments):
     """Against the special tokens and types written by hand, and cut by the rule `original`."""
-    encoder = InputEncoder(load_tokenizer(start), LIMITS, 64)
+    encoder = InputEncoder(load_bert(start), LIMITS, 64)
     long = " ".join(["blue"] * 40)
     inputs = [("what is sky", "blue", "green")[:segments], ("what is grass", long, "red")[:segments]] * 3
     cls, sep = WORDS.index("[CLS]"), WORDS.index("[SEP]")
@@ -87,5 +87,5 @@ def test_scorer_keeps_the_order_of_the_inputs(start):
     with torch.inference_mode():
         together, apart = score(inputs), [score([one]).item() for one in inputs]
     np.testing.assert_allclose(together.numpy(), apart, atol=1e-5)
-    packed = InputEncoder(load_tokenizer(start), LIMITS, 64).pack(inputs)
+    packed = InputEncoder(load_bert(start), LIMITS, 64).pack(inputs)
     assert lay_out(packed, np.arange(5), 32).lengths.tolist() == [7, 26, 9, 18, 13]

@@ -1,0 +1,117 @@
+"""A tokenizer.json, changed so that no text can spell a special token.
+
+The library finds special tokens in a text by their spelling, and a document could end its own segment or speak for a
+model's user. Its `encode_special_tokens` stops that search, but a model may still know the spelling as a piece of its
+vocabulary: a Unigram model takes `</s>` for the best piece of all. So special tokens get names here that no text can
+reach, in the vocabulary and among the added tokens. Their ids stay, and so do those of all other text.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from beamrank.digests import digest
+from beamrank.errors import PreflightError
+from beamrank.records import NO_TOKEN, SpecialTokens
+
+# What tokenizers call the special tokens of an input where no file names them.
+_USUAL = {"cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>"), "pad": ("[PAD]", "<pad>")}
+_DECIDES_IDS = ("normalizer", "pre_tokenizer", "model", "added_tokens")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A tokenizer of the library.
+
+    Attributes:
+        library: `tokenizers.Tokenizer`, without special tokens that a text can spell.
+        special: the special tokens around the texts of an input; those that it does not have are NO_TOKEN.
+        vocab_size: one more than the largest id of an input.
+        digest: SHA-256 of everything that decides an id.
+    """
+
+    library: Any
+    special: SpecialTokens
+    vocab_size: int
+    digest: str
+
+
+def read_definition(source: str, original: Any, content: bytes | str, named: Mapping[str, str]) -> Definition:
+    """Makes the tokenizer of a tokenizer.json that the library could read.
+
+    Args:
+        source: names it in errors.
+        original: what the library reads.
+        content: the JSON.
+        named: the special tokens that its configuration names, by role.
+
+    Raises:
+        PreflightError: a named special token is not in the vocabulary, or special tokens cannot be told from text.
+    """
+    by_role = {role: _find(source, original, role, named) for role in _USUAL}
+    added = original.get_added_tokens_decoder().values()
+    spelled = {token.content for token in added if token.special}
+    spelled |= {token for token in (*named.values(), *by_role.values()) if token is not None}
+    definition = json.loads(content)
+    plain = _without_special(definition, {token: f" \0{place}" for place, token in enumerate(sorted(spelled))})
+    try:
+        library = Tokenizer.from_str(json.dumps(plain))
+    except Exception as error:
+        raise PreflightError(f"{source}: its special tokens cannot be told from its text: {error}") from error
+    library.encode_special_tokens = True
+    special = SpecialTokens(*(NO_TOKEN if token is None else original.token_to_id(token) for token in by_role.values()))
+    unknown = definition["model"].get("unk_id", original.token_to_id(definition["model"].get("unk_token") or ""))
+    control = {original.token_to_id(token): token for token in spelled}
+    _check_spelling(source, library, {token_id: token for token_id, token in control.items() if token_id != unknown})
+    ids = [*original.get_vocab(with_added_tokens=False).values(), *special]
+    ids += [token_id for token_id, token in original.get_added_tokens_decoder().items() if not token.special]
+    decides = {part: plain.get(part) for part in _DECIDES_IDS}
+    return Definition(library, special, max(ids) + 1, digest([decides, special]))
+
+
+def _find(source: str, original: Any, role: str, named: Mapping[str, str]) -> str | None:
+    token = named.get(role)
+    if token is not None and original.token_to_id(token) is None:
+        raise PreflightError(
+            f"{source}: the vocabulary has no {token!r}, its {role}_token: give the checkpoint the tokenizer that its "
+            "model was trained with"
+        )
+    usual = (token for token in _USUAL[role] if original.token_to_id(token) is not None)
+    return token if token is not None else next(usual, None)
+
+
+def _without_special(definition: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The definition with new names for special tokens, and without what adds or removes tokens."""
+    model = dict(definition["model"])
+    pieces = model["vocab"]
+    if isinstance(pieces, dict):
+        model["vocab"] = {names.get(piece, piece): token_id for piece, token_id in pieces.items()}
+    else:
+        model["vocab"] = [[names.get(piece, piece), score] for piece, score in pieces]
+    if model.get("unk_token") is not None:
+        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+    if model.get("dropout") is not None:
+        # It is for training: the same text would give other ids each time.
+        model["dropout"] = None
+    added = [
+        {**token, "content": names[token["content"]], "special": True, "normalized": False}
+        if token["content"] in names
+        else token
+        for token in definition.get("added_tokens", [])
+    ]
+    ignored = dict.fromkeys(("truncation", "padding", "post_processor", "decoder"))
+    return {**definition, **ignored, "added_tokens": added, "model": model}
+
+
+def _check_spelling(source: str, library: Any, special: Mapping[int, str]) -> None:
+    """Raises PreflightError where a special token's spelling still gives its id."""
+    texts = [text for token in special.values() for text in (token, f"a{token}a", f"a {token} a")]
+    for encoding in library.encode_batch_fast(texts, add_special_tokens=False):
+        for token_id in special.keys() & set(encoding.ids):
+            raise PreflightError(
+                f"{source}: a text that spells {special[token_id]!r} gives this special token, so that a document "
+                "could end its own part of an input. Such a tokenizer is not supported"
+            )
