@@ -24,7 +24,7 @@ def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
     present = storage.sizes_bytes(storage.join(plan.output, RUNS))
     own = {file.base: file for file in run_files(plan, config)}
     if not own.keys() & present.keys():
-        found.notes.append(f"the runs are not written yet: {_WRITE_AGAIN.replace('again', 'them')}")
+        found.notes.append(f"the runs are not written yet: {_WRITE_AGAIN.replace('it again', 'them')}")
     else:
         found.findings += [
             Finding(f"{RUNS}/{base}", "is missing", _WRITE_AGAIN) for base in sorted(own.keys() - present.keys())

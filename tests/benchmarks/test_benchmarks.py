@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from beamrank.config.run import load_config
+from beamrank.config.run import load_config, stored_config
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import Topic
+from beamrank.stages.plan import read_plan
+from beamrank.stages.verify import verify_stages
 from benchmarks import same_inputs, synthetic
 from benchmarks.datasets.medquad import read_medquad
 from benchmarks.datasets.nfcorpus import read_nfcorpus
@@ -24,8 +26,10 @@ from benchmarks.datasets.squad import read_squad
 from benchmarks.parts import engines, scale, score
 from benchmarks.report import render
 from benchmarks.results import Part, Results, Target, command_line
+from benchmarks.synthetic_output import write_output
 from experiments.embedded_pair.figures import rank_by_cosine
 from experiments.embedded_pair.measured import Measured
+from pipelines.output.run_files import write_runs
 from tests import ROOT
 from tests.support.checkpoints import MINILM
 
@@ -239,6 +243,18 @@ def test_bi_encoder_ranks_by_the_cosine_of_sentence_transformers(tmp_path: Path)
 def test_engine_time_excludes_the_time_of_the_shards():
     row = engines.compare("local", "mono", few=(10.0, 1.0), many=(14.0, 2.0), more_shards=60)
     assert (row.receipts_seconds, row.shard_milliseconds) == (1.0, 50.0)
+
+
+def test_synthetic_output_is_a_finished_run(tmp_path: Path):
+    (tmp_path / "corpus.tsv").write_text("".join(f"{number}\ta text\n" for number in range(50)))
+    output = str(write_output(tmp_path / "run", tmp_path / "corpus.tsv", 50, topics=20, k=12, duo_k=4))
+    plan = read_plan(output)
+    verified = verify_stages(output)
+    assert (verified.findings, verified.notes, verified.stray) == ([], [], 0)
+    evaluations = write_runs(plan, stored_config(plan.config, output)).evaluations
+    first, mono, duo = (evaluations[name].means["RR@10"] for name in ("candidates", "mono", "duo-sum"))
+    assert first < mono
+    assert 0.3 < duo < 1
 
 
 def test_scale_target_is_that_the_scan_is_linear():
