@@ -1,9 +1,11 @@
-"""Corpora for tests: read whole, and compressed in every way."""
+"""Corpora for tests: read whole, and compressed in every way; CACM."""
 
 import bz2
 import gzip
 import lzma
+import tarfile
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,3 +48,29 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 each_compression = pytest.mark.parametrize("ending", COMPRESSORS, ids=["gzip", "bzip2", "xz", "zstd"])
+
+
+class _Data(HTMLParser):
+    """The text between tags."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+
+def read_cacm(shared_data: Path) -> dict[str, str]:
+    """CACM as the notes of the collection describe it: the HTML parser's data, white space collapsed."""
+    docs = {}
+    with tarfile.open(shared_data / "cacm/cacm.tar.gz") as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            if file is not None:
+                text = " ".join(_Data(file.read().decode("utf-8", "replace")).parts)
+                docs[Path(member.name).stem] = " ".join(text.split())
+    assert len(docs) == 3204
+    return docs

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -105,14 +105,19 @@ def children(process: "subprocess.Popen[str]") -> list[psutil.Process]:
         return []
 
 
+def with_argument(processes: Iterable[psutil.Process], text: str) -> list[psutil.Process]:
+    """The processes that still run and whose command line has a text."""
+    found = []
+    for each in processes:
+        with contextlib.suppress(psutil.Error):
+            if text in " ".join(each.cmdline()):
+                found.append(each)
+    return found
+
+
 def worker_processes(process: "subprocess.Popen[str]") -> list[psutil.Process]:
     """The worker processes of a run."""
-    found = []
-    for child in children(process):
-        with contextlib.suppress(psutil.Error):
-            if WORKER_MODULE in child.cmdline():
-                found.append(child)
-    return found
+    return with_argument(children(process), WORKER_MODULE)
 
 
 def run_together(commands: Sequence[Sequence[str]], seconds: float) -> list[str]:

@@ -1,6 +1,5 @@
 """The content that is read from a file must be the content that was digested."""
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ from beamrank.digests import sha256
 from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file
+from tests.support.changed_files import rewrite
 
 
 @pytest.fixture
@@ -42,9 +42,7 @@ def _write_elsewhere(path: Path) -> None:
 
 
 def _change_and_set_the_time_back(path: Path) -> None:
-    before = path.stat()
-    path.write_bytes(b"d1\tTEXT\n")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    rewrite(path, b"d1\tTEXT\n")
 
 
 def test_unchanged_file_is_hashed_once(path, hashed):

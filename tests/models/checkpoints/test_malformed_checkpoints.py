@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,14 @@ def test_malformed_modules_are_refused(folder, text):
         resolve_checkpoint(str(folder), "mono")
 
 
+def _save(folder: Path, weights: dict[str, torch.Tensor], pickled: bool) -> None:
+    if pickled:
+        (folder / "model.safetensors").unlink()
+        torch.save(weights, folder / "pytorch_model.bin")
+    else:
+        save_file(weights, folder / "model.safetensors")
+
+
 @pytest.mark.parametrize(
     "name", ["classifier.weight", "bert.embeddings.token_type_embeddings.weight", "bert.pooler.dense.bias"]
 )
@@ -106,11 +115,7 @@ def test_malformed_modules_are_refused(folder, text):
 @pytest.mark.parametrize("pickled", [False, True])
 def test_tensors_of_other_dimensions_are_refused(folder, name, shape, pickled):
     weights = load_file(folder / "model.safetensors") | {name: torch.zeros(shape)}
-    if pickled:
-        (folder / "model.safetensors").unlink()
-        torch.save(weights, folder / "pytorch_model.bin")
-    else:
-        save_file(weights, folder / "model.safetensors")
+    _save(folder, weights, pickled)
     with pytest.raises(PreflightError):
         resolve_checkpoint(str(folder), "mono")
 
@@ -121,11 +126,7 @@ def test_quantized_weights_are_refused(folder, kind, pickled):
     """Without their scales they would be other weights, and give scores without an error."""
     weights = load_file(folder / "model.safetensors")
     weights["classifier.weight"] = weights["classifier.weight"].to(kind)
-    if pickled:
-        (folder / "model.safetensors").unlink()
-        torch.save(weights, folder / "pytorch_model.bin")
-    else:
-        save_file(weights, folder / "model.safetensors")
+    _save(folder, weights, pickled)
     with pytest.raises(PreflightError, match=r"classifier\.weight is of type .*, and weights must be float16"):
         resolve_checkpoint(str(folder), "mono")
 
@@ -157,18 +158,18 @@ def test_weights_header_nested_too_deep_is_refused(folder):
         resolve_checkpoint(str(folder), "mono")
 
 
-@pytest.mark.parametrize("key", ["tokenizer_class", "do_lower_case", "strip_accents", "unk_token", "sep_token"])
-@pytest.mark.parametrize("value", [[], [[]], {"a": 1}, {"content": []}, 10**30], ids=str)
+_NO_CONFIGURATION = (
+    *product(
+        ("tokenizer_class", "do_lower_case", "strip_accents", "unk_token", "sep_token"),
+        ([], [[]], {"a": 1}, {"content": []}, 10**30),
+    ),
+    # For transformers, the text "false" is true.
+    *product(("do_lower_case", "strip_accents", "tokenize_chinese_chars"), ("false", "no", 0)),
+)
+
+
+@pytest.mark.parametrize(("key", "value"), _NO_CONFIGURATION, ids=str)
 def test_malformed_tokenizer_configuration_is_refused(folder, key, value):
-    (folder / "tokenizer_config.json").write_text(json.dumps({key: value}))
-    with pytest.raises(PreflightError, match=rf"tokenizer_config\.json is not a tokenizer's configuration: {key}"):
-        load_tokenizer(str(folder))
-
-
-@pytest.mark.parametrize("key", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
-@pytest.mark.parametrize("value", ["false", "no", 0], ids=str)
-def test_truth_value_of_a_tokenizer_is_not_text(folder, key, value):
-    """For transformers, "false" is true."""
     (folder / "tokenizer_config.json").write_text(json.dumps({key: value}))
     with pytest.raises(PreflightError, match=rf"tokenizer_config\.json is not a tokenizer's configuration: {key}"):
         load_tokenizer(str(folder))

@@ -1,10 +1,7 @@
 """Tests of BM25: CACM to the published figure, and every query that is out of the ordinary."""
 
 import json
-import tarfile
 from concurrent.futures import ThreadPoolExecutor
-from html.parser import HTMLParser
-from pathlib import Path
 
 import ir_measures
 import pytest
@@ -19,6 +16,7 @@ from models.lucene import jvm
 from models.lucene.bm25 import Bm25Searcher
 from models.lucene.index import build_index
 from models.lucene.index.documents import run_anserini
+from tests.support.corpora import read_cacm
 
 pytestmark = pytest.mark.jvm
 
@@ -29,17 +27,6 @@ DOCS = {
     "d3": "a fox, a fox, a fox",
     "d4": "a red fox",
 }
-
-
-class _Data(HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.parts = []
-        self.feed(text)
-        self.close()
-
-    def handle_data(self, data):
-        self.parts.append(data)
 
 
 def _write_docs(path, docs):
@@ -70,15 +57,7 @@ def animals(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cacm_docs(shared_data):
-    docs = {}
-    with tarfile.open(shared_data / "cacm" / "cacm.tar.gz") as archive:
-        for member in archive:
-            file = archive.extractfile(member)
-            if file is not None:
-                text = " ".join(_Data(file.read().decode("utf-8", "replace")).parts)
-                docs[Path(member.name).stem] = " ".join(text.split())
-    assert len(docs) == 3204
-    return docs
+    return read_cacm(shared_data)
 
 
 @pytest.fixture(scope="module")

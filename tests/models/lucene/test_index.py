@@ -17,6 +17,7 @@ from beamrank.formats.corpora import CorpusConfig, corpus_digest
 from beamrank.storage import digested
 from beamrank.storage import files as storage
 from models.lucene.index import build_index, check_index, local_index, read_index_info
+from tests.support.changed_files import flip_bit
 from tests.support.progress import RecordedProgress
 
 pytestmark = pytest.mark.jvm
@@ -105,14 +106,6 @@ def test_corrupt_index_is_refused(copy):
         read_index_info(str(copy))
 
 
-def _flip(path, position, bit):
-    """Flips one bit, and sets the time of writing back."""
-    before, content = path.stat(), bytearray(path.read_bytes())
-    content[position] ^= 1 << bit
-    path.write_bytes(content)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
 @pytest.fixture
 def hashed(tmp_path, monkeypatch):
     """The names of the files that are hashed; on a machine that has hashed none before."""
@@ -140,7 +133,7 @@ def test_corrupt_index_file_is_refused_by_name(built, copy, hashed):
     for path in (copy / name for name in [*info.files, "beamrank.json"]):
         whole = path.read_bytes()
         for _ in range(3):
-            _flip(path, drawn.randrange(len(whole)), drawn.randrange(8))
+            flip_bit(path, drawn.randrange(len(whole)), drawn.randrange(8))
             with pytest.raises(PreflightError, match=rf"{path.name} .*[Rr]emove the folder and build"):
                 check_index(str(copy), info.corpus_digest)
             path.write_bytes(whole)
@@ -169,7 +162,7 @@ def test_foreign_index_digest_changes_when_corrupt(built, copy, hashed):
         _in_a_new_process()
         assert read_index_info(str(copy)).digest == built[2].digest
     assert len(hashed) == len(built[2].files)
-    _flip(copy / hashed[0], 0, 0)
+    flip_bit(copy / hashed[0], 0, 0)
     assert read_index_info(str(copy)).digest != built[2].digest
     with pytest.raises(PreflightError, match="is not, or no longer, the one"):
         local_index(str(copy), built[2].digest)
@@ -208,8 +201,8 @@ def test_open_index_detects_a_change(built, copy, hashed):
     assert hashed == []
     name = sorted(built[2].files)[0]
     with pytest.raises(DataError, match=f"{name} was written, added or removed"), index.held():
-        _flip(copy / name, 0, 0)
-    _flip(copy / name, 0, 0)
+        flip_bit(copy / name, 0, 0)
+    flip_bit(copy / name, 0, 0)
     with local_index(str(copy), built[2].digest).held():
         pass
 
@@ -318,7 +311,7 @@ def test_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
         local_index(url, "0" * 64)
 
     damaged = Path(folder) / sorted(info.files)[0]
-    _flip(damaged, 0, 0)
+    flip_bit(damaged, 0, 0)
     assert local_index(url, info.digest).digest == info.digest
     assert read_index_info(folder) == info
 

@@ -1,6 +1,5 @@
 """Inputs that change between the plan and the work: nothing is committed from what they hold then."""
 
-import os
 import pkgutil
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from models.stages import stage_of
 from models.stages.base import ShardStage
 from pipelines import stage_execution
 from pipelines.launcher import Launcher
+from tests.support.changed_files import flip_bit
 from tests.support.runs import PlannedRun, run_bytes
 from tests.support.small_collection import SmallCollection, small_cascade
 
@@ -87,7 +87,7 @@ class _FlippedNeeds(Launcher):
 
     def _new_pipeline(self, stage: StageRecord) -> beam.Pipeline:
         for needed in Path(self.plan.output).glob("tokenize-*/needed-*.bin"):
-            _flip(needed)
+            flip_bit(needed)
         return super()._new_pipeline(stage)
 
 
@@ -231,14 +231,6 @@ def searched(indexed: Path, tmp_path) -> SmallCollection:
     return SmallCollection(tmp_path, shards=2).with_index(5)
 
 
-def _flip(path: Path) -> None:
-    """Flips a bit in the middle of a file, and restores the time of its last change."""
-    before, content = path.stat(), bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
-    path.write_bytes(content)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
 def _largest_index_file(collection: SmallCollection) -> Path:
     """Most of it is never read by a search."""
     return max((collection.folder / "index").glob("_*"), key=lambda path: path.stat().st_size)
@@ -247,12 +239,12 @@ def _largest_index_file(collection: SmallCollection) -> Path:
 @pytest.mark.jvm
 def test_changed_index_seals_nothing(searched) -> None:
     run, file = searched.plan(), _largest_index_file(searched)
-    _flip(file)
+    flip_bit(file)
     _assert_run_fails(run, "index is not, or no longer, the one with digest")
     assert _seals(searched) == set()
     with pytest.raises(PreflightError, match=f"{file.name} does not hold the bytes that were written"):
         searched.plan()
-    _flip(file)
+    flip_bit(file)
     searched.run()
     assert len(run_bytes(searched.output)["bm25.trec"].splitlines()) > 20
 
@@ -265,14 +257,14 @@ def test_changed_index_commits_only_earlier_shards(searched) -> None:
     assert isinstance(stage, ShardStage)
     first, second = plan.tasks(record, [])
     stage.run(first)
-    _flip(_largest_index_file(searched))
+    flip_bit(_largest_index_file(searched))
     with pytest.raises(DataError, match="changed while it was searched"):
         stage.run(second)
     assert set(folder.receipts(digests)) == {0}
     # The next attempt checks the content: still wrong, then right.
     with pytest.raises(PreflightError, match="is not, or no longer, the one"):
         stage.run(second)
-    _flip(_largest_index_file(searched))
+    flip_bit(_largest_index_file(searched))
     stage.run(second)
     assert set(folder.receipts(digests)) == {0, 1}
 

@@ -15,6 +15,7 @@ from pipelines.runners import child_of_launcher
 from pipelines.runners.job_server import JobServer, job_endpoint
 from pipelines.runners.subprocesses import prepare_environment
 from pipelines.runners.watchdog import run_watched
+from tests.support.processes import with_argument
 
 # Beam's own job server, in a process.
 _LOCAL = """
@@ -97,12 +98,7 @@ def _pipeline(endpoint, seconds):
 
 
 def _server_processes():
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if "LocalJobServicer" in " ".join(child.cmdline()):
-                found.append(child)
-    return found
+    return with_argument(psutil.Process().children(recursive=True), "LocalJobServicer")
 
 
 def test_job_server_is_reused_and_restarted_after_it_died():

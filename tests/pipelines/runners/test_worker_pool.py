@@ -1,6 +1,5 @@
 """A pool of workers whose clients give the same numbers."""
 
-import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from apache_beam.portability.api import endpoints_pb2
 
 from pipelines.runners.subprocesses import prepare_environment
 from pipelines.runners.worker_pool import SharedPool
+from tests.support.processes import with_argument
 
 _PATIENCE_SECONDS = 60
 
@@ -53,12 +53,7 @@ def pool():
 
 
 def _workers():
-    found = []
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if "SdkHarness" in " ".join(child.cmdline()):
-                found.append(child)
-    return found
+    return with_argument(psutil.Process().children(), "SdkHarness")
 
 
 def _start(pool, number, client):

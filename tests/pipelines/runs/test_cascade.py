@@ -1,6 +1,5 @@
 """The Beam cascade against the papers' loop in memory, on real collections."""
 
-import html.parser
 import tarfile
 from itertools import product
 from pathlib import Path
@@ -13,34 +12,13 @@ from beamrank.storage import files as storage
 from pipelines.output.run_files import write_run_files
 from pipelines.output.run_names import RunFile
 from tests.support.checkpoints import Pair
+from tests.support.corpora import read_cacm
 from tests.support.oracle import TextOracle, cascade, disagreements, sigmoid
 from tests.support.runs import PlannedRun, read_trec, run_here
 from tests.support.small_collection import SmallCollection
 
 K0, K1, HITS = 6, 4, 10
 TOLERANCE = 1e-4
-
-
-class _Text(html.parser.HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.data: list[str] = []
-
-    def handle_data(self, data: str) -> None:
-        self.data.append(data)
-
-
-def cacm_corpus(folder: Path) -> dict[str, str]:
-    """CACM as the collection's notes say: the HTML parser's data, white space collapsed."""
-    corpus = {}
-    with tarfile.open(folder / "cacm.tar.gz") as archive:
-        for member in archive:
-            file = archive.extractfile(member)
-            if file is not None:
-                parser = _Text()
-                parser.feed(file.read().decode("utf-8", "replace"))
-                corpus[Path(member.name).stem] = " ".join(" ".join(parser.data).split())
-    return corpus
 
 
 def car_collection(folder: Path, target: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -111,7 +89,7 @@ _DEPTHS = [f"bm25.k={HITS}", f"mono.k={K0}", f"duo.k={K1}"]
 @pytest.mark.parametrize("collection", ["cacm", pytest.param("car", marks=pytest.mark.slow)])
 def test_cascade_equals_the_papers_loop(collection: str, shared_data: Path, tmp_path: Path, checkpoints: Pair) -> None:
     if collection == "cacm":
-        corpus = cacm_corpus(shared_data / "cacm")
+        corpus = read_cacm(shared_data)
         topics = dict(read_topics(TopicsConfig(path=str(shared_data / "cacm/topics.cacm.txt"), format="trec")))
     else:
         corpus, topics = car_collection(shared_data, tmp_path)
