@@ -98,10 +98,8 @@ class Reranker:
     def score(self, inputs: Iterable[Sequence[str]]) -> npt.NDArray[np.float32]:
         """The log-odds of relevance, in the order of the inputs. Equal inputs are scored once.
 
-        The bits of a score depend on all inputs of the call: their lengths decide which inputs share a batch, and a
-        batch's size and padding decide how its sums are rounded. The same inputs in the same call give the same bits
-        with any number of threads on machines of one kind. In another call, the score of an input can differ in the
-        last digits (float32), or from the second digit after the point on (bfloat16, float16).
+        On a CPU, the bits of a score do not depend on the other inputs or the number of threads, on machines of one
+        kind. On a GPU its last digits depend on the other inputs of the call, which share batches with it.
 
         Args:
             inputs: (query, text) for mono; (query, text_i, text_j) for duo, whose score is the log-odds that text_i is

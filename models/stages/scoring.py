@@ -48,7 +48,7 @@ class ScoringStage(ShardStage):
     backend_keys: Annotated[dict[str, str], Decides("backend")]
     device: Annotated[str, Decides("device")]
     dtype: Annotated[str, Decides("dtype")]
-    token_budget: Annotated[int, Decides("tokens of a batch")]
+    token_budget: int
     checkpoint: str
     threads: int
     tokens: str
