@@ -87,7 +87,7 @@ class RunComparison:
         return Table(columns, list(self._rows()))
 
     def _rows(self) -> Iterator[list[Cell]]:
-        names = _short_names([each.run for each in self.runs])
+        names = short_names([each.run for each in self.runs])
         for measure in self.runs[0].measures:
             for each in self.runs:
                 yield [names[each.run], measure, each.measures[measure], *_cells(each.differences.get(measure))]
@@ -211,7 +211,7 @@ def _test_notes(runs: Sequence[ComparedRun], baseline: Evaluation, tested: Seque
             yield f"{each.run}: no topic differs from the baseline, so that p is undefined: {', '.join(same)}"
 
 
-def _short_names(urls: Sequence[str]) -> dict[str, str]:
+def short_names(urls: Sequence[str]) -> dict[str, str]:
     """The names of files without their folders, if these differ."""
     names = {url: storage.name(url) for url in urls}
     return names if len(set(names.values())) == len(names) else {url: url for url in urls}

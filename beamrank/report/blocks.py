@@ -88,8 +88,8 @@ _LONGEST = 1200
 
 
 def marked_text(text: str, query: str) -> list[Marked]:
-    """A passage in pieces, with the words of a query marked; a long one is cut."""
-    words = {word.casefold() for word in _WORD.findall(query)}
+    """A passage in pieces, with the words of a query marked but for single letters; a long one is cut."""
+    words = {word.casefold() for word in _WORD.findall(query) if len(word) > 1}
     shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
     pieces: list[Marked] = []
     end = 0

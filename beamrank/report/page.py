@@ -2,62 +2,82 @@
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
 from beamrank.evaluation.tables import Cell, Table, latex, markdown
 from beamrank.report.blocks import Block, Picture, Section, TableBlock
-from beamrank.report.curves import write_csv
-from beamrank.report.run_report import RunReport
+from beamrank.report.report import Report
 from beamrank.report.sections import SECTIONS
+from beamrank.report.sections.trainings import training_blocks
+from beamrank.report.stored.curves import write_csv
+from beamrank.report.trainings import Training
 from beamrank.storage import files as storage
 
 PAGE = "report.html"
 
 
-def write_report(folder: str, reports: Sequence[RunReport]) -> str:
-    """Writes the files of a report; those of a second run and of later ones have a number before their names.
+@dataclass(frozen=True)
+class Part:
+    """A part of the page: a run of beamrank, runs of other systems, or trainings.
+
+    Attributes:
+        title: its heading.
+        sections: what it shows.
+        files: other files, by name.
+    """
+
+    title: str
+    sections: Sequence[Section]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def report_part(report: Report) -> Part:
+    """A run, or runs that are compared; sections without content are left out."""
+    sections = [Section(title, blocks) for title, make in SECTIONS.items() if (blocks := make(report))]
+    return Part(report.title, sections, {"curves.csv": write_csv(report.points)} if report.execution else {})
+
+
+def training_part(trainings: Sequence[Training]) -> Part:
+    """Trainings beside each other."""
+    return Part(", ".join(each.name for each in trainings), [Section("Training", training_blocks(trainings))])
+
+
+def write_report(folder: str, parts: Sequence[Part]) -> str:
+    """Writes the files of a report; those of a second part and of later ones have a number before their names.
 
     Returns:
         The path of the page.
     """
-    sections = [_sections(report) for report in reports]
-    for number, (report, each) in enumerate(zip(reports, sections, strict=True), 1):
+    for number, part in enumerate(parts, 1):
         prefix = "" if number == 1 else f"{number}-"
-        for name, content in _files(report, each):
+        for name, content in _files(part):
             storage.replace(storage.join(folder, prefix + name), content)
     page = storage.join(folder, PAGE)
-    storage.replace(page, render(reports, sections))
+    storage.replace(page, render(parts))
     return page
 
 
-def render(reports: Sequence[RunReport], sections: Sequence[Sequence[Section]]) -> bytes:
+def render(parts: Sequence[Part]) -> bytes:
     """The page. Ids and texts are data: all of them are escaped."""
     # It takes a fifth of a second to import, and other commands do without.
     from jinja2 import Environment, StrictUndefined
 
     source = files("beamrank.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    shown = [
-        {"title": report.title, "sections": [_as_values(section) for section in each]}
-        for report, each in zip(reports, sections, strict=True)
-    ]
+    shown = [{"title": part.title, "sections": [_as_values(section) for section in part.sections]} for part in parts]
     # Lone surrogates of damaged ids have no UTF-8.
     return environment.from_string(source).render(reports=shown).encode("utf-8", "replace")
 
 
-def _sections(report: RunReport) -> list[Section]:
-    found = [Section(title, make(report)) for title, make in SECTIONS.items()]
-    return [section for section in found if section.blocks]
-
-
-def _files(report: RunReport, sections: Sequence[Section]) -> Iterator[tuple[str, bytes]]:
-    tables = [block for section in sections for block in section.blocks if isinstance(block, TableBlock)]
+def _files(part: Part) -> Iterator[tuple[str, bytes]]:
+    tables = [block for section in part.sections for block in section.blocks if isinstance(block, TableBlock)]
     exported = [block for block in tables if block.exported]
-    yield "curves.csv", write_csv(report.points)
+    yield from part.files.items()
     yield "tables.md", _joined(exported, markdown, "**{}**\n\n")
     yield "tables.tex", _joined(exported, latex, "% {}\n")
-    for section in sections:
+    for section in part.sections:
         for block in section.blocks:
             if isinstance(block, Picture):
                 yield f"{block.name}.svg", block.svg

@@ -1,17 +1,21 @@
 """The pictures of a report, as SVG. The same numbers give the same bytes."""
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from beamrank.report.curves import CurvePoint
-from beamrank.report.stored_scores import Floats
+from beamrank.report.stored.curves import CurvePoint
+from beamrank.report.stored.distributions import Scores
+from beamrank.report.trainings import Training, smoothed
 
-_SIZE = (7.2, 4.2)
-_STYLES = ("-", "--", "-.", ":")
+# Small, so that its text is readable on a phone too.
+_SIZE = (5.8, 4.2)
+_LINES = ("-", "--", "-.", ":")
+# Names of runs are no formulas.
+_STYLE: Any = {"svg.fonttype": "path", "text.parse_math": False, "legend.frameon": False}
 
 
 def depth_curve(points: Sequence[CurvePoint], measure: str) -> bytes:
@@ -32,16 +36,17 @@ def pair_curves(points: Sequence[CurvePoint], measure: str) -> bytes:
         whole = [point for point in ours if point.opponents is None]
         for number, name in enumerate(dict.fromkeys(point.aggregation for point in whole)):
             line = [point for point in whole if point.aggregation == name]
-            axes.plot(*_xy(line), _STYLES[number % len(_STYLES)], marker=".", label=str(name))
+            axes.plot(*_xy(line), _LINES[number % len(_LINES)], marker=".", label=str(name))
         for opponents in dict.fromkeys(point.opponents for point in ours if point.opponents is not None):
             means, spread = (
                 [point for point in ours if (point.opponents, point.trial) == (opponents, trial)]
                 for trial in ("mean", "sd")
             )
             label = f"sample, m = {opponents}"
-            axes.errorbar(*_xy(means), yerr=[point.value for point in spread], marker="x", capsize=2, label=label)
+            bars = [point.value for point in spread]
+            axes.errorbar(*_xy(means), yerr=bars, marker="x", linewidth=1, elinewidth=0.7, capsize=2, label=label)
         axes.set(xlabel="inferences per query asked of duo", ylabel=measure)
-        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1))
+        axes.figure.legend(fontsize="small", loc="outside lower center", ncols=3)
     return content.getvalue()
 
 
@@ -56,7 +61,7 @@ def difference_bars(differences: Sequence[float], measure: str) -> bytes:
     return content.getvalue()
 
 
-def score_histogram(scores: Mapping[int | None, Floats], title: str) -> bytes:
+def score_histogram(scores: Scores, title: str) -> bytes:
     """The share of docs by score, a line for each label."""
     with _figure() as (axes, content):
         every = np.concatenate(list(scores.values()))
@@ -70,23 +75,51 @@ def score_histogram(scores: Mapping[int | None, Floats], title: str) -> bytes:
     return content.getvalue()
 
 
+def training_curves(trainings: Sequence[Training], measure: str, inputs: str) -> bytes:
+    """Figure 1 of Nogueira and Cho 2019: a measure against what was trained on, on a log axis."""
+    with _figure() as (axes, content):
+        for each in trainings:
+            values = [row.value for row in each.dev]
+            axes.plot(each.inputs(each.dev), values, marker=".", label=each.name)
+        for given in dict.fromkeys(each.record.given for each in trainings if each.record.given is not None):
+            axes.axhline(given, linestyle="--", color="tab:gray", linewidth=1, label=f"as given: {given:.4f}")
+        axes.set_xscale("log")
+        axes.set(xlabel=inputs, ylabel=measure)
+        axes.legend(fontsize="small")
+    return content.getvalue()
+
+
+def learning_curves(trainings: Sequence[Training]) -> bytes:
+    """The loss of each training, smoothed, above its learning rate."""
+    with _figure(panels=2) as ((losses, rates), content):
+        for each in trainings:
+            steps = [row.step for row in each.steps]
+            losses.plot(steps, smoothed(np.array([row.loss for row in each.steps])), label=each.name)
+            rates.plot(steps, [row.learning_rate for row in each.steps])
+        losses.set(ylabel="loss")
+        rates.set(xlabel="step", ylabel="learning rate")
+        losses.legend(fontsize="small")
+    return content.getvalue()
+
+
 def _xy(points: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:
     ordered = sorted(points, key=lambda point: point.inferences_asked)
     return [point.inferences_asked for point in ordered], [point.value for point in ordered]
 
 
 @contextmanager
-def _figure() -> Iterator[tuple[Any, io.BytesIO]]:
+def _figure(panels: int = 1) -> Iterator[tuple[Any, io.BytesIO]]:
     # It takes a second to import.
     import matplotlib
     from matplotlib.figure import Figure
 
     content = io.BytesIO()
-    # Names of runs are no formulas.
-    with matplotlib.rc_context({"svg.hashsalt": "beamrank", "svg.fonttype": "path", "text.parse_math": False}):
-        figure = Figure(figsize=_SIZE, layout="constrained")
-        axes = figure.subplots()
-        axes.grid(alpha=0.3)
-        axes.set_prop_cycle(color=matplotlib.color_sequences["tab20"][::2] + matplotlib.color_sequences["tab20"][1::2])
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": "beamrank"}):
+        figure = Figure(figsize=(_SIZE[0], _SIZE[1] * (1 + 0.4 * (panels - 1))), layout="constrained")
+        axes = figure.subplots(panels, 1, sharex=True)
+        colors = matplotlib.color_sequences["tab20"][::2] + matplotlib.color_sequences["tab20"][1::2]
+        for each in [axes] if panels == 1 else axes:
+            each.grid(alpha=0.3)
+            each.set_prop_cycle(color=colors)
         yield axes, content
         figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})

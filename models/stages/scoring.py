@@ -13,6 +13,7 @@ import pyarrow as pa
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputLimits, Truncation
+from beamrank.records import SpecialTokens
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.stage_record import ScoringWork
 from beamrank.stages.tasks import ShardTask
@@ -53,11 +54,17 @@ class ScoringStage(ShardStage):
     threads: int
     tokens: str
     token_cost: int
+    # The special tokens of an input, and how many inputs a doc is shared out among: reports tell which docs are cut.
+    start_tokens: int
+    end_tokens: tuple[int, ...]
+    chunks: int
 
     @classmethod
     def shared_settings(cls, planning: Planning, tokens: str) -> dict[str, Any]:
         """The settings that every model has; `tokens` is the stage that makes its tokens."""
         config, checkpoint, device = planning.config, planning.checkpoints[cls.type_name], planning.device
+        # The ids do not matter for how many there are.
+        template = checkpoint.architecture.template(SpecialTokens(0, 0, 0))
         return {
             **config.input.model_dump(),
             "checkpoint_digest": checkpoint.digest,
@@ -70,6 +77,9 @@ class ScoringStage(ShardStage):
             "threads": threads_of(config),
             "tokens": tokens,
             "token_cost": checkpoint.architecture.token_cost,
+            "start_tokens": len(template.start),
+            "end_tokens": tuple(map(len, template.ends)),
+            "chunks": checkpoint.architecture.chunks,
         }
 
     @classmethod

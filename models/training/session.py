@@ -10,6 +10,7 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.progress import Progress
 from beamrank.ranking.input_layout import InputLimits
+from beamrank.report.trainings import FOLDER, TrainingRecord
 from beamrank.storage import files as storage
 from models.scoring.backends.torch import resolve_dtype
 from models.training.card import card_path, write_card
@@ -24,7 +25,7 @@ from models.training.loop.distributed import Processes
 from models.training.loop.resume_check import check_output, training_identity
 from models.training.loop.state import StateFolder, TrainState
 from models.training.loop.tasks import DuoTask, MonoTask, Scorer, Task, group_loss, pair_loss
-from models.training.loop.trainer import RECORDS, Schedule, Trainer
+from models.training.loop.trainer import Schedule, Trainer
 from models.training.pretraining import CorpusSource, MaskedTask
 
 _CPU_TOKEN_BUDGET, _GPU_TOKEN_BUDGET = 2048, 1 << 17
@@ -54,7 +55,7 @@ class Session:
         self.schedule = _schedule(config, self.source, self.inputs_per_group, processes.count)
         self.dev = None if config.dev is None else read_dev(config, config.dev, self.start.tokenizer, kind)
         identity = training_identity(config, kind, self.start, processes)
-        self.states = StateFolder(storage.join(config.output, RECORDS), identity, processes)
+        self.states = StateFolder(storage.join(config.output, FOLDER), identity, processes)
         self.before = self.states.read()
         torch.manual_seed(config.seed)
         self.model = self._model()
@@ -75,6 +76,8 @@ class Session:
             progress,
             self.dev,
         )
+        if self.processes.first:
+            self._write_record()
         state = trainer.train(stop)
         if state.finished and self.processes.first:
             write_card(self, state, command)
@@ -84,6 +87,17 @@ class Session:
         """Writes the model card of a complete training that was killed before it did."""
         if self.processes.first and not storage.exists(card_path(self.config)):
             write_card(self, self.before, command)
+
+    def _write_record(self) -> None:
+        dev = self.dev
+        record = TrainingRecord(
+            kind=self.kind,
+            steps=self.schedule.steps,
+            inputs_per_step=self.schedule.groups_per_step * self.inputs_per_group,
+            measure=None if dev is None else dev.measure,
+            given=None if dev is None else dev.first_stage(),
+        )
+        record.write(self.config.output)
 
     def _model(self) -> Any:
         optimizer = self.config.optimizer

@@ -15,7 +15,7 @@ from beamrank.stages.plan import Plan, read_plan
 from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
 from pipelines.commands.arguments import Quiet, Verbose, console_progress
-from pipelines.commands.report import report_runs
+from pipelines.commands.report import report_paths
 from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_table
 from pipelines.runners.names import Runner
@@ -47,7 +47,7 @@ def demo(
 ) -> None:
     """Answer questions from Python's documentation with BM25, monoBERT and duoBERT. Needs no download."""
     # Beam takes seconds to import, and other commands do without.
-    from beamrank.report.run_report import ReportSettings
+    from beamrank.report.report import ReportSettings
     from pipelines.execute import execute
 
     console = console_progress(verbose, quiet)
@@ -65,7 +65,7 @@ def demo(
     else:
         _print_stages(stages)
     console.note(f"runs, parts and receipts are in {folder}")
-    page = report_runs([result.output], storage.join(folder, "report"), ReportSettings(), console)
+    page = report_paths([result.output], storage.join(folder, "report"), ReportSettings(), console)
     console.note(f"the report is {page}: open it in a browser")
 
 

@@ -17,8 +17,8 @@ from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
 if TYPE_CHECKING:
-    from beamrank.report.rank_changes import CandidateView, RankChange
-    from beamrank.report.run_report import RunReport
+    from beamrank.report.report import Report
+    from beamrank.report.stored.rank_changes import CandidateView, RankChange
 
 
 def inspect(
@@ -40,7 +40,8 @@ def inspect(
         raise ConfigError("--query and --changes show different things: give one of them")
     # They take a second to import, and other commands do without.
     import models.stages  # noqa: F401
-    from beamrank.report.run_report import ReportSettings, gather
+    from beamrank.report.report import ReportSettings
+    from beamrank.report.run_report import gather
 
     plan = read_plan(folder)
     config = stored_config(plan.config, folder)
@@ -67,7 +68,7 @@ def _show_query(plan: Plan, config: RunConfig, query_id: str, depth: int, texts:
     topic = next((topic for topic in plan.topics if topic.query_id == query_id), None)
     if topic is None:
         known = first_few([topic.query_id for topic in plan.topics])
-        raise ConfigError(f"--query {query_id!r} is no topic of {plan.output}; its topics are {known}")
+        raise ConfigError(f"--query {query_id!r} is not a topic of {plan.output}; its topics are {known}")
     views = query_candidates(plan, config, query_id)[:depth]
     found = find_texts(config.corpus, {view.doc_id for view in views}) if texts else {}
     if as_json:
@@ -80,25 +81,25 @@ def _show_query(plan: Plan, config: RunConfig, query_id: str, depth: int, texts:
     for view in views:
         write_line()
         ranks = ", ".join(f"{run} {rank}{_score(view, run)}" for run, rank in view.ranks.items())
-        write_line(f"{view.doc_id}  label {_label(view)}  rank: {ranks}")
+        write_line(f"{view.doc_id}  {_facts(view)}  rank: {ranks}")
         _print_passage(view, found)
 
 
-def _show_changes(report: "RunReport", as_json: bool) -> None:
+def _show_changes(report: "Report", as_json: bool) -> None:
     if as_json:
         _print_json({"changes": [_change(report, each) for each in report.changes]})
         return
     for each in report.changes:
         view = each.candidate
         moved = f"{each.before} {view.ranks[each.before]}, {each.after} {view.ranks[each.after]}"
-        write_line(f"{moved}  label {_label(view)}  {view.doc_id}  for {view.query_id}: {report.topics[view.query_id]}")
+        write_line(f"{moved}  {_facts(view)}  {view.doc_id}  for {view.query_id}: {report.topics[view.query_id]}")
         _print_passage(view, report.texts)
         write_line()
 
 
-def _show_queries(report: "RunReport", as_json: bool) -> None:
+def _show_queries(report: "Report", as_json: bool) -> None:
     """Largest losses first; in the order of the plan if nothing can be measured."""
-    steps, measure = report.steps(), report.main_measure
+    steps, measure = report.steps, report.main_measure
     differences: Mapping[str, float | None] = report.differences() or dict.fromkeys(report.topics)
     values = {run: report.evaluations[run].per_query for run in steps if measure is not None}
     rows: list[list[Cell]] = [
@@ -137,8 +138,9 @@ def _score(view: "CandidateView", run: str) -> str:
     return f" ({view.scores[run]:.4f})" if run in view.scores else ""
 
 
-def _label(view: "CandidateView") -> str:
-    return "-" if view.label is None else str(view.label)
+def _facts(view: "CandidateView") -> str:
+    label = "-" if view.label is None else view.label
+    return f"label {label}  truncated {view.truncated_by or '-'}"
 
 
 def _candidate(view: "CandidateView", texts: Mapping[str, str]) -> dict[str, Any]:
@@ -149,7 +151,7 @@ def _candidate(view: "CandidateView", texts: Mapping[str, str]) -> dict[str, Any
     return {**asdict(view), **opponents, "text": texts.get(view.doc_id)}
 
 
-def _change(report: "RunReport", change: "RankChange") -> dict[str, Any]:
+def _change(report: "Report", change: "RankChange") -> dict[str, Any]:
     query = report.topics[change.candidate.query_id]
     return {
         "before": change.before,

@@ -1,4 +1,4 @@
-"""`beamrank report DIR...`: what runs did, as a page, curves, tables and pictures."""
+"""`beamrank report DIR|RUN...`: what runs and trainings did, as a page, curves, tables and pictures."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -7,25 +7,39 @@ import typer
 
 from beamrank.config.run import stored_config
 from beamrank.errors import ConfigError
+from beamrank.evaluation.measures import DEFAULT_MEASURES, parse_measures, split_measures
 from beamrank.stages.plan import read_plan
 from beamrank.storage import files as storage
+from beamrank.storage.url_credentials import refuse_credentials
 from pipelines.commands.arguments import Quiet, Verbose, console_progress
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
 if TYPE_CHECKING:
-    from beamrank.report.run_report import ReportSettings
+    from beamrank.report.report import Report, ReportSettings
 
 
 def report(
-    folders: Annotated[list[str], typer.Argument(metavar="DIR...", help="Outputs of runs, finished or not.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR|RUN...", help="Outputs of runs and of trainings, finished or not; run files of any system."
+        ),
+    ],
     output: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Where the files go; by default DIR/report of the first DIR.")
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Where the files go; by default DIR/report, or for a RUN `report` beside it."
+        ),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(metavar="STAGE", help="The run that others are compared with; by default the first.")
+        str | None,
+        typer.Option(metavar="RUN", help="The run that others are compared with; by default the first."),
     ] = None,
     qrels: Annotated[str | None, typer.Option(help="Judgments in place of the run's own.")] = None,
+    measures: Annotated[
+        str | None, typer.Option(help="Measures in place of the run's own, separated by spaces or commas.")
+    ] = None,
     k0: Annotated[
         str | None, typer.Option(metavar="N,N", help="Depths of mono in the curve; by default all up to mono.k.")
     ] = None,
@@ -42,11 +56,11 @@ def report(
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a page about finished runs, with curves, tables and pictures, from stored scores. Needs no model.
+    """Write a page about runs or trainings, with curves, tables and pictures, from what they stored. Needs no model.
 
     Prints the path of the page, which needs no network.
     """
-    from beamrank.report.run_report import ReportSettings
+    from beamrank.report.report import ReportSettings
 
     console = console_progress(verbose, quiet)
     settings = ReportSettings(
@@ -59,40 +73,72 @@ def report(
         opponents=_numbers("--opponents", opponents),
         trials=trials,
     )
-    write_line(report_runs(folders, output, settings, console, qrels))
+    names = () if measures is None else tuple(parse_measures(split_measures(measures)))
+    write_line(report_paths(paths, output, settings, console, qrels, names))
 
 
-def report_runs(
-    folders: Sequence[str],
+def report_paths(
+    paths: Sequence[str],
     output: str | None,
     settings: "ReportSettings",
     console: ConsoleProgress,
     qrels: str | None = None,
+    measures: Sequence[str] = (),
 ) -> str:
-    """Writes a report of some outputs, by default below the first; returns the path of the page."""
-    # They take a second to import, and other commands do without.
-    import models.stages  # noqa: F401
-    from beamrank.report.page import write_report
-    from beamrank.report.run_report import gather
+    """Writes a report of outputs and run files, by default at the first of them.
 
-    reports = []
-    for folder in folders:
-        plan = read_plan(folder)
-        config = stored_config(plan.config, folder)
-        if qrels is not None:
-            config = config.model_copy(update={"qrels": storage.absolute(qrels)})
-        found = gather(plan, config, settings)
+    Returns:
+        The path of the page.
+    """
+    from beamrank.report.page import report_part, training_part, write_report
+    from beamrank.report.trainings import is_training, read_training
+
+    for path in paths:
+        refuse_credentials(path, "DIR")
+    absolute = [storage.absolute(path) for path in paths]
+    files = [path for path in absolute if not storage.is_folder(path) and storage.exists(path)]
+    trainings = [path for path in absolute if path not in files and is_training(path)]
+    folders = [path for path in absolute if path not in files and path not in trainings]
+    reports = _reports(folders, files, settings, qrels, measures)
+    for found in reports:
         for line in found.missing:
             console.note(f"{found.title}: {line}")
-        reports.append(found)
-    return write_report(storage.absolute(output or storage.join(folders[0], "report")), reports)
+    parts = [report_part(found) for found in reports]
+    if trainings:
+        parts.append(training_part([read_training(folder) for folder in trainings]))
+    place = storage.parent(absolute[0]) if absolute[0] in files else absolute[0]
+    return write_report(storage.absolute(output) if output else storage.join(place, "report"), parts)
+
+
+def _reports(
+    folders: Sequence[str],
+    files: Sequence[str],
+    settings: "ReportSettings",
+    qrels: str | None,
+    measures: Sequence[str],
+) -> "list[Report]":
+    """One report a folder, and one of all files."""
+    # They take a second to import, and other commands do without.
+    import models.stages  # noqa: F401
+    from beamrank.report.run_files import gather_files
+    from beamrank.report.run_report import gather
+
+    changed: dict[str, object] = {} if qrels is None else {"qrels": storage.absolute(qrels)}
+    changed |= {"measures": measures} if measures else {}
+    found = []
+    for folder in folders:
+        plan = read_plan(folder)
+        found.append(gather(plan, stored_config(plan.config, folder).model_copy(update=changed), settings))
+    if files:
+        found.append(gather_files(files, qrels, measures or DEFAULT_MEASURES.split(), settings))
+    return found
 
 
 def _numbers(option: str, given: str | None) -> tuple[int, ...]:
     try:
         numbers = tuple(sorted({int(part) for part in (given or "").split(",") if part.strip()}))
     except ValueError as error:
-        raise ConfigError(f"{option} {given!r} is no list of whole numbers: write it like 10,20,50") from error
+        raise ConfigError(f"{option} {given!r} is not a list of whole numbers: write it like 10,20,50") from error
     if numbers and numbers[0] < 0:
         raise ConfigError(f"{option} {given!r} has a negative number: give 0 or more")
     return numbers

@@ -22,11 +22,21 @@ _RECORDS = (
 
 
 class ScoredOutput:
-    """Topics of random candidates and scores with ties; `depths` are bm25.k, mono.k and duo.k."""
+    """Topics of random candidates and scores with ties; `depths` are bm25.k, mono.k and duo.k.
+
+    `spread` 0 makes all scores of a stage the same.
+    """
 
     def __init__(
-        self, folder: Path, topics: int = 7, depths: tuple[int, int, int] = (12, 8, 5), prefix: str = "", **keys: Any
+        self,
+        folder: Path,
+        topics: int = 7,
+        depths: tuple[int, int, int] = (12, 8, 5),
+        prefix: str = "",
+        spread: float = 1.0,
+        **keys: Any,
     ) -> None:
+        self.spread = spread
         self.random = np.random.default_rng(5)
         self.folder, self.depths = folder, depths
         self.query_ids = [f"{prefix}q{number}" for number in range(topics)]
@@ -66,8 +76,8 @@ class ScoredOutput:
         count = {2: 0, 3: 1, 4: self.depths[2] - 1}.get(query, self.depths[0])
         return count, min(count, self.depths[1]), min(count, self.depths[2])
 
-    def run(self, stages: int = 3) -> "ScoredOutput":
-        """Commits the parts of the first stages."""
+    def run(self, stages: int = 3, last_shards: int | None = None) -> "ScoredOutput":
+        """Commits the parts of the first stages; of the last of these, those of some shards only."""
         self.plan.publish()
         parts: list[list[pa.Table]] = [[], [], []]
         for shard in self.shards:
@@ -77,7 +87,8 @@ class ScoredOutput:
             inputs = [manifest for manifest in map(self.plan.sealed, record.inputs) if manifest is not None]
             digests = self.plan.shard_digests(record, inputs)
             counts = {"inferences": 10, "tokens": 90, "padded_tokens": 100, "queries": 2, "halvings": 0}
-            for number, table in enumerate(tables):
+            done = tables if record.name != _RECORDS[stages - 1].name else tables[:last_shards]
+            for number, table in enumerate(done):
                 self.plan.folder(record.name).commit(number, digests[number], table, seconds=1.5, counts=counts)
         return self
 
@@ -86,9 +97,9 @@ class ScoredOutput:
         for query_id in query_ids:
             count, scored, compared = self._counts(self.query_ids.index(query_id))
             docs = [str(each) for each in self.random.choice(self.docs, count, replace=False)]
-            scores = np.round(self.random.normal(size=scored), 1).astype(np.float32)
+            scores = np.round(self.random.normal(size=scored) * self.spread, 1).astype(np.float32)
             candidates += [
-                {"query_id": query_id, "doc_id": doc_id, "rank": rank, "score": 100.0 - rank}
+                {"query_id": query_id, "doc_id": doc_id, "rank": rank, "score": 100.0 - rank * self.spread}
                 for rank, doc_id in enumerate(docs, 1)
             ]
             mono += [
@@ -96,7 +107,7 @@ class ScoredOutput:
                 for rank, (doc_id, score) in enumerate(zip(docs[:scored], scores, strict=True), 1)
             ]
             order = np.argsort(-scores, kind="stable")[:compared]
-            z = np.round(self.random.normal(size=(compared, compared)), 1).astype(np.float32)
+            z = np.round(self.random.normal(size=(compared, compared)) * self.spread, 1).astype(np.float32)
             np.fill_diagonal(z, np.nan)
             duo.append({"query_id": query_id, "doc_ids": [docs[each] for each in order], "scores": z.ravel().tolist()})
         tables = zip((candidates, mono, duo), (schemas.CANDIDATES, schemas.MONO, schemas.DUO), strict=True)

@@ -3,27 +3,29 @@
 from collections.abc import Iterator, Sequence
 
 from beamrank.report.blocks import Block, Passage, marked_text
-from beamrank.report.rank_changes import Opponent, RankChange
-from beamrank.report.run_report import RunReport
+from beamrank.report.report import Report
+from beamrank.report.stored.rank_changes import Opponent, RankChange
 
 
-def blocks(report: RunReport) -> Sequence[Block]:
+def blocks(report: Report) -> Sequence[Block]:
     """The passages, with the query's words marked."""
     return [_passage(report, change) for change in report.changes]
 
 
-def _passage(report: RunReport, change: RankChange) -> Passage:
+def _passage(report: Report, change: RankChange) -> Passage:
     view = change.candidate
     query = report.topics.get(view.query_id, "")
     text = report.texts.get(view.doc_id)
     return Passage(
         f"{change.before} → {change.after}: rank {view.ranks[change.before]} → {view.ranks[change.after]}",
-        [("query", f"{view.query_id}: {query}"), ("doc", view.doc_id), ("label", str(view.label)), *_met(change)],
+        [("query", f"{view.query_id}: {query}"), ("doc", view.doc_id), ("label", str(view.label)), *_facts(change)],
         [] if text is None else marked_text(text, query),
     )
 
 
-def _met(change: RankChange) -> Iterator[tuple[str, str]]:
+def _facts(change: RankChange) -> Iterator[tuple[str, str]]:
+    if change.candidate.truncated_by is not None:
+        yield "truncated", change.candidate.truncated_by
     if not change.after.startswith("duo"):
         return
     opponents = (("strongest opponent", change.candidate.strongest), ("weakest opponent", change.candidate.weakest))

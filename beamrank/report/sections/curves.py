@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from beamrank.report.blocks import Block, Paragraph, Picture
 from beamrank.report.pictures import depth_curve, pair_curves
-from beamrank.report.run_report import RunReport
+from beamrank.report.report import Report
 
 
-def blocks(report: RunReport) -> Sequence[Block]:
+def blocks(report: Report) -> Sequence[Block]:
     """A picture of each figure, by the first measure that has curves."""
     found: list[Block] = []
     for figure, draw, caption in (

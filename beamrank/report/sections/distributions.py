@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from beamrank.report.blocks import Block, Picture
 from beamrank.report.pictures import score_histogram
-from beamrank.report.run_report import RunReport
+from beamrank.report.report import Report
 
 
-def blocks(report: RunReport) -> Sequence[Block]:
+def blocks(report: Report) -> Sequence[Block]:
     """A picture for each of the two."""
     return [
         Picture(f"scores-{number}", f"Scores of {run}, by label", score_histogram(by_label, run))

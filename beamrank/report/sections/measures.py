@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
 from beamrank.report.blocks import Block, Paragraph, TableBlock
-from beamrank.report.run_report import RunReport
+from beamrank.report.report import Report
 
 
-def blocks(report: RunReport) -> Sequence[Block]:
+def blocks(report: Report) -> Sequence[Block]:
     """Tables 1 and 2 of the paper, for this run."""
     if not report.evaluations:
         return []
@@ -28,7 +28,7 @@ def blocks(report: RunReport) -> Sequence[Block]:
     return found
 
 
-def _differences(report: RunReport) -> Table:
+def _differences(report: Report) -> Table:
     columns = [
         Column("run"),
         Column("measure"),

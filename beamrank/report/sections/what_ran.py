@@ -1,4 +1,4 @@
-"""What ran: inputs, stages with their cost and losses, and the keys that decide the scores."""
+"""What ran: inputs, stages with their cost and losses; machines, and the keys that decide the scores."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,32 +7,54 @@ from typing import Any
 from beamrank.evaluation.tables import COUNT, Cell, Column, Table
 from beamrank.machine import Machine
 from beamrank.report.blocks import Block, Paragraph, TableBlock
-from beamrank.report.run_report import RunReport
+from beamrank.report.report import Execution, Report
 from beamrank.stages.machines import read_machine
+from beamrank.stages.plan import Plan
 
 _ONE_DIGIT = ",.1f"
 _PERCENT = ".1f"
 
 
-def blocks(report: RunReport) -> Sequence[Block]:
-    """The inputs, the stages, and their keys."""
-    return [
-        *(Paragraph(line) for line in report.missing),
-        TableBlock("Inputs", Table([Column("input"), Column("value")], _inputs(report))),
-        TableBlock("Stages: cost and losses, from receipts", _stages(report), exported=True),
-        *_machines(report),
-        TableBlock("What decides the scores", Table([Column("stage"), Column("key"), Column("value")], _keys(report))),
+def blocks(report: Report) -> Sequence[Block]:
+    """What is missing, the inputs and the stages; of run files, what they hold."""
+    found: list[Block] = [Paragraph(line) for line in report.missing]
+    if report.files:
+        found.append(TableBlock("Runs", _files(report)))
+    if report.execution is not None:
+        inputs = Table([Column("input"), Column("value")], _inputs(report, report.execution))
+        stages = _stages(report.execution)
+        found += [
+            TableBlock("Inputs", inputs),
+            TableBlock("Stages: cost and losses, from receipts", stages, exported=True),
+        ]
+    return found
+
+
+def setting_blocks(report: Report) -> Sequence[Block]:
+    """The machines and the keys."""
+    if report.execution is None:
+        return []
+    columns = [Column("stage"), Column("key"), Column("value")]
+    keys = TableBlock("What decides the scores", Table(columns, _keys(report.execution.plan)))
+    return [*_machines(report.execution), keys]
+
+
+def _files(report: Report) -> Table:
+    columns = [Column("run"), Column("format"), Column("topics", COUNT), Column("rows", COUNT), Column("notes")]
+    rows: list[list[Cell]] = [
+        [url, notes.format, notes.queries, notes.rows, "; ".join(notes.lines())] for url, notes in report.files.items()
     ]
+    return Table(columns, rows)
 
 
-def _inputs(report: RunReport) -> list[list[Cell]]:
-    config = report.config
+def _inputs(report: Report, run: Execution) -> list[list[Cell]]:
+    config = run.config
     first = config.first_stage
     rows: list[tuple[str, Cell]] = [
-        ("run tag", report.plan.run_tag),
-        ("plan", report.plan.digest),
+        ("run tag", run.plan.run_tag),
+        ("plan", run.plan.digest),
         ("corpus", f"{config.corpus.path} ({config.corpus.format})"),
-        ("topics", f"{config.topics.path}: {len(report.plan.topics):,} topics"),
+        ("topics", f"{config.topics.path}: {len(run.plan.topics):,} topics"),
         ("first stage", f"{config.first_stage_name}: {_flat(first.model_dump())}"),
     ]
     if config.qrels is not None:
@@ -48,7 +70,7 @@ def _inputs(report: RunReport) -> list[list[Cell]]:
     return [list(row) for row in rows]
 
 
-def _stages(report: RunReport) -> Table:
+def _stages(run: Execution) -> Table:
     columns = [
         Column("stage"),
         Column("shards done"),
@@ -62,13 +84,13 @@ def _stages(report: RunReport) -> Table:
         Column("out-of-memory splits", COUNT),
     ]
     rows: list[list[Cell]] = []
-    for status in report.statuses:
+    for status in run.statuses:
         counts: dict[str, int] = {}
-        for receipt in report.receipts[status.stage].values():
+        for receipt in run.receipts[status.stage].values():
             for name, count in receipt.counts.items():
                 counts[name] = counts.get(name, 0) + count
         padded = counts.get("padded_tokens", 0)
-        topics = sum(len(report.plan.shards[shard].topics) for shard in report.receipts[status.stage])
+        topics = sum(len(run.plan.shards[shard].topics) for shard in run.receipts[status.stage])
         scored = "inferences" in counts
         rows.append(
             [
@@ -87,15 +109,15 @@ def _stages(report: RunReport) -> Table:
     return Table(columns, rows)
 
 
-def _machines(report: RunReport) -> list[Block]:
+def _machines(run: Execution) -> list[Block]:
     """A column for each machine that did shards: Dataflow's workers of one kind share a description."""
     shards: dict[str, Counter[str]] = {}
-    for stage, receipts in report.receipts.items():
+    for stage, receipts in run.receipts.items():
         for receipt in receipts.values():
             shards.setdefault(receipt.machine, Counter())[stage] += 1
     if not shards:
         return []
-    found = [_machine_values(read_machine(report.plan.output, name)) for name in shards]
+    found = [_machine_values(read_machine(run.plan.output, name)) for name in shards]
     done = [", ".join(f"{stage} {count:,}" for stage, count in counts.items()) for counts in shards.values()]
     names = list(dict.fromkeys(name for values in found for name in values))
     rows: list[list[Cell]] = [["shards", *done]]
@@ -117,12 +139,12 @@ def _machine_values(machine: Machine | None) -> dict[str, str]:
     }
 
 
-def _keys(report: RunReport) -> list[list[Cell]]:
+def _keys(plan: Plan) -> list[list[Cell]]:
     return [
         [stage.name, key, _flat(value) if isinstance(value, Mapping) else str(value)]
-        for stage in report.plan.stages
+        for stage in plan.stages
         for key, value in stage.keys.items()
-        if value is not None
+        if value not in (None, {})
     ]
 
 

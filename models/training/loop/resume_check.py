@@ -6,12 +6,12 @@ from typing import Any
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, corpus_files
 from beamrank.formats.topics import TopicsConfig, topics_file
+from beamrank.report.trainings import FOLDER
 from beamrank.storage import files as storage
 from models.checkpoints.files import CONFIG, PICKLED, SAFETENSORS, SHARDED
 from models.training.config import Kind, TrainConfig
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
-from models.training.loop.trainer import RECORDS
 
 # Options that may change when a training resumes, because they do not decide what is learned.
 _FREE: dict[str, bool | set[str]] = {
@@ -43,9 +43,9 @@ def check_output(output: str, start_folder: str) -> None:
     if os.path.realpath(output) == os.path.realpath(start_folder):
         raise ConfigError(f"output: {output} is also the start, which would be overwritten: give another folder")
     found = [name for name in (CONFIG, SAFETENSORS, PICKLED, *SHARDED) if os.path.exists(os.path.join(output, name))]
-    if found and not os.path.isdir(os.path.join(output, RECORDS)):
+    if found and not os.path.isdir(os.path.join(output, FOLDER)):
         raise ConfigError(
-            f"output: {output} holds a model that was not made by a training here ({found[0]} without {RECORDS}/) and "
+            f"output: {output} holds a model that was not made by a training here ({found[0]} without {FOLDER}/) and "
             "would be overwritten: give another folder, or remove it"
         )
 

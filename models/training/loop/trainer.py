@@ -11,8 +11,9 @@ import torch
 
 from beamrank.errors import BeamrankError
 from beamrank.progress import Progress
+from beamrank.report.trainings import FOLDER, DevRow, StepRow
 from beamrank.storage import files as storage
-from models.training.curves import Curves, DevRow, StepRow
+from models.training.curves import Curves
 from models.training.data.examples import Group, Position, Source
 from models.training.dev import DevSet
 from models.training.initial_model import publish_checkpoint, save_checkpoint
@@ -22,7 +23,6 @@ from models.training.loop.optimizer import BertAdam, clip_gradients, learning_ra
 from models.training.loop.state import StateFolder, TrainState
 from models.training.loop.tasks import Task
 
-RECORDS = "training"
 _CANDIDATE = "candidate"
 
 
@@ -72,7 +72,7 @@ class Trainer:
         self._schedule = schedule
         self._start_folder = start_folder
         self._output = output
-        self._records = storage.join(output, RECORDS)
+        self._records = storage.join(output, FOLDER)
         self._states = states
         self._processes = processes
         self._progress = progress

@@ -17,8 +17,9 @@ from beamrank.machine import describe_machine
 from beamrank.ranking.rankings import doc_orders, duo_ranking, first_stage_ranking, mono_ranking
 from beamrank.report import sections
 from beamrank.report.blocks import Paragraph, marked_text
-from beamrank.report.page import write_report
-from beamrank.report.run_report import ReportSettings, gather
+from beamrank.report.page import render, report_part, write_report
+from beamrank.report.report import ReportSettings
+from beamrank.report.run_report import gather
 from tests.support.scored_outputs import ScoredOutput
 
 EVIL = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1)>{{7*7}}"
@@ -128,7 +129,7 @@ class _Page(HTMLParser):
 @pytest.fixture(scope="module")
 def written(report, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
-    write_report(str(folder), [report])
+    write_report(str(folder), [report_part(report)])
     return folder
 
 
@@ -159,7 +160,7 @@ def test_files_of_a_report(written, report):
 
 
 def test_same_run_gives_the_same_bytes(written, report, tmp_path):
-    write_report(str(tmp_path), [report])
+    write_report(str(tmp_path), [report_part(report)])
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
         path.name: path.read_bytes() for path in written.iterdir()
     }
@@ -168,7 +169,7 @@ def test_same_run_gives_the_same_bytes(written, report, tmp_path):
 def test_ids_and_texts_are_escaped(tmp_path):
     output = ScoredOutput(tmp_path, prefix=EVIL, topics=4).run()
     output.write_corpus()
-    write_report(str(tmp_path), [_gather(output)])
+    write_report(str(tmp_path), [report_part(_gather(output))])
     page = _Page((tmp_path / "report.html").read_text())
     assert page.tags.count("script") == 1
     assert page.tags.count("img") == len(list(tmp_path.glob("*.svg")))
@@ -188,7 +189,7 @@ def test_run_without_qrels_shows_what_needs_none(output, tmp_path):
     assert [line for line in found.missing if "no qrels" in line]
     assert not found.evaluations
     assert found.views
-    write_report(str(tmp_path), [found])
+    write_report(str(tmp_path), [report_part(found)])
     page = (tmp_path / "report.html").read_text()
     assert "The run has no qrels" in page
     assert "Stages: cost and losses" in page
@@ -200,14 +201,40 @@ def test_unfinished_run_shows_the_finished_stages(tmp_path, stages, runs):
     found = _gather(ScoredOutput(tmp_path).run(stages))
     assert list(found.evaluations) == found.runs == runs
     assert len([line for line in found.missing if "is not finished (0 of 3 shards)" in line]) == 3 - stages
-    write_report(str(tmp_path / "page"), [found])
+    write_report(str(tmp_path / "page"), [report_part(found)])
     assert "is not finished" in (tmp_path / "page" / "report.html").read_text()
 
 
-@pytest.mark.parametrize("keys", [{"topics": 2}, {"topics": 7, "depths": (1, 1, 1)}])
+def test_run_that_was_killed_midway_shows_the_stages_before(tmp_path):
+    found = _gather(ScoredOutput(tmp_path).run(3, last_shards=2))
+    assert found.runs == ["given_run", "mono"]
+    assert [line for line in found.missing if line.startswith("duo is not finished (2 of 3 shards)")]
+    assert {point.figure for point in found.points} == {2}
+    write_report(str(tmp_path / "page"), [report_part(found)])
+    assert "2 of 3" in (tmp_path / "page" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("keys", [{"topics": 1}, {"topics": 2}, {"topics": 7, "depths": (1, 1, 1)}])
 def test_smallest_runs_have_a_report(tmp_path, keys):
-    write_report(str(tmp_path), [_gather(ScoredOutput(tmp_path, **keys).run())])
+    found = _gather(ScoredOutput(tmp_path, **keys).run())
+    write_report(str(tmp_path), [report_part(found)])
     assert (tmp_path / "report.html").exists()
+
+
+def test_constant_scores_keep_the_first_stages_order(tmp_path):
+    found = _gather(ScoredOutput(tmp_path, spread=0.0).run())
+    assert set(found.differences().values()) == {0.0}
+    assert not found.changes
+    assert {each.comparison.p_value for each in found.tested} == {None}
+    assert len({point.value for point in found.points if point.measure == "AP" and point.trial != "sd"}) == 1
+    write_report(str(tmp_path), [report_part(found)])
+    assert (tmp_path / "scores-1.svg").exists()
+
+
+def test_queries_without_judgments_are_left_out_and_named(report):
+    judged = {row for each in report.evaluations.values() for row in each.per_query}
+    assert "q0" not in judged | set(report.differences())
+    assert "topics of the run without judgments: 1 ('q0')" in _Page(render([report_part(report)]).decode()).text
 
 
 def test_unknown_baseline_is_an_error_that_names_the_runs(output):
@@ -222,6 +249,6 @@ def test_corpus_that_is_gone_leaves_the_passages_out(tmp_path):
 
 def test_section_from_outside_is_on_the_page(report, tmp_path, monkeypatch):
     monkeypatch.setitem(sections.SECTIONS, "Ours", lambda report: [Paragraph(f"{len(report.runs)} & more")])
-    write_report(str(tmp_path), [report])
+    write_report(str(tmp_path), [report_part(report)])
     page = (tmp_path / "report.html").read_text()
     assert re.search(r">Ours</h2>\s*<p>9 &amp; more</p>", page)

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.progress import SILENT, Silent
+from beamrank.report.trainings import TrainingRecord, read_training
 from models.training.estimate import make_plan
 from models.training.session import Session
 from tests.support.progress import RecordedProgress
@@ -145,6 +146,10 @@ def test_dev_run_keeps_the_best_model(kind, dev_config, tmp_path):
     assert f"| re-ranked, step {step} | {best:.4f} |" in card
     assert "| as given | 0.2500 |" in card
     assert (tmp_path / "out/training/curves.png").read_bytes().startswith(b"\x89PNG")
+    stored = read_training(str(tmp_path / "out"))
+    assert stored.record == TrainingRecord(kind, 40, 4, "RR@10", 0.25)
+    assert stored.best == (step, best)
+    assert len(stored.steps) == 40
 
 
 def test_dev_run_does_not_change_the_training(config, tmp_path):

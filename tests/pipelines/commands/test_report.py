@@ -48,9 +48,9 @@ def test_report_of_two_runs_has_the_files_of_both(output, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--k0", "1,x"], 2, "--k0 '1,x' is no list of whole numbers"),
+        (["--k0", "1,x"], 2, "--k0 '1,x' is not a list of whole numbers"),
         (["--k1", "-1"], 2, "--k1 '-1' has a negative number"),
-        (["--baseline", "bm25"], 2, "--baseline 'bm25' is no run of"),
+        (["--baseline", "bm25"], 2, "--baseline 'bm25' is not a run of"),
         (["--qrels", "/nowhere"], 3, "there is no file /nowhere"),
     ],
 )
@@ -135,7 +135,7 @@ def test_inspect_scans_the_corpus_at_most_once(output, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--query", "nobody"], "--query 'nobody' is no topic of"),
+        (["--query", "nobody"], "--query 'nobody' is not a topic of"),
         (["--query", "q1", "--changes", "2"], "give one of them"),
     ],
 )

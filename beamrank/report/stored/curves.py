@@ -17,8 +17,8 @@ from beamrank.config.run import RunConfig
 from beamrank.evaluation.measures import Measure
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.aggregation import METHODS, aggregate, opponent_order, sample_sums
-from beamrank.report.positions import judged_positions, values
-from beamrank.report.stored_scores import Floats, Positions, StoredQuery
+from beamrank.report.stored.positions import judged_positions, values
+from beamrank.report.stored.scores import Floats, Positions, StoredQuery
 
 _MANY = 20
 _POINTS = 5

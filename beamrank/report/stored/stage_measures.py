@@ -8,8 +8,8 @@ from beamrank.config.run import RunConfig
 from beamrank.evaluation.evaluate import Evaluation, EvaluationNotes, Evaluator
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.aggregation import METHODS, aggregate
-from beamrank.report.positions import judged_positions, supported, values
-from beamrank.report.stored_scores import Positions, StoredQuery
+from beamrank.report.stored.positions import judged_positions, supported, values
+from beamrank.report.stored.scores import Positions, StoredQuery
 
 
 def stored_aggregations(config: RunConfig) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from beamrank.evaluation.measures import Measure, parse_measures
-from beamrank.report.stored_scores import Floats, Positions
+from beamrank.report.stored.scores import Floats, Positions
 
 _NO_CUTOFF = 1 << 40
 

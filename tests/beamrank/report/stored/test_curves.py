@@ -10,9 +10,9 @@ from beamrank.evaluation.evaluate import evaluate
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.aggregation import METHODS, aggregate, opponent_order, sample_sums, simulate_sample
 from beamrank.ranking.rankings import doc_orders, duo_ranking, mono_ranking
-from beamrank.report.curves import Curves, CurveSettings, write_csv
-from beamrank.report.positions import supported
-from beamrank.report.stored_scores import iter_stored
+from beamrank.report.stored.curves import Curves, CurveSettings, write_csv
+from beamrank.report.stored.positions import supported
+from beamrank.report.stored.scores import iter_stored
 from tests.support.scored_outputs import ScoredOutput
 
 OPPONENTS = (1, 3, 9)

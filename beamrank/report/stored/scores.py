@@ -1,6 +1,6 @@
 """The stored scores of a run's finished stages, a shard of queries at a time."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -62,14 +62,15 @@ def finished_stages(plan: Plan) -> dict[RowKind, tuple[StageRecord, Manifest]]:
     return {stage.rows: (stage, manifest) for stage, manifest in found if manifest is not None}
 
 
-def iter_stored(plan: Plan, config: RunConfig) -> Iterator[list[StoredQuery]]:
-    """The stored scores of each shard; none before the first stage is finished."""
+def iter_stored(plan: Plan, config: RunConfig, query_ids: Collection[str] | None = None) -> Iterator[list[StoredQuery]]:
+    """The stored scores of each shard, or of those with some queries; none before the first stage is finished."""
     finished = finished_stages(plan)
     for shard in plan.shards if "candidates" in finished else ():
-        yield read_shard(plan, config, finished, shard.index)
+        if query_ids is None or any(topic.query_id in query_ids for topic in shard.topics):
+            yield _read_shard(plan, config, finished, shard.index)
 
 
-def read_shard(
+def _read_shard(
     plan: Plan, config: RunConfig, finished: Mapping[RowKind, tuple[StageRecord, Manifest]], shard: int
 ) -> list[StoredQuery]:
     """The stored scores of one shard's queries; of those that have candidates."""

@@ -1,16 +1,16 @@
 """Docs whose rank changes most from stage to stage, and a query's candidates side by side."""
 
 import heapq
-import itertools
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from beamrank.ranking.aggregation import aggregate
-from beamrank.report.stage_measures import stage_orders
-from beamrank.report.stored_scores import StoredQuery
+from beamrank.report.stored.scores import StoredQuery
+from beamrank.report.stored.stage_measures import stage_orders
+from beamrank.report.stored.truncation import Truncated
 
 
 class Opponent(NamedTuple):
@@ -30,6 +30,7 @@ class CandidateView:
         scores: by the name of each run that scored it.
         strongest: the opponent that it is least likely to be above; None unless duo compared it.
         weakest: the opponent that it is most likely to be above.
+        truncated: the models that read only the beginning of the doc; None if that is unknown.
     """
 
     query_id: str
@@ -39,6 +40,23 @@ class CandidateView:
     scores: dict[str, float]
     strongest: Opponent | None = None
     weakest: Opponent | None = None
+    truncated: tuple[str, ...] | None = None
+
+    @property
+    def relevant(self) -> bool:
+        """Whether its label is above 0."""
+        return self.label is not None and self.label > 0
+
+    @property
+    def truncated_by(self) -> str | None:
+        """The same for a reader: `no`, or the models."""
+        return None if self.truncated is None else ", ".join(self.truncated) or "no"
+
+    def with_truncation(self, truncated: Truncated) -> "CandidateView":
+        """The candidate with the models that truncate its doc, as far as they scored it."""
+        models = truncated.get((self.query_id, self.doc_id))
+        scored = {run.partition("-")[0] for run in self.scores}
+        return self if models is None else replace(self, truncated=tuple(each for each in models if each in scored))
 
 
 @dataclass(frozen=True)
@@ -53,6 +71,10 @@ class RankChange:
     def places(self) -> int:
         """How many places it gains; negative if it loses."""
         return self.candidate.ranks[self.before] - self.candidate.ranks[self.after]
+
+    def with_truncation(self, truncated: Truncated) -> "RankChange":
+        """See `CandidateView.with_truncation`."""
+        return replace(self, candidate=self.candidate.with_truncation(truncated))
 
 
 def candidate_views(
@@ -94,23 +116,30 @@ def candidate_views(
     ]
 
 
-class LargestChanges:
-    """Keeps the judged docs whose rank changes most between one run and the next."""
+def shown_views(views: Sequence[CandidateView], count: int) -> list[CandidateView]:
+    """The first candidates of a query, and as many relevant ones that are further below."""
+    return [*views[:count], *[view for view in views[count:] if view.relevant][:count]]
 
-    def __init__(self, runs: Sequence[str], count: int) -> None:
-        """Takes the names of the first stage's run, mono's and duo's, and how many changes to keep for each step."""
-        self._pairs = list(itertools.pairwise(runs))
+
+class LargestChanges:
+    """Keeps the judged docs whose rank changes most in a step, from one run to another."""
+
+    def __init__(self, steps: Iterable[tuple[str, str]], count: int) -> None:
+        """Takes the names of the runs before and after each step, and how many changes to keep for each."""
+        self._steps = list(steps)
         self._count = count
         self._kept: dict[str, list[tuple[int, str, str, CandidateView]]] = {}
 
     def add(self, views: Sequence[CandidateView]) -> None:
         """Takes the candidates of a query."""
-        for before, after in self._pairs:
+        for before, after in self._steps:
             kept = self._kept.setdefault(after, [])
             for view in views:
-                if view.label is None or after not in view.ranks or view.ranks[before] == view.ranks[after]:
+                if view.label is None or not {before, after} <= view.ranks.keys():
                     continue
                 entry = (abs(view.ranks[before] - view.ranks[after]), view.query_id, view.doc_id, view)
+                if not entry[0]:
+                    continue
                 if len(kept) < self._count:
                     heapq.heappush(kept, entry)
                 elif entry[:3] > kept[0][:3]:
@@ -118,7 +147,7 @@ class LargestChanges:
 
     def found(self) -> Iterator[RankChange]:
         """The largest changes of each step, largest first."""
-        for before, after in self._pairs:
+        for before, after in self._steps:
             for *_, view in sorted(self._kept.get(after, ()), key=lambda each: (-each[0], each[1], each[2])):
                 yield RankChange(before, after, view)
 

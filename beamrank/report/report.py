@@ -1,0 +1,158 @@
+"""What a report shows of a run, or of runs that are compared: the sections of the page take nothing else."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from beamrank.config.run import RunConfig
+from beamrank.errors import ConfigError
+from beamrank.evaluation.evaluate import Evaluation
+from beamrank.evaluation.significance import Comparison, compare_evaluations, corrected
+from beamrank.formats.runs import RunNotes
+from beamrank.report.stored.curves import CurvePoint
+from beamrank.report.stored.distributions import Scores
+from beamrank.report.stored.rank_changes import CandidateView, RankChange
+from beamrank.stages.plan import Plan
+from beamrank.stages.receipts import Receipt
+from beamrank.stages.status import StageStatus
+
+JUDGED = "Judged@10"
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """What the user chooses.
+
+    Attributes:
+        baseline: the run that others are compared with; by default the first.
+        changes: how many rank changes of each step are shown.
+        queries: how many queries have a section of their own.
+        docs: how many docs such a section has, beside relevant ones further below.
+        texts: whether passages are shown, for which the corpus is scanned.
+        curves: whether curves are made, which takes most of the time.
+        k0s, k1s, opponents, trials: see `CurveSettings.of`.
+    """
+
+    baseline: str | None = None
+    changes: int = 10
+    queries: int = 30
+    docs: int = 10
+    texts: bool = True
+    curves: bool = True
+    k0s: tuple[int, ...] = ()
+    k1s: tuple[int, ...] = ()
+    opponents: tuple[int, ...] = ()
+    trials: int = 10
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A measure of a run beside the baseline's, with the p-value corrected over the whole table."""
+
+    run: str
+    measure: str
+    comparison: Comparison
+    corrected_p_value: float | None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """The run of beamrank behind a report: its plan and configuration, and what its stages cost."""
+
+    plan: Plan
+    config: RunConfig
+    statuses: Sequence[StageStatus]
+    receipts: Mapping[str, Mapping[int, Receipt]]
+
+
+@dataclass
+class Report:
+    """One run with its stages, or several runs of any systems.
+
+    Attributes:
+        title: the run tag and the folder, or the names of the runs.
+        runs: the names of all runs: for a run of beamrank those of its finished stages and aggregations.
+        steps: the runs that are shown side by side: one a stage.
+        last: the run whose differences from the baseline are shown by topic.
+        baseline: the run that others are compared with.
+        measures: their names; the first decides the order of topics and is drawn.
+        topics: their texts by query_id; empty where they are unknown.
+        execution: None for runs of other systems.
+        files: the path of each run of other systems, and facts about it.
+        missing: what the report lacks, and why, a line each.
+        evaluations: of each run; empty without qrels.
+        tested: each measure of each run beside the baseline.
+        points: of the curves.
+        not_drawn: measures that curves cannot have.
+        changes: the largest rank changes.
+        views: the candidates of the queries that have a section, by query_id.
+        scores: by run and label.
+        texts: of the docs that are shown.
+    """
+
+    title: str
+    runs: list[str]
+    steps: list[str]
+    last: str
+    baseline: str
+    measures: Sequence[str]
+    topics: Mapping[str, str] = field(default_factory=dict)
+    execution: Execution | None = None
+    files: Mapping[str, RunNotes] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    tested: list[Tested] = field(default_factory=list)
+    points: list[CurvePoint] = field(default_factory=list)
+    not_drawn: list[str] = field(default_factory=list)
+    changes: list[RankChange] = field(default_factory=list)
+    views: dict[str, list[CandidateView]] = field(default_factory=dict)
+    scores: Mapping[str, Scores] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def main_measure(self) -> str | None:
+        """The first measure; None without qrels."""
+        return self.measures[0] if self.evaluations else None
+
+    def differences(self) -> dict[str, float]:
+        """The last run minus the baseline by the main measure, for each judged topic, smallest first."""
+        if self.main_measure is None or self.last == self.baseline:
+            return {}
+        last, base = (self.evaluations[run].per_query for run in (self.last, self.baseline))
+        found = {one: last[one][self.main_measure] - base[one][self.main_measure] for one in last}
+        return dict(sorted(found.items(), key=lambda each: (each[1], each[0])))
+
+    def test_differences(self) -> None:
+        """Tests each measure of each run beside the baseline's."""
+        found = [
+            (run, measure, comparison)
+            for run in self.runs
+            if self.evaluations and run != self.baseline
+            for measure, comparison in compare_evaluations(
+                self.evaluations[run], self.evaluations[self.baseline]
+            ).items()
+        ]
+        # How many docs the qrels judge is no quality of a run: it is shown, and not tested.
+        tested = [each for each in found if not each[1].startswith("Judged")]
+        adjusted = corrected([comparison.p_value for *_, comparison in tested], "holm")
+        self.tested = [Tested(*each, p_value) for each, p_value in zip(tested, adjusted, strict=True)]
+
+    def largest_differences(self, count: int, queries: Sequence[str]) -> list[str]:
+        """The topics with the largest differences, in the order of the table; without qrels, the first of `queries`."""
+        differences = self.differences()
+        if not differences:
+            return list(queries)[:count] if self.runs else []
+        largest = set(sorted(differences, key=lambda one: (-abs(differences[one]), one))[:count])
+        return [query_id for query_id in differences if query_id in largest]
+
+
+def chosen_baseline(wanted: str | None, runs: Sequence[str], where: str) -> str:
+    """The run that others are compared with, by default the first; empty if there is none.
+
+    Raises:
+        ConfigError: the wanted one does not exist.
+    """
+    baseline = wanted or (runs[0] if runs else "")
+    if baseline and baseline not in runs:
+        known = ", ".join(runs) or "none: no stage is finished"
+        raise ConfigError(f"--baseline {baseline!r} is not a run of {where}; its runs are {known}")
+    return baseline

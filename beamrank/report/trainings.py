@@ -1,0 +1,132 @@
+"""What `beamrank train` leaves of a training: its curves, and what they are to be compared with."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from beamrank.digests import checked_json, checked_record
+from beamrank.errors import PreflightError
+from beamrank.storage import files as storage
+
+FOLDER, RECORD, STEPS, DEV = "training", "training.json", "curve.csv", "dev.csv"
+_SMOOTHED_SHARE = 50
+
+
+class StepRow(NamedTuple):
+    """One step."""
+
+    step: int
+    loss: float
+    learning_rate: float
+
+
+class DevRow(NamedTuple):
+    """One measurement of the dev run."""
+
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """A training, as far as a report needs to know it.
+
+    Attributes:
+        kind: mono, duo or tcp.
+        steps: how many it has.
+        inputs_per_step: how many inputs of the model; an input of mono is a pair of a query and a doc.
+        measure: of the dev run; None without one.
+        given: the measure of the dev run as it was given, before re-ranking.
+    """
+
+    kind: str
+    steps: int
+    inputs_per_step: int
+    measure: str | None = None
+    given: float | None = None
+
+    def write(self, output: str) -> None:
+        """Writes it to the output of the training."""
+        storage.replace(storage.join(output, FOLDER, RECORD), checked_json(asdict(self)))
+
+
+_RECORD = TypeAdapter(TrainingRecord)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training, finished or not.
+
+    Attributes:
+        name: of its folder.
+        record: what it is.
+        steps: its steps so far.
+        dev: the measurements so far.
+    """
+
+    name: str
+    record: TrainingRecord
+    steps: Sequence[StepRow]
+    dev: Sequence[DevRow]
+
+    def inputs(self, rows: Sequence[StepRow] | Sequence[DevRow]) -> list[int]:
+        """How many inputs were trained on at each of these rows."""
+        return [row.step * self.record.inputs_per_step for row in rows]
+
+    @property
+    def best(self) -> DevRow | None:
+        """The first of the best measurements, which is the model that was kept."""
+        return max(self.dev, key=lambda row: row.value, default=None)
+
+
+def is_training(folder: str) -> bool:
+    """Whether a folder is the output of a training."""
+    return storage.exists(storage.join(folder, FOLDER, RECORD))
+
+
+def read_training(folder: str) -> Training:
+    """Reads the output of a training.
+
+    Raises:
+        PreflightError: its record is damaged.
+    """
+    url = storage.join(folder, FOLDER, RECORD)
+    record = checked_record(_RECORD, storage.read_bytes(url))
+    if record is None:
+        raise PreflightError(f"{url} is damaged: run the same `beamrank train` again, which writes it")
+    records = storage.join(folder, FOLDER)
+    return Training(storage.name(folder), record, read_steps(records), read_dev(records))
+
+
+def read_steps(folder: str) -> list[StepRow]:
+    """The steps in the folder of a training's records."""
+    return [StepRow(int(step), float(loss), float(rate)) for step, loss, rate in _rows(storage.join(folder, STEPS))]
+
+
+def read_dev(folder: str) -> list[DevRow]:
+    """The measurements in the folder of a training's records."""
+    return [DevRow(int(step), float(value)) for step, value in _rows(storage.join(folder, DEV))]
+
+
+def _rows(url: str) -> list[list[str]]:
+    """The rows of a curve's file, without its header; none if it does not exist."""
+    try:
+        rows = list(csv.reader(storage.read_bytes(url).decode().splitlines()))
+    except FileNotFoundError:
+        return []
+    # A killed training may have left half a row at the end, or an empty file.
+    return [row for row in rows[1:] if len(row) == len(rows[0])]
+
+
+def smoothed(losses: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean over the last fiftieth of the steps, at each step."""
+    width = max(1, len(losses) // _SMOOTHED_SHARE)
+    sums = np.cumsum(np.concatenate([[0.0], losses]))
+    ends = np.arange(1, len(losses) + 1)
+    starts = np.maximum(0, ends - width)
+    return np.asarray((sums[ends] - sums[starts]) / (ends - starts))
