@@ -13,7 +13,7 @@ from beamrank.stages.tasks import ShardTask
 from beamrank.storage.digested import DigestedFile
 from beamrank.tables import schemas
 from beamrank.tables.join import doc_tokens_schema
-from models.stages.base import CorpusJoin, ShardTokens
+from models.stages.base import CorpusJoin, SentTokens
 from transforms import coders as coders  # registers the coder of record batches
 from transforms.shards import StorageDoFn, run_shard
 
@@ -30,7 +30,7 @@ class ScanUnitFn(StorageDoFn):
         super().__init__()
         self._stage, self._folder, self._needed_url = stage, folder, needed_url
 
-    def process(self, source: UnitSource) -> Iterator[ShardTokens]:
+    def process(self, source: UnitSource) -> Iterator[SentTokens]:
         unit, file = source
         yield from self._stage.scan(unit, file, self._needed_url, self._folder)
 
@@ -52,7 +52,7 @@ class JoinShardFn(StorageDoFn):
         yield run_shard(task, lambda: self._stage.join(task, tokens, self._units)).shard
 
 
-def task_batch(task: ShardTask, vocab_size: int) -> ShardTokens:
+def task_batch(task: ShardTask, vocab_size: int) -> SentTokens:
     """A shard's task as the metadata of an empty batch: every shard is joined, also one whose queries found nothing.
 
     CoGroupByKey would bring task and tokens together too, but wraps its values and so loses their coder.

@@ -10,7 +10,7 @@ from beamrank.config.first_stages import FIRST_K, Bm25Config, CandidatesConfig, 
 from beamrank.config.models import DuoConfig, InputConfig, MonoConfig
 from beamrank.config.yaml import anchor_paths, check_document, explain, read_document
 from beamrank.errors import PreflightError
-from beamrank.evaluation.measures import split_measures
+from beamrank.evaluation.measures import DEFAULT_MEASURES, split_measures
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.ids import is_usable
 from beamrank.formats.run_formats import FORMATS as RUN_FORMATS
@@ -53,7 +53,7 @@ class RunConfig(Section):
     """DuoBERT."""
     input: InputConfig = InputConfig()
     """How a model's input is laid out."""
-    measures: tuple[str, ...] = ("RR@10", "nDCG@10", "AP", "R@1000")
+    measures: tuple[str, ...] = DEFAULT_MEASURES
     """Names of ir_measures or trec_eval; stages are compared by the first."""
     output: Path
     """The folder of parts, receipts and runs."""

@@ -19,8 +19,9 @@ Measure: TypeAlias = Any
 # negative relevance; accuracy leaves topics out of its mean.
 _PROVIDERS = (ir_measures.pytrec_eval, ir_measures.compat, ir_measures.judged, ir_measures.msmarco)
 _FALLBACK: Any = FallbackProvider(_PROVIDERS)  # type: ignore[no-untyped-call]
-# For run files, of which nobody has configured any.
-DEFAULT_MEASURES = "RR@10 nDCG@10 AP R@1000 Judged@10"
+DEFAULT_MEASURES = ("RR@10", "nDCG@10", "AP", "R@1000")
+# Of run files that are compared: some systems retrieve docs that nobody has judged.
+COMPARED_MEASURES = (*DEFAULT_MEASURES, "Judged@10")
 _IN_NO_RUN = " "
 _LONGEST_NAME = 1000
 _NAMES = sorted({str(measure.NAME) for one in _PROVIDERS for measure in one.SUPPORTED_MEASURES}, key=str.lower)

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.guess import packed_as
-from beamrank.formats.ids import IdError, check_doc_id
+from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_doc_id
 from beamrank.formats.ids import shown as shown_text
 from beamrank.formats.problems import Problems, counted
 from beamrank.storage import files as storage
@@ -13,10 +13,9 @@ from beamrank.storage.streams import open_stream
 
 _Number = TypeVar("_Number", int, float)
 _SHOWN = 5
-_BOM = b"\xef\xbb\xbf"
 
 
-class Rows:
+class FileRows:
     """The rows of one file, and their problems.
 
     Files compressed with gzip, bzip2, xz or zstd are recognized by their names; a named pipe is accepted. Blank lines
@@ -58,7 +57,7 @@ class Rows:
         packed = packed_as(text)
         if packed:
             raise PreflightError(f"{self.url} does not hold text{packed}")
-        return text.removeprefix(_BOM)
+        return text.removeprefix(BYTE_ORDER_MARK)
 
     def bad(self, line: int, reason: str) -> None:
         """Notes the problem of a line."""

@@ -5,6 +5,8 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
+from beamrank.formats.ids import BYTE_ORDER_MARK
+
 # How compressed files begin; that of bzip2 is long because text can begin with BZh.
 _PACKED = {
     re.compile(rb"\x1f\x8b"): ("gzip", ".gz"),
@@ -57,7 +59,7 @@ def packed_as(beginning: bytes) -> str:
 
 
 def _look(beginning: bytes) -> _Look | None:
-    beginning = beginning.removeprefix(b"\xef\xbb\xbf")
+    beginning = beginning.removeprefix(BYTE_ORDER_MARK)
     line = beginning.lstrip().split(b"\n", 1)[0]
     if beginning.startswith(b"PAR1"):
         return _Look("parquet", "Parquet")

@@ -12,7 +12,8 @@ from typing import Any
 from beamrank.errors import DataError
 
 _SHOWN = 40
-_BOM = "\ufeff"
+# At the beginning of a file.
+BYTE_ORDER_MARK = "\ufeff".encode()
 _REFUSED = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
 
 
@@ -46,7 +47,9 @@ def check_doc_id(doc_id: str) -> None:
         raise IdError("has an empty id")
     if "\ud800" <= found[0] <= "\udfff":
         raise IdError(f"has the id {shown(doc_id)}, which holds half of a surrogate pair: UTF-8 cannot carry it")
-    kind = "white space" if found[0].isspace() else "a byte order mark" if found[0] == _BOM else "a control character"
+    kind = (
+        "white space" if found[0].isspace() else "a byte order mark" if found[0] == "\ufeff" else "a control character"
+    )
     raise IdError(
         f"has the id {shown(doc_id)}, which holds {kind} (U+{ord(found[0]):04X}): "
         "programs that read runs would take it for another id"

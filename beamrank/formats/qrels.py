@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import index
 
 from beamrank.errors import DataError
-from beamrank.formats.columns import Rows, number, shown
+from beamrank.formats.columns import FileRows, number, shown
 from beamrank.formats.ids import are_usable, given_queries
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
@@ -83,7 +83,7 @@ def read_qrels(url: str) -> Qrels:
             from -10,000 to 10,000 (`MAX_RELEVANCE`), a doc judged twice with different relevance, invalid
             UTF-8, ids that cannot be used (`beamrank.formats.ids`). The first of each kind is listed.
     """
-    rows = Rows(url)
+    rows = FileRows(url)
     headers = {tuple(map(str.encode, each.columns)): name for name, each in FORMATS.items() if each.header}
     qrels_format = next(name for name, each in FORMATS.items() if not each.header)
     relevance: dict[str, dict[str, int]] = {}
@@ -109,7 +109,7 @@ def read_qrels(url: str) -> Qrels:
     return Qrels(relevance, notes)
 
 
-def _check_ids(rows: Rows, relevance: dict[str, dict[str, int]], lines: dict[tuple[str, str], int]) -> None:
+def _check_ids(rows: FileRows, relevance: dict[str, dict[str, int]], lines: dict[tuple[str, str], int]) -> None:
     for query_id, judged in relevance.items():
         if not are_usable([query_id, *judged]):
             rows.check_id(lines[query_id, next(iter(judged))], query_id)
@@ -142,7 +142,7 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
 
 
 def _read_judgment(
-    rows: Rows, line: int, columns: list[bytes], qrels_format: QrelsFormat
+    rows: FileRows, line: int, columns: list[bytes], qrels_format: QrelsFormat
 ) -> tuple[str, str, int] | None:
     if len(columns) != len(qrels_format.columns):
         rows.bad(line, _explain_columns(len(columns), qrels_format))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError
-from beamrank.formats.columns import Rows, number, shown
+from beamrank.formats.columns import FileRows, number, shown
 from beamrank.formats.ids import are_usable, given_queries
 from beamrank.formats.run_formats import FORMATS, RunFormat, described
 
@@ -102,7 +102,7 @@ def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
             float32, a doc_id twice for a query, invalid UTF-8, ids that cannot be used (formats/ids.py). The first of
             each kind is listed.
     """
-    rows = Rows(url)
+    rows = FileRows(url)
     name, queries = _read_queries(rows)
     has_scores = FORMATS[name].has_scores
     order: dict[str, list[str]] = {}
@@ -171,7 +171,7 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
     return Run(order, found, notes)
 
 
-def _read_queries(rows: Rows) -> tuple[str, dict[bytes, _Query]]:
+def _read_queries(rows: FileRows) -> tuple[str, dict[bytes, _Query]]:
     """The name of a run's format, and its rows by query."""
     names = {len(each.columns): name for name, each in FORMATS.items()}
     name: str | None = None
@@ -221,12 +221,12 @@ def _explain_numbers(rank: bytes, score: bytes | None) -> str:
     return f"rank {shown(rank)} must be a whole number and score {shown(score)} a number ({described()})"
 
 
-def _check_scores(rows: Rows, query: _Query) -> None:
+def _check_scores(rows: FileRows, query: _Query) -> None:
     for i in np.flatnonzero(~np.isfinite(np.frombuffer(query.scores, dtype=np.float32))):
         rows.bad(query.lines[i], f"the score of doc {shown(query.doc_ids[i])} is not finite in float32")
 
 
-def _check_duplicates(rows: Rows, key: bytes, query: _Query) -> None:
+def _check_duplicates(rows: FileRows, key: bytes, query: _Query) -> None:
     if len(set(query.doc_ids)) == len(query.doc_ids):
         return
     first: dict[bytes, int] = {}
@@ -253,7 +253,7 @@ def score_order(scores: NDArray[np.float32], doc_ids: Sequence[bytes]) -> Indice
     return np.array(by_doc_id)[np.argsort(-scores[by_doc_id], kind="stable")]
 
 
-def _decode_docs(rows: Rows, query: _Query, indices: Indices) -> list[str]:
+def _decode_docs(rows: FileRows, query: _Query, indices: Indices) -> list[str]:
     """The doc_ids in their order, checked."""
     try:
         doc_ids = [query.doc_ids[i].decode() for i in indices.tolist()]
@@ -265,13 +265,13 @@ def _decode_docs(rows: Rows, query: _Query, indices: Indices) -> list[str]:
     return doc_ids
 
 
-def _checked_query_id(rows: Rows, key: bytes, line: int) -> str:
+def _checked_query_id(rows: FileRows, key: bytes, line: int) -> str:
     query_id = _decode(rows, key, line)
     rows.check_id(line, query_id)
     return query_id
 
 
-def _decode(rows: Rows, text: bytes, line: int) -> str:
+def _decode(rows: FileRows, text: bytes, line: int) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError:

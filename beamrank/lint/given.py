@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.columns import Rows
+from beamrank.formats.columns import FileRows
 from beamrank.formats.corpora.reader import list_units, read_unit
 from beamrank.formats.corpora.registry import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora.registry import CorpusConfig
@@ -134,7 +134,7 @@ def _guess(url: str) -> str | None:
 
 
 def _read_first_stage(url: str) -> dict[bytes, Hashes]:
-    rows = Rows(url)
+    rows = FileRows(url)
     formats = {len(each.columns): name for name, each in RUN_FORMATS.items()}
     name: str | None = None
     found: dict[bytes, list[int]] = {}

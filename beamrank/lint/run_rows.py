@@ -9,8 +9,8 @@ from typing import BinaryIO, NamedTuple
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.columns import unreadable
-from beamrank.formats.corpora.lines import BYTE_ORDER_MARK
 from beamrank.formats.guess import packed_as
+from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.run_formats import FORMATS, RunFormat
 from beamrank.lint.topic_rows import TopicRows
 from beamrank.storage.streams import open_stream

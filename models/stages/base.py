@@ -29,7 +29,7 @@ from models.stages.sample import Sample
 CANDIDATE_BYTES = 12
 
 # (shard, the tokens of docs that it needs)
-ShardTokens = tuple[int, pa.RecordBatch]
+SentTokens = tuple[int, pa.RecordBatch]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class CorpusJoin(Protocol):
     def wanted(self, task: ShardTask) -> Sequence[str]:
         """The doc_ids that a shard needs."""
 
-    def scan(self, unit: CorpusUnit, file: DigestedFile, needed_url: str, folder: StageFolder) -> Iterator[ShardTokens]:
+    def scan(self, unit: CorpusUnit, file: DigestedFile, needed_url: str, folder: StageFolder) -> Iterator[SentTokens]:
         """The tokens of the needed docs of one unit, addressed to the shards that want them."""
 
     def join(self, task: ShardTask, batches: Sequence[pa.RecordBatch], units: Sequence[CorpusUnit]) -> Receipt:

@@ -23,7 +23,7 @@ from beamrank.tables import schemas
 from beamrank.tables.join import MissingDoc, NeededDocs, by_shard, doc_tokens, doc_tokens_schema, join_shard
 from beamrank.tables.shard import tokenized_schema
 from models.checkpoints.check import Checkpoint
-from models.stages.base import Cost, CostOf, Decides, Execution, ShardTokens, Stage, Worker
+from models.stages.base import Cost, CostOf, Decides, Execution, SentTokens, Stage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
 from models.tokenizer.protocol import Tokenizer
@@ -116,7 +116,7 @@ class TokenizeDocs(Stage):
         candidates = task.inputs[0].read()
         return candidates.filter(pc.less_equal(candidates["rank"], self.k))
 
-    def scan(self, unit: CorpusUnit, file: DigestedFile, needed_url: str, folder: StageFolder) -> Iterator[ShardTokens]:
+    def scan(self, unit: CorpusUnit, file: DigestedFile, needed_url: str, folder: StageFolder) -> Iterator[SentTokens]:
         """Tokenizes the needed docs of one corpus unit, each once, and addresses them to the shards that want them.
 
         Args:
@@ -132,7 +132,7 @@ class TokenizeDocs(Stage):
             report = yield from self._scan(unit, _needed(needed_url))
         report.publish(folder.url, self.corpus_digest)
 
-    def _scan(self, unit: CorpusUnit, needed: NeededDocs) -> Generator[ShardTokens, None, ScanReport]:
+    def _scan(self, unit: CorpusUnit, needed: NeededDocs) -> Generator[SentTokens, None, ScanReport]:
         tokenizer = self._tokenizer
         schema = doc_tokens_schema(schemas.token_type(self.vocab_size))
         start = time.monotonic()

@@ -119,7 +119,7 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
             max_doc_tokens(config.input.max_length * config.inputs_per_passage),
         ),
         qrels=Qrels(relevance, judged.notes),
-        limits=InputLimits(config.input.truncation, config.input.max_query_length, config.input.max_length),
+        limits=InputLimits(**config.input.model_dump()),
         lines=tuple(lines),
     )
 

@@ -43,7 +43,7 @@ class TrainPlan:
     notes: tuple[str, ...]
 
 
-def make_plan(session: Session) -> TrainPlan:
+def plan_training(session: Session) -> TrainPlan:
     """Plans a training without changing anything; the seconds are estimated from two steps."""
     config, source, steps = session.config, session.source, session.schedule.steps
     groups = source.groups_per_epoch

@@ -46,7 +46,7 @@ class Session:
         torch.set_num_threads(config.threads or torch.get_num_threads())
         self.start = Start(config.start, config.input.max_length)
         check_output(config.output, self.start.folder)
-        self.limits = InputLimits(config.input.truncation, config.input.max_query_length, config.input.max_length)
+        self.limits = InputLimits(**config.input.model_dump())
         self.dtype = _resolve_dtype(config.dtype, processes.device)
         if config.dev is not None:
             _check_measure(config.dev.measure)

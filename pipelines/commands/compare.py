@@ -6,7 +6,7 @@ import typer
 
 from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import compare_runs
-from beamrank.evaluation.measures import DEFAULT_MEASURES, explain_names, split_measures
+from beamrank.evaluation.measures import COMPARED_MEASURES, explain_names, split_measures
 from beamrank.evaluation.significance import CORRECTIONS, TESTS
 from pipelines.commands.arguments import ResultFormat, one_of
 from pipelines.console.tables import print_result
@@ -26,7 +26,7 @@ def compare(
     ] = None,
     measures: Annotated[
         str, typer.Option(help="Names of ir_measures or trec_eval, separated by spaces or commas.")
-    ] = DEFAULT_MEASURES,
+    ] = " ".join(COMPARED_MEASURES),
     test: Annotated[str, one_of("--test", TESTS, "The paired test of a difference over topics.")] = "t-test",
     correction: Annotated[
         str, one_of("--correction", CORRECTIONS, "Corrects the p-values for the number of tests in the table.")

@@ -9,13 +9,12 @@ from typing import Annotated, TypeAlias
 import typer
 
 from beamrank.evaluation.evaluate import Evaluation, RunEvaluation, evaluate_run_files
-from beamrank.evaluation.measures import explain_names, split_measures
+from beamrank.evaluation.measures import DEFAULT_MEASURES, explain_names, split_measures
 from beamrank.evaluation.significance import Comparison, compare_evaluations
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, P_VALUE, shown
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_error, write_line
 
-_DEFAULT_MEASURES = "RR@10 nDCG@10 AP R@1000"
 _COMPARED = ("measure", "baseline", "difference", "95 % interval", "p", "better", "equal", "worse")
 
 Compared: TypeAlias = Sequence[tuple[str, Mapping[str, Comparison]]]
@@ -28,7 +27,7 @@ def eval_run(
     qrels: Annotated[str, typer.Option(help="The judgments: TREC, MS MARCO or BEIR.")],
     measures: Annotated[
         str, typer.Option(help="Names of ir_measures or trec_eval, separated by spaces or commas.")
-    ] = _DEFAULT_MEASURES,
+    ] = " ".join(DEFAULT_MEASURES),
     against: Annotated[
         list[str] | None,
         typer.Option(

@@ -7,7 +7,7 @@ import typer
 
 from beamrank.config.run import stored_config
 from beamrank.errors import ConfigError
-from beamrank.evaluation.measures import DEFAULT_MEASURES, parse_measures, split_measures
+from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
 from beamrank.stages.plan import read_plan
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
@@ -130,7 +130,7 @@ def _reports(
         plan = read_plan(folder)
         found.append(gather(plan, stored_config(plan.config, folder).model_copy(update=changed), settings))
     if files:
-        found.append(gather_files(files, qrels, measures or DEFAULT_MEASURES.split(), settings))
+        found.append(gather_files(files, qrels, measures or COMPARED_MEASURES, settings))
     return found
 
 

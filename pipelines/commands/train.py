@@ -80,7 +80,7 @@ def train(
     Several GPUs: torchrun --nproc-per-node 4 --no-python beamrank train mono config.yaml
     """
     from models.training.config import load_train_config
-    from models.training.estimate import make_plan
+    from models.training.estimate import plan_training
     from models.training.loop.distributed import joined_processes
     from models.training.session import Session
 
@@ -97,7 +97,7 @@ def train(
             with run_log(console):
                 code = _train(session, console)
         elif processes.first:
-            _show(make_plan(session), as_json)
+            _show(plan_training(session), as_json)
     if code:
         raise typer.Exit(code)
 

@@ -6,11 +6,11 @@ from typing import BinaryIO
 import numpy as np
 
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, WrongFormatError, parse_rows
+from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.row_checks import RowError
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLOCK_BYTES = 1 << 20
 _CHECKED_BYTES = 1 << 18
 _NEWLINE = ord("\n")

@@ -3,10 +3,9 @@
 import re
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora.lines import BYTE_ORDER_MARK
 from beamrank.formats.folders import folder_file, folder_hint
 from beamrank.formats.guess import format_hint
-from beamrank.formats.ids import IdError, check_query_id
+from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_query_id
 from beamrank.formats.problems import Problems, counted
 from beamrank.formats.row_checks import RowError
 from beamrank.formats.topics.registry import FORMATS, TopicsConfig, TopicsFormat

@@ -1,6 +1,6 @@
 """Checks of lines: columns, white space, characters."""
 
-from beamrank.formats.corpora.lines import BYTE_ORDER_MARK
+from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.run_formats import FORMATS
 from beamrank.formats.runs import explain_columns
 from beamrank.lint.check import Found

@@ -20,7 +20,7 @@ from beamrank.storage.digested import DigestedFile, digest_file
 from beamrank.tables import schemas
 from beamrank.tables.join import NeededDocs
 from models.stages import tokenize
-from models.stages.base import ShardTokens
+from models.stages.base import SentTokens
 from models.stages.tokenize import TokenizeDocs
 from models.tokenizer.registry import load_tokenizer
 
@@ -45,7 +45,7 @@ class Scanned(NamedTuple):
     needed_url: str
     folder: StageFolder
 
-    def unit(self, unit: CorpusUnit) -> Iterator[ShardTokens]:
+    def unit(self, unit: CorpusUnit) -> Iterator[SentTokens]:
         return self.stage.scan(unit, self.file, self.needed_url, self.folder)
 
     def all(self) -> list[tuple[int, dict[str, Any]]]:

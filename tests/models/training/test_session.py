@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.progress import SILENT, Silent
 from beamrank.report.trainings import TrainingRecord, read_training
-from models.training.estimate import make_plan
+from models.training.estimate import plan_training
 from models.training.session import Session
 from tests.support.progress import RecordedProgress
 from tests.support.training import make_session, save_start, stop_after, write_collection, write_train_config
@@ -244,7 +244,7 @@ def test_training_ends_when_loss_or_gradient_is_not_finite(spoil, overrides, mes
 
 
 def test_plan_of_a_training_changes_nothing(config):
-    plan = make_plan(make_session(config, "duo", ["optimizer.batch_size=8"]))
+    plan = plan_training(make_session(config, "duo", ["optimizer.batch_size=8"]))
     assert (plan.groups, plan.inputs_per_group, plan.steps) == (10, 2, 40)
     assert plan.epochs == pytest.approx(40 * 4 / 10)
     assert plan.seconds > 0
