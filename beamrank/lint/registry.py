@@ -53,7 +53,7 @@ TOPIC_CHECKS: dict[str, Check[TopicCheck]] = {
     "L801": Check(suspicious.constant_scores, "warning", "three or more docs of a query that all have the same score"),
     "L901": Check(against.new_doc, "error", "a doc that `--first-stage` does not have for the query"),
     "L902": Check(against.lost_docs, "warning", "docs of `--first-stage` that are lost"),
-    "L906": Check(against.judged_id_form, "error", "a doc_id that differs from a judged one in prefix, zeros or case"),
+    "L906": Check(against.judged_id_form, "error", "a doc_id that differs from a judged one in prefix or zeros"),
 }
 
 RUN_CHECKS: dict[str, Check[RunCheck]] = {

@@ -205,6 +205,12 @@ def test_real_run_has_its_findings(shared_data, run, codes):
     assert _codes(lint_run(str(shared_data / run))) == codes
 
 
+def test_doc_that_differs_from_a_judged_one_in_case_is_another_doc(tmp_path):
+    (tmp_path / "run").write_text("1 Q0 Timeout 1 3 t\n1 Q0 b 2 2 t\n")
+    (tmp_path / "qrels").write_text("1 0 timeout 1\n1 0 b 1\n")
+    assert _codes(lint_run(str(tmp_path / "run"), read_given(qrels=str(tmp_path / "qrels")))) == set()
+
+
 @pytest.mark.data
 def test_unpadded_judgments_of_cacm_are_found(shared_data):
     folder = shared_data / "cacm"

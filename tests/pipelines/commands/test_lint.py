@@ -144,7 +144,7 @@ def test_every_run_that_beamrank_writes_is_clean(tmp_path):
     collection = small_cascade(tmp_path)
     collection.keys["run_formats"] = ["trec", "msmarco"]
     collection.run()
-    runs = sorted(map(str, collection.output.glob("runs/*.t*")))
+    runs = sorted(map(str, [*collection.output.glob("runs/*.trec"), *collection.output.glob("runs/*.tsv")]))
     assert len(runs) == 6
     files = [
         "--topics",
