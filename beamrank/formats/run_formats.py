@@ -1,11 +1,10 @@
 """The run formats, by their columns. A new one is an entry in `FORMATS`; no two have the same number of columns."""
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 
 # A score has the 9 significant digits that a float32 needs.
-_WRITTEN = {"query_id": "%s", "doc_id": "%s", "rank": "%d", "score": "%.9g", "run_tag": "%s"}
+_WRITTEN = {"doc_id": "%s", "rank": "%d", "score": "%.9g"}
 
 
 @dataclass(frozen=True)
@@ -30,11 +29,14 @@ class RunFormat:
         """Whether a row has a score."""
         return "score" in self.columns
 
-    def row_writer(self) -> Callable[[tuple[str, str, int, float, str]], str]:
-        """A function that makes a row of a query_id, a doc_id, a rank, a score and a run_tag."""
-        template = self.separator.join(_WRITTEN.get(column, column) for column in self.columns)
-        pick = itemgetter(*[list(_WRITTEN).index(column) for column in self.columns if column in _WRITTEN])
-        return lambda values: template % pick(values)
+    def rows(self, query_id: str, scores: Mapping[str, float], run_tag: str) -> Iterator[str]:
+        """The rows of a query's docs, best first, without line ends; ranks count from 1."""
+        constants = {"query_id": query_id, "run_tag": run_tag}
+        texts = [_WRITTEN.get(column) or constants.get(column, column).replace("%", "%%") for column in self.columns]
+        values = {"doc_id": scores.keys(), "rank": range(1, len(scores) + 1), "score": scores.values()}
+        written = (values[column] for column in self.columns if column in values)
+        # A loop over the rows takes half as long again.
+        return map(self.separator.join(texts).__mod__, zip(*written, strict=True))
 
 
 FORMATS: dict[str, RunFormat] = {

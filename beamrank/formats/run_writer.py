@@ -79,9 +79,7 @@ def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: str = "
     Raises:
         DataError: a score is not finite.
     """
-    row = FORMATS[run_format].row_writer()
-    for rank, (doc_id, score) in enumerate(run_scores(query_id, ranking).items(), 1):
-        yield row((query_id, doc_id, rank, score, run_tag))
+    return FORMATS[run_format].rows(query_id, run_scores(query_id, ranking), run_tag)
 
 
 def write_run(url: str, rankings: Mapping[str, Ranking], run_tag: str, run_format: str = "trec") -> None:

@@ -91,6 +91,11 @@ def test_run_lines_of_both_formats():
     assert list(run_lines("q", ranking, "my-tag", "msmarco")) == ["q\tb\t1", "q\ta\t2", "q\tc\t3"]
 
 
+def test_percent_signs_of_ids_are_text():
+    assert list(run_lines("q%s", [("d%d", 1.0)], "t%")) == ["q%s Q0 d%d 1 1 t%"]
+    assert list(run_lines("q%s", [("d%d", 1.0)], "t%", "msmarco")) == ["q%s\td%d\t1"]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_scores, min_size=1, max_size=4))
 def test_run_order_is_the_same_in_every_reader(tmp_path_factory, queries):
