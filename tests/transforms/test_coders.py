@@ -8,7 +8,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beamrank.stages.receipts import StageFolder
-from tests.support.stages import a_stage
+from tests.support.models.stages import a_stage
 from transforms.coders import RecordBatchCoder
 from transforms.join import JoinCorpus
 

@@ -8,7 +8,7 @@ import pytest
 from beamrank.records import Topic
 from beamrank.stages.plan import Plan, cut_shards
 from pipelines.planning.plan_changes import Change, plan_changes
-from tests.support.stages import a_stage
+from tests.support.models.stages import a_stage
 
 _TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(6)]
 _CONFIG: dict[str, Any] = {

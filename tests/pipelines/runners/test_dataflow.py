@@ -24,10 +24,10 @@ from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.planning.make_plan import make_plan
 from pipelines.runners import dataflow
 from pipelines.runners.names import Runner
+from tests.support.models.stages import a_stage
 from tests.support.processes import beamrank_here
 from tests.support.runs import run_bytes, run_here
 from tests.support.services.dataflow import FLAGS, GCP, Service
-from tests.support.stages import a_stage
 
 _CPU_IMAGE = re.compile(r"europe-west4-docker\.pkg\.dev/some-project/beamrank/cpu:0\.1\.0-python3\.1[123]")
 _GPU_IMAGE = re.compile(r"europe-west4-docker\.pkg\.dev/some-project/beamrank/gpu:0\.1\.0-python3\.1[123]")
