@@ -20,6 +20,8 @@ Ranking: TypeAlias = list[tuple[str, float]]
 _RRF_CONSTANT = 60
 # As in ranx: a run that gives all docs of a query the same score does not rank them, and each gets 0.
 _SMALLEST_SPREAD = 1e-9
+# The scores of a run are float32: with larger weights their sum could overflow.
+_LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,8 @@ def check_fusion(runs: int, method: str, weights: Sequence[float], norm: str | N
         raise ConfigError(f"method {method} takes no weights: leave them out, or choose {takers}")
     if METHODS[method].takes_weights and len(weights) != runs:
         raise ConfigError(f"method {method} needs a weight for each run: {runs} runs, {len(weights)} weights")
-    if not all(map(math.isfinite, weights)):
-        raise ConfigError(f"weights must be finite numbers, not {', '.join(map(str, weights))}")
+    if not all(abs(weight) <= _LARGEST_WEIGHT for weight in weights):
+        raise ConfigError(f"weights must be numbers that float32 holds, not {', '.join(map(str, weights))}")
 
 
 def _ranks(count: int) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,7 +14,11 @@ _LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
+    # After the end of a row they would be arguments of it.
+    "[": "{[}",
+    "*": "{*}",
 }
+_MARKDOWN = {"\\": "\\\\", "|": "\\|", "<": "&lt;"}
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,11 @@ class Table:
         return [column.name for column in self.columns]
 
     def shown(self) -> list[list[str]]:
-        """The cells as a person reads them: numbers in their column's format, `-` for None."""
-        return [[shown(cell, column.spec) for cell, column in zip(row, self.columns, strict=True)] for row in self.rows]
+        """The cells as a person reads them, on one line each: numbers in their column's format, `-` for None."""
+        return [
+            [" ".join(shown(cell, column.spec).splitlines()) for cell, column in zip(row, self.columns, strict=True)]
+            for row in self.rows
+        ]
 
     def exact(self) -> list[list[str]]:
         """The cells with all digits; None is empty."""
@@ -56,14 +63,15 @@ class Table:
 def markdown(table: Table) -> str:
     """A table of GitHub's Markdown."""
     rules = ["---" if table.is_text(position) else "---:" for position in range(len(table.columns))]
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in [table.header, *table.shown()]]
+    cells = [[_escape(cell, _MARKDOWN) for cell in row] for row in [table.header, *table.shown()]]
     return "".join(f"| {' | '.join(row)} |\n" for row in [cells[0], rules, *cells[1:]])
 
 
 def latex(table: Table) -> str:
     """A `tabular` with the rules of the package booktabs."""
     alignment = "".join("l" if table.is_text(position) else "r" for position in range(len(table.columns)))
-    header, *rows = [f"{' & '.join(map(_escape_latex, row))} \\\\" for row in [table.header, *table.shown()]]
+    cells = [[_escape(cell, _LATEX) for cell in row] for row in [table.header, *table.shown()]]
+    header, *rows = [f"{' & '.join(row)} \\\\" for row in cells]
     lines = [f"\\begin{{tabular}}{{{alignment}}}", "\\toprule", header, "\\midrule", *rows, "\\bottomrule"]
     return "\n".join([*lines, "\\end{tabular}", ""])
 
@@ -86,5 +94,5 @@ def shown(cell: Cell, spec: str = "") -> str:
     return _UNDEFINED if cell is None else format(cell, spec)
 
 
-def _escape_latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
+def _escape(text: str, special: Mapping[str, str]) -> str:
+    return "".join(special.get(character, character) for character in text)

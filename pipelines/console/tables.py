@@ -72,7 +72,8 @@ def print_result(table: Table, result: object, result_format: str) -> None:
         print_table(table.header, table.shown())
     else:
         for row in (table.header, *table.exact()):
-            write_line(*row)
+            # A text with a tab or a line end would look like more cells or rows.
+            write_line(*(" ".join(cell.split()) for cell in row))
 
 
 def print_measures(evaluations: Mapping[str, Evaluation]) -> None:

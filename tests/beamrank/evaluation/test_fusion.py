@@ -89,7 +89,8 @@ def test_k_cuts_the_fused_ranking():
         (2, "rrf", [], "z", "rrf reads ranks"),
         (2, "combsum", [1, 2], None, "combsum takes no weights: leave them out, or choose wsum"),
         (2, "wsum", [1], None, "2 runs, 1 weights"),
-        (2, "wsum", [1, float("nan")], None, "must be finite"),
+        (2, "wsum", [1, float("nan")], None, "must be numbers that float32 holds"),
+        (2, "wsum", [1, 1e308], None, "must be numbers that float32 holds"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(runs, method, weights, norm, message):

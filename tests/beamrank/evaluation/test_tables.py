@@ -15,7 +15,7 @@ def test_markdown_escapes_bars_and_aligns_numbers():
     assert FORMATS["markdown"](TABLE).splitlines() == [
         "| run | RR@10 & more | wins |",
         "| --- | ---: | ---: |",
-        "| a_b\\|c\\.trec | 0.3333 | 1,234 |",
+        "| a_b\\|c\\\\.trec | 0.3333 | 1,234 |",
         "| 50 % {x} | - | - |",
     ]
 
@@ -30,6 +30,18 @@ def test_latex_escapes_special_characters():
         r"50 \% \{x\} & - & - \\",
         r"\bottomrule",
         r"\end{tabular}",
+    ]
+
+
+def test_text_cannot_leave_its_cell():
+    hostile = Table([Column("run"), Column("text")], [["[1em]a\\|b", "<script>\nx"], ["*x", "y\u2028z"]])
+    assert FORMATS["markdown"](hostile).splitlines()[2:] == [
+        "| [1em]a\\\\\\|b | &lt;script> x |",
+        "| *x | y z |",
+    ]
+    assert FORMATS["latex"](hostile).splitlines()[4:6] == [
+        r"{[}1em]a\textbackslash{}|b & <script> x \\",
+        r"{*}x & y z \\",
     ]
 
 

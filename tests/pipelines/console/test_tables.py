@@ -7,13 +7,13 @@ from rich.console import Console
 
 from beamrank.evaluation.evaluate import evaluate, evaluate_run_files
 from beamrank.evaluation.significance import compare_evaluations
-from beamrank.evaluation.tables import P_VALUE, shown
+from beamrank.evaluation.tables import P_VALUE, Column, Table, shown
 from beamrank.formats.qrels import qrels_of
 from models.training.estimate import TrainPlan
 from pipelines.commands import doctor, train
 from pipelines.commands.eval import _print_tables
 from pipelines.console.progress import ConsoleProgress
-from pipelines.console.tables import print_table, warn_of_losses
+from pipelines.console.tables import print_result, print_table, warn_of_losses
 
 WIDTHS = [20, 40, 60, 80, 200]
 
@@ -138,3 +138,8 @@ def test_training_plan_fits_a_narrow_terminal(monkeypatch, capsys):
     shown = capsys.readouterr().out
     for value in ("109,483,778", "1,234,567.500", "pointwise x 1", "one", "two"):
         assert f" {value}\n" in shown
+
+
+def test_result_in_a_pipe_is_one_line_a_row(capsys):
+    print_result(Table([Column("query_id"), Column("text")], [["q1", "two\nlines\tand a tab"]]), {}, "table")
+    assert capsys.readouterr().out == "query_id\ttext\nq1\ttwo lines and a tab\n"
