@@ -5,14 +5,13 @@ from collections.abc import Iterator, Mapping
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora.texts import find_texts
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.report.report import JUDGED, Execution, Report, ReportSettings, chosen_baseline
 from beamrank.report.stored.curves import Curves, CurveSettings
 from beamrank.report.stored.distributions import ScoreDistributions
 from beamrank.report.stored.positions import supported
 from beamrank.report.stored.rank_changes import CandidateView, LargestChanges, candidate_views, shown_views
-from beamrank.report.stored.scores import StoredQuery, finished_stages, iter_stored
+from beamrank.report.stored.scores import StoredQuery, finished_stages, iter_stored, ranked_texts
 from beamrank.report.stored.stage_measures import StageMeasures, stored_aggregations
 from beamrank.report.stored.truncation import truncated_docs
 from beamrank.stages.plan import Plan
@@ -42,7 +41,7 @@ def gather(plan: Plan, config: RunConfig, settings: ReportSettings) -> Report:
     report.views = {query_id: shown_views(views[query_id], settings.docs) for query_id in chosen if query_id in views}
     _mark_truncated(report, plan)
     if settings.texts:
-        report.texts = _texts(report, config)
+        report.texts = _texts(report, plan, config)
     return report
 
 
@@ -174,9 +173,9 @@ def _mark_truncated(report: Report, plan: Plan) -> None:
     }
 
 
-def _texts(report: Report, config: RunConfig) -> Mapping[str, str]:
+def _texts(report: Report, plan: Plan, config: RunConfig) -> Mapping[str, str]:
     try:
-        return find_texts(config.corpus, {view.doc_id for view in _shown(report)})
+        return ranked_texts(plan, config, {view.doc_id for view in _shown(report)})
     except PreflightError as error:
         report.missing.append(f"No passages are shown: {error}")
         return {}

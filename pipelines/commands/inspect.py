@@ -62,15 +62,15 @@ def inspect(
 
 
 def _show_query(plan: Plan, config: RunConfig, query_id: str, depth: int, texts: bool, as_json: bool) -> None:
-    from beamrank.formats.corpora.texts import find_texts
     from beamrank.report.run_report import query_candidates
+    from beamrank.report.stored.scores import ranked_texts
 
     topic = next((topic for topic in plan.topics if topic.query_id == query_id), None)
     if topic is None:
         known = first_few([topic.query_id for topic in plan.topics])
         raise ConfigError(f"--query {query_id!r} is not a topic of {plan.output}; its topics are {known}")
     views = query_candidates(plan, config, query_id)[:depth]
-    found = find_texts(config.corpus, {view.doc_id for view in views}) if texts else {}
+    found = ranked_texts(plan, config, {view.doc_id for view in views}) if texts else {}
     if as_json:
         candidates = [_candidate(view, found) for view in views]
         _print_json({"query_id": query_id, "text": topic.text, "candidates": candidates})

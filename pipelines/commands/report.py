@@ -49,7 +49,7 @@ def report(
     opponents: Annotated[
         str | None, typer.Option(metavar="N,N", help="Opponents of a candidate with `sample`; by default four.")
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="How many random draws of `sample` are averaged.")] = 10,
+    trials: Annotated[int, typer.Option(min=1, max=1000, help="Random draws of `sample` that are averaged.")] = 10,
     queries: Annotated[int, typer.Option(min=0, help="How many queries have a section of their own.")] = 30,
     changes: Annotated[int, typer.Option(min=0, help="How many rank changes of each stage are shown.")] = 10,
     texts: Annotated[bool, typer.Option("--texts/--no-texts", help="Show passages: one scan of the corpus.")] = True,

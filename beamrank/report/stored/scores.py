@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.config.run import RunConfig
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import digest_corpus
+from beamrank.formats.corpora.texts import find_texts
 from beamrank.ranking.aggregation import Matrix
 from beamrank.ranking.rankings import without_dropped
 from beamrank.ranking.segments import pool_segments
@@ -54,6 +57,23 @@ class StoredQuery:
         """The candidates in duo's order, given the scores of the first of those that it compared. int64[n]."""
         head = self.mono_order[: len(scores)]
         return np.concatenate([head[np.argsort(-scores, kind="stable")], self.mono_order[len(scores) :]])
+
+
+def ranked_texts(plan: Plan, config: RunConfig, doc_ids: Collection[str]) -> dict[str, str]:
+    """The texts of some docs, as the run read them; those that the corpus lacks are left out.
+
+    Raises:
+        PreflightError: the corpus does not exist, cannot be read, or changed since the run.
+    """
+    read = {stage.corpus_digest for stage in plan.stages if stage.corpus_digest is not None}
+    corpus = digest_corpus(config.corpus)
+    if read and corpus.digest not in read:
+        raise PreflightError(
+            f"the corpus {config.corpus.path} changed since the run, so its passages may not be those that were "
+            "ranked: restore it, run again, or leave the passages out (--no-texts)"
+        )
+    with corpus.held():
+        return find_texts(config.corpus, doc_ids)
 
 
 def finished_stages(plan: Plan) -> dict[RowKind, tuple[StageRecord, Manifest]]:

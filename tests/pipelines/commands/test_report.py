@@ -8,6 +8,7 @@ import pytest
 from beamrank.formats.corpora import texts
 from tests.support.processes import beamrank_here
 from tests.support.scored_outputs import ScoredOutput
+from tests.support.small_collection import DOCS, small_cascade
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,7 @@ def test_report_of_two_runs_has_the_files_of_both(output, tmp_path):
     ("arguments", "code", "message"),
     [
         (["--k0", "1,x"], 2, "--k0 '1,x' is not a list of whole numbers"),
+        (["--trials", "99999999999"], 2, "--trials"),
         (["--k1", "-1"], 2, "--k1 '-1' has a negative number"),
         (["--baseline", "bm25"], 2, "--baseline 'bm25' is not a run of"),
         (["--qrels", "/nowhere"], 3, "there is no file /nowhere"),
@@ -71,6 +73,20 @@ def test_report_notes_what_is_missing(tmp_path):
     assert done.returncode == 0
     assert "duo is not finished (0 of 3 shards): what needs it is left out" in done.stderr
     assert "No passages are shown" in done.stderr
+
+
+def test_passages_of_a_corpus_that_changed_are_not_shown(tmp_path):
+    collection = small_cascade(tmp_path)
+    collection.run()
+    shown = beamrank_here("inspect", collection.output, "--query", "q0")
+    collection.write("corpus.jsonl", (f'{{"id": "{doc_id}", "contents": "other"}}' for doc_id in DOCS))
+    changed = beamrank_here("inspect", collection.output, "--query", "q0")
+    assert (shown.returncode, changed.returncode) == (0, 3)
+    assert "corpus.jsonl changed since the run" in changed.stderr
+    report = beamrank_here("report", collection.output)
+    assert report.returncode == 0
+    assert "No passages are shown: the corpus" in report.stderr
+    assert beamrank_here("inspect", collection.output, "--query", "q0", "--no-texts").returncode == 0
 
 
 def test_inspect_lists_the_queries_by_difference(output):
