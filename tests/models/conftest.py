@@ -1,8 +1,10 @@
 """Engines over small and real checkpoints, and real texts."""
 
+from collections.abc import Iterator
 from itertools import chain
 
 import pytest
+import torch
 from transformers import BertTokenizer
 
 from beamrank.demo.collection import demo_topics, stdlib_docs
@@ -16,6 +18,15 @@ Scorers = tuple[ScoringEngine, Oracle]
 
 def _engine(folder: str, kind: str) -> ScoringEngine:
     return ScoringEngine(resolve_checkpoint(folder, kind), "cpu", "float32", 1, 1024)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """torch computes with one thread, as the engine's backend does for each batch: two share the rows of a product."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
