@@ -44,20 +44,6 @@ def check_class(files: ModelFiles) -> None:
         )
 
 
-def check_modules(files: ModelFiles) -> None:
-    """Makes sure that a sentence-transformers model is one Transformer: other modules would have to run too.
-
-    Raises:
-        PreflightError: other modules follow.
-    """
-    if len(files.modules) > 1:
-        raise PreflightError(
-            f"the checkpoint {files.reference} is a sentence-transformers model whose Transformer is followed by "
-            f"{', '.join(files.modules[1:])}: probably an embedding model. A re-ranker's score is the logits of a "
-            "sequence classifier (a cross-encoder)"
-        )
-
-
 def count_labels(files: ModelFiles, classifier: str) -> int:
     """The number of logits of the head, by the rows of its last matrix, the tensor `classifier`.
 

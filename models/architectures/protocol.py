@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
@@ -13,6 +13,17 @@ if TYPE_CHECKING:
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
+class Module(NamedTuple):
+    """A module of sentence-transformers: the name of its class, its folder, and its config.json, empty if it has none.
+
+    The names of its tensors in `ModelFiles.tensors` are `FOLDER/NAME`.
+    """
+
+    kind: str
+    folder: str
+    config: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class ModelFiles:
     """The content of a checkpoint's files, apart from the weights' values.
@@ -21,13 +32,13 @@ class ModelFiles:
         reference: names the checkpoint in errors.
         config: config.json.
         tensors: the shape of each tensor.
-        modules: the class names in modules.json of sentence-transformers; empty without that file.
+        modules: those of modules.json, which run one after the other; empty without that file.
     """
 
     reference: str
     config: Mapping[str, Any]
     tensors: Shapes
-    modules: tuple[str, ...] = ()
+    modules: tuple[Module, ...] = ()
 
 
 class Architecture(Protocol):

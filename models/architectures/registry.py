@@ -3,9 +3,22 @@
 from beamrank.errors import PreflightError
 from models.architectures.bert import BERT
 from models.architectures.chunk_sizes import CHUNKED_BERT
+from models.architectures.distilbert import DISTILBERT
+from models.architectures.electra import ELECTRA
+from models.architectures.modernbert import MODERNBERT
 from models.architectures.protocol import Architecture, ArchitectureReader, ModelFiles
+from models.architectures.roberta import ROBERTA
 
-ARCHITECTURES: dict[str, ArchitectureReader] = {"bert": BERT.read, CHUNKED_BERT: BERT.read}
+ARCHITECTURES: dict[str, ArchitectureReader] = {
+    "bert": BERT.read,
+    CHUNKED_BERT: BERT.read,
+    "roberta": ROBERTA.read,
+    "xlm-roberta": ROBERTA.read,
+    "camembert": ROBERTA.read,
+    "electra": ELECTRA.read,
+    "distilbert": DISTILBERT.read,
+    "modernbert": MODERNBERT.read,
+}
 
 
 def read_architecture(files: ModelFiles, segments: int) -> Architecture:
@@ -21,10 +34,15 @@ def read_architecture(files: ModelFiles, segments: int) -> Architecture:
     model_type = files.config.get("model_type")
     reader = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
     if reader is None:
-        classes = files.config.get("architectures")
-        name = f" ({classes[0]})" if isinstance(classes, list) and classes else ""
-        raise PreflightError(
-            f"the checkpoint {files.reference} has the model_type {model_type!r}{name}, which cannot be scored; known: "
-            f"{', '.join(map(repr, ARCHITECTURES))}"
-        )
+        raise PreflightError(_unknown(files))
     return reader(files, segments)
+
+
+def _unknown(files: ModelFiles) -> str:
+    model_type, classes = files.config.get("model_type"), files.config.get("architectures")
+    name = f" ({classes[0]})" if isinstance(classes, list) and classes else ""
+    code = ". The code that it comes with (auto_map) is never run" if files.config.get("auto_map") else ""
+    return (
+        f"the checkpoint {files.reference} has the model_type {model_type!r:.100}{name:.100}, which cannot be scored; "
+        f"known: {', '.join(map(repr, ARCHITECTURES))}{code}"
+    )

@@ -21,13 +21,15 @@ from beamrank.storage.documents import validated
 from models.architectures.protocol import Architecture, ModelFiles
 from models.architectures.registry import read_architecture
 from models.checkpoints.files import (
+    PROMPTS,
     SAFETENSORS,
-    SENTENCE_TRANSFORMERS,
     digest_files,
     digest_of,
     read_config,
     read_json,
+    read_modules,
     tensor_shapes,
+    weighted_modules,
     weights_file,
 )
 from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
@@ -37,13 +39,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Module:
-    """An entry of modules.json."""
+class _Prompts:
+    """The key of config_sentence_transformers.json that changes what a model reads."""
 
-    type: str
+    default_prompt_name: str | None = None
 
 
-_MODULES = TypeAdapter(list[_Module])
+_PROMPTS = TypeAdapter(_Prompts)
 
 
 @dataclass(frozen=True)
@@ -128,12 +130,17 @@ def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
         )
     folder, definite = locate(reference)
     config = read_config(folder, definite)
-    modules = _read_modules(os.path.join(folder, SENTENCE_TRANSFORMERS))
+    modules = read_modules(folder)
+    _refuse_prompts(os.path.join(folder, PROMPTS), definite)
     weights = weights_file(folder)
     tensors = tensor_shapes(os.path.join(folder, weights), definite)
+    for module in weighted_modules(modules):
+        below = os.path.join(folder, module.folder)
+        shapes = tensor_shapes(os.path.join(below, weights_file(below)), definite)
+        tensors |= {f"{module.folder}/{name}": shape for name, shape in shapes.items()}
     architecture = read_architecture(ModelFiles(definite, config, tensors, modules), SEGMENTS[kind])
     files = digest_files(folder)
-    return Checkpoint(folder, digest_of(files), definite, kind, weights, architecture, files)
+    return Checkpoint(folder, digest_of(files, folder), definite, kind, weights, architecture, files)
 
 
 def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
@@ -142,22 +149,36 @@ def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
 
     for warning in checkpoint.architecture.warnings:
         logging.getLogger(__name__).warning("%s", warning)
-    path = os.path.join(checkpoint.folder, checkpoint.weights)
-    if checkpoint.weights == SAFETENSORS:
-        from safetensors.torch import load_file
-
-        tensors = load_file(path)
-    else:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    tensors: dict[str, torch.Tensor] = {}
+    for folder in {name.rpartition("/")[0] for name in checkpoint.architecture.tensors}:
+        found = _load(os.path.join(checkpoint.folder, folder))
+        tensors |= {f"{folder}/{name}" if folder else name: tensor for name, tensor in found.items()}
     return {name: tensors[name].float() for name in checkpoint.architecture.tensors}
 
 
-def _read_modules(path: str) -> tuple[str, ...]:
-    """The class names in modules.json; none where there is no such file."""
+def _load(folder: str) -> "dict[str, torch.Tensor]":
+    import torch
+
+    name = weights_file(folder)
+    path = os.path.join(folder, name)
+    if name == SAFETENSORS:
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    tensors: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return tensors
+
+
+def _refuse_prompts(path: str, reference: str) -> None:
+    """Raises PreflightError for a model that puts an instruction before its inputs."""
     if not os.path.isfile(path):
-        return ()
+        return
     try:
-        modules = validated(_MODULES, read_json(path))
+        prompt = validated(_PROMPTS, read_json(path)).default_prompt_name
     except ValueError as error:
-        raise PreflightError(f"{path} is not a list of the modules of sentence-transformers: {error}") from error
-    return tuple(module.type.rpartition(".")[2] for module in modules)
+        raise PreflightError(f"{path} cannot be used: {error}") from error
+    if prompt:
+        raise PreflightError(
+            f"the checkpoint {reference} puts the prompt {prompt!r:.100} before its inputs (default_prompt_name in "
+            f"{PROMPTS}), which beamrank does not: its scores would be others"
+        )

@@ -2,14 +2,17 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from pydantic import Field, TypeAdapter
 from safetensors import safe_open
 
 from beamrank.digests import digest
 from beamrank.errors import PreflightError
 from beamrank.storage.digested import DigestedFile, digest_file
-from beamrank.storage.documents import parse_json, read_at_most
+from beamrank.storage.documents import parse_json, read_at_most, validated
+from models.architectures.protocol import Module
 
 CONFIG = "config.json"
 # The SentencePiece models of XLM-R and CamemBERT, T5, DeBERTa, and others; the byte-level BPE of RoBERTa.
@@ -25,10 +28,55 @@ TOKENIZER_FILES = (
 SENTENCE_TRANSFORMERS = "modules.json"
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 SHARDED = tuple(f"{weights}.index.json" for weights in (SAFETENSORS, PICKLED))
-CHECKPOINT_FILES = (CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, *SHARDED, SAFETENSORS, PICKLED)
+PROMPTS = "config_sentence_transformers.json"
+CHECKPOINT_FILES = (CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, PROMPTS, *SHARDED, SAFETENSORS, PICKLED)
+MODULE_FILES = (CONFIG, SAFETENSORS, PICKLED)
 
 _FLOATS = frozenset({"F16", "BF16", "F32", "F64", "torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
 _MOST_JSON_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class _Module:
+    """An entry of modules.json. A folder is a plain name: it must not lead out of the checkpoint's."""
+
+    type: str
+    path: Annotated[str, Field(pattern=r"^(\w[\w.-]*)?$")] = ""
+
+
+_MODULES = TypeAdapter(list[_Module])
+_WEIGHTED = ("Dense", "LayerNorm")
+
+
+def read_modules(folder: str) -> tuple[Module, ...]:
+    """The modules of a sentence-transformers model; none in a folder without modules.json.
+
+    Raises:
+        PreflightError: modules.json or the config.json of a module is damaged.
+    """
+    path = os.path.join(folder, SENTENCE_TRANSFORMERS)
+    if not os.path.isfile(path):
+        return ()
+    try:
+        entries = validated(_MODULES, read_json(path))
+    except ValueError as error:
+        raise PreflightError(f"{path} is not a list of the modules of sentence-transformers: {error}") from error
+    return tuple(
+        Module(entry.type.rpartition(".")[2], entry.path, _read_module_config(os.path.join(folder, entry.path, CONFIG)))
+        for entry in entries
+    )
+
+
+def _read_module_config(path: str) -> dict[str, Any]:
+    config = read_json(path) if os.path.isfile(path) else {}
+    if not isinstance(config, dict):
+        raise PreflightError(f"{path} does not hold a JSON object")
+    return config
+
+
+def weighted_modules(modules: Sequence[Module]) -> tuple[Module, ...]:
+    """The modules below the first that have weights of their own."""
+    return tuple(module for module in modules[1:] if module.kind in _WEIGHTED)
 
 
 def weights_file(folder: str) -> str:
@@ -48,20 +96,30 @@ def weights_file(folder: str) -> str:
 
 
 def digest_files(folder: str, names: Sequence[str] | None = None) -> tuple[DigestedFile, ...]:
-    """The digest of each file of a folder: of those named, or of configuration, tokenizer and weights."""
-    wanted = (CONFIG, *TOKENIZER_FILES, weights_file(folder)) if names is None else names
+    """The digest of each file of a folder: of those named, or of configuration, tokenizer, weights and modules."""
+    wanted = (CONFIG, *TOKENIZER_FILES, weights_file(folder), *_module_files(folder)) if names is None else names
     paths = [os.path.join(folder, name) for name in wanted]
     return tuple(digest_file(path) for path in paths if os.path.exists(path))
 
 
-def digest_of(files: Sequence[DigestedFile]) -> str:
-    """One SHA-256 over the names and contents of some files."""
-    return digest({os.path.basename(file.url): file.sha256 for file in files})
+def _module_files(folder: str) -> tuple[str, ...]:
+    """The files of modules whose weights decide a score; none where the Transformer alone has weights."""
+    modules = read_modules(folder)
+    weighted = weighted_modules(modules)
+    if not weighted:
+        return ()
+    weights = [os.path.join(each.folder, weights_file(os.path.join(folder, each.folder))) for each in weighted]
+    return (SENTENCE_TRANSFORMERS, *(os.path.join(each.folder, CONFIG) for each in modules[1:]), *weights)
+
+
+def digest_of(files: Sequence[DigestedFile], folder: str) -> str:
+    """One SHA-256 over the names and contents of some files of a folder."""
+    return digest({os.path.relpath(file.url, folder): file.sha256 for file in files})
 
 
 def checkpoint_digest(folder: str) -> str:
     """The SHA-256 over a checkpoint's configuration, tokenizer and weights."""
-    return digest_of(digest_files(folder))
+    return digest_of(digest_files(folder), folder)
 
 
 def read_json(path: str) -> Any:

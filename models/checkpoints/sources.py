@@ -93,7 +93,7 @@ def _copied(url: str, files: Sequence[str]) -> str:
         copied = {name: (folder / name).stat().st_size for name in state}
         if _state(url, files) != state or copied != {name: file.size_bytes for name, file in state.items()}:
             raise PreflightError(f"the checkpoint {url} changed while it was copied: run the same command again")
-        return digest_of(digest_files(str(folder), None if PICKLED in files else files))
+        return digest_of(digest_files(str(folder), None if PICKLED in files else files), str(folder))
 
     try:
         with exclusive(source.with_name(f".{source.name}.lock")):

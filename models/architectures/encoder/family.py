@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
-from models.architectures.classifier import check_class, check_modules, check_tensors, count_labels
+from models.architectures.classifier import check_class, check_tensors, count_labels
+from models.architectures.encoder.modules import read_modular_head
 from models.architectures.encoder.shape import EncoderShape, Head, Part
 from models.architectures.protocol import ModelFiles
 
@@ -153,10 +154,13 @@ class Family:
         """
         source = Source(files, self._find_prefix(files))
         check_class(files)
-        check_modules(files)
-        labels = count_labels(files, f"{self.classifier}.weight")
-        shape = self.read_shape(source)
-        head = self.read_head(source, shape, labels)
+        if len(files.modules) > 1:
+            shape = self.read_shape(source)
+            head = read_modular_head(files, shape.hidden)
+        else:
+            labels = count_labels(files, f"{self.classifier}.weight")
+            shape = self.read_shape(source)
+            head = self.read_head(source, shape, labels)
         check_tensors(files, tensor_shapes(shape, head, self.names, source.prefix))
         warnings = self.check_types(source, shape, segments)
         return EncoderClassifier(shape, head, self.names, source.prefix, self.layout, segments, warnings)

@@ -51,7 +51,7 @@ class EncoderScorer(nn.Module):
         self.types = None if shape.token_types is None else frozen(weights["types.weight"])
         self.norm = LayerNorm(weights, "norm", shape.layer_norm_eps)
         projected = shape.embedding_size != shape.hidden
-        self.projection = Linear(weights, "projection").to(dtype) if projected else nn.Identity()
+        self.projection = Linear(weights, "projection") if projected else nn.Identity()
         last = len(shape.attentions) - 1
         self.lower_layers = nn.ModuleList(FullLayer(weights, number, shape) for number in range(last)).to(dtype)
         last_class = FirstRowsLayer if head.pooling == "cls" else FullLayer
@@ -88,8 +88,8 @@ class EncoderScorer(nn.Module):
             hidden += F.embedding(positions, self.positions)
         if self.types is not None:
             hidden += F.embedding(token_types, self.types)
-        embedded: Tensor = self.projection(self.norm(hidden).to(self.dtype))
-        return embedded
+        embedded: Tensor = self.projection(self.norm(hidden))
+        return embedded.to(self.dtype)
 
     def _read(self, hidden: Tensor, rows: TokenRows) -> Tensor:
         """What the head reads, float32[b, d]: of the first tokens, or the mean over the tokens of each input."""

@@ -1,0 +1,38 @@
+"""Random checkpoints of every family score as in transformers."""
+
+import pytest
+import torch
+
+from tests.support.models.families import CASES, Scorer, random_inputs, save_case, wanted_log_odds
+from tests.support.oracle import assert_parity
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_family_scores_as_in_transformers(name, tmp_path):
+    folder, inputs = save_case(tmp_path, name), random_inputs(name)
+    alone, padded = wanted_log_odds(folder, *inputs)
+    assert torch.tensor(alone).std() > 0.3
+    score = Scorer(folder)
+    for block in (0, 16):
+        found = score(inputs, block)
+        assert_parity(found, alone)
+        assert_parity(found, padded)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_family_score_has_the_same_bits_beside_others(name, dtype, tmp_path):
+    score, inputs = Scorer(save_case(tmp_path, name), dtype), random_inputs(name)
+    together = score(inputs)
+    order = [7, 2, 0, 10, 4]
+    assert score(inputs, order=order) == [together[place] for place in order]
+    assert [score(inputs, order=[place])[0] for place in order] == [together[place] for place in order]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_family_in_bfloat16_stays_near(name, tmp_path):
+    folder, inputs = save_case(tmp_path, name), random_inputs(name)
+    exact, scores = (torch.tensor(Scorer(folder, dtype)(inputs)) for dtype in (torch.float32, torch.bfloat16))
+    assert (scores - exact).square().mean().sqrt() < 0.15 * exact.std()
+    assert len(scores.unique()) == len(exact.unique())
