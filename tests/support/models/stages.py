@@ -31,6 +31,9 @@ _SCORING = {
     "threads": 1,
     "tokens": "tokenize-t1",
     "token_cost": 1,
+    "start_tokens": 1,
+    "end_tokens": (1, 1),
+    "chunks": 1,
 }
 
 
