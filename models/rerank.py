@@ -17,7 +17,7 @@ from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import Run, RunScores, read_run, run_of
 from beamrank.ranking.rankings import Ranking, duo_ranking, mono_ranking
 from beamrank.records import Topic
-from beamrank.stages.plan import Shard, cut_shards
+from beamrank.stages.shards import Shard, cut_shards
 from beamrank.tables.join import MissingDoc
 from beamrank.tables.shard import as_mono, candidates_table
 from models.reranker import Reranker, RerankerKind, RerankerOptions, tokenize_shard

@@ -11,22 +11,14 @@ from beamrank.config.models import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
 from beamrank.machine import usable_cores
-from beamrank.ranking.input_layout import (
-    SEGMENTS,
-    InputLimits,
-    Lengths,
-    PackedInputs,
-    Truncation,
-    kept_lengths,
-    max_doc_tokens,
-)
+from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Truncation, max_doc_tokens
 from beamrank.tables.shard import tokenized_schema, tokenized_table
 from models.checkpoints.check import resolve_checkpoint
 from models.scoring.backends.registry import find_backend
 from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
-from models.scoring.packing import distinct, number_texts
+from models.scoring.texts import check_limits, score_texts
 from models.tokenizer.protocol import Tokenizer
 from models.tokenizer.registry import load_tokenizer
 
@@ -87,10 +79,8 @@ class Reranker:
         found.check_length(max_length)
         self.tokenizer = load_tokenizer(found.folder)
         found.check_tokenizer(self.tokenizer.vocab_size, self.tokenizer.special)
-        self._template = found.architecture.template(self.tokenizer.special)
-        self._chunks = found.architecture.chunks
-        self._kept(np.empty((0, SEGMENTS[kind]), np.int64))
-        self.max_doc_tokens = max_doc_tokens(max_length * self._chunks)
+        check_limits(found, self.tokenizer, self.limits)
+        self.max_doc_tokens = max_doc_tokens(max_length * found.architecture.chunks)
         where = find_backend(backend).resolve(device, dtype)
         cores = threads or usable_cores()
         self.engine = ScoringEngine(found, where.device, where.dtype, cores, where.token_budget, backend)
@@ -115,17 +105,7 @@ class Reranker:
         _check_inputs(rows, SEGMENTS[self.kind])
         if not rows:
             return np.empty(0, np.float32)
-        texts = {text: number for number, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
-        ids = self.tokenizer.encode(list(texts), self.max_doc_tokens).ids
-        offsets, values = ids.offsets.to_numpy().astype(np.int64), ids.values.to_numpy()
-        tokens = np.concatenate([values, np.zeros(1, values.dtype)])
-        numbers = np.array([[texts[text] for text in row] for row in rows])
-        starts = offsets[numbers]
-        kept = self._kept(offsets[numbers + 1] - starts)
-        chosen, inverse = distinct(*(number_texts(tokens, *each) for each in zip(starts.T, kept.T, strict=True)))
-        packed = PackedInputs(tokens, starts[chosen], kept[chosen], self._template)
-        log_odds: npt.NDArray[np.float32] = self.engine.score(packed).log_odds[inverse]
-        return log_odds
+        return score_texts(self.engine, self.tokenizer, self.limits, list(zip(*rows, strict=True)))[0]
 
     def score_shard(
         self, tokens: pa.Table, k: int, mono: pa.Table | None = None, opponents: int | None = None, seed: int = 0
@@ -145,10 +125,6 @@ class Reranker:
         if self.kind == "mono":
             return score_mono(self.engine, tokens, k, self.limits)
         return score_duo(self.engine, tokens, mono, k, self.limits, opponents, seed)
-
-    def _kept(self, lengths: Lengths) -> Lengths:
-        """int64[n, s] wordpieces that are kept of each input's texts."""
-        return np.stack(kept_lengths(self._template, self.limits, list(lengths.T), self._chunks), axis=1)
 
 
 def tokenize_shard(

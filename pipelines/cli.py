@@ -26,6 +26,7 @@ from pipelines.commands.lint import lint
 from pipelines.commands.plan import plan
 from pipelines.commands.report import report
 from pipelines.commands.run import run
+from pipelines.commands.score import score
 from pipelines.commands.stats import stats
 from pipelines.commands.status import status
 from pipelines.commands.train import train
@@ -83,6 +84,7 @@ app.command("demo")(demo)
 app.command("index")(index)
 app.command("plan")(plan)
 app.command("run", context_settings={"allow_extra_args": True})(run)
+app.command("score")(score)
 app.command("status")(status)
 app.command("verify")(verify)
 app.command("gc")(gc)

@@ -158,6 +158,7 @@ def _check_stage(settings: RunConfig, stage: Stage | None) -> None:
 def _finish(launcher: Launcher, stage: Stage | None, submitted: tuple[str, ...] = ()) -> RunResult:
     """Writes the runs and their measures, unless another stage was run alone."""
     plan, settings, console = launcher.plan, launcher.config, launcher.console
+    assert isinstance(settings, RunConfig)
     if stage not in (None, Stage.RUNS):
         return RunResult(plan.output, submitted=submitted)
     written = write_runs(plan, settings, console)

@@ -10,6 +10,7 @@ from functools import partial
 import apache_beam as beam
 
 from beamrank.config.run import RunConfig
+from beamrank.config.score import JobConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.problems import counted
 from beamrank.logs import log_context
@@ -48,7 +49,7 @@ class Launcher:
     """Executes a plan with one runner. `seconds` holds the time of each stage in this process."""
 
     plan: Plan
-    config: RunConfig
+    config: JobConfig
     console: ConsoleProgress
     runner: Runner = Runner.LOCAL
     beam_flags: Sequence[str] = ()
@@ -167,6 +168,7 @@ class Launcher:
         """Reports rows that the scan could not read. Every run checks them: receipts do not hold them."""
         if stage.corpus_digest is None:
             return
+        assert isinstance(self.config, RunConfig)
         scan = read_scans(self.plan.folder(stage.name).url, stage.corpus_digest)
         if scan.bad_rows == 0:
             return

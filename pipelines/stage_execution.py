@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import apache_beam as beam
 
 from beamrank.config.run import RunConfig
+from beamrank.config.score import JobConfig
 from beamrank.errors import DataError
 from beamrank.formats.corpora import list_units
-from beamrank.stages.plan import Plan, Shard
+from beamrank.stages.plan import Plan
 from beamrank.stages.scan_reports import ScanWatch
+from beamrank.stages.shards import Shard
 from beamrank.stages.stage_record import StageRecord
 from beamrank.stages.tasks import ShardTask
 from beamrank.tables.join import NeededDocs
@@ -39,7 +41,7 @@ class StageExecution:
     """
 
     plan: Plan
-    config: RunConfig
+    config: JobConfig
     stage: StageRecord
     tasks: Sequence[ShardTask]
     note: Callable[[str], None]
@@ -81,6 +83,7 @@ class StageExecution:
         """
         corpus = self.plan.corpus
         assert corpus is not None
+        assert isinstance(self.config, RunConfig)
         with corpus.held():
             units = list_units(self.config.corpus)
         added = sorted({unit.url for unit in units} - corpus.files.keys())

@@ -235,8 +235,12 @@ def stored_config(values: Mapping[str, Any], where: str) -> RunConfig:
     """The configuration that a plan holds.
 
     Raises:
-        PreflightError: it has keys or values that this beamrank does not know.
+        PreflightError: it has keys or values that this beamrank does not know, or is not that of a run.
     """
+    if "pairs" in values:
+        raise PreflightError(
+            f"{where} holds scores of `beamrank score`, without topics and rankings: give an output of `beamrank run`"
+        )
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:

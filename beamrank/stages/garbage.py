@@ -17,6 +17,7 @@ from beamrank.stages.listing import RECEIPTS, TEMPORARY_SUFFIX, Entry, Kind, lis
 from beamrank.stages.machines import FOLDER as MACHINES
 from beamrank.stages.plan import Plan, plan_names, read_plan
 from beamrank.stages.receipts import Manifest, Receipt
+from beamrank.stages.shards import lists_shards
 from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
 from beamrank.storage.file_states import FileState, file_states
@@ -36,7 +37,7 @@ class _StageNames:
 class _PlanNames:
     """The files that a plan of any version names."""
 
-    topics: str
+    shards_file: str
     stages: tuple[_StageNames, ...]
 
 
@@ -113,12 +114,12 @@ def _corpora(plans: Iterable[_PlanNames]) -> set[str]:
 
 
 def _at_the_top(output: str, plans: Iterable[_PlanNames], age: _Age) -> Iterator[Garbage]:
-    topics = {plan.topics for plan in plans}
+    shards_files = {plan.shards_file for plan in plans}
     for name, state in file_states(output).items():
         if not age.old(state):
             continue
-        if name.startswith("topics-") and name not in topics:
-            yield Garbage(name, state.size_bytes, "no plan names these topics")
+        if lists_shards(name) and name not in shards_files:
+            yield Garbage(name, state.size_bytes, f"no plan names these {name.partition('-')[0]}")
         elif name.startswith(".") and (name.endswith(TEMPORARY_SUFFIX) or name.startswith(_PROBE_PREFIX)):
             yield Garbage(name, state.size_bytes, "left by a killed run")
     for folder in ("runs", MACHINES):

@@ -1,55 +1,36 @@
-"""The plan: the topics of each shard, and the keys of each stage that decide the bytes of its parts.
+"""The plan: the topics or rows of each shard, and the keys of each stage that decide the bytes of its parts.
 
 A plan is made once, before anything runs, and never depends on the runner or its parallelism. The
 status of a run can be read from it without models, Java or Beam.
 """
 
-import io
-import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from beamrank.digests import SHORT, checked_json, checked_values, digest, hash64, sha256
+from beamrank.digests import SHORT, checked_json, checked_values, digest
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import DigestedCorpus
 from beamrank.records import Topic
 from beamrank.stages.receipts import Manifest, StageFolder
+from beamrank.stages.shards import Shard, read_shards, write_shards
 from beamrank.stages.stage_record import StageRecord
 from beamrank.stages.tasks import InputPart, ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
 from beamrank.storage.streams import errors_as
 from beamrank.storage.url_credentials import refuse_credentials
-from beamrank.tables.schemas import TOPICS
 
 # Raised whenever a stage would write other bytes from the same input.
 ENGINE_VERSION = 2
-TOPICS_PER_SHARD = 16
 CURRENT = "current-plan.json"
 PLAN_PREFIX = "plan-"
 
 
 class EngineVersionError(PreflightError):
     """A plan was written by another version of the engine."""
-
-
-@dataclass(frozen=True)
-class Shard:
-    """A fixed set of topics, sorted by query_id: the unit of work."""
-
-    index: int
-    topics: tuple[Topic, ...]
-
-    @property
-    def digest(self) -> str:
-        """The digest of the topics' ids and texts."""
-        return digest(self.topics)
 
 
 class CurrentPlan(NamedTuple):
@@ -69,7 +50,7 @@ class _Stored:
     engine_version: int
     digest: str
     run_tag: str
-    topics: str
+    shards_file: str
     shards: Annotated[int, Field(ge=1)]
     stages: tuple[StageRecord, ...]
     config: dict[str, Any]
@@ -104,6 +85,11 @@ class Plan:
         return self.config.get("topics", {}).get("limit") is not None
 
     @property
+    def has_runs(self) -> bool:
+        """Whether its stages yield rankings, from which runs are written."""
+        return any(stage.run_name is not None for stage in self.stages)
+
+    @property
     def topics(self) -> list[Topic]:
         """All topics, in the order of the shards."""
         return [topic for shard in self.shards for topic in shard.topics]
@@ -124,7 +110,7 @@ class Plan:
         """The digest that each shard's receipt must carry, given the sealed inputs of the stage."""
         sources = list(zip(*(manifest.part_sha256s for manifest in inputs), strict=True)) or [()] * len(self.shards)
         return tuple(
-            digest([ENGINE_VERSION, stage.type_name, stage.keys, source, shard.digest if stage.reads_topics else None])
+            digest([ENGINE_VERSION, stage.type_name, stage.keys, source, shard.digest if stage.reads_input else None])
             for shard, source in zip(self.shards, sources, strict=True)
         )
 
@@ -136,11 +122,12 @@ class Plan:
                 self.folder(stage.name),
                 shard.index,
                 shard_digest,
-                shard.topics if stage.reads_topics else (),
+                shard.topics if stage.reads_input else (),
                 tuple(
                     InputPart(folder, manifest.receipts[shard.index])
                     for folder, manifest in zip(folders, inputs, strict=True)
                 ),
+                shard.rows if stage.reads_input else None,
             )
             for shard, shard_digest in zip(self.shards, self.shard_digests(stage, inputs), strict=True)
             if shard.index not in skip
@@ -188,15 +175,14 @@ class Plan:
         storage.replace(storage.join(self.output, CURRENT), checked_json(current._asdict()))
 
     def publish(self, owner: Mapping[str, Any] | None = None) -> str:
-        """Writes `plan-<digest12>.json`, its topics, and the pointer to it."""
-        content = _topics_bytes(self.shards)
-        topics = topics_name(content)
-        storage.publish_content(storage.join(self.output, topics), content)
+        """Writes `plan-<digest12>.json`, the topics or rows of its shards, and the pointer to it."""
+        shards_file, content = write_shards(self.shards)
+        storage.publish_content(storage.join(self.output, shards_file), content)
         values = {
             "engine_version": ENGINE_VERSION,
             "digest": self.digest,
             "run_tag": self.run_tag,
-            "topics": topics,
+            "shards_file": shards_file,
             "shards": len(self.shards),
             "stages": [asdict(stage) for stage in self.stages],
             "config": self.config,
@@ -205,44 +191,6 @@ class Plan:
         storage.replace(storage.join(self.output, name), checked_json(values))
         self.make_current(owner)
         return name
-
-
-def cut_shards(topics: Iterable[Topic], shards: int | None) -> tuple[Shard, ...]:
-    """Sorts topics by a stable hash of their ids and cuts them evenly, by default into one shard for 16.
-
-    The topics of a shard are then sorted by query_id: every table of a shard keeps that order.
-    """
-    ordered = sorted(topics, key=_place)
-    count = min(shards or -(-len(ordered) // TOPICS_PER_SHARD), len(ordered))
-    borders = np.linspace(0, len(ordered), count + 1).astype(int)
-    return tuple(
-        Shard(index, tuple(sorted(ordered[start:end])))
-        for index, (start, end) in enumerate(itertools.pairwise(borders))
-    )
-
-
-def first_topics(topics: Sequence[Topic], limit: int | None) -> Sequence[Topic]:
-    """The first `limit` topics in the order of the shards."""
-    return topics if limit is None or limit >= len(topics) else sorted(topics, key=_place)[:limit]
-
-
-def _place(topic: Topic) -> tuple[int, str]:
-    """The sort key of topics: a hash, so that the first topics are a fair sample."""
-    return hash64(topic.query_id), topic.query_id
-
-
-def _topics_bytes(shards: Sequence[Shard]) -> bytes:
-    rows = [(shard.index, *topic) for shard in shards for topic in shard.topics]
-    index, query_ids, texts = zip(*rows, strict=True)
-    table = pa.table([index, query_ids, texts], schema=TOPICS)
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
-    return sink.getvalue()
-
-
-def topics_name(content: bytes) -> str:
-    """The name of a file of topics."""
-    return f"topics-{sha256(content)[:SHORT]}.parquet"
 
 
 def read_current(output: str) -> CurrentPlan | None:
@@ -290,7 +238,7 @@ def read_plan(output: str) -> Plan:
 
 
 def load_plan(output: str, name: str) -> Plan:
-    """One plan of a folder, checked against its name and its topics'.
+    """One plan of a folder, checked against its name and that of its shards.
 
     Raises:
         EngineVersionError: another engine version wrote it.
@@ -303,7 +251,7 @@ def load_plan(output: str, name: str) -> Plan:
     _check_engine(url, values["engine_version"])
     stored = validated(_STORED, values)
     _check_stages(stored.stages)
-    shards = _read_topics(storage.join(output, stored.topics), stored.shards)
+    shards = read_shards(stored.shards_file, _content(storage.join(output, stored.shards_file)), stored.shards)
     plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config)
     if plan_name(plan) != name:
         raise ValueError("it is not the plan of its name")
@@ -337,20 +285,3 @@ def _check_engine(url: str, version: object) -> None:
             f"{url} was written by engine version {version} and this is version {ENGINE_VERSION}: use the beamrank "
             "that wrote it, or run again into another folder"
         )
-
-
-def _read_topics(url: str, shards: int) -> tuple[Shard, ...]:
-    content = _content(url)
-    if storage.name(url) != topics_name(content):
-        raise ValueError(f"{storage.name(url)} was changed after it was written")
-    try:
-        table = pq.read_table(pa.BufferReader(content)).select(TOPICS.names).cast(TOPICS)
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise ValueError(f"{storage.name(url)} does not hold topics: {error}") from error
-    rows = table.to_pylist()
-    if shards > len(rows) or not all(0 <= row["shard"] < shards for row in rows):
-        raise ValueError(f"{storage.name(url)} does not hold the topics of {shards} shards")
-    topics: list[list[Topic]] = [[] for _ in range(shards)]
-    for row in rows:
-        topics[row["shard"]].append(Topic(row["query_id"], row["text"]))
-    return tuple(Shard(index, tuple(each)) for index, each in enumerate(topics))

@@ -38,7 +38,7 @@ class StageRecord:
         step: its name in `--stage`; several stages can share a step.
         rows: the kind of row of its parts.
         inputs: the names of the stages that it reads.
-        reads_topics: whether its tasks carry the topics of their shards.
+        reads_input: whether its tasks carry the topics or rows of their shards.
         keys: the settings that decide the bytes of its parts.
         settings: all others, such as where workers find a model.
         run_name: the name of the run that it yields, if it yields one.
@@ -53,7 +53,7 @@ class StageRecord:
     step: str
     rows: RowKind
     inputs: tuple[str, ...] = ()
-    reads_topics: bool = False
+    reads_input: bool = False
     keys: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     run_name: str | None = None

@@ -4,8 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from beamrank.stages.forecast import work_ratio
-from beamrank.stages.pace import Pace
+from beamrank.stages.pace import Pace, work_ratio
 from beamrank.stages.plan import Plan
 from beamrank.stages.receipts import Manifest, Receipt
 from beamrank.stages.scan_reports import ScanTotal, read_scans

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from beamrank.records import Topic
 from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.storage.digested import FileRows
 
 
 class InputPart(NamedTuple):
@@ -27,8 +28,9 @@ class ShardTask:
         folder: the stage's.
         shard: the number of the shard.
         digest: the digest that the shard's receipt must have.
-        topics: the shard's, sorted by query_id; empty for a stage that does not read topics.
+        topics: the shard's, sorted by query_id; empty for a stage that does not read them.
         inputs: the parts of the stages that it reads, in their order.
+        rows: the shard's, for a stage that reads rows of a file.
     """
 
     folder: StageFolder
@@ -36,6 +38,7 @@ class ShardTask:
     digest: str
     topics: tuple[Topic, ...] = ()
     inputs: tuple[InputPart, ...] = ()
+    rows: FileRows | None = None
 
     def receipt(self) -> Receipt | None:
         """The receipt, if the shard has one that counts."""

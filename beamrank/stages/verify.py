@@ -28,9 +28,10 @@ from beamrank.stages.listing import (
 )
 from beamrank.stages.machines import FOLDER as MACHINES
 from beamrank.stages.machines import machine_name
-from beamrank.stages.plan import CURRENT, EngineVersionError, load_plan, plan_names, read_current, topics_name
+from beamrank.stages.plan import CURRENT, EngineVersionError, load_plan, plan_names, read_current
 from beamrank.stages.receipts import Manifest, Receipt
 from beamrank.stages.scan_reports import ScanReport
+from beamrank.stages.shards import has_own_name, lists_shards
 from beamrank.stages.stage_record import StageRecord
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
@@ -104,9 +105,9 @@ def _verify_plans(output: str, found: Verification) -> list[StageRecord]:
         raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it")
     again = "run again, which writes it again"
     for name in sizes:
-        content = storage.read_bytes(storage.join(output, name)) if name.startswith("topics-") else None
-        if content is not None and name != topics_name(content):
-            found.findings.append(Finding(name, "does not hold the topics of its name", again))
+        if lists_shards(name) and not has_own_name(name, storage.read_bytes(storage.join(output, name))):
+            kind = name.partition("-")[0]
+            found.findings.append(Finding(name, f"does not hold the {kind} of its name", again))
     stages: dict[str, StageRecord] = {}
     names = plan_names(output)
     for name in names:
@@ -118,7 +119,7 @@ def _verify_plans(output: str, found: Verification) -> list[StageRecord]:
             found.findings.append(Finding(name, f"cannot be read ({error})", f"{again}, or delete it"))
     if not _names_a_plan(output, names):
         found.findings.append(Finding(CURRENT, "does not name an existing plan", again))
-    counted = [name for name in sizes if name in (CURRENT, *names) or name.startswith("topics-")]
+    counted = [name for name in sizes if name in (CURRENT, *names) or lists_shards(name)]
     found.files += len(counted)
     found.bytes += sum(sizes[name] for name in counted)
     _verify_machines(output, found)

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
@@ -73,6 +74,14 @@ class DigestedFile:
             f"{self.url} {what} after its digest was taken, so its new content would count as the old one. Nothing was "
             "committed from it. Run the same command again to use the new content, or restore the file first"
         )
+
+
+class FileRows(NamedTuple):
+    """The rows of a file from `start`, which counts from 0, to `end`, exclusive."""
+
+    file: DigestedFile
+    start: int
+    end: int
 
 
 def digest_file(url: str, *, read: bool = True) -> DigestedFile:

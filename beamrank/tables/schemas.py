@@ -4,10 +4,22 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-RowKind = Literal["candidates", "tokenized", "mono", "duo"]
+RowKind = Literal["candidates", "tokenized", "mono", "duo", "scores"]
 
 # One row: a topic, with the number of its shard; in the order of the shards, those of a shard by query_id.
 TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.string()})
+
+# One row: a shard of rows of a file; the file as in `beamrank.storage.digested.DigestedFile`.
+FILE_ROWS = pa.schema(
+    {
+        "shard": pa.int32(),
+        "url": pa.string(),
+        "version": pa.string(),
+        "sha256": pa.string(),
+        "start": pa.int64(),
+        "end": pa.int64(),
+    }
+)
 
 # One row: a candidate; sorted by query_id, rank.
 CANDIDATES = pa.schema(
@@ -40,6 +52,19 @@ DUO = pa.schema(
 )
 
 
+# The types of an id of `scores`.
+_ID_TYPES = (
+    pa.string(),
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+)
+
+
+def scores(id_type: Any) -> Any:
+    """One row: a pair or a triple of texts, in the order of the input; score is null where it cannot be scored."""
+    return pa.schema([pa.field("id", id_type), pa.field("score", pa.float32())])
+
+
 def token_type(vocab_size: int) -> Any:
     """The narrowest unsigned type that holds every id of a vocabulary."""
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
@@ -65,4 +90,5 @@ OF_ROWS: dict[RowKind, tuple[Any, ...]] = {
     "tokenized": (tokenized(1 << 16), tokenized(1 << 32)),
     "mono": (MONO,),
     "duo": (DUO,),
+    "scores": tuple(map(scores, _ID_TYPES)),
 }

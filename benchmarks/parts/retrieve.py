@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from beamrank.machine import usable_cores
 from beamrank.records import Topic
-from beamrank.stages.plan import cut_shards
 from beamrank.stages.receipts import StageFolder
+from beamrank.stages.shards import cut_shards
 from benchmarks.peers import Hits, Searched, search_pyserini
 from benchmarks.results import Part, Target
 from benchmarks.subprocess_meter import run_apart

@@ -9,10 +9,11 @@ from models.stages.duo import ScoreDuo
 from models.stages.first_stage import FirstStage
 from models.stages.given_run import GivenRun
 from models.stages.mono import ScoreMono
+from models.stages.pairs import ScorePairs
 from models.stages.planning import Planning
 from models.stages.tokenize import TokenizeDocs
 
-STAGES: dict[str, type[Stage]] = {each.type_name: each for each in (TokenizeDocs, ScoreMono, ScoreDuo)}
+STAGES: dict[str, type[Stage]] = {each.type_name: each for each in (TokenizeDocs, ScoreMono, ScoreDuo, ScorePairs)}
 FIRST_STAGES: dict[str, type[FirstStage]] = {}
 
 

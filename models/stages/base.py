@@ -17,8 +17,8 @@ from pydantic import ConfigDict, TypeAdapter
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusUnit
-from beamrank.stages.plan import Shard
 from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.stages.shards import Shard
 from beamrank.stages.stage_record import ScoringWork, StageRecord
 from beamrank.stages.tasks import ShardTask
 from beamrank.stages.verify import Verification
@@ -123,7 +123,7 @@ class Stage(ABC):
     type_name: ClassVar[str]
     step: ClassVar[str]
     rows: ClassVar[RowKind]
-    reads_topics: ClassVar[bool] = False
+    reads_input: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -136,9 +136,9 @@ class Stage(ABC):
         return {}
 
     @classmethod
-    @abstractmethod
-    def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
-        """The cost for a number of topics, if all have as many candidates as possible."""
+    def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
+        """The cost for a number of topics, if all have as many candidates as possible; by default nothing."""
+        return lambda _: Cost(0, 0, 0.0)
 
     @property
     def name(self) -> str:
@@ -190,7 +190,7 @@ class Stage(ABC):
             self.step,
             self.rows,
             inputs=self.inputs,
-            reads_topics=self.reads_topics,
+            reads_input=self.reads_input,
             keys=keys,
             settings={name: value for name, value in _dumped(self).items() if name not in keys},
             run_name=self.run_name,

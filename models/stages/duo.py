@@ -8,7 +8,7 @@ import pyarrow as pa
 from beamrank.config.models import DuoConfig
 from beamrank.config.run import RunConfig
 from beamrank.ranking.segments import SegmentPooling, pool_segments
-from beamrank.stages.forecast import pair_inferences
+from beamrank.stages.pace import pair_inferences
 from beamrank.stages.stage_record import ScoringWork
 from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine, StageCounts

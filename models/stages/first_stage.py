@@ -24,7 +24,7 @@ class FirstStage(ShardStage):
 
     step = "retrieve"
     rows = "candidates"
-    reads_topics = True
+    reads_input = True
     section: ClassVar[type[FirstStageConfig]]
 
     @classmethod

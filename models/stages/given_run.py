@@ -9,8 +9,8 @@ from beamrank.config.first_stages import CandidatesConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.runs import Run, Ties, read_run
-from beamrank.stages.plan import Shard
 from beamrank.stages.receipts import Receipt
+from beamrank.stages.shards import Shard
 from beamrank.stages.tasks import ShardTask
 from beamrank.storage.digested import DigestedFile, digest_file
 from beamrank.tables.shard import candidates_table

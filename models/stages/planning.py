@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from beamrank.config.run import RunConfig
+from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import usable_cores
 from beamrank.progress import Progress
@@ -31,7 +32,7 @@ class Planning:
     progress: PlanningProgress
 
 
-def threads_of(config: RunConfig) -> int:
+def threads_of(config: JobConfig) -> int:
     """The number of threads of a worker, for torch and Lucene alike."""
     return config.threads or usable_cores()
 

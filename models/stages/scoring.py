@@ -1,4 +1,4 @@
-"""The base of stages with a model: checkpoint, device, and the limits of inputs."""
+"""The bases of stages with a model: checkpoint, device, and the limits of inputs."""
 
 import logging
 import os
@@ -11,13 +11,15 @@ from typing import Annotated, Any, NamedTuple
 import pyarrow as pa
 
 from beamrank.config.run import RunConfig
+from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputLimits, Truncation
 from beamrank.records import SpecialTokens
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.stage_record import ScoringWork
 from beamrank.stages.tasks import ShardTask
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.check import Checkpoint, resolve_checkpoint
+from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.stages.base import Decides, ShardStage, Worker
@@ -37,11 +39,10 @@ _loads: list[ModelLoad] = []
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoringStage(ShardStage):
-    """Scores the shards of one model. Its type_name is also its step, its folder and the checkpoint's kind."""
+class ModelStage(ShardStage):
+    """A stage with one model."""
 
     checkpoint_digest: Annotated[str, Decides("{type_name}.checkpoint")]
-    k: Annotated[int, Decides("{type_name}.k")]
     truncation: Annotated[Truncation, Decides("input.truncation")]
     max_query_length: Annotated[int, Decides("input.max_query_length")]
     max_length: Annotated[int, Decides("input.max_length")]
@@ -52,19 +53,10 @@ class ScoringStage(ShardStage):
     token_budget: int
     checkpoint: str
     threads: int
-    tokens: str
-    token_cost: int
-    # The special tokens of an input, and how many inputs a doc is shared out among: reports tell which docs are cut.
-    start_tokens: int
-    end_tokens: tuple[int, ...]
-    chunks: int
 
     @classmethod
-    def shared_settings(cls, planning: Planning, tokens: str) -> dict[str, Any]:
-        """The settings that every model has; `tokens` is the stage that makes its tokens."""
-        config, checkpoint, device = planning.config, planning.checkpoints[cls.type_name], planning.device
-        # The ids do not matter for how many there are.
-        template = checkpoint.architecture.template(SpecialTokens(0, 0, 0))
+    def model_settings(cls, config: JobConfig, checkpoint: Checkpoint, device: Device) -> dict[str, Any]:
+        """The settings that every model has."""
         return {
             **config.input.model_dump(),
             "checkpoint_digest": checkpoint.digest,
@@ -75,6 +67,70 @@ class ScoringStage(ShardStage):
             "dtype": device.dtype,
             "token_budget": device.token_budget,
             "threads": threads_of(config),
+        }
+
+    @classmethod
+    def worker_on(cls, device: str) -> Worker:
+        return Worker.MODEL_ON_GPU if device == "cuda" else Worker.MODEL_ON_CPU
+
+    @property
+    def worker(self) -> Worker:
+        return self.worker_on(self.device)
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """The use of the checkpoint, `mono` or `duo`."""
+
+    def engine(self) -> ScoringEngine:
+        """This process's engine."""
+        return _engine(
+            self.checkpoint,
+            self.checkpoint_digest,
+            self.kind,
+            self.backend,
+            self.device,
+            self.dtype,
+            self.threads,
+            self.token_budget,
+        )
+
+    @property
+    def limits(self) -> InputLimits:
+        """The truncation rule of inputs and its lengths."""
+        return InputLimits(self.truncation, self.max_query_length, self.max_length)
+
+    def _metadata(self) -> dict[str, str]:
+        """The settings behind the scores, in each part."""
+        return {
+            "checkpoint": self.checkpoint_digest,
+            "dtype": self.dtype,
+            "truncation": self.truncation,
+            "max_query_length": str(self.max_query_length),
+            "max_length": str(self.max_length),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringStage(ModelStage):
+    """Scores the tokens of shards. Its type_name is also its step, its folder and the checkpoint's kind."""
+
+    k: Annotated[int, Decides("{type_name}.k")]
+    tokens: str
+    token_cost: int
+    # The special tokens of an input, and how many inputs a doc is shared out among: reports tell which docs are cut.
+    start_tokens: int
+    end_tokens: tuple[int, ...]
+    chunks: int
+
+    @classmethod
+    def shared_settings(cls, planning: Planning, tokens: str) -> dict[str, Any]:
+        """The settings that both models have; `tokens` is the stage that makes its tokens."""
+        checkpoint = planning.checkpoints[cls.type_name]
+        # The ids do not matter for how many there are.
+        template = checkpoint.architecture.template(SpecialTokens(0, 0, 0))
+        return {
+            **cls.model_settings(planning.config, checkpoint, planning.device),
             "tokens": tokens,
             "token_cost": checkpoint.architecture.token_cost,
             "start_tokens": len(template.start),
@@ -83,19 +139,12 @@ class ScoringStage(ShardStage):
         }
 
     @classmethod
-    def worker_on(cls, device: str) -> Worker:
-        return Worker.MODEL_ON_GPU if device == "cuda" else Worker.MODEL_ON_CPU
-
-    @classmethod
     def worker_paths(cls, config: RunConfig) -> dict[str, str]:
-        section = getattr(config, cls.type_name)
-        named = "://" not in section.checkpoint and not section.checkpoint.startswith(("/", ".", "~"))
-        # A Hugging Face id and embedded:NAME mean the same everywhere.
-        return {} if named else {f"{cls.type_name}.checkpoint": section.checkpoint}
+        return path_of_checkpoint(f"{cls.type_name}.checkpoint", config.models[cls.type_name].checkpoint)
 
     @property
-    def worker(self) -> Worker:
-        return self.worker_on(self.device)
+    def kind(self) -> str:
+        return self.type_name
 
     @property
     def work(self) -> ScoringWork:
@@ -118,37 +167,15 @@ class ScoringStage(ShardStage):
             counts=asdict(counts),
         )
 
-    def engine(self) -> ScoringEngine:
-        """This process's engine."""
-        return _engine(
-            self.checkpoint,
-            self.checkpoint_digest,
-            self.type_name,
-            self.backend,
-            self.device,
-            self.dtype,
-            self.threads,
-            self.token_budget,
-        )
-
     @abstractmethod
     def score(self, engine: ScoringEngine, tokens: pa.Table, *others: pa.Table) -> tuple[pa.Table, StageCounts]:
         """The rows of one shard, from the parts of `inputs`."""
 
-    @property
-    def limits(self) -> InputLimits:
-        """The truncation rule of inputs and its lengths."""
-        return InputLimits(self.truncation, self.max_query_length, self.max_length)
 
-    def _metadata(self) -> dict[str, str]:
-        """The settings behind the scores, in each part."""
-        return {
-            "checkpoint": self.checkpoint_digest,
-            "dtype": self.dtype,
-            "truncation": self.truncation,
-            "max_query_length": str(self.max_query_length),
-            "max_length": str(self.max_length),
-        }
+def path_of_checkpoint(key: str, reference: str) -> dict[str, str]:
+    """The path of a checkpoint by its key; none for a Hugging Face id or embedded:NAME, the same on every machine."""
+    named = "://" not in reference and not reference.startswith(("/", ".", "~"))
+    return {} if named else {key: reference}
 
 
 @lru_cache(maxsize=1)

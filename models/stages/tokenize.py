@@ -39,7 +39,7 @@ class TokenizeDocs(Stage):
     type_name = "tokenize"
     step = "tokenize"
     rows = "tokenized"
-    reads_topics = True
+    reads_input = True
 
     corpus_digest: Annotated[str, Decides("corpus.path")]
     tokenizer_digest: Annotated[str, Decides("{model}.checkpoint")]
@@ -214,11 +214,16 @@ class TokenizeDocs(Stage):
     @property
     def _tokenizer(self) -> Tokenizer:
         """This process's tokenizer. Only the checkpoint's tokenizer files are fetched, not its weights."""
-        return _open_tokenizer(self.checkpoint, self.tokenizer_digest)
+        return open_tokenizer(self.checkpoint, self.tokenizer_digest)
 
 
 @lru_cache(maxsize=2)
-def _open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
+def open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
+    """A checkpoint's tokenizer, as it was planned with.
+
+    Raises:
+        PreflightError: it changed.
+    """
     tokenizer = fetch_tokenizer(checkpoint)
     if tokenizer.digest != digest:
         raise PreflightError(

@@ -45,4 +45,4 @@ def open_run_log(plan: Plan) -> None:
     open_log_in(plan.output)
     stages = ", ".join(stage.name for stage in plan.stages)
     _log.info("beamrank %s runs plan %s into %s", __version__, plan.digest[:12], plan.output)
-    _log.info("%d topics in %d shards, stages: %s", len(plan.topics), len(plan.shards), stages)
+    _log.info("topics: %d, shards: %d, stages: %s", len(plan.topics), len(plan.shards), stages)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from beamrank.stages.forecast import work_ratio
+from beamrank.stages.pace import work_ratio
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.stages.stage_record import StageRecord
 from pipelines.console.progress import Bar, Meter, duration

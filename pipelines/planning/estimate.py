@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from beamrank.config.run import RunConfig
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.corpora import list_units
-from beamrank.stages.plan import cut_shards
+from beamrank.stages.shards import cut_shards
 from models.stages import stages_of
 from models.stages.planning import resolve_checkpoints
 from models.stages.sample import Sample

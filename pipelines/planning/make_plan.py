@@ -11,7 +11,8 @@ from beamrank.formats.corpora import digest_corpus, find_taken, list_units
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.topics import read_topics
 from beamrank.records import Topic
-from beamrank.stages.plan import Plan, cut_shards, first_topics
+from beamrank.stages.plan import Plan
+from beamrank.stages.shards import cut_shards, first_topics
 from beamrank.storage import files as storage
 from beamrank.storage.special_files import check_regular
 from models.lucene.index import INFO_NAME
@@ -36,7 +37,7 @@ def make_plan(config: RunConfig, console: ConsoleProgress, scoring: Device | Non
         PreflightError: an input is missing or invalid, or the output cannot be written.
     """
     check_apart(config)
-    _check_writable(config.output)
+    check_writable(config.output)
     return _decide(config, console, scoring)
 
 
@@ -127,7 +128,8 @@ def check_apart(config: RunConfig) -> None:
             )
 
 
-def _check_writable(output: str) -> None:
+def check_writable(output: str) -> None:
+    """Raises PreflightError where files cannot be written into an output."""
     probe = storage.join(output, f".writable-{os.getpid()}")
     try:
         storage.publish(probe, b"")

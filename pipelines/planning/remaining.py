@@ -49,4 +49,6 @@ def find_remaining(config: RunConfig) -> Remaining:
     except PreflightError as error:
         # Its receipts still count.
         return Remaining(shards, note=f"the changes since the last run are unknown: {error}")
+    if not before.has_runs:
+        return Remaining(shards, note=f"{config.output} holds scores of `beamrank score`, which stay")
     return Remaining(shards, tuple(plan_changes(before, plan)))

@@ -7,6 +7,7 @@ import importlib.metadata
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -20,6 +21,7 @@ from apache_beam.options.pipeline_options import (
 
 from beamrank import __version__
 from beamrank.config.run import RunConfig
+from beamrank.config.score import JobConfig, ScoreConfig
 from beamrank.digests import SHORT, digest
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.stages.plan import Plan
@@ -29,6 +31,7 @@ from models.scoring.backends.protocol import Device
 from models.scoring.backends.torch import default_token_budget
 from models.stages import stage_of, stages_of
 from models.stages.base import Stage, Worker
+from models.stages.scoring import path_of_checkpoint
 
 # The vCPUs of every pinned machine type; the launcher's own cores do not matter.
 WORKER_THREADS = 4
@@ -37,6 +40,8 @@ _MAX_WORKERS = 8
 _ONE_PROCESS = "no_use_multiple_sdk_containers"
 _PROCESS_A_CORE = "use_multiple_sdk_containers"
 _ACCELERATOR_OPTION = "worker_accelerator="
+
+_Config = TypeVar("_Config", RunConfig, ScoreConfig)
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ _WORKERS = {
 }
 
 
-def settle(settings: RunConfig) -> tuple[RunConfig, Device]:
+def settle(settings: _Config) -> tuple[_Config, Device]:
     """Device, dtype and threads of Dataflow's workers, which are other machines than the launcher.
 
     `auto` is a GPU and float16; on CPU workers it is float32, which every processor computes.
@@ -80,21 +85,29 @@ def settle(settings: RunConfig) -> tuple[RunConfig, Device]:
     return settled, Device(device, dtype, default_token_budget(device))
 
 
-def check_settings(settings: RunConfig) -> None:
+def check_settings(settings: JobConfig) -> None:
     """Makes sure that workers on other machines can reach all that they read and write.
 
     Raises:
         PreflightError: a path that only this machine can read.
     """
-    paths = {"corpus.path": settings.corpus.path, "output": settings.output}
-    for stage in stages_of(settings):
-        paths |= stage.worker_paths(settings)
-    local = [f"{key} ({path})" for key, path in paths.items() if not _is_shared(path)]
+    local = [f"{key} ({path})" for key, path in _worker_paths(settings) if not _is_shared(path)]
     if local:
         raise PreflightError(
             f"Dataflow's workers are other machines and cannot reach {', '.join(local)}: copy them to a bucket and "
             "give gs:// URLs. The topics, the qrels and a given run may stay here, as the launcher alone reads them"
         )
+
+
+def _worker_paths(settings: JobConfig) -> list[tuple[str, str]]:
+    """All that workers read and write, with their keys or options."""
+    if isinstance(settings, ScoreConfig):
+        pairs = [("PAIRS", path) for path in settings.pairs]
+        return [*pairs, ("--output", settings.output), *path_of_checkpoint("--checkpoint", settings.checkpoint).items()]
+    paths = {"corpus.path": settings.corpus.path, "output": settings.output}
+    for stage in stages_of(settings):
+        paths |= stage.worker_paths(settings)
+    return list(paths.items())
 
 
 def _is_shared(path: str) -> bool:

@@ -9,8 +9,9 @@ import pytest
 from beamrank.digests import sha256
 from beamrank.records import Topic
 from beamrank.stages.listing import RECEIPTS, receipt_name
-from beamrank.stages.plan import Plan, cut_shards
+from beamrank.stages.plan import Plan
 from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.stages.shards import cut_shards
 from beamrank.stages.status import read_status
 from tests.support.outputs import retrieve_record
 from tests.support.services.stores import BUCKET, Store

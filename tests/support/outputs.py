@@ -7,9 +7,10 @@ import pyarrow as pa
 
 from beamrank.records import Topic
 from beamrank.stages.listing import needed_prefix
-from beamrank.stages.plan import Plan, cut_shards
+from beamrank.stages.plan import Plan
 from beamrank.stages.receipts import Manifest
 from beamrank.stages.scan_reports import ScanReport
+from beamrank.stages.shards import cut_shards
 from beamrank.stages.stage_record import ScoringWork, StageRecord
 from beamrank.storage import files as storage
 from beamrank.tables import schemas

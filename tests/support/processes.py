@@ -70,7 +70,14 @@ def file_exists(pattern: str) -> Moment:
 @contextlib.contextmanager
 def started(config: Path, output: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
     """A run in a process of its own, ended in any case."""
-    command = [BEAMRANK, "run", str(config), "--output", str(output), *arguments]
+    with started_command("run", config, "--output", output, *arguments) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def started_command(*arguments: str | Path) -> Iterator["subprocess.Popen[str]"]:
+    """A command in a process of its own, ended in any case."""
+    command = [BEAMRANK, *map(str, arguments)]
     environment = {**os.environ, "COLUMNS": "200"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 import models.stages  # noqa: F401
 from beamrank.records import Topic
-from beamrank.stages.plan import Plan, cut_shards
+from beamrank.stages.plan import Plan
+from beamrank.stages.shards import cut_shards
 from beamrank.stages.stage_record import StageRecord
 from beamrank.tables import schemas
 

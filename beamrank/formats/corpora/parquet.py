@@ -21,28 +21,28 @@ ParquetRow = tuple[object, ...]
 
 
 def _check(url: str, fields: Fields) -> None:
-    with _open(url) as file:
+    with open_parquet(url) as file:
         id_name, names = _columns(url, file.schema_arrow, fields)
         for name in (id_name, *names):
             if file.schema_arrow.names.count(name) > 1:
                 raise PreflightError(f"{url} has more than one column `{name}`: give each its own name")
-            _check_type(url, name, file.schema_arrow.field(name).type, number=name == id_name)
+            check_text_type(url, name, file.schema_arrow.field(name).type, number=name == id_name)
 
 
 def _row_groups(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
-    with _open(url) as file:
+    with open_parquet(url) as file:
         return [(group, group + 1) for group in range(file.num_row_groups)]
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    with _open(unit.url) as file:
+    with open_parquet(unit.url) as file:
         id_name, names = _columns(unit.url, file.schema_arrow, unit.fields)
         row = sum(file.metadata.row_group(group).num_rows for group in range(unit.start))
         parse = _row_parser(names)
         columns = list(dict.fromkeys((id_name, *names)))
         groups = list(range(unit.start, unit.end))
         for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=columns):
-            values = [_values(batch.column(name)) for name in (id_name, *names)]
+            values = [column_values(batch.column(name)) for name in (id_name, *names)]
             yield parse_rows(unit, range(row, row + batch.num_rows), zip(*values, strict=True), parse)
             row += batch.num_rows
 
@@ -56,7 +56,12 @@ def _row_parser(names: tuple[str, ...]) -> Callable[[ParquetRow], tuple[str, str
 
 
 @contextmanager
-def _open(url: str) -> Iterator[Any]:
+def open_parquet(url: str) -> Iterator[Any]:
+    """A Parquet file; errors of reading it inside the `with` block become DataError.
+
+    Raises:
+        WrongFormatError: it is not one.
+    """
     with errors_as(DataError, url), storage.open_binary(url) as source:
         try:
             file = pq.ParquetFile(source)
@@ -84,7 +89,8 @@ def _column(url: str, schema: Any, names: tuple[str, ...]) -> str:
     )
 
 
-def _check_type(url: str, name: str, column_type: Any, number: bool) -> None:
+def check_text_type(url: str, name: str, column_type: Any, number: bool = False) -> None:
+    """Raises PreflightError where a column does not hold strings; with `number` it may hold integers."""
     if pa.types.is_dictionary(column_type):
         column_type = column_type.value_type
     tests = [pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view]
@@ -94,7 +100,7 @@ def _check_type(url: str, name: str, column_type: Any, number: bool) -> None:
         raise PreflightError(f"the column `{name}` of {url} is of type {column_type}: it must hold strings")
 
 
-def _values(column: Any) -> list[object]:
+def column_values(column: Any) -> list[object]:
     """A column as Python values; bytes that are not valid UTF-8 stay bytes."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()

@@ -173,6 +173,6 @@ def test_gc_stops_at_an_unreadable_plan_or_manifest(tmp_path):
     with pytest.raises(ReceiptError, match="what it names is unknown"):
         _garbage(output)
     manifest.write_bytes(whole)
-    (tmp_path / "out/plan-aaaaaaaaaaaa.json").write_text('{"topics": "t", "stages": [{"name": "../.."}]}')
+    (tmp_path / "out/plan-aaaaaaaaaaaa.json").write_text('{"shards_file": "t", "stages": [{"name": "../.."}]}')
     with pytest.raises(PreflightError, match=r"stages\.0\.name: String should match pattern"):
         _garbage(output)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from beamrank.digests import checked_json, checked_values
 from beamrank.errors import PreflightError
 from beamrank.records import Topic
-from beamrank.stages.plan import Plan, cut_shards, first_topics, read_plan
+from beamrank.stages.plan import Plan, read_plan
 from beamrank.stages.receipts import Manifest
+from beamrank.stages.shards import cut_shards, first_topics
 from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
 from tests.support.outputs import retrieve_record, scoring_record
@@ -126,7 +127,7 @@ def test_plan_with_a_missing_file_is_an_error(tmp_path: Path, broken: str, messa
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"topics": None}, "topics: Input should be a valid string"),
+        ({"shards_file": None}, "shards_file: Input should be a valid string"),
         ({"stages": [{"name": "mono"}]}, "stages.0.type_name: Field required"),
         ({"shards": 2}, "does not hold the topics of 2 shards"),
         ({"shards": 10**12}, "does not hold the topics of 1000000000000 shards"),

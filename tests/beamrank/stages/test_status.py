@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from beamrank.records import Topic
-from beamrank.stages.plan import Plan, cut_shards
+from beamrank.stages.plan import Plan
+from beamrank.stages.shards import cut_shards
 from beamrank.stages.status import StageStatus, read_status, run_eta_seconds
 from tests.support.outputs import retrieve_record, scoring_record, shard_table
 

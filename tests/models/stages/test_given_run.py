@@ -10,8 +10,8 @@ import pytest
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.runs import Ties, read_run
 from beamrank.records import Topic
-from beamrank.stages.plan import Shard
 from beamrank.stages.receipts import StageFolder
+from beamrank.stages.shards import Shard
 from beamrank.stages.tasks import ShardTask
 from beamrank.tables.schemas import CANDIDATES
 from models.stages.first_stage import commit_candidates

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.records import Topic
-from beamrank.stages.plan import CURRENT, Plan, cut_shards, plan_name, read_current, read_plan
+from beamrank.stages.plan import CURRENT, Plan, plan_name, read_current, read_plan
+from beamrank.stages.shards import cut_shards
 from beamrank.storage import files as storage
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress

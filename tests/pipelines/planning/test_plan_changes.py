@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from beamrank.records import Topic
-from beamrank.stages.plan import Plan, cut_shards
+from beamrank.stages.plan import Plan
+from beamrank.stages.shards import cut_shards
 from pipelines.planning.plan_changes import Change, plan_changes
 from tests.support.models.stages import a_stage
 

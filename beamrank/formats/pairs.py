@@ -1,0 +1,208 @@
+"""Pairs and triples of texts in Parquet files, for `beamrank score`: columns id, query and doc, or doc_i and doc_j."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, compress, pairwise
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora.parquet import check_text_type, column_values, open_parquet
+from beamrank.formats.row_checks import RowError, text_of
+from beamrank.records import BadRow
+from beamrank.storage import files as storage
+from beamrank.storage.digested import DigestedFile, FileRows
+from beamrank.storage.streams import errors_as
+
+PairKind = Literal["mono", "duo"]
+
+ID = "id"
+# The columns of texts, by the kind of model that scores them.
+TEXTS: Mapping[PairKind, tuple[str, ...]] = {"mono": ("query", "doc"), "duo": ("query", "doc_i", "doc_j")}
+_ENDINGS = (".parquet", ".pq")
+
+
+@dataclass(frozen=True)
+class PairsFile:
+    """A file of pairs or triples.
+
+    Attributes:
+        url: the file.
+        rows: how many it has.
+        kind: of the model that can score it, `mono` or `duo`.
+        id_type: the type of its ids: string or an integer type.
+        nulls: how many rows lack a value in each column; columns without nulls are left out, as are those whose nulls
+            the file does not count.
+    """
+
+    url: str
+    rows: int
+    kind: PairKind
+    id_type: Any
+    nulls: Mapping[str, int]
+
+
+class PairRows(NamedTuple):
+    """Some rows of a file.
+
+    Attributes:
+        ids: string[n] or an integer type; null where a row has none.
+        usable: bool[n], whether a row can be scored.
+        texts: a column each; only the rows that can be scored.
+        bad: the other rows.
+    """
+
+    ids: pa.Array
+    usable: npt.NDArray[np.bool_]
+    texts: list[list[str]]
+    bad: list[BadRow]
+
+
+def find_pairs(paths: Sequence[str]) -> list[PairsFile]:
+    """The files that some paths name, in the order of the paths; those of a folder or a glob sorted by name.
+
+    Raises:
+        PreflightError: there are none, they are not Parquet, lack columns, do not agree, or hold no rows.
+    """
+    urls = [url for path in paths for url in _files(path)]
+    twice = next((url for place, url in enumerate(urls) if url in urls[:place]), None)
+    if twice is not None:
+        raise PreflightError(f"the file {twice} is named twice, so its pairs would be scored twice: name it once")
+    found = [_check(url) for url in urls]
+    for each in found:
+        if (each.kind, each.id_type) != (found[0].kind, found[0].id_type):
+            raise PreflightError(
+                f"{each.url} holds {_described(each)}, and {found[0].url} {_described(found[0])}: score them into two "
+                "outputs"
+            )
+    if not any(each.rows for each in found):
+        raise PreflightError(f"{', '.join(paths)} holds no rows: there is nothing to score")
+    return found
+
+
+def _described(file: PairsFile) -> str:
+    return f"{'triples' if file.kind == 'duo' else 'pairs'} with ids of type {file.id_type}"
+
+
+def _files(path: str) -> list[str]:
+    found = storage.find(path)
+    if found and not storage.is_folder(path):
+        return found
+    files = [url for url in found if storage.name(url).endswith(_ENDINGS) and not storage.name(url).startswith(".")]
+    if not files:
+        reason = f"holds no files named *{', *'.join(_ENDINGS)}" if storage.exists(path) else "does not exist"
+        raise PreflightError(f"{path} {reason}: give a Parquet file, a folder of them or a glob")
+    return files
+
+
+def _check(url: str) -> PairsFile:
+    with errors_as(PreflightError, url), open_parquet(url) as file:
+        schema = file.schema_arrow
+        kind = _kind(url, schema.names)
+        for name in (ID, *TEXTS[kind]):
+            if schema.names.count(name) > 1:
+                raise PreflightError(f"{url} has more than one column `{name}`: give each its own name")
+        for name in TEXTS[kind]:
+            check_text_type(url, name, schema.field(name).type)
+        id_type = _id_type(url, schema.field(ID).type)
+        nulls = {name: _nulls(file, name) for name in (ID, *TEXTS[kind])}
+        some = {name: count for name, count in nulls.items() if count}
+        return PairsFile(url, file.metadata.num_rows, kind, id_type, some)
+
+
+def _kind(url: str, names: Sequence[str]) -> PairKind:
+    kinds = [kind for kind, texts in TEXTS.items() if {ID, *texts} <= set(names)]
+    if len(kinds) == 1:
+        return kinds[0]
+    wanted = "`id`, `query` and `doc` (pairs), or `id`, `query`, `doc_i` and `doc_j` (triples)"
+    if kinds:
+        raise PreflightError(
+            f"{url} has the columns of pairs and of triples: keep either `doc`, or `doc_i` and `doc_j`"
+        )
+    raise PreflightError(f"{url} needs the columns {wanted}, and it has: {', '.join(names)}. Rename its columns")
+
+
+def _id_type(url: str, column_type: Any) -> Any:
+    """The type of the ids as they are written."""
+    if pa.types.is_dictionary(column_type):
+        column_type = column_type.value_type
+    if pa.types.is_integer(column_type):
+        return column_type
+    if any(test(column_type) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+        return pa.string()
+    raise PreflightError(f"the column `{ID}` of {url} is of type {column_type}: it must hold strings or integers")
+
+
+def _nulls(file: Any, name: str) -> int:
+    """The nulls of a column, as far as the file counts them."""
+    metadata = file.metadata
+    column = next(each for each in range(metadata.num_columns) if metadata.schema.column(each).path == name)
+    statistics = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
+    return sum(each.null_count for each in statistics if each is not None and each.has_null_count)
+
+
+def read_pairs(rows: FileRows, kind: PairKind, id_type: Any) -> PairRows:
+    """Reads some rows of a file.
+
+    Args:
+        rows: the rows.
+        kind: `mono` or `duo`.
+        id_type: the type of the ids, `PairsFile.id_type`.
+
+    Raises:
+        DataError: the file cannot be read, or is not, or no longer, the one that was digested.
+    """
+    columns = (ID, *TEXTS[kind])
+    table = _read_rows(rows, columns)
+    ids, *texts = ([value for chunk in table.column(name).chunks for value in column_values(chunk)] for name in columns)
+    usable = np.ones(table.num_rows, np.bool_)
+    bad = []
+    for row, values in enumerate(zip(ids, *texts, strict=True)):
+        try:
+            _check_row(columns, values)
+        except RowError as error:
+            usable[row] = False
+            bad.append(BadRow(f"{rows.file.url} at row {rows.start + row} (from 0)", f"the row {error}"))
+    valid_ids = pa.array([None if isinstance(each, bytes) else each for each in ids], id_type)
+    return PairRows(valid_ids, usable, [cast(list[str], list(compress(column, usable))) for column in texts], bad)
+
+
+def _check_row(columns: Sequence[str], values: Sequence[object]) -> None:
+    given_id, query, *_ = values
+    if given_id is None:
+        raise RowError(f"has no `{ID}`")
+    if isinstance(given_id, bytes):
+        raise RowError(f"has an `{ID}` that is not valid UTF-8")
+    for name, value in zip(columns[1:], values[1:], strict=True):
+        text_of(name, value)
+    if not str(query).strip():
+        raise RowError(f"has a `{columns[1]}` without text")
+
+
+def _read_rows(rows: FileRows, columns: tuple[str, ...]) -> Any:
+    starts = _group_starts(rows.file)
+    found = []
+    for group, (start, end) in enumerate(pairwise(starts)):
+        if start < rows.end and end > rows.start:
+            first = max(start, rows.start)
+            found.append(_row_group(rows.file, group, columns).slice(first - start, min(end, rows.end) - first))
+    return pa.concat_tables(found)
+
+
+@lru_cache(maxsize=8)
+def _group_starts(file: DigestedFile) -> tuple[int, ...]:
+    """The first row of each row group, and the number of rows."""
+    with file.held(), open_parquet(file.url) as opened:
+        metadata = opened.metadata
+        return (0, *accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)))
+
+
+@lru_cache(maxsize=1)
+def _row_group(file: DigestedFile, group: int, columns: tuple[str, ...]) -> Any:
+    """A row group; the shards of a large one share what was read."""
+    with file.held(), open_parquet(file.url) as opened:
+        return opened.read_row_group(group, columns=list(columns))

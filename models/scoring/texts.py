@@ -1,0 +1,58 @@
+"""Scores texts: tokenizes them, lays them out and scores each distinct input once."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, max_doc_tokens
+from models.checkpoints.check import Checkpoint
+from models.scoring.engine import ScoringEngine, StageCounts
+from models.scoring.packing import distinct, number_texts
+from models.tokenizer.protocol import Tokenizer
+
+
+def score_texts(
+    engine: ScoringEngine, tokenizer: Tokenizer, limits: InputLimits, texts: Sequence[Sequence[str]]
+) -> tuple[npt.NDArray[np.float32], StageCounts]:
+    """Scores n inputs. Equal inputs are scored once.
+
+    Args:
+        engine: with a checkpoint for two texts (mono) or three (duo).
+        tokenizer: of the checkpoint.
+        limits: the truncation rule and its lengths.
+        texts: the queries, docs and, for duo, second docs of the inputs; n each.
+
+    Returns:
+        float32[n] log-odds in the order of the inputs, and the counts for a receipt.
+
+    Raises:
+        DataError: a score is not finite.
+    """
+    architecture = engine.checkpoint.architecture
+    number_of = {text: number for number, text in enumerate(dict.fromkeys(text for each in texts for text in each))}
+    encoded = tokenizer.encode(list(number_of), max_doc_tokens(limits.max_length * architecture.chunks))
+    offsets, values = encoded.ids.offsets.to_numpy().astype(np.int64), encoded.ids.values.to_numpy()
+    tokens = np.concatenate([values, np.zeros(1, values.dtype)])
+    numbers = np.array([[number_of[text] for text in each] for each in texts], np.int64).T
+    starts = offsets[numbers]
+    lengths = offsets[numbers + 1] - starts
+    template = architecture.template(tokenizer.special)
+    kept = np.stack(kept_lengths(template, limits, list(lengths.T), architecture.chunks), axis=1)
+    rows, inverse = distinct(*(number_texts(tokens, *each) for each in zip(starts.T, kept.T, strict=True)))
+    scores = engine.score(PackedInputs(tokens, starts[rows], kept[rows], template))
+    truncated = (kept < lengths) | encoded.truncated[numbers]
+    return scores.log_odds[inverse], StageCounts(
+        **scores.cost,
+        queries=len(np.unique(numbers[:, 0])),
+        candidates=len(numbers),
+        truncated_queries=len(np.unique(numbers[truncated[:, 0], 0])),
+        truncated_docs=int(np.count_nonzero(truncated[:, 1:])),
+        duplicate_inputs=(len(numbers) - len(rows)) * architecture.chunks,
+    )
+
+
+def check_limits(checkpoint: Checkpoint, tokenizer: Tokenizer, limits: InputLimits) -> None:
+    """Raises ConfigError where the limits do not fit inputs with as many texts as the checkpoint's."""
+    template = checkpoint.architecture.template(tokenizer.special)
+    kept_lengths(template, limits, [np.empty(0, np.int64)] * len(template.ends))

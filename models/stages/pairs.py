@@ -1,0 +1,94 @@
+"""Any pairs or triples of texts, without topics and without a ranking."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from beamrank.config.score import ScoreConfig
+from beamrank.formats.pairs import PairKind, PairsFile, read_pairs
+from beamrank.ranking.input_layout import InputLimits
+from beamrank.records import BadRow
+from beamrank.stages.receipts import Receipt
+from beamrank.stages.tasks import ShardTask
+from beamrank.storage.digested import FileRows
+from beamrank.tables import schemas
+from models.checkpoints.check import Checkpoint
+from models.scoring.backends.protocol import Device
+from models.scoring.engine import StageCounts
+from models.scoring.texts import check_limits, score_texts
+from models.stages.base import Decides
+from models.stages.scoring import ModelStage
+from models.stages.tokenize import open_tokenizer, read_tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorePairs(ModelStage):
+    """Scores rows of files. The worker that scores a text also tokenizes it, as no other shard needs its tokens."""
+
+    type_name = "pairs"
+    step = "scores"
+    rows = "scores"
+    reads_input = True
+
+    checkpoint_digest: Annotated[str, Decides("checkpoint")]
+    columns: Annotated[PairKind, Decides("columns of texts")]
+    id_type: Annotated[str, Decides("type of the ids")]
+    tokenizer_digest: str
+
+    @classmethod
+    def from_config(cls, config: ScoreConfig, file: PairsFile, checkpoint: Checkpoint, device: Device) -> Self:
+        """The stage for files like `file`.
+
+        Raises:
+            ConfigError: the limits of inputs do not fit the columns.
+            PreflightError: the checkpoint's tokenizer cannot be used.
+        """
+        tokenizer = read_tokenizer(checkpoint)
+        check_limits(checkpoint, tokenizer, InputLimits(**config.input.model_dump()))
+        return cls(
+            columns=file.kind,
+            id_type=str(file.id_type),
+            tokenizer_digest=tokenizer.digest,
+            **cls.model_settings(config, checkpoint, device),
+        )
+
+    @property
+    def kind(self) -> str:
+        return self.columns
+
+    @property
+    def run_name(self) -> str | None:
+        return None
+
+    def run(self, task: ShardTask) -> Receipt:
+        """Scores one shard; rows that cannot be scored are counted, and have no score.
+
+        Raises:
+            DataError: the checkpoint's files or the file with the rows changed, so that nothing is committed.
+        """
+        assert task.rows is not None
+        self.engine()
+        start = time.monotonic()
+        table, counts, bad = self.score(task.rows)
+        return task.commit(
+            table.replace_schema_metadata(self._metadata()),
+            seconds=time.monotonic() - start,
+            counts=asdict(counts),
+            bad_rows=len(bad),
+            examples=[f"{row.place}: {row.reason}" for row in bad],
+        )
+
+    def score(self, rows: FileRows) -> tuple[pa.Table, StageCounts, list[BadRow]]:
+        """The scores of some rows, `schemas.scores`; those of bad rows are null."""
+        engine = self.engine()
+        pairs = read_pairs(rows, self.columns, pa.type_for_alias(self.id_type))
+        with engine.checkpoint.held():
+            tokenizer = open_tokenizer(self.checkpoint, self.tokenizer_digest)
+            log_odds, counts = score_texts(engine, tokenizer, self.limits, pairs.texts)
+        scores = np.zeros(len(pairs.ids), np.float32)
+        scores[pairs.usable] = log_odds
+        columns: list[Any] = [pairs.ids, pa.array(scores, mask=~pairs.usable)]
+        return pa.table(columns, schema=schemas.scores(pairs.ids.type)), counts, pairs.bad

@@ -1,0 +1,144 @@
+"""Files of pairs and triples are checked before anything starts, and read by rows."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.pairs import PairRows, find_pairs, read_pairs
+from beamrank.storage.digested import FileRows, digest_file
+
+PAIRS = {"id": ["a", "b", "c", "d", "e"], "query": ["q1", "q2", "q3", "q4", "q5"], "doc": ["1", "2", "3", "4", "5"]}
+INVALID = b"\xff\xfe"
+
+
+def _write(path: Path, columns: dict[str, Any], row_group_size: int | None = None) -> str:
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
+    return str(path)
+
+
+def _read(url: str, start: int, end: int, kind: Any = "mono", id_type: Any = None) -> PairRows:
+    return read_pairs(FileRows(digest_file(url), start, end), kind, id_type or pa.string())
+
+
+def test_pairs_are_found_in_files_folders_and_globs(tmp_path):
+    (tmp_path / "folder").mkdir()
+    b, a = _write(tmp_path / "folder/b.parquet", PAIRS), _write(tmp_path / "folder/a.parquet", PAIRS)
+    single = _write(tmp_path / "0.pq", PAIRS)
+    (tmp_path / "folder/_SUCCESS").touch()
+    (tmp_path / "folder/.hidden.parquet").touch()
+    found = find_pairs([str(tmp_path / "folder"), str(tmp_path / "*.pq")])
+    assert [(file.url, file.rows, file.kind, file.id_type) for file in found] == [
+        (url, 5, "mono", pa.string()) for url in (a, b, single)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ids", "id_type"),
+    [
+        (pa.array([1, 2], pa.uint16()), pa.uint16()),
+        (pa.array(["a", "b"], pa.large_string()), pa.string()),
+        (pa.array(["a", "b"]).dictionary_encode(), pa.string()),
+        (pa.array([7, 8]).dictionary_encode(), pa.int64()),
+    ],
+)
+def test_ids_keep_their_values_and_kind(tmp_path, ids, id_type):
+    texts = pa.array(["x", "y"], pa.large_string()).dictionary_encode()
+    url = _write(tmp_path / "pairs.parquet", {"query": texts, "id": ids, "doc_i": texts, "doc_j": texts})
+    (found,) = find_pairs([url])
+    assert (found.kind, found.id_type) == ("duo", id_type)
+    rows = _read(url, 0, 2, "duo", id_type)
+    assert rows.ids.type == id_type
+    assert rows.ids.to_pylist() == ids.to_pylist()
+    assert rows.texts == [["x", "y"]] * 3
+
+
+@pytest.mark.parametrize("row_group_size", [1, 2, 5])
+@pytest.mark.parametrize(("start", "end"), [(0, 5), (0, 1), (1, 4), (4, 5)])
+def test_rows_are_read_whatever_the_row_groups(tmp_path, row_group_size, start, end):
+    rows = _read(_write(tmp_path / "pairs.parquet", PAIRS, row_group_size), start, end)
+    assert [rows.ids.to_pylist(), *rows.texts] == [column[start:end] for column in PAIRS.values()]
+    assert rows.usable.tolist() == [True] * (end - start)
+    assert rows.bad == []
+
+
+def test_bad_rows_are_named_and_others_are_read(tmp_path):
+    columns: dict[str, list[Any]] = {
+        "id": ["a", None, INVALID, "d", "e", "f"],
+        "query": ["q", "q", "q", None, " ", "q"],
+        "doc": ["", "x", "x", "x", "x", INVALID],
+    }
+    binary = {name: [each.encode() if isinstance(each, str) else each for each in v] for name, v in columns.items()}
+    table = {name: pa.array(values, pa.binary()) for name, values in binary.items()}
+    url = _write(tmp_path / "pairs.parquet", table | {"id": table["id"].view(pa.string())})
+    rows = _read(url, 0, 6)
+    assert rows.ids.to_pylist() == ["a", None, None, "d", "e", "f"]
+    assert rows.texts == [["q"], [""]]
+    assert rows.usable.tolist() == [True, False, False, False, False, False]
+    assert [(row.place, row.reason) for row in rows.bad] == [
+        (f"{url} at row 1 (from 0)", "the row has no `id`"),
+        (f"{url} at row 2 (from 0)", "the row has an `id` that is not valid UTF-8"),
+        (f"{url} at row 3 (from 0)", "the row has a field `query` that is null, not a string"),
+        (f"{url} at row 4 (from 0)", "the row has a `query` without text"),
+        (f"{url} at row 5 (from 0)", "the row has a field `doc` that is not valid UTF-8, not a string"),
+    ]
+
+
+def test_nulls_are_counted_before_rows_are_read(tmp_path):
+    url = _write(tmp_path / "pairs.parquet", PAIRS | {"doc": ["x", None, None, "x", "x"]}, 2)
+    assert find_pairs([url])[0].nulls == {"doc": 2}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"id": ["a"], "query": ["q"]}, r"needs the columns `id`, `query` and `doc` \(pairs\), .*it has: id, query"),
+        (PAIRS | {"doc_i": PAIRS["doc"], "doc_j": PAIRS["doc"]}, "has the columns of pairs and of triples"),
+        (PAIRS | {"id": [0.5] * 5}, "column `id` of .* is of type double: it must hold strings or integers"),
+        (PAIRS | {"id": [[1]] * 5}, "column `id` of .* is of type list"),
+        (PAIRS | {"doc": [1, 2, 3, 4, 5]}, "column `doc` of .* is of type int64: it must hold strings"),
+        ({name: pa.array([], pa.string()) for name in PAIRS}, "holds no rows: there is nothing to score"),
+    ],
+)
+def test_pairs_with_other_columns_are_refused(tmp_path, columns, message):
+    with pytest.raises(PreflightError, match=message):
+        find_pairs([_write(tmp_path / "pairs.parquet", columns)])
+
+
+def test_pairs_with_a_column_twice_are_refused(tmp_path):
+    pq.write_table(pa.table([["a"], ["q"], ["x"], ["y"]], ["id", "query", "doc", "doc"]), tmp_path / "pairs.parquet")
+    with pytest.raises(PreflightError, match="more than one column `doc`"):
+        find_pairs([str(tmp_path / "pairs.parquet")])
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 3, 4, 5], PAIRS["doc"]])
+def test_files_that_do_not_agree_are_refused(tmp_path, ids):
+    _write(tmp_path / "a.parquet", PAIRS)
+    other = PAIRS | {"id": ids} | ({} if ids[0] == 1 else {"doc_i": PAIRS["doc"], "doc_j": PAIRS["doc"]})
+    if ids[0] != 1:
+        del other["doc"]
+    _write(tmp_path / "b.parquet", other)
+    with pytest.raises(PreflightError, match=r"b.parquet holds .*, and .*a.parquet pairs with ids of type string"):
+        find_pairs([str(tmp_path)])
+
+
+def test_missing_and_damaged_files_are_refused(tmp_path):
+    with pytest.raises(PreflightError, match="does not exist: give a Parquet file, a folder of them or a glob"):
+        find_pairs([str(tmp_path / "none.parquet")])
+    (tmp_path / "text.parquet").write_text("id,query,doc")
+    with pytest.raises(PreflightError, match="is not a Parquet file"):
+        find_pairs([str(tmp_path / "text.parquet")])
+    url = _write(tmp_path / "pairs.pq", PAIRS)
+    with pytest.raises(PreflightError, match="is named twice, so its pairs would be scored twice"):
+        find_pairs([url, str(tmp_path / "*.pq")])
+
+
+def test_a_file_that_changes_after_its_digest_is_not_read(tmp_path):
+    url = _write(tmp_path / "pairs.parquet", PAIRS)
+    rows = FileRows(digest_file(url), 0, 5)
+    _write(tmp_path / "pairs.parquet", PAIRS | {"doc": ["other"] * 5})
+    with pytest.raises(DataError, match="changed after its digest was taken"):
+        read_pairs(rows, "mono", pa.string())

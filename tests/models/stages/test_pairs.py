@@ -1,0 +1,120 @@
+"""The stage that scores pairs and triples gives the scores of a `Reranker`."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beamrank.config.score import ScoreConfig
+from beamrank.errors import ConfigError, DataError
+from beamrank.formats.pairs import find_pairs
+from beamrank.stages.receipts import Receipt, StageFolder
+from beamrank.stages.tasks import ShardTask
+from beamrank.storage.digested import FileRows, digest_file
+from models.checkpoints.check import resolve_checkpoint
+from models.reranker import Reranker
+from models.scoring.backends.torch import TorchBackend
+from models.stages import stage_of
+from models.stages.pairs import ScorePairs
+
+QUERY = "how do crusts stay crisp"
+DOCS = ["Open the oven door for the last minutes.", "", "Store bread in paper " * 30, "crusts"]
+
+
+def _write(path: Path, **columns: Any) -> str:
+    pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def _stage(url: str, checkpoint: str, **options: Any) -> ScorePairs:
+    config = ScoreConfig(pairs=(url,), checkpoint=checkpoint, output="out", dtype="float32", **options)
+    file = find_pairs([url])[0]
+    device = TorchBackend.resolve("cpu", "float32")
+    return ScorePairs.from_config(config, file, resolve_checkpoint(checkpoint, file.kind), device)
+
+
+def _run(stage: ScorePairs, url: str, start: int, end: int, folder: Path) -> tuple[Receipt, pa.Table]:
+    task = ShardTask(StageFolder(str(folder)), 3, "1" * 64, rows=FileRows(digest_file(url), start, end))
+    receipt = stage.run(task)
+    return receipt, task.folder.read_part(receipt)
+
+
+def test_pairs_have_the_scores_of_a_reranker(tmp_path, checkpoints):
+    url = _write(tmp_path / "pairs.parquet", id=[4, 3, 2, 1], query=[QUERY] * 4, doc=DOCS, label=[0, 1, 0, 1])
+    receipt, table = _run(_stage(url, checkpoints.mono), url, 1, 4, tmp_path)
+    assert table.schema.remove_metadata() == pa.schema({"id": pa.int64(), "score": pa.float32()})
+    assert table["id"].to_pylist() == [3, 2, 1]
+    wanted = Reranker(checkpoints.mono, dtype="float32").score([(QUERY, doc) for doc in DOCS[1:]])
+    assert table["score"].to_numpy().tolist() == wanted.tolist()
+    assert (receipt.rows, receipt.bad_rows) == (3, 0)
+    assert {name: receipt.counts[name] for name in ("queries", "candidates", "inferences")} == {
+        "queries": 1,
+        "candidates": 3,
+        "inferences": 3,
+    }
+
+
+def test_triples_have_the_scores_of_a_reranker(tmp_path, checkpoints):
+    triples = {"doc_i": DOCS, "doc_j": DOCS[::-1]}
+    url = _write(tmp_path / "triples.parquet", id=list("abcd"), query=[QUERY] * 4, **triples)
+    _, table = _run(_stage(url, checkpoints.duo), url, 0, 4, tmp_path)
+    rows = zip([QUERY] * 4, DOCS, DOCS[::-1], strict=True)
+    wanted = Reranker(checkpoints.duo, "duo", dtype="float32").score(rows)
+    assert table["id"].to_pylist() == list("abcd")
+    assert table["score"].to_numpy().tolist() == wanted.tolist()
+
+
+def test_limits_decide_truncation_and_digest(tmp_path, checkpoints):
+    url = _write(tmp_path / "pairs.parquet", id=[1], query=[QUERY], doc=[DOCS[2]])
+    limits = {"truncation": "paper", "max_query_length": 4, "max_length": 20}
+    stage = _stage(url, checkpoints.mono, input=limits)
+    receipt, table = _run(stage, url, 0, 1, tmp_path)
+    wanted = Reranker(checkpoints.mono, dtype="float32", **limits).score([(QUERY, DOCS[2])])  # type: ignore[arg-type]
+    assert table["score"].to_numpy().tolist() == wanted.tolist()
+    assert (receipt.counts["truncated_queries"], receipt.counts["truncated_docs"], receipt.counts["tokens"]) == (
+        1,
+        1,
+        20,
+    )
+    assert stage.keys != _stage(url, checkpoints.mono).keys
+    assert stage_of(stage.record()) == stage
+
+
+def test_bad_rows_have_no_score_and_are_counted(tmp_path, checkpoints):
+    url = _write(tmp_path / "pairs.parquet", id=["a", "b", "c"], query=[QUERY, "", QUERY], doc=[None, "x", DOCS[0]])
+    stage = _stage(url, checkpoints.mono)
+    receipt, table = _run(stage, url, 0, 3, tmp_path)
+    assert table["id"].to_pylist() == ["a", "b", "c"]
+    assert table["score"].null_count == 2
+    assert table["score"][2].as_py() == Reranker(checkpoints.mono, dtype="float32").score([(QUERY, DOCS[0])])[0]
+    assert (receipt.rows, receipt.bad_rows, receipt.counts["candidates"]) == (3, 2, 1)
+    assert receipt.examples[0] == f"{url} at row 0 (from 0): the row has a field `doc` that is null, not a string"
+    none, table = _run(stage, url, 0, 2, tmp_path / "none")
+    assert table["score"].to_pylist() == [None, None]
+    assert (none.bad_rows, none.counts["inferences"]) == (2, 0)
+
+
+def test_a_changed_file_is_not_committed(tmp_path, checkpoints):
+    url = _write(tmp_path / "pairs.parquet", id=[1, 2], query=[QUERY] * 2, doc=DOCS[:2])
+    task = ShardTask(StageFolder(str(tmp_path / "out")), 0, "1" * 64, rows=FileRows(digest_file(url), 0, 2))
+    stage = _stage(url, checkpoints.mono)
+    _write(tmp_path / "pairs.parquet", id=[1, 2], query=[QUERY] * 2, doc=DOCS[1:3])
+    with pytest.raises(DataError, match="changed after its digest was taken"):
+        stage.run(task)
+    assert not (tmp_path / "out").exists()
+
+
+def test_triples_are_refused_where_limits_are_for_pairs(tmp_path, checkpoints):
+    url = _write(tmp_path / "t.parquet", id=[1], query=[QUERY], doc_i=["x"], doc_j=["y"])
+    with pytest.raises(ConfigError, match="truncation `hf` is defined for pairs only"):
+        _stage(url, checkpoints.duo, input={"truncation": "hf"})
+
+
+def test_scores_are_the_same_in_any_shard(tmp_path, checkpoints):
+    url = _write(tmp_path / "pairs.parquet", id=list(range(4)), query=[QUERY] * 4, doc=DOCS)
+    stage = _stage(url, checkpoints.mono)
+    whole = stage.score(FileRows(digest_file(url), 0, 4))[0]["score"].to_numpy()
+    alone = [stage.score(FileRows(digest_file(url), row, row + 1))[0]["score"].to_numpy()[0] for row in range(4)]
+    assert whole.tolist() == alone

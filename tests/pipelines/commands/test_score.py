@@ -1,0 +1,204 @@
+"""`beamrank score`: pairs and triples are scored, resumed after a kill, and refused before anything starts."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+
+from beamrank.demo.collection import demo_topics, stdlib_docs
+from models.reranker import Reranker
+from tests.support.processes import beamrank_here, receipts_exist, started_command, wait_until
+from tests.support.runs import committed, parts
+from tests.support.small_collection import SmallCollection
+
+
+def _pairs(count: int) -> dict[str, list[str]]:
+    """Real questions, each with several real passages; every passage is different."""
+    docs = [f"{number} {doc.text}" for number, doc in zip(range(count), itertools.cycle(stdlib_docs()), strict=False)]
+    queries = [topic.text for _, topic in zip(range(count), itertools.cycle(demo_topics()), strict=False)]
+    return {"id": [f"pair {number}" for number in range(count)], "query": queries, "doc": docs}
+
+
+def _write(path: Path, columns: dict[str, Any], row_group_size: int = 100) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
+    return path
+
+
+def _read(manifest: str) -> pa.Table:
+    """As docs/guide/score-pairs.md reads scores."""
+    path = Path(manifest.strip())
+    receipts = json.loads(path.read_text())["receipts"]
+    return pa.dataset.dataset([str(path.parent / receipt["part"]) for receipt in receipts]).to_table()
+
+
+def _assert_resumes_to_the_same_bytes(command: list[Any], output: Path, moment: int) -> None:
+    """Kills the command after some shards, runs it again, and compares with a run that nothing disturbed."""
+    undisturbed = output.parent / "undisturbed"
+    with started_command(*command, "--output", output) as process:
+        wait_until(receipts_exist("scores", moment), output, process)
+        process.kill()
+        process.wait()
+    before = committed(output)
+    assert list(output.glob("scores/manifest-*")) == []
+    done = beamrank_here(*command, "--output", output)
+    assert done.returncode == 0, done.stderr
+    assert "scores: resuming, " in done.stderr
+    after = committed(output)
+    assert {name: after[name] for name in before} == before
+    assert beamrank_here(*command, "--output", undisturbed).returncode == 0
+    assert parts(output) == parts(undisturbed)
+    for part in parts(output):
+        assert (output / part).read_bytes() == (undisturbed / part).read_bytes()
+    assert beamrank_here("verify", output).returncode == 0
+
+
+def test_pairs_are_scored_in_their_order(tmp_path, checkpoints):
+    pairs = _pairs(130)
+    _write(tmp_path / "in/a.parquet", {name: values[:50] for name, values in pairs.items()}, 20)
+    _write(tmp_path / "in/b.parquet", {name: values[50:] for name, values in pairs.items()})
+    command = ["score", tmp_path / "in", "--checkpoint", checkpoints.mono, "--dtype", "float32", "--shard-rows", "32"]
+    dry = beamrank_here(*command, "--output", tmp_path / "out", "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    seconds = json.loads(dry.stdout).pop("remaining_seconds")
+    assert seconds > 0
+    assert json.loads(dry.stdout) == {
+        "pairs": 130,
+        "files": 2,
+        "kind": "mono",
+        "shards": 5,
+        "remaining_shards": 5,
+        "remaining_pairs": 130,
+        "checkpoint": checkpoints.mono,
+        "device": "cpu",
+        "dtype": "float32",
+        "remaining_seconds": seconds,
+    }
+    assert not (tmp_path / "out").exists()
+    done = beamrank_here(*command, "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    scores = _read(done.stdout)
+    assert scores["id"].to_pylist() == pairs["id"]
+    wanted = Reranker(checkpoints.mono, dtype="float32").score(zip(pairs["query"], pairs["doc"], strict=True))
+    assert scores["score"].to_numpy().tolist() == wanted.tolist()
+    again = beamrank_here(*command, "--output", tmp_path / "out")
+    assert again.stdout == done.stdout
+    assert "scores: all 5 shards are already complete" in again.stderr
+    (stage,) = json.loads(beamrank_here("status", tmp_path / "out", "--json").stdout)["stages"]
+    assert (stage["stage"], stage["shards"], stage["done"], stage["inferences"]) == ("scores", 5, 5, 130)
+    assert "all files verified" in beamrank_here("verify", tmp_path / "out").stderr
+    assert beamrank_here("gc", tmp_path / "out", "--yes", "--min-age-hours", "0").stdout == ""
+
+
+def test_triples_are_scored_by_a_duo_checkpoint(tmp_path, checkpoints):
+    docs = _pairs(40)["doc"]
+    triples = {"id": list(range(40)), "query": ["sort a list"] * 40, "doc_i": docs, "doc_j": docs[::-1]}
+    path = _write(tmp_path / "triples.parquet", triples)
+    done = beamrank_here("score", path, "--checkpoint", checkpoints.duo, "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert _read(done.stdout).schema.remove_metadata() == pa.schema({"id": pa.int64(), "score": pa.float32()})
+    assert _read(done.stdout)["id"].to_pylist() == triples["id"]
+
+
+def test_new_files_are_scored_and_others_are_kept(tmp_path, checkpoints):
+    pairs = _pairs(100)
+    _write(tmp_path / "in/1.parquet", {name: values[:64] for name, values in pairs.items()})
+    command = ["score", tmp_path / "in", "--checkpoint", checkpoints.mono, "--output", tmp_path / "out"]
+    command += ["--shard-rows", "32"]
+    assert beamrank_here(*command).returncode == 0
+    before = committed(tmp_path / "out")
+    _write(tmp_path / "in/2.parquet", {name: values[64:] for name, values in pairs.items()})
+    done = beamrank_here(*command)
+    assert "scores: resuming, 2 of 4 shards are complete" in done.stderr
+    after = committed(tmp_path / "out")
+    assert {name: after[name] for name in before} == before
+    assert _read(done.stdout)["id"].to_pylist() == pairs["id"]
+    _write(tmp_path / "in/1.parquet", {name: values[:64][::-1] for name, values in pairs.items()})
+    done = beamrank_here(*command)
+    assert "scores: resuming, 2 of 4 shards are complete" in done.stderr
+    assert _read(done.stdout)["id"].to_pylist() == pairs["id"][:64][::-1] + pairs["id"][64:]
+    assert "all files verified" in beamrank_here("verify", tmp_path / "out").stderr
+
+
+def test_rows_that_cannot_be_scored_are_reported(tmp_path, checkpoints):
+    pairs = _pairs(30) | {"query": [" "] * 2 + ["sort a list"] * 28}
+    path = _write(tmp_path / "pairs.parquet", pairs | {"doc": [None, *pairs["doc"][1:]]})
+    done = beamrank_here("score", path, "--checkpoint", checkpoints.mono, "--output", tmp_path / "out")
+    assert done.returncode == 0
+    assert f"warning: {path}: 1 row without `doc` will have no score" in done.stderr
+    assert "warning: 2 rows of 30 could not be scored (first: " in done.stderr
+    assert _read(done.stdout)["score"].null_count == 2
+    assert "2 bad rows" in beamrank_here("status", tmp_path / "out").stdout
+
+
+def test_scores_resume_after_a_kill_to_the_same_bytes(tmp_path, checkpoints):
+    path = _write(tmp_path / "pairs.parquet", _pairs(600))
+    command = ["score", path, "--checkpoint", checkpoints.mono, "--max-length", "128", "--shard-rows", "30"]
+    _assert_resumes_to_the_same_bytes(command, tmp_path / "out", moment=2)
+
+
+@pytest.mark.slow
+def test_100000_pairs_resume_after_a_kill_to_the_same_bytes(tmp_path, checkpoints):
+    path = _write(tmp_path / "pairs.parquet", _pairs(100_000), row_group_size=30_000)
+    command = ["score", path, "--checkpoint", checkpoints.mono, "--max-length", "128"]
+    _assert_resumes_to_the_same_bytes(command, tmp_path / "out", moment=10)
+
+
+def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints, corpus, topics):
+    path, output = _write(tmp_path / "pairs.parquet", _pairs(5)), tmp_path / "out"
+    assert beamrank_here("score", path, "--checkpoint", checkpoints.mono, "--output", output).returncode == 0
+    for command in (["inspect"], ["report"], ["aggregate", "--aggregation", "sum"]):
+        refused = beamrank_here(command[0], output, *command[1:])
+        assert refused.returncode == 3
+        assert "holds scores of `beamrank score`, without topics and rankings" in refused.stderr
+    collection = SmallCollection(tmp_path, corpus, topics)
+    candidates = {query_id: sorted(corpus)[:8] for query_id in topics}
+    config = collection.given_run(candidates, k=8).with_models(checkpoints, 4, 2).path
+    planned = beamrank_here("plan", config, "--output", output)
+    assert planned.returncode == 0, planned.stderr
+    assert "holds scores of `beamrank score`, which stay" in planned.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--max-length", "4"], 2, "beamrank score: invalid configuration\n  input.max_length: "),
+        (["--truncation", "no"], 2, "input.truncation: "),
+        (["--dtype", "int3"], 2, "dtype: "),
+        (["--backend", "no"], 2, "backend must be one of torch"),
+        (["--shard-rows", "0"], 2, "shard_rows: "),
+        (["--output", ""], 2, "output: "),
+        (["--", "--no_such_flag"], 2, "no_such_flag"),
+        (["--runner", "dataflow"], 3, "Dataflow's workers are other machines and cannot reach PAIRS ("),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path, checkpoints, options, code, message):
+    path = _write(tmp_path / "pairs.parquet", _pairs(5))
+    checkpoint = ["--checkpoint", checkpoints.mono, "--output", tmp_path / "out"]
+    refused = beamrank_here("score", path, *checkpoint, *options)
+    assert refused.returncode == code
+    assert message in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_input_is_refused_before_anything_starts(tmp_path, checkpoints):
+    def refused(pairs: Path, checkpoint: str = checkpoints.mono, output: Path = tmp_path / "out") -> str:
+        done = beamrank_here("score", pairs, "--checkpoint", checkpoint, "--output", output)
+        assert done.returncode == 3
+        assert not output.exists()
+        return done.stderr
+
+    path = _write(tmp_path / "in/pairs.parquet", _pairs(5))
+    assert "does not exist" in refused(tmp_path / "none.parquet")
+    assert "there is no checkpoint folder" in refused(path, str(tmp_path / "no-model"))
+    assert "the scores that are written there would be read as pairs" in refused(
+        path.parent, output=path.parent / "out"
+    )
+    nulls = _write(tmp_path / "nulls.parquet", _pairs(5) | {"doc": pa.array([None] * 5, pa.string())})
+    assert "the column `doc` of" in refused(nulls)
+    assert "needs the columns" in refused(_write(tmp_path / "other.parquet", {"id": [1], "text": ["x"]}))
