@@ -7,6 +7,7 @@ import pytest
 from beamrank.stages.plan import read_plan
 from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
+from pipelines.output.run_metadata import ENDING
 from tests.support.processes import beamrank
 from tests.support.runs import run_here
 from tests.support.services.stores import Store
@@ -29,8 +30,10 @@ def local_runs(collection) -> dict[str, bytes]:
 
 
 def _runs(output: str) -> dict[str, bytes]:
+    """The run files and the measures; the metadata of a run name the paths of its collection."""
     folder = storage.join(output, "runs")
-    return {name: storage.read_bytes(storage.join(folder, name)) for name in sorted(storage.sizes_bytes(folder))}
+    names = sorted(name for name in storage.sizes_bytes(folder) if not name.endswith(ENDING))
+    return {name: storage.read_bytes(storage.join(folder, name)) for name in names}
 
 
 @pytest.fixture
