@@ -49,8 +49,10 @@ def opponent_order(query_id: str, doc_ids: Sequence[str], seed: int) -> Order:
     rows = []
     for row, doc_id in enumerate(others):
         prefix = hashlib.sha256(f"{seed}\0{query_id}\0".encode() + doc_id + b"\0")
-        digests = [(_digest(prefix, other), column) for column, other in enumerate(others) if column != row]
-        rows.append([column for _, column in sorted(digests)])
+        digests = _digests(prefix.copy, others)
+        drawn = sorted(range(len(others)), key=digests.__getitem__)
+        drawn.remove(row)
+        rows.append(drawn)
     return np.array(rows, dtype=np.int64).reshape(len(others), max(len(others) - 1, 0))
 
 
@@ -59,20 +61,20 @@ def sample_sums(z: Matrix, order: Order, opponents: Sequence[int]) -> dict[int, 
 
     Args:
         z: float32[n, n] log-odds.
-        order: int64[n, n - 1], see `opponent_order`.
+        order: int64[..., n, n - 1], one or several of `opponent_order`.
         opponents: the values of m.
 
     Returns:
-        float64[n] by m.
+        float64[..., n] by m.
     """
-    drawn = np.take_along_axis(_sigmoid(z.astype(np.float64)), order, axis=1)
+    drawn = _sigmoid(z.astype(np.float64))[np.arange(len(z))[:, None], order]
     found: dict[int, Scores] = {}
     # The exact sum is high + low, and rounding it once is what fsum does.
-    high, low = np.zeros(len(z)), np.zeros(len(z))
-    for column in range(order.shape[1]):
+    high, low = np.zeros(order.shape[:-1]), np.zeros(order.shape[:-1])
+    for column in range(order.shape[-1]):
         if column in opponents:
             found[column] = high + low
-        value = drawn[:, column]
+        value = drawn[..., column]
         total = high + value
         rest = total - high
         low = low + ((high - (total - rest)) + (value - rest))
@@ -168,7 +170,7 @@ METHODS: dict[str, Callable[[Scores], Scores]] = {
 
 def _row_sums(values: Scores) -> Scores:
     """Exactly rounded sums without NaN, so that candidates with the same text tie in any order of their opponents."""
-    return np.array([math.fsum(row[~np.isnan(row)]) for row in values], dtype=np.float64)
+    return np.array([math.fsum(row[~np.isnan(row)].tolist()) for row in values], dtype=np.float64)
 
 
 def _sigmoid(z: Scores) -> Scores:
@@ -184,10 +186,13 @@ def _log_sigmoid(z: Scores) -> Scores:
     return np.asarray(log_expit(z))
 
 
-def _digest(prefix: "hashlib._Hash", doc_id: bytes) -> bytes:
-    digest = prefix.copy()
-    digest.update(doc_id)
-    return digest.digest()
+def _digests(begin: "Callable[[], hashlib._Hash]", doc_ids: Sequence[bytes]) -> list[bytes]:
+    digests = []
+    for doc_id in doc_ids:
+        digest = begin()
+        digest.update(doc_id)
+        digests.append(digest.digest())
+    return digests
 
 
 def _check_square(z: Matrix) -> None:

@@ -167,7 +167,7 @@ class Curves:
             return found.reshape(len(docs), shape[1] * shape[2])
         seeds = range(self._settings.trials if self._settings.opponents else 0)
         compared = [query.doc_ids[index] for index in query.compared] if query.compared is not None else []
-        orders = {seed: opponent_order(query.query_id, compared, seed) for seed in seeds}
+        orders = [opponent_order(query.query_id, compared, seed) for seed in seeds]
         for row, k1 in enumerate(self._settings.k1s, 1):
             inside = places < min(k1, len(query.z))
             if inside.any():
@@ -175,18 +175,15 @@ class Curves:
                 found[inside, row] = _score_positions(scores, places[inside])
         return found.reshape(len(docs), shape[1] * shape[2])
 
-    def _scores(self, z: np.ndarray, orders: Mapping[int, Positions]) -> Floats:
-        """The scores of each series. float64[series, k1]."""
+    def _scores(self, z: np.ndarray, orders: Sequence[Positions]) -> Floats:
+        """The scores of each series, given the order of opponents by seed. float64[series, k1]."""
         count = len(z)
-        sampled = {
-            (opponents, seed): scores
-            for seed, order in orders.items()
-            for opponents, scores in sample_sums(z, _first(order, count), self._settings.opponents).items()
-        }
+        drawn = np.array([_first(order, count) for order in orders], np.int64)
+        sampled = sample_sums(z, drawn, self._settings.opponents) if orders else {}
         whole = {name: aggregate(z, name) for name in METHODS if name != "sample"}
         return np.array(
             [
-                whole[each.aggregation] if each.opponents is None else sampled[each.opponents, each.seed or 0]
+                whole[each.aggregation] if each.opponents is None else sampled[each.opponents][each.seed or 0]
                 for each in self._series
             ]
         )

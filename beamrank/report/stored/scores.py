@@ -1,11 +1,12 @@
 """The stored scores of a run's finished stages, a shard of queries at a time."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from beamrank.config.run import RunConfig
@@ -100,38 +101,64 @@ def _read_shard(
         if rows != "tokenized"
     }
     candidates, mono = tables["candidates"], tables.get("mono")
-    scores: dict[tuple[str, str], float] = {}
+    scored: dict[str, slice] = {}
     if mono is not None and config.mono is not None:
         if config.on_missing_doc == "drop":
             candidates = without_dropped(candidates, mono, config.mono.k)
-        pooled = pool_segments(mono, config.mono.pooling)
-        scores = {(query_id, doc_id): score for query_id, doc_id, score in _rows(pooled, "query_id", "doc_id", "score")}
-    pairs = {}
-    if "duo" in tables:
-        pairs = {row[0]: row[1:] for row in _rows(tables["duo"], "query_id", "doc_ids", "scores")}
+        mono = pool_segments(mono, config.mono.pooling)
+        scored = _rows_by_query(mono)
+    pairs = _pairs(tables["duo"]) if "duo" in tables else {}
     ordered = candidates.sort_by([("query_id", "ascending"), ("rank", "ascending")])
-    by_query: dict[str, list[tuple[str, int, float]]] = {}
-    for query_id, *row in _rows(ordered, "query_id", "doc_id", "rank", "score"):
-        by_query.setdefault(query_id, []).append(tuple(row))
-    return [_query(query_id, rows, scores if mono is not None else None, pairs) for query_id, rows in by_query.items()]
+    doc_ids, ranks, first = (ordered.column(name) for name in ("doc_id", "rank", "score"))
+    ids, places, scores = doc_ids.to_pylist(), ranks.to_numpy().astype(np.int64), first.to_numpy().astype(np.float64)
+    return [
+        _with_duo(
+            StoredQuery(
+                query_id,
+                tuple(ids[rows]),
+                places[rows],
+                scores[rows],
+                None if mono is None else _mono_scores(places[rows], mono, scored.get(query_id, slice(0, 0))),
+            ),
+            pairs,
+        )
+        for query_id, rows in _rows_by_query(ordered).items()
+    ]
 
 
-def _query(
-    query_id: str,
-    rows: list[tuple[str, int, float]],
-    scores: Mapping[tuple[str, str], float] | None,
-    pairs: Mapping[str, tuple[list[str], list[float]]],
-) -> StoredQuery:
-    doc_ids, ranks, first = zip(*rows, strict=True)
-    mono = None if scores is None else np.array([scores.get((query_id, one), np.nan) for one in doc_ids], np.float64)
-    compared = z = None
-    if query_id in pairs:
-        place = {doc_id: position for position, doc_id in enumerate(doc_ids)}
-        docs, values = pairs[query_id]
-        compared = np.array([place[doc_id] for doc_id in docs], np.int64)
-        z = np.array(values, np.float32).reshape(len(docs), len(docs))
-    return StoredQuery(query_id, doc_ids, np.array(ranks, np.int64), np.array(first, np.float64), mono, compared, z)
+def _mono_scores(ranks: Positions, mono: Any, rows: slice) -> Floats:
+    """The scores of one query's candidates, which mono's rows name by rank."""
+    found = np.full(len(ranks), np.nan)
+    part = mono.slice(rows.start, rows.stop - rows.start)
+    found[np.searchsorted(ranks, part["rank"].to_numpy())] = part["score"].to_numpy()
+    return found
 
 
-def _rows(table: Any, *columns: str) -> Iterator[tuple[Any, ...]]:
-    return zip(*(table.column(column).to_pylist() for column in columns), strict=True)
+def _with_duo(query: StoredQuery, pairs: Mapping[str, tuple[list[str], Matrix]]) -> StoredQuery:
+    if query.query_id not in pairs:
+        return query
+    place = {doc_id: position for position, doc_id in enumerate(query.doc_ids)}
+    docs, z = pairs[query.query_id]
+    return replace(query, compared=np.array([place[doc_id] for doc_id in docs], np.int64), z=z)
+
+
+def _pairs(duo: Any) -> dict[str, tuple[list[str], Matrix]]:
+    """The docs of each query that duo compared, and their matrix."""
+    flat = pc.list_flatten(duo["scores"]).to_numpy()
+    found, start = {}, 0
+    for query_id, docs in zip(duo["query_id"].to_pylist(), duo["doc_ids"].to_pylist(), strict=True):
+        end = start + len(docs) ** 2
+        found[query_id] = docs, flat[start:end].reshape(len(docs), len(docs))
+        start = end
+    return found
+
+
+def _rows_by_query(table: Any) -> dict[str, slice]:
+    """The rows of each query of a table that is sorted by query_id."""
+    codes = table["query_id"].combine_chunks().dictionary_encode()
+    starts = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1))
+    ends = np.append(starts[1:], len(codes))
+    return {
+        query_id: slice(start, end)
+        for query_id, start, end in zip(codes.dictionary.to_pylist(), starts.tolist(), ends.tolist(), strict=True)
+    }
