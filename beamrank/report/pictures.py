@@ -77,6 +77,8 @@ def score_histogram(scores: Scores, title: str) -> bytes:
 
 def training_curves(trainings: Sequence[Training], measure: str, inputs: str) -> bytes:
     """Figure 1 of Nogueira and Cho 2019: a measure against what was trained on, on a log axis."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     with _figure() as (axes, content):
         for each in trainings:
             values = [row.value for row in each.dev]
@@ -84,6 +86,10 @@ def training_curves(trainings: Sequence[Training], measure: str, inputs: str) ->
         for given in dict.fromkeys(each.record.given for each in trainings if each.record.given is not None):
             axes.axhline(given, linestyle="--", color="tab:gray", linewidth=1, label=f"as given: {given:.4f}")
         axes.set_xscale("log")
+        # The default labels are formulas.
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set(xlabel=inputs, ylabel=measure)
         axes.legend(fontsize="small")
     return content.getvalue()

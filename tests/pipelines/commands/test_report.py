@@ -2,10 +2,12 @@
 
 import csv
 import json
+import re
 
 import pytest
 
 from beamrank.formats.corpora import texts
+from beamrank.report.trainings import TrainingRecord
 from tests.support.processes import beamrank_here
 from tests.support.scored_outputs import ScoredOutput
 from tests.support.small_collection import DOCS, small_cascade
@@ -44,6 +46,23 @@ def test_report_of_two_runs_has_the_files_of_both(output, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert {"report.html", "curves.csv", "2-curves.csv", "2-figure-2.svg"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_report_of_a_run_a_file_and_a_training_is_one_page(output, tmp_path):
+    (tmp_path / "theirs.trec").write_text(
+        "".join(f"q1 Q0 d{number} {number} {9 - number} them\n" for number in range(9))
+    )
+    TrainingRecord("mono", 10, 32).write(str(tmp_path / "trained"))
+    paths = [tmp_path / "theirs.trec", tmp_path / "trained", output.plan.output]
+    options = ["--qrels", output.folder / "qrels.txt", "--measures", "P_5, AP", "--trials", "1", "--no-texts"]
+    done = beamrank_here("report", *paths, *options)
+    assert done.returncode == 0, done.stderr
+    page = tmp_path / "report" / "report.html"
+    assert done.stdout == f"{page}\n"
+    titles = re.findall(r"<h1[^>]*>(.*)</h1>", page.read_text())
+    assert titles == [f"made: {output.plan.output}", "theirs.trec", "trained"]
+    assert "| run | P@5 | AP | Judged@10 |" in (page.parent / "tables.md").read_text()
+    assert "| run | P@5 | AP |" in (page.parent / "2-tables.md").read_text()
 
 
 @pytest.mark.parametrize(

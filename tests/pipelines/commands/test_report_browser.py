@@ -35,6 +35,9 @@ addEventListener("load", () => {
     tables: document.querySelectorAll("table").length,
     asked: performance.getEntriesByType("resource").filter(entry => !entry.name.startsWith("data:")).length,
     width: document.documentElement.scrollWidth, window: innerWidth,
+    boxes: [...document.querySelectorAll(".scroll")].map(box => box.getBoundingClientRect().right),
+    scrolled: [...document.querySelectorAll(".scroll")].filter(box => box.scrollWidth > box.clientWidth).length,
+    labels: [...document.images].every(image => image.alt),
     back: getComputedStyle(document.body).backgroundColor,
   });
 });
@@ -77,7 +80,11 @@ def test_page_works_without_network_at_any_width(page, width):
     assert seen["up"] == sorted(seen["up"])
     assert seen["down"] == sorted(seen["down"], reverse=True)
     assert seen["sorted"] == "descending"
+    assert seen["labels"]
     assert seen["width"] <= seen["window"] == width
+    # A wide table scrolls inside its own box.
+    assert max(seen["boxes"]) <= width
+    assert (seen["scrolled"] > 0) == (width == 400)
 
 
 def test_page_has_a_dark_mode(page):
