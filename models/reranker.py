@@ -20,7 +20,7 @@ from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
 from models.scoring.texts import check_limits, score_texts
 from models.tokenizer.protocol import Tokenizer
-from models.tokenizer.registry import load_tokenizer
+from models.tokenizer.registry import tokenizer_of
 
 RerankerKind = Literal["mono", "duo"]
 
@@ -77,8 +77,7 @@ class Reranker:
         self.limits = InputLimits(truncation, max_query_length, max_length)
         found = resolve_checkpoint(checkpoint, kind)
         found.check_length(max_length)
-        self.tokenizer = load_tokenizer(found.folder)
-        found.check_tokenizer(self.tokenizer.vocab_size, self.tokenizer.special)
+        self.tokenizer = tokenizer_of(found)
         check_limits(found, self.tokenizer, self.limits)
         self.max_doc_tokens = max_doc_tokens(max_length * found.architecture.chunks)
         where = find_backend(backend).resolve(device, dtype)
@@ -147,7 +146,7 @@ def tokenize_shard(
     return tokenized_table(
         tokenized_schema(tokenizer),
         list(queries),
-        tokenizer.encode(list(queries.values()), most).ids,
+        tokenizer.encode_queries(list(queries.values()), most).ids,
         candidates,
         tokenizer.encode(list(texts.values()), most).ids,
         np.array([row_of[doc_id] for doc_id in candidates["doc_id"].to_pylist()], np.int64),

@@ -1,5 +1,6 @@
 """The two tables of a shard that every stage reads: its candidates, and its queries with their candidates' tokens."""
 
+import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -9,6 +10,8 @@ import pyarrow as pa
 
 from beamrank.records import SpecialTokens
 from beamrank.tables import schemas
+
+_FIXED = "fixed"
 
 
 class Vocabulary(Protocol):
@@ -66,13 +69,17 @@ def as_mono(candidates: pa.Table) -> pa.Table:
 
 def tokenized_schema(vocabulary: Vocabulary) -> pa.Schema:
     """`schemas.tokenized`, with the tokenizer's digest and special tokens as metadata."""
-    special = {name: str(token_id) for name, token_id in vocabulary.special._asdict().items()}
+    ids = vocabulary.special._asdict()
+    fixed = ids.pop(_FIXED)
+    special = {name: str(token_id) for name, token_id in ids.items()} | ({_FIXED: json.dumps(fixed)} if fixed else {})
     return schemas.tokenized(vocabulary.vocab_size).with_metadata({"tokenizer": vocabulary.digest, **special})
 
 
 def special_tokens(schema: pa.Schema) -> SpecialTokens:
     """The special tokens in the metadata of a tokenized part."""
-    return SpecialTokens(*(int(schema.metadata[name.encode()]) for name in SpecialTokens._fields))
+    metadata = schema.metadata
+    ids = {name: int(metadata[name.encode()]) for name in SpecialTokens._fields if name != _FIXED}
+    return SpecialTokens(**ids, fixed=tuple(map(tuple, json.loads(metadata.get(_FIXED.encode(), "[]")))))
 
 
 def tokenized_table(

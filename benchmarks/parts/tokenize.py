@@ -1,19 +1,21 @@
 """Passages tokenized per second, against the `tokenizers` library on as many cores.
 
 "cold" starts with an empty cache of words, as each process of a run does; "warm" tokenizes the same passages again.
+Ways without a family are plain BERT's; the families' tokenizers are trained on the passages.
 """
 
 import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Part, Target
 from benchmarks.subprocess_meter import run_apart
+from benchmarks.tokenizer_families import train_families
 from benchmarks.workspace import Workspace
 from models.checkpoints.check import resolve_checkpoint
 from models.tokenizer.registry import load_tokenizer
@@ -21,25 +23,57 @@ from models.tokenizer.registry import load_tokenizer
 _MAX_TOKENS = 512
 _PROCESSES = 2
 _WANTED_PER_SECOND = 20_000
+_WANTED_OVER_LIBRARY = 3
+_WANTED_OVER_LIBRARY_OF_A_FAMILY = 0.9
 
 
 def measure(workspace: Workspace) -> Part:
     """Passages per second of one and two processes, and of the library on one thread and on every core."""
     folder = resolve_checkpoint("embedded:mono", "mono").folder
     texts = [doc.text for doc in workspace.squad.passages]
-    rounds = [_round(folder, texts) for _ in range(workspace.settings.rounds)]
+    families = train_families(workspace.folder, texts)
+    rounds = [
+        {**_round(folder, texts), **_round_of_families(families, texts)} for _ in range(workspace.settings.rounds)
+    ]
     seconds = {way: statistics.median(each[way] for each in rounds) for way in rounds[0]}
     rates = {way: round(len(texts) / each) for way, each in seconds.items()}
     cold, library = rates["beamrank, 2 processes, cold"], rates["tokenizers encode_batch, every core"]
+    cold_over_library = round(cold / library, 2)
+    over_library = {family: round(rates[_ours(family)] / rates[_library(family)], 2) for family in families}
     return Part(
         figures={
             "passages": len(texts),
             "words_per_passage": round(sum(len(text.split()) for text in texts) / len(texts)),
             "passages_per_second": rates,
-            "cold_over_library": round(cold / library, 2),
+            "cold_over_library": cold_over_library,
+            "families_over_library": over_library,
         },
-        targets=(Target("passages tokenized per second, two processes, cold", cold, "at least", _WANTED_PER_SECOND),),
+        targets=(
+            Target("passages tokenized per second, two processes, cold", cold, "at least", _WANTED_PER_SECOND),
+            Target("rate of the library that plain BERT has", cold_over_library, "at least", _WANTED_OVER_LIBRARY),
+            *(
+                Target(f"rate of the library that {family} has", ratio, "at least", _WANTED_OVER_LIBRARY_OF_A_FAMILY)
+                for family, ratio in over_library.items()
+            ),
+        ),
     )
+
+
+def _ours(family: str) -> str:
+    return f"beamrank, {family}, 1 process, cold"
+
+
+def _library(family: str) -> str:
+    return f"tokenizers encode_batch, {family}, every core"
+
+
+def _round_of_families(folders: Mapping[str, str], texts: list[str]) -> dict[str, float]:
+    """Seconds of one process of beamrank, and of the library, for each family; both use every core."""
+    seconds = {}
+    for family, folder in folders.items():
+        seconds[_ours(family)] = run_apart(tokenize_ours, folder, texts)[0]
+        seconds[_library(family)] = run_apart(tokenize_with_library, folder, texts, True, "encode_batch")
+    return seconds
 
 
 def _round(folder: str, texts: list[str]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from beamrank.ranking.input_layout import InputTemplate
+from beamrank.ranking.input_layout import InputTemplate, Prompt
 from beamrank.records import SpecialTokens
 
 if TYPE_CHECKING:
@@ -71,6 +71,10 @@ class Architecture(Protocol):
     @property
     def tensors(self) -> Shapes:
         """The tensors that `build` needs, all of which the checkpoint has."""
+
+    @property
+    def prompt(self) -> Prompt | None:
+        """The fixed text around the texts of an input; None for special tokens alone."""
 
     def template(self, special: SpecialTokens) -> InputTemplate:
         """The special tokens and token types around the texts of an input."""

@@ -1,9 +1,11 @@
 """Scores texts: tokenizes them, lays them out and scores each distinct input once."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, max_doc_tokens
 from models.checkpoints.check import Checkpoint
@@ -30,18 +32,23 @@ def score_texts(
         DataError: a score is not finite.
     """
     architecture = engine.checkpoint.architecture
-    number_of = {text: number for number, text in enumerate(dict.fromkeys(text for each in texts for text in each))}
-    encoded = tokenizer.encode(list(number_of), max_doc_tokens(limits.max_length * architecture.chunks))
-    offsets, values = encoded.ids.offsets.to_numpy().astype(np.int64), encoded.ids.values.to_numpy()
+    most = max_doc_tokens(limits.max_length * architecture.chunks)
+    queries, *docs = texts
+    distinct_queries, query_numbers = _numbered(queries)
+    distinct_docs, doc_numbers = _numbered(list(chain(*docs)))
+    columns = tokenizer.encode_queries(distinct_queries, most), tokenizer.encode(distinct_docs, most)
+    ids = pa.concat_arrays([column.ids for column in columns])
+    cut = np.concatenate([column.truncated for column in columns])
+    offsets, values = ids.offsets.to_numpy().astype(np.int64), ids.values.to_numpy()
     tokens = np.concatenate([values, np.zeros(1, values.dtype)])
-    numbers = np.array([[number_of[text] for text in each] for each in texts], np.int64).T
+    numbers = np.stack([query_numbers, *np.split(len(distinct_queries) + doc_numbers, len(docs))], axis=1)
     starts = offsets[numbers]
     lengths = offsets[numbers + 1] - starts
     template = architecture.template(tokenizer.special)
     kept = np.stack(kept_lengths(template, limits, list(lengths.T), architecture.chunks), axis=1)
     rows, inverse = distinct(*(number_texts(tokens, *each) for each in zip(starts.T, kept.T, strict=True)))
     scores = engine.score(PackedInputs(tokens, starts[rows], kept[rows], template))
-    truncated = (kept < lengths) | encoded.truncated[numbers]
+    truncated = (kept < lengths) | cut[numbers]
     return scores.log_odds[inverse], StageCounts(
         **scores.cost,
         queries=len(np.unique(numbers[:, 0])),
@@ -50,6 +57,12 @@ def score_texts(
         truncated_docs=int(np.count_nonzero(truncated[:, 1:])),
         duplicate_inputs=(len(numbers) - len(rows)) * architecture.chunks,
     )
+
+
+def _numbered(texts: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The distinct texts, and for each text which of them it is."""
+    number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return list(number_of), np.array([number_of[text] for text in texts], np.int64)
 
 
 def check_limits(checkpoint: Checkpoint, tokenizer: Tokenizer, limits: InputLimits) -> None:

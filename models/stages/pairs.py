@@ -21,7 +21,8 @@ from models.scoring.engine import StageCounts
 from models.scoring.texts import check_limits, score_texts
 from models.stages.base import Decides
 from models.stages.scoring import ModelStage
-from models.stages.tokenize import open_tokenizer, read_tokenizer
+from models.stages.tokenize import open_tokenizer
+from models.tokenizer.registry import tokenizer_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class ScorePairs(ModelStage):
             ConfigError: the limits of inputs do not fit the columns.
             PreflightError: the checkpoint's tokenizer cannot be used.
         """
-        tokenizer = read_tokenizer(checkpoint)
+        tokenizer = tokenizer_of(checkpoint)
         check_limits(checkpoint, tokenizer, InputLimits(**config.input.model_dump()))
         return cls(
             columns=file.kind,
@@ -86,7 +87,7 @@ class ScorePairs(ModelStage):
         engine = self.engine()
         pairs = read_pairs(rows, self.columns, pa.type_for_alias(self.id_type))
         with engine.checkpoint.held():
-            tokenizer = open_tokenizer(self.checkpoint, self.tokenizer_digest)
+            tokenizer = open_tokenizer(self.checkpoint, self.tokenizer_digest, engine.checkpoint.architecture.prompt)
             log_odds, counts = score_texts(engine, tokenizer, self.limits, pairs.texts)
         scores = np.zeros(len(pairs.ids), np.float32)
         scores[pairs.usable] = log_odds

@@ -17,7 +17,7 @@ from beamrank.tables.shard import as_mono, candidates_table, tokenized_schema, t
 from models.checkpoints.check import Checkpoint
 from models.reranker import Reranker, RerankerKind
 from models.stages.planning import threads_of
-from models.tokenizer.registry import load_tokenizer
+from models.tokenizer.registry import tokenizer_of
 
 _TOPICS = 4
 _READ_DOCS = 2000
@@ -64,7 +64,7 @@ class Sample:
 
     @cached_property
     def _tokens(self) -> tuple[pa.ListArray, float]:
-        tokenizer = load_tokenizer(self.checkpoints["mono"].folder)
+        tokenizer = tokenizer_of(self.checkpoints["mono"])
         start = time.monotonic()
         tokens = tokenizer.encode([doc.text for doc in self.docs], self._max_doc_tokens).ids
         return tokens, time.monotonic() - start
@@ -84,8 +84,8 @@ class Sample:
         """The candidates and a model's tokens of a shard of the first topics, all with the same docs."""
         # A batch is a thread's: the sample must give work to all of them.
         topics = self.topics[: max(_TOPICS, threads_of(self._config))]
-        tokenizer = load_tokenizer(self.checkpoints[kind].folder)
-        queries = tokenizer.encode([topic.text for topic in topics], self._max_doc_tokens).ids
+        tokenizer = tokenizer_of(self.checkpoints[kind])
+        queries = tokenizer.encode_queries([topic.text for topic in topics], self._max_doc_tokens).ids
         query_ids = [topic.query_id for topic in topics]
         some = self.docs[:_DOCS]
         docs = tokenizer.encode([doc.text for doc in some], self._max_doc_tokens).ids

@@ -14,7 +14,6 @@ from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputLimits, Truncation
-from beamrank.records import SpecialTokens
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.stage_record import ScoringWork
 from beamrank.stages.tasks import ShardTask
@@ -24,6 +23,7 @@ from models.scoring.backends.registry import find_backend
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.stages.base import Decides, ShardStage, Worker
 from models.stages.planning import Planning, threads_of
+from models.tokenizer.registry import tokenizer_of
 
 _log = logging.getLogger(__name__)
 
@@ -127,8 +127,7 @@ class ScoringStage(ModelStage):
     def shared_settings(cls, planning: Planning, tokens: str) -> dict[str, Any]:
         """The settings that both models have; `tokens` is the stage that makes its tokens."""
         checkpoint = planning.checkpoints[cls.type_name]
-        # The ids do not matter for how many there are.
-        template = checkpoint.architecture.template(SpecialTokens(0, 0, 0))
+        template = checkpoint.architecture.template(tokenizer_of(checkpoint).special)
         return {
             **cls.model_settings(planning.config, checkpoint, planning.device),
             "tokens": tokens,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusUnit, list_units, place, read_unit
-from beamrank.ranking.input_layout import max_doc_tokens
+from beamrank.ranking.input_layout import Prompt, max_doc_tokens
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.stages.scan_reports import ScanReport, read_scans
 from beamrank.stages.tasks import ShardTask
@@ -27,7 +27,7 @@ from models.stages.base import Cost, CostOf, Decides, Execution, SentTokens, Sta
 from models.stages.planning import Planning
 from models.stages.sample import Sample
 from models.tokenizer.protocol import Tokenizer
-from models.tokenizer.registry import fetch_tokenizer, load_tokenizer
+from models.tokenizer.registry import fetch_tokenizer, tokenizer_of
 
 _FLUSH_TOKENS = 4 << 20
 
@@ -49,13 +49,14 @@ class TokenizeDocs(Stage):
     model: str
     checkpoint: str
     vocab_size: int
+    prompt: Prompt | None = None
 
     @classmethod
     def from_config(cls, model: str, planning: Planning) -> Self:
         """The stage that makes the tokens for `mono` or `duo`."""
         config, checkpoint = planning.config, planning.checkpoints[model]
         assert config.mono is not None
-        tokenizer = read_tokenizer(checkpoint)
+        tokenizer = tokenizer_of(checkpoint)
         return cls(
             corpus_digest=planning.corpus_digest,
             tokenizer_digest=tokenizer.digest,
@@ -65,6 +66,7 @@ class TokenizeDocs(Stage):
             model=model,
             checkpoint=checkpoint.reference,
             vocab_size=tokenizer.vocab_size,
+            prompt=checkpoint.architecture.prompt,
         )
 
     @classmethod
@@ -168,7 +170,7 @@ class TokenizeDocs(Stage):
         """
         start = time.monotonic()
         tokenizer = self._tokenizer
-        queries = tokenizer.encode([topic.text for topic in task.topics], self.max_doc_tokens)
+        queries = tokenizer.encode_queries([topic.text for topic in task.topics], self.max_doc_tokens)
         joined = join_shard(
             tokenized_schema(tokenizer),
             [topic.query_id for topic in task.topics],
@@ -214,17 +216,17 @@ class TokenizeDocs(Stage):
     @property
     def _tokenizer(self) -> Tokenizer:
         """This process's tokenizer. Only the checkpoint's tokenizer files are fetched, not its weights."""
-        return open_tokenizer(self.checkpoint, self.tokenizer_digest)
+        return open_tokenizer(self.checkpoint, self.tokenizer_digest, self.prompt)
 
 
 @lru_cache(maxsize=2)
-def open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
+def open_tokenizer(checkpoint: str, digest: str, prompt: Prompt | None) -> Tokenizer:
     """A checkpoint's tokenizer, as it was planned with.
 
     Raises:
         PreflightError: it changed.
     """
-    tokenizer = fetch_tokenizer(checkpoint)
+    tokenizer = fetch_tokenizer(checkpoint, prompt)
     if tokenizer.digest != digest:
         raise PreflightError(
             f"the tokenizer of {checkpoint} changed since the run was planned: its digest is {tokenizer.digest[:12]}, "
@@ -236,17 +238,6 @@ def open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
 @lru_cache(maxsize=1)
 def _needed(url: str) -> NeededDocs:
     return NeededDocs.open(url)
-
-
-def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """A checkpoint's tokenizer.
-
-    Raises:
-        PreflightError: it cannot be used, or is not this checkpoint's.
-    """
-    tokenizer = load_tokenizer(checkpoint.folder)
-    checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
-    return tokenizer
 
 
 def stored_doc_tokens(config: RunConfig, model: str, checkpoint: Checkpoint) -> int:

@@ -71,6 +71,8 @@ class BertTokenizer:
         """
         return encode_in_slices(texts, max_tokens, self.vocab_size, lambda some: self._encode_slice(some, max_tokens))
 
+    encode_queries = encode
+
     def _encode_slice(self, texts: Sequence[str], max_tokens: int) -> tuple[Ids, Lengths]:
         """At least the first `max_tokens` ids of each text, and one more where there are more."""
         cleaned = [text if "\v" not in text and "\f" not in text else text.translate(_REMOVED) for text in texts]

@@ -8,13 +8,15 @@ reach, in the vocabulary and among the added tokens. Their ids stay, and so do t
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from beamrank.digests import digest
 from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import Prompt
 from beamrank.records import NO_TOKEN, SpecialTokens
 
 # What tokenizers call the special tokens of an input where no file names them.
@@ -31,15 +33,19 @@ class Definition:
         special: the special tokens around the texts of an input; those that it does not have are NO_TOKEN.
         vocab_size: one more than the largest id of an input.
         digest: SHA-256 of everything that decides an id.
+        prompt: the fixed text around texts.
     """
 
     library: Any
     special: SpecialTokens
     vocab_size: int
     digest: str
+    prompt: Prompt
 
 
-def read_definition(source: str, original: Any, content: bytes | str, named: Mapping[str, str]) -> Definition:
+def read_definition(
+    source: str, original: Any, content: bytes | str, named: Mapping[str, str], prompt: Prompt | None = None
+) -> Definition:
     """Makes the tokenizer of a tokenizer.json that the library could read.
 
     Args:
@@ -47,6 +53,7 @@ def read_definition(source: str, original: Any, content: bytes | str, named: Map
         original: what the library reads.
         content: the JSON.
         named: the special tokens that its configuration names, by role.
+        prompt: the fixed text around texts, if the model reads one.
 
     Raises:
         PreflightError: a named special token is not in the vocabulary, or special tokens cannot be told from text.
@@ -62,14 +69,24 @@ def read_definition(source: str, original: Any, content: bytes | str, named: Map
     except Exception as error:
         raise PreflightError(f"{source}: its special tokens cannot be told from its text: {error}") from error
     library.encode_special_tokens = True
-    special = SpecialTokens(*(NO_TOKEN if token is None else original.token_to_id(token) for token in by_role.values()))
+    cls_id, sep_id, pad_id = (NO_TOKEN if token is None else original.token_to_id(token) for token in by_role.values())
+    special = SpecialTokens(cls_id, sep_id, pad_id)
     unknown = definition["model"].get("unk_id", original.token_to_id(definition["model"].get("unk_token") or ""))
     control = {original.token_to_id(token): token for token in spelled}
     _check_spelling(source, library, {token_id: token for token_id, token in control.items() if token_id != unknown})
-    ids = [*original.get_vocab(with_added_tokens=False).values(), *special]
+    if prompt is not None:
+        special = special._replace(fixed=_encode_parts(original, prompt))
+    ids = [*original.get_vocab(with_added_tokens=False).values(), *special[:3], *chain(*special.fixed)]
     ids += [token_id for token_id, token in original.get_added_tokens_decoder().items() if not token.special]
     decides = {part: plain.get(part) for part in _DECIDES_IDS}
-    return Definition(library, special, max(ids) + 1, digest([decides, special]))
+    around = [special, *([asdict(prompt)] if prompt else [])]
+    return Definition(library, special, max(ids) + 1, digest([decides, *around]), prompt or Prompt(()))
+
+
+def _encode_parts(original: Any, prompt: Prompt) -> tuple[tuple[int, ...], ...]:
+    original.no_truncation()
+    original.no_padding()
+    return tuple(tuple(original.encode(part, add_special_tokens=False).ids) for part in prompt.parts)
 
 
 def _find(source: str, original: Any, role: str, named: Mapping[str, str]) -> str | None:

@@ -13,6 +13,8 @@ from models.tokenizer.protocol import Ids, Lengths, TokenColumn, check_unicode, 
 class LibraryTokenizer:
     """A tokenizer that the library computes, on all cores. Threads share it.
 
+    What a prompt joins to a text is tokenized with it, and counts among its ids.
+
     Attributes:
         vocab_size: one more than the largest id of an input.
         special: the special tokens around the texts of an input.
@@ -24,6 +26,7 @@ class LibraryTokenizer:
         self.special = definition.special
         self.digest = definition.digest
         self._library = definition.library
+        self._prompt = definition.prompt
         self._dtype = np.dtype(schemas.token_type(self.vocab_size).to_pandas_dtype())
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
@@ -32,7 +35,16 @@ class LibraryTokenizer:
         Raises:
             DataError: a text holds half of a surrogate pair, which no encoding of Unicode can carry.
         """
-        return encode_in_slices(texts, max_tokens, self.vocab_size, self._compute)
+        return self._encode(texts, max_tokens, self._prompt.doc)
+
+    def encode_queries(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
+        """`encode` for queries."""
+        return self._encode(texts, max_tokens, self._prompt.query)
+
+    def _encode(self, texts: Sequence[str], max_tokens: int, joined: tuple[str, str]) -> TokenColumn:
+        before, after = joined
+        whole = [f"{before}{text}{after}" for text in texts] if before or after else texts
+        return encode_in_slices(whole, max_tokens, self.vocab_size, self._compute)
 
     def _compute(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         try:

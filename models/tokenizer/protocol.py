@@ -53,6 +53,9 @@ class Tokenizer(Protocol):
             DataError: a text holds half of a surrogate pair, which no encoding of Unicode can carry.
         """
 
+    def encode_queries(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
+        """`encode` for queries, which may stand beside other text of a prompt than docs."""
+
 
 def gather_rows(ids: Ids, starts: Lengths, lengths: Lengths) -> Ids:
     """The slices `ids[start : start + length]`, one after the other."""

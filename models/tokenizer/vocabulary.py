@@ -50,7 +50,8 @@ class BertVocabulary:
     @property
     def special(self) -> SpecialTokens:
         """The ids of the tokens that start an input, end a text of it and fill a batch."""
-        return SpecialTokens(*(self.token_ids[token] for token in (self.cls_token, self.sep_token, self.pad_token)))
+        ids = self.token_ids
+        return SpecialTokens(ids[self.cls_token], ids[self.sep_token], ids[self.pad_token])
 
     @property
     def digest(self) -> str:
@@ -59,7 +60,7 @@ class BertVocabulary:
             sorted((token_id, token) for token, token_id in self.token_ids.items()),
             [self.lowercase, self.strip_accents, self.tokenize_chinese_chars],
             [self.unk_token, self.continuing_subword_prefix, self.max_input_chars_per_word],
-            list(self.special),
+            list(self.special[:3]),
         ]
         return sha256(json.dumps(content).encode())
 

@@ -82,6 +82,10 @@ class EncoderClassifier:
     def tensors(self) -> dict[str, tuple[int, ...]]:
         return tensor_shapes(self.shape, self.head, self.names, self.prefix)
 
+    @property
+    def prompt(self) -> None:
+        return None
+
     def template(self, special: SpecialTokens) -> InputTemplate:
         return self.layout.fill(special, self.segments)
 

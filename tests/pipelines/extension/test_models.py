@@ -1,16 +1,17 @@
 """An architecture and a backend that are defined here, outside the package, registered and used in a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.ranking.input_layout import InputTemplate
+from beamrank.ranking.input_layout import InputTemplate, Prompt
 from models.architectures.registry import ARCHITECTURES
 from models.checkpoints.check import resolve_checkpoint
 from models.reranker import Reranker
@@ -20,6 +21,7 @@ from models.scoring.engine import ScoringEngine
 from models.tokenizer.registry import load_tokenizer
 from pipelines.planning.estimate import estimate
 from tests.support.checkpoints import LETTERS, save_tiny
+from tests.support.models.tokenizers import save_tokenizer
 from tests.support.small_collection import DOCS, TOPICS, small_cascade
 
 
@@ -33,6 +35,7 @@ class SumOfIds:
     chunks: int = 1
     token_cost: int = 1
     warnings: tuple[str, ...] = ()
+    prompt: Prompt | None = None
 
     @property
     def tensors(self):
@@ -44,6 +47,18 @@ class SumOfIds:
 
     def build(self, weights, dtype):
         return _SumOfIds(weights["scale"])
+
+
+@dataclass(frozen=True)
+class SumOfPromptedIds(SumOfIds):
+    """The same within a prompt."""
+
+    positions: int = 512
+    prompt: Prompt = field(default=Prompt(("Q:", "D:", "<|im_end|>"), query=(" ", "?\n"), doc=(" ", "")))
+
+    def template(self, special):
+        start, *ends = special.fixed
+        return InputTemplate(start, tuple(ends), (0, 0), special.pad_id)
 
 
 class _SumOfIds(torch.nn.Module):
@@ -112,6 +127,24 @@ def test_registered_architecture_scores_a_run(tmp_path, monkeypatch):
         query = ids[row["query_id"]][:15]  # one of max_query_length's 16 tokens is [SEP]
         doc = ids[row["doc_id"]][: 64 - 3 - 1 - len(query)]  # three special tokens, and `original` leaves one unused
         assert row["score"] == 0.5 * (sum(doc) + 2 * tokenizer.special.sep_id) - (len(query) + 1)
+
+
+def test_registered_architecture_with_a_prompt_scores_a_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(ARCHITECTURES, "sum_of_ids", lambda files, segments: SumOfPromptedIds())
+    checkpoint = _checkpoint(tmp_path / "toy")
+    (tmp_path / "toy" / "vocab.txt").unlink()
+    save_tokenizer("qwen2", tmp_path / "toy")
+    rows = _mono_run(tmp_path, checkpoint=checkpoint, input={"max_query_length": 60, "max_length": 512}).rows("mono")
+    library = Tokenizer.from_file(f"{checkpoint}/tokenizer.json")
+    assert len(rows) == 60
+    inputs = [f"Q: {TOPICS[row['query_id']]}?\nD: {DOCS[row['doc_id']]}<|im_end|>" for row in rows]
+    ids = [library.encode(text).ids for text in inputs]
+    whole = [number for number, each in enumerate(ids) if len(each) < 512]
+    assert len(whole) > 30
+    assert [rows[number]["score"] for number in whole] == [0.5 * sum(ids[number]) for number in whole]
+    texts = [(TOPICS[row["query_id"]], DOCS[row["doc_id"]]) for row in rows]
+    scores = Reranker(checkpoint, max_query_length=60).score(texts)
+    assert scores.tolist() == [row["score"] for row in rows]
 
 
 def test_architecture_that_is_not_registered_is_refused_by_name(tmp_path):

@@ -22,7 +22,8 @@ def template(segments: int, special: SpecialTokens = SPECIAL) -> InputTemplate:
 
 def shard(rows: Sequence[Row], special: SpecialTokens = SPECIAL) -> pa.Table:
     """A tokenized shard from (query_id, query tokens, doc tokens by doc_id in rank order)."""
-    schema = schemas.tokenized(30522).with_metadata({name: str(each) for name, each in special._asdict().items()})
+    ids = {name: str(token_id) for name, token_id in special._asdict().items() if name != "fixed"}
+    schema = schemas.tokenized(30522).with_metadata(ids)
     query_ids = [query_id for query_id, _, _ in rows]
     candidates = candidates_table(query_ids, [list(docs) for _, _, docs in rows])
     queries = pa.array([list(query) for _, query, _ in rows], schema.field("query_tokens").type)
