@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beamrank.stages.plan import read_plan
+from beamrank.stages.receipts import Manifest
 from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
 from pipelines.output.run_metadata import ENDING
-from tests.support.processes import beamrank
+from tests.support.processes import beamrank, beamrank_here
 from tests.support.runs import run_here
 from tests.support.services.stores import Store
 from tests.support.small_collection import SmallCollection
@@ -73,3 +76,23 @@ def test_worker_process_at_a_store_writes_the_same_bytes(job, local_runs):
     done = beamrank("run", f"{job}/config.yaml", "--output", f"{job}/worker-process", *_WORKER_PROCESS)
     assert done.returncode == 0, done.stderr
     _assert_whole(f"{job}/worker-process", local_runs)
+
+
+def test_pairs_at_a_store_have_the_scores_of_a_disk(store, tmp_path, checkpoints):
+    url = f"{store.url}/{tmp_path.name}"
+    for number in range(2):
+        texts = [f"text {number} {row}" for row in range(5)]
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"id": texts, "query": texts, "doc": texts[::-1]}), path)
+        storage.upload(str(path), f"{url}/pairs/{number}.parquet")
+    parts = []
+    for pairs, output in ((str(tmp_path), str(tmp_path / "out")), (f"{url}/pairs", f"{url}/out")):
+        options = ("--checkpoint", checkpoints.mono, "--shard-rows", "3", "--output", output)
+        done = beamrank_here("score", f"{pairs}/*.parquet", *options)
+        assert done.returncode == 0, done.stderr
+        manifest = Manifest.from_json(storage.read_bytes(done.stdout.strip()))
+        assert manifest is not None
+        parts.append([receipt.part for receipt in manifest.receipts])
+        assert "all files verified" in beamrank_here("verify", output).stderr
+    assert parts[0] == parts[1]
+    assert len(parts[0]) == 4
