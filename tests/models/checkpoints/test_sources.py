@@ -8,7 +8,7 @@ from pathlib import Path
 import fsspec
 import pytest
 import torch
-from huggingface_hub.utils import filter_repo_objects
+from huggingface_hub.utils._paths import filter_repo_objects
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import PreflightError
