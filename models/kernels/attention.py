@@ -46,7 +46,10 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, win
 
 
 def _softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-    """On a CPU, a product may round by the alignment of its vectors in memory: the padding gives all the same."""
+    """float[b, heads, n, size] from the same and float[b, heads, m, size] twice.
+
+    On a CPU, a product may round by the alignment of its vectors in memory: the padding gives all the same.
+    """
     size = query.shape[-1]
     padding = -size % _ALIGNED
     if not padding:

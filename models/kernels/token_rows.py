@@ -71,8 +71,16 @@ class TokenRows:
         padding = -count % self.block
         if padding:
             rows = tuple(torch.cat([each, each.new_zeros(padding, *each.shape[1:])]) for each in rows)
-        blocks = [function(*each) for each in zip(*(torch.split(each, self.block) for each in rows), strict=True)]
-        return (blocks[0] if len(blocks) == 1 else torch.cat(blocks))[:count]
+        if count <= self.block:
+            return function(*rows)[:count]
+        result = None
+        for start in range(0, count, self.block):
+            block = function(*(each[start : start + self.block] for each in rows))
+            if result is None:
+                result = block.new_empty(count, *block.shape[1:])
+            result[start : start + self.block] = block[: count - start]
+        assert result is not None
+        return result
 
 
 def _groups(lengths: list[int]) -> Iterator[Group]:

@@ -15,6 +15,9 @@ from models.scoring.backends.protocol import OutOfMemory
 from models.scoring.backends.registry import find_backend
 from models.scoring.batching import Rows, chunk_rows, fill_batches
 
+# A small shard is shared out among the threads, in batches of at least so many tokens.
+_SMALLEST_BUDGET = 1024
+
 _log = logging.getLogger(__name__)
 
 
@@ -68,7 +71,7 @@ class ScoringEngine:
             device: where the backend runs it.
             dtype: of the model's layers; the head is float32.
             threads: how many batches a CPU works on at a time, a thread each.
-            token_budget: how many tokens a batch may hold, padding included.
+            token_budget: the most tokens of a batch; on a CPU it does not change scores.
             backend: its name.
 
         Raises:
@@ -83,8 +86,8 @@ class ScoringEngine:
     def score(self, inputs: PackedInputs) -> Scores:
         """Scores a shard's inputs.
 
-        The batches follow from the inputs' lengths, and each is one thread's, so the same shard gives the same bits
-        with any number of threads, unless memory ran out: then a batch is cut in two, and counted.
+        On a CPU, a score's bits follow from its own input. On a GPU they depend on its batch, which follows from the
+        lengths of all inputs, and is cut in two, and counted, where memory runs out.
 
         Raises:
             DataError: an input does not fit the model, or scores are not finite.
@@ -94,7 +97,8 @@ class ScoringEngine:
         inputs = inputs.in_chunks(model.chunks)
         self._check(inputs)
         lengths = inputs.lengths.reshape(-1, model.chunks).sum(axis=1)
-        batches = fill_batches(lengths, self.token_budget)
+        share = max(_SMALLEST_BUDGET, -(-int(lengths.sum()) // self._backend.streams))
+        batches = fill_batches(lengths, min(self.token_budget, share))
 
         def score(rows: Rows) -> list[_Scored]:
             return self._score_batch(inputs, lengths, rows)

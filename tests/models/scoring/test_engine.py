@@ -215,5 +215,5 @@ def test_missing_device_is_refused(tmp_path):
 
 
 def test_token_budgets():
-    assert default_token_budget("cpu") == 1024
+    assert default_token_budget("cpu") == 4096
     assert default_token_budget("cuda") == 65536
