@@ -144,7 +144,11 @@ def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
 
 
 def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
-    """The tensors that the checkpoint's architecture needs, float32 on the CPU."""
+    """The tensors that the checkpoint's architecture needs, float32 on the CPU.
+
+    Raises:
+        PreflightError: a weight is NaN or infinite.
+    """
     import torch
 
     for warning in checkpoint.architecture.warnings:
@@ -153,7 +157,14 @@ def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
     for folder in {name.rpartition("/")[0] for name in checkpoint.architecture.tensors}:
         found = _load(os.path.join(checkpoint.folder, folder))
         tensors |= {f"{folder}/{name}" if folder else name: tensor for name, tensor in found.items()}
-    return {name: tensors[name].float() for name in checkpoint.architecture.tensors}
+    weights = {name: tensors[name].float() for name in checkpoint.architecture.tensors}
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise PreflightError(
+                f"the checkpoint {checkpoint.reference}: {name} holds NaN or infinity, so its scores would be NaN. Its "
+                "training diverged, or the file is damaged"
+            )
+    return weights
 
 
 def _load(folder: str) -> "dict[str, torch.Tensor]":

@@ -75,6 +75,16 @@ def test_half_precision_weights_are_read_as_float32(tmp_path):
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_weights_that_are_not_finite_are_refused(tmp_path, value):
+    save_tiny(tmp_path)
+    weight = load_file(tmp_path / "model.safetensors")["bert.pooler.dense.weight"]
+    weight[3, 5] = value
+    checkpoint = resolve_checkpoint(_edit_weights(tmp_path, **{"bert.pooler.dense.weight": weight}), "mono")
+    with pytest.raises(PreflightError, match=r"bert\.pooler\.dense\.weight holds NaN or infinity"):
+        load_weights(checkpoint)
+
+
 class _Payload:
     def __reduce__(self) -> tuple[Any, ...]:
         return (Path.touch, (Path("executed"),))
