@@ -29,8 +29,13 @@ SENTENCE_TRANSFORMERS = "modules.json"
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 SHARDED = tuple(f"{weights}.index.json" for weights in (SAFETENSORS, PICKLED))
 PROMPTS = "config_sentence_transformers.json"
-CHECKPOINT_FILES = (CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, PROMPTS, *SHARDED, SAFETENSORS, PICKLED)
 MODULE_FILES = (CONFIG, SAFETENSORS, PICKLED)
+# As patterns, with the names that sentence-transformers gives the folders of modules.
+_MODULES_BELOW = tuple(f"[0-9]*_{kind}/{name}" for kind in ("Pooling", "Dense", "LayerNorm") for name in MODULE_FILES)
+CHECKPOINT_FILES = (
+    *(CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, PROMPTS, *SHARDED, SAFETENSORS, PICKLED),
+    *_MODULES_BELOW,
+)
 
 _FLOATS = frozenset({"F16", "BF16", "F32", "F64", "torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
 _MOST_JSON_BYTES = 1 << 24
@@ -57,14 +62,26 @@ def read_modules(folder: str) -> tuple[Module, ...]:
     path = os.path.join(folder, SENTENCE_TRANSFORMERS)
     if not os.path.isfile(path):
         return ()
-    try:
-        entries = validated(_MODULES, read_json(path))
-    except ValueError as error:
-        raise PreflightError(f"{path} is not a list of the modules of sentence-transformers: {error}") from error
     return tuple(
         Module(entry.type.rpartition(".")[2], entry.path, _read_module_config(os.path.join(folder, entry.path, CONFIG)))
-        for entry in entries
+        for entry in _read_entries(path)
     )
+
+
+def module_folders(url: str) -> tuple[str, ...]:
+    """The folders of the modules after the first, as the modules.json at a URL names them.
+
+    Raises:
+        PreflightError: modules.json is damaged.
+    """
+    return tuple(entry.path for entry in _read_entries(url)[1:] if entry.path)
+
+
+def _read_entries(url: str) -> list[_Module]:
+    try:
+        return validated(_MODULES, read_json(url))
+    except ValueError as error:
+        raise PreflightError(f"{url} is not a list of the modules of sentence-transformers: {error}") from error
 
 
 def _read_module_config(path: str) -> dict[str, Any]:

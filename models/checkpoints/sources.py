@@ -13,7 +13,17 @@ from beamrank.storage import files as storage
 from beamrank.storage.file_states import StoredFile, stored_files
 from beamrank.storage.url_credentials import hide_credentials, refuse_credentials
 from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, find_entry
-from models.checkpoints.files import CHECKPOINT_FILES, CONFIG, PICKLED, SAFETENSORS, digest_files, digest_of
+from models.checkpoints.files import (
+    CHECKPOINT_FILES,
+    CONFIG,
+    MODULE_FILES,
+    PICKLED,
+    SAFETENSORS,
+    SENTENCE_TRANSFORMERS,
+    digest_files,
+    digest_of,
+    module_folders,
+)
 
 EMBEDDED = "embedded:"
 EMBEDDED_PAIR = tuple(f"{EMBEDDED}{kind}" for kind in SEGMENTS)
@@ -89,6 +99,7 @@ def _copied(url: str, files: Sequence[str]) -> str:
 
     def fetch(folder: Path) -> str:
         for name in state:
+            (folder / name).parent.mkdir(exist_ok=True)
             storage.download(storage.join(url, name), str(folder / name))
         copied = {name: (folder / name).stat().st_size for name in state}
         if _state(url, files) != state or copied != {name: file.size_bytes for name, file in state.items()}:
@@ -108,11 +119,17 @@ def _copied(url: str, files: Sequence[str]) -> str:
 
 def _state(url: str, files: Sequence[str]) -> dict[str, StoredFile]:
     """The files of a checkpoint at a store, each with its size and version there."""
+    wanted = set(files)
     try:
         found = stored_files(url)
+        if SENTENCE_TRANSFORMERS in wanted & found.keys():
+            for folder in module_folders(storage.join(url, SENTENCE_TRANSFORMERS)):
+                below = stored_files(storage.join(url, folder))
+                of_module = {f"{folder}/{name}": below[name] for name in set(MODULE_FILES) & below.keys()}
+                found, wanted = found | of_module, wanted | of_module.keys()
     except OSError as error:
         raise PreflightError(f"cannot list the checkpoint {url}: {error}") from error
     if not found:
         raise PreflightError(f"cannot list the checkpoint {url}: it does not exist. Check the URL")
     unwanted = {PICKLED} if SAFETENSORS in found else set()
-    return {name: found[name] for name in sorted((set(files) & found.keys()) - unwanted)}
+    return {name: found[name] for name in sorted((wanted & found.keys()) - unwanted)}

@@ -76,7 +76,7 @@ class SamplingConfig(Section):
 class OptimizerConfig(Section):
     """How the weights are updated."""
 
-    learning_rate: Above0 = 3e-6
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 3e-6
     """The peak."""
     warmup_steps: Annotated[int, Field(ge=0)] | None = None
     """Give this or `optimizer.warmup_share`; default: no warm-up."""

@@ -1,7 +1,6 @@
 """The Airflow DAG, imported by Airflow itself."""
 
 import json
-import os
 import re
 import subprocess
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 
 from infra.flex_template.generate import metadata
 from tests import ROOT
-from tests.support.services.environments import airflow_python
+from tests.support.services.environments import airflow_python, environ
 
 pytestmark = pytest.mark.slow
 
@@ -18,16 +17,12 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def dag(tmp_path_factory):
     python = airflow_python()
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "AIRFLOW"))},
-        "AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")),
-    }
     done = subprocess.run(
         [python, ROOT / "tests/support/services/read_dag.py", ROOT / "infra/airflow/beamrank_dag.py"],
         capture_output=True,
         text=True,
         timeout=300,
-        env=environment,
+        env=environ(AIRFLOW_HOME=str(tmp_path_factory.mktemp("airflow"))),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -7,12 +8,13 @@ from pathlib import Path
 import fsspec
 import pytest
 import torch
-from safetensors.torch import load_file
+from huggingface_hub.utils._paths import filter_repo_objects
+from safetensors.torch import load_file, save_file
 
 from beamrank.errors import PreflightError
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.check import load_weights, resolve_checkpoint
 from models.checkpoints.disk_cache import cache_folder
-from models.checkpoints.files import TOKENIZER_FILES
+from models.checkpoints.files import CHECKPOINT_FILES, TOKENIZER_FILES
 from models.checkpoints.sources import locate
 from tests.support.checkpoints import save_tiny
 
@@ -42,6 +44,44 @@ def test_url_is_copied_once(store, tmp_path):
     assert resolve_checkpoint(store, "mono").folder == checkpoint.folder
     assert (folder / "mark").exists()
     assert not list(cache_folder("checkpoints").glob(".fetching-*"))
+
+
+def _save_modular(folder: Path) -> None:
+    """A cross-encoder of sentence-transformers whose head is modules in folders of their own."""
+    save_tiny(folder)
+    kinds = ("Transformer", "Pooling", "Dense")
+    paths = ("", "1_Pooling", "2_Dense")
+    modules = [{"type": f"sentence_transformers.{kind}", "path": path} for kind, path in zip(kinds, paths, strict=True)]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    for path in paths[1:]:
+        (folder / path).mkdir()
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode": "cls"}')
+    dense = {"in_features": 32, "out_features": 1, "module_output_name": "scores"}
+    dense["activation_function"] = "torch.nn.modules.linear.Identity"
+    (folder / "2_Dense/config.json").write_text(json.dumps(dense))
+    weights = {"linear.weight": torch.ones(1, 32), "linear.bias": torch.zeros(1)}
+    save_file(weights, folder / "2_Dense/model.safetensors")
+
+
+def test_modules_are_copied_from_a_url(store, tmp_path):
+    _save_modular(tmp_path / "modular")
+    fsspec.filesystem("memory").put(str(tmp_path / "modular"), "/bucket/modular", recursive=True)
+    checkpoint = resolve_checkpoint("memory://bucket/modular", "mono")
+    assert checkpoint.digest == resolve_checkpoint(str(tmp_path / "modular"), "mono").digest
+    assert (Path(checkpoint.folder) / "2_Dense/model.safetensors").is_file()
+    assert load_weights(checkpoint)["2_Dense/linear.weight"].sum() == 32
+    changed = b'{"pooling_mode": "mean"}'
+    fsspec.filesystem("memory").pipe("/bucket/modular/1_Pooling/config.json", changed)
+    assert resolve_checkpoint("memory://bucket/modular", "mono").digest != checkpoint.digest
+
+
+def test_patterns_of_a_hub_cover_the_modules(tmp_path):
+    _save_modular(tmp_path)
+    (tmp_path / "checkpoint-7").mkdir()
+    (tmp_path / "checkpoint-7/model.safetensors").touch()
+    paths = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
+    wanted = set(filter_repo_objects(paths, allow_patterns=list(CHECKPOINT_FILES)))
+    assert set(paths) - wanted == {"checkpoint-7/model.safetensors"}
 
 
 def test_tokenizer_files_are_copied_without_weights(store):
@@ -83,7 +123,7 @@ def test_missing_embedded_checkpoint_is_refused():
 def _offline(hub: Path, reference: str) -> str:
     """Resolves a reference in a process that has a Hugging Face cache and no network."""
     program = (
-        "import sys; from models.checkpoints.check import resolve_checkpoint\n"
+        "import sys; from models.checkpoints.check import load_weights, resolve_checkpoint\n"
         "try: found = resolve_checkpoint(sys.argv[1], 'mono'); "
         "print(found.reference, found.architecture.num_labels, found.weights)\n"
         "except Exception as error: print(type(error).__name__, error)"

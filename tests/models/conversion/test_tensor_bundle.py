@@ -42,7 +42,8 @@ def test_bundle_reads_files_that_tensorflow_wrote():
 @pytest.mark.slow
 def test_bundle_written_by_tensorflow_now_is_read(tmp_path):
     command = [str(environments.tensorflow_python()), "-m", tensorflow1.__name__, str(tmp_path), "3"]
-    written = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    environ = environments.environ(PYTHONPATH=str(ROOT))
+    written = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ)
     assert written.returncode == 0, written.stderr
     _check(TensorBundle(str(tmp_path / "model.ckpt-7")), known_variables(3))
     many = TensorBundle(str(tmp_path / "long"))

@@ -87,6 +87,7 @@ def test_configuration_paths_are_relative_to_its_file(load, tmp_path):
     [
         ({"recipe": "mscarco"}, "unknown recipe 'mscarco': did you mean msmarco?"),
         ({"optimiser": {}}, "optimiser: unknown key: did you mean optimizer?"),
+        ({"optimizer": {"learning_rate": 1e300}}, "optimizer.learning_rate: Input should be less than or equal to 1"),
         ({"optimizer": {"leaning_rate": 1}}, "optimizer.leaning_rate: unknown key: did you mean learning_rate?"),
         ({"data": {"corpus": {"path": "c", "fromat": "tsv"}}}, "data.corpus.fromat: unknown key: did you mean format?"),
         ({"data": {}}, "there is nothing to train on: give `triples`, or corpus, topics, qrels, run"),

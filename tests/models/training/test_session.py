@@ -166,7 +166,14 @@ def test_finished_training_is_not_repeated(config):
     left = sorted(
         str(path.relative_to(config.parent / "out/training")) for path in config.parent.glob("out/training/**/*")
     )
-    assert left == ["curve.csv", "curves.png", "dev.csv", "state-00000005", "state-00000005/state.json"]
+    assert left == [
+        "curve.csv",
+        "curves.png",
+        "dev.csv",
+        "state-00000005",
+        "state-00000005/state.json",
+        "training.json",
+    ]
 
 
 def test_resume_refuses_another_configuration(config):

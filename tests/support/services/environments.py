@@ -3,6 +3,7 @@
 Where one cannot be made, because its tool or the network is missing, the tests that need it are skipped, and say why.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,11 @@ def tensorflow_python() -> Path:
 def airflow_python() -> Path:
     """A Python with the packages that the DAG needs; they and beamrank's pin different versions."""
     return _python("airflow", ["--requirement", str(ROOT / "infra/airflow/requirements.txt")])
+
+
+def environ(**variables: str) -> dict[str, str]:
+    """The variables of a process of another Python: without those that this one's tests set for workers."""
+    return {**{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}, **variables}
 
 
 def fake_gcs_server() -> Path:

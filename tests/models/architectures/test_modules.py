@@ -1,0 +1,156 @@
+"""Cross-encoders that sentence-transformers saves as modules, and text through them and through plain classifiers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import CrossEncoder
+from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+from transformers import AutoConfig, AutoModel, BertTokenizer
+
+from beamrank.errors import PreflightError
+from models.checkpoints.check import resolve_checkpoint
+from models.reranker import Reranker
+from tests.support.checkpoints import MINILM
+from tests.support.models.families import CASES, random_model, randomize
+from tests.support.oracle import assert_parity
+
+_QUERY = "who wrote the oldest code of the standard library"
+_TEXTS = ["the library of Alexandria", "code", "Guido van Rossum wrote it. " * 12, "naïve Ωmega 東京 read the standard"]
+_PAIRS = [(_QUERY, text) for text in _TEXTS]
+_ROWS = 30522
+
+
+def _config(name: str) -> dict[str, Any]:
+    return {**CASES[name].config, "vocab_size": _ROWS, "max_position_embeddings": 128, "pad_token_id": 0}
+
+
+def _save_encoder(folder: Path, name: str) -> None:
+    torch.manual_seed(0)
+    model = AutoModel.from_config(AutoConfig.for_model(CASES[name].model_type, **_config(name)))
+    randomize(model)
+    model.save_pretrained(folder)
+    BertTokenizer.from_pretrained(MINILM).save_pretrained(folder)
+
+
+def _save_modules(folder: Path, name: str = "modernbert cls", pooling: str = "cls", outputs: int = 1) -> CrossEncoder:
+    """The modules of the published ettin rerankers, over a random encoder."""
+    _save_encoder(folder / "encoder", name)
+    encoder = Transformer(str(folder / "encoder"))
+    width = encoder.get_embedding_dimension()
+    modules = [
+        encoder,
+        Pooling(width, pooling),
+        Dense(width, 24, bias=False, activation_function=torch.nn.GELU()),
+        LayerNorm(24),
+        Dense(24, outputs, activation_function=torch.nn.Identity(), module_output_name="scores"),
+    ]
+    for module in modules[2:]:
+        randomize(module)
+    CrossEncoder(modules=modules, device="cpu").save_pretrained(str(folder / "model"))
+    return CrossEncoder(str(folder / "model"), device="cpu")
+
+
+def _reranker(folder: Path) -> Reranker:
+    return Reranker(str(folder), dtype="float32", device="cpu", truncation="hf", max_query_length=32, max_length=64)
+
+
+def _predicted(model: CrossEncoder) -> list[float]:
+    model.max_seq_length = 64
+    logits = torch.tensor(model.predict(_PAIRS, activation_fn=torch.nn.Identity())).reshape(len(_PAIRS), -1)
+    return (logits[:, -1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling", "outputs"),
+    [
+        ("modernbert cls", "cls", 1),
+        ("modernbert mean", "mean", 2),
+        ("bert", "cls", 2),
+        ("electra", "mean", 1),
+        ("distilbert", "cls", 1),
+    ],
+)
+def test_modules_score_as_in_sentence_transformers(name, pooling, outputs, tmp_path):
+    wanted = _predicted(_save_modules(tmp_path, name, pooling, outputs))
+    assert torch.tensor(wanted).std() > 0.1
+    assert_parity(_reranker(tmp_path / "model").score(_PAIRS).tolist(), wanted)
+
+
+@pytest.mark.parametrize("name", ["bert one logit", "electra", "distilbert one logit", "modernbert cls"])
+def test_classifier_scores_as_predict_of_sentence_transformers(name, tmp_path):
+    random_model(CASES[name].model_type, **_config(name)).save_pretrained(tmp_path)
+    BertTokenizer.from_pretrained(MINILM).save_pretrained(tmp_path)
+    wanted = _predicted(CrossEncoder(str(tmp_path), device="cpu"))
+    assert_parity(_reranker(tmp_path).score(_PAIRS).tolist(), wanted)
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean"])
+def test_modules_of_older_versions_are_read(mode, tmp_path):
+    wanted = _predicted(_save_modules(tmp_path, pooling=mode))
+    key = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}[mode]
+    config = {"word_embedding_dimension": 36, key: True, "pooling_mode_max_tokens": False}
+    (tmp_path / "model/1_Pooling/config.json").write_text(json.dumps(config))
+    weights = tmp_path / "model/4_Dense/model.safetensors"
+    torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
+    weights.unlink()
+    assert_parity(_reranker(tmp_path / "model").score(_PAIRS).tolist(), wanted)
+
+
+def test_digest_covers_the_modules(tmp_path):
+    _save_modules(tmp_path)
+    folder = tmp_path / "model"
+    seen = {resolve_checkpoint(str(folder), "mono").digest}
+    for name in ("2_Dense", "3_LayerNorm", "4_Dense"):
+        path = folder / name / "model.safetensors"
+        save_file({key: value + 1 for key, value in load_file(path).items()}, path)
+        seen.add(resolve_checkpoint(str(folder), "mono").digest)
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode": "mean"}')
+    seen.add(resolve_checkpoint(str(folder), "mono").digest)
+    assert len(seen) == 5
+
+
+@pytest.mark.parametrize(
+    ("module", "changes", "message"),
+    [
+        ("1_Pooling", {"pooling_mode": "max"}, "1_Pooling pools by 'max'; known: cls, mean"),
+        ("1_Pooling", {"pooling_mode": ["cls", "mean"]}, "1_Pooling pools by 'cls, mean'"),
+        ("2_Dense", {"use_residual": True}, "2_Dense has a residual connection"),
+        ("2_Dense", {"activation_function": "os.system"}, "2_Dense has activation_function 'os.system'; known: torch"),
+        ("2_Dense", {"in_features": 35}, "2_Dense takes 35 values, and the module before it gives 36"),
+        ("2_Dense", {"out_features": 25}, "3_LayerNorm takes 24 values, and the module before it gives 25"),
+        ("2_Dense", {"bias": "no"}, "2_Dense/config.json cannot be used: bias"),
+        ("2_Dense", {"bias": True}, r"lacks 1 of the \d+ tensors that its config.json calls for: 2_Dense/linear.bias"),
+        ("3_LayerNorm", {"dimension": 0}, "3_LayerNorm/config.json cannot be used: dimension"),
+        ("4_Dense", {"module_output_name": None}, "4_Dense reads 'sentence_embedding' and writes None"),
+        ("4_Dense", {"out_features": 3}, "4_Dense has 3 outputs"),
+        ("4_Dense", {"activation_function": "torch.nn.modules.activation.Tanh"}, "and the activation tanh"),
+    ],
+    ids=str,
+)
+def test_modules_that_are_not_known_are_refused(module, changes, message, tmp_path):
+    _save_modules(tmp_path)
+    path = tmp_path / "model" / module / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(PreflightError, match=message):
+        resolve_checkpoint(str(tmp_path / "model"), "mono")
+
+
+def test_module_outside_of_the_checkpoint_is_refused(tmp_path):
+    _save_modules(tmp_path)
+    path = tmp_path / "model/modules.json"
+    path.write_text(path.read_text().replace("2_Dense", "../2_Dense"))
+    with pytest.raises(PreflightError, match=r"modules\.json is not a list of the modules .*path"):
+        resolve_checkpoint(str(tmp_path / "model"), "mono")
+
+
+def test_default_prompt_is_refused(tmp_path):
+    _save_modules(tmp_path)
+    path = tmp_path / "model/config_sentence_transformers.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": {"q": "?"}, "default_prompt_name": "q"}))
+    with pytest.raises(PreflightError, match="puts the prompt 'q' before its inputs"):
+        resolve_checkpoint(str(tmp_path / "model"), "mono")

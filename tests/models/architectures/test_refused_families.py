@@ -1,0 +1,130 @@
+"""Checkpoints of known families that cannot be scored are refused by name, with the reason; and their layouts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import InputTemplate
+from beamrank.records import SpecialTokens
+from models.checkpoints.check import resolve_checkpoint
+from tests.support.models.families import save_case
+
+_SPECIAL = SpecialTokens(cls_id=1, sep_id=2, pad_id=0)
+
+
+def _edit_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("roberta", {"architectures": ["RobertaForMultipleChoice"]}, "is a RobertaForMultipleChoice; a re-ranker's"),
+        ("roberta", {"auto_map": {"AutoModel": "x.Y"}}, r"comes with its own code \(auto_map\), which is never run"),
+        ("roberta", {"model_type": "new", "auto_map": {"AutoModel": "x.Y"}}, "'new' .* is never run"),
+        ("roberta", {"position_embedding_type": "alibi"}, "position_embedding_type 'alibi'"),
+        ("roberta", {"is_decoder": True}, "is a decoder"),
+        ("roberta", {"pad_token_id": 49}, r"the first 50 are for padding \(pad_token_id 49\)"),
+        ("roberta", {"pad_token_id": -1}, "cannot be used: pad_token_id"),
+        ("roberta", {"num_hidden_layers": 4}, r"lacks 16 of the \d+ tensors .*: roberta\.encoder\.layer\.3"),
+        ("xlm-roberta", {"hidden_act": "silu"}, "has hidden_act 'silu'; known: gelu"),
+        ("xlm-roberta", {"max_position_embeddings": 99}, r"position_embeddings.weight is \(50, 36\), .* \(99, 36\)"),
+        (
+            "electra",
+            {"embedding_size": 36},
+            r"word_embeddings.weight is \(500, 20\), config.json calls for \(500, 36\)",
+        ),
+        ("electra", {"num_attention_heads": 5}, "the heads must share the width evenly"),
+        ("distilbert", {"dim": None}, "cannot be used: dim"),
+        ("distilbert", {"activation": "relu"}, "has activation 'relu'; known: gelu"),
+        ("modernbert cls", {"num_attention_heads": 4}, "heads of 9 dimensions: rotary positions turn pairs"),
+        ("modernbert cls", {"layer_types": ["full_attention"]}, "4 layers and 1 layer_types"),
+        ("modernbert cls", {"layer_types": ["linear_attention"] * 4}, "cannot be used: layer_types.0"),
+        ("modernbert cls", {"rope_scaling": {"rope_type": "yarn"}}, "scales its rotary positions .*yarn"),
+        (
+            "modernbert cls",
+            {"rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}},
+            r"scales its rotary positions \('linear'\)",
+        ),
+        ("modernbert cls", {"rope_parameters": {"rope_theta": 1e4}}, "cannot be used: rope_parameters"),
+        ("modernbert cls", {"classifier_pooling": "max"}, "cannot be used: classifier_pooling"),
+        ("modernbert cls", {"classifier_activation": "swish"}, "has classifier_activation 'swish'; known"),
+        ("modernbert cls", {"local_attention": 1}, "cannot be used: local_attention"),
+        ("modernbert cls", {"max_position_embeddings": 10**9}, "cannot be used: max_position_embeddings"),
+        ("modernbert cls", {"norm_bias": True}, r"lacks \d+ of the \d+ tensors .*norm.bias"),
+        ("modernbert cls", {"norm_eps": "x"}, "cannot be used: norm_eps"),
+    ],
+    ids=str,
+)
+def test_family_that_cannot_be_scored_is_refused(name, changes, message, tmp_path):
+    save_case(tmp_path, name)
+    _edit_config(tmp_path, **changes)
+    with pytest.raises(PreflightError, match=message):
+        resolve_checkpoint(str(tmp_path), "mono")
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("roberta", "classifier.out_proj.weight"),
+        ("electra", "classifier.out_proj.weight"),
+        ("distilbert", "classifier.weight"),
+        ("modernbert cls", "classifier.weight"),
+    ],
+)
+def test_family_without_a_classifier_is_refused(name, tensor, tmp_path):
+    save_case(tmp_path, name)
+    path = tmp_path / "model.safetensors"
+    weights = load_file(path)
+    del weights[tensor]
+    save_file(weights, path)
+    with pytest.raises(PreflightError, match=rf"has no {tensor}: it is a bare encoder"):
+        resolve_checkpoint(str(tmp_path), "mono")
+
+
+def test_input_longer_than_the_positions_is_refused(tmp_path):
+    checkpoint = resolve_checkpoint(save_case(tmp_path, "xlm-roberta"), "mono")
+    assert checkpoint.architecture.positions == 48
+    checkpoint.check_length(48)
+    with pytest.raises(PreflightError, match=r"knows 48 positions and input\.max_length is 49"):
+        checkpoint.check_length(49)
+
+
+@pytest.mark.parametrize(
+    ("name", "mono", "duo", "types"),
+    [
+        ("roberta two types", ((2, 2), (2,)), ((2, 2), (2, 2), (2,)), (0, 0, 0)),
+        ("distilbert", ((2,), (2,)), ((2,), (2,), (2,)), (0, 0, 0)),
+        ("modernbert cls", ((2,), (2,)), ((2,), (2,), (2,)), (0, 0, 0)),
+        ("electra same width", ((2,), (2,)), ((2,), (2,), (2,)), (0, 1, 2)),
+    ],
+)
+def test_family_lays_texts_out_as_its_tokenizer(name, mono, duo, types, tmp_path):
+    folder = save_case(tmp_path, name)
+    pair = resolve_checkpoint(folder, "mono").architecture
+    assert pair.template(_SPECIAL) == InputTemplate((1,), mono, types[:2], 0)
+    triple = resolve_checkpoint(folder, "duo").architecture
+    assert (triple.template(_SPECIAL).ends, triple.template(_SPECIAL).token_types) == (duo, types)
+    assert pair.warnings == ()
+    assert bool(triple.warnings) == (types == (0, 0, 0))
+
+
+def test_electra_with_two_token_types_is_refused_as_duo(tmp_path):
+    folder = save_case(tmp_path, "electra")
+    with pytest.raises(PreflightError, match="knows 2 token types, and duoBERT's input has 3 segments"):
+        resolve_checkpoint(folder, "duo")
+
+
+@pytest.mark.parametrize("name", ["roberta", "modernbert cls", "electra"])
+def test_encoder_tensors_without_a_prefix_are_read(name, tmp_path):
+    with_prefix = resolve_checkpoint(save_case(tmp_path, name), "mono").architecture.tensors
+    path = tmp_path / "model.safetensors"
+    prefix = {"roberta": "roberta.", "electra": "electra."}.get(name, "model.")
+    save_file({name.removeprefix(prefix): value for name, value in load_file(path).items()}, path)
+    tensors = resolve_checkpoint(str(tmp_path), "mono").architecture.tensors
+    assert list(tensors) == [each.removeprefix(prefix) for each in with_prefix]
