@@ -33,12 +33,14 @@ class ModelFiles:
         config: config.json.
         tensors: the shape of each tensor.
         modules: those of modules.json, which run one after the other; empty without that file.
+        folder: holds the files on this machine.
     """
 
     reference: str
     config: Mapping[str, Any]
     tensors: Shapes
-    modules: tuple[Module, ...] = ()
+    modules: tuple[Module, ...]
+    folder: str
 
 
 class Architecture(Protocol):

@@ -5,6 +5,7 @@ from models.architectures.bert import BERT
 from models.architectures.chunk_sizes import CHUNKED_BERT
 from models.architectures.distilbert import DISTILBERT
 from models.architectures.electra import ELECTRA
+from models.architectures.fallback.classifier import classifier_types, read_classifier
 from models.architectures.modernbert import MODERNBERT
 from models.architectures.protocol import Architecture, ArchitectureReader, ModelFiles
 from models.architectures.roberta import ROBERTA
@@ -22,7 +23,7 @@ ARCHITECTURES: dict[str, ArchitectureReader] = {
 
 
 def read_architecture(files: ModelFiles, segments: int) -> Architecture:
-    """Finds the architecture of a checkpoint and reads it.
+    """Finds the architecture of a checkpoint and reads it; without one of its own, transformers computes the model.
 
     Args:
         files: the checkpoint's.
@@ -33,9 +34,11 @@ def read_architecture(files: ModelFiles, segments: int) -> Architecture:
     """
     model_type = files.config.get("model_type")
     reader = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
-    if reader is None:
+    if reader is not None:
+        return reader(files, segments)
+    if not isinstance(model_type, str) or files.config.get("auto_map") or model_type not in classifier_types():
         raise PreflightError(_unknown(files))
-    return reader(files, segments)
+    return read_classifier(files, segments)
 
 
 def _unknown(files: ModelFiles) -> str:
@@ -44,5 +47,5 @@ def _unknown(files: ModelFiles) -> str:
     code = ". The code that it comes with (auto_map) is never run" if files.config.get("auto_map") else ""
     return (
         f"the checkpoint {files.reference} has the model_type {model_type!r:.100}{name:.100}, which cannot be scored; "
-        f"known: {', '.join(map(repr, ARCHITECTURES))}{code}"
+        f"known: {', '.join(map(repr, ARCHITECTURES))}, and every sequence classifier of transformers{code}"
     )

@@ -138,7 +138,7 @@ def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
         below = os.path.join(folder, module.folder)
         shapes = tensor_shapes(os.path.join(below, weights_file(below)), definite)
         tensors |= {f"{module.folder}/{name}": shape for name, shape in shapes.items()}
-    architecture = read_architecture(ModelFiles(definite, config, tensors, modules), SEGMENTS[kind])
+    architecture = read_architecture(ModelFiles(definite, config, tensors, modules, folder), SEGMENTS[kind])
     files = digest_files(folder)
     return Checkpoint(folder, digest_of(files, folder), definite, kind, weights, architecture, files)
 

@@ -171,8 +171,8 @@ def test_model_of_other_sizes_is_refused(tmp_path, kind, config, message):
     ("changes", "message"),
     [
         (
-            {"model_type": "longformer"},
-            r"model_type 'longformer' \(Bert.*\), which cannot be scored; known: 'bert', 'chunked",
+            {"model_type": "whisper"},
+            r"model_type 'whisper' \(Bert.*\), which cannot be scored; known: 'bert', 'chunked",
         ),
         ({"model_type": None}, "has the model_type None"),
         ({"position_embedding_type": "relative_key"}, "has position_embedding_type 'relative_key'"),

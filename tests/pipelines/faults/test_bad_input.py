@@ -125,10 +125,10 @@ def test_plan_refuses_a_named_pipe(collection: Collection, key) -> None:
     [
         (None, {}, "bare encoder"),
         (3, {}, "3 labels"),
-        (2, {"model_type": "roberta"}, "model_type 'roberta' .*, which cannot be scored; known: 'bert'"),
+        (2, {"model_type": "whisper"}, "model_type 'whisper' .*, which cannot be scored; known: 'bert'"),
         (2, {"id2label": {"0": "relevant", "1": "irrelevant"}}, "reversed id2label"),
     ],
-    ids=["bare encoder", "three labels", "roberta", "reversed"],
+    ids=["bare encoder", "three labels", "whisper", "reversed"],
 )
 def test_plan_refuses_a_checkpoint_that_gives_no_score(collection: Collection, labels, changes, message) -> None:
     folder = collection.folder / "checkpoint"

@@ -1,0 +1,151 @@
+"""Classifiers without an architecture here score through transformers, as transformers scores whole pairs of texts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from beamrank.errors import PreflightError
+from models.checkpoints.check import resolve_checkpoint
+from models.reranker import Reranker
+from tests.support.models.families import SIZES, random_model
+from tests.support.models.tokenizers import TEXTS, save_tokenizer
+from tests.support.oracle import assert_parity
+
+_VOCABULARY = 720
+_POSITIONS = 64
+_DEBERTA: dict[str, Any] = {
+    **SIZES,
+    "vocab_size": _VOCABULARY,
+    "max_position_embeddings": _POSITIONS,
+    "relative_attention": True,
+}
+_DEBERTA |= {"position_biased_input": False, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 0, "pad_token_id": 0}
+_V3 = {"position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
+# The tokenizer, the model_type, its configuration and its positions.
+_CASES: dict[str, tuple[str, str, dict[str, Any], int]] = {
+    "deberta-v3": ("deberta-v2", "deberta-v2", {**_DEBERTA, **_V3, "num_labels": 1}, _POSITIONS),
+    "deberta-v2 two logits": ("deberta-v2", "deberta-v2", {**_DEBERTA, "type_vocab_size": 2}, _POSITIONS),
+    "deberta": ("deberta-v2", "deberta", {**_DEBERTA, "num_labels": 1}, _POSITIONS),
+    "albert": (
+        "bert",
+        "albert",
+        {**SIZES, "vocab_size": _VOCABULARY, "max_position_embeddings": _POSITIONS, "embedding_size": 20},
+        _POSITIONS,
+    ),
+    "mpnet": (
+        "xlm-roberta",
+        "mpnet",
+        {**SIZES, "vocab_size": _VOCABULARY, "max_position_embeddings": _POSITIONS, "num_labels": 1},
+        _POSITIONS - 2,
+    ),
+}
+_PAIRS = [(query, doc) for query in TEXTS[:4] for doc in TEXTS[1:7] if doc.strip()]
+
+
+def _save(folder: Path, name: str = "deberta-v3") -> str:
+    tokenizer, model_type, config, _ = _CASES[name]
+    random_model(model_type, **config).save_pretrained(folder)
+    return save_tokenizer(tokenizer, folder)
+
+
+def _edit(folder: str, **changes: Any) -> str:
+    path = Path(folder) / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return folder
+
+
+def _reranker(folder: str, dtype: str, max_length: int = _POSITIONS, threads: int = 2) -> Reranker:
+    options: dict[str, Any] = {"truncation": "hf", "max_query_length": 16, "max_length": max_length}
+    return Reranker(folder, dtype=dtype, device="cpu", threads=threads, **options)
+
+
+def _wanted(folder: str, length: int) -> list[float]:
+    """The log-odds of transformers, of each pair of texts on its own."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    scores = []
+    for pair in _PAIRS:
+        inputs = tokenizer(*pair, truncation=True, max_length=length, return_tensors="pt")
+        with torch.inference_mode():
+            logits = model(**inputs).logits[0]
+        scores.append(float(logits[-1] - logits[0]) if len(logits) == 2 else float(logits[0]))
+    return scores
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_pairs_of_texts_score_as_in_transformers(name, tmp_path, caplog):
+    folder, positions = _save(tmp_path, name), _CASES[name][-1]
+    assert resolve_checkpoint(folder, "mono").architecture.positions == positions
+    wanted = _wanted(folder, positions)
+    assert np.std(wanted) > 0.2
+    ours = _reranker(folder, "float32", max_length=positions)
+    assert "is scored through transformers" in caplog.text
+    assert "slower than a native architecture" in caplog.text
+    assert_parity(ours.score(_PAIRS).tolist(), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_deberta_score_has_the_same_bits_beside_others(dtype, tmp_path):
+    folder = _save(tmp_path)
+    one, two = (_reranker(folder, dtype, threads=threads) for threads in (1, 2))
+    together = two.score(_PAIRS)
+    assert one.score(_PAIRS[::-1]).tolist() == together[::-1].tolist()
+    assert [float(one.score([pair])[0]) for pair in _PAIRS[::5]] == together[::5].tolist()
+
+
+def test_deberta_in_bfloat16_stays_near_without_ties(tmp_path):
+    folder = _save(tmp_path)
+    exact, scores = (_reranker(folder, dtype).score(_PAIRS) for dtype in ("float32", "bfloat16"))
+    assert np.sqrt(np.square(scores - exact).mean()) < 0.3 * exact.std()
+    assert len(np.unique(scores)) == len(np.unique(exact))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"auto_map": {"AutoConfig": "theirs.Theirs"}}, r"The code that it comes with \(auto_map\) is never run"),
+        ({"_attn_implementation": "org/kernel"}, "has the key '_attn_implementation'"),
+        ({"quantization_config": {"quant_method": "awq"}}, "has the key 'quantization_config'"),
+        ({"architectures": ["DebertaV2ForMaskedLM"]}, "is a DebertaV2ForMaskedLM"),
+        ({"num_hidden_layers": 4}, "lacks 16 of the .* calls for: deberta.encoder.layer.3"),
+        ({"num_hidden_layers": 10**9}, "ValueError: 1000000000 layers"),
+        ({"num_hidden_layers": "three"}, "transformers makes no model of it"),
+        ({"vocab_size": 9}, r"word_embeddings.weight is \(720, 36\), config.json calls for \(9, 36\)"),
+        ({"max_position_embeddings": 1 << 30}, "has max_position_embeddings 1073741824"),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "contradicts itself: id2label has 3|no linear|is .* calls for"),
+    ],
+    ids=str,
+)
+def test_unusable_configuration_is_refused_with_the_reason(changes, message, tmp_path):
+    folder = _save(tmp_path)
+    with pytest.raises(PreflightError, match=message):
+        resolve_checkpoint(_edit(folder, **changes), "mono")
+
+
+def test_missing_classifier_is_refused(tmp_path):
+    path = Path(_save(tmp_path)) / "model.safetensors"
+    kept = {name: each for name, each in load_file(path).items() if not name.startswith("classifier")}
+    save_file(kept, path, metadata={"format": "pt"})
+    with pytest.raises(PreflightError, match=r"has no classifier\.weight: it is a bare encoder"):
+        resolve_checkpoint(str(tmp_path), "mono")
+
+
+def test_duo_through_transformers_is_refused(tmp_path):
+    with pytest.raises(PreflightError, match="for mono alone: its tokenizer lays out two texts"):
+        resolve_checkpoint(_save(tmp_path), "duo")
+
+
+def test_tokenizer_without_a_layout_of_pairs_is_refused(tmp_path):
+    folder = Path(_save(tmp_path))
+    save_tokenizer("qwen2", folder)
+    with pytest.raises(PreflightError, match="puts no token between a query and a doc"):
+        resolve_checkpoint(str(folder), "mono")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(PreflightError, match=r"takes the layout of a pair from tokenizer\.json"):
+        resolve_checkpoint(str(folder), "mono")
