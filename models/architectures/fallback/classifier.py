@@ -35,6 +35,7 @@ class TransformersClassifier:
     layout: InputTemplate
     warnings: tuple[str, ...]
     chunks: int = 1
+    prompt: None = None
 
     def template(self, special: SpecialTokens) -> InputTemplate:
         """The layout of the checkpoint's tokenizer, which has its own special tokens."""
