@@ -62,7 +62,8 @@ def preview_scores(settings: ScoreConfig, runner: Runner, flags: Sequence[str], 
     """
     _, found = _plan(settings, runner, flags, console)
     plan, stage = found.plan, found.stage
-    open_shards = [shard for shard in plan.shards if shard.index not in read_receipts(plan)[stage.name]]
+    done = read_receipts(plan)[stage.name]
+    open_shards = [shard for shard in plan.shards if shard.index not in done]
     rows = sum(shard.rows.end - shard.rows.start for shard in open_shards if shard.rows)
     pairs = sum(file.rows for file in found.files)
     return Prospect(

@@ -4,8 +4,10 @@ import json
 from dataclasses import asdict
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from beamrank.config.score import ScoreConfig
 from beamrank.digests import sha256
 from beamrank.records import Topic
 from beamrank.stages.listing import RECEIPTS, receipt_name
@@ -13,6 +15,9 @@ from beamrank.stages.plan import Plan
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.stages.shards import cut_shards
 from beamrank.stages.status import read_status
+from pipelines.console.progress import ConsoleProgress
+from pipelines.runners.names import Runner
+from pipelines.score import preview_scores
 from tests.support.outputs import retrieve_record
 from tests.support.services.stores import BUCKET, Store
 
@@ -79,3 +84,17 @@ def test_requests_of_resuming_a_stage(plan, s3):
     assert len(folder.discard_broken(digests)) == len(some)
     assert len(s3.sent("DELETE")) == 0
     assert len(s3.requests) <= 10 + len(some)
+
+
+def test_requests_of_a_preview_of_scores_do_not_grow_with_shards(tmp_path, s3):
+    rows = 40
+    pairs = pa.table({"id": range(rows), "query": ["bread"] * rows, "doc": ["flour"] * rows})
+    pq.write_table(pairs, tmp_path / "pairs.parquet")
+    counts = []
+    for shard_rows in (1, rows):
+        document = {"pairs": [str(tmp_path / "pairs.parquet")], "checkpoint": "embedded:mono", "shard_rows": shard_rows}
+        settings = ScoreConfig.model_validate({**document, "output": f"{s3.url}/scored"})
+        s3.requests.clear()
+        preview_scores(settings, Runner.LOCAL, [], ConsoleProgress())
+        counts.append(len(s3.requests))
+    assert counts[0] == counts[1] > 0
