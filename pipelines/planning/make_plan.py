@@ -115,7 +115,8 @@ def check_apart(config: RunConfig) -> None:
         PreflightError: the corpus is a folder or a glob that includes files of the output or of the index.
     """
     runs = [storage.join(RUNS, RunFile("mono", run_format=form).base) for form in config.run_formats]
-    written = {"output": (config.output, ["plan-0.json", "retrieve/part-0.parquet", "tokenize-0/needed-0.bin", *runs])}
+    own = ["plan-0.json", "topics-0.parquet", "retrieve/part-0.parquet", "tokenize-0/needed-0.bin", *runs]
+    written = {"output": (config.output, own)}
     if config.index is not None:
         written["index.path"] = (config.index.path, [INFO_NAME, "segments_1"])
     for key, (folder, names) in written.items():

@@ -57,12 +57,12 @@ def plan_scores(config: ScoreConfig, console: ConsoleProgress, scoring: Device |
 
 
 def _check_apart(config: ScoreConfig) -> None:
-    """Makes sure that no part of the scores becomes a file of pairs."""
-    part = storage.join(config.output, "scores", "part-0.parquet")
+    """Makes sure that no file that is written becomes a file of pairs."""
+    written = [storage.join(config.output, name) for name in ("rows-0.parquet", "scores/part-0.parquet")]
     for path in config.pairs:
-        if find_taken(CorpusConfig(path=path, format="parquet"), [part]) is not None:
+        if find_taken(CorpusConfig(path=path, format="parquet"), written) is not None:
             raise PreflightError(
-                f"--output {config.output} is inside {path}: the scores that are written there would be read as pairs. "
+                f"--output {config.output} is inside {path}: what is written there would be read as pairs. "
                 "Give an output outside of it, or a glob that matches the pairs alone"
             )
 

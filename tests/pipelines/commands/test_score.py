@@ -196,9 +196,14 @@ def test_wrong_input_is_refused_before_anything_starts(tmp_path, checkpoints):
     path = _write(tmp_path / "in/pairs.parquet", _pairs(5))
     assert "does not exist" in refused(tmp_path / "none.parquet")
     assert "there is no checkpoint folder" in refused(path, str(tmp_path / "no-model"))
-    assert "the scores that are written there would be read as pairs" in refused(
-        path.parent, output=path.parent / "out"
+    would_be_read = "what is written there would be read as pairs"
+    assert would_be_read in refused(path.parent, output=path.parent / "out")
+    beside = beamrank_here(
+        "score", path.parent / "*.parquet", "--checkpoint", checkpoints.mono, "--output", path.parent
     )
+    assert beside.returncode == 3
+    assert would_be_read in beside.stderr
+    assert list(path.parent.iterdir()) == [path]
     nulls = _write(tmp_path / "nulls.parquet", _pairs(5) | {"doc": pa.array([None] * 5, pa.string())})
     assert "the column `doc` of" in refused(nulls)
     assert "needs the columns" in refused(_write(tmp_path / "other.parquet", {"id": [1], "text": ["x"]}))

@@ -160,10 +160,11 @@ _INSIDE = r"is inside the corpus \(.*docs"
     [
         ("docs", "jsonl", {"output": "docs/out"}, rf"`output` \(.*docs/out\) {_INSIDE}\).*plan-0.json"),
         ("docs/*", "jsonl", {"output": "docs/out"}, rf"`output` \(.*docs/out\) {_INSIDE}/\*\)"),
+        ("docs/*.parquet", "parquet", {"output": "docs"}, "such as topics-0.parquet"),
         ("docs", "jsonl", {"index": {"path": "docs/index"}}, rf"`index.path` \(.*docs/index\) {_INSIDE}"),
         ("docs", "tsv", {"output": "docs/out", "run_formats": ["trec", "msmarco"]}, "such as mono.msmarco.tsv"),
     ],
-    ids=["output", "glob", "index", "msmarco run"],
+    ids=["output", "glob", "topics", "index", "msmarco run"],
 )
 def test_plan_refuses_an_output_or_index_inside_the_corpus(collection, path, corpus_format, changes, message):
     if "index" in changes:
