@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
@@ -14,10 +15,14 @@ from beamrank.formats import corpora, qrels, run_formats, topics
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, Truncation, duo_kept, mono_kept
 from beamrank.records import SpecialTokens
+from beamrank.report.stored.rank_changes import CandidateView
+from beamrank.stages.status import StageStatus
 from docs.generate import generated
 from models.architectures.bert import bert_template
 from models.training.config import OBJECTIVES
 from models.training.recipes import RECIPES
+from pipelines.planning.estimate import Estimate, StageEstimate
+from pipelines.score import Prospect
 from tests import ROOT
 
 _PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
@@ -35,6 +40,23 @@ def _table(page: str, first_column: str) -> list[list[str]]:
             break
         rows.append([cell.strip().strip("`") for cell in line.strip("|").split("|")])
     return rows
+
+
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [
+        ("score", Prospect),
+        ("inspect", CandidateView),
+        ("plan", StageEstimate),
+        ("plan", Estimate),
+        ("status", StageStatus),
+    ],
+)
+def test_json_page_names_every_field(section: str, kind: type) -> None:
+    page = (ROOT / "docs/reference/json.md").read_text(encoding="utf-8")
+    text = page.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    named = set(re.findall(r"[a-z_]+", " ".join(re.findall("`[^`]+`", text))))
+    assert {field.name for field in fields(kind)} <= named
 
 
 _SPECIAL = SpecialTokens(101, 102, 0)
