@@ -5,7 +5,7 @@ The check reads config.json and the header of the weights; it needs no torch whe
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -87,6 +87,11 @@ class Checkpoint:
                 f"set input.max_length to {positions} or less"
             )
 
+    def check_weights(self) -> None:
+        """Raises PreflightError where a weight is NaN or infinite. It reads them all, so once a job is enough."""
+        for _ in _read_weights(self):
+            pass
+
     def check_tokenizer(self, ids: int, special: SpecialTokens) -> None:
         """Raises PreflightError where a tokenizer does not fit the model.
 
@@ -149,35 +154,44 @@ def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
     Raises:
         PreflightError: a weight is NaN or infinite.
     """
-    import torch
-
     for warning in checkpoint.architecture.warnings:
         logging.getLogger(__name__).warning("%s", warning)
-    tensors: dict[str, torch.Tensor] = {}
-    for folder in {name.rpartition("/")[0] for name in checkpoint.architecture.tensors}:
-        found = _load(os.path.join(checkpoint.folder, folder))
-        tensors |= {f"{folder}/{name}" if folder else name: tensor for name, tensor in found.items()}
-    weights = {name: tensors[name].float() for name in checkpoint.architecture.tensors}
-    for name, tensor in weights.items():
-        if not tensor.isfinite().all():
-            raise PreflightError(
-                f"the checkpoint {checkpoint.reference}: {name} holds NaN or infinity, so its scores would be NaN. Its "
-                "training diverged, or the file is damaged"
-            )
-    return weights
+    return {name: tensor.float() for name, tensor in _read_weights(checkpoint)}
 
 
-def _load(folder: str) -> "dict[str, torch.Tensor]":
-    import torch
+def _read_weights(checkpoint: Checkpoint) -> "Iterator[tuple[str, torch.Tensor]]":
+    """The tensors by name, as they are stored.
 
-    name = weights_file(folder)
-    path = os.path.join(folder, name)
-    if name == SAFETENSORS:
+    Raises:
+        PreflightError: a weight is NaN or infinite.
+    """
+    names = checkpoint.architecture.tensors
+    for folder in sorted({name.rpartition("/")[0] for name in names}):
+        read = _reader(os.path.join(checkpoint.folder, folder))
+        for name in names:
+            below, _, own = name.rpartition("/")
+            if below != folder:
+                continue
+            tensor = read(own)
+            if not tensor.isfinite().all():
+                raise PreflightError(
+                    f"the checkpoint {checkpoint.reference}: {name} holds NaN or infinity, so its scores would be NaN. "
+                    "Its training diverged, or the file is damaged"
+                )
+            yield name, tensor
+
+
+def _reader(folder: str) -> "Callable[[str], torch.Tensor]":
+    """A function that reads a tensor of a folder's weights by its name."""
+    path = os.path.join(folder, weights_file(folder))
+    if path.endswith(SAFETENSORS):
         from safetensors.torch import load_file
 
-        return load_file(path)
+        return load_file(path).__getitem__
+    import torch
+
     tensors: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    return tensors
+    return tensors.__getitem__
 
 
 def _refuse_prompts(path: str, reference: str) -> None:

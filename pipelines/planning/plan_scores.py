@@ -45,6 +45,7 @@ def plan_scores(config: ScoreConfig, console: ConsoleProgress, scoring: Device |
     _check_nulls(files, console)
     checkpoint = resolve_checkpoint(config.checkpoint, files[0].kind)
     checkpoint.check_length(config.input.max_length)
+    checkpoint.check_weights()
     for warning in checkpoint.architecture.warnings:
         console.warn(warning)
     device = scoring or find_backend(config.backend).resolve(config.device, config.dtype)

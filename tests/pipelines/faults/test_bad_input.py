@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterable
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel
 
 from beamrank.errors import ConfigError, DataError, PreflightError
@@ -149,6 +151,16 @@ def test_plan_refuses_a_vocabulary_larger_than_the_embedding_table(collection: C
     collection.plan("mono.checkpoint=./checkpoint")
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nc\n")
     with pytest.raises(PreflightError, match=r"checkpoint has 7 ids and the model's embedding table 5 rows"):
+        collection.plan("mono.checkpoint=./checkpoint")
+
+
+def test_plan_refuses_weights_that_are_not_finite(collection: Collection) -> None:
+    folder = collection.folder / "checkpoint"
+    save_tiny(folder, num_labels=1)
+    weights = load_file(folder / "model.safetensors")
+    weights["classifier.bias"][0] = torch.nan
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(PreflightError, match=r"checkpoint: classifier\.bias holds NaN or infinity"):
         collection.plan("mono.checkpoint=./checkpoint")
 
 
