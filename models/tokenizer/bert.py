@@ -30,8 +30,6 @@ _BREAK = "\n"
 # Arrow splits at these two characters; BERT removes them, which joins the words around them.
 _REMOVED = str.maketrans("", "", "\v\f")
 _CHUNKS_PER_CALL = 512
-# English has 4 to 5 characters a token. At first this many are read for each wanted token of a long text.
-_CHARS_PER_TOKEN = 8
 
 
 class BertTokenizer:
@@ -69,30 +67,21 @@ class BertTokenizer:
         Raises:
             DataError: a text holds half of a surrogate pair, which no encoding of Unicode can carry.
         """
-        return encode_in_slices(texts, max_tokens, self.vocab_size, lambda some: self._encode_slice(some, max_tokens))
+        return encode_in_slices(texts, max_tokens, self.vocab_size, self._encode_whole, splits_at_spaces=True)
 
     encode_queries = encode
 
-    def _encode_slice(self, texts: Sequence[str], max_tokens: int) -> tuple[Ids, Lengths]:
-        """At least the first `max_tokens` ids of each text, and one more where there are more."""
-        cleaned = [text if "\v" not in text and "\f" not in text else text.translate(_REMOVED) for text in texts]
-        limit = max_tokens * _CHARS_PER_TOKEN
-        heads = [text if len(text) <= limit else text[:limit].rpartition(" ")[0] or text for text in cleaned]
-        with self._lock:
-            ids, counts = self._encode_whole(heads)
-            cut = np.array([head is not text for head, text in zip(heads, cleaned, strict=True)], np.bool_)
-            if np.any(counts[cut] <= max_tokens):
-                return self._encode_whole(cleaned)
-        return ids, counts
-
     def _encode_whole(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        split = pc.ascii_split_whitespace(_arrow_strings(texts))
+        cleaned = [text if "\v" not in text and "\f" not in text else text.translate(_REMOVED) for text in texts]
+        split = pc.ascii_split_whitespace(_arrow_strings(cleaned))
         words = split.values.dictionary_encode()
         distinct = words.dictionary.to_pylist()
-        rows = self._chunks.rows_of(distinct, len(distinct))[words.indices.to_numpy()]
-        lengths = self._chunks.lengths(rows)
+        with self._lock:
+            rows = self._chunks.rows_of(distinct, len(distinct))[words.indices.to_numpy()]
+            lengths = self._chunks.lengths(rows)
+            ids = self._chunks.gather(rows, lengths)
         ends = np.concatenate([[0], np.cumsum(lengths)])
-        return self._chunks.gather(rows, lengths), np.diff(ends[split.offsets.to_numpy()])
+        return ids, np.diff(ends[split.offsets.to_numpy()])
 
     def _compute_chunks(self, chunks: Sequence[str]) -> tuple[Ids, Lengths]:
         """The ids of whitespace-separated words: printable ASCII by its pieces, the others by the library."""

@@ -7,7 +7,7 @@ reach, in the vocabulary and among the added tokens. Their ids stay, and so do t
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
@@ -21,6 +21,10 @@ from beamrank.records import NO_TOKEN, SpecialTokens
 
 # What tokenizers call the special tokens of an input where no file names them.
 _USUAL = {"cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>"), "pad": ("[PAD]", "<pad>")}
+# Pre-tokenizers that split at spaces, and the setting without which they do not.
+_SPLITTERS = {"BertPreTokenizer": "", "Whitespace": "", "WhitespaceSplit": "", "ByteLevel": "use_regex"}
+_SPLITTERS |= {"Metaspace": "split"}
+_SPACES = " {2,}"
 _DECIDES_IDS = ("normalizer", "pre_tokenizer", "model", "added_tokens")
 
 
@@ -34,6 +38,8 @@ class Definition:
         vocab_size: one more than the largest id of an input.
         digest: SHA-256 of everything that decides an id.
         prompt: the fixed text around texts.
+        splits_at_spaces: whether no token crosses a space that follows a letter or digit, so that the ids before it
+            do not depend on what follows.
     """
 
     library: Any
@@ -41,6 +47,7 @@ class Definition:
     vocab_size: int
     digest: str
     prompt: Prompt
+    splits_at_spaces: bool
 
 
 def read_definition(
@@ -80,7 +87,27 @@ def read_definition(
     ids += [token_id for token_id, token in original.get_added_tokens_decoder().items() if not token.special]
     decides = {part: plain.get(part) for part in _DECIDES_IDS}
     around = [special, *([asdict(prompt)] if prompt else [])]
-    return Definition(library, special, max(ids) + 1, digest([decides, *around]), prompt or Prompt(()))
+    return Definition(
+        library, special, max(ids) + 1, digest([decides, *around]), prompt or Prompt(()), _splits_at_spaces(plain)
+    )
+
+
+def _splits_at_spaces(definition: Mapping[str, Any]) -> bool:
+    """Knows the usual parts, and takes no other for one that does."""
+    if any(" " in token["content"].lstrip() for token in definition["added_tokens"]):
+        return False
+    replaced = [each["pattern"] for each in _parts(definition.get("normalizer"), "normalizers") if "pattern" in each]
+    if any(" " in pattern.get("String", "") or pattern.get("Regex", _SPACES) != _SPACES for pattern in replaced):
+        return False
+    first = next(_parts(definition.get("pre_tokenizer"), "pretokenizers"), {"type": None})
+    return first["type"] in _SPLITTERS and bool(first.get(_SPLITTERS[first["type"]], True))
+
+
+def _parts(part: Any, key: str) -> Iterator[Any]:
+    """The parts of a sequence, or one part."""
+    if part is not None:
+        for each in part[key] if part["type"] == "Sequence" else [part]:
+            yield from _parts(each, key) if each["type"] == "Sequence" else [each]
 
 
 def _encode_parts(original: Any, prompt: Prompt) -> tuple[tuple[int, ...], ...]:

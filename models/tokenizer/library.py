@@ -19,6 +19,7 @@ class LibraryTokenizer:
         vocab_size: one more than the largest id of an input.
         special: the special tokens around the texts of an input.
         digest: SHA-256 of the vocabulary and of every setting that decides an id.
+        splits_at_spaces: whether the beginning of a long text is enough for its first ids.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -27,6 +28,7 @@ class LibraryTokenizer:
         self.digest = definition.digest
         self._library = definition.library
         self._prompt = definition.prompt
+        self.splits_at_spaces = definition.splits_at_spaces
         self._dtype = np.dtype(schemas.token_type(self.vocab_size).to_pandas_dtype())
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
@@ -44,7 +46,9 @@ class LibraryTokenizer:
     def _encode(self, texts: Sequence[str], max_tokens: int, joined: tuple[str, str]) -> TokenColumn:
         before, after = joined
         whole = [f"{before}{text}{after}" for text in texts] if before or after else texts
-        return encode_in_slices(whole, max_tokens, self.vocab_size, self._compute)
+        return encode_in_slices(
+            whole, max_tokens, self.vocab_size, self._compute, splits_at_spaces=self.splits_at_spaces
+        )
 
     def _compute(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         try:

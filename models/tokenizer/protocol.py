@@ -15,7 +15,10 @@ from beamrank.tables import schemas
 Ids: TypeAlias = NDArray[Any]
 Lengths: TypeAlias = NDArray[np.int64]
 
-_SLICE_TEXTS = 2048
+# The library takes 50 to 160 bytes for each character of a call.
+_SLICE_TEXTS, _SLICE_CHARS = 2048, 1 << 21
+# English has 4 to 5 characters a token. At first this many are read for each wanted token of a long text.
+_CHARS_PER_TOKEN = 8
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,12 @@ def gather_rows(ids: Ids, starts: Lengths, lengths: Lengths) -> Ids:
 
 
 def encode_in_slices(
-    texts: Sequence[str], max_tokens: int, vocab_size: int, encode: Callable[[Sequence[str]], tuple[Ids, Lengths]]
+    texts: Sequence[str],
+    max_tokens: int,
+    vocab_size: int,
+    encode: Callable[[Sequence[str]], tuple[Ids, Lengths]],
+    *,
+    splits_at_spaces: bool,
 ) -> TokenColumn:
     """Encodes texts a few thousand at a time and cuts their ids.
 
@@ -73,15 +81,18 @@ def encode_in_slices(
         texts: the texts.
         max_tokens: how many ids of a text are kept.
         vocab_size: one more than the largest id.
-        encode: at least the first `max_tokens` ids of each text, and one more where there are more: all one after the
-            other, and how many each text has.
+        encode: the ids of some texts, one after the other, and how many each text has.
+        splits_at_spaces: whether the ids of a word depend on no word after it, so that the beginning of a long text
+            is enough.
     """
     token_type = schemas.token_type(vocab_size)
     ids: list[Ids] = [np.empty(0, token_type.to_pandas_dtype())]
     counts: list[Lengths] = [np.zeros(1, np.int64)]
     truncated: list[NDArray[np.bool_]] = [np.empty(0, np.bool_)]
-    for some in _slices(texts):
-        slice_ids, slice_counts = encode(some)
+    limit = max_tokens * _CHARS_PER_TOKEN
+    heads = [_head(text, limit) for text in texts] if splits_at_spaces else texts
+    for some in _slices(heads):
+        slice_ids, slice_counts = _encode_slice(texts[some], heads[some], max_tokens, encode)
         kept = np.minimum(slice_counts, max_tokens)
         if kept.sum() < len(slice_ids):
             slice_ids = gather_rows(slice_ids, np.cumsum(slice_counts) - slice_counts, kept)
@@ -95,8 +106,42 @@ def encode_in_slices(
     )
 
 
-def _slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (texts[start : start + _SLICE_TEXTS] for start in range(0, len(texts), _SLICE_TEXTS))
+def _encode_slice(
+    texts: Sequence[str],
+    heads: Sequence[str],
+    max_tokens: int,
+    encode: Callable[[Sequence[str]], tuple[Ids, Lengths]],
+) -> tuple[Ids, Lengths]:
+    """At least the first `max_tokens` ids of each text, and one more where there are more."""
+    ids, counts = encode(heads)
+    short = [
+        len(head) < len(text) and count <= max_tokens for text, head, count in zip(texts, heads, counts, strict=True)
+    ]
+    if not any(short):
+        return ids, counts
+    return encode([text if whole else head for text, head, whole in zip(texts, heads, short, strict=True)])
+
+
+def _head(text: str, limit: int) -> str:
+    """About the first `limit` characters: those before a space that follows a letter or digit."""
+    end = len(text)
+    if end > limit:
+        end = text.rfind(" ", 0, limit)
+        while end > 0 and not text[end - 1].isalnum():
+            end = text.rfind(" ", 0, end)
+    return text[:end] if end > 0 else text
+
+
+def _slices(texts: Sequence[str]) -> Iterator[slice]:
+    """Slices of some texts, and of some characters if more than one text has them."""
+    start = chars = 0
+    for place, text in enumerate(texts):
+        if place > start and (place - start == _SLICE_TEXTS or chars + len(text) > _SLICE_CHARS):
+            yield slice(start, place)
+            start, chars = place, 0
+        chars += len(text)
+    if texts:
+        yield slice(start, len(texts))
 
 
 def check_unicode(texts: Sequence[str]) -> None:

@@ -167,3 +167,16 @@ def test_saved_padding_and_truncation_are_ignored(tmp_path: Path):
     lengths = [len(ids) for ids in all_ids(ours, ["the", "the dog " * 50])]
     assert lengths[0] < 8
     assert lengths[1] > 16
+
+
+def test_beginning_of_a_long_text_has_the_ids_of_the_whole(family):
+    texts = ["".join(ORDINARY[place:] + ORDINARY[:place]) for place in range(len(ORDINARY))]
+    for max_tokens in (1, 5, 30):
+        column = family.ours.encode(texts, max_tokens)
+        assert column.ids.to_pylist() == [ids[:max_tokens] for ids in all_ids(family.ours, texts)]
+        assert column.truncated.all()
+
+
+def test_families_that_split_at_spaces_are_known(family):
+    if isinstance(family.ours, LibraryTokenizer):
+        assert family.ours.splits_at_spaces == (family.name not in {"qwen2", "deberta-v2"})
