@@ -33,6 +33,8 @@ Lengths = npt.NDArray[np.int64]
 SEGMENTS = {"mono": 2, "duo": 3}
 # At least so many tokens of a text are stored: `longest_first` compares the lengths of texts that are cut later.
 MAX_DOC_TOKENS = 512
+# So many of the fixed tokens around a query count in max_query_length: all special tokens, and not a prompt's text.
+_COUNTED_TOKENS = 3
 
 
 class InputLimits(NamedTuple):
@@ -158,9 +160,18 @@ def mono_kept(
 
     Returns:
         int64[n] for the queries, int64[n] for the docs, all their chunks together.
+
+    Raises:
+        ConfigError: the prompt and the longest query leave nothing of the docs.
     """
     longest_chunks = -(-doc_lengths // chunks)
     room = limits.max_length - template.special_tokens
+    if template.query_special_tokens > _COUNTED_TOKENS and room - limits.max_query_length < 0:
+        raise ConfigError(
+            f"max_length {limits.max_length}, max_query_length {limits.max_query_length} leave a doc no token beside "
+            f"a long query and the {template.special_tokens} tokens of the model's prompt: raise max_length or lower "
+            "max_query_length"
+        )
     if limits.truncation == "hf":
         query, chunk = _longest_first(query_lengths, longest_chunks, room)
     else:
@@ -181,13 +192,13 @@ def duo_kept(
     rule, max_query_length, max_length = limits
     if rule == "hf":
         raise ConfigError("truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
-    query = _query_kept(template, limits, query_lengths)
+    query, longest_query = _query_kept(template, limits, query_lengths), _longest_query(template, limits)
     ends = [len(end) for end in template.ends[1:]]
     if rule == "original":
         doc: Lengths = (max_length - (query + template.query_special_tokens)) // 2 - max(ends) - 1
-        least = (max_length - max_query_length) // 2 - max(ends) - 1
+        least = (max_length - longest_query) // 2 - max(ends) - 1
     else:
-        least = (max_length - max_query_length - sum(ends)) // 2
+        least = (max_length - longest_query - sum(ends)) // 2
         doc = np.full_like(query, least)
     if least < 1:
         raise ConfigError(
@@ -226,7 +237,12 @@ def lay_out(inputs: PackedInputs, rows: npt.NDArray[np.intp], width: int) -> Pad
 
 
 def _query_kept(template: InputTemplate, limits: InputLimits, query_lengths: Lengths) -> Lengths:
-    return np.minimum(query_lengths, limits.max_query_length - template.query_special_tokens)
+    return np.minimum(query_lengths, _longest_query(template, limits) - template.query_special_tokens)
+
+
+def _longest_query(template: InputTemplate, limits: InputLimits) -> int:
+    """The tokens of the longest query and those that stand around it."""
+    return limits.max_query_length + max(0, template.query_special_tokens - _COUNTED_TOKENS)
 
 
 def _longest_first(query_lengths: Lengths, doc_lengths: Lengths, room: int) -> tuple[Lengths, Lengths]:

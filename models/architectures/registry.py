@@ -6,6 +6,7 @@ from models.architectures.chunk_sizes import CHUNKED_BERT
 from models.architectures.distilbert import DISTILBERT
 from models.architectures.electra import ELECTRA
 from models.architectures.fallback.classifier import classifier_types, read_classifier
+from models.architectures.fallback.generator import GENERATORS, is_generator, read_generator
 from models.architectures.modernbert import MODERNBERT
 from models.architectures.protocol import Architecture, ArchitectureReader, ModelFiles
 from models.architectures.roberta import ROBERTA
@@ -33,6 +34,8 @@ def read_architecture(files: ModelFiles, segments: int) -> Architecture:
         PreflightError: the architecture is not known, or the checkpoint cannot be scored.
     """
     model_type = files.config.get("model_type")
+    if is_generator(files.config) and not files.config.get("auto_map"):
+        return read_generator(files, segments)
     reader = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
     if reader is not None:
         return reader(files, segments)
@@ -47,5 +50,6 @@ def _unknown(files: ModelFiles) -> str:
     code = ". The code that it comes with (auto_map) is never run" if files.config.get("auto_map") else ""
     return (
         f"the checkpoint {files.reference} has the model_type {model_type!r:.100}{name:.100}, which cannot be scored; "
-        f"known: {', '.join(map(repr, ARCHITECTURES))}, and every sequence classifier of transformers{code}"
+        f"known: {', '.join(map(repr, ARCHITECTURES))}, every sequence classifier of transformers, "
+        f"{', '.join(GENERATORS)}{code}"
     )

@@ -1,11 +1,10 @@
 """Makes a tokenizer.json of the other files that a tokenizer may come as, with transformers."""
 
-import importlib
 import os
-import sys
 from typing import Any
 
 from beamrank.errors import PreflightError
+from models.sentencepiece_format import provide_sentencepiece_format
 
 
 def convert(folder: str) -> tuple[Any, str, dict[str, str]]:
@@ -47,16 +46,3 @@ def convert(folder: str) -> tuple[Any, str, dict[str, str]]:
     library = tokenizer.backend_tokenizer
     named = {role: getattr(tokenizer, f"{role}_token") for role in ("unk", "cls", "sep", "pad")}
     return library, library.to_str(), {role: token for role, token in named.items() if token}
-
-
-def provide_sentencepiece_format() -> None:
-    """Lets transformers read SentencePiece models with its own description of their format.
-
-    It prefers sentencepiece's, which may need a newer protobuf than Beam allows.
-    """
-    name = "sentencepiece.sentencepiece_model_pb2"
-    try:
-        importlib.import_module(name)
-    # protobuf's error for this is not an ImportError.
-    except Exception:
-        sys.modules[name] = importlib.import_module("transformers.utils.sentencepiece_model_pb2_new")

@@ -1,39 +1,53 @@
 """The layout of a pair as a checkpoint's tokenizer makes it."""
 
-import os
 from itertools import groupby
+from typing import Any
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
+from models.sentencepiece_format import provide_sentencepiece_format
+
+
+def load_folder_tokenizer(folder: str, reference: str) -> Any:
+    """The tokenizer of a local folder as transformers loads it; neither code of the folder nor the network is used.
+
+    Args:
+        folder: has the tokenizer's files.
+        reference: names the checkpoint in errors.
+
+    Raises:
+        PreflightError: it cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    provide_sentencepiece_format()
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    # The errors of damaged files are of any type.
+    except Exception as error:
+        raise PreflightError(
+            f"transformers cannot load the tokenizer of the checkpoint {reference}: {type(error).__name__}: "
+            f"{error!s:.400}"
+        ) from error
 
 
 def read_pair_layout(folder: str, reference: str) -> InputTemplate:
     """The special tokens and token types that the tokenizer of a local folder puts around a query and a doc.
 
     Args:
-        folder: has a tokenizer.json. Neither code of the folder nor the network is used.
+        folder: has the tokenizer's files.
         reference: names the checkpoint in errors.
 
     Raises:
         PreflightError: the tokenizer cannot be loaded, or puts nothing between the two texts.
     """
-    from transformers import AutoTokenizer
-
-    if not os.path.isfile(os.path.join(folder, "tokenizer.json")):
+    tokenizer = load_folder_tokenizer(folder, reference)
+    if not tokenizer.is_fast:
         raise PreflightError(
-            f"the checkpoint {reference} is scored through transformers, which takes the layout of a pair from "
-            f"tokenizer.json, and {folder} has none: save it where the tokenizer can be loaded "
-            "(`AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)`) and add it to the checkpoint"
+            f"the checkpoint {reference} is scored through transformers, which has no fast tokenizer for its files: "
+            "add a tokenizer.json"
         )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        pair = tokenizer("a", "a", return_token_type_ids="token_type_ids" in tokenizer.model_input_names)
-    # The errors of damaged files are of any type.
-    except Exception as error:
-        raise PreflightError(
-            f"transformers cannot lay out a pair with the tokenizer of the checkpoint {reference}: "
-            f"{type(error).__name__}: {error!s:.400}"
-        ) from error
+    pair = tokenizer("a", "a", return_token_type_ids="token_type_ids" in tokenizer.model_input_names)
     ids, sequences = pair["input_ids"], pair.sequence_ids(0)
     types = pair.get("token_type_ids", [0] * len(ids))
     runs = [(text, [place for place, _ in run]) for text, run in groupby(enumerate(sequences), lambda each: each[1])]

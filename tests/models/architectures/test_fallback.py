@@ -146,6 +146,6 @@ def test_tokenizer_without_a_layout_of_pairs_is_refused(tmp_path):
     save_tokenizer("qwen2", folder)
     with pytest.raises(PreflightError, match="puts no token between a query and a doc"):
         resolve_checkpoint(str(folder), "mono")
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(PreflightError, match=r"takes the layout of a pair from tokenizer\.json"):
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(PreflightError, match="transformers cannot load the tokenizer of the checkpoint"):
         resolve_checkpoint(str(folder), "mono")

@@ -8,7 +8,7 @@ from typing import Any
 import transformers
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from models.tokenizer.conversion import provide_sentencepiece_format
+from models.sentencepiece_format import provide_sentencepiece_format
 from tests.models.tokenizer.reference import UNICODE_TEXTS
 
 _ENGLISH = [
