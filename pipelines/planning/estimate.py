@@ -11,7 +11,7 @@ from models.stages.planning import resolve_checkpoints
 from models.stages.sample import Sample
 from models.stages.tokenize import stored_doc_tokens
 from pipelines.planning.join_passes import join_passes
-from pipelines.planning.make_plan import check_apart, chosen_topics
+from pipelines.planning.make_plan import check_apart, check_folder, chosen_topics
 from pipelines.planning.plan_changes import Change
 from pipelines.planning.remaining import find_remaining
 
@@ -59,6 +59,7 @@ def estimate(config: RunConfig) -> Estimate:
         PreflightError: an input is missing or invalid.
     """
     check_apart(config)
+    check_folder(config.output)
     parse_measures(config.measures)
     topics = chosen_topics(config).kept
     shards = cut_shards(topics, config.shards)

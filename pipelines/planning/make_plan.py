@@ -129,6 +129,12 @@ def check_apart(config: RunConfig) -> None:
             )
 
 
+def check_folder(output: str) -> None:
+    """Raises PreflightError where an output is a file: a run could not write below it."""
+    if storage.exists(output) and not storage.is_folder(output):
+        raise PreflightError(f"the output {output} is not a folder: give one, or a path where nothing exists")
+
+
 def check_writable(output: str) -> None:
     """Raises PreflightError where files cannot be written into an output."""
     probe = storage.join(output, f".writable-{os.getpid()}")

@@ -50,6 +50,13 @@ def test_plan_into_a_new_output_refuses_a_missing_run(config: Path, tmp_path: Pa
     assert "there is no run" in str(CliRunner().invoke(app, arguments).exception)
 
 
+@pytest.mark.parametrize("output", ["/dev/null", "file"])
+def test_plan_refuses_an_output_that_is_not_a_folder(config: Path, tmp_path: Path, output: str) -> None:
+    (tmp_path / "file").touch()
+    arguments = ["plan", str(config), "--output", str(tmp_path / output)]
+    assert "is not a folder" in str(CliRunner().invoke(app, arguments).exception)
+
+
 def test_plan_measures_each_model_with_its_own_tokenizer(config: Path, tmp_path: Path) -> None:
     mono = save_tiny(tmp_path / "mono", vocabulary=None)
     planned = json.loads(
