@@ -116,11 +116,11 @@ def read_dev(folder: str) -> list[DevRow]:
 def _rows(url: str) -> list[list[str]]:
     """The rows of a curve's file, without its header; none if it does not exist."""
     try:
-        rows = list(csv.reader(storage.read_bytes(url).decode().splitlines()))
+        text = storage.read_bytes(url).decode()
     except FileNotFoundError:
         return []
-    # A killed training may have left half a row at the end, or an empty file.
-    return [row for row in rows[1:] if len(row) == len(rows[0])]
+    # A killed training may have left half a row at the end, whose last number can look whole, or an empty file.
+    return list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))[1:]
 
 
 def smoothed(losses: NDArray[np.float64]) -> NDArray[np.float64]:

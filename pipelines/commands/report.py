@@ -1,6 +1,7 @@
 """`beamrank report DIR|RUN...`: what runs and trainings did, as a page, curves, tables and pictures."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -90,6 +91,7 @@ def report_paths(
     Returns:
         The path of the page.
     """
+    from beamrank.evaluation.compare import short_names
     from beamrank.report.page import report_part, training_part, write_report
     from beamrank.report.trainings import is_training, read_training
 
@@ -105,7 +107,8 @@ def report_paths(
             console.note(f"{found.title}: {line}")
     parts = [report_part(found) for found in reports]
     if trainings:
-        parts.append(training_part([read_training(folder) for folder in trainings]))
+        names = short_names(trainings)
+        parts.append(training_part([replace(read_training(folder), name=names[folder]) for folder in trainings]))
     place = storage.parent(absolute[0]) if absolute[0] in files else absolute[0]
     return write_report(storage.absolute(output) if output else storage.join(place, "report"), parts)
 

@@ -116,7 +116,7 @@ def _platform(machine: Machine) -> Component:
         "hardware": {
             "cpu": {"model": machine.processor, "number of cores": machine.cores},
             **({"gpu": {"model": ", ".join(machine.gpus)}} if machine.gpus else {}),
-            "ram": f"{machine.memory_gib} GB",
+            "ram": f"{machine.memory_gib} GiB",
         },
         "operating system": {"kernel": machine.system},
         "software": {

@@ -52,9 +52,11 @@ def test_trainings_are_in_one_table_and_one_picture(folders, tmp_path):
 
 
 def test_half_a_row_of_a_killed_training_is_left_out(folders, tmp_path):
-    with (tmp_path / "short/training/dev.csv").open("a") as file:
-        file.write("100")
-    assert read_training(folders[1]).dev == [DevRow(50, 0.31)]
+    for half in ("100", "100,0.", "100,1e-"):
+        _save(tmp_path / "short", 60, {50: 0.31}, TrainingRecord("mono", 100, 16, "RR@10", 0.1667))
+        with (tmp_path / "short/training/dev.csv").open("a") as file:
+            file.write(half)
+        assert read_training(folders[1]).dev == [DevRow(50, 0.31)]
 
 
 def test_damaged_record_is_an_error_and_another_folder_is_not_a_training(folders, tmp_path):

@@ -48,6 +48,16 @@ def test_report_of_two_runs_has_the_files_of_both(output, tmp_path):
     assert {"report.html", "curves.csv", "2-curves.csv", "2-figure-2.svg"} <= {path.name for path in tmp_path.iterdir()}
 
 
+def test_report_tells_trainings_of_one_name_apart(tmp_path):
+    folders = [tmp_path / "a/out", tmp_path / "b/out"]
+    for folder in folders:
+        TrainingRecord("mono", 100, 32).write(str(folder))
+    done = beamrank_here("report", *folders, "--output", tmp_path / "page")
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "page/tables.md").read_text()
+    assert all(f"| {folder} | mono |" in table for folder in folders)
+
+
 def test_report_of_a_run_a_file_and_a_training_is_one_page(output, tmp_path):
     (tmp_path / "theirs.trec").write_text(
         "".join(f"q1 Q0 d{number} {number} {9 - number} them\n" for number in range(9))

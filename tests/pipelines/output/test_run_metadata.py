@@ -92,6 +92,12 @@ def test_metadata_at_the_head_of_its_run_passes_lint(config_path, tmp_path):
     assert done.exit_code == 0, done.stdout
 
 
+def test_metadata_gives_the_memory_in_its_unit(tmp_path):
+    machine = dataclasses.replace(describe_machine(), memory_gib=23.5)
+    write_metadata(str(tmp_path / "run"), "tag", machine, [{"name": "bm25"}])
+    assert _checked(tmp_path / "run")["platform"]["hardware"]["ram"] == "23.5 GiB"
+
+
 def test_metadata_names_the_opponents_of_a_sampled_run():
     duo = scoring_record("duo", "mono")
     stored = dataclasses.replace(duo, keys={"k": 5, "opponents": 3, "seed": 7})
