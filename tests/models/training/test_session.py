@@ -231,19 +231,15 @@ def test_state_holds_no_pickle(config):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "overrides", "message"),
+    ("spoil", "message"),
     [
-        (lambda weight: weight.data.fill_(float("nan")), [], "the loss is nan at step 1"),
-        (
-            lambda weight: weight.register_hook(lambda grad: grad * float("inf")),
-            [],
-            r"the gradient is (nan|inf) at step 1",
-        ),
-        (lambda _: None, ["optimizer.learning_rate=1e38", "optimizer.clip_norm=1e9"], r"is (nan|inf) at step"),
+        (lambda weight: weight.data.fill_(float("nan")), "the loss is nan at step 1"),
+        (lambda weight: weight.data.fill_(float("inf")), r"the loss is (nan|inf) at step 1"),
+        (lambda weight: weight.register_hook(lambda grad: grad * float("inf")), r"the gradient is (nan|inf) at step 1"),
     ],
 )
-def test_training_ends_when_loss_or_gradient_is_not_finite(spoil, overrides, message, config):
-    session = make_session(config, "mono", overrides)
+def test_training_ends_when_loss_or_gradient_is_not_finite(spoil, message, config):
+    session = make_session(config, "mono")
     spoil(session.model.classifier.weight)
     with pytest.raises(DataError, match=message):
         session.train(lambda: False, SILENT, "")
