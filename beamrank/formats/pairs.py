@@ -1,5 +1,6 @@
 """Pairs and triples of texts in Parquet files, for `beamrank score`: columns id, query and doc, or doc_i and doc_j."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -69,7 +70,7 @@ def find_pairs(paths: Sequence[str]) -> list[PairsFile]:
         PreflightError: there are none, they are not Parquet, lack columns, do not agree, or hold no rows.
     """
     urls = [url for path in paths for url in _files(path)]
-    twice = next((url for place, url in enumerate(urls) if url in urls[:place]), None)
+    twice = next((url for url, count in Counter(urls).items() if count > 1), None)
     if twice is not None:
         raise PreflightError(f"the file {twice} is named twice, so its pairs would be scored twice: name it once")
     found = [_check(url) for url in urls]

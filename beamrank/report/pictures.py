@@ -14,7 +14,7 @@ from beamrank.report.trainings import Training, smoothed
 # Small, so that its text is readable on a phone too.
 _SIZE = (5.8, 4.2)
 _LINES = ("-", "--", "-.", ":")
-# Names of runs are no formulas.
+# Names of runs are not formulas.
 _STYLE: Any = {"svg.fonttype": "path", "text.parse_math": False, "legend.frameon": False}
 
 

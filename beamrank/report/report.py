@@ -131,7 +131,7 @@ class Report:
                 self.evaluations[run], self.evaluations[self.baseline]
             ).items()
         ]
-        # How many docs the qrels judge is no quality of a run: it is shown, and not tested.
+        # How many docs the qrels judge does not measure a run: it is shown, and not tested.
         tested = [each for each in found if not each[1].startswith("Judged")]
         adjusted = corrected([comparison.p_value for *_, comparison in tested], "holm")
         self.tested = [Tested(*each, p_value) for each, p_value in zip(tested, adjusted, strict=True)]
