@@ -1,0 +1,106 @@
+"""Random language models that answer a prompt with a word, and transformers' own scores of whole prompts."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from tests.support.models.families import randomize
+from tests.support.models.tokenizers import TEXTS, save_tokenizer
+
+QWEN3 = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web '
+    "search query, retrieve relevant passages that answer the query\n<Query>: {}\n<Document>: {}<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+_T5 = {"d_model": 36, "d_kv": 12, "d_ff": 50, "num_layers": 2, "num_heads": 3, "vocab_size": 720}
+_T5 |= {"decoder_start_token_id": 0}
+_DECODER = {"hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1}
+_DECODER |= {"head_dim": 12, "intermediate_size": 50, "vocab_size": 1200, "max_position_embeddings": 512}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A class of transformers with its configuration, its prompt, its tokenizer, and its answers."""
+
+    class_name: str
+    model_type: str
+    config: dict[str, Any]
+    prompt: str
+    tokenizer: str
+    words: tuple[str, str]
+    kind: str = "mono"
+
+
+MONO, DUO = "Query: {} Document: {} Relevant:</s>", "Query: {} Document0: {} Document1: {} Relevant:</s>"
+GENERATORS = {
+    "monoT5": Case("T5ForConditionalGeneration", "t5", _T5, MONO, "t5", ("▁false", "▁true")),
+    "monoT5 gated": Case(
+        "T5ForConditionalGeneration",
+        "t5",
+        {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        MONO,
+        "t5",
+        ("▁false", "▁true"),
+    ),
+    "Portuguese monoT5": Case("T5ForConditionalGeneration", "t5", _T5, MONO, "t5", ("▁não", "▁sim")),
+    "mT5": Case("MT5ForConditionalGeneration", "mt5", _T5, MONO, "t5", ("▁no", "▁yes")),
+    "duoT5": Case("T5ForConditionalGeneration", "t5", _T5, DUO, "t5", ("▁false", "▁true"), "duo"),
+    "Qwen3": Case("Qwen3ForCausalLM", "qwen3", _DECODER, QWEN3, "qwen2", ("no", "yes")),
+    "Qwen3 tied": Case(
+        "Qwen3ForCausalLM", "qwen3", {**_DECODER, "tie_word_embeddings": True}, QWEN3, "qwen2", ("no", "yes")
+    ),
+}
+
+
+def save_generator(folder: Path, name: str) -> str:
+    """Writes the random checkpoint of a case."""
+    case = GENERATORS[name]
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(case.model_type, **case.config)
+    model = getattr(transformers, case.class_name)(config)
+    randomize(model)
+    for part, parameter in model.named_parameters():
+        if part.endswith(".q.weight"):
+            # T5 does not divide the products of attention by the size of a head.
+            parameter.data *= case.config["d_kv"] ** -0.5
+    model.save_pretrained(folder)
+    save_tokenizer(case.tokenizer, folder, [*TEXTS, *["yes", "no"] * 40])
+    if case.tokenizer == "t5":
+        _rename_pieces(folder / "tokenizer.json", case.words)
+    return str(folder)
+
+
+def _rename_pieces(path: Path, words: tuple[str, str]) -> None:
+    """Gives a small Unigram vocabulary the answers, which it learned no piece for, in the place of other words."""
+    tokenizer = json.loads(path.read_text())
+    pieces = tokenizer["model"]["vocab"]
+    whole = [place for place, (piece, _) in enumerate(pieces) if piece.startswith("▁") and len(piece) > 1]
+    for place, word in zip(whole[-2:], words, strict=True):
+        pieces[place][0] = word
+    path.write_text(json.dumps(tokenizer))
+
+
+def prompt_ids(folder: str, case: Case, texts: Sequence[Sequence[str]]) -> list[list[int]]:
+    """The ids of whole prompts, by the tokenizer of transformers."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return [tokenizer(case.prompt.format(*each), add_special_tokens=False).input_ids for each in texts]
+
+
+def wanted_answers(folder: str, case: Case, prompts: Sequence[Sequence[int]]) -> list[float]:
+    """The difference of transformers' own logits after each prompt."""
+    vocabulary = transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
+    negative, positive = (vocabulary[word] for word in case.words)
+    model = getattr(transformers, case.class_name).from_pretrained(folder, dtype=torch.float32).eval()
+    start = {} if case.prompt == QWEN3 else {"decoder_input_ids": torch.tensor([[0]])}
+    scores = []
+    for ids in prompts:
+        with torch.inference_mode():
+            logits = model(input_ids=torch.tensor([ids]), **start).logits[0, -1]
+        scores.append(float(logits[positive] - logits[negative]))
+    return scores
