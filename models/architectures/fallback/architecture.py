@@ -47,7 +47,8 @@ class TransformersModel:
         """Builds the model of transformers with these weights, its last map in float32."""
         from models.architectures.fallback.model import TransformersScorer
 
-        return TransformersScorer(self.config, self.readout, weights, dtype)
+        typed = self.layout is not None and any(self.layout.token_types)
+        return TransformersScorer(self.config, self.readout, weights, dtype, typed)
 
 
 def slower(files: ModelFiles) -> str:

@@ -89,6 +89,12 @@ def read_generator(files: ModelFiles, segments: int) -> TransformersModel:
         )
     words, tokens = _find_tokens(generator, files)
     mapped = skeleton.get_output_embeddings().weight
+    start = skeleton.config.decoder_start_token_id if generator.task == "seq2seq" else 0
+    if not isinstance(start, int) or not 0 <= start < skeleton.get_input_embeddings().num_embeddings:
+        raise PreflightError(
+            f"config.json of the checkpoint {reference} has decoder_start_token_id {start!r:.100}, which must be the "
+            "id of the token that the answer starts after"
+        )
     return TransformersModel(
         config=files.config,
         readout=Readout(generator.task, next(n for n, each in skeleton.named_parameters() if each is mapped), tokens),

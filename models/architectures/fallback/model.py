@@ -1,7 +1,6 @@
 """A model of transformers that scores packed inputs."""
 
 from collections.abc import Mapping
-from inspect import signature
 from typing import Any
 
 import torch
@@ -39,9 +38,22 @@ class TransformersScorer(nn.Module):
     """Log-odds by a model of transformers, which gets inputs without padding."""
 
     def __init__(
-        self, config: Mapping[str, Any], readout: Readout, weights: Mapping[str, Tensor], dtype: torch.dtype
+        self,
+        config: Mapping[str, Any],
+        readout: Readout,
+        weights: Mapping[str, Tensor],
+        dtype: torch.dtype,
+        typed: bool,
     ) -> None:
-        """Takes config.json, where the logits come from, float32 weights, and the dtype of the layers."""
+        """Builds the model.
+
+        Args:
+            config: config.json.
+            readout: where the logits come from.
+            weights: float32.
+            dtype: of the layers.
+            typed: whether the model gets token types: some add an embedding for a type that they are not trained on.
+        """
         super().__init__()
         disable_progress_bar()  # type: ignore[no-untyped-call]
         described = read_config(config)
@@ -55,7 +67,7 @@ class TransformersScorer(nn.Module):
             else self._use_classifier(weights, readout)
         )
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
-        self._typed = "token_type_ids" in signature(self._model.forward).parameters
+        self._typed = typed
         self._decodes = readout.task == "seq2seq"
 
     def _use_classifier(self, weights: Mapping[str, Tensor], readout: Readout) -> nn.Module:

@@ -18,7 +18,7 @@ def make_skeleton(files: ModelFiles, task: Task) -> Any:
     """The model of transformers that config.json describes, on the device `meta`.
 
     Raises:
-        PreflightError: transformers makes no model of it, or only with other code than its own.
+        PreflightError: transformers cannot build the model or run it on text, or only with other code than its own.
     """
     import torch
 
@@ -36,26 +36,55 @@ def make_skeleton(files: ModelFiles, task: Task) -> Any:
         layers = getattr(config, "num_hidden_layers", 0)
         if not 0 <= layers <= _MOST_LAYERS:
             raise ValueError(f"{layers} layers")
+        if ropes := _growing_ropes(getattr(config, "rope_parameters", None)):
+            raise ValueError(f"rotary positions of type {ropes[0]!r} depend on inputs that were scored before")
         with torch.device("meta"):
             model = make_model(config, task)
+            _try_out(model, task)
     # transformers checks a configuration in parts, with errors of any type.
     except Exception as error:
         raise PreflightError(
-            f"config.json of the checkpoint {reference} cannot be used: transformers makes no model of it: "
+            f"config.json of the checkpoint {reference} cannot be used: transformers cannot run its model on text: "
             f"{type(error).__name__}: {error!s:.400}"
         ) from error
     return model
 
 
+def _growing_ropes(parameters: object) -> list[str]:
+    """The kinds of rotary positions that transformers adapts to the longest input so far."""
+    if not isinstance(parameters, dict):
+        return []
+    nested = [kind for each in parameters.values() for kind in _growing_ropes(each)]
+    return [kind for kind in (parameters.get("rope_type"), *nested) if kind in ("dynamic", "longrope")]
+
+
+def _try_out(model: Any, task: Task) -> None:
+    """Runs the model on ids alone, which all models here read. Raises an error of any type where it needs more."""
+    import torch
+
+    model.get_input_embeddings().num_embeddings  # noqa: B018
+    ids = torch.zeros(1, 4, dtype=torch.long)
+    try:
+        with torch.inference_mode():
+            model(input_ids=ids, **({"decoder_input_ids": ids} if task == "seq2seq" else {}))
+    except (RuntimeError, NotImplementedError) as error:
+        # What a model does by the values of its tensors cannot be tried without them.
+        if "meta" not in str(error).lower():
+            raise
+
+
 def checked_tensors(skeleton: Any, files: ModelFiles) -> dict[str, tuple[int, ...]]:
-    """The tensors of the model, all of which the checkpoint has.
+    """The tensors of the model under the names of its files, all of which the checkpoint has.
 
     Raises:
         PreflightError: one is missing or has another shape.
     """
+    from transformers.core_model_loading import revert_weight_conversion
+
     saved = skeleton.state_dict()
     every = chain(skeleton.named_parameters(), skeleton.named_buffers())
-    tensors = {name: tuple(each.shape) for name, each in every if name in saved and each.is_floating_point()}
+    kept = {name: each for name, each in every if name in saved and each.is_floating_point()}
+    tensors = {name: tuple(each.shape) for name, each in revert_weight_conversion(skeleton, kept).items()}
     check_tensors(files, tensors)
     return tensors
 

@@ -44,6 +44,22 @@ _CASES: dict[str, tuple[str, str, dict[str, Any], int]] = {
         {**SIZES, "vocab_size": _VOCABULARY, "max_position_embeddings": _POSITIONS, "num_labels": 1},
         _POSITIONS - 2,
     ),
+    # Its files name the tensors otherwise than its model.
+    "gte": (
+        "xlm-roberta",
+        "gte",
+        {**SIZES, "vocab_size": _VOCABULARY, "max_position_embeddings": _POSITIONS, "num_labels": 1}
+        | {"hidden_size": 48, "num_attention_heads": 4},
+        _POSITIONS,
+    ),
+    # It reads its last token, and would add an embedding for a token type.
+    "gpt2": (
+        "xlm-roberta",
+        "gpt2",
+        {"n_embd": 36, "n_layer": 2, "n_head": 3, "n_positions": _POSITIONS, "vocab_size": _VOCABULARY}
+        | {"num_labels": 1, "pad_token_id": None},
+        _POSITIONS,
+    ),
 }
 _PAIRS = [(query, doc) for query in TEXTS[:4] for doc in TEXTS[1:7] if doc.strip()]
 
@@ -115,7 +131,7 @@ def test_deberta_in_bfloat16_stays_near_without_ties(tmp_path):
         ({"architectures": ["DebertaV2ForMaskedLM"]}, "is a DebertaV2ForMaskedLM"),
         ({"num_hidden_layers": 4}, "lacks 16 of the .* calls for: deberta.encoder.layer.3"),
         ({"num_hidden_layers": 10**9}, "ValueError: 1000000000 layers"),
-        ({"num_hidden_layers": "three"}, "transformers makes no model of it"),
+        ({"num_hidden_layers": "three"}, "transformers cannot run its model on text"),
         ({"vocab_size": 9}, r"word_embeddings.weight is \(720, 36\), config.json calls for \(9, 36\)"),
         ({"max_position_embeddings": 1 << 30}, "has max_position_embeddings 1073741824"),
         ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "contradicts itself: id2label has 3|no linear|is .* calls for"),
@@ -126,6 +142,18 @@ def test_unusable_configuration_is_refused_with_the_reason(changes, message, tmp
     folder = _save(tmp_path)
     with pytest.raises(PreflightError, match=message):
         resolve_checkpoint(_edit(folder, **changes), "mono")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "message"),
+    [("xmod", "ValueError: Input language unknown"), ("canine", "NotImplementedError: .*get_input_embeddings")],
+)
+def test_model_that_does_not_read_tokens_alone_is_refused(model_type, message, tmp_path):
+    random_model(model_type, **SIZES, vocab_size=_VOCABULARY, max_position_embeddings=_POSITIONS).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(PreflightError, match=message):
+        resolve_checkpoint(save_tokenizer("xlm-roberta", tmp_path), "mono")
 
 
 def test_missing_classifier_is_refused(tmp_path):
