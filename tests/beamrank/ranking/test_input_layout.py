@@ -133,3 +133,25 @@ def test_lay_out_places_the_segments(texts, data, template, padding) -> None:
         blank = width - len(wanted_ids)
         assert ids.tolist() == wanted_ids + [template.pad_id] * blank
         assert types.tolist() == wanted_types + [0] * blank
+
+
+_PROMPTED = InputTemplate(tuple(range(70)), ((1, 2), (3, 4, 5)), (0, 0), 0)
+
+
+def test_text_of_a_prompt_leaves_the_query_its_length():
+    query, doc = mono_kept(_PROMPTED, InputLimits("paper", 64, 512), np.array([10, 100]), np.array([500, 500]))
+    assert query.tolist() == [10, 61]
+    assert (query + doc + _PROMPTED.special_tokens).tolist() == [512, 512]
+
+
+@pytest.mark.parametrize("rule", ["original", "paper"])
+def test_prompted_triple_fits_with_the_longest_query(rule):
+    template = InputTemplate(tuple(range(70)), ((1, 2), (6,), (3, 4, 5)), (0, 0, 0), 0)
+    kept = duo_kept(template, InputLimits(rule, 64, 512), *(np.array([500]) for _ in range(3)))
+    assert kept[0].tolist() == [61]
+    assert 505 <= sum(each[0] for each in kept) + template.special_tokens <= 512
+
+
+def test_prompt_without_room_for_a_doc_is_refused():
+    with pytest.raises(ConfigError, match="leave a doc no token beside a long query and the 75 tokens of the model's"):
+        mono_kept(_PROMPTED, InputLimits("paper", 64, 138), np.array([1]), np.array([1]))
