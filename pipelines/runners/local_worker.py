@@ -5,8 +5,12 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 
 from beamrank.logs import INHERITED, LoggedStderr, join_log
+
+_POLL_SECONDS = 1.0
 
 
 def main() -> None:
@@ -18,6 +22,7 @@ def main() -> None:
     if INHERITED in os.environ:
         join_log(os.environ[INHERITED])
     launcher = os.getppid()
+    threading.Thread(target=_end_with, args=(launcher,), daemon=True).start()
     from apache_beam.runners.worker import sdk_worker_main
 
     with contextlib.redirect_stderr(LoggedStderr()):
@@ -28,6 +33,13 @@ def main() -> None:
                 # The launcher was killed.
                 os._exit(1)
             raise
+
+
+def _end_with(launcher: int) -> None:
+    """Ends this process when the launcher is killed: Beam's worker may then wait for ever for a connection."""
+    while os.getppid() == launcher:
+        time.sleep(_POLL_SECONDS)
+    os._exit(1)
 
 
 if __name__ == "__main__":
