@@ -76,7 +76,7 @@ def preview_scores(settings: ScoreConfig, runner: Runner, flags: Sequence[str], 
         checkpoint=stage.checkpoint,
         device=stage.device,
         dtype=stage.dtype,
-        remaining_seconds=None if runner is Runner.DATAFLOW else round(rows * _seconds_a_row(found), 1),
+        remaining_seconds=None if runner is Runner.DATAFLOW else rows * _seconds_a_row(found),
     )
 
 
