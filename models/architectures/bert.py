@@ -10,7 +10,7 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.chunk_sizes import CHUNKED_BERT, chunk_sizes
-from models.architectures.encoder.family import Family, Names, Source, Template, tensor_shapes
+from models.architectures.encoder.family import Family, Names, Source, Template, refuse_missing_types, tensor_shapes
 from models.architectures.encoder.shape import (
     GELUS,
     Attention,
@@ -112,11 +112,7 @@ def missing_types(token_types: int, segments: int, checkpoint: str) -> tuple[str
     if token_types >= segments:
         return ()
     if token_types < SEGMENTS["mono"]:
-        kind = next(kind for kind, count in SEGMENTS.items() if count == segments)
-        raise PreflightError(
-            f"{checkpoint} knows {token_types} token type, and {kind}BERT's input has {segments} "
-            "segments: it cannot have been trained for this"
-        )
+        refuse_missing_types(token_types, segments, checkpoint)
     return (
         f"{checkpoint} has token type embeddings for 2 segments, duoBERT's input has 3. The second doc "
         "gets a row of zeros, as TensorFlow gave the models of 2019 that came so; any other model scores badly",

@@ -185,14 +185,18 @@ def tensor_shapes(shape: EncoderShape, head: Head, names: Names, prefix: str) ->
 
 def missing_token_types(source: Source, shape: EncoderShape, segments: int) -> tuple[str, ...]:
     """Raises PreflightError where an input has more texts than the model has token types."""
-    found = shape.token_types or 0
-    if found < segments:
+    refuse_missing_types(shape.token_types or 0, segments, source.checkpoint)
+    return ()
+
+
+def refuse_missing_types(token_types: int, segments: int, checkpoint: str) -> None:
+    """Raises PreflightError where an input has more texts than a model has token types."""
+    if token_types < segments:
         kind = next(kind for kind, count in SEGMENTS.items() if count == segments)
         raise PreflightError(
-            f"{source.checkpoint} knows {found} token type{'s' if found > 1 else ''}, and {kind}BERT's input has "
+            f"{checkpoint} knows {token_types} token type{'s' if token_types > 1 else ''}, and {kind}BERT's input has "
             f"{segments} segments: it cannot have been trained for this"
         )
-    return ()
 
 
 def untyped_duo(source: Source, shape: EncoderShape, segments: int) -> tuple[str, ...]:
