@@ -22,13 +22,14 @@ def record_machine(output: str) -> str:
     """
     content = checked_json(asdict(describe_machine()))
     name = machine_name(content)
-    _publish_once(storage.join(output, FOLDER, name), content)
+    url = storage.join(output, FOLDER, name)
+    # At a store, a request of a process and not of each of its shards. A local output may be deleted and made again.
+    (_publish_once if storage.is_remote(url) else storage.publish_content)(url, content)
     return name.removesuffix(_ENDING)
 
 
 @cache
 def _publish_once(url: str, content: bytes) -> None:
-    """A request of a process, not of each of its shards."""
     storage.publish_content(url, content)
 
 

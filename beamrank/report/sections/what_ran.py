@@ -89,17 +89,14 @@ def _stages(run: Execution) -> Table:
         for receipt in run.receipts[status.stage].values():
             for name, count in receipt.counts.items():
                 counts[name] = counts.get(name, 0) + count
-        padded = counts.get("padded_tokens", 0)
-        topics = sum(len(run.plan.shards[shard].topics) for shard in run.receipts[status.stage])
-        scored = "inferences" in counts
         rows.append(
             [
                 status.stage,
                 f"{status.done} of {status.shards}",
                 status.seconds,
                 counts.get("inferences"),
-                counts["inferences"] / topics if scored and topics else None,
-                100 * (1 - counts.get("tokens", 0) / padded) if padded else None,
+                status.inferences_per_query,
+                None if status.padding_share is None else 100 * status.padding_share,
                 counts.get("truncated_queries"),
                 counts.get("truncated_docs"),
                 status.bad_rows,
