@@ -4,6 +4,7 @@ python -m docs.generate
 """
 
 import re
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -31,13 +32,22 @@ def command_line() -> str:
     """The page of all commands, their arguments and options."""
     group: Any = typer.main.get_command(app)
     sections = [_CLI]
-    for name, command in group.commands.items():
+    for name, command in _commands(group):
         parameters = command.params
         usage = " ".join(["beamrank", name, *filter(None, map(_in_usage, parameters))])
         sections.append(f"## {name}\n\n```text\n{usage}\n```\n\n{_plain(command.help)}\n")
         rows = [f"| {_name(each)} | {_meaning(each)} | {_default(each)} |\n" for each in parameters]
         sections.append("".join(["| | | default |\n|---|---|---|\n", *rows]))
     return "\n".join(sections)
+
+
+def _commands(group: Any) -> Iterator[tuple[str, Any]]:
+    """Every command with its full name; those of a group follow each other."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from ((f"{name} {each}", inner) for each, inner in _commands(command))
+        else:
+            yield name, command
 
 
 def _in_usage(parameter: Any) -> str:

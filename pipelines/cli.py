@@ -14,7 +14,7 @@ from beamrank.printable import printable
 from beamrank.storage.url_credentials import refuse_credentials
 from pipelines.commands.aggregate import aggregate
 from pipelines.commands.compare import compare
-from pipelines.commands.convert import convert_checkpoint
+from pipelines.commands.convert import group as convert
 from pipelines.commands.demo import demo
 from pipelines.commands.doctor import doctor
 from pipelines.commands.eval import eval_run
@@ -97,7 +97,7 @@ app.command("stats")(stats)
 app.command("inspect")(inspect)
 app.command("report")(report)
 app.command("train")(train)
-app.command("convert")(convert_checkpoint)
+app.add_typer(convert, name="convert")
 app.command("doctor")(doctor)
 
 
