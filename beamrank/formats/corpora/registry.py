@@ -1,10 +1,10 @@
-"""The corpus formats. A new one is a file beside this one that makes a `CorpusFormat`, and its line in `FORMATS`."""
+"""The corpus formats. A new one is a file in `readers` that makes a `CorpusFormat`, and its line in `FORMATS`."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from beamrank.formats.corpora import beir, car, jsonl, parquet, tsv
+from beamrank.formats.corpora.readers import beir, car, jsonl, parquet, tsv
 from beamrank.formats.corpora.units import CorpusFormat
 from beamrank.section import OneOf, Path, Section
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from beamrank.formats.corpora import tsv
+from beamrank.formats.corpora.readers import tsv
 from beamrank.formats.topics import lines, trec
 from beamrank.section import OneOf, Path, Section
 

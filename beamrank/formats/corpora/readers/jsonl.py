@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from beamrank.formats.corpora.lines import ParseLine, byte_ranges, check_lines, read_lines
+from beamrank.formats.corpora.readers.lines import ParseLine, byte_ranges, check_lines, read_lines
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields
 from beamrank.formats.row_checks import check_surrogates, id_of, joined, json_object, missing_field, text_of
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from beamrank.formats.corpora.jsonl import line_parser
-from beamrank.formats.corpora.lines import ParseLine, byte_ranges, check_lines, read_lines
+from beamrank.formats.corpora.readers.jsonl import line_parser
+from beamrank.formats.corpora.readers.lines import ParseLine, byte_ranges, check_lines, read_lines
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields
 
 

@@ -1,0 +1,1 @@
+"""The corpus formats: a module reads one, or what some share."""
