@@ -1,4 +1,7 @@
-"""Attention within each input of a batch, without masks: inputs of one length are computed together."""
+"""Attention within each input of a batch, without masks or padding.
+
+Inputs of one length are computed together. Where the GPU has a kernel for inputs of any lengths, it takes all at once.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -6,8 +9,20 @@ from torch import Tensor
 
 from models.kernels.token_rows import TokenRows
 
-# Vectors of 16 values are 64 bytes in float32, a line of the cache.
-_ALIGNED = 16
+# Vectors of 16 values are 64 bytes in float32, a line of a CPU's cache. The fused kernels of a GPU take multiples of 8.
+_ALIGNED, _ALIGNED_ON_GPU = 16, 8
+# The longest vector that FlashAttention takes.
+_LONGEST_VECTOR = 256
+
+
+def supports_varlen(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a device has the kernel for inputs of any lengths: FlashAttention, which needs Ampere and half precision."""
+    return (
+        device.type == "cuda"
+        and dtype in (torch.float16, torch.bfloat16)
+        and torch.backends.cuda.is_flash_attention_available()
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+    )
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, window: int = 0) -> Tensor:
@@ -23,6 +38,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, window: i
     Returns:
         float[t, heads * size]; zeros in the rows of padding.
     """
+    if _takes_all(query, rows):
+        reach = (window, window) if window else (-1, -1)
+        return _varlen_attention(query, key, value, rows, (rows.starts, rows.longest), reach)
     context = query.new_empty(len(query), query.shape[1] * query.shape[2])
     context[rows.tokens :] = 0
     for group in rows.groups:
@@ -35,6 +53,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, window: i
 
 def attend_first(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, window: int = 0) -> Tensor:
     """Softmax attention of each input's first token: float[b, heads, size] -> float[b, heads * size]."""
+    # With a window, the kernel would put it around the last token of each input.
+    if _takes_all(query, rows) and not window:
+        each = torch.arange(len(rows.starts), dtype=torch.int32, device=query.device)
+        return _varlen_attention(query, key, value, rows, (each, 1))
     contexts, place = [], 0
     for group in rows.groups:
         reach = slice(0, window + 1 if window else group.length)
@@ -45,17 +67,52 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, win
     return torch.cat(contexts)
 
 
+def _takes_all(query: Tensor, rows: TokenRows) -> bool:
+    return rows.varlen and query.shape[-1] <= _LONGEST_VECTOR
+
+
+def _varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rows: TokenRows,
+    queries: tuple[Tensor, int],
+    reach: tuple[int, int] = (-1, -1),
+) -> Tensor:
+    """float[t, heads * size] of one call; `queries` is where each input's begin and end, and how many it has at most."""
+    # Imports the compiler of torch, which takes seconds.
+    from torch.nn.attention.varlen import varlen_attn
+
+    size = query.shape[-1]
+    starts, longest = queries
+    context: Tensor = varlen_attn(
+        *(_padded(each) for each in (query, key, value)),
+        starts,
+        rows.starts,
+        longest,
+        rows.longest,
+        scale=size**-0.5,
+        window_size=reach,
+    )
+    return context[..., :size].flatten(1)
+
+
 def _softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
     """float[b, heads, n, size] from the same and float[b, heads, m, size] twice.
 
-    On a CPU, a product may round by the alignment of its vectors in memory: the padding gives all the same.
+    On a CPU, a product may round by the alignment of its vectors in memory: the padding gives all the same. On a GPU,
+    the fused kernels need it.
     """
     size = query.shape[-1]
-    padding = -size % _ALIGNED
-    if not padding:
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-    query, key, value = (F.pad(each, (0, padding)) for each in (query, key, value))
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=size**-0.5)[..., :size]
+    query, key, value = (_padded(each) for each in (query, key, value))
+    scale = None if query.shape[-1] == size else size**-0.5
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[..., :size]
+
+
+def _padded(vectors: Tensor) -> Tensor:
+    """The vectors with zeros at their ends, which do not change a product."""
+    padding = -vectors.shape[-1] % (_ALIGNED if vectors.device.type == "cpu" else _ALIGNED_ON_GPU)
+    return F.pad(vectors, (0, padding)) if padding else vectors
 
 
 def _near(length: int, window: int, device: torch.device) -> Tensor:

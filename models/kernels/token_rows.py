@@ -1,6 +1,7 @@
 """The tokens of a batch as rows: the inputs one after the other, without padding between them."""
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -34,29 +35,55 @@ class TokenRows:
     at the end make t a multiple of it. On a GPU it is 0: all rows at once.
 
     Attributes:
-        token_ids: int[t].
-        token_types: int[t].
-        positions: int[t], the place of each token in its input, from 0.
-        lengths: the number of tokens of each input.
+        token_ids: int32[t].
+        token_types: int32[t].
+        positions: int32[t], the place of each token in its input, from 0.
+        starts: int32[b + 1], the row of each input's first token, and the number of tokens.
+        first: int32[b], the row of each input's first token.
         groups: the consecutive inputs of one length.
-        first: int[b], the row of each input's first token.
+        longest: the number of tokens of the longest input.
         tokens: the number of rows that are tokens; those after them are padding.
+        varlen: whether attention is one call for all inputs, of a kernel that only some GPUs have, and not by groups.
     """
 
-    def __init__(self, token_ids: Tensor, token_types: Tensor, lengths: list[int], block: int = 0) -> None:
-        """Takes int[sum(lengths)] ids and token types of the inputs, one after the other."""
+    def __init__(
+        self, token_ids: Tensor, token_types: Tensor, lengths: list[int], block: int = 0, varlen: bool = False
+    ) -> None:
+        """Takes int[sum(lengths)] ids and token types of the inputs, one after the other, on the CPU."""
         self.block = block
-        self.lengths = lengths
+        self.varlen = varlen
         self.tokens = len(token_ids)
-        padding = -self.tokens % block if block else 0
-        counts = torch.tensor(lengths)
-        first = torch.cumsum(counts, 0) - counts
-        positions = torch.arange(self.tokens) - torch.repeat_interleave(first, counts)
-        device = token_ids.device
-        self.token_ids, self.token_types = F.pad(token_ids, (0, padding)), F.pad(token_types, (0, padding))
-        self.positions = F.pad(positions, (0, padding)).to(device)
-        self.first = first.to(device)
+        self._padded = self.tokens + (-self.tokens % block if block else 0)
+        self.longest = max(lengths, default=0)
         self.groups = tuple(_groups(lengths))
+        counts = torch.tensor(lengths, dtype=torch.long)
+        ends = torch.cumsum(counts, 0)
+        positions = torch.arange(self.tokens) - torch.repeat_interleave(ends - counts, counts)
+        columns = F.pad(torch.stack([token_ids, token_types, positions]).int(), (0, self._padded - self.tokens))
+        self._set(torch.cat([columns.flatten(), F.pad(ends, (1, 0)).int()]))
+
+    def to(self, device: torch.device | str) -> "TokenRows":
+        """The rows on a device, in one copy. From pinned memory, the copy goes on while this thread continues."""
+        return self._with(self._numbers.to(device, non_blocking=True))
+
+    def pin(self) -> "TokenRows":
+        """The rows in memory that a CUDA device can read by itself."""
+        return self._with(self._numbers.pin_memory())
+
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        """Keeps the memory until what is queued on a stream now has run; needed for another stream than the copy's."""
+        self._numbers.record_stream(stream)
+
+    def _with(self, numbers: Tensor) -> "TokenRows":
+        moved = copy(self)
+        moved._set(numbers)
+        return moved
+
+    def _set(self, numbers: Tensor) -> None:
+        self._numbers = numbers
+        self.token_ids, self.token_types, self.positions = numbers[: 3 * self._padded].view(3, -1)
+        self.starts = numbers[3 * self._padded :]
+        self.first = self.starts[:-1]
 
     def by_blocks(self, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
         """`function(*rows)` of a function that computes each row of its result from the same row of its arguments.

@@ -95,8 +95,8 @@ class EncoderScorer(nn.Module):
         """What the head reads, float32[b, d]: of the first tokens, or the mean over the tokens of each input."""
         if self.pooling == "cls":
             return rows.by_blocks(self._normed, hidden)
-        normed = rows.by_blocks(self._normed, hidden)[: rows.tokens]
-        return torch.stack([each.mean(dim=0) for each in torch.split(normed, rows.lengths)])
+        normed = rows.by_blocks(self._normed, hidden)
+        return torch.cat([group.split(normed).mean(dim=1) for group in rows.groups])
 
     def _normed(self, hidden: Tensor) -> Tensor:
         normed: Tensor = self.final_norm(hidden.float())

@@ -69,7 +69,7 @@ class _SumOfIds(torch.nn.Module):
     def forward(self, rows):
         is_doc = rows.token_types[: rows.tokens] == 0
         values = torch.where(is_doc, self.scale * rows.token_ids[: rows.tokens], -1)
-        return torch.stack([each.sum() for each in values.split(rows.lengths)])
+        return torch.cat([group.split(values).sum(dim=1) for group in rows.groups])
 
 
 class CountTokens:

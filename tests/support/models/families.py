@@ -146,12 +146,14 @@ class Scorer:
         checkpoint = resolve_checkpoint(folder, "mono")
         self._model = checkpoint.architecture.build(load_weights(checkpoint), dtype)
 
-    def __call__(self, inputs: Inputs, block: int = 16, order: Sequence[int] | None = None) -> list[float]:
+    def __call__(
+        self, inputs: Inputs, block: int = 16, order: Sequence[int] | None = None, varlen: bool = False
+    ) -> list[float]:
         """The log-odds of inputs, in some order or of some of them."""
         chosen = range(len(inputs.ids)) if order is None else order
         ids, types = (torch.tensor([*chain.from_iterable(each[place] for place in chosen)]) for each in inputs)
         with torch.inference_mode():
-            rows = TokenRows(ids, types, [len(inputs.ids[place]) for place in chosen], block)
+            rows = TokenRows(ids, types, [len(inputs.ids[place]) for place in chosen], block, varlen)
             scores: list[float] = self._model(rows).tolist()
         return scores
 
