@@ -16,7 +16,7 @@ _LONGEST_VECTOR = 256
 
 
 def supports_varlen(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether a device has the kernel for inputs of any lengths: FlashAttention, which needs Ampere and half precision."""
+    """Whether a device has the kernel for inputs of any lengths: FlashAttention, from Ampere on, in half precision."""
     return (
         device.type == "cuda"
         and dtype in (torch.float16, torch.bfloat16)
@@ -79,14 +79,16 @@ def _varlen_attention(
     queries: tuple[Tensor, int],
     reach: tuple[int, int] = (-1, -1),
 ) -> Tensor:
-    """float[t, heads * size] of one call; `queries` is where each input's begin and end, and how many it has at most."""
+    """float[t, heads * size] of one call; `queries`: where those of each input begin, and how many it has at most."""
     # Imports the compiler of torch, which takes seconds.
     from torch.nn.attention.varlen import varlen_attn
 
     size = query.shape[-1]
     starts, longest = queries
-    context: Tensor = varlen_attn(
-        *(_padded(each) for each in (query, key, value)),
+    context = varlen_attn(
+        _padded(query),
+        _padded(key),
+        _padded(value),
         starts,
         rows.starts,
         longest,
@@ -94,6 +96,7 @@ def _varlen_attention(
         scale=size**-0.5,
         window_size=reach,
     )
+    assert isinstance(context, Tensor)
     return context[..., :size].flatten(1)
 
 

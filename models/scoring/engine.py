@@ -1,8 +1,10 @@
-"""The engine of both rerankers: takes the inputs of a shard, gives log-odds. A process makes one call at a time."""
+"""The engine of both rerankers: takes the inputs of a shard, gives log-odds, of one shard at a time."""
 
 import logging
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +19,8 @@ from models.scoring.batching import Rows, chunk_rows, fill_batches
 
 # A small shard is shared out among the threads, in batches of at least so many tokens.
 _SMALLEST_BUDGET = 1024
+# Of the tokens of a batch that did not fit in memory, how many a later batch may have. Its halves have about 1/2.
+_KEPT_OF_A_LIMIT = 3 / 4
 
 _log = logging.getLogger(__name__)
 
@@ -81,13 +85,16 @@ class ScoringEngine:
         self.token_budget = token_budget
         self.threads = threads
         self._device = device
+        self._turn = Lock()
+        # The most tokens of a batch that are tried: memory has run out above.
+        self._limit = sys.maxsize
         self._backend = find_backend(backend).load(checkpoint, device, dtype, threads)
 
     def score(self, inputs: PackedInputs) -> Scores:
         """Scores a shard's inputs.
 
         On a CPU, a score's bits follow from its own input. On a GPU they depend on its batch, which follows from the
-        lengths of all inputs, and is cut in two, and counted, where memory runs out.
+        lengths of all inputs, and is cut in two, and counted, where memory runs out or has run out before.
 
         Raises:
             DataError: an input does not fit the model, or scores are not finite.
@@ -103,11 +110,13 @@ class ScoringEngine:
         def score(rows: Rows) -> list[_Scored]:
             return self._score_batch(inputs, lengths, rows)
 
-        with ThreadPoolExecutor(self._backend.streams, initializer=self._backend.start_thread) as pool:
+        streams = ThreadPoolExecutor(self._backend.streams, initializer=self._backend.start_thread)
+        # Other threads read a shard or commit one meanwhile.
+        with self._turn, streams as pool:
             scored = [each for some in pool.map(score, batches) for each in some]
         splits = len(scored) - len(batches)
         if splits:
-            _log.warning("out of memory: batches split in two: %d of %d", splits, len(batches))
+            _log.warning("out of memory: %d batches were scored in %d parts", len(batches), len(scored))
         log_odds = np.empty(len(lengths), dtype=np.float32)
         for each in scored:
             log_odds[each.rows] = each.log_odds
@@ -122,17 +131,20 @@ class ScoringEngine:
 
     def _score_batch(self, inputs: PackedInputs, lengths: Lengths, rows: Rows) -> list["_Scored"]:
         """Scores some rows together, in halves where memory is short."""
-        model = self.checkpoint.architecture
-        chunks = chunk_rows(rows, model.chunks)
-        batch = lay_out(inputs, chunks, int(inputs.lengths[chunks].max()))
-        try:
-            return [_Scored(rows, self._backend.forward(batch), self._backend.computed_tokens(batch.lengths))]
-        except OutOfMemory as error:
-            if len(rows) == 1:
-                raise BeamrankError(
-                    f"{self._device} runs out of memory with a single input of {lengths[rows[0]]} tokens: use a "
-                    "machine with more memory, or fewer workers on this one"
-                ) from error
+        tokens = int(lengths[rows].sum())
+        if len(rows) == 1 or tokens <= self._limit:
+            model = self.checkpoint.architecture
+            chunks = chunk_rows(rows, model.chunks)
+            batch = lay_out(inputs, chunks, int(inputs.lengths[chunks].max()))
+            try:
+                return [_Scored(rows, self._backend.forward(batch), self._backend.computed_tokens(batch.lengths))]
+            except OutOfMemory as error:
+                if len(rows) == 1:
+                    raise BeamrankError(
+                        f"{self._device} runs out of memory with a single input of {tokens} tokens: use a machine "
+                        "with more memory, or fewer workers on this one"
+                    ) from error
+                self._limit = min(self._limit, int(_KEPT_OF_A_LIMIT * tokens))
         middle = len(rows) // 2
         return [each for half in (rows[:middle], rows[middle:]) for each in self._score_batch(inputs, lengths, half)]
 

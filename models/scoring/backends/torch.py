@@ -1,12 +1,15 @@
 """The backend that runs a model with torch, on a CPU or a CUDA device."""
 
+import re
 from collections.abc import Mapping
-from threading import Lock
-from typing import TYPE_CHECKING, ClassVar, Self
+from copy import deepcopy
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from beamrank.config.device import DEVICE_NAMES, DEVICE_PATTERN, is_cuda
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.checkpoints.check import Checkpoint, load_weights
@@ -15,17 +18,23 @@ from models.scoring.backends.protocol import Device, OutOfMemory
 if TYPE_CHECKING:
     import torch
 
-DEVICES = ("auto", "cpu", "cuda")
+    from models.kernels.token_rows import TokenRows
+
 DTYPES = ("float32", "bfloat16", "float16")
 
 _GPU_TOKEN_BUDGET = 1 << 16
 # Products go by blocks of rows, so larger batches only need more memory; smaller ones have more rows of padding.
 _CPU_TOKEN_BUDGET = 4096
-_GPU_STREAMS = 2
+# One thread prepares a batch while another waits for its scores.
+_STREAMS_OF_A_GPU = 2
+# cuBLAS takes its own memory as it is initialized. std::bad_alloc comes from libraries in C++.
+_OUT_OF_MEMORY = re.compile(
+    "can't allocate memory|not enough memory|out of memory|ALLOC(ATION)?_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|bad_alloc"
+)
 
 
 class TorchBackend:
-    """A `Backend` over torch."""
+    """A `Backend` over torch. On CUDA devices, each has a copy of the model and takes batches in turn."""
 
     digest_keys: ClassVar[Mapping[str, str]] = {}
 
@@ -39,18 +48,28 @@ class TorchBackend:
         import torch
 
         found = cls.resolve(device, dtype)
-        model = checkpoint.architecture.build(load_weights(checkpoint), getattr(torch, found.dtype))
-        return cls(model, found.device, threads)
+        kind = getattr(torch, found.dtype)
+        return cls(checkpoint.architecture.build(load_weights(checkpoint), kind).eval(), found.device, kind, threads)
 
-    def __init__(self, model: "torch.nn.Module", device: str, threads: int) -> None:
+    def __init__(self, model: "torch.nn.Module", device: str, dtype: "torch.dtype", threads: int) -> None:
         from models.kernels.linear import pack_linears
+        from models.scoring.backends.cuda import CudaModel, devices_here
 
-        self._device = device
-        self._model = model.to(device).eval()
-        self._turn = Lock()
-        self._block = pack_linears(model) if device == "cpu" else 0
-        # On a GPU, one thread prepares a batch while the other waits for the scores of the one before.
-        self.streams = threads if device == "cpu" else _GPU_STREAMS
+        self._block, self._varlen = 0, False
+        models: list[_Model] = [_CpuModel(model)]
+        if device == "cpu":
+            self.streams = threads
+            self._block = pack_linears(model)
+        else:
+            devices = devices_here(device)
+            self.streams = _STREAMS_OF_A_GPU * len(devices)
+            copies = [model, *(deepcopy(model) for _ in devices[1:])]
+            on_gpus = [CudaModel(*each, dtype) for each in zip(copies, devices, strict=True)]
+            self._varlen = all(each.varlen for each in on_gpus)
+            models = [*on_gpus]
+        self._free: SimpleQueue[_Model] = SimpleQueue()
+        for place in range(self.streams):
+            self._free.put(models[place % len(models)])
 
     def start_thread(self) -> None:
         """Gives a batch one thread of torch: threads that share a batch wait for each other at every operation."""
@@ -66,49 +85,67 @@ class TorchBackend:
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
         import torch
 
+        model = self._free.get()
         try:
-            if self._device == "cpu":
-                return self._launch(batch).numpy()
-            # Only one batch's activations are in the GPU's memory.
-            with self._turn:
-                log_odds = self._launch(batch)
-            return log_odds.cpu().numpy()
+            with torch.inference_mode():
+                return model.forward(self._rows(batch))
         except (RuntimeError, MemoryError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
+            reason = str(error)
+        finally:
+            self._free.put(model)
         torch.cuda.empty_cache()
-        raise OutOfMemory
+        raise OutOfMemory(reason)
 
-    def _launch(self, batch: PaddedBatch) -> "torch.Tensor":
+    def _rows(self, batch: PaddedBatch) -> "TokenRows":
         import torch
 
         from models.kernels.token_rows import TokenRows
 
         is_token = np.arange(batch.token_ids.shape[1]) < batch.lengths[:, None]
         ids, types = (torch.from_numpy(each[is_token]) for each in (batch.token_ids, batch.token_types))
-        with torch.inference_mode():
-            rows = TokenRows(ids.to(self._device), types.to(self._device), batch.lengths.tolist(), self._block)
-            log_odds: torch.Tensor = self._model(rows)
+        return TokenRows(ids, types, batch.lengths.tolist(), self._block, self._varlen)
+
+
+class _Model(Protocol):
+    """A model on a device."""
+
+    def forward(self, rows: "TokenRows") -> npt.NDArray[np.float32]:
+        """Log-odds of a batch."""
+
+
+class _CpuModel(NamedTuple):
+    """A model on the CPU."""
+
+    model: "torch.nn.Module"
+
+    def forward(self, rows: "TokenRows") -> npt.NDArray[np.float32]:
+        log_odds: npt.NDArray[np.float32] = self.model(rows).numpy()
         return log_odds
 
 
 def resolve_device(requested: str) -> str:
-    """`cuda` or `cpu`; `auto` is CUDA where there is a device.
+    """`cpu`, `cuda` or `cuda:N`; `auto` is CUDA where there is a device.
 
     Raises:
-        ConfigError: it is not one of the three.
-        PreflightError: this machine has no CUDA device.
+        ConfigError: it is none of these.
+        PreflightError: this machine has no such CUDA device.
     """
     import torch
 
-    if requested not in DEVICES:
-        raise ConfigError(f"device must be one of {', '.join(DEVICES)}, not {requested!r}")
+    if not re.fullmatch(DEVICE_PATTERN, requested):
+        raise ConfigError(f"device must be {DEVICE_NAMES}, not {requested!r}")
     if requested == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if requested == "cuda" and not torch.cuda.is_available():
+    if requested != "cpu" and not torch.cuda.is_available():
         raise PreflightError(
-            "device is cuda, and torch finds no CUDA device on this machine: set device to auto or cpu"
+            f"device is {requested}, and torch finds no CUDA device on this machine: set device to auto or cpu"
         )
+    _, _, number = requested.partition(":")
+    count = torch.cuda.device_count()
+    if number and int(number) >= count:
+        raise PreflightError(f"device is {requested}, and this machine has {count} CUDA devices, numbered from 0")
     return requested
 
 
@@ -124,24 +161,25 @@ def resolve_dtype(requested: str, device: str) -> str:
     import torch
 
     if requested == "auto":
-        if device == "cuda":
+        if is_cuda(device):
             return "float16"
         has = torch.cpu.get_capabilities()
         on_amd = has.get("avx512_bf16", False) and has["cpu_name"].startswith("AMD")
         return "bfloat16" if on_amd or torch.cpu._is_amx_tile_supported() else "float32"
     if requested not in DTYPES:
         raise ConfigError(f"dtype must be auto or one of {', '.join(DTYPES)}, not {requested!r}")
-    if requested == "bfloat16" and device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+    if requested == "bfloat16" and is_cuda(device) and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise PreflightError("dtype is bfloat16, and this GPU does not compute in it: set dtype to float16 or float32")
     return requested
 
 
 def default_token_budget(device: str) -> int:
     """The default number of tokens of a batch."""
-    return _GPU_TOKEN_BUDGET if device == "cuda" else _CPU_TOKEN_BUDGET
+    return _GPU_TOKEN_BUDGET if is_cuda(device) else _CPU_TOKEN_BUDGET
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error of torch, CUDA, cuBLAS, cuDNN or the CPU's allocators means that memory ran out."""
     import torch
 
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or _OUT_OF_MEMORY.search(str(error)) is not None

@@ -15,16 +15,17 @@ from tests.support.checkpoints import save_tiny
 from tests.support.models.tables import template
 
 
-def _inputs(text: list[int], count: int, longest: int = 200) -> PackedInputs:
+def stretches(text: list[int], count: int, longest: int = 200, segments: int = 2) -> PackedInputs:
     """Neighbouring stretches of a text as queries and docs of many lengths."""
-    kept = np.stack([np.arange(count) % 12, np.linspace(0, longest - 15, count).astype(int)], axis=1)
+    docs = np.linspace(0, longest - 15, count).astype(int) // (segments - 1)
+    kept = np.stack([np.arange(count) % 12, *[docs] * (segments - 1)], axis=1)
     ends = np.cumsum(kept.ravel())
     starts = (ends - kept.ravel()).reshape(kept.shape)
-    return PackedInputs(np.array([*text[: ends[-1]], 0], np.uint16), starts, kept, template(2))
+    return PackedInputs(np.array([*text[: ends[-1]], 0], np.uint16), starts, kept, template(segments))
 
 
 def test_same_shard_gives_the_same_bits(mono_engine, text):
-    inputs = _inputs(text, 60)
+    inputs = stretches(text, 60)
     first, second = mono_engine.score(inputs), mono_engine.score(inputs)
     assert first.log_odds.tobytes() == second.log_odds.tobytes()
     assert first.log_odds.dtype == np.float32
@@ -33,7 +34,7 @@ def test_same_shard_gives_the_same_bits(mono_engine, text):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_engine_threads_give_the_same_bits(mono_checkpoint, text, dtype):
-    inputs = _inputs(text, 60)
+    inputs = stretches(text, 60)
     checkpoint = resolve_checkpoint(mono_checkpoint, "mono")
     threads_of_this_one = torch.get_num_threads()
     alone, *others = (ScoringEngine(checkpoint, "cpu", dtype, threads, 512).score(inputs) for threads in (1, 2, 7))
@@ -45,7 +46,7 @@ def test_engine_threads_give_the_same_bits(mono_checkpoint, text, dtype):
 
 
 def test_engine_budgets_give_the_same_bits(mono_engine, mono_checkpoint, text):
-    inputs = _inputs(text, 24)
+    inputs = stretches(text, 24)
     scores = mono_engine.score(inputs)
     for budget in (1, 8192):
         engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, budget)
@@ -55,7 +56,7 @@ def test_engine_budgets_give_the_same_bits(mono_engine, mono_checkpoint, text):
 
 
 def test_score_does_not_depend_on_neighbours(mono_engine, text):
-    inputs = _inputs(text, 60)
+    inputs = stretches(text, 60)
     before = mono_engine.score(inputs).log_odds
     for row in (7, 30, 59):
         changed = inputs.tokens.copy()
@@ -87,7 +88,7 @@ def test_engine_scores_an_empty_shard(mono_engine):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_stays_near(mono_engine, mono_checkpoint, text, dtype):
-    inputs = _inputs(text, 24, 64)
+    inputs = stretches(text, 24, 64)
     engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", dtype, 1, 1024)
     scores, exact = engine.score(inputs).log_odds, mono_engine.score(inputs).log_odds
     difference = np.abs(scores - exact)

@@ -1,4 +1,4 @@
-"""`torch.nn.attention.varlen.varlen_attn` on the CPU, where torch has no such kernel, as its documentation defines it."""
+"""`torch.nn.attention.varlen.varlen_attn` as documented, on the CPU, where torch has no such kernel."""
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +34,6 @@ def varlen_attn(
         distance = torch.arange(len(k)) - (torch.arange(len(q))[:, None] + len(k) - len(q))
         left, right = (len(k) if reach < 0 else reach for reach in window_size)
         mask = (distance >= -left) & (distance <= right)
-        heads = (each.transpose(0, 1) for each in (q, k, v))
-        out.copy_(F.scaled_dot_product_attention(*heads, attn_mask=mask, scale=scale).transpose(0, 1))
+        q, k, v = (each.transpose(0, 1) for each in (q, k, v))
+        out.copy_(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale).transpose(0, 1))
     return context

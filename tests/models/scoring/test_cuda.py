@@ -1,0 +1,182 @@
+"""What scoring does on GPUs, on a machine without one: its steps, its errors and its choice of devices."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from beamrank.config.device import WORKER_NUMBER, number_worker
+from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from models.checkpoints.check import resolve_checkpoint
+from models.kernels.token_rows import TokenRows
+from models.scoring.backends.cuda import CudaModel, cuda_devices, devices_here
+from models.scoring.backends.torch import TorchBackend, resolve_device, resolve_dtype
+from models.scoring.engine import ScoringEngine
+from tests.models.scoring.test_engine import stretches
+from tests.support.models.varlen import varlen_attn
+
+
+class _Stream:
+    """A stream or an event of a device that does everything at once, as a CPU does."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def wait_stream(self, other: "_Stream") -> None:
+        pass
+
+    def record(self, stream: "_Stream") -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of a GPU on the CPU, twice: streams that wait for nothing, and memory that is not pinned."""
+    empty = torch.empty
+    for name in ("Stream", "Event", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, _Stream)
+    for name in ("device", "stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory=False, **options: empty(*shape, **options))
+    monkeypatch.setattr(TokenRows, "pin", lambda rows: rows)
+    monkeypatch.setattr(TokenRows, "record_stream", lambda rows, stream: None)
+    monkeypatch.setattr("models.scoring.backends.cuda.devices_here", lambda device: ["cpu", "cpu"])
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("varlen", [False, True], ids=["groups", "varlen"])
+@pytest.mark.parametrize("kind", ["mono", "duo"])
+def test_scores_of_two_gpus_are_those_of_the_cpu(request, monkeypatch, text, kind, varlen):
+    monkeypatch.setattr("models.scoring.backends.cuda.supports_varlen", lambda device, dtype: varlen)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
+    inputs = stretches(text, 60, segments={"mono": 2, "duo": 3}[kind])
+    wanted = request.getfixturevalue(f"{kind}_engine").score(inputs)
+    checkpoint = resolve_checkpoint(request.getfixturevalue(f"{kind}_checkpoint"), kind)
+    engine = ScoringEngine(checkpoint, "cuda", "float32", 1, 512)
+    assert engine._backend.streams == 4
+    used: set[int] = set()
+    forward = CudaModel.forward
+
+    def watch(model: CudaModel, rows: TokenRows) -> Any:
+        used.add(id(model))
+        return forward(model, rows)
+
+    monkeypatch.setattr(CudaModel, "forward", watch)
+    found = engine.score(inputs)
+    np.testing.assert_allclose(found.log_odds, wanted.log_odds, rtol=0, atol=1e-4)
+    assert (found.padded_tokens, found.halvings) == (found.tokens, 0)
+    assert len(used) == 2
+
+
+class _Small:
+    """A model whose device has memory for so many tokens."""
+
+    def __init__(self, model: Any, tokens: int, error: Exception) -> None:
+        self._model, self._tokens, self._error = model, tokens, error
+        self.failures = 0
+
+    def forward(self, rows: TokenRows) -> Any:
+        if rows.tokens > self._tokens:
+            self.failures += 1
+            raise self._error
+        return self._model.forward(rows)
+
+
+def _shrink(engine: ScoringEngine, tokens: int, error: Exception) -> _Small:
+    backend = engine._backend
+    assert isinstance(backend, TorchBackend)
+    small = _Small(backend._free.get(), tokens, error)
+    backend._free.put(small)
+    return small
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 22 GiB"),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("std::bad_alloc"),
+        MemoryError(),
+    ],
+    ids=lambda error: (str(error) or type(error).__name__)[:50],
+)
+def test_engine_remembers_an_out_of_memory(mono_checkpoint, mono_engine, text, error):
+    inputs = stretches(text, 60)
+    engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, 2048)
+    small = _shrink(engine, 700, error)
+    first = engine.score(inputs)
+    failures, small.failures = small.failures, 0
+    second = engine.score(inputs)
+    # A batch of 2,048 tokens, a half, and a quarter above 700.
+    assert failures == 3
+    assert small.failures == 0
+    assert min(first.halvings, second.halvings) > failures
+    for scores in (first, second):
+        assert scores.log_odds.tobytes() == mono_engine.score(inputs).log_odds.tobytes()
+
+
+def test_single_input_that_does_not_fit_is_an_error(mono_checkpoint, text):
+    engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, 2048)
+    _shrink(engine, 5, MemoryError("too large"))
+    with pytest.raises(BeamrankError, match="runs out of memory with a single input of 199 tokens") as caught:
+        engine.score(stretches(text, 60))
+    assert str(caught.value.__cause__) == "too large"
+
+
+def test_other_errors_of_a_gpu_end_the_shard(mono_checkpoint, text):
+    engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, 2048)
+    small = _shrink(engine, 5, RuntimeError("CUDA error: an illegal memory access was encountered"))
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        engine.score(stretches(text, 3))
+    assert small.failures == 1
+
+
+@pytest.mark.parametrize(
+    ("requested", "count", "worker", "devices"),
+    [
+        ("cuda", 1, None, ["cuda:0"]),
+        ("cuda", 4, None, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]),
+        ("cuda", 4, "2", ["cuda:2"]),
+        ("cuda", 4, "7", ["cuda:3"]),
+        ("cuda", 1, "7", ["cuda:0"]),
+        ("cuda:2", 4, None, ["cuda:2"]),
+        ("cuda:2", 4, "1", ["cuda:2"]),
+    ],
+)
+def test_process_computes_on_its_devices(requested, count, worker, devices):
+    assert cuda_devices(requested, count, worker) == devices
+
+
+def test_each_of_several_workers_has_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv(WORKER_NUMBER, raising=False)
+    assert devices_here("cuda") == ["cuda:0", "cuda:1"]
+    found: list[str] = []
+    for number in (4, 5):
+        number_worker(f"worker_{number}")
+        found += devices_here("cuda")
+    assert found == ["cuda:0", "cuda:1"]
+
+
+def test_numbered_devices(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [resolve_device(name) for name in ("cuda", "cuda:1")] == ["cuda", "cuda:1"]
+    assert resolve_dtype("auto", "cuda:1") == "float16"
+    assert TorchBackend.resolve("cuda:1", "float16").token_budget == 65536
+    with pytest.raises(PreflightError, match="device is cuda:2, and this machine has 2 CUDA devices"):
+        resolve_device("cuda:2")
+    for name in ("gpu", "cuda:", "cuda:-1", "cuda:x", "mps"):
+        with pytest.raises(ConfigError, match="device must be auto, cpu, cuda, or cuda:N"):
+            resolve_device(name)
