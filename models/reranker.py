@@ -59,7 +59,7 @@ class Reranker:
             checkpoint: `embedded:mono`, `embedded:duo`, a folder, a URL, or a Hugging Face id, `@revision` or not.
             kind: `mono` scores a text for a query; `duo` compares two texts.
             dtype: `auto`, `float32`, `bfloat16` or `float16`.
-            device: `auto`, `cpu` or `cuda`.
+            device: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several.
             threads: how many threads a CPU computes with; by default one a core.
             backend: the library that runs the model.
             truncation: `original`, `paper`, or `hf` (mono only): how texts are cut.

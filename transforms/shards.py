@@ -2,10 +2,15 @@
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beamrank import logs
 from beamrank.stages.receipts import Receipt
@@ -61,21 +66,66 @@ class RunShardFn(StorageDoFn):
         self._shards = beam.metrics.Metrics.counter("beamrank", "shards")
         self._inference = InferenceMetrics()
 
-    def process(self, task: ShardTask) -> Iterator[int]:
-        """Yields the shard's number once it has a receipt."""
-        with ONE_CALL_AT_A_TIME:
-            receipt = run_shard(task, lambda: self._run(task))
-        self._shards.inc()
-        yield receipt.shard
+    def setup(self) -> None:
+        """Starts the threads of a stage that does several shards at a time."""
+        super().setup()
+        self._pool = ThreadPoolExecutor(self._stage.shards_at_a_time)
 
-    def _run(self, task: ShardTask) -> Receipt:
+    def start_bundle(self) -> None:
+        """Forgets the shards of a bundle that failed."""
+        self._started: deque[Future[_Outcome]] = deque()
+
+    def process(self, task: ShardTask) -> Iterator[int]:
+        """Yields the number of a shard that has a receipt: this one's or, of several at a time, an earlier one's."""
+        if self._stage.shards_at_a_time == 1:
+            with ONE_CALL_AT_A_TIME:
+                yield self._count(lambda: _run(self._stage, task))
+            return
+        self._started.append(self._pool.submit(_run, self._stage, task))
+        if len(self._started) == self._stage.shards_at_a_time:
+            yield self._count(self._started.popleft().result)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Yields the numbers of the shards that were left."""
+        while self._started:
+            yield GlobalWindows.windowed_value(self._count(self._started.popleft().result))
+
+    def teardown(self) -> None:
+        """Ends the threads."""
+        self._pool.shutdown()
+
+    def _count(self, finish: "Callable[[], _Outcome]") -> int:
+        """The shard's number, counted in this thread, which alone has the runner's metrics."""
         try:
-            receipt = self._stage.run(task)
+            outcome = finish()
         except Exception:
             self._inference.add_failure()
+            for each in self._started:
+                each.cancel()
+            wait(self._started)
             raise
-        self._inference.add(receipt)
-        return receipt
+        if outcome.ran:
+            self._inference.add(outcome.receipt)
+        self._shards.inc()
+        return outcome.receipt.shard
+
+
+class _Outcome(NamedTuple):
+    """A shard's receipt, and whether it was run for it."""
+
+    receipt: Receipt
+    ran: bool
+
+
+def _run(stage: ShardWork, task: ShardTask) -> _Outcome:
+    ran = False
+
+    def run() -> Receipt:
+        nonlocal ran
+        ran = True
+        return stage.run(task)
+
+    return _Outcome(run_shard(task, run), ran)
 
 
 @dataclass

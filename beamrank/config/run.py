@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
+from beamrank.config.device import DeviceName
 from beamrank.config.first_stages import FIRST_K, Bm25Config, CandidatesConfig, FirstStageConfig, IndexConfig
 from beamrank.config.models import DuoConfig, InputConfig, MonoConfig
 from beamrank.config.yaml import anchor_paths, check_document, explain, read_document
@@ -65,8 +66,8 @@ class RunConfig(Section):
     """Threads of a process, for scoring and Lucene; default: all cores. The runs do not depend on it."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Of the models; `auto` is what the device is fast at."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where models run."""
+    device: DeviceName = "auto"
+    """Where models run: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
     backend: str = "torch"
     """The library that runs models."""
     on_missing_doc: Literal["error", "drop"] = "error"

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
+from beamrank.config.device import DeviceName
 from beamrank.config.models import InputConfig
 from beamrank.config.run import RunConfig
 from beamrank.section import CheckpointName, Path, Positive, Section
@@ -26,8 +27,8 @@ class ScoreConfig(Section):
     """Threads of a process; default: all cores."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Of the model; `auto` is what the device is fast at."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model runs."""
+    device: DeviceName = "auto"
+    """Where the model runs: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
     backend: str = "torch"
     """The library that runs the model."""
     stall_minutes: Annotated[float, Field(gt=0)] = 30.0

@@ -68,6 +68,10 @@ CostOf = Callable[[int], Cost]
 class ShardWork(Protocol):
     """A stage that does each shard by itself."""
 
+    @property
+    def shards_at_a_time(self) -> int:
+        """How many shards a process does at a time, a thread each."""
+
     def run(self, task: ShardTask) -> Receipt:
         """Does one shard and commits it."""
 
@@ -224,6 +228,11 @@ class Stage(ABC):
 
 class ShardStage(Stage):
     """A stage that does each shard by itself: a `ShardWork`."""
+
+    @property
+    def shards_at_a_time(self) -> int:
+        """How many shards a process does at a time; by default one, because a model or the JVM uses all cores."""
+        return 1
 
     def carry_out(self, execution: Execution) -> None:
         execution.run_shards(self)

@@ -6,10 +6,12 @@ import time
 from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from threading import Lock
 from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
 
+from beamrank.config.device import is_cuda
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
@@ -36,6 +38,8 @@ class ModelLoad(NamedTuple):
 
 
 _loads: list[ModelLoad] = []
+# Shards that are done at a time share one engine.
+_LOADING = Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +57,21 @@ class ModelStage(ShardStage):
     token_budget: int
     checkpoint: str
     threads: int
+    gpu: int | None = None
 
     @classmethod
     def model_settings(cls, config: JobConfig, checkpoint: Checkpoint, device: Device) -> dict[str, Any]:
         """The settings that every model has."""
+        kind, _, number = device.device.partition(":")
         return {
             **config.input.model_dump(),
             "checkpoint_digest": checkpoint.digest,
             "checkpoint": checkpoint.reference,
             "backend": config.backend,
             "backend_keys": dict(find_backend(config.backend).digest_keys),
-            "device": device.device,
+            # Which GPU decides nothing.
+            "device": kind,
+            "gpu": int(number) if number else None,
             "dtype": device.dtype,
             "token_budget": device.token_budget,
             "threads": threads_of(config),
@@ -71,11 +79,16 @@ class ModelStage(ShardStage):
 
     @classmethod
     def worker_on(cls, device: str) -> Worker:
-        return Worker.MODEL_ON_GPU if device == "cuda" else Worker.MODEL_ON_CPU
+        return Worker.MODEL_ON_GPU if is_cuda(device) else Worker.MODEL_ON_CPU
 
     @property
     def worker(self) -> Worker:
         return self.worker_on(self.device)
+
+    @property
+    def shards_at_a_time(self) -> int:
+        """On a GPU, one shard is read and another committed while one is scored."""
+        return 3 if is_cuda(self.device) else 1
 
     @property
     @abstractmethod
@@ -84,16 +97,18 @@ class ModelStage(ShardStage):
 
     def engine(self) -> ScoringEngine:
         """This process's engine."""
-        return _engine(
-            self.checkpoint,
-            self.checkpoint_digest,
-            self.kind,
-            self.backend,
-            self.device,
-            self.dtype,
-            self.threads,
-            self.token_budget,
-        )
+        device = self.device if self.gpu is None else f"{self.device}:{self.gpu}"
+        with _LOADING:
+            return _engine(
+                self.checkpoint,
+                self.checkpoint_digest,
+                self.kind,
+                self.backend,
+                device,
+                self.dtype,
+                self.threads,
+                self.token_budget,
+            )
 
     @property
     def limits(self) -> InputLimits:

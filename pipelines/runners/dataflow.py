@@ -20,6 +20,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beamrank import __version__
+from beamrank.config.device import is_cuda
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig, ScoreConfig
 from beamrank.digests import SHORT, digest
@@ -79,7 +80,7 @@ def settle(settings: _Config) -> tuple[_Config, Device]:
     """
     threads = settings.threads or WORKER_THREADS
     device = "cuda" if settings.device == "auto" else settings.device
-    auto_dtype = "float16" if device == "cuda" else "float32"
+    auto_dtype = "float16" if is_cuda(device) else "float32"
     dtype = auto_dtype if settings.dtype == "auto" else settings.dtype
     settled = settings.model_copy(update={"threads": threads, "device": device, "dtype": dtype})
     return settled, Device(device, dtype, default_token_budget(device))

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+from beamrank.config.device import number_worker
 from beamrank.logs import INHERITED, LoggedStderr, join_log
 
 _POLL_SECONDS = 1.0
@@ -21,6 +22,8 @@ def main() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     if INHERITED in os.environ:
         join_log(os.environ[INHERITED])
+    if "WORKER_ID" in os.environ:
+        number_worker(os.environ["WORKER_ID"])
     launcher = os.getppid()
     threading.Thread(target=_end_with, args=(launcher,), daemon=True).start()
     from apache_beam.runners.worker import sdk_worker_main

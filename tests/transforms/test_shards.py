@@ -8,6 +8,7 @@ import apache_beam as beam
 import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult
 from apache_beam.testing.util import assert_that, equal_to
 
 from beamrank.stages.receipts import Receipt, StageFolder
@@ -22,6 +23,8 @@ _most: list[int] = []
 class SlowStage:
     """Writes a shard's number, slowly, and keeps count of how many do so at once."""
 
+    shards_at_a_time = 1
+
     def run(self, task: ShardTask) -> Receipt:
         _running.append(threading.get_ident())
         _most.append(len(_running))
@@ -29,6 +32,34 @@ class SlowStage:
         _running.pop()
         table = pa.table({"shard": [task.shard]})
         return task.commit(table, seconds=0, counts={})
+
+
+class OverlappedStage:
+    """A model takes one shard at a time, and is done with one only when another was read meanwhile."""
+
+    shards_at_a_time = 3
+
+    def __init__(self, shards: int, broken: int | None = None) -> None:
+        self._shards, self._broken = shards, broken
+
+    def run(self, task: ShardTask) -> Receipt:
+        with _changed:
+            _read.append(task.shard)
+            _changed.notify_all()
+        with _model:
+            if task.shard == self._broken:
+                raise ValueError("this shard fails")
+            with _changed:
+                last = len(_scored) + 1 == self._shards
+                _overlapped.append(last or _changed.wait_for(lambda: len(_read) > len(_scored) + 1, timeout=30))
+                _scored.append(task.shard)
+        return task.commit(pa.table({"shard": [task.shard]}), seconds=0, counts={"inferences": 1})
+
+
+_model, _changed = threading.Lock(), threading.Condition()
+_read: list[int] = []
+_scored: list[int] = []
+_overlapped: list[bool] = []
 
 
 def _tasks(folder: Path, shards: int) -> list[ShardTask]:
@@ -64,3 +95,29 @@ def test_tasks_with_receipts_are_not_run_again(tmp_path: Path) -> None:
     storage.remove(StageFolder(str(tmp_path)).part_url(receipt))
     _run(tmp_path, 5)
     assert len(_most) == 3
+
+
+def _run_overlapped(folder: Path, shards: int, broken: int | None = None) -> PipelineResult:
+    for each in (_read, _scored, _overlapped):
+        each.clear()
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    done = pipeline | beam.Create(_tasks(folder, shards)) | RunShards(OverlappedStage(shards, broken))
+    assert_that(done, equal_to(list(range(shards))))
+    return pipeline.run()
+
+
+def test_shard_is_read_while_another_is_scored(tmp_path: Path) -> None:
+    result = _run_overlapped(tmp_path, 7)
+    assert _overlapped == [True] * 7
+    assert sorted(_scored) == list(range(7))
+    counters = {each.key.metric.name: each.committed for each in result.metrics().query()["counters"]}
+    assert (counters["shards"], counters["num_inferences"]) == (7, 7)
+    assert len(StageFolder(str(tmp_path)).receipts(task.digest for task in _tasks(tmp_path, 7))) == 7
+
+
+def test_failed_shard_ends_a_bundle_when_no_other_is_running(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="this shard fails"):
+        _run_overlapped(tmp_path, 3, broken=1)
+    receipts = StageFolder(str(tmp_path)).receipts(task.digest for task in _tasks(tmp_path, 3))
+    assert sorted(receipts) == sorted(_scored)
+    assert 1 not in receipts
