@@ -12,6 +12,7 @@ from beamrank.report.report import Report
 from beamrank.report.sections import SECTIONS
 from beamrank.report.sections.trainings import training_blocks
 from beamrank.report.stored.curves import write_csv
+from beamrank.report.stored.drift import write_drift
 from beamrank.report.trainings import Training
 from beamrank.storage import files as storage
 
@@ -36,7 +37,8 @@ class Part:
 def report_part(report: Report) -> Part:
     """A run, or runs that are compared; sections without content are left out."""
     sections = [Section(title, blocks) for title, make in SECTIONS.items() if (blocks := make(report))]
-    return Part(report.title, sections, {"curves.csv": write_csv(report.points)} if report.execution else {})
+    tables = {"curves.csv": write_csv(report.points)} if report.execution else {}
+    return Part(report.title, sections, tables | ({"drift.csv": write_drift(report.drift)} if report.drift else {}))
 
 
 def training_part(trainings: Sequence[Training]) -> Part:

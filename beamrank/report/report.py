@@ -10,6 +10,7 @@ from beamrank.evaluation.significance import Comparison, compare_evaluations, co
 from beamrank.formats.runs import RunNotes
 from beamrank.report.stored.curves import CurvePoint
 from beamrank.report.stored.distributions import Scores
+from beamrank.report.stored.drift import Drift
 from beamrank.report.stored.rank_changes import CandidateView, RankChange
 from beamrank.stages.plan import Plan
 from beamrank.stages.receipts import Receipt
@@ -24,6 +25,7 @@ class ReportSettings:
 
     Attributes:
         baseline: the run that others are compared with; by default the first.
+        earlier: the output of an earlier run, with which all runs are compared.
         changes: how many rank changes of each step are shown.
         queries: how many queries have a section of their own.
         docs: how many docs such a section has, beside relevant ones further below.
@@ -33,6 +35,7 @@ class ReportSettings:
     """
 
     baseline: str | None = None
+    earlier: str | None = None
     changes: int = 10
     queries: int = 30
     docs: int = 10
@@ -87,6 +90,7 @@ class Report:
         views: the candidates of the queries that have a section, by query_id.
         scores: by run and label.
         texts: of the docs that are shown.
+        drift: what changed since an earlier run; None if none was given.
     """
 
     title: str
@@ -107,6 +111,7 @@ class Report:
     views: dict[str, list[CandidateView]] = field(default_factory=dict)
     scores: Mapping[str, Scores] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
+    drift: Drift | None = None
 
     @property
     def main_measure(self) -> str | None:

@@ -1,20 +1,21 @@
 """The report of a run: one pass over its parts, and one scan of its corpus."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from beamrank.config.run import RunConfig
+from beamrank.config.run import RunConfig, stored_config
 from beamrank.errors import PreflightError
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.report.report import JUDGED, Execution, Report, ReportSettings, chosen_baseline
 from beamrank.report.stored.curves import Curves, CurveSettings
 from beamrank.report.stored.distributions import ScoreDistributions
+from beamrank.report.stored.drift import DriftPass, EarlierRun
 from beamrank.report.stored.positions import supported
 from beamrank.report.stored.rank_changes import CandidateView, LargestChanges, candidate_views, shown_views
 from beamrank.report.stored.scores import StoredQuery, finished_stages, iter_stored, ranked_texts
 from beamrank.report.stored.stage_measures import StageMeasures, stored_aggregations
 from beamrank.report.stored.truncation import truncated_docs
-from beamrank.stages.plan import Plan
+from beamrank.stages.plan import Plan, read_plan
 from beamrank.stages.status import read_receipts, read_status
 
 
@@ -31,7 +32,7 @@ def gather(plan: Plan, config: RunConfig, settings: ReportSettings) -> Report:
     """
     report = _empty(plan, config, settings)
     qrels = _read_qrels(report, plan, config)
-    pass_over = _Pass(report, config, qrels, settings)
+    pass_over = _Pass(report, plan, config, qrels, settings)
     for queries in iter_stored(plan, config):
         pass_over.add(queries)
     pass_over.finish()
@@ -75,9 +76,20 @@ def report_measures(config: RunConfig) -> list[str]:
     return list(dict.fromkeys([*config.measures, JUDGED]))
 
 
+def _steps(runs: Sequence[str], config: RunConfig) -> list[str]:
+    """One run a stage: of the aggregations, the configured one."""
+    return [*runs[:2], *([f"duo-{config.duo.aggregation}"] if config.duo and len(runs) > 2 else [])]
+
+
+def _earlier(output: str) -> EarlierRun:
+    plan = read_plan(output)
+    config = stored_config(plan.config, output)
+    return EarlierRun(plan, config, _steps(finished_runs(plan, config), config))
+
+
 def _empty(plan: Plan, config: RunConfig, settings: ReportSettings) -> Report:
     runs = finished_runs(plan, config)
-    steps = [*runs[:2], *([f"duo-{config.duo.aggregation}"] if config.duo and len(runs) > 2 else [])]
+    steps = _steps(runs, config)
     statuses = read_status(plan)
     report = Report(
         title=f"{plan.run_tag}: {plan.output}",
@@ -112,7 +124,9 @@ def _read_qrels(report: Report, plan: Plan, config: RunConfig) -> Qrels | None:
 class _Pass:
     """Takes the stored scores of a run, a shard at a time, and fills in what a report has of all queries."""
 
-    def __init__(self, report: Report, config: RunConfig, qrels: Qrels | None, settings: ReportSettings) -> None:
+    def __init__(
+        self, report: Report, plan: Plan, config: RunConfig, qrels: Qrels | None, settings: ReportSettings
+    ) -> None:
         self._report, self._settings = report, settings
         self._relevance = {} if qrels is None else qrels.relevance
         self._chosen = [] if config.duo is None else [config.duo.aggregation]
@@ -127,6 +141,11 @@ class _Pass:
             if settings.curves:
                 wanted = CurveSettings.of(config, settings.k0s, settings.k1s, settings.opponents, settings.trials)
                 self._curves = Curves(qrels, fast, wanted)
+        self._drift: DriftPass | None = None
+        if settings.earlier is not None:
+            self._drift = DriftPass(_earlier(settings.earlier), plan, config, report.steps)
+            if qrels is not None:
+                self._drift.measure(qrels, report_measures(config))
 
     def add(self, queries: list[StoredQuery]) -> None:
         """Takes a shard."""
@@ -137,7 +156,7 @@ class _Pass:
             self._scores.add(query.doc_ids, judgments, by_run)
             if judgments and self._settings.changes:
                 self._changes.add(candidate_views(query, judgments, self._report.steps, self._chosen, judgments))
-        for taker in (self._measures, self._curves):
+        for taker in (self._measures, self._curves, self._drift):
             if taker is not None:
                 taker.add(queries)
 
@@ -150,6 +169,8 @@ class _Pass:
             report.evaluations = self._measures.evaluations(report.topics)
         if self._curves is not None:
             report.points = list(self._curves.points())
+        if self._drift is not None:
+            report.drift = self._drift.found()
 
 
 def _views(

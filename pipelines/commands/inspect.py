@@ -51,7 +51,7 @@ def inspect(
         _show_query(plan, config, query, depth, texts, as_json)
         return
     wanted = changes is not None
-    settings = ReportSettings(baseline, changes or 0, queries=0, texts=texts and wanted, curves=False)
+    settings = ReportSettings(baseline=baseline, changes=changes or 0, queries=0, texts=texts and wanted, curves=False)
     report = gather(plan, config, settings)
     for line in report.missing:
         write_error(f"note: {line}")

@@ -35,7 +35,11 @@ def report(
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="The run that others are compared with; by default the first."),
+        typer.Option(
+            metavar="RUN|DIR",
+            help="The run that others are compared with, by default the first; or the output of an earlier run: what "
+            "changed since?",
+        ),
     ] = None,
     qrels: Annotated[str | None, typer.Option(help="Judgments in place of the run's own.")] = None,
     measures: Annotated[
@@ -64,8 +68,10 @@ def report(
     from beamrank.report.report import ReportSettings
 
     console = console_progress(verbose, quiet)
+    earlier = baseline is not None and storage.is_folder(storage.absolute(baseline))
     settings = ReportSettings(
-        baseline=baseline,
+        baseline=None if earlier else baseline,
+        earlier=storage.absolute(baseline) if baseline is not None and earlier else None,
         changes=changes,
         queries=queries,
         texts=texts,
@@ -93,6 +99,7 @@ def report_paths(
     """
     from beamrank.evaluation.compare import short_names
     from beamrank.report.page import report_part, training_part, write_report
+    from beamrank.report.sections.drift import summary
     from beamrank.report.trainings import is_training, read_training
 
     for path in paths:
@@ -101,10 +108,16 @@ def report_paths(
     files = [path for path in absolute if not storage.is_folder(path) and storage.exists(path)]
     trainings = [path for path in absolute if path not in files and is_training(path)]
     folders = [path for path in absolute if path not in files and path not in trainings]
+    if files and settings.earlier is not None:
+        raise ConfigError(
+            f"--baseline {settings.earlier} is an output, but run files ({files[0]}) are compared with a run file"
+        )
     reports = _reports(folders, files, settings, qrels, measures)
     for found in reports:
         for line in found.missing:
             console.note(f"{found.title}: {line}")
+        for line in summary(found.drift) if found.drift else ():
+            console.note(line)
     parts = [report_part(found) for found in reports]
     if trainings:
         names = short_names(trainings)

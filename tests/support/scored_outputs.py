@@ -35,10 +35,11 @@ class ScoredOutput:
         depths: tuple[int, int, int] = (12, 8, 5),
         prefix: str = "",
         spread: float = 1.0,
+        seed: int = 5,
         **keys: Any,
     ) -> None:
         self.spread = spread
-        self.random = np.random.default_rng(5)
+        self.random = np.random.default_rng(seed)
         self.folder, self.depths = folder, depths
         self.query_ids = [f"{prefix}q{number}" for number in range(topics)]
         self.docs = [f"{prefix}d{number}" for number in range(4 * depths[0])]

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 
 from beamrank.report.blocks import Block
 from beamrank.report.report import Report
-from beamrank.report.sections import changes, curves, distributions, measures, queries, what_ran
+from beamrank.report.sections import changes, curves, distributions, drift, measures, queries, what_ran
 
 # In the order of the page; one that returns no blocks is left out.
 SECTIONS: dict[str, Callable[[Report], Sequence[Block]]] = {
     "What ran": what_ran.blocks,
+    "What changed": drift.blocks,
     "Measures": measures.blocks,
     "Effectiveness against inferences": curves.blocks,
     "Queries": queries.blocks,

@@ -40,7 +40,7 @@ def output(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(output):
-    return _gather(output)
+    return _gather(output, dataclasses.replace(QUICK, earlier=output.plan.output))
 
 
 def _rankings(output):
