@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
@@ -19,6 +19,16 @@ class Relative(Enum):
 
 # An empty one would be the configuration's own folder.
 Path = Annotated[str, Field(min_length=1), Relative.PATH]
+
+
+def _check_named(paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if not paths or not all(paths):
+        raise ValueError("a path is missing: give a path, a glob, or a list of them")
+    return paths
+
+
+# One file or several.
+Paths = Annotated[str | tuple[str, ...], AfterValidator(_check_named), Relative.PATH]
 # A path, or another name of a checkpoint.
 CheckpointName = Annotated[str, Relative.CHECKPOINT]
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]

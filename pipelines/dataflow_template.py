@@ -44,8 +44,10 @@ def parameters() -> Iterator[Parameter]:
         annotated: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
         schema = TypeAdapter(annotated).json_schema()
         choices = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+        # The first of the ways to write a value.
+        first = choices[0].get("anyOf", choices)[0]
         default = {} if field.is_required() or field.default is None else {"default": field.default}
-        yield Parameter(key, {**choices[0], **default, "description": field.description})
+        yield Parameter(key, {**first, **default, "description": field.description})
 
 
 def command(arguments: Sequence[str]) -> list[str]:

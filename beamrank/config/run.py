@@ -16,7 +16,7 @@ from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.ids import is_usable
 from beamrank.formats.run_formats import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
-from beamrank.section import OneOf, Path, Positive, Section
+from beamrank.section import OneOf, Path, Paths, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 
@@ -40,8 +40,8 @@ class RunConfig(Section):
     """The docs."""
     topics: RunTopicsConfig
     """The topics."""
-    qrels: Path | None = None
-    """Judgments; without them nothing is evaluated."""
+    qrels: Paths | None = None
+    """Judgments, a file, a glob, or a list of them; without them nothing is evaluated."""
     index: IndexConfig | None = None
     """The Lucene index."""
     bm25: Bm25Config | None = None

@@ -62,6 +62,10 @@ def anchor_paths(document: dict[str, Any], model: type[Section], folder: str) ->
             document[name] = _anchored_checkpoint(value, folder)
         elif isinstance(value, str) and value and kind is Relative.PATH:
             document[name] = storage.join_relative(folder, value)
+        elif isinstance(value, list) and kind is Relative.PATH:
+            document[name] = [
+                storage.join_relative(folder, each) if isinstance(each, str) and each else each for each in value
+            ]
 
 
 def _anchored_checkpoint(reference: str, folder: str) -> str:

@@ -1,15 +1,41 @@
-"""Folders of a format that holds one file of a fixed name, such as BEIR's."""
+"""The files of a key: those that paths and globs name, and the one file of a folder such as BEIR's."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.streams import errors_as
+
+_GLOB = re.compile(r"[*?\[]")
 
 
 class _Format(Protocol):
     @property
     def file_in_folder(self) -> str | None: ...
+
+
+def find_files(paths: str | Sequence[str]) -> list[str]:
+    """The files of a key that takes one or several: each path, or what its glob matches, sorted; each file once.
+
+    Raises:
+        PreflightError: a glob matches nothing.
+    """
+    files: dict[str, None] = {}
+    for path in [paths] if isinstance(paths, str) else paths:
+        with errors_as(PreflightError, path):
+            is_glob = _GLOB.search(path) and not storage.exists(path)
+            found = storage.find(path) if is_glob else [path]
+        if not found:
+            raise PreflightError(f"no file matches {path}: give a path, a glob, or a list of them")
+        files |= dict.fromkeys(found)
+    return list(files)
+
+
+def shown_paths(paths: str | Sequence[str]) -> str:
+    """The value of such a key, for messages."""
+    return paths if isinstance(paths, str) else ", ".join(paths)
 
 
 def folder_file(folder: str, base: str) -> str:

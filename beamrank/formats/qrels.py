@@ -1,11 +1,12 @@
 """Qrels: which docs are relevant to which topics."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 
 from beamrank.errors import DataError
 from beamrank.formats.columns import FileRows, number, shown
+from beamrank.formats.folders import find_files
 from beamrank.formats.ids import are_usable, given_queries
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
@@ -41,7 +42,7 @@ class QrelsNotes:
     """Facts about qrels that a user should know.
 
     Attributes:
-        format: its name in `FORMATS`.
+        format: its name in `FORMATS`; of several files, that of the first.
         repeated: judgments that appear again, with the same relevance.
         comments: lines that begin with `#`.
     """
@@ -72,21 +73,33 @@ class Qrels:
         return Qrels(kept, self.notes)
 
 
-def read_qrels(url: str) -> Qrels:
-    """Reads qrels from any fsspec URL, compressed or not.
+def read_qrels(paths: str | Sequence[str]) -> Qrels:
+    """Reads qrels from files at any fsspec URL, compressed or not.
 
     Columns are separated by tabs or spaces; a line that begins with `#` is a comment. A negative relevance means what
     it means to trec_eval: the doc was in the pool, but was not judged.
 
+    Args:
+        paths: a file, a glob, or a list of them.
+
     Raises:
-        PreflightError: the file does not exist, or lines are wrong: columns, a relevance that is not a whole number
+        PreflightError: a file does not exist, or lines are wrong: columns, a relevance that is not a whole number
             from -10,000 to 10,000 (`MAX_RELEVANCE`), a doc judged twice with different relevance, invalid
             UTF-8, ids that cannot be used (`beamrank.formats.ids`). The first of each kind is listed.
     """
+    relevance: dict[str, dict[str, int]] = {}
+    files = [_read_file(url, relevance) for url in find_files(paths)]
+    repeated = sum(notes.repeated for notes in files)
+    judgments = sum(map(len, relevance.values()))
+    notes = QrelsNotes(files[0].format, len(relevance), judgments, repeated, sum(notes.comments for notes in files))
+    return Qrels(relevance, notes)
+
+
+def _read_file(url: str, relevance: dict[str, dict[str, int]]) -> QrelsNotes:
+    """Adds the judgments of a file; the notes count its own lines."""
     rows = FileRows(url)
     headers = {tuple(map(str.encode, each.columns)): name for name, each in FORMATS.items() if each.header}
     qrels_format = next(name for name, each in FORMATS.items() if not each.header)
-    relevance: dict[str, dict[str, int]] = {}
     lines: dict[tuple[str, str], int] = {}
     repeated = 0
     for line, columns in rows:
@@ -98,23 +111,24 @@ def read_qrels(url: str) -> Qrels:
             continue
         query_id, doc_id, level = judgment
         first = lines.setdefault((query_id, doc_id), line)
-        earlier = relevance.setdefault(query_id, {}).setdefault(doc_id, level)
+        judged = relevance.setdefault(query_id, {})
+        repeated += doc_id in judged
+        earlier = judged.setdefault(doc_id, level)
         if earlier != level:
-            rows.bad(line, f"doc {doc_id!r} of query {query_id!r} has relevance {level}, but {earlier} on line {first}")
-        elif first != line:
-            repeated += 1
-    _check_ids(rows, relevance, lines)
+            where = f"on line {first}" if first != line else "in an earlier file"
+            rows.bad(line, f"doc {doc_id!r} of query {query_id!r} has relevance {level}, but {earlier} {where}")
+    _check_ids(rows, lines)
     rows.check("qrels file", len(lines))
-    notes = QrelsNotes(qrels_format, len(relevance), len(lines), repeated, len(rows.comments))
-    return Qrels(relevance, notes)
+    return QrelsNotes(qrels_format, 0, len(lines), repeated, len(rows.comments))
 
 
-def _check_ids(rows: FileRows, relevance: dict[str, dict[str, int]], lines: dict[tuple[str, str], int]) -> None:
-    for query_id, judged in relevance.items():
-        if not are_usable([query_id, *judged]):
-            rows.check_id(lines[query_id, next(iter(judged))], query_id)
-            for doc_id in judged:
-                rows.check_id(lines[query_id, doc_id], doc_id)
+def _check_ids(rows: FileRows, lines: dict[tuple[str, str], int]) -> None:
+    checked: set[str] = set()
+    for (query_id, doc_id), line in lines.items():
+        if not are_usable([query_id, doc_id]):
+            for each in {query_id, doc_id} - checked:
+                rows.check_id(line, each)
+            checked.add(query_id)
 
 
 def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:

@@ -108,8 +108,9 @@ def _data(session: Trained, state: TrainState) -> str:
     data = session.config.data
     files = {name: getattr(data, name) for name in ("triples", "qrels", "run", "teacher")}
     files |= {name: section.path for name in ("corpus", "topics") if (section := getattr(data, name))}
+    named = {name: [paths] if isinstance(paths, str) else paths for name, paths in files.items() if paths}
     lines = [f"- {line}" for line in session.config.card.data] or ["- The configuration names no data sets."]
-    lines += [f"- {name}: `{storage.name(path)}`" for name, path in files.items() if path]
+    lines += [f"- {name}: `{storage.name(path)}`" for name, paths in named.items() for path in paths]
     if session.source.groups_per_epoch:
         lines.append(
             f"- groups of a query and {session.source.docs_per_group} docs: {session.source.groups_per_epoch:,}"

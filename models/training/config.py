@@ -11,7 +11,7 @@ from beamrank.digests import hash64
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.topics import TopicsConfig
-from beamrank.section import CheckpointName, Path, Positive, Section
+from beamrank.section import CheckpointName, Path, Paths, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 from models.training.recipes import with_recipe
@@ -35,8 +35,8 @@ class DataConfig(Section):
     """MS MARCO's triples, in place of `data.corpus`, `data.topics`, `data.qrels` and `data.run`."""
     corpus: CorpusConfig | None = None
     topics: TopicsConfig | None = None
-    qrels: Path | None = None
-    """The positives."""
+    qrels: Paths | None = None
+    """The positives: a file, a glob, or a list of them."""
     run: Path | None = None
     """The candidates: a TREC or MS MARCO run."""
     teacher: Path | None = None
@@ -114,7 +114,7 @@ class DevConfig(Section):
     """A run that the model re-ranks every `every_steps`; the best model is kept."""
 
     topics: TopicsConfig
-    qrels: Path
+    qrels: Paths
     """Its judgments; the measure is over its judged topics."""
     run: Path
     """The run that is re-ranked."""

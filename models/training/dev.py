@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import Evaluation, evaluate
+from beamrank.formats.folders import shown_paths
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
@@ -96,8 +97,8 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
     ranked = {topic.query_id: order[topic.query_id] for topic in topics if topic.query_id in order}
     if not ranked:
         raise PreflightError(
-            f"no topic of {dev.topics.path} is both judged in {dev.qrels} and in the run {dev.run}: there is nothing "
-            "to measure. Give files of the same topics"
+            f"no topic of {shown_paths(dev.topics.path)} is both judged in {shown_paths(dev.qrels)} and in the run "
+            f"{dev.run}: there is nothing to measure. Give files of the same topics"
         )
     depth = dev.k or _DEPTHS[kind]
     if dev.add_relevant:

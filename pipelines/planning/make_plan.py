@@ -8,6 +8,7 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.corpora import digest_corpus, find_taken, list_units
+from beamrank.formats.folders import find_files, shown_paths
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.topics import read_topics
 from beamrank.records import Topic
@@ -84,19 +85,21 @@ def chosen_topics(config: RunConfig) -> ChosenTopics:
     if config.qrels is None:
         return _limited(topics, config)
     # They are read again for the measures.
-    check_regular(config.qrels)
+    for url in find_files(config.qrels):
+        check_regular(url)
     judged = read_qrels(config.qrels).relevance
+    paths = shown_paths(config.qrels)
     chosen = [topic for topic in topics if topic.query_id in judged]
     if not chosen:
         raise PreflightError(
-            f"none of the {len(topics):,} topics in {config.topics.path} (first: {topics[0].query_id!r}) is judged in "
-            f"{config.qrels} (first: {next(iter(judged), None)!r}): every measure would be 0. Give the qrels of these "
-            "topics, or leave `qrels` out"
+            f"none of the {len(topics):,} topics in {shown_paths(config.topics.path)} (first: {topics[0].query_id!r}) "
+            f"is judged in {paths} (first: {next(iter(judged), None)!r}): every measure would be 0. Give the qrels of "
+            "these topics, or leave `qrels` out"
         )
     found = _limited(chosen if config.topics.only_judged else topics, config)
     if not any(topic.query_id in judged for topic in found.kept):
         raise PreflightError(
-            f"none of the first {len(found.kept):,} topics (topics.limit) is judged in {config.qrels}, though "
+            f"none of the first {len(found.kept):,} topics (topics.limit) is judged in {paths}, though "
             f"{len(chosen):,} of all {len(topics):,} are: there would be nothing to measure. Raise the limit, or set "
             "topics.only_judged: true to choose among the judged topics"
         )

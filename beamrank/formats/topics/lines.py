@@ -1,9 +1,12 @@
-"""Topics, one a line: JSONL, BEIR's JSONL, and the section paths of TREC CAR."""
+"""Topics, one a line: JSONL, BEIR's JSONL, and the section paths of TREC CAR, alone or in qrels."""
 
 from collections.abc import Iterator
 from urllib.parse import unquote
 
+from beamrank.formats.qrels import FORMATS as QRELS_FORMATS
 from beamrank.formats.row_checks import RowError, check_surrogates, id_of, json_object, missing_field, text_of
+
+_QRELS = QRELS_FORMATS["trec"].columns
 
 
 def split(content: bytes) -> Iterator[tuple[int, bytes]]:
@@ -45,6 +48,33 @@ def _key(row: dict[str, object], keys: tuple[str, ...]) -> str:
         if key in row:
             return key
     raise missing_field("` or `".join(keys), row)
+
+
+def split_qrels(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines of TREC qrels, without comments and repetitions of the query_id of the line before."""
+    before: bytes | None = None
+    for number, line in split(content):
+        query_id = line.split(None, 1)[:1]
+        if query_id and query_id[0] != before and not line.startswith(b"#"):
+            before = query_id[0]
+            yield number, line
+
+
+def query_id_of(line: str) -> str:
+    """The query_id of a line of TREC qrels.
+
+    Raises:
+        RowError: the line does not have four columns.
+    """
+    columns = line.split()
+    if len(columns) != len(_QRELS):
+        raise RowError(f"has {len(columns)} columns where the four of TREC qrels are expected ({' '.join(_QRELS)})")
+    return columns[0]
+
+
+def parse_car_as_2019(line: str) -> tuple[str, str]:
+    """The line as the id; its text as the code of 2019 makes it: `%20` is the only escape that is decoded."""
+    return line, line.replace("enwiki:", "").replace("%20", " ").replace("/", " ")
 
 
 def parse_car(line: str) -> tuple[str, str]:

@@ -3,12 +3,12 @@
 import re
 
 from beamrank.errors import PreflightError
-from beamrank.formats.folders import folder_file, folder_hint
+from beamrank.formats.folders import find_files, folder_file, folder_hint
 from beamrank.formats.guess import format_hint
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_query_id
 from beamrank.formats.problems import Problems, counted
 from beamrank.formats.row_checks import RowError
-from beamrank.formats.topics.registry import FORMATS, TopicsConfig, TopicsFormat
+from beamrank.formats.topics.registry import FORMATS, TopicsConfig
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as, open_stream
@@ -18,22 +18,29 @@ _LONE_CR = re.compile(rb"\r(?!\n)")
 
 
 def read_topics(config: TopicsConfig) -> list[Topic]:
-    """Reads all topics, in the order of the file; ids are kept unchanged.
+    """Reads all topics, in the order of the files; ids are kept unchanged.
 
     A file may be compressed with gzip, bzip2, xz or zstd. Empty lines between topics are skipped.
 
     Raises:
-        PreflightError: the file cannot be read or holds no topics, or some cannot be used: no text, a duplicate
+        PreflightError: a file cannot be read or holds no topics, or some cannot be used: no text, a duplicate
             query_id, one that breaks the rule of formats/ids.py, invalid UTF-8, wrong columns. It counts the problems
             and shows the first of each kind.
     """
-    url = topics_file(config)
+    topics: dict[str, Topic] = {}
+    for url in topics_files(config):
+        _read_file(url, config, topics)
+    return list(topics.values())
+
+
+def _read_file(url: str, config: TopicsConfig, topics: dict[str, Topic]) -> None:
+    """Adds the topics of a file."""
     topics_format = FORMATS[config.format]
     with errors_as(PreflightError, url), open_stream(url) as file:
         content = file.read().removeprefix(BYTE_ORDER_MARK)
-    topics, problems = _parsed(content, topics_format)
-    if topics and not problems.count:
-        return topics
+    count, problems = _parse(content, config, topics)
+    if count and not problems.count:
+        return
     # Topics of `car` are lines, never CBOR.
     read_as = topics_format.looks_like | {config.format, "car"}
     hint = format_hint(content[:_HINT_BYTES], read_as, FORMATS, "topics.format")
@@ -45,41 +52,49 @@ def read_topics(config: TopicsConfig) -> list[Topic]:
     raise PreflightError(f"{url} holds no topics (read as `format: {config.format}`): there is nothing to rank{hint}")
 
 
-def topics_file(config: TopicsConfig) -> str:
-    """The file that holds the topics.
+def topics_files(config: TopicsConfig) -> list[str]:
+    """The files that hold the topics.
 
     Raises:
-        PreflightError: it does not exist, or there is more than one.
+        PreflightError: one does not exist, or is a folder that does not hold the one file of the format.
     """
-    if not storage.exists(config.path):
-        raise PreflightError(f"there are no topics at {config.path}: give `topics.path` a file")
-    if not storage.is_folder(config.path):
-        return config.path
-    base = FORMATS[config.format].file_in_folder
+    return [_topics_file(path, config.format) for path in find_files(config.path)]
+
+
+def _topics_file(path: str, name: str) -> str:
+    if not storage.exists(path):
+        raise PreflightError(f"there are no topics at {path}: give `topics.path` a file")
+    if not storage.is_folder(path):
+        return path
+    base = FORMATS[name].file_in_folder
     if base is not None:
-        return folder_file(config.path, base)
-    hint = folder_hint(storage.sizes_bytes(config.path), FORMATS, "topics.format")
-    raise PreflightError(f"the topics {config.path} are a folder: give `topics.path` a file{hint}")
+        return folder_file(path, base)
+    hint = folder_hint(storage.sizes_bytes(path), FORMATS, "topics.format")
+    raise PreflightError(f"the topics {path} are a folder: give `topics.path` a file{hint}")
 
 
-def _parsed(content: bytes, topics_format: TopicsFormat) -> tuple[list[Topic], Problems]:
-    """The valid topics, and the problems of the others."""
-    topics: list[Topic] = []
+def _parse(content: bytes, config: TopicsConfig, topics: dict[str, Topic]) -> tuple[int, Problems]:
+    """Adds the valid topics of a file; returns how many rows are valid, and the problems of the others."""
+    topics_format = FORMATS[config.format]
+    original = topics_format.parse_original if config.decoding == "original" else None
+    parse = original or topics_format.parse
     problems = Problems()
     lines: dict[str, int] = {}
+    count = 0
     for line, row in topics_format.split(content):
         try:
-            topic = _checked(*topics_format.parse(_decoded(row)))
-            if topic.query_id in lines:
-                raise RowError(
-                    f"has the query_id {topic.query_id!r}, which line {lines[topic.query_id]} has too: remove one"
-                )
+            topic = _checked(*parse(_decoded(row)))
+            if topic.query_id in topics and not topics_format.repeats:
+                first = lines.get(topic.query_id)
+                where = "an earlier file" if first is None else f"line {first}"
+                raise RowError(f"has the query_id {topic.query_id!r}, which {where} has too: remove one")
         except (RowError, IdError) as error:
             problems.add(line, f"the topic {error}")
             continue
-        lines[topic.query_id] = line
-        topics.append(topic)
-    return topics, problems
+        count += 1
+        if topics.setdefault(topic.query_id, topic) is topic:
+            lines[topic.query_id] = line
+    return count, problems
 
 
 def _decoded(content: bytes) -> str:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal, Self
+
+from pydantic import model_validator
 
 from beamrank.formats.corpora.readers import tsv
 from beamrank.formats.topics import lines, trec
-from beamrank.section import OneOf, Path, Section
+from beamrank.section import OneOf, Paths, Section
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class TopicsFormat:
         split: the topics of a file, each with the line on which it begins.
         noun: the unit of such a file that holds a topic, for messages.
         file_in_folder: the one file that a folder of this format holds.
+        repeats: whether a topic may appear again; it counts once.
+        parse_original: `parse` for `decoding: original`, if the format has one.
         looks_like: formats that a file of this one may look like (formats/guess.py).
     """
 
@@ -26,11 +30,19 @@ class TopicsFormat:
     noun: str = "line"
     file_in_folder: str | None = None
     looks_like: frozenset[str] = frozenset()
+    repeats: bool = False
+    parse_original: Callable[[str], tuple[str, str]] | None = None
 
 
 FORMATS: dict[str, TopicsFormat] = {
     "beir": TopicsFormat(lines.parse_beir, file_in_folder="queries.jsonl"),
-    "car": TopicsFormat(lines.parse_car),
+    "car": TopicsFormat(lines.parse_car, parse_original=lines.parse_car_as_2019),
+    "car-qrels": TopicsFormat(
+        lambda line: lines.parse_car(lines.query_id_of(line)),
+        lines.split_qrels,
+        repeats=True,
+        parse_original=lambda line: lines.parse_car_as_2019(lines.query_id_of(line)),
+    ),
     "jsonl": TopicsFormat(lines.parse_json, looks_like=frozenset({"beir"})),
     "trec": TopicsFormat(trec.parse, trec.split, noun="topic"),
     "tsv": TopicsFormat(tsv.parse),
@@ -40,9 +52,18 @@ FORMATS: dict[str, TopicsFormat] = {
 class TopicsConfig(Section):
     """The topics."""
 
-    path: Path
-    """A file."""
+    path: Paths
+    """A file, a glob, or a list of them."""
     format: Annotated[str, OneOf(FORMATS)]
     """Its format."""
+    decoding: Literal["full", "original"] = "full"
+    """Of TREC CAR's ids: `full` decodes every percent escape, `original` only `%20`, as the code of 2019 does."""
     only_judged: bool = False
     """Keep only the topics of the qrels (BEIR has the topics of all splits in one file)."""
+
+    @model_validator(mode="after")
+    def _check_decoding(self) -> Self:
+        if self.decoding == "original" and FORMATS[self.format].parse_original is None:
+            having = ", ".join(name for name, each in FORMATS.items() if each.parse_original)
+            raise ValueError(f"decoding `original` exists for the formats {having}, not for {self.format}")
+        return self

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beamrank.evaluation.tables import COUNT, Cell, Column, Table
+from beamrank.formats.folders import shown_paths
 from beamrank.machine import Machine
 from beamrank.report.blocks import Block, Paragraph, TableBlock
 from beamrank.report.report import Execution, Report
@@ -54,12 +55,12 @@ def _inputs(report: Report, run: Execution) -> list[list[Cell]]:
         ("run tag", run.plan.run_tag),
         ("plan", run.plan.digest),
         ("corpus", f"{config.corpus.path} ({config.corpus.format})"),
-        ("topics", f"{config.topics.path}: {len(run.plan.topics):,} topics"),
+        ("topics", f"{shown_paths(config.topics.path)}: {len(run.plan.topics):,} topics"),
         ("first stage", f"{config.first_stage_name}: {_flat(first.model_dump())}"),
     ]
     if config.qrels is not None:
         judged = [each.notes.topics for each in report.evaluations.values()][:1]
-        rows.append(("qrels", config.qrels + "".join(f": {count:,} judged topics" for count in judged)))
+        rows.append(("qrels", shown_paths(config.qrels) + "".join(f": {count:,} judged topics" for count in judged)))
     for name, model in (("mono", config.mono), ("duo", config.duo)):
         if model is not None:
             rows.append((name, _flat(model.model_dump())))

@@ -1,11 +1,13 @@
 """Checks before a training resumes: whose state it is, and whose model its output folder holds."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, corpus_files
-from beamrank.formats.topics import TopicsConfig, topics_file
+from beamrank.formats.folders import find_files
+from beamrank.formats.topics import TopicsConfig, topics_files
 from beamrank.report.trainings import FOLDER
 from beamrank.storage import files as storage
 from models.checkpoints.files import CONFIG, PICKLED, SAFETENSORS, SHARDED
@@ -52,15 +54,18 @@ def check_output(output: str, start_folder: str) -> None:
 
 def _data_files(config: TrainConfig) -> list[str]:
     data, dev = config.data, config.dev
-    files = [data.triples, data.qrels, data.run, data.teacher, *_collection(data.corpus, data.topics)]
+    files = [data.triples, data.run, data.teacher, *_collection(data.corpus, data.topics, data.qrels)]
     if dev is not None:
-        files += [dev.qrels, dev.run, *_collection(dev.corpus, dev.topics)]
+        files += [dev.run, *_collection(dev.corpus, dev.topics, dev.qrels)]
     return [url for url in files if url is not None]
 
 
-def _collection(corpus: CorpusConfig | None, topics: TopicsConfig | None) -> list[str]:
+def _collection(
+    corpus: CorpusConfig | None, topics: TopicsConfig | None, qrels: str | Sequence[str] | None
+) -> list[str]:
     files = [] if corpus is None else corpus_files(corpus)
-    return files if topics is None else [*files, topics_file(topics)]
+    files += [] if topics is None else topics_files(topics)
+    return files if qrels is None else [*files, *find_files(qrels)]
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:

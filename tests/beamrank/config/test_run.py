@@ -86,7 +86,11 @@ def test_overrides_are_yaml(path):
         ('run_tag="\\ufeffa"', "or a byte order mark"),
         ("run_formats=[]", "run_formats: Tuple should have at least 1 item"),
         ("run_formats=[trec, x]", "run_formats.1: 'x' is unknown; accepted: trec, msmarco"),
-        *[(f"{key}=''", f"{key}: String should have at least 1 char") for key in ("output", "corpus.path", "qrels")],
+        *[(f"{key}=''", f"{key}: String should have at least 1 char") for key in ("output", "corpus.path")],
+        *[
+            (f"qrels={value}", "qrels: a path is missing: give a path, a glob, or a list")
+            for value in ("''", "[a, '']")
+        ],
         ("mono", "must look like mono.k=100"),
         ("=1", "must look like mono.k=100"),
         ("a..b=1", "must look like mono.k=100"),

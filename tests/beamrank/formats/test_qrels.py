@@ -51,6 +51,18 @@ def test_duplicate_judgments_must_agree(tmp_path):
     assert "line 3: doc 'a' of query 'q' has relevance 2, but 1 on line 1" in message
 
 
+def test_qrels_are_read_from_several_files_and_globs(tmp_path):
+    for name, text in {"fold-0": "q 0 a 1\nq 0 b 0\n", "fold-1": "q 0 b 0\nr 0 a 1\n", "other": "q 0 a 2\n"}.items():
+        (tmp_path / name).write_text(text)
+    qrels = read_qrels(f"{tmp_path}/fold-*")
+    assert qrels.relevance == {"q": {"a": 1, "b": 0}, "r": {"a": 1}}
+    assert (qrels.notes.topics, qrels.notes.judgments, qrels.notes.repeated) == (2, 3, 1)
+    with pytest.raises(PreflightError, match=r"other is not .*\n  line 1: .* relevance 2, but 1 in an earlier file"):
+        read_qrels([f"{tmp_path}/fold-0", f"{tmp_path}/other"])
+    with pytest.raises(PreflightError, match=r"no file matches .*/none\*"):
+        read_qrels(f"{tmp_path}/none*")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

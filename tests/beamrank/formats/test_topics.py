@@ -60,6 +60,11 @@ def read(tmp_path):
             [("1", "What articles exist <b>?")],
         ),
         ("car", "enwiki:A%20b/C%2FD+e", [("enwiki:A%20b/C%2FD+e", "A b C D+e")]),
+        (
+            "car-qrels",
+            "# of 2019\nenwiki:A%20b/C 0 p1 1\nenwiki:A%20b/C 0 p2 1\n\nB 0 p1 1\nenwiki:A%20b/C 0 p3 1\n",
+            [("enwiki:A%20b/C", "A b C"), ("B", "B")],
+        ),
         ("car", "%C3%89mile/enwiki:x\nA/%22B%22", [("%C3%89mile/enwiki:x", "Émile enwiki:x"), ("A/%22B%22", 'A "B"')]),
     ],
 )
@@ -79,6 +84,30 @@ def test_topics_are_read_from_folders_compressed_and_remote_files(tmp_path):
         _read(tmp_path / "t.tsv.gz", "tsv")
     fsspec.filesystem("memory").pipe("/topics/t.tsv", b"1\tx\n2\ty\n")
     assert _read("memory://topics/t.tsv", "tsv") == [("1", "x"), ("2", "y")]
+
+
+def test_topics_are_read_from_several_files_and_globs(tmp_path):
+    for fold in range(4):
+        (tmp_path / f"fold-{fold}.qrels").write_text(f"q{fold} 0 p 1\nshared 0 p{fold} 1\n")
+    config = TopicsConfig(path=(f"{tmp_path}/fold-3.qrels", f"{tmp_path}/fold-[0-2].qrels"), format="car-qrels")
+    assert [topic.query_id for topic in read_topics(config)] == ["q3", "shared", "q0", "q1", "q2"]
+    for name in ("a.tsv", "b.tsv"):
+        (tmp_path / name).write_text("1\tx\n")
+    with pytest.raises(PreflightError, match=r"b\.tsv:1: .* query_id '1', which an earlier file has too"):
+        read_topics(TopicsConfig(path=f"{tmp_path}/*.tsv", format="tsv"))
+    with pytest.raises(PreflightError, match=r"no file matches .*/\*\.none"):
+        read_topics(TopicsConfig(path=f"{tmp_path}/*.none", format="tsv"))
+
+
+def test_topics_may_be_decoded_as_in_2019(tmp_path):
+    (tmp_path / "t").write_text("enwiki:A%20b/%C3%89mile%22/enwiki:c\n")
+    texts = {
+        decoding: read_topics(TopicsConfig(path=str(tmp_path / "t"), format="car", decoding=decoding))[0].text
+        for decoding in ("full", "original")
+    }
+    assert texts == {"full": 'A b Émile" enwiki:c', "original": "A b %C3%89mile%22 c"}
+    with pytest.raises(ValueError, match="decoding `original` exists for the formats car, car-qrels, not for tsv"):
+        TopicsConfig(path="t", format="tsv", decoding="original")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +145,8 @@ def test_topics_are_read_from_folders_compressed_and_remote_files(tmp_path):
         ("car", "A%20b/%FF\n", r"%FF' is not UTF-8 when percent-decoded"),
         ("car", "enwiki:\n", "'enwiki:' has no text"),
         ("car", "A b\n", "white space"),
+        ("car-qrels", "A 0 p1 1\nB 0 p1\n", r"t\.txt:2: the topic has 3 columns where the four of TREC qrels"),
+        ("car-qrels", "A/%FF 0 p1 1\n", r"%FF' is not UTF-8 when percent-decoded"),
         ("trec", "\n1\tx\n", r"t\.txt:2: the topic is not inside <top> and </top>"),
         ("trec", _TOP + "<top>\n<num> 302\n", r"t\.txt:9: the topic is not inside"),
         ("trec", _TOP.replace("</top>", "") + _TOP, r"t\.txt:1: the topic is not closed before the next"),
@@ -164,7 +195,7 @@ def test_similar_problems_are_counted_and_shown_once(read, tmp_path):
         ('{"id": "1", "text": "x"}\n', "beir", "set `topics.format: jsonl`"),
         ("\ufeff1\tx\n", "jsonl", "a tab between them: set `topics.format: tsv`"),
         ("1\tx\n", "car", "set `topics.format: tsv`"),
-        (b"PAR1\0\0PAR1", "tsv", "Parquet: `topics.format` accepts beir, car, jsonl, trec, tsv"),
+        (b"PAR1\0\0PAR1", "tsv", "Parquet: `topics.format` accepts beir, car, car-qrels, jsonl, trec, tsv"),
         (gzip.compress(b"1\tx\n", mtime=0), "tsv", r"compressed with gzip: give it a name that ends in \.gz"),
         (lzma.compress(b"1\tx\n"), "trec", r"compressed with xz: give it a name that ends in \.xz"),
     ],
@@ -229,3 +260,16 @@ def test_nfcorpus_has_all_queries_of_its_three_splits(shared_data, tmp_path):
     topics = _read(tmp_path / "nfcorpus", "beir")
     assert len(topics) == 2590 + 324 + 323
     assert topics[0] == ("PLAIN-3", "Breast Cancer Cells Feed on Cholesterol")
+
+
+@pytest.mark.data
+def test_the_rules_of_decoding_differ_on_some_topics_of_trec_car(shared_data, tmp_path):
+    name = "trec_car_test200/benchmarkY1test/qrels.car17v1.5.benchmarkY1test.txt"
+    with tarfile.open(shared_data / "trec_car_test200.tar.gz") as archive:
+        archive.extract(name, tmp_path, filter="data")
+    full, original = (
+        read_topics(TopicsConfig(path=str(tmp_path / name), format="car-qrels", decoding=decoding))
+        for decoding in ("full", "original")
+    )
+    assert [topic.query_id for topic in full] == [topic.query_id for topic in original]
+    assert (len(full), sum(one != other for one, other in zip(full, original, strict=True))) == (2125, 19)
