@@ -106,7 +106,8 @@ class InputConfig(Section):
 
     @model_validator(mode="after")
     def _check_room(self) -> Self:
-        if self.max_query_length > self.max_length - 5:
+        # `hf` does not read max_query_length.
+        if self.truncation != "hf" and self.max_query_length > self.max_length - 5:
             raise ValueError(
                 f"max_query_length {self.max_query_length} leaves no room for a doc in max_length {self.max_length}"
             )

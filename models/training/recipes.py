@@ -21,15 +21,17 @@ _CAR = {
     "sampling": {"mode": {"mono": "natural", "duo": "balanced"}, "ranks": [1, 10]},
     "optimizer": {"learning_rate": 1e-6, "warmup_steps": 40_000, "steps": 400_000, "batch_size": 32},
 }
-# Mass et al. 2019, section 4.2; "the default BERT setup" is that of run_classifier.py.
+# Mass et al. 2019, section 4.2: BERTlets, BERT[PW] and BERT[CE]. "The default BERT setup" is that of run_classifier.py.
 _NONFACTOID = {
     "objective": {"mono": "bertlets", "duo": "pairwise"},
     "margin": 0.2,
     "labels": {"mono": 1, "duo": 2},
     "sampling": {"mode": "triplets", "ranks": [1, 10]},
-    "input": {"max_length": 256},
+    "input": {"truncation": {"mono": "hf", "duo": "original"}, "max_length": 256},
     "optimizer": {"learning_rate": 2e-5, "warmup_share": 0.1, "epochs": 3, "batch_size": 32},
 }
+_NONFACTOID_PW = _NONFACTOID | {"objective": {"mono": "pointwise", "duo": "pairwise"}, "labels": 2}
+_NONFACTOID_CE = _NONFACTOID | {"objective": {"mono": "bert_ce", "duo": "pairwise"}}
 # Nogueira et al. 2019, section 4.1; the warm-up is that of the README of duobert.
 _TCP = {
     "objective": "masked_words",
@@ -54,6 +56,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "msmarco": _MSMARCO,
     "car": _CAR,
     "nonfactoid": _NONFACTOID,
+    "nonfactoid-pw": _NONFACTOID_PW,
+    "nonfactoid-ce": _NONFACTOID_CE,
     "tcp": _TCP,
     "small": _SMALL,
 }

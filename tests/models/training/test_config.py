@@ -1,10 +1,14 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from beamrank.errors import ConfigError
+from beamrank.ranking.input_layout import InputLimits, mono_kept
+from beamrank.records import SpecialTokens
+from models.architectures.bert import bert_template
 from models.training.config import Kind, TrainConfig, load_train_config
 from models.training.recipes import RECIPES
 
@@ -34,6 +38,8 @@ def load(tmp_path: Path):
         ("msmarco", "duo", ("pairwise", 3e-6, 10_000, 100_000, None, 128, 512)),
         ("car", "mono", ("pointwise", 1e-6, 40_000, 400_000, None, 32, 512)),
         ("nonfactoid", "mono", ("bertlets", 2e-5, None, None, 3, 32, 256)),
+        ("nonfactoid-pw", "mono", ("pointwise", 2e-5, None, None, 3, 32, 256)),
+        ("nonfactoid-ce", "mono", ("bert_ce", 2e-5, None, None, 3, 32, 256)),
     ],
 )
 def test_recipe_has_the_values_of_its_paper(recipe, kind, expected, load):
@@ -53,6 +59,28 @@ def test_recipe_sampling(load):
     assert sampling("car", "duo") == ("balanced", None, (1, 10))
     assert sampling("nonfactoid", "mono") == ("triplets", None, (1, 10))
     assert sampling("small", "mono") == ("balanced", 3, (1, 100))
+
+
+@pytest.mark.parametrize(("recipe", "labels"), [("nonfactoid", 1), ("nonfactoid-pw", 2), ("nonfactoid-ce", 1)])
+def test_nonfactoid_recipes_read_as_run_classifier_does(recipe, labels, load):
+    config = load({"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, "mono")
+    assert (config.labels, config.margin, config.optimizer.warmup_share) == (labels, 0.2, 0.1)
+    assert (config.sampling.mode, config.sampling.negatives, config.sampling.ranks) == ("triplets", None, (1, 10))
+    # `_truncate_seq_pair` of BERT's run_classifier.py shortens the longer text until both fit into 256 - 3 wordpieces.
+    template = bert_template(SpecialTokens(101, 102, 0), 2)
+    limits = InputLimits(**config.input.model_dump())
+    # (Where both are longer than half of that, run_classifier.py gives the odd one to the query.)
+    lengths = [(62, 300), (3, 300), (300, 3), (100, 153), (130, 124)]
+    queries, docs = (np.array(each) for each in zip(*lengths, strict=True))
+    kept = [each.tolist() for each in mono_kept(template, limits, queries, docs)]
+    expected = []
+    for query, doc in lengths:
+        while query + doc > 256 - 3:
+            query, doc = (query - 1, doc) if query > doc else (query, doc - 1)
+        expected.append((query, doc))
+    assert list(zip(*kept, strict=True)) == expected
+    short = load({"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, "mono", "input.max_length=64")
+    assert short.input.max_length == 64
 
 
 @pytest.mark.parametrize("recipe", sorted(RECIPES.keys() - {"tcp"}))
