@@ -15,6 +15,7 @@ _PACKED = {
     re.compile(rb"\x28\xb5\x2f\xfd"): ("zstd", ".zst"),
 }
 _TREC = re.compile(rb"\s*<(top|doc)\b", re.IGNORECASE)
+_SMART = re.compile(rb"\s*\.I\s+\S")
 _CBOR = re.compile(rb"\x83(\x00|\x63CAR)")
 
 
@@ -67,6 +68,8 @@ def _look(beginning: bytes) -> _Look | None:
         return _Look("car", "TREC CAR's CBOR")
     if _TREC.match(beginning):
         return _Look("trec", "TREC's (it begins with <top> or <DOC>)")
+    if _SMART.match(beginning):
+        return _Look("smart", "SMART's (it begins with .I)")
     if line.startswith(b"{"):
         return _Look("beir", "BEIR's JSONL (`_id`)") if _has_beir_id(line) else _Look("jsonl", "JSONL")
     if line.count(b"\t") == 1:

@@ -1,4 +1,4 @@
-"""Files as byte streams, decompressed (gzip, bzip2, xz, zstd) by the ending of their names."""
+"""Files as byte streams, decompressed (gzip, bzip2, xz, zstd, compress) by the ending of their names."""
 
 import bz2
 import gzip
@@ -13,11 +13,14 @@ import pyarrow as pa
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.lzw import MAGIC, Lzw
 from beamrank.storage.members import Decompressor, Members
 
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+# The disks of TREC have also .0z, .1z and .2z.
+_COMPRESS = dict.fromkeys((".z", ".0z", ".1z", ".2z"), "compress")
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", **_COMPRESS}
 _DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {"bz2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}
-_NOT_READ = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".lz4", ".lzma", ".z")
+_NOT_READ = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".lz4", ".lzma")
 _BUFFER_BYTES = 1 << 20
 _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.lib.ArrowException)
 
@@ -73,7 +76,13 @@ def _decompressed(file: BinaryIO, method: str) -> BinaryIO:
     """
     if method == "gzip":
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    if method == "zstd":
+    stream: io.RawIOBase
+    if method == "compress":
+        magic = file.read(len(MAGIC))
+        if magic != MAGIC:
+            raise OSError(f"it is not a file of `compress`: it begins with {magic.hex()}, not {MAGIC.hex()}")
+        stream = Lzw(file)
+    elif method == "zstd":
         stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
     else:
         stream = Members(file, _DECOMPRESSORS[method])

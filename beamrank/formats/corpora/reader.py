@@ -31,14 +31,25 @@ def _corpus_files(corpus: CorpusConfig) -> list[str]:
     found = storage.find(corpus.path)
     if found and not is_folder:
         return found
-    files = [url for url in found if without_compression(storage.name(url)).endswith(corpus_format.endings)]
-    files = [url for url in files if not storage.name(url).startswith(".")]
+    files = [url for url in found if _is_of(url, corpus)]
     if not files:
         endings = f"holds no files named *{', *'.join(corpus_format.endings)}"
         reason = endings if storage.exists(corpus.path) else "does not exist"
         hint = folder_hint(map(storage.name, found), FORMATS, "corpus.format")
         raise PreflightError(f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob{hint}")
     return files
+
+
+def _is_of(url: str, corpus: CorpusConfig) -> bool:
+    """Whether a file of the corpus's folder holds docs."""
+    corpus_format = FORMATS[corpus.format]
+    path = without_compression(url.removeprefix(storage.absolute(corpus.path)).lstrip("/"))
+    not_docs = corpus_format.not_docs
+    return (
+        not storage.name(url).startswith(".")
+        and path.endswith(corpus_format.endings)
+        and (not_docs is None or not not_docs.fullmatch(path))
+    )
 
 
 def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusUnit]:

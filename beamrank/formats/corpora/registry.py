@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from beamrank.formats.corpora.readers import beir, car, jsonl, parquet, tsv
+from beamrank.formats.corpora.readers import beir, car, jsonl, parquet, smart, trec, tsv
 from beamrank.formats.corpora.units import CorpusFormat
 from beamrank.section import OneOf, Path, Section
 
@@ -13,6 +13,8 @@ FORMATS: dict[str, CorpusFormat] = {
     "car": car.FORMAT,
     "jsonl": jsonl.FORMAT,
     "parquet": parquet.FORMAT,
+    "smart": smart.FORMAT,
+    "trec": trec.FORMAT,
     "tsv": tsv.FORMAT,
 }
 

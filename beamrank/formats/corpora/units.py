@@ -1,5 +1,6 @@
 """Units of a corpus, the batches of docs in them, and the definition of a format."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -8,6 +9,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.ids import IdError, check_doc_id
 from beamrank.formats.row_checks import RowError
 from beamrank.records import BadRow
+from beamrank.storage import files as storage
 
 Row = TypeVar("Row")
 Fields = tuple[str, ...] | None
@@ -58,6 +60,11 @@ class DocBatch:
     bad: list[BadRow] = field(default_factory=list)
 
 
+def whole_file(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
+    """The range of a file that is one unit; none if it is empty."""
+    return [(0, 0)] if storage.size_bytes(url) else []
+
+
 def line_place(unit: CorpusUnit, position: int) -> str:
     """The place of a line: its first byte in a plain file, its number in a compressed one."""
     return f"{unit.url} at byte {position}" if unit.end else f"{unit.url}:{position + 1}"
@@ -77,6 +84,7 @@ class CorpusFormat:
         read: the docs of a unit, in batches of any size.
         place: where a doc is, for messages: of a unit, and a position that `read` gave.
         file_in_folder: the one file that a folder of this format holds.
+        not_docs: matches the paths below a folder, in lower case, of other files that the endings do not tell apart.
     """
 
     name: str
@@ -86,6 +94,7 @@ class CorpusFormat:
     read: Callable[[CorpusUnit], Iterator[DocBatch]]
     place: Callable[[CorpusUnit, int], str] = line_place
     file_in_folder: str | None = None
+    not_docs: re.Pattern[str] | None = None
 
 
 def place(unit: CorpusUnit, position: int) -> str:

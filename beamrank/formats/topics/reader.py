@@ -18,7 +18,7 @@ _LONE_CR = re.compile(rb"\r(?!\n)")
 
 
 def read_topics(config: TopicsConfig) -> list[Topic]:
-    """Reads all topics, in the order of the files; ids are kept unchanged.
+    """Reads all topics, in the order of the files; ids are kept unchanged, unless `ids` numbers them.
 
     A file may be compressed with gzip, bzip2, xz or zstd. Empty lines between topics are skipped.
 
@@ -30,7 +30,8 @@ def read_topics(config: TopicsConfig) -> list[Topic]:
     topics: dict[str, Topic] = {}
     for url in topics_files(config):
         _read_file(url, config, topics)
-    return list(topics.values())
+    found = list(topics.values())
+    return found if config.ids == "file" else [Topic(str(i), each.text) for i, each in enumerate(found, 1)]
 
 
 def _read_file(url: str, config: TopicsConfig, topics: dict[str, Topic]) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import model_validator
 
+from beamrank.formats import smart
 from beamrank.formats.corpora.readers import tsv
 from beamrank.formats.topics import lines, trec
 from beamrank.section import OneOf, Paths, Section
@@ -44,6 +45,7 @@ FORMATS: dict[str, TopicsFormat] = {
         parse_original=lambda line: lines.parse_car_as_2019(lines.query_id_of(line)),
     ),
     "jsonl": TopicsFormat(lines.parse_json, looks_like=frozenset({"beir"})),
+    "smart": TopicsFormat(smart.parse, smart.split, noun="record"),
     "trec": TopicsFormat(trec.parse, trec.split, noun="topic"),
     "tsv": TopicsFormat(tsv.parse),
 }
@@ -58,6 +60,8 @@ class TopicsConfig(Section):
     """Its format."""
     decoding: Literal["full", "original"] = "full"
     """Of TREC CAR's ids: `full` decodes every percent escape, `original` only `%20`, as the code of 2019 does."""
+    ids: Literal["file", "order"] = "file"
+    """`order` numbers the topics from 1 in the order of the file, as the qrels of Cranfield do."""
     only_judged: bool = False
     """Keep only the topics of the qrels (BEIR has the topics of all splits in one file)."""
 

@@ -12,7 +12,15 @@ from typing import Any, BinaryIO
 import cbor2
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, WrongFormatError, parse_rows
+from beamrank.formats.corpora.units import (
+    CorpusFormat,
+    CorpusUnit,
+    DocBatch,
+    Fields,
+    WrongFormatError,
+    parse_rows,
+    whole_file,
+)
 from beamrank.formats.row_checks import RowError
 from beamrank.storage.streams import open_stream
 
@@ -29,10 +37,6 @@ def _check(url: str, fields: Fields) -> None:
         raise PreflightError(f"the paragraphs of TREC CAR have no named fields: leave `fields` out for {url}")
     with open_stream(url) as file:
         _read_header(file, url)
-
-
-def _whole_file(_url: str, _unit_bytes: int) -> list[tuple[int, int]]:
-    return [(0, 0)]
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
@@ -142,4 +146,4 @@ def _place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at paragraph {position} (from 0)"
 
 
-FORMAT = CorpusFormat("car", (".cbor", ".paragraphs"), _check, _whole_file, _read, _place)
+FORMAT = CorpusFormat("car", (".cbor", ".paragraphs"), _check, whole_file, _read, _place)
