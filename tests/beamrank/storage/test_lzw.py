@@ -20,7 +20,8 @@ _TEXT = " ".join(str(i * i) for i in range(8_000)).encode()
 def lzw_compressed(content: bytes, last_bits: int = 16, clear_at: int | None = None) -> bytes:
     """What `compress -b last_bits` writes; the table is cleared when it is full and `clear_at` more codes are out."""
     output = bytearray(MAGIC + bytes([last_bits | 0x80]))
-    bits, codes = 9, []
+    bits = 9
+    codes: list[int] = []
 
     def flush():
         number = sum(code << (bits * i) for i, code in enumerate(codes))
