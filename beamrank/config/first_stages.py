@@ -59,6 +59,6 @@ class CandidatesConfig(FirstStageConfig):
     """An existing run as the first stage, in place of BM25."""
 
     run: Path
-    """A TREC or MS MARCO run, in place of `index` and `bm25`."""
+    """A TREC or MS MARCO run, or an MS MARCO top1000 file, in place of `index` and `bm25`."""
     ties: Ties = "rank"
     """The order of tied scores: by `rank`, or by `doc_id`, descending, as in trec_eval."""

@@ -12,6 +12,7 @@ from beamrank.config.models import DuoConfig, InputConfig, MonoConfig
 from beamrank.config.yaml import anchor_paths, check_document, explain, read_document
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import DEFAULT_MEASURES, split_measures
+from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.ids import is_usable
 from beamrank.formats.run_formats import FORMATS as RUN_FORMATS
@@ -125,6 +126,11 @@ class RunConfig(Section):
             raise ValueError(f"{both} exclude each other: give either {_choices(sections)}")
         if self.index is None and sections[given[0]].uses_index:
             raise ValueError(f"`{given[0]}` searches an index: give `index` too")
+        if self.index is not None and CORPUS_FORMATS[self.corpus.format].lists_candidates:
+            raise ValueError(
+                f"a corpus of `format: {self.corpus.format}` holds candidates of its own queries alone: give the file "
+                "as `candidates.run`, or a whole collection as `corpus` of the index"
+            )
         return self
 
     @model_validator(mode="after")

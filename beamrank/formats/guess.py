@@ -16,6 +16,7 @@ _PACKED = {
 }
 _TREC = re.compile(rb"\s*<(top|doc)\b", re.IGNORECASE)
 _SMART = re.compile(rb"\s*\.I\s+\S")
+_LOOKED_LINES = 20
 _CBOR = re.compile(rb"\x83(\x00|\x63CAR)")
 
 
@@ -72,9 +73,16 @@ def _look(beginning: bytes) -> _Look | None:
         return _Look("smart", "SMART's (it begins with .I)")
     if line.startswith(b"{"):
         return _Look("beir", "BEIR's JSONL (`_id`)") if _has_beir_id(line) else _Look("jsonl", "JSONL")
+    if any(map(_is_top1000, beginning.split(b"\n")[:_LOOKED_LINES])):
+        return _Look("top1000", "MS MARCO's top1000 (query_id, doc_id, query, passage)")
     if line.count(b"\t") == 1:
         return _Look("tsv", "two columns with a tab between them")
     return None
+
+
+def _is_top1000(line: bytes) -> bool:
+    """Qrels have four columns too, of one word each."""
+    return line.count(b"\t") == 3 and len(line.split()) > 6
 
 
 def _has_beir_id(line: bytes) -> bool:

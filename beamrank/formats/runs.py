@@ -13,6 +13,9 @@ from beamrank.formats.columns import FileRows, number, shown
 from beamrank.formats.ids import are_usable, given_queries
 from beamrank.formats.run_formats import FORMATS, RunFormat, described
 
+# A file of passages has rows of any number of words.
+_TOP1000 = ". MS MARCO's top1000 files are unranked: give one as `candidates.run`"
+
 Ties = Literal["rank", "doc_id"]
 
 RunScores: TypeAlias = dict[str, dict[str, float]]
@@ -30,6 +33,7 @@ class RunNotes:
         rank_disagreements: rows of a run with scores whose rank is not above that of the row before them in the order.
         comments: lines that begin with `#`.
         comment_rows: comments that have as many columns as a row.
+        remarks: what else the reader found, a line each.
     """
 
     format: str
@@ -40,6 +44,7 @@ class RunNotes:
     rank_disagreements: int = 0
     comments: int = 0
     comment_rows: int = 0
+    remarks: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """Notes for the user, a line each."""
@@ -206,7 +211,9 @@ def _positions(run_format: RunFormat) -> tuple[int, int, int, int | None]:
 def explain_columns(count: int, name: str | None) -> str:
     """What is wrong with a line that has this number of columns, in a run of a format or of none yet."""
     if name is None:
-        return f"{count} columns; {described()}" + ("; four are TREC qrels" if count == 4 else "")
+        return (
+            f"{count} columns; {described()}" + ("; four are TREC qrels" if count == 4 else "") + _TOP1000 * (count > 6)
+        )
     columns = FORMATS[name].columns
     longer = ": the line holds more than one row, or words after the last column" if count > len(columns) else ""
     return (

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from beamrank.digests import SHORT, hashes64, sha256
 from beamrank.errors import DataError
-from beamrank.formats.corpora import duplicate_doc
+from beamrank.formats.corpora import doc_keys, duplicate_doc
 from beamrank.storage import files as storage
 from beamrank.tables.shard import tokenized_table
 
@@ -152,6 +152,7 @@ def join_shard(
     candidates: pa.Table,
     docs: pa.Table,
     place: Callable[[int, int], str],
+    of_queries: bool = False,
 ) -> JoinedShard:
     """Puts a shard's parts together.
 
@@ -162,6 +163,7 @@ def join_shard(
         candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
         docs: `doc_tokens_schema`, in any order, docs that no candidate names (hash collisions) among them.
         place: puts a unit number and a position into words.
+        of_queries: whether `docs` has `doc_keys` in place of doc_ids.
 
     Returns:
         The joined rows; candidates whose doc is not among `docs` are left out and listed as missing.
@@ -169,8 +171,9 @@ def join_shard(
     Raises:
         DataError: a doc that is needed appears twice in the corpus.
     """
-    row_of = _rows_by_doc_id(docs, set(candidates["doc_id"].to_pylist()), place)
-    rows = np.array([row_of.get(doc_id, -1) for doc_id in candidates["doc_id"].to_pylist()], np.int64)
+    keys = candidate_keys(candidates, of_queries)
+    row_of = _rows_by_key(docs, set(keys), place)
+    rows = np.array([row_of.get(key, -1) for key in keys], np.int64)
     found = candidates.filter(pa.array(rows >= 0))
     missing = _missing_docs(candidates.filter(pa.array(rows < 0)))
     rows = rows[rows >= 0]
@@ -181,6 +184,12 @@ def join_shard(
     return JoinedShard(table, missing, truncated_docs)
 
 
+def candidate_keys(candidates: pa.Table, of_queries: bool) -> list[str]:
+    """What the docs of `schemas.CANDIDATES` are found by: their doc_ids, or with `of_queries` their `doc_keys`."""
+    doc_ids: list[str] = candidates["doc_id"].to_pylist()
+    return doc_keys(candidates["query_id"].to_pylist(), doc_ids) if of_queries else doc_ids
+
+
 def _missing_docs(candidates: pa.Table) -> tuple[MissingDoc, ...]:
     first: dict[str, str] = {}
     for doc_id, query_id in zip(candidates["doc_id"].to_pylist(), candidates["query_id"].to_pylist(), strict=True):
@@ -188,7 +197,7 @@ def _missing_docs(candidates: pa.Table) -> tuple[MissingDoc, ...]:
     return tuple(MissingDoc(doc_id, query_id) for doc_id, query_id in first.items())
 
 
-def _rows_by_doc_id(docs: pa.Table, needed: set[str], place: Callable[[int, int], str]) -> dict[str, int]:
+def _rows_by_key(docs: pa.Table, needed: set[str], place: Callable[[int, int], str]) -> dict[str, int]:
     row_of: dict[str, int] = {}
     for row, doc_id in enumerate(docs["doc_id"].to_pylist()):
         if doc_id not in needed:

@@ -9,6 +9,7 @@ from beamrank.config.first_stages import CandidatesConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.runs import Run, Ties, read_run
+from beamrank.formats.topics.top1000 import is_top1000, read_candidates
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.shards import Shard
 from beamrank.stages.tasks import ShardTask
@@ -49,10 +50,17 @@ class GivenRun(FirstStage):
     k: Annotated[int, Decides("candidates.k")]
     ties: Annotated[Ties, Decides("candidates.ties")] = "rank"
     url: str
+    max_bad_rows: int = 0
 
     @classmethod
-    def from_config(cls, section: CandidatesConfig, planning: Planning) -> Self:  # noqa: ARG003
-        return cls(run_digest=candidates_digest(section.run), k=section.k, ties=section.ties, url=section.run)
+    def from_config(cls, section: CandidatesConfig, planning: Planning) -> Self:
+        return cls(
+            run_digest=candidates_digest(section.run),
+            k=section.k,
+            ties=section.ties,
+            url=section.run,
+            max_bad_rows=planning.config.max_bad_rows,
+        )
 
     @classmethod
     def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:
@@ -89,6 +97,8 @@ class GivenRun(FirstStage):
 
     def _read(self) -> Run:
         with DigestedFile(self.url, "", self.run_digest).held():
+            if is_top1000(self.url):
+                return read_candidates(self.url, self.max_bad_rows)
             return read_run(self.url, ties=self.ties)
 
     def _commit(self, task: ShardTask, run: Run) -> Receipt:
@@ -111,7 +121,7 @@ def _check_topics(url: str, run: Run, shards: Sequence[Shard]) -> None:
 def _notes(run: Run, shards: Sequence[Shard], ties: Ties) -> list[str]:
     topics = {topic.query_id for shard in shards for topic in shard.topics}
     strangers = [query_id for query_id in run.order if query_id not in topics]
-    notes = []
+    notes = list(run.notes.remarks)
     if strangers:
         notes.append(f"queries that are not topics: {len(strangers):,} ({strangers[0]!r}, ...); they are ignored")
     if run.notes.tied_scores:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import CorpusUnit, list_units, place, read_unit
+from beamrank.formats.corpora import FORMATS, CorpusUnit, list_units, place, read_unit
 from beamrank.ranking.input_layout import Prompt, max_doc_tokens
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.stages.scan_reports import ScanReport, read_scans
@@ -20,7 +20,15 @@ from beamrank.stages.tasks import ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
 from beamrank.tables import schemas
-from beamrank.tables.join import MissingDoc, NeededDocs, by_shard, doc_tokens, doc_tokens_schema, join_shard
+from beamrank.tables.join import (
+    MissingDoc,
+    NeededDocs,
+    by_shard,
+    candidate_keys,
+    doc_tokens,
+    doc_tokens_schema,
+    join_shard,
+)
 from beamrank.tables.shard import tokenized_schema
 from models.checkpoints.check import Checkpoint
 from models.stages.base import Cost, CostOf, Decides, Execution, SentTokens, Stage, Worker
@@ -50,6 +58,7 @@ class TokenizeDocs(Stage):
     checkpoint: str
     vocab_size: int
     prompt: Prompt | None = None
+    of_queries: bool = False
 
     @classmethod
     def from_config(cls, model: str, planning: Planning) -> Self:
@@ -67,6 +76,7 @@ class TokenizeDocs(Stage):
             checkpoint=checkpoint.reference,
             vocab_size=tokenizer.vocab_size,
             prompt=checkpoint.architecture.prompt,
+            of_queries=FORMATS[config.corpus.format].lists_candidates,
         )
 
     @classmethod
@@ -110,9 +120,8 @@ class TokenizeDocs(Stage):
         execution.join_corpus(self)
 
     def wanted(self, task: ShardTask) -> list[str]:
-        """The doc_ids that a shard needs; one can be needed by several queries."""
-        doc_ids: list[str] = self._candidates(task)["doc_id"].to_pylist()
-        return doc_ids
+        """What the docs that a shard needs are found by; one can be needed by several queries."""
+        return candidate_keys(self._candidates(task), self.of_queries)
 
     def _candidates(self, task: ShardTask) -> pa.Table:
         candidates = task.inputs[0].read()
@@ -146,14 +155,15 @@ class TokenizeDocs(Stage):
             docs += len(batch.doc_ids)
             bad_rows += len(batch.bad)
             examples += [f"{row.place}: {row.reason}" for row in batch.bad[: max(0, 5 - len(examples))]]
-            rows, wanted_by = needed.lookup(batch.doc_ids)
+            keys = batch.keys
+            rows, wanted_by = needed.lookup(keys)
             if len(rows):
                 distinct, row_of = np.unique(rows, return_inverse=True)
-                doc_ids, positions, texts = (
-                    [column[row] for row in distinct] for column in (batch.doc_ids, batch.positions, batch.texts)
+                found_keys, positions, texts = (
+                    [column[row] for row in distinct] for column in (keys, batch.positions, batch.texts)
                 )
                 tokens = tokenizer.encode(texts, self.max_doc_tokens)
-                found = doc_tokens(schema, doc_ids, unit.index, positions, tokens.ids, tokens.truncated)
+                found = doc_tokens(schema, found_keys, unit.index, positions, tokens.ids, tokens.truncated)
                 buffer.append(found.take(pa.array(row_of)))
                 shards.append(wanted_by)
             if sum(len(each["tokens"].values) for each in buffer) > _FLUSH_TOKENS:
@@ -178,6 +188,7 @@ class TokenizeDocs(Stage):
             self._candidates(task),
             pa.Table.from_batches(batches, doc_tokens_schema(schemas.token_type(self.vocab_size))),
             lambda unit, position: place(units[unit], position),
+            self.of_queries,
         )
         if joined.missing and self.on_missing_doc == "error":
             raise self._missing_error(task, joined.missing)

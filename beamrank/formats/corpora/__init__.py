@@ -4,7 +4,7 @@ from beamrank.formats.corpora.digest import DigestedCorpus, corpus_digest, diges
 from beamrank.formats.corpora.overlap import find_taken
 from beamrank.formats.corpora.reader import corpus_files, list_units, read_unit
 from beamrank.formats.corpora.registry import FORMATS, CorpusConfig
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, duplicate_doc, place
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, doc_keys, duplicate_doc, place
 
 __all__ = [
     "FORMATS",
@@ -16,6 +16,7 @@ __all__ = [
     "corpus_digest",
     "corpus_files",
     "digest_corpus",
+    "doc_keys",
     "duplicate_doc",
     "find_taken",
     "list_units",

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from beamrank.formats.corpora.readers import beir, car, jsonl, parquet, smart, trec, tsv
+from beamrank.formats.corpora.readers import beir, car, jsonl, parquet, smart, top1000, trec, tsv
 from beamrank.formats.corpora.units import CorpusFormat
 from beamrank.section import OneOf, Path, Section
 
@@ -14,6 +14,7 @@ FORMATS: dict[str, CorpusFormat] = {
     "jsonl": jsonl.FORMAT,
     "parquet": parquet.FORMAT,
     "smart": smart.FORMAT,
+    "top1000": top1000.FORMAT,
     "trec": trec.FORMAT,
     "tsv": tsv.FORMAT,
 }

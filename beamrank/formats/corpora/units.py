@@ -1,7 +1,7 @@
 """Units of a corpus, the batches of docs in them, and the definition of a format."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -51,6 +51,7 @@ class DocBatch:
         texts: their texts; an empty passage is a doc with the text "".
         positions: where they are in the file (see `place`).
         bad: rows among them that cannot be used.
+        query_ids: the query of each doc, if the format lists the candidates of queries (`lists_candidates`).
     """
 
     unit: int
@@ -58,6 +59,12 @@ class DocBatch:
     texts: list[str] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
+    query_ids: list[str] = field(default_factory=list)
+
+    @property
+    def keys(self) -> list[str]:
+        """What the docs are found by: `doc_keys`."""
+        return doc_keys(self.query_ids, self.doc_ids) if self.query_ids else self.doc_ids
 
 
 def whole_file(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
@@ -85,6 +92,7 @@ class CorpusFormat:
         place: where a doc is, for messages: of a unit, and a position that `read` gave.
         file_in_folder: the one file that a folder of this format holds.
         not_docs: matches the paths below a folder, in lower case, of other files that the endings do not tell apart.
+        lists_candidates: a doc is the candidate of one query; the same doc_id in another query's row is another doc.
     """
 
     name: str
@@ -95,6 +103,7 @@ class CorpusFormat:
     place: Callable[[CorpusUnit, int], str] = line_place
     file_in_folder: str | None = None
     not_docs: re.Pattern[str] | None = None
+    lists_candidates: bool = False
 
 
 def place(unit: CorpusUnit, position: int) -> str:
@@ -102,11 +111,18 @@ def place(unit: CorpusUnit, position: int) -> str:
     return unit.format.place(unit, position)
 
 
-def duplicate_doc(doc_id: str, first: str, second: str) -> str:
-    """The message about a doc_id that appears twice."""
+def doc_keys(query_ids: Sequence[str], doc_ids: Sequence[str]) -> list[str]:
+    """What finds the candidate of a query in a format that lists candidates; ids hold no space."""
+    return list(map("{} {}".format, query_ids, doc_ids))
+
+
+def duplicate_doc(key: str, first: str, second: str) -> str:
+    """The message about a doc that appears twice, by its doc_id or `doc_keys`."""
+    *query_id, doc_id = key.split(" ")
+    of_query = f" of query_id {query_id[0]!r}" if query_id else ""
     return (
-        f"doc_id {doc_id!r} appears twice in the corpus: {first} and {second}. Which text belongs to it is ambiguous: "
-        "remove one, or give it another id"
+        f"doc_id {doc_id!r}{of_query} appears twice in the corpus: {first} and {second}. Which text belongs to it is "
+        "ambiguous: remove one, or give it another id"
     )
 
 
@@ -134,5 +150,6 @@ def split_batch(batch: DocBatch, batch_docs: int) -> Iterator[DocBatch]:
     bad = batch.bad
     for start in range(0, max(len(batch.doc_ids), 1), batch_docs):
         cut = slice(start, start + batch_docs)
-        yield DocBatch(batch.unit, batch.doc_ids[cut], batch.texts[cut], batch.positions[cut], bad)
+        columns = (batch.doc_ids[cut], batch.texts[cut], batch.positions[cut], bad, batch.query_ids[cut])
+        yield DocBatch(batch.unit, *columns)
         bad = []

@@ -37,6 +37,11 @@ def read_topics(config: TopicsConfig) -> list[Topic]:
 def _read_file(url: str, config: TopicsConfig, topics: dict[str, Topic]) -> None:
     """Adds the topics of a file."""
     topics_format = FORMATS[config.format]
+    if topics_format.read is not None:
+        for topic in topics_format.read(url):
+            if topics.setdefault(topic.query_id, topic) != topic:
+                raise PreflightError(f"{url} has another text of query {topic.query_id!r} than an earlier file")
+        return
     with errors_as(PreflightError, url), open_stream(url) as file:
         content = file.read().removeprefix(BYTE_ORDER_MARK)
     count, problems = _parse(content, config, topics)

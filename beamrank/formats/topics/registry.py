@@ -8,7 +8,8 @@ from pydantic import model_validator
 
 from beamrank.formats import smart
 from beamrank.formats.corpora.readers import tsv
-from beamrank.formats.topics import lines, trec
+from beamrank.formats.topics import lines, top1000, trec
+from beamrank.records import Topic
 from beamrank.section import OneOf, Paths, Section
 
 
@@ -24,6 +25,7 @@ class TopicsFormat:
         repeats: whether a topic may appear again; it counts once.
         parse_original: `parse` for `decoding: original`, if the format has one.
         looks_like: formats that a file of this one may look like (formats/guess.py).
+        read: reads all topics of a file that is too large for the memory, in place of `split` and `parse`.
     """
 
     parse: Callable[[str], tuple[str, str]]
@@ -33,6 +35,7 @@ class TopicsFormat:
     looks_like: frozenset[str] = frozenset()
     repeats: bool = False
     parse_original: Callable[[str], tuple[str, str]] | None = None
+    read: Callable[[str], list[Topic]] | None = None
 
 
 FORMATS: dict[str, TopicsFormat] = {
@@ -46,6 +49,7 @@ FORMATS: dict[str, TopicsFormat] = {
     ),
     "jsonl": TopicsFormat(lines.parse_json, looks_like=frozenset({"beir"})),
     "smart": TopicsFormat(smart.parse, smart.split, noun="record"),
+    "top1000": TopicsFormat(top1000.parse, read=top1000.read_topics),
     "trec": TopicsFormat(trec.parse, trec.split, noun="topic"),
     "tsv": TopicsFormat(tsv.parse),
 }

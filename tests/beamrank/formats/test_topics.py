@@ -195,7 +195,11 @@ def test_similar_problems_are_counted_and_shown_once(read, tmp_path):
         ('{"id": "1", "text": "x"}\n', "beir", "set `topics.format: jsonl`"),
         ("\ufeff1\tx\n", "jsonl", "a tab between them: set `topics.format: tsv`"),
         ("1\tx\n", "car", "set `topics.format: tsv`"),
-        (b"PAR1\0\0PAR1", "tsv", "Parquet: `topics.format` accepts beir, car, car-qrels, jsonl, smart, trec, tsv"),
+        (
+            b"PAR1\0\0PAR1",
+            "tsv",
+            "Parquet: `topics.format` accepts beir, car, car-qrels, jsonl, smart, top1000, trec, tsv",
+        ),
         (gzip.compress(b"1\tx\n", mtime=0), "tsv", r"compressed with gzip: give it a name that ends in \.gz"),
         (lzma.compress(b"1\tx\n"), "trec", r"compressed with xz: give it a name that ends in \.xz"),
     ],
