@@ -15,6 +15,8 @@ class IndexConfig(Section):
 
     path: Path
     """Its folder; built from the corpus if it does not exist."""
+    update: bool = False
+    """Update it when the corpus has changed; without this key, an index of another corpus is an error."""
 
 
 class FirstStageConfig(Section):

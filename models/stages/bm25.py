@@ -22,6 +22,7 @@ from models.lucene.index import (
     describe_files,
     files_digest,
     find_damage,
+    is_outdated,
     local_index,
     needs_building,
     read_written_info,
@@ -73,7 +74,7 @@ class RetrieveBm25(FirstStage):
     def is_ready(cls, config: RunConfig) -> bool:
         """Whether the index exists."""
         assert config.index is not None
-        return not needs_building(config.index.path)
+        return not _must_build(config, corpus_digest(config.corpus))
 
     @classmethod
     def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
@@ -90,9 +91,10 @@ class RetrieveBm25(FirstStage):
 
         assert config.index is not None
         assert config.bm25 is not None
-        if not storage.sizes_bytes(config.index.path):
+        corpus = corpus_digest(config.corpus)
+        if _must_build(config, corpus):
             return 1 / _TOPICS_PER_SECOND
-        info = check_index(config.index.path, corpus_digest(config.corpus))
+        info = check_index(config.index.path, corpus)
         topics = sample.topics[:_SEARCH_TOPICS]
         folder = local_index(config.index.path, info.digest).folder
         with Bm25Searcher(folder, config.bm25.k1, config.bm25.b, threads_of(config)) as searcher:
@@ -160,14 +162,21 @@ def _open(index_url: str, index_digest: str, k1: float, b: float, threads: int) 
     return index, Bm25Searcher(index.folder, k1, b, threads)
 
 
+def _must_build(config: RunConfig, corpus: str) -> bool:
+    """Whether the index does not exist, or is to be updated to the corpus with this digest."""
+    assert config.index is not None
+    return needs_building(config.index.path) or (config.index.update and is_outdated(config.index.path, corpus))
+
+
 def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> str:
-    """The digest of the configured index, which is built first if it does not exist."""
+    """The digest of the configured index, which is built or updated first if necessary."""
     assert config.index is not None
     path = config.index.path
-    if needs_building(path):
-        progress.note(f"building the index {path}")
+    if _must_build(config, corpus):
+        changed = is_outdated(path, corpus)
+        progress.note(f"updating the index {path}: the corpus changed" if changed else f"building the index {path}")
         with progress.bar("index") as bar:
-            info = build_index(config.corpus, path, threads_of(config), bar, config.max_bad_rows)
+            info = build_index(config.corpus, path, threads_of(config), bar, config.max_bad_rows, config.index.update)
         if info.bad_rows:
             first = "; ".join(f"{row.place}: {row.reason}" for row in info.bad_examples[:3])
             progress.warn(f"{info.bad_rows} rows of the corpus are not in the index (first: {first})")

@@ -17,6 +17,7 @@ from models.lucene.index.info import (
     read_written_info,
     require_index,
 )
+from models.lucene.index.update import is_outdated
 
 __all__ = [
     "INFO_NAME",
@@ -27,6 +28,7 @@ __all__ = [
     "describe_files",
     "files_digest",
     "find_damage",
+    "is_outdated",
     "local_index",
     "needs_building",
     "read_index_info",

@@ -12,10 +12,17 @@ from beamrank.storage import files as storage
 from models.checkpoints.disk_cache import cache_folder, exclusive
 from models.lucene.index.documents import index_docs
 from models.lucene.index.info import INFO_NAME, UPLOADING_NAME, IndexInfo, check_index, needs_building
+from models.lucene.index.stored_docs import DOCS_NAME
+from models.lucene.index.update import is_outdated, update_docs
 
 
 def build_index(
-    corpus: CorpusConfig, url: str, threads: int, progress: Progress = SILENT, max_bad_rows: int = 100
+    corpus: CorpusConfig,
+    url: str,
+    threads: int,
+    progress: Progress = SILENT,
+    max_bad_rows: int = 100,
+    update: bool = False,
 ) -> IndexInfo:
     """Builds the index of a corpus, or keeps an existing one of this corpus.
 
@@ -28,6 +35,7 @@ def build_index(
         threads: how many threads Lucene uses.
         progress: receives how many docs have been read.
         max_bad_rows: how many rows of the corpus may be unusable.
+        update: an index of an earlier state of the corpus is updated, or built again (`update_docs`), not refused.
 
     Raises:
         PreflightError: the folder holds something else, or an index of another corpus, or its parent cannot be written.
@@ -38,7 +46,8 @@ def build_index(
     base = _work_path(url)
     with exclusive(base.with_name(f"{base.name}.lock")):
         digested = digest_corpus(corpus)
-        if not needs_building(url):
+        outdated = update and is_outdated(url, digested.digest)
+        if not needs_building(url) and not outdated:
             return check_index(url, digested.digest)
         prefix = f"{base.name}.building-"
         for stale in base.parent.iterdir():
@@ -47,9 +56,12 @@ def build_index(
         folder = base.with_name(prefix + uuid.uuid4().hex)
         try:
             with digested.held():
-                info = index_docs(corpus, folder, threads, progress, max_bad_rows)
+                info = update_docs(corpus, url, folder, threads, progress, max_bad_rows) if outdated else None
+                if info is None:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    info = index_docs(corpus, folder, threads, progress, max_bad_rows)
             info = info.model_copy(update={"corpus_digest": digested.digest})
-            _install(folder / "index", url, info)
+            _install(folder, url, info)
         except OSError as error:
             raise BeamrankError(f"cannot write the index {url}: {error}") from error
         finally:
@@ -64,13 +76,16 @@ def _work_path(url: str) -> Path:
     return Path(storage.parent(url)) / f".{storage.name(url)}"
 
 
-def _install(index: Path, url: str, info: IndexInfo) -> None:
-    content = info.to_json()
+def _install(folder: Path, url: str, info: IndexInfo) -> None:
+    """Moves `index` out of the folder in which it was built; an outdated one is moved there."""
+    index, content = folder / "index", info.to_json()
     if storage.is_remote(url):
         _upload(index, url, info, content)
-    else:
-        storage.replace(str(index / INFO_NAME), content)
-        index.rename(url)
+        return
+    storage.replace(str(index / INFO_NAME), content)
+    if storage.find(url):
+        Path(url).rename(folder / "outdated")
+    index.rename(url)
 
 
 def _upload(index: Path, url: str, info: IndexInfo, content: bytes) -> None:
@@ -78,7 +93,7 @@ def _upload(index: Path, url: str, info: IndexInfo, content: bytes) -> None:
     storage.replace(storage.join(url, UPLOADING_NAME), b"")
     for name in set(storage.sizes_bytes(url)) - {UPLOADING_NAME}:
         storage.remove(storage.join(url, name))
-    for name in info.files:
+    for name in [*info.files, DOCS_NAME]:
         storage.upload(str(index / name), storage.join(url, name))
     storage.replace(storage.join(url, INFO_NAME), content)
     storage.remove(storage.join(url, UPLOADING_NAME))

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from beamrank.records import BadRow
 from models.lucene import jvm
 from models.lucene.index.content import describe_files, files_digest
 from models.lucene.index.info import IndexInfo
+from models.lucene.index.stored_docs import StoredDocs
 
 _KEPT_EXAMPLES = 10
 _COUNTER = re.compile(r" - (indexed|unindexable|empty|skipped|errors): +([\d,]+)$", re.MULTILINE)
@@ -40,41 +41,79 @@ def index_docs(corpus: CorpusConfig, folder: Path, threads: int, progress: Progr
         DataError: a doc_id occurs twice, too many rows are unusable, or no doc has text.
         BeamrankError: Anserini failed.
     """
-    reading = _write_docs(corpus, folder / "docs", threads, progress, max_bad_rows)
+    reading = write_docs(corpus, folder / "docs", threads, progress, max_bad_rows)
     counts = run_anserini(folder, threads, reading.docs)
-    if not counts["indexed"]:
+    return describe_index(corpus, folder / "index", reading, counts["indexed"])
+
+
+def describe_index(corpus: CorpusConfig, index: Path, reading: "Reading", indexed: int) -> IndexInfo:
+    """Writes the docs that an index holds into its folder, and describes it.
+
+    Raises:
+        DataError: none of them has text.
+    """
+    if not indexed:
         raise DataError(f"no doc of the corpus {corpus.path} has text ({reading.docs} docs), so nothing can be found")
-    files = describe_files(str(folder / "index"))
+    reading.stored.write(index)
+    files = describe_files(str(index))
     return IndexInfo(
         digest=files_digest(files),
         files=files,
-        docs=counts["indexed"],
-        empty_docs=counts["empty"],
+        docs=indexed,
+        empty_docs=reading.docs - indexed,
         bad_rows=reading.bad_rows,
         bad_examples=tuple(reading.bad_examples),
-        anserini=jvm.anserini_jar().name.removeprefix("anserini-").removesuffix("-fatjar.jar"),
+        anserini=anserini_version(),
     )
 
 
+def anserini_version() -> str:
+    """The version of Anserini that is installed."""
+    return jvm.anserini_jar().name.removeprefix("anserini-").removesuffix("-fatjar.jar")
+
+
 @dataclass
-class _Reading:
+class Reading:
+    """What was read of a corpus; `written` docs go to Anserini."""
+
     docs: int = 0
+    written: int = 0
     bad_rows: int = 0
     bad_examples: list[BadRow] = field(default_factory=list)
-    hashes: list[npt.NDArray[np.uint64]] = field(default_factory=list)
+    stored: StoredDocs = field(default_factory=StoredDocs)
 
     def add(self, batch: DocBatch) -> None:
+        """Takes docs."""
         self.docs += len(batch.doc_ids)
-        self.hashes.append(hashes64(batch.doc_ids))
+        self.stored.add(batch)
         self.bad_rows += len(batch.bad)
         self.bad_examples += batch.bad[: _KEPT_EXAMPLES - len(self.bad_examples)]
 
 
-def _write_docs(corpus: CorpusConfig, folder: Path, files: int, progress: Progress, max_bad_rows: int) -> _Reading:
-    """Writes the docs as Anserini's JsonCollection reads them; it indexes one file a thread."""
+def write_docs(
+    corpus: CorpusConfig,
+    folder: Path,
+    files: int,
+    progress: Progress,
+    max_bad_rows: int,
+    wanted: Callable[[DocBatch], npt.NDArray[np.bool_]] | None = None,
+) -> Reading:
+    """Writes the docs as Anserini's JsonCollection reads them; it indexes one file a thread.
+
+    Args:
+        corpus: is read once.
+        folder: is made.
+        files: how many files are written.
+        progress: receives how many docs have been read.
+        max_bad_rows: how many rows of the corpus may be unusable.
+        wanted: which docs of a batch are written, if not all.
+
+    Raises:
+        DataError: a doc_id occurs twice, or too many rows are unusable.
+    """
     folder.mkdir(parents=True)
     units = list_units(corpus)
-    reading = _Reading()
+    reading = Reading()
     with ExitStack() as stack:
         names = [folder / f"{number:03}.jsonl" for number in range(files)]
         outputs = [stack.enter_context(open(name, "w", encoding="utf-8")) for name in names]
@@ -82,11 +121,12 @@ def _write_docs(corpus: CorpusConfig, folder: Path, files: int, progress: Progre
             reading.add(batch)
             if reading.bad_rows > max_bad_rows:
                 raise DataError(_too_many_bad_rows(corpus, reading, max_bad_rows))
-            rows = zip(batch.doc_ids, batch.texts, strict=True)
-            lines = [json.dumps({"id": doc_id, "contents": text}) for doc_id, text in rows]
+            rows = range(len(batch.doc_ids)) if wanted is None else np.flatnonzero(wanted(batch)).tolist()
+            lines = [json.dumps({"id": batch.doc_ids[row], "contents": batch.texts[row]}) for row in rows]
             outputs[number % files].write("".join(f"{line}\n" for line in lines))
+            reading.written += len(lines)
             progress.update(reading.docs, None, "docs")
-    _check_unique(units, reading.hashes)
+    _check_unique(units, reading.stored.id_hashes)
     return reading
 
 
@@ -95,7 +135,7 @@ def _batches(units: list[CorpusUnit]) -> Iterator[DocBatch]:
         yield from read_unit(unit)
 
 
-def _too_many_bad_rows(corpus: CorpusConfig, reading: _Reading, limit: int) -> str:
+def _too_many_bad_rows(corpus: CorpusConfig, reading: Reading, limit: int) -> str:
     examples = "".join(f"\n  {bad.place}: {bad.reason}" for bad in reading.bad_examples)
     return (
         f"more than max_bad_rows ({limit}) rows of the corpus {corpus.path} cannot be used, after {reading.docs} docs "
@@ -103,9 +143,8 @@ def _too_many_bad_rows(corpus: CorpusConfig, reading: _Reading, limit: int) -> s
     )
 
 
-def _check_unique(units: list[CorpusUnit], hashes: list[npt.NDArray[np.uint64]]) -> None:
-    ordered = np.concatenate(hashes) if hashes else np.empty(0, np.uint64)
-    ordered.sort()
+def _check_unique(units: list[CorpusUnit], hashes: npt.NDArray[np.uint64]) -> None:
+    ordered = np.sort(hashes)
     repeated = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
     if not repeated:
         return

@@ -156,7 +156,8 @@ def check_index(url: str, corpus_digest: str | None) -> IndexInfo:
         raise PreflightError(
             f"the index {url} was built from another corpus: its digest is {info.corpus_digest[:SHORT]}, that of the "
             f"configured corpus {corpus_digest[:SHORT]}. It would find docs that this corpus does not have. Give "
-            "index.path another folder, or remove this one to have it built again"
+            "index.path another folder, set `index.update: true` if the corpus has changed, or remove the folder to "
+            "have it built again"
         )
     return info
 
