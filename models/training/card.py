@@ -22,8 +22,12 @@ _INPUTS = {
         "Input: `[CLS] query [SEP] doc i [SEP] doc j [SEP]` with token types 0, 1 and 2 (`type_vocab_size` 3), which "
         "tokenizers of\ntransformers do not emit by themselves."
     ),
-    "tcp": "Input: `[CLS] passage [SEP]`, with masked words.",
+    "tcp": "Input: `[CLS] passage [SEP]`, with masked words; token type 0.",
 }
+_PACKED = (
+    "Input: `[CLS] A [SEP] B [SEP]` with masked words, token types 0 and 1. A and B hold as many passages as fit, with "
+    "`[SEP]` between\nthem."
+)
 _SCORES = {1: "The score is the logit.", 2: "The score is logit 1 (`relevant`) minus logit 0 (`not_relevant`)."}
 
 
@@ -56,7 +60,9 @@ def card_path(config: TrainConfig) -> str:
 def _head(session: Trained) -> str:
     card = session.config.card
     tag = "fill-mask" if session.kind == "tcp" else "text-ranking"
-    head: dict[str, object] = {"pipeline_tag": tag, "base_model": session.config.start}
+    head: dict[str, object] = {"pipeline_tag": tag}
+    if not session.config.random_weights:
+        head["base_model"] = session.config.start
     if card.licence:
         head["license"] = card.licence
     if card.language:
@@ -70,7 +76,8 @@ def _input(session: Trained) -> str:
     layers, width = session.model.config.num_hidden_layers, session.model.config.hidden_size
     size = f"{layers} layers, {width} wide, {millions:.1f} million parameters, {session.config.weights}"
     scores = "It cannot rank before it is fine-tuned." if session.kind == "tcp" else _SCORES[session.config.labels]
-    inputs = f"{_INPUTS[session.kind]}{_chunks(session.config)}"
+    inputs = _PACKED if session.kind == "tcp" and session.config.pack else _INPUTS[session.kind]
+    inputs += _chunks(session.config)
     return f"A {model} ({size}), trained by beamrank {__version__}.\n\n{inputs} {scores}\n"
 
 
@@ -88,7 +95,7 @@ def _recipe(session: Trained, state: TrainState, command: str) -> str:
     config, optimizer, limits = session.config, session.config.optimizer, session.limits
     objective = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in config.objective.items())
     rows = {
-        "start": config.start,
+        "start": f"random weights, configuration of {config.start}" if config.random_weights else config.start,
         "recipe": config.recipe or "none",
         "objective": objective,
         "steps": f"{state.step:,} of {optimizer.batch_size} inputs",

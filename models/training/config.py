@@ -23,7 +23,7 @@ Above0 = Annotated[float, Field(gt=0)]
 OBJECTIVES: dict[str, tuple[str, ...]] = {
     "mono": ("pointwise", "bertlets", "bert_ce", "margin_mse", "listwise_kl"),
     "duo": ("pairwise", "margin_mse", "pairwise_kl"),
-    "tcp": ("masked_words",),
+    "tcp": ("masked_words", "next_sentence"),
 }
 TAUGHT = frozenset({"margin_mse", "listwise_kl", "pairwise_kl"})
 
@@ -185,6 +185,8 @@ class TrainConfig(Section):
     start: CheckpointName
     """The initial model: a Hugging Face id, a folder or its URL. A head that fits is kept; otherwise it is new.
     `embedded:mono` has constructed weights (docs/internals/embedded-pair.md); training all of them was not tried."""
+    random_weights: bool = False
+    """Read only config.json and the tokenizer of `start`, and draw the weights as BERT's pre-training does."""
     data: DataConfig
     objective: dict[str, Above0] = Field(default_factory=dict)
     """A name, or names with weights; default: the recipe's, or else `pointwise`, for duo `pairwise`, for tcp
@@ -199,6 +201,8 @@ class TrainConfig(Section):
     chunks: ChunksConfig | None = None
     dev: DevConfig | None = None
     folds: FoldsConfig | None = None
+    pack: bool = True
+    """tcp: several passages to an input, as many as fit; with `false` each passage is an input of its own."""
     labels: Literal[1, 2] = 2
     """Logits of the head."""
     weights: Literal["float32", "float16"] = "float32"
@@ -289,6 +293,8 @@ def _check_kind(config: TrainConfig, kind: Kind, path: str) -> None:
         )
     if kind != "mono" and config.chunks is not None:
         raise ConfigError(f"{path}: chunks: only mono reads a passage in chunks: remove them")
+    if kind != "tcp" and "pack" in config.model_fields_set:
+        raise ConfigError(f"{path}: pack: only tcp packs passages: remove it")
     if kind == "duo" and config.input.truncation == "hf":
         raise ConfigError(f"{path}: truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
     if storage.is_remote(config.output):

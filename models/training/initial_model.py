@@ -15,10 +15,12 @@ from beamrank.errors import PreflightError
 from models.architectures.bert import bert_tensors, read_shape
 from models.architectures.chunk_sizes import POOLING
 from models.checkpoints.files import (
+    CHECKPOINT_FILES,
     CONFIG,
     SAFETENSORS,
     TOKENIZER_FILES,
-    checkpoint_digest,
+    digest_files,
+    digest_of,
     read_config,
     tensor_shapes,
     weights_file,
@@ -30,7 +32,7 @@ from models.training.config import ChunksConfig
 
 _TYPES = "embeddings.token_type_embeddings.weight"
 _NEW = ("classifier.", "bert.pooler.", "cls.", f"{POOLING}.")
-_NOT_PRETRAINED = ("bert.pooler.", "cls.seq_relationship.")
+_OF_NEXT_SENTENCE = ("bert.pooler.", "cls.seq_relationship.")
 _Model = TypeVar("_Model", bound=PreTrainedModel)
 _LABELS = {1: ("relevant",), 2: ("not_relevant", "relevant")}
 # Word embeddings may be padded to a multiple of this for a GPU.
@@ -38,7 +40,7 @@ _PADDED_ROWS = 128
 
 
 class Start:
-    """A BERT encoder or classifier on this machine, with its tokenizer.
+    """A BERT on this machine, with its tokenizer: an encoder, a classifier, or a configuration for random weights.
 
     Attributes:
         folder: its folder.
@@ -48,15 +50,23 @@ class Start:
         positions: the maximum length of its inputs.
     """
 
-    def __init__(self, reference: str, max_length: int) -> None:
+    def __init__(self, reference: str, max_length: int, random_weights: bool = False) -> None:
         """Locates the start and checks it against its tokenizer and the length of the inputs.
+
+        Args:
+            reference: of the checkpoint.
+            max_length: tokens of an input.
+            random_weights: whether the weights of the checkpoint, if it has any, are left where they are.
 
         Raises:
             PreflightError: it does not exist, is not a BERT, or has another vocabulary or too few positions.
         """
-        self.folder, self.reference = locate(reference)
-        config = _read_config(self.folder, self.reference)
-        self.digest = checkpoint_digest(self.folder)
+        read = (CONFIG, *TOKENIZER_FILES)
+        self.folder, self.reference = locate(reference, read if random_weights else CHECKPOINT_FILES)
+        self._random_weights = random_weights
+        config = _read_config(self.folder, self.reference, random_weights)
+        digests = digest_files(self.folder, read if random_weights else None)
+        self.digest = digest_of(digests, self.folder)
         self.tokenizer: BertTokenizer = load_bert(self.folder)
         self.positions = config.max_position_embeddings
         self._config = config
@@ -99,27 +109,31 @@ class Start:
         return model
 
     def _configured(self, labels: int, dropout: float) -> BertConfig:
-        config = _read_config(self.folder, self.reference)
+        config = _read_config(self.folder, self.reference, self._random_weights)
         config.id2label = dict(enumerate(_LABELS[labels]))
         config.label2id = {name: number for number, name in config.id2label.items()}
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
         config.classifier_dropout = None
         return config
 
-    def masked_model(self, dropout: float, train_word_embeddings: bool) -> BertForPreTraining:
-        """BERT with its pre-training heads, float32; the pooler is frozen, for later fine-tuning.
+    def masked_model(
+        self, dropout: float, train_word_embeddings: bool, next_sentence: bool = False
+    ) -> BertForPreTraining:
+        """BERT with its pre-training heads, float32; without `next_sentence` the pooler and its head are frozen.
 
         Raises:
             PreflightError: as `model`.
         """
         model = self._fitting(BertForPreTraining, self._configured(2, dropout))
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_(not name.startswith(_NOT_PRETRAINED))
+            parameter.requires_grad_(next_sentence or not name.startswith(_OF_NEXT_SENTENCE))
         model.bert.embeddings.word_embeddings.requires_grad_(train_word_embeddings)
         return model
 
     def _fitting(self, architecture: type[_Model], config: BertConfig) -> _Model:
         """The model with as many token types as its weights have, regardless of its configuration."""
+        if self._random_weights:
+            return _initialized(architecture(config))
         model, rows = self._load(architecture, config)
         if rows is not None:
             config.type_vocab_size = rows
@@ -182,14 +196,24 @@ def _copied(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str
     return {name: copies[tensor.data_ptr()] for name, tensor in tensors.items()}
 
 
-def _read_config(folder: str, reference: str) -> BertConfig:
-    """The configuration, after its sizes were compared with the weights: transformers allocates any size."""
+def _initialized(model: _Model) -> _Model:
+    """Draws weights as BERT's own code does: a truncated normal distribution; biases are 0."""
+    deviation = model.config.initializer_range
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.trunc_normal_(module.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+    return model
+
+
+def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfig:
+    """The configuration, after its sizes were compared with any weights: transformers allocates any size."""
     document = read_config(folder, reference)
     if document.get("model_type") != "bert":
         raise PreflightError(f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'")
-    found = tensor_shapes(os.path.join(folder, weights_file(folder)), reference)
     sizes = bert_tensors(read_shape(document, 0, reference), labels=1)
-    _check_tensors(reference, [name for name, size in sizes.items() if size not in _shapes_of(name, found)])
+    if not random_weights:
+        found = tensor_shapes(os.path.join(folder, weights_file(folder)), reference)
+        _check_tensors(reference, [name for name, size in sizes.items() if size not in _shapes_of(name, found)])
     # The training decides how many labels there are; transformers would name these.
     document.pop("num_labels", None)
     try:

@@ -15,18 +15,20 @@ from beamrank.storage import files as storage
 from models.scoring.backends.torch import resolve_dtype
 from models.training.card import card_path, write_card
 from models.training.config import Kind, TrainConfig
+from models.training.data.corpus import CorpusSource, PackedSource
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import Source
+from models.training.data.masking import Masking
 from models.training.data.mining import MinedSource, mine
 from models.training.data.triples import TriplesSource
 from models.training.dev import read_dev
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
+from models.training.loop.masked_words import MaskedTask, mask_id
 from models.training.loop.resume_check import check_output, training_identity
 from models.training.loop.state import StateFolder, TrainState
 from models.training.loop.tasks import DuoTask, MonoTask, Scorer, Task, group_loss, pair_loss
 from models.training.loop.trainer import Schedule, Trainer
-from models.training.pretraining import CorpusSource, MaskedTask
 
 _CPU_TOKEN_BUDGET, _GPU_TOKEN_BUDGET = 2048, 1 << 17
 _DEV_STEPS = 1000
@@ -44,13 +46,13 @@ class Session:
         """
         self.config, self.kind, self.processes = config, kind, processes
         torch.set_num_threads(config.threads or torch.get_num_threads())
-        self.start = Start(config.start, config.input.max_length)
+        self.start = Start(config.start, config.input.max_length, config.random_weights)
         check_output(config.output, self.start.folder)
         self.limits = InputLimits(**config.input.model_dump())
         self.dtype = _resolve_dtype(config.dtype, processes.device)
         if config.dev is not None:
             _check_measure(config.dev.measure)
-        self.source = _source(config, kind)
+        self.source = self._source()
         self.inputs_per_group = 2 * (self.source.docs_per_group - 1) if kind == "duo" else self.source.docs_per_group
         self.schedule = _schedule(config, self.source, self.inputs_per_group, processes.count)
         self.dev = None if config.dev is None else read_dev(config, config.dev, self.start.tokenizer, kind)
@@ -103,7 +105,8 @@ class Session:
         optimizer = self.config.optimizer
         model: Any
         if self.kind == "tcp":
-            model = self.start.masked_model(optimizer.dropout, optimizer.train_word_embeddings)
+            next_sentence = "next_sentence" in self.config.objective
+            model = self.start.masked_model(optimizer.dropout, optimizer.train_word_embeddings, next_sentence)
         else:
             labels, words = self.config.labels, optimizer.train_word_embeddings
             model = self.start.model(self.kind, labels, optimizer.dropout, words, self.config.chunks)
@@ -111,18 +114,38 @@ class Session:
             model.activation_checkpointing_enable({"use_reentrant": False})
         return model.to(self.processes.device)
 
+    def _source(self) -> Source:
+        config, data = self.config, self.config.data
+        if self.kind == "tcp":
+            assert data.corpus is not None
+            passages = CorpusSource(data.corpus, data.max_bad_rows, config.seed)
+            if not config.pack:
+                return passages
+            return PackedSource(passages, self.start.tokenizer, self._masking().room_tokens)
+        if data.triples is not None:
+            return TriplesSource(data.triples, config.seed)
+        return MinedSource(mine(data, config.sampling, config.folds), config.sampling, config.seed)
+
+    def _masking(self) -> Masking:
+        return Masking(
+            self.start.tokenizer,
+            mask_id(self.start.folder),
+            self.limits.max_length,
+            "next_sentence" in self.config.objective,
+            self.config.seed,
+        )
+
     def _task(self) -> Task:
         budget = _GPU_TOKEN_BUDGET if self.processes.device == "cuda" else _CPU_TOKEN_BUDGET
         if self.kind == "tcp":
             return MaskedTask(
                 self.model,
-                self.start.tokenizer,
-                self.start.folder,
+                self._masking(),
+                self.config.objective,
                 self.limits.max_length,
                 budget,
                 self.processes.device,
                 self.dtype,
-                self.config.seed,
             )
         encoder = InputEncoder(self.start.tokenizer, self.limits, budget, self.config.inputs_per_passage)
         score = Scorer(self.model, encoder, self.processes.device, self.dtype)
@@ -146,15 +169,6 @@ def _resolve_dtype(requested: str, device: str) -> torch.dtype:
     return found
 
 
-def _source(config: TrainConfig, kind: Kind) -> Source:
-    if kind == "tcp":
-        assert config.data.corpus is not None
-        return CorpusSource(config.data.corpus, config.data.max_bad_rows, config.seed)
-    if config.data.triples is not None:
-        return TriplesSource(config.data.triples, config.seed)
-    return MinedSource(mine(config.data, config.sampling, config.folds), config.sampling, config.seed)
-
-
 def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, processes: int) -> Schedule:
     """Steps and groups from epochs and inputs.
 
@@ -167,6 +181,11 @@ def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, proces
         raise ConfigError(
             f"optimizer.batch_size is {optimizer.batch_size}, and must be a multiple of {least}: {inputs_per_group} "
             f"inputs a group, {processes} processes, {optimizer.accumulation} micro-batches"
+        )
+    if "next_sentence" in config.objective and optimizer.batch_size % (2 * least):
+        raise ConfigError(
+            f"optimizer.batch_size is {optimizer.batch_size}, and objective next_sentence needs a multiple of "
+            f"{2 * least}: pairs of inputs in each micro-batch swap their segments"
         )
     groups_per_step = optimizer.batch_size // inputs_per_group
     steps = optimizer.steps or _steps(source, optimizer.epochs or 0.0, groups_per_step)

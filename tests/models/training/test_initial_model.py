@@ -88,6 +88,38 @@ def test_start_freezes_word_embeddings_and_sets_dropout(encoder):
     assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
 
 
+def test_random_start_has_the_weights_of_berts_initializer(encoder):
+    (Path(encoder) / "model.safetensors").unlink()
+    start = Start(encoder, 32, random_weights=True)
+    models = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        models.append(start.masked_model(0.1, True).state_dict())
+    for name, weight in models[0].items():
+        assert torch.equal(weight, models[1][name])
+        if name.endswith("LayerNorm.weight"):
+            assert (weight == 1).all()
+        elif name.endswith("bias"):
+            assert not weight.any()
+        elif weight.numel() > 500:
+            # A normal distribution of .1, cut off at .2, has a standard deviation of .088.
+            assert weight.abs().max() <= 0.2
+            assert weight.std().item() == pytest.approx(0.088, rel=0.1)
+            assert not torch.equal(weight, models[2][name])
+    assert start.model("duo", 2, 0.1, True).bert.embeddings.token_type_embeddings.weight.shape == (3, 32)
+
+
+def test_random_start_ignores_weights(encoder):
+    known = Start(encoder, 32).masked_model(0.1, True).bert.pooler.dense.weight
+    random = Start(encoder, 32, random_weights=True)
+    assert not torch.equal(random.masked_model(0.1, True).bert.pooler.dense.weight, known)
+    digest = random.digest
+    (Path(encoder) / "model.safetensors").unlink()
+    assert Start(encoder, 32, random_weights=True).digest == digest != ""
+    with pytest.raises(PreflightError, match="there are no weights"):
+        Start(encoder, 32)
+
+
 def drop_a_layer(folder):
     path = folder / "model.safetensors"
     weights = load_file(path)

@@ -1,0 +1,159 @@
+"""Pre-training on a corpus: its losses, resumption to the bit, and what a mono starts from."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertForPreTraining
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.progress import SILENT
+from models.training.config import load_train_config
+from models.training.data.examples import Group
+from models.training.data.masking import NOT_PREDICTED, Masking
+from models.training.initial_model import Start
+from models.training.loop.masked_words import MaskedTask, mask_id
+from tests.support.training import COLOURS, THINGS, WORDS, make_session, save_start, save_tokenizer, stop_after
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> str:
+    return save_start(tmp_path / "start")
+
+
+def write_config(folder: Path, steps: int = 40) -> Path:
+    passages = [f"the {thing} is {colour}" for thing, colour in zip(THINGS, COLOURS, strict=True)] * 3
+    lines = [f"d{number}\t{text}" for number, text in enumerate(passages)]
+    (folder / "corpus.tsv").write_text("\n".join([*lines, "broken", ""]))
+    (folder / "tcp.yaml").write_text(
+        "start: start\ndata: {corpus: {path: corpus.tsv, format: tsv}}\nthreads: 1\noutput: out\n"
+        f"optimizer: {{learning_rate: 0.003, steps: {steps}, batch_size: 6, dropout: 0}}\n"
+        "input: {max_query_length: 10, max_length: 32}\n"
+    )
+    return folder / "tcp.yaml"
+
+
+def _task(start: Start, objective: dict[str, float]) -> tuple[MaskedTask, Masking]:
+    masking = Masking(start.tokenizer, mask_id(start.folder), 32, "next_sentence" in objective, seed=3)
+    model = start.masked_model(0.0, True, "next_sentence" in objective).eval()
+    return MaskedTask(model, masking, objective, 32, 16, "cpu", torch.float32), masking
+
+
+def test_masked_loss_is_cross_entropy_of_masked_words_and_labels(start):
+    texts = [("the sky is blue", "snow is white"), ("the grass is green", "coal"), ("snow is the sky",), ("is red",)]
+    for objective in ({"masked_words": 1.0}, {"masked_words": 0.5, "next_sentence": 2.0}):
+        task, masking = _task(Start(start, 32), objective)
+        found = task.loss([Group("", each, None) for each in texts], 8).item()
+        words, labels = [], []
+        for each in masking.inputs(texts, 8):
+            ids, types = (torch.from_numpy(part)[None] for part in (each.ids, each.types))
+            output = task.model(input_ids=ids, token_type_ids=types)
+            hidden = each.hidden != NOT_PREDICTED
+            chosen = torch.log_softmax(output.prediction_logits[0][torch.from_numpy(hidden)], -1)
+            words += (-chosen[range(len(chosen)), each.hidden[hidden]]).tolist()
+            if each.next_label != NOT_PREDICTED:
+                labels.append(-torch.log_softmax(output.seq_relationship_logits[0], -1)[each.next_label].item())
+        terms = {"masked_words": np.mean(words), "next_sentence": np.mean(labels) if labels else 0.0}
+        assert found == pytest.approx(sum(weight * terms[name] for name, weight in objective.items()), rel=1e-5)
+        assert len(labels) == (4 if "next_sentence" in objective else 0)
+
+
+def test_next_sentence_trains_the_pooler(start):
+    frozen = {
+        objective: [
+            name
+            for name, each in Start(start, 32).masked_model(0, True, objective).named_parameters()
+            if not each.requires_grad
+        ]
+        for objective in (False, True)
+    }
+    pooler = ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]
+    assert frozen == {True: [], False: [*pooler, "cls.seq_relationship.weight", "cls.seq_relationship.bias"]}
+
+
+def test_pretraining_resumes_and_can_be_fine_tuned(start, tmp_path):
+    config = write_config(tmp_path)
+    for name, stops in (("whole", []), ("parts", [7, 20])):
+        for stop in stops:
+            make_session(config, "tcp", output=tmp_path / name).train(stop_after(stop), SILENT, "")
+        make_session(config, "tcp", output=tmp_path / name).train(lambda: False, SILENT, "")
+    whole, parts = (tmp_path / name / "model.safetensors" for name in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+    rows = (tmp_path / "whole/training/curve.csv").read_text().splitlines()[1:]
+    losses = [float(row.split(",")[1]) for row in rows]
+    assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
+    assert "pipeline_tag: fill-mask" in (tmp_path / "whole/README.md").read_text()
+    tuned, before = (
+        Start(str(tmp_path / "whole"), 32).model("mono", 2, 0.1, True),
+        Start(start, 32).masked_model(0, True),
+    )
+    plain = BertForPreTraining.from_pretrained(tmp_path / "whole")
+    assert torch.equal(tuned.bert.pooler.dense.weight, before.bert.pooler.dense.weight)
+    words = tuned.bert.embeddings.word_embeddings.weight
+    assert torch.equal(words, plain.bert.embeddings.word_embeddings.weight)
+    assert not torch.equal(words, before.bert.embeddings.word_embeddings.weight)
+
+
+def test_random_start_resumes_and_can_be_fine_tuned(start, tmp_path):
+    """With the next-sentence loss, and no weights beside the configuration."""
+    config, options = (
+        write_config(tmp_path, 12),
+        ["random_weights=true", "objective={masked_words: 1, next_sentence: 1}"],
+    )
+    (tmp_path / "start/model.safetensors").unlink()
+    for stop in (5, 3):
+        make_session(config, "tcp", options, tmp_path / "parts").train(stop_after(stop), SILENT, "")
+    for name, seed in (("parts", 0), ("whole", 0), ("other", 1)):
+        make_session(config, "tcp", [*options, f"seed={seed}"], tmp_path / name).train(lambda: False, SILENT, "")
+    parts, whole, other = (tmp_path / name / "model.safetensors" for name in ("parts", "whole", "other"))
+    assert parts.read_bytes() == whole.read_bytes() != other.read_bytes()
+    card = (tmp_path / "whole/README.md").read_text()
+    assert "base_model" not in card
+    for line in (
+        f"| start | random weights, configuration of {start} |",
+        "| objective | masked_words + next_sentence |",
+    ):
+        assert line in card
+    tuned = Start(str(tmp_path / "whole"), 32).model("mono", 2, 0.1, True)
+    pooler = BertForPreTraining.from_pretrained(tmp_path / "whole").bert.pooler.dense.weight
+    assert torch.equal(tuned.bert.pooler.dense.weight, pooler)
+
+
+def test_unpacked_passages_are_inputs_of_their_own(start, tmp_path):
+    config = write_config(tmp_path, 1)
+    for pack, passages, line in ((False, 1, "`[CLS] passage [SEP]`"), (True, 6, "`[CLS] A [SEP] B [SEP]`")):
+        session = make_session(config, "tcp", [f"pack={pack}"], tmp_path / str(pack))
+        assert len(next(session.source.stream({}))[0].docs) == passages
+        session.train(lambda: False, SILENT, "")
+        assert line in (tmp_path / str(pack) / "README.md").read_text()
+
+
+def test_next_sentence_needs_pairs_of_inputs(start, tmp_path):
+    config = write_config(tmp_path)
+    with pytest.raises(ConfigError, match=r"batch_size is 6, and objective next_sentence needs a multiple of 4"):
+        make_session(config, "tcp", ["objective={masked_words: 1, next_sentence: 1}", "optimizer.accumulation=2"])
+
+
+def test_pretraining_refuses_a_vocabulary_without_mask(start, tmp_path):
+    words = ["[MASKED]" if word == "[MASK]" else word for word in WORDS]
+    save_tokenizer(Path(start), words)
+    with pytest.raises(PreflightError, match=r"has no \[MASK\]"):
+        make_session(write_config(tmp_path), "tcp")
+
+
+def test_tcp_recipe_reads_only_a_corpus(start, tmp_path):
+    config = str(write_config(tmp_path))
+    optimizer = load_train_config(config, "tcp", ["recipe=tcp", "optimizer={}"]).optimizer
+    assert (optimizer.learning_rate, optimizer.steps, optimizer.batch_size) == (5e-5, 100_000, 128)
+    with pytest.raises(ConfigError, match="tcp is not for mono"):
+        load_train_config(config, "mono", ["recipe=tcp"])
+    with pytest.raises(ConfigError, match="msmarco is not for tcp"):
+        load_train_config(config, "tcp", ["recipe=msmarco"])
+    with pytest.raises(ConfigError, match="pack: only tcp packs passages"):
+        load_train_config(config, "mono", ["pack=true", "data.triples=t.tsv", "data.corpus=null"])
+    for other in ("data.topics={path: topics.tsv, format: tsv}", "data.qrels=qrels.txt", "data.run=run.trec"):
+        with pytest.raises(ConfigError, match="tcp reads only a corpus"):
+            load_train_config(config, "tcp", [other])
+    with pytest.raises(ConfigError, match=r"there is nothing to train on: give corpus \(corpus missing\)"):
+        load_train_config(config, "tcp", ["data={}"])
