@@ -41,14 +41,15 @@ def attend(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, window: i
     if _takes_all(query, rows):
         reach = (window, window) if window else (-1, -1)
         return _varlen_attention(query, key, value, rows, (rows.starts, rows.longest), reach)
-    context = query.new_empty(len(query), query.shape[1] * query.shape[2])
-    context[rows.tokens :] = 0
+    contexts = []
     for group in rows.groups:
         q, k, v = (group.split(each).transpose(1, 2) for each in (query, key, value))
         mask = _near(group.length, window, query.device) if 0 < window < group.length - 1 else None
         attended = _softmax_attention(q, k, v, mask).transpose(1, 2)
-        group.split(context).copy_(attended.reshape(group.count, group.length, -1))
-    return context
+        contexts.append(attended.reshape(group.count * group.length, -1))
+    if rows.padding:
+        contexts.append(contexts[0].new_zeros(rows.padding, contexts[0].shape[1]))
+    return torch.cat(contexts)
 
 
 def attend_first(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, window: int = 0) -> Tensor:

@@ -21,7 +21,7 @@ class Rotation(nn.Module):
     def forward(self, heads: Tensor, positions: Tensor) -> Tensor:
         """float[r, ..., size] at int[r] positions -> the same, computed in float32."""
         values = heads.float()
-        shape = (len(values), *(1,) * (values.dim() - 2), values.shape[-1])
+        shape = (-1, *(1,) * (values.dim() - 2), values.shape[-1])
         cos, sin = (table[positions].view(shape) for table in (self.cos, self.sin))
         first, second = values.chunk(2, dim=-1)
         turned = values * cos + torch.cat([-second, first], dim=-1) * sin

@@ -42,7 +42,8 @@ class TokenRows:
         first: int32[b], the row of each input's first token.
         groups: the consecutive inputs of one length.
         longest: the number of tokens of the longest input.
-        tokens: the number of rows that are tokens; those after them are padding.
+        tokens: the number of rows that are tokens.
+        padding: the number of rows after them.
         varlen: whether attention is one call for all inputs, of a kernel that only some GPUs have, and not by groups.
     """
 
@@ -53,13 +54,13 @@ class TokenRows:
         self.block = block
         self.varlen = varlen
         self.tokens = len(token_ids)
-        self._padded = self.tokens + (-self.tokens % block if block else 0)
+        self.padding = -self.tokens % block if block else 0
         self.longest = max(lengths, default=0)
         self.groups = tuple(_groups(lengths))
         counts = torch.tensor(lengths, dtype=torch.long)
         ends = torch.cumsum(counts, 0)
         positions = torch.arange(self.tokens) - torch.repeat_interleave(ends - counts, counts)
-        columns = F.pad(torch.stack([token_ids, token_types, positions]).int(), (0, self._padded - self.tokens))
+        columns = F.pad(torch.stack([token_ids, token_types, positions]).int(), (0, self.padding))
         self._set(torch.cat([columns.flatten(), F.pad(ends, (1, 0)).int()]))
 
     def to(self, device: torch.device | str) -> "TokenRows":
@@ -81,8 +82,9 @@ class TokenRows:
 
     def _set(self, numbers: Tensor) -> None:
         self._numbers = numbers
-        self.token_ids, self.token_types, self.positions = numbers[: 3 * self._padded].view(3, -1)
-        self.starts = numbers[3 * self._padded :]
+        rows = self.tokens + self.padding
+        self.token_ids, self.token_types, self.positions = numbers[: 3 * rows].view(3, -1)
+        self.starts = numbers[3 * rows :]
         self.first = self.starts[:-1]
 
     def by_blocks(self, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
@@ -108,6 +110,21 @@ class TokenRows:
             result[start : start + self.block] = block[: count - start]
         assert result is not None
         return result
+
+
+class EqualRows(TokenRows):
+    """The tokens of inputs of one length, in operations that can be traced for any number of inputs and any length."""
+
+    def __init__(self, token_ids: Tensor, token_types: Tensor) -> None:
+        """Takes int[b, n] ids and token types. In a trace, b and n are variables."""
+        count, length = token_ids.shape
+        self.block = self.padding = 0
+        self.varlen = False
+        self.tokens = count * length
+        self.token_ids, self.token_types = token_ids.reshape(-1), token_types.reshape(-1)
+        self.positions = (torch.ones_like(token_ids).cumsum(1) - 1).reshape(-1)
+        self.first = torch.arange(count) * length
+        self.groups = (Group(0, count, length),)
 
 
 def _groups(lengths: list[int]) -> Iterator[Group]:

@@ -63,7 +63,7 @@ class FullLayer(_Layer):
         """float[t, d] -> float[t, d]."""
 
         def project(hidden: Tensor, positions: Tensor) -> Tensor:
-            vectors: Tensor = self.qkv(self.before(hidden)).view(len(hidden), 3, *self.heads)
+            vectors: Tensor = self.qkv(self.before(hidden)).view(-1, 3, *self.heads)
             if rotation is None:
                 return vectors
             return torch.cat([rotation(vectors[:, :2], positions), vectors[:, 2:]], dim=1)
@@ -84,13 +84,13 @@ class FirstRowsLayer(_Layer):
         """float[t, d] -> float[b, d]. A rotation leaves the query at position 0 as it is."""
 
         def project(hidden: Tensor, positions: Tensor) -> Tensor:
-            vectors: Tensor = self.key_value(self.before(hidden)).view(len(hidden), 2, *self.heads)
+            vectors: Tensor = self.key_value(self.before(hidden)).view(-1, 2, *self.heads)
             if rotation is None:
                 return vectors
             return torch.cat([rotation(vectors[:, :1], positions), vectors[:, 1:]], dim=1)
 
         first = hidden[rows.first]
-        query = rows.by_blocks(self._project_query, first).view(len(first), *self.heads)
+        query = rows.by_blocks(self._project_query, first).view(-1, *self.heads)
         key, value = rows.by_blocks(project, hidden, rows.positions).unbind(1)
         return rows.by_blocks(self.finish, first, attend_first(query, key, value, rows, self.window))
 

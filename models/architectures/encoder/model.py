@@ -73,11 +73,22 @@ class EncoderScorer(nn.Module):
 
     def forward(self, rows: TokenRows) -> Tensor:
         """Log-odds, float32[b / chunks]; the chunks of a passage are inputs that follow each other."""
+        return self.judge(self.encode(rows), rows)
+
+    def encode(self, rows: TokenRows) -> Tensor:
+        """What the head reads, float32[b, d]: of the first tokens, or the mean over the tokens of each input."""
         hidden = rows.by_blocks(self._embed, rows.token_ids, rows.positions, rows.token_types)
         *lower, last = (None if each is None else self.rotations[each] for each in self.rotation_of)
         for layer, rotation in zip(self.lower_layers, lower, strict=True):
             hidden = layer(hidden, rows, rotation)
-        pooled = rows.by_blocks(self._pool, self._read(self.last_layer(hidden, rows, last), rows))
+        normed = rows.by_blocks(self._normed, self.last_layer(hidden, rows, last))
+        if self.pooling == "cls":
+            return normed
+        return torch.cat([group.split(normed).mean(dim=1) for group in rows.groups])
+
+    def judge(self, vectors: Tensor, rows: TokenRows) -> Tensor:
+        """The head: float32[b, d] of `encode` -> float32[b / chunks]."""
+        pooled = rows.by_blocks(self._pool, vectors)
         passages = rows.by_blocks(self._pool_chunks, pooled.view(-1, self.chunks, pooled.shape[1]))
         logits = rows.by_blocks(self.classifier, passages)
         return logits[:, -1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
@@ -90,13 +101,6 @@ class EncoderScorer(nn.Module):
             hidden += F.embedding(token_types, self.types)
         embedded: Tensor = self.projection(self.norm(hidden))
         return embedded.to(self.dtype)
-
-    def _read(self, hidden: Tensor, rows: TokenRows) -> Tensor:
-        """What the head reads, float32[b, d]: of the first tokens, or the mean over the tokens of each input."""
-        if self.pooling == "cls":
-            return rows.by_blocks(self._normed, hidden)
-        normed = rows.by_blocks(self._normed, hidden)
-        return torch.cat([group.split(normed).mean(dim=1) for group in rows.groups])
 
     def _normed(self, hidden: Tensor) -> Tensor:
         normed: Tensor = self.final_norm(hidden.float())

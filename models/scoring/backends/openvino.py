@@ -1,0 +1,164 @@
+"""The backend that runs an encoder with OpenVINO on a CPU."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.ranking.input_layout import Lengths, PaddedBatch
+from models.checkpoints.check import Checkpoint, load_weights
+from models.scoring.backends.protocol import Device
+from models.scoring.backends.torch import DEVICES, resolve_dtype
+
+if TYPE_CHECKING:
+    from models.architectures.encoder.model import EncoderScorer
+
+# A call takes inputs of one length, as many as have about so many tokens. Their number follows from the length alone:
+# some kernels round by it.
+_CALL_TOKENS = 256
+_TOKEN_BUDGET = 1 << 14
+_HEAD_ROWS = 128
+_HINTS = {"float32": "f32", "bfloat16": "bf16"}
+
+
+class OpenvinoBackend:
+    """A `Backend` over OpenVINO. The encoder is converted when it is loaded; the head stays with torch, in float32."""
+
+    digest_keys: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def resolve(cls, device: str, dtype: str) -> Device:
+        if device not in DEVICES or device == "cuda":
+            raise ConfigError(
+                f"device is {device}, and the backend openvino runs on the CPU: set device to auto or cpu"
+            )
+        _check_installed()
+        found = resolve_dtype(dtype, "cpu")
+        if found not in _HINTS:
+            raise ConfigError(f"dtype is {found}, and the backend openvino computes in {' or '.join(_HINTS)}")
+        if found == "bfloat16" and not _computes_bfloat16():
+            raise PreflightError(
+                "dtype is bfloat16, and OpenVINO does not compute in it on this CPU: set it to float32"
+            )
+        return Device("cpu", found, _TOKEN_BUDGET)
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, device: str, dtype: str, threads: int) -> Self:
+        import torch
+
+        from models.architectures.encoder.model import EncoderScorer
+
+        found = cls.resolve(device, dtype)
+        model = checkpoint.architecture.build(load_weights(checkpoint), torch.float32)
+        if not isinstance(model, EncoderScorer):
+            raise PreflightError(
+                f"the checkpoint {checkpoint.reference} is not an encoder that the backend openvino can run "
+                "(docs/reference/checkpoints.md): set backend to torch"
+            )
+        return cls(model.eval(), checkpoint.architecture.positions, found.dtype, threads)
+
+    def __init__(self, model: "EncoderScorer", positions: int, dtype: str, threads: int) -> None:
+        compiled = _compile(model, positions, dtype, threads)
+        self._model = model
+        self._width = compiled.output(0).get_partial_shape()[1].get_length()
+        self.streams = threads
+        # A request computes one call at a time.
+        self._idle: SimpleQueue[Any] = SimpleQueue()
+        for _ in range(threads):
+            self._idle.put(compiled.create_infer_request())
+
+    def start_thread(self) -> None:
+        """Gives the head one thread of torch."""
+        import torch
+
+        torch.set_num_threads(1)
+
+    def computed_tokens(self, lengths: Lengths) -> int:
+        return sum(call.size * call.length for call in _calls(lengths))
+
+    def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
+        import torch
+
+        from models.kernels.token_rows import TokenRows
+
+        vectors = torch.empty(len(batch.lengths), self._width)
+        request = self._idle.get()
+        try:
+            for call in _calls(batch.lengths):
+                # The first of the inputs fill a call up.
+                rows = np.resize(call.rows, call.size)
+                inputs = [np.ascontiguousarray(each[rows, : call.length]) for each in batch[:2]]
+                vectors[call.rows] = torch.from_numpy(request.infer(inputs)[0][: len(call.rows)])
+        finally:
+            self._idle.put(request)
+        no_tokens = torch.empty(0, dtype=torch.int32)
+        with torch.inference_mode():
+            log_odds: npt.NDArray[np.float32] = self._model.judge(
+                vectors, TokenRows(no_tokens, no_tokens, [], _HEAD_ROWS)
+            ).numpy()
+        return log_odds
+
+
+class _Call(NamedTuple):
+    """Some rows of a batch, inputs of one length; `size` is how many inputs the call has, repeated ones included."""
+
+    rows: npt.NDArray[np.intp]
+    length: int
+    size: int
+
+
+def _calls(lengths: Lengths) -> list[_Call]:
+    calls = []
+    for length in np.unique(lengths).tolist():
+        rows = np.flatnonzero(lengths == length)
+        size = max(1, _CALL_TOKENS // length)
+        calls += [_Call(rows[start : start + size], length, size) for start in range(0, len(rows), size)]
+    return calls
+
+
+def _compile(model: "EncoderScorer", positions: int, dtype: str, threads: int) -> Any:
+    """The encoder as a compiled model of OpenVINO from int32[b, n] ids and token types to float32[b, d]."""
+    import openvino
+    import torch
+
+    from models.kernels.token_rows import EqualRows
+
+    class Encoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, token_ids: torch.Tensor, token_types: torch.Tensor) -> torch.Tensor:
+            return self.model.encode(EqualRows(token_ids, token_types))
+
+    # So long that every window cuts something off and is traced; its mask then fits any length.
+    windows = [layer.window for layer in (*model.lower_layers, model.last_layer)]
+    example = torch.zeros(2, min(positions, max(windows) + 2), dtype=torch.int32)
+    shape = openvino.PartialShape([-1, -1])
+    with torch.inference_mode():
+        converted = openvino.convert_model(Encoder(), example_input=(example, example), input=[shape, shape])
+    # A stream a thread of the engine. Workers of one machine must not be pinned to the same cores.
+    settings = {
+        "INFERENCE_PRECISION_HINT": _HINTS[dtype],
+        "NUM_STREAMS": threads,
+        "INFERENCE_NUM_THREADS": threads,
+        "ENABLE_CPU_PINNING": False,
+    }
+    return openvino.Core().compile_model(converted, "CPU", settings)
+
+
+def _check_installed() -> None:
+    if find_spec("openvino") is None:
+        raise PreflightError(
+            "backend is openvino, and the package openvino is not installed: pip install 'beamrank[openvino]'"
+        )
+
+
+def _computes_bfloat16() -> bool:
+    import openvino
+
+    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

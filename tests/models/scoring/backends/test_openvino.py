@@ -1,0 +1,107 @@
+"""OpenVINO scores every family of encoders as torch does."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.ranking.input_layout import PackedInputs
+from models.checkpoints.check import resolve_checkpoint
+from models.reranker import Reranker
+from models.scoring.engine import ScoringEngine
+from tests.support.checkpoints import save_tiny
+from tests.support.models.families import CASES, POSITIONS, VOCABULARY, random_model, save_case
+from tests.support.models.tables import SPECIAL
+from tests.support.models.tokenizers import save_tokenizer
+
+_COUNT = 40
+
+
+def _engine(folder: str, backend: str, dtype: str = "float32", threads: int = 2, budget: int = 4096) -> ScoringEngine:
+    return ScoringEngine(resolve_checkpoint(folder, "mono"), "cpu", dtype, threads, budget, backend)
+
+
+def _inputs(folder: str) -> PackedInputs:
+    """Random inputs of all lengths up to the model's, several of each."""
+    drawn = np.random.default_rng(0)
+    template = resolve_checkpoint(folder, "mono").architecture.template(SPECIAL)
+    room = POSITIONS - template.special_tokens
+    kept = np.stack([np.full(_COUNT, 3), np.repeat(np.linspace(0, room - 3, 10).astype(int), 4)], axis=1)
+    tokens = drawn.integers(10, VOCABULARY, 300).astype(np.uint16)
+    return PackedInputs(tokens, drawn.integers(0, 200, kept.shape), kept, template)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_openvino_scores_as_torch(name, tmp_path):
+    folder = save_case(tmp_path, name)
+    inputs = _inputs(folder)
+    found, wanted = (_engine(folder, backend).score(inputs).log_odds for backend in ("openvino", "torch"))
+    assert wanted.std() > 0.1
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert np.diff(wanted[np.argsort(found)]).min() > -2e-4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["bert", "modernbert mean"])
+def test_openvino_score_does_not_depend_on_its_neighbours(name, dtype, tmp_path):
+    folder = save_case(tmp_path, name)
+    inputs = _inputs(folder)
+    together = _engine(folder, "openvino", dtype, threads=1).score(inputs)
+    assert len(np.unique(together.log_odds)) == _COUNT
+    # Each length fills calls of about 256 tokens.
+    lengths, counts = np.unique(inputs.lengths, return_counts=True)
+    sizes = 256 // lengths
+    assert together.padded_tokens == int((-(-counts // sizes) * sizes * lengths).sum())
+    alone = _engine(folder, "openvino", dtype, threads=3, budget=1)
+    assert alone.score(inputs).log_odds.tobytes() == together.log_odds.tobytes()
+    some = PackedInputs(inputs.tokens, inputs.starts[::3], inputs.kept[::3], inputs.template)
+    assert alone.score(some).log_odds.tobytes() == together.log_odds[::3].tobytes()
+
+
+def test_openvino_bfloat16_is_close_to_float32(tmp_path):
+    folder = save_case(tmp_path, "bert")
+    inputs = _inputs(folder)
+    exact, half = (_engine(folder, "openvino", dtype).score(inputs).log_odds for dtype in ("float32", "bfloat16"))
+    assert 1e-4 < np.abs(half - exact).max() < 0.2 * exact.std()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "float16"}, "dtype is float16, and the backend openvino computes in float32 or bfloat16"),
+        ({"device": "cuda"}, "device is cuda, and the backend openvino runs on the CPU"),
+        ({"device": "gpu"}, "device is gpu"),
+    ],
+)
+def test_openvino_refuses_other_devices_and_dtypes(options, message):
+    with pytest.raises(ConfigError, match=message):
+        Reranker("embedded:mono", backend="openvino", **options)
+
+
+def test_openvino_that_is_not_installed_names_the_command(monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        "models.scoring.backends.openvino.find_spec", lambda name: None if name == "openvino" else real(name)
+    )
+    with pytest.raises(PreflightError, match=r"pip install 'beamrank\[openvino\]'"):
+        Reranker("embedded:mono", backend="openvino")
+
+
+def test_openvino_refuses_a_model_of_transformers(tmp_path):
+    save_tokenizer("bert", tmp_path)
+    sizes = {"hidden_size": 36, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 50}
+    random_model("albert", **sizes, embedding_size=20, vocab_size=720, max_position_embeddings=64).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(PreflightError, match="is not an encoder that the backend openvino can run"):
+        Reranker(str(tmp_path), backend="openvino", max_length=64)
+
+
+def test_openvino_reranker_scores_texts(tmp_path):
+    folder = save_tiny(tmp_path, vocabulary=None)
+    pairs = [("oven door", "the oven door stays shut " * count) for count in range(1, 9)]
+    found, wanted = (
+        Reranker(folder, backend=backend, dtype="float32").score(pairs) for backend in ("openvino", "torch")
+    )
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
