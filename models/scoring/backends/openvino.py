@@ -17,6 +17,7 @@ from models.scoring.backends.torch import DEVICES, resolve_dtype
 if TYPE_CHECKING:
     from models.architectures.encoder.model import EncoderScorer
 
+# Inputs have two tokens at least: after a first call of one token, OpenVINO 2026.4 computed longer inputs wrong.
 # A call takes inputs of one length, as many as have about so many tokens. Their number follows from the length alone:
 # some kernels round by it.
 _CALL_TOKENS = 256

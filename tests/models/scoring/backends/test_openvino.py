@@ -95,7 +95,7 @@ def test_openvino_refuses_a_model_of_transformers(tmp_path):
         tmp_path
     )
     with pytest.raises(PreflightError, match="is not an encoder that the backend openvino can run"):
-        Reranker(str(tmp_path), backend="openvino", max_length=64)
+        Reranker(str(tmp_path), backend="openvino", max_length=64, max_query_length=32)
 
 
 def test_openvino_reranker_scores_texts(tmp_path):
