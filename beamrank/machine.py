@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 LIBRARIES = (
-    *("beamrank", "apache-beam", "pyserini", "torch", "transformers", "tokenizers"),
+    *("beamrank", "apache-beam", "pyserini", "torch", "openvino", "transformers", "tokenizers"),
     *("numpy", "pyarrow", "ir_measures"),
 )
 

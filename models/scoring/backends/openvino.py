@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from beamrank.config.device import is_cuda
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
 from models.checkpoints.check import Checkpoint, load_weights
-from models.scoring.backends.protocol import Device
-from models.scoring.backends.torch import DEVICES, resolve_dtype
+from models.scoring.backends.protocol import Device, OutOfMemory
+from models.scoring.backends.torch import is_out_of_memory, resolve_device, resolve_dtype
 
 if TYPE_CHECKING:
     from models.architectures.encoder.model import EncoderScorer
@@ -33,11 +34,12 @@ class OpenvinoBackend:
 
     @classmethod
     def resolve(cls, device: str, dtype: str) -> Device:
-        if device not in DEVICES or device == "cuda":
+        if is_cuda(device):
             raise ConfigError(
                 f"device is {device}, and the backend openvino runs on the CPU: set device to auto or cpu"
             )
         _check_installed()
+        resolve_device("cpu" if device == "auto" else device)
         found = resolve_dtype(dtype, "cpu")
         if found not in _HINTS:
             raise ConfigError(f"dtype is {found}, and the backend openvino computes in {' or '.join(_HINTS)}")
@@ -94,6 +96,10 @@ class OpenvinoBackend:
                 rows = np.resize(call.rows, call.size)
                 inputs = [np.ascontiguousarray(each[rows, : call.length]) for each in batch[:2]]
                 vectors[call.rows] = torch.from_numpy(request.infer(inputs)[0][: len(call.rows)])
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise OutOfMemory(str(error)) from None
         finally:
             self._idle.put(request)
         no_tokens = torch.empty(0, dtype=torch.int32)

@@ -29,7 +29,7 @@ _CPU_TOKEN_BUDGET = 4096
 _STREAMS_OF_A_GPU = 2
 # cuBLAS takes its own memory as it is initialized. std::bad_alloc comes from libraries in C++.
 _OUT_OF_MEMORY = re.compile(
-    "can't allocate memory|not enough memory|out of memory|ALLOC(ATION)?_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|bad_alloc"
+    "can't alloc|not enough memory|out of memory|ALLOC(ATION)?_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|bad_alloc"
 )
 
 

@@ -146,9 +146,10 @@ def inputs(count):
     return PackedInputs(tokens, starts, kept, bert_template(SpecialTokens(2, 3, 0), 2))
 
 checkpoint = resolve_checkpoint(sys.argv[1], "mono")
-spare_mebibytes, count = map(int, sys.argv[2:])
-wanted = ScoringEngine(checkpoint, "cpu", "float32", 1, 512).score(inputs(count)).log_odds
-engine = ScoringEngine(checkpoint, "cpu", "float32", 1, 1 << 20)
+spare_mebibytes, count = map(int, sys.argv[2:4])
+backend = sys.argv[4]
+wanted = ScoringEngine(checkpoint, "cpu", "float32", 1, 512, backend).score(inputs(count)).log_odds
+engine = ScoringEngine(checkpoint, "cpu", "float32", 1, 1 << 20, backend)
 with open("/proc/self/statm") as file:
     used = int(file.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + spare_mebibytes * 2**20, resource.RLIM_INFINITY))
@@ -163,8 +164,8 @@ else:
 """
 
 
-def _short_of_memory(folder: str, spare_mebibytes: int, count: int) -> str:
-    command = [sys.executable, "-c", _SHORT_OF_MEMORY, folder, str(spare_mebibytes), str(count)]
+def _short_of_memory(folder: str, spare_mebibytes: int, count: int, backend: str = "torch") -> str:
+    command = [sys.executable, "-c", _SHORT_OF_MEMORY, folder, str(spare_mebibytes), str(count), backend]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -178,9 +179,11 @@ def test_engine_halves_a_batch_on_oom(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on address space")
-def test_engine_oom_of_a_single_input_is_an_error(tmp_path):
-    folder = save_tiny(tmp_path, intermediate_size=1 << 18)
-    assert _short_of_memory(folder, 100, 2).startswith("refused: cpu runs out of memory with a single input of 51")
+@pytest.mark.parametrize(("backend", "inner", "spare_mebibytes"), [("torch", 1 << 18, 100), ("openvino", 1 << 10, 1)])
+def test_engine_oom_of_a_single_input_is_an_error(tmp_path, backend, inner, spare_mebibytes):
+    folder = save_tiny(tmp_path, intermediate_size=inner)
+    printed = _short_of_memory(folder, spare_mebibytes, 2, backend)
+    assert printed.startswith("refused: cpu runs out of memory with a single input of 51")
 
 
 def test_devices_and_dtypes():

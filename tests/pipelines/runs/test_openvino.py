@@ -1,9 +1,14 @@
 """A run whose models OpenVINO computes."""
 
+import importlib.util
 import json
 
 import numpy as np
 
+from typer.testing import CliRunner
+
+from beamrank.errors import PreflightError
+from pipelines.cli import app
 from tests.support.small_collection import small_cascade
 
 
@@ -20,3 +25,16 @@ def test_run_with_openvino_scores_as_with_torch(tmp_path):
     assert {path.name for path in (tmp_path / "torch").glob("plan-*")} != {
         path.name for path in (tmp_path / "openvino").glob("plan-*")
     }
+
+
+def test_command_without_openvino_names_what_to_install(tmp_path, monkeypatch):
+    config = small_cascade(tmp_path).path
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "models.scoring.backends.openvino.find_spec", lambda name: None if name == "openvino" else find(name)
+    )
+    result = CliRunner().invoke(app, ["run", str(config), "--set", "backend=openvino", "--output", str(tmp_path / "out")])
+    assert isinstance(result.exception, PreflightError)
+    assert result.exception.exit_code == 3
+    assert "pip install 'beamrank[openvino]'" in str(result.exception)
+    assert not (tmp_path / "out").exists()

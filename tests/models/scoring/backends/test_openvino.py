@@ -55,15 +55,21 @@ def test_openvino_score_does_not_depend_on_its_neighbours(name, dtype, tmp_path)
     assert together.padded_tokens == int((-(-counts // sizes) * sizes * lengths).sum())
     alone = _engine(folder, "openvino", dtype, threads=3, budget=1)
     assert alone.score(inputs).log_odds.tobytes() == together.log_odds.tobytes()
-    some = PackedInputs(inputs.tokens, inputs.starts[::3], inputs.kept[::3], inputs.template)
-    assert alone.score(some).log_odds.tobytes() == together.log_odds[::3].tobytes()
+    # The shortest first, in shards of their own: what a model has computed before changes nothing.
+    for row in np.argsort(inputs.lengths):
+        one = PackedInputs(inputs.tokens, inputs.starts[[row]], inputs.kept[[row]], inputs.template)
+        assert alone.score(one).log_odds.tobytes() == together.log_odds[row].tobytes()
 
 
-def test_openvino_bfloat16_is_close_to_float32(tmp_path):
+def test_openvino_rounds_in_bfloat16_as_much_as_torch(tmp_path):
     folder = save_case(tmp_path, "bert")
     inputs = _inputs(folder)
-    exact, half = (_engine(folder, "openvino", dtype).score(inputs).log_odds for dtype in ("float32", "bfloat16"))
-    assert 1e-4 < np.abs(half - exact).max() < 0.2 * exact.std()
+    exact = _engine(folder, "torch").score(inputs).log_odds
+    ours, theirs = (
+        np.abs(_engine(folder, backend, "bfloat16").score(inputs).log_odds - exact).mean()
+        for backend in ("openvino", "torch")
+    )
+    assert theirs / 2 < ours < 2 * theirs
 
 
 @pytest.mark.parametrize(
@@ -71,7 +77,7 @@ def test_openvino_bfloat16_is_close_to_float32(tmp_path):
     [
         ({"dtype": "float16"}, "dtype is float16, and the backend openvino computes in float32 or bfloat16"),
         ({"device": "cuda"}, "device is cuda, and the backend openvino runs on the CPU"),
-        ({"device": "gpu"}, "device is gpu"),
+        ({"device": "gpu"}, "device must be auto, cpu, cuda"),
     ],
 )
 def test_openvino_refuses_other_devices_and_dtypes(options, message):
