@@ -14,6 +14,7 @@ from beamrank.machine import usable_cores
 from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Truncation, max_doc_tokens
 from beamrank.tables.shard import tokenized_schema, tokenized_table
 from models.checkpoints.check import resolve_checkpoint
+from models.scoring.backends.choice import choose_backend
 from models.scoring.backends.registry import find_backend
 from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine, StageCounts
@@ -61,7 +62,7 @@ class Reranker:
             dtype: `auto`, `float32`, `bfloat16` or `float16`.
             device: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several.
             threads: how many threads a CPU computes with; by default one a core.
-            backend: the library that runs the model.
+            backend: the library that runs the model: `torch`, `openvino`, or `auto` for the faster one.
             truncation: `original`, `paper`, or `hf` (mono only): how texts are cut.
             max_query_length: of the query, in tokens, [CLS] and [SEP] included.
             max_length: of an input, in tokens, special tokens included.
@@ -80,7 +81,7 @@ class Reranker:
         self.tokenizer = tokenizer_of(found)
         check_limits(found, self.tokenizer, self.limits)
         self.max_doc_tokens = max_doc_tokens(max_length * found.architecture.chunks)
-        where = find_backend(backend).resolve(device, dtype)
+        backend, where = choose_backend(backend, found.architecture, find_backend(backend).resolve(device, dtype))
         cores = threads or usable_cores()
         self.engine = ScoringEngine(found, where.device, where.dtype, cores, where.token_budget, backend)
 

@@ -70,7 +70,7 @@ class RunConfig(Section):
     device: DeviceName = "auto"
     """Where models run: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
     backend: str = "torch"
-    """The library that runs models: `torch`, or `openvino` on a CPU."""
+    """The library that runs models: `torch`, `openvino` on a CPU, or `auto` for the faster one there."""
     on_missing_doc: Literal["error", "drop"] = "error"
     """What to do with a candidate whose doc is not in the corpus; `drop` counts and reports it."""
     max_bad_rows: Annotated[int, Field(ge=0)] = 100

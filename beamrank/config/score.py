@@ -30,7 +30,7 @@ class ScoreConfig(Section):
     device: DeviceName = "auto"
     """Where the model runs: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several."""
     backend: str = "torch"
-    """The library that runs the model: `torch`, or `openvino` on a CPU."""
+    """The library that runs the model: `torch`, `openvino` on a CPU, or `auto` for the faster one there."""
     stall_minutes: Annotated[float, Field(gt=0)] = 30.0
     """A job that completes no shard for so long is stopped."""
 

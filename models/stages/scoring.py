@@ -20,6 +20,7 @@ from beamrank.stages.receipts import Receipt
 from beamrank.stages.stage_record import ScoringWork
 from beamrank.stages.tasks import ShardTask
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
+from models.scoring.backends.choice import choose_backend
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
 from models.scoring.engine import ScoringEngine, StageCounts
@@ -62,13 +63,14 @@ class ModelStage(ShardStage):
     @classmethod
     def model_settings(cls, config: JobConfig, checkpoint: Checkpoint, device: Device) -> dict[str, Any]:
         """The settings that every model has."""
+        backend, device = choose_backend(config.backend, checkpoint.architecture, device)
         kind, _, number = device.device.partition(":")
         return {
             **config.input.model_dump(),
             "checkpoint_digest": checkpoint.digest,
             "checkpoint": checkpoint.reference,
-            "backend": config.backend,
-            "backend_keys": dict(find_backend(config.backend).digest_keys),
+            "backend": backend,
+            "backend_keys": dict(find_backend(backend).digest_keys),
             # Which GPU decides nothing.
             "device": kind,
             "gpu": int(number) if number else None,

@@ -35,7 +35,7 @@ def score(
     max_length: Annotated[int, typer.Option(help="Tokens of an input, special tokens included.")] = 512,
     dtype: Annotated[str, typer.Option(help="Of the model: auto, float32, bfloat16 or float16.")] = "auto",
     device: Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda, or cuda:N.")] = "auto",
-    backend: Annotated[str, typer.Option(help="The library that runs the model.")] = "torch",
+    backend: Annotated[str, typer.Option(help="The library that runs the model: torch, openvino or auto.")] = "torch",
     threads: Annotated[int | None, typer.Option(help="Threads of a process; by default all cores.")] = None,
     shard_rows: Annotated[int, typer.Option(help="Rows of a shard, the unit of work and of resuming.")] = 4096,
     stall_minutes: Annotated[float, typer.Option(help="Stop a job that completes no shard for so long.")] = 30.0,

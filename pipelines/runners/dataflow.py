@@ -28,6 +28,7 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.stages.plan import Plan
 from beamrank.stages.stage_record import StageRecord
 from beamrank.storage import files as storage
+from models.scoring.backends.choice import AUTO
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.torch import default_token_budget
 from models.stages import stage_of, stages_of
@@ -76,13 +77,16 @@ _WORKERS = {
 def settle(settings: _Config) -> tuple[_Config, Device]:
     """Device, dtype and threads of Dataflow's workers, which are other machines than the launcher.
 
-    `auto` is a GPU and float16; on CPU workers it is float32, which every processor computes.
+    `auto` is a GPU and float16; on CPU workers it is float32, which every processor computes. The
+    backend `auto` is torch, because the processor is not known.
     """
     threads = settings.threads or WORKER_THREADS
     device = "cuda" if settings.device == "auto" else settings.device
     auto_dtype = "float16" if is_cuda(device) else "float32"
     dtype = auto_dtype if settings.dtype == "auto" else settings.dtype
-    settled = settings.model_copy(update={"threads": threads, "device": device, "dtype": dtype})
+    backend = "torch" if settings.backend == AUTO else settings.backend
+    update = {"threads": threads, "device": device, "dtype": dtype, "backend": backend}
+    settled = settings.model_copy(update=update)
     return settled, Device(device, dtype, default_token_budget(device))
 
 

@@ -1,5 +1,6 @@
 """The backend that runs an encoder with OpenVINO on a CPU."""
 
+import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
 from queue import SimpleQueue
@@ -69,6 +70,8 @@ class OpenvinoBackend:
         self._model = model
         self._width = compiled.output(0).get_partial_shape()[1].get_length()
         self.streams = threads
+        # When memory runs out, OpenVINO 2026.4 raises an error or returns nothing, and what it computes later is wrong.
+        self._failure = ""
         # A request computes one call at a time.
         self._idle: SimpleQueue[Any] = SimpleQueue()
         for _ in range(threads):
@@ -88,6 +91,8 @@ class OpenvinoBackend:
 
         from models.kernels.token_rows import TokenRows
 
+        if self._failure:
+            raise OutOfMemory(self._failure)
         vectors = torch.empty(len(batch.lengths), self._width)
         request = self._idle.get()
         try:
@@ -95,11 +100,15 @@ class OpenvinoBackend:
                 # The first of the inputs fill a call up.
                 rows = np.resize(call.rows, call.size)
                 inputs = [np.ascontiguousarray(each[rows, : call.length]) for each in batch[:2]]
-                vectors[call.rows] = torch.from_numpy(request.infer(inputs)[0][: len(call.rows)])
+                output = request.infer(inputs)[0]
+                if len(output) != call.size:
+                    raise MemoryError("OpenVINO computed no output")
+                vectors[call.rows] = torch.from_numpy(output[: len(call.rows)])
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise OutOfMemory(str(error)) from None
+            self._failure = str(error)
+            raise OutOfMemory(self._failure) from error
         finally:
             self._idle.put(request)
         no_tokens = torch.empty(0, dtype=torch.int32)
@@ -146,7 +155,9 @@ def _compile(model: "EncoderScorer", positions: int, dtype: str, threads: int) -
     windows = [layer.window for layer in (*model.lower_layers, model.last_layer)]
     example = torch.zeros(2, min(positions, max(windows) + 2), dtype=torch.int32)
     shape = openvino.PartialShape([-1, -1])
-    with torch.inference_mode():
+    # Decisions on the sizes of the model, which do not change, give warnings.
+    with torch.inference_mode(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         converted = openvino.convert_model(Encoder(), example_input=(example, example), input=[shape, shape])
     # A stream a thread of the engine. Workers of one machine must not be pinned to the same cores.
     settings = {

@@ -10,9 +10,8 @@ from beamrank.ranking.input_layout import PackedInputs
 from models.checkpoints.check import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.engine import ScoringEngine
-from tests.support.checkpoints import save_tiny
+from tests.support.checkpoints import SPECIAL, save_tiny
 from tests.support.models.families import CASES, POSITIONS, VOCABULARY, random_model, save_case
-from tests.support.models.tables import SPECIAL
 from tests.support.models.tokenizers import save_tokenizer
 
 _COUNT = 40
