@@ -5,7 +5,8 @@
 Without a PART: the cascade and its parts on SQuAD (tokenize, retrieve, mono, run, memory), into results/squad.json and
 docs/internals/performance.md. Each of these is also a PART by itself; parts with the same settings on the same machine
 are combined in one file. `scale`: how the join grows with the corpus and the candidates. `engines`: the time that each
-runner needs per shard. `report`: seconds and memory of `beamrank report`.
+runner needs per shard. `report`: seconds and memory of `beamrank report`. `examples`: those of `beamrank convert
+msmarco` on a top1000 file.
 """
 
 import argparse
@@ -27,7 +28,12 @@ _REPORT = _ROOT / "docs/internals/performance.md"
 SQUAD_PARTS = ("tokenize", "retrieve", "mono", "run", "memory")
 _MODULES = {"mono": "score"}
 # The parts on synthetic passages, with the options that decide their figures.
-_SYNTHETIC = {"scale": ("k",), "engines": ("shards", "rounds"), "report": ("queries", "k")}
+_SYNTHETIC = {
+    "scale": ("k",),
+    "engines": ("shards", "rounds"),
+    "report": ("queries", "k"),
+    "examples": ("queries", "k"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -97,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--work", type=Path, help="keep intermediate files here, instead of in a temporary folder")
     add("--output", type=Path, help="the results (a file in benchmarks/results)")
     add("--rounds", type=int, default=3, help="rounds of each comparison; medians count (%(default)s)")
-    add("--k", type=int, default=1000, help="of scale and report: candidates of a topic (%(default)s)")
+    add("--k", type=int, default=1000, help="of scale, report and examples: candidates of a topic (%(default)s)")
     add = parser.add_argument_group("SQuAD").add_argument
     add("--squad", type=Path, default=archive, help="SQuAD 1.1 as HTML pages in a tar.gz")
     add("--questions", type=int, default=500, help="how many dev questions (%(default)s)")
@@ -111,9 +117,10 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("engines").add_argument
     add("--runners", nargs="+", default=["local", "prism", "flink", "spark"], help="(%(default)s)")
     add("--shards", type=int, nargs=2, default=[4, 64], help="few and many (%(default)s)")
-    add = parser.add_argument_group("report").add_argument
+    add = parser.add_argument_group("report, examples").add_argument
     add("--queries", type=int, default=6980, help="how many topics (%(default)s)")
     add("--duo-k", type=int, nargs="+", default=[10, 50], help="docs that duo compared (%(default)s)")
+    add("--conversion", nargs="+", default=[], help="of examples: `to TFRecord`, `TFRecord to Parquet` (both)")
     return parser
 
 

@@ -50,6 +50,25 @@ def write_config(folder: Path, corpus: Path, passages: int, topics: int, k: int,
     return path
 
 
+def write_top1000(path: Path, topics: int, k: int, passages: int) -> None:
+    """A top1000 file: `k` passages for each topic of six words, drawn evenly; sorted by passage, as MS MARCO's are."""
+    rng = np.random.default_rng(_SEED + 1)
+    words = _vocabulary()
+    queries = [" ".join(words[row]) for row in rng.integers(len(words), size=(topics, _QUERY_WORDS))]
+    texts = list(_texts(_POOL, np.random.default_rng(_SEED)))
+    docs = np.concatenate(
+        [rng.choice(passages, k, replace=False, shuffle=False).astype(np.int32) for _ in range(topics)]
+    )
+    order = np.argsort(docs, kind="stable")
+    with path.open("w", encoding="ascii") as file:
+        for start in range(0, len(docs), _ROWS_AT_ONCE):
+            rows = order[start : start + _ROWS_AT_ONCE]
+            file.writelines(
+                f"{topic}\t{doc}\t{queries[topic]}\t{texts[doc * 40_503 % _POOL]}\n"
+                for topic, doc in zip((rows // k).tolist(), docs[rows].tolist(), strict=True)
+            )
+
+
 def _write_topics(path: Path, topics: int) -> None:
     """Topics of six words."""
     rng = np.random.default_rng(_SEED + 1)

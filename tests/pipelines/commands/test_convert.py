@@ -29,3 +29,24 @@ def test_convert_refuses_other_models(tmp_path):
     done = CliRunner().invoke(app, ["convert", "trio", str(tmp_path), "--output", str(tmp_path / "trio")])
     assert done.exit_code == 2
     assert "'trio'" in done.stderr
+
+
+def test_convert_msmarco_prints_the_files(tmp_path):
+    lines = [f"{query}\t{doc}\ta longer query of words\tpassage {doc}\n" for doc in range(5) for query in range(2)]
+    (tmp_path / "top1000.eval.tsv").write_text("".join([*lines, "broken\n"]))
+    output = tmp_path / "out"
+    arguments = ["convert", "msmarco", str(tmp_path / "top1000.eval.tsv"), "--output", str(output), "--processes", "1"]
+    done = CliRunner().invoke(app, [*arguments, "--docs", "7"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"{output}/dataset_eval.tf\n{output}/query_doc_ids_eval.txt\n"
+    assert "14 examples" in done.stderr
+    assert "rows that could not be used: 1 (first: " in done.stderr
+    assert (output / "query_doc_ids_eval.txt").read_text().count("\t00000000\n") == 4
+    again = CliRunner().invoke(app, arguments)
+    assert "is not an empty folder" in str(again.exception)
+
+
+def test_convert_msmarco_names_a_missing_source(tmp_path):
+    done = CliRunner().invoke(app, ["convert", "msmarco", str(tmp_path / "no.tsv"), "--output", str(tmp_path / "out")])
+    assert isinstance(done.exception, PreflightError)
+    assert "no.tsv does not exist" in str(done.exception)

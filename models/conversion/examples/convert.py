@@ -1,0 +1,104 @@
+"""Converts MS MARCO's files, runs and files of examples to files of examples."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.examples.reader import ids_url
+from beamrank.formats.examples.writer import WRITERS
+from beamrank.formats.problems import counted
+from beamrank.progress import Progress
+from beamrank.storage import files as storage
+from beamrank.storage.local_writes import new_folder
+from models.conversion.examples.pieces import BadRows, Piece, WritePiece, map_in_order
+from models.conversion.examples.sources import Making, pieces_of
+
+_SETS = re.compile(r"(?<![a-z])(train|dev|eval|test)(?![a-z])")
+
+
+def convert_examples(
+    sources: Sequence[str], target: Path, to: str, making: Making, max_bad_rows: int, progress: Progress
+) -> list[Path]:
+    """Writes the examples of some sources to a new folder, which appears whole or not at all.
+
+    Args:
+        sources: their paths; each becomes a set of files, named as in the original code: `dataset_dev.tf` and
+            `query_doc_ids_dev.txt`.
+        target: the folder; it must not exist, or be empty.
+        to: a name in `WRITERS`.
+        making: how they are made; its `work` is a folder that this function makes.
+        max_bad_rows: how many rows may be unusable.
+        progress: receives notes.
+
+    Returns:
+        The files.
+
+    Raises:
+        PreflightError: a source is missing or invalid, or two would have the same files.
+        DataError: too many rows are unusable, or a file is damaged.
+    """
+    names = [_set_name(source) for source in sources]
+    if len({*names}) < len(names):
+        raise PreflightError(
+            f"the sources {', '.join(sources)} would be written to the same files, dataset_{names[0]}{WRITERS[to][0]}: "
+            "convert them one by one"
+        )
+    bad = BadRows()
+    with new_folder(target) as folder:
+        for name, source in zip(names, sources, strict=True):
+            with tempfile.TemporaryDirectory(dir=folder) as work:
+                making = Making(**{**vars(making), "work": Path(work)})
+                pieces = list(pieces_of(source, making, bad))
+                count = _write(pieces, folder / f"dataset_{name}", to, making, bad)
+            progress.note(f"{source}: {counted(count, 'example')}")
+            if bad.count > max_bad_rows:
+                raise DataError(f"{_described(bad)}. More than max_bad_rows {max_bad_rows}: nothing was written")
+        written = sorted(path.name for path in folder.iterdir())
+    if bad.count:
+        progress.warn(f"{_described(bad)}; they are left out")
+    return [target / name for name in written]
+
+
+def _write(pieces: Sequence[Piece], base: Path, to: str, making: Making, bad: BadRows) -> int:
+    """Writes the pieces of a source: Parquet to a file each, the others to one file."""
+    ending = WRITERS[to][0]
+    numbered = [(making.work / f"dataset_{number:05}{ending}", piece) for number, piece in enumerate(pieces)]
+    total = 0
+    for number, (path, count, found) in enumerate(map_in_order(WritePiece(to), numbered, making.processes)):
+        bad.add(found.first, found.count)
+        total += count
+        if not count:
+            continue
+        if to == "parquet":
+            suffix = f"-{number:05}-of-{len(pieces):05}" if len(pieces) > 1 else ""
+            path.rename(base.with_name(base.name + suffix + ending))
+            continue
+        beside = Path(ids_url(str(path)))
+        target = base.with_name(base.name + ending)
+        _append(path, target, header=to == "tsv")
+        if beside.exists():
+            _append(beside, Path(ids_url(str(target))))
+    return total
+
+
+def _append(path: Path, target: Path, header: bool = False) -> None:
+    """Appends a file to another one and removes it; the first line of a later file with a `header` is left out."""
+    with path.open("rb") as piece, target.open("ab") as file:
+        if header and file.tell():
+            piece.readline()
+        shutil.copyfileobj(piece, file, 1 << 20)
+    path.unlink()
+
+
+def _set_name(source: str) -> str:
+    """The name of a set: the word `train`, `dev`, `eval` or `test` in a source's name, else `dev`."""
+    found = _SETS.search(storage.name(source).lower())
+    return found[1] if found else "dev"
+
+
+def _described(bad: BadRows) -> str:
+    first = "; ".join(f"{row.place} {row.reason}" for row in bad.first)
+    return f"rows that could not be used: {bad.count:,} (first: {first})"

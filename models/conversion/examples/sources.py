@@ -1,0 +1,123 @@
+"""What examples are made from: files of examples, runs, top1000 files and triples, recognized by their content."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import CorpusConfig, CorpusFormat, CorpusUnit, DocBatch, list_units
+from beamrank.formats.corpora.readers.lines import byte_ranges, check_lines, read_lines
+from beamrank.formats.examples.reader import kind_of, stored_examples
+from beamrank.formats.row_checks import RowError
+from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.formats.topics.top1000 import is_top1000
+from beamrank.stages.plan import read_plan
+from beamrank.storage import files as storage
+from models.conversion.examples.layout import ExampleSettings
+from models.conversion.examples.pieces import (
+    BadRows,
+    Piece,
+    ShardPiece,
+    StoredPiece,
+    TriplesPiece,
+    map_in_order,
+    relevant_of,
+)
+from models.conversion.examples.top1000 import BucketPiece, ScanPiece, scan, write_query_ids
+
+# Bytes of a top1000 file whose queries are made into examples at a time.
+_BUCKET_BYTES = 32 << 20
+
+Relevance = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Making:
+    """How pieces are made.
+
+    Attributes:
+        settings: of the examples.
+        checkpoint: whose tokenizer is used.
+        relevance: the qrels; empty if there are none.
+        processes: how many work at a time.
+        work: a folder for intermediate files.
+        unit_bytes: of a file that is read in ranges.
+    """
+
+    settings: ExampleSettings
+    checkpoint: str
+    relevance: Relevance
+    processes: int
+    work: Path
+    unit_bytes: int = 64 << 20
+
+
+def pieces_of(source: str, making: Making, bad: BadRows) -> Iterator[Piece]:
+    """The pieces of a source, in order.
+
+    Raises:
+        PreflightError: it is none of those that are read.
+    """
+    if storage.is_folder(source):
+        return _run_pieces(source, making)
+    kind = kind_of(source)
+    if kind is not None:
+        return iter([StoredPiece(stored) for stored in stored_examples(source, kind)])
+    if is_top1000(source):
+        return _top1000_pieces(source, making, bad)
+    check_lines(source, TRIPLES, _parse_triple)
+    ranges = enumerate(byte_ranges(source, making.unit_bytes))
+    units = [CorpusUnit(number, source, TRIPLES, None, start, end) for number, (start, end) in ranges]
+    return iter([TriplesPiece(unit, making.checkpoint, making.settings) for unit in units])
+
+
+def _run_pieces(output: str, making: Making) -> Iterator[Piece]:
+    plan = read_plan(output)
+    stages = plan.of_step("tokenize")
+    manifest = plan.finished(stages[0].name) if stages else None
+    if manifest is None:
+        raise PreflightError(
+            f"the tokenize stage of {output} is not finished, and examples are made from its tokens. Run it first: "
+            "beamrank run CONFIG --stage retrieve, then --stage tokenize"
+        )
+    folder = plan.folder(stages[0].name)
+    for shard, receipt in zip(plan.shards, manifest.receipts, strict=True):
+        relevant = relevant_of(making.relevance, [topic.query_id for topic in shard.topics])
+        yield ShardPiece(folder, receipt, relevant, making.settings)
+
+
+def _top1000_pieces(source: str, making: Making, bad: BadRows) -> Iterator[Piece]:
+    topics = read_topics(TopicsConfig(path=source, format="top1000"))
+    write_query_ids(str(making.work), topics)
+    units = list_units(CorpusConfig(path=source, format="top1000"), making.unit_bytes)
+    buckets = min(len(topics), math.ceil(storage.size_bytes(source) / _BUCKET_BYTES))
+    scans = [ScanPiece(unit, str(making.work), buckets, making.checkpoint) for unit in units]
+    for found in map_in_order(scan, scans, making.processes):
+        bad.add(found.first, found.count)
+    borders = [math.ceil(len(topics) * bucket / buckets) for bucket in range(buckets + 1)]
+    for bucket, (first, end) in enumerate(pairwise(borders)):
+        some = topics[first:end]
+        relevant = relevant_of(making.relevance, [topic.query_id for topic in some])
+        where = (str(making.work), bucket, len(units), first)
+        yield BucketPiece(*where, some, making.checkpoint, relevant, making.settings)
+
+
+def _parse_triple(line: str) -> tuple[str, str]:
+    """The line as a text; its id is not used."""
+    columns = [column.strip() for column in line.split("\t")]
+    if len(columns) != 3 or not all(columns):
+        raise RowError("is not query<TAB>relevant passage<TAB>other passage")
+    return "triple", "\t".join(columns)
+
+
+def _read_triples(unit: CorpusUnit) -> Iterator[DocBatch]:
+    return read_lines(unit, _parse_triple)
+
+
+def _check_triples(url: str, _fields: Sequence[str] | None) -> None:
+    check_lines(url, TRIPLES, _parse_triple)
+
+
+TRIPLES = CorpusFormat("triples", (".tsv",), _check_triples, byte_ranges, _read_triples)

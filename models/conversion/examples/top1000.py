@@ -1,0 +1,109 @@
+"""MS MARCO's top1000 files: scanned in ranges, and sorted by query through a folder, so that no memory holds them."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from beamrank.formats.corpora import CorpusUnit, read_unit
+from beamrank.records import Topic
+from beamrank.tables.schemas import token_type
+from models.conversion.examples.layout import ExampleSettings, Relevant, examples_in_tables
+from models.conversion.examples.pieces import BATCH_TEXTS, MAX_TOKENS, BadRows, open_tokenizer
+
+
+@dataclass(frozen=True)
+class ScanPiece:
+    """A range of a top1000 file, whose passages are tokenized and sorted into buckets of queries."""
+
+    unit: CorpusUnit
+    work: str
+    buckets: int
+    checkpoint: str
+
+    def scan(self) -> BadRows:
+        """Writes a file with a batch for each bucket: the query's number, the doc_id and the tokens of each row."""
+        tokenizer, numbers, bad = open_tokenizer(self.checkpoint), _numbers(self.work), BadRows()
+        token = token_type(tokenizer.vocab_size)
+        schema = pa.schema({"query": pa.int32(), "doc_id": pa.string(), "tokens": pa.list_(token)})
+        tables = [schema.empty_table()]
+        for batch in read_unit(self.unit, BATCH_TEXTS):
+            bad.add(batch.bad)
+            # The released files are sorted by passage: most that repeat stand beside each other.
+            distinct = {text: number for number, text in enumerate(dict.fromkeys(batch.texts))}
+            tokens = tokenizer.encode(list(distinct), MAX_TOKENS).ids
+            rows = pa.array([distinct[text] for text in batch.texts], pa.int32())
+            queries = [numbers[query_id] for query_id in batch.query_ids]
+            tables.append(pa.table([queries, batch.doc_ids, tokens.take(rows)], schema=schema))
+        table = pa.concat_tables(tables)
+        bucket = table["query"].to_numpy().astype(np.int64) * self.buckets // len(numbers)
+        order = np.argsort(bucket, kind="stable")
+        columns = [column.combine_chunks() for column in table.take(pa.array(order)).columns]
+        found = pa.RecordBatch.from_arrays(columns, schema=schema)
+        ends = np.searchsorted(bucket[order], np.arange(1, self.buckets + 1))
+        path = scan_path(self.work, self.unit.index)
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+            for start, end in zip([0, *ends[:-1]], ends, strict=True):
+                file.write_batch(found.slice(start, end - start))
+        return bad
+
+
+@dataclass(frozen=True)
+class BucketPiece:
+    """Some queries of a top1000 file, with their rows from the scans of all ranges."""
+
+    work: str
+    bucket: int
+    scans: int
+    first_query: int
+    topics: Sequence[Topic]
+    checkpoint: str
+    relevant: Relevant
+    settings: ExampleSettings
+
+    def tables(self, bad: BadRows) -> Iterator[pa.Table]:  # noqa: ARG002
+        batches = []
+        for scan in range(self.scans):
+            with pa.memory_map(scan_path(self.work, scan)) as source:
+                batches.append(pa.ipc.open_file(source).get_batch(self.bucket))
+        table = pa.Table.from_batches(batches)
+        queries = table["query"].to_numpy() - self.first_query
+        table = table.take(pa.array(np.argsort(queries, kind="stable"))).combine_chunks()
+        counts = np.bincount(queries, minlength=len(self.topics))
+        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+        tokenizer = open_tokenizer(self.checkpoint)
+        tokenized = pa.table(
+            {
+                "query_id": [topic.query_id for topic in self.topics],
+                "query_tokens": tokenizer.encode_queries([topic.text for topic in self.topics], MAX_TOKENS).ids,
+                "doc_ids": pa.ListArray.from_arrays(offsets, table["doc_id"].combine_chunks()),
+                "doc_tokens": pa.ListArray.from_arrays(offsets, table["tokens"].combine_chunks()),
+            }
+        )
+        yield from examples_in_tables(tokenized, self.relevant, self.settings)
+
+
+def scan(piece: ScanPiece) -> BadRows:
+    """`ScanPiece.scan`, for other processes."""
+    return piece.scan()
+
+
+def scan_path(work: str, unit: int) -> str:
+    """Where the scan of a range is written."""
+    return os.path.join(work, f"scan-{unit:05}.arrow")
+
+
+def write_query_ids(work: str, topics: Sequence[Topic]) -> None:
+    """Writes the query_ids for all processes."""
+    Path(work, "queries").write_text("\n".join(topic.query_id for topic in topics), encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def _numbers(work: str) -> dict[str, int]:
+    """The number of each query, in the order of the file."""
+    query_ids = Path(work, "queries").read_text(encoding="utf-8").split("\n")
+    return {query_id: number for number, query_id in enumerate(query_ids)}

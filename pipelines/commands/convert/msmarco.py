@@ -1,0 +1,93 @@
+"""`beamrank convert msmarco SOURCE...`: MS MARCO's files and runs to the original code's examples, and back."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.formats.examples.schemas import SCHEMAS
+from beamrank.formats.examples.writer import WRITERS
+from beamrank.formats.qrels import read_qrels
+from beamrank.ranking.input_layout import InputLimits, Truncation
+from beamrank.storage import files as storage
+from pipelines.commands.arguments import one_of
+from pipelines.console.progress import ConsoleProgress
+from pipelines.console.terminal import write_line
+
+_FAKE = ("00000000", "FAKE DOCUMENT")
+_DUO_DOCS = 30
+
+
+def convert_msmarco(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="top1000 files, triples, outputs of `beamrank run` whose tokenize stage is finished, or TFRecord and "
+            "Parquet files of examples.",
+        ),
+    ],
+    output: Annotated[str, typer.Option(help="The folder to write; must not exist, or be empty.")],
+    to: Annotated[str, one_of("--to", WRITERS, "The format to write.")] = "tfrecord",
+    schema: Annotated[str, one_of("--schema", SCHEMAS, "What an example holds.")] = "mono",
+    qrels: Annotated[str | None, typer.Option(help="The labels; without them all are 0.")] = None,
+    docs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="So many docs of each query, as the code of 2019 expects: more are cut, and mono's are filled with "
+            f"fake docs. By default all; for duo {_DUO_DOCS}.",
+        ),
+    ] = None,
+    checkpoint: Annotated[str, typer.Option(help="Whose BERT tokenizer reads texts.")] = "embedded:mono",
+    truncation: Annotated[
+        Truncation, typer.Option(help="How texts are cut: docs/reference/model-inputs.md.")
+    ] = "original",
+    max_query_length: Annotated[int, typer.Option(min=4, help="Tokens of a query, with special ones.")] = 64,
+    max_length: Annotated[int, typer.Option(min=16, help="Tokens of an example, with special ones.")] = 512,
+    max_bad_rows: Annotated[int, typer.Option(min=0, help="More rows that cannot be used are an error.")] = 100,
+    processes: Annotated[int | None, typer.Option(min=1, help="By default one for each processor core.")] = None,
+) -> None:
+    """Convert MS MARCO's files, or a run, to the TFRecord files of dl4marco-bert and duobert, and back."""
+    if storage.is_remote(output):
+        raise ConfigError(f"examples are written on this machine: give a local --output, and copy it to {output}")
+    target = Path(storage.absolute(output))
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise PreflightError(f"{target} exists and is not an empty folder: give another --output, or remove it")
+    for source in sources:
+        if not storage.exists(source):
+            raise PreflightError(f"{source} does not exist")
+    limits = InputLimits(truncation, max_query_length, max_length)
+    _convert(sources, target, to, (schema, limits, docs), checkpoint, qrels, max_bad_rows, processes)
+
+
+def _convert(
+    sources: list[str],
+    target: Path,
+    to: str,
+    made: tuple[str, InputLimits, int | None],
+    checkpoint: str,
+    qrels: str | None,
+    max_bad_rows: int,
+    processes: int | None,
+) -> None:
+    from models.conversion.examples.convert import convert_examples
+    from models.conversion.examples.layout import ExampleSettings
+    from models.conversion.examples.sources import Making
+    from models.tokenizer.bert import BertTokenizer
+    from models.tokenizer.registry import fetch_tokenizer
+
+    schema, limits, docs = made
+    tokenizer = fetch_tokenizer(checkpoint)
+    if not isinstance(tokenizer, BertTokenizer):
+        raise PreflightError(f"{checkpoint} has another tokenizer than BERT's, and these examples are inputs of BERT")
+    fake = (_FAKE[0], tokenizer.encode([_FAKE[1]], 512).ids[0].as_py())
+    if schema == "duo":
+        docs = docs or _DUO_DOCS
+    settings = ExampleSettings(schema, limits, tokenizer.special, docs, fake)
+    relevance = read_qrels(qrels).relevance if qrels else {}
+    making = Making(settings, checkpoint, relevance, processes or len(os.sched_getaffinity(0)), target)
+    for path in convert_examples(sources, target, to, making, max_bad_rows, ConsoleProgress()):
+        write_line(path)

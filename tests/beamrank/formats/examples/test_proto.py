@@ -1,0 +1,132 @@
+"""Messages of tf.train.Example, against protobuf's own library."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beamrank.formats.examples.proto import ExampleError, decode, encode
+
+_NAMES = ("query_ids", "doc_ids", "label")
+_Field = descriptor_pb2.FieldDescriptorProto
+
+
+def _example_class() -> Any:
+    """tf.train.Example, from its published definition."""
+    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tensorflow", syntax="proto3")
+
+    def message(name: str, **fields: tuple[int, int, int, str]) -> Any:
+        made = file.message_type.add(name=name)
+        for field, (number, kind, label, type_name) in fields.items():
+            made.field.add(name=field, number=number, type=kind, label=label, type_name=type_name or None)
+        return made
+
+    one, many = _Field.LABEL_OPTIONAL, _Field.LABEL_REPEATED
+    message("BytesList", value=(1, _Field.TYPE_BYTES, many, ""))
+    message("FloatList", value=(1, _Field.TYPE_FLOAT, many, ""))
+    message("Int64List", value=(1, _Field.TYPE_INT64, many, ""))
+    feature = message(
+        "Feature",
+        bytes_list=(1, _Field.TYPE_MESSAGE, one, ".tensorflow.BytesList"),
+        float_list=(2, _Field.TYPE_MESSAGE, one, ".tensorflow.FloatList"),
+        int64_list=(3, _Field.TYPE_MESSAGE, one, ".tensorflow.Int64List"),
+    )
+    feature.oneof_decl.add(name="kind")
+    for field in feature.field:
+        field.oneof_index = 0
+    features = message("Features", feature=(1, _Field.TYPE_MESSAGE, many, ".tensorflow.Features.FeatureEntry"))
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=_Field.TYPE_STRING, label=one)
+    entry.field.add(name="value", number=2, type=_Field.TYPE_MESSAGE, label=one, type_name=".tensorflow.Feature")
+    message("Example", features=(1, _Field.TYPE_MESSAGE, one, ".tensorflow.Features"))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+
+
+EXAMPLE = _example_class()
+
+
+def _message(values: dict[str, list[int]]) -> Any:
+    example = EXAMPLE()
+    for name, numbers in values.items():
+        example.features.feature[name].int64_list.value.extend(numbers)
+        example.features.feature[name].int64_list.SetInParent()
+    return example
+
+
+def _columns(examples: list[dict[str, list[int]]]) -> dict[str, Any]:
+    return {
+        name: (
+            np.array([number for each in examples for number in each[name]], np.int64),
+            np.array([len(each[name]) for each in examples], np.int64),
+        )
+        for name in examples[0]
+    }
+
+
+_numbers = st.integers(0, 30_521) | st.sampled_from([0, 127, 128, 16_383, 16_384, 2**21 - 1, 2**21, 2**63 - 1])
+_examples = st.lists(
+    st.fixed_dictionaries(dict.fromkeys(_NAMES, st.lists(_numbers, max_size=150))), min_size=1, max_size=5
+)
+
+
+@given(_examples)
+def test_messages_are_those_of_protobuf(examples):
+    contents, lengths = encode(_columns(examples))
+    ends = np.cumsum(lengths)
+    written = [contents[end - length : end].tobytes() for end, length in zip(ends, lengths, strict=True)]
+    assert written == [_message(each).SerializeToString(deterministic=True) for each in examples]
+
+
+@given(_examples, st.randoms())
+def test_messages_of_protobuf_are_read(examples, random):
+    """The order of features in a message is not defined."""
+    messages = [_message(dict(random.sample(sorted(each.items()), len(each)))) for each in examples]
+    found = decode([message.SerializeToString() for message in messages])
+    assert found.keys() == {*_NAMES}
+    for name, (values, counts) in _columns(examples).items():
+        np.testing.assert_array_equal(found[name][0], values)
+        np.testing.assert_array_equal(found[name][1], counts)
+
+
+def _with(**kinds: Any) -> bytes:
+    example = _message({"label": [1]})
+    for kind, values in kinds.items():
+        getattr(example.features.feature["other"], kind).value.extend(values)
+    content: bytes = example.SerializeToString()
+    return content
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (_with(float_list=[1.5]), "has a feature that is not a list of integers"),
+        (_with(bytes_list=[b"x"]), "has a feature that is not a list of integers"),
+        (b"\x0a\x0f\x0a\x0d\x0a\x05label\x12\x04\x1a\x02\x08\x01", "whose integers are not packed"),
+        (b"\x0a\x10\x0a\x0e\x0a\x05label\x12\x05\x1a\x03\x0a\x01\x80", "whose integers are cut"),
+        (_message({"doc_ids": [1]}).SerializeToString(), "lacks the feature 'label', which others have"),
+        (b"text", "is not a tf.train.Example"),
+        (b"\x0a\xff\xff\xff\xff\xff", "is not a tf.train.Example"),
+    ],
+    ids=["floats", "bytes", "not packed", "cut integer", "other feature", "text", "length"],
+)
+def test_other_message_is_named(content, reason):
+    with pytest.raises(ExampleError, match=reason) as raised:
+        decode([_message({"label": [1]}).SerializeToString(), content])
+    assert raised.value.row == 1
+
+
+@given(st.binary(max_size=60), st.integers(0, 40))
+def test_any_damage_is_read_or_refused(damage, at):
+    content = bytearray(_message({"label": [1], "doc_ids": [5, 300]}).SerializeToString())
+    content[at : at + len(damage)] = damage
+    try:
+        found = decode([bytes(content)])
+    except ExampleError:
+        return
+    assert all(len(values) == counts.sum() for values, counts in found.values())

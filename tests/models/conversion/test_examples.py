@@ -1,0 +1,236 @@
+"""Examples of MS MARCO's files and of runs, against the code of 2019, and by TensorFlow."""
+
+import json
+import random
+import subprocess
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from transformers import BertTokenizer
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.examples.reader import stored_examples
+from beamrank.progress import SILENT
+from beamrank.ranking.input_layout import InputLimits
+from models.checkpoints.check import resolve_checkpoint
+from models.conversion.examples.convert import convert_examples
+from models.conversion.examples.layout import ExampleSettings
+from models.conversion.examples.sources import Making
+from models.tokenizer.registry import fetch_tokenizer
+from tests import ROOT
+from tests.support.models import tensorflow_examples
+from tests.support.services import environments
+from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection
+
+_DRAWN = random.Random(5)
+_WORDS = ["the", "golgi", "apparatus", "blood-sugar", "café", "naïve", "unbelievable", "[SEP]", "中文", "water", "3.5"]
+PASSAGES = {
+    str(1_000_000 + number): " ".join(_DRAWN.choices(_WORDS, k=_DRAWN.choice([3, 40, 600]))) for number in range(40)
+}
+QUERIES = {"188714": "blood sugar", "1082792": "what does the golgi apparatus do", "995526": "query " * 70}
+ROWS = sorted((doc_id, query_id) for query_id in QUERIES for doc_id in _DRAWN.sample(sorted(PASSAGES), 20))
+RELEVANT = {query_id: {next(doc for doc, query in ROWS if query == query_id): 1} for query_id in QUERIES}
+
+
+@pytest.fixture
+def top1000(tmp_path: Path) -> Path:
+    path = tmp_path / "top1000.dev.tsv"
+    lines = [f"{query_id}\t{doc_id}\t{QUERIES[query_id]}\t{PASSAGES[doc_id]}\n" for doc_id, query_id in ROWS]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def _convert(source: Path, target: Path, to: str = "tfrecord", max_bad_rows: int = 0, **settings) -> list[dict]:
+    """The examples of the one source, with their ids."""
+    tokenizer = fetch_tokenizer("embedded:mono")
+    fake = ("00000000", tokenizer.encode(["FAKE DOCUMENT"], 512).ids[0].as_py())
+    made = {"schema": "mono", "limits": InputLimits("original", 64, 512), "fake": fake, **settings}
+    making = Making(ExampleSettings(special=tokenizer.special, **made), "embedded:mono", RELEVANT, 1, target, 1 << 12)
+    written = convert_examples([str(source)], target, to, making, max_bad_rows, SILENT)
+    if to != "tfrecord":
+        return []
+    path = next(str(path) for path in written if path.suffix == ".tf")
+    return [
+        row for stored in stored_examples(path, "tfrecord") for table in stored.tables([]) for row in table.to_pylist()
+    ]
+
+
+class _Code2019:
+    """tokenization.convert_to_bert_input of dl4marco-bert, over transformers' tokenizer."""
+
+    def __init__(self) -> None:
+        self._tokenizer = BertTokenizer.from_pretrained(resolve_checkpoint("embedded:mono", "mono").folder)
+
+    def ids(self, text: str, max_seq_length: int, add_cls: bool) -> list[int]:
+        tokens = self._tokenizer.tokenize(text, split_special_tokens=True)[: max_seq_length - 2]
+        return self._tokenizer.convert_tokens_to_ids(["[CLS]"] * add_cls + tokens + ["[SEP]"])
+
+
+@pytest.fixture(scope="module")
+def code() -> _Code2019:
+    return _Code2019()
+
+
+def test_examples_of_top1000_are_those_of_the_code_of_2019(top1000, tmp_path, code):
+    found = _convert(top1000, tmp_path / "out", schema="car", docs=21)
+    order = list(dict.fromkeys(query_id for _, query_id in ROWS))
+    expected = []
+    for query_id in order:
+        query_ids = code.ids(QUERIES[query_id], 64, True)
+        docs = [(doc_id, PASSAGES[doc_id]) for doc_id, query in ROWS if query == query_id]
+        for doc_id, text in [*docs, ("00000000", "FAKE DOCUMENT")]:
+            expected.append(
+                {
+                    "query_id": query_id,
+                    "doc_id": doc_id,
+                    "query_ids": query_ids,
+                    "doc_ids": code.ids(text, 512 - len(query_ids), False),
+                    "label": int(doc_id in RELEVANT[query_id]),
+                    "len_gt_titles": 1,
+                }
+            )
+    assert found == expected
+    assert {len(each["query_ids"]) for each in found} == {4, 10, 64}
+    assert max(len(each["query_ids"]) + len(each["doc_ids"]) for each in found) == 511
+
+
+def test_examples_of_duo_are_those_of_the_code_of_2019(top1000, tmp_path, code):
+    found = _convert(top1000, tmp_path / "out", schema="duo", docs=3)
+    assert len(found) == 3 * 3 * 2
+    docs = {query_id: [doc_id for doc_id, query in ROWS if query == query_id][:3] for query_id in QUERIES}
+    for each in found:
+        query_ids = code.ids(QUERIES[each["query_id"]], 64, True)
+        both = [code.ids(PASSAGES[each[name]], (512 - len(query_ids)) // 2, False) for name in ("doc_id_i", "doc_id_j")]
+        assert each["input_ids"] == query_ids + both[0] + both[1]
+        assert each["segment_ids"] == [0] * len(query_ids) + [1] * len(both[0]) + [2] * len(both[1])
+        assert each["label"] == (each["doc_id_i"] in RELEVANT[each["query_id"]])
+    (first, second, third) = docs[found[0]["query_id"]]
+    pairs = [(first, second), (first, third), (second, first), (second, third), (third, first), (third, second)]
+    assert [(each["doc_id_i"], each["doc_id_j"]) for each in found[:6]] == pairs
+
+
+@pytest.mark.parametrize("schema", ["mono", "duo"])
+def test_triples_are_two_examples_each(tmp_path, code, schema):
+    path = tmp_path / "triples.train.small.tsv"
+    lines = ["a query\tthe golgi\tblood sugar", "broken\tline", "what\tcafé\t3.5 water"]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    found = _convert(path, tmp_path / "out", max_bad_rows=1, schema=schema)
+    assert sorted(child.name for child in (tmp_path / "out").iterdir()) == ["dataset_train.tf"]
+    assert [each["label"] for each in found] == [1, 0, 1, 0]
+    query, first, second = (code.ids(text, 512, text == "a query") for text in lines[0].split("\t"))
+    if schema == "mono":
+        assert found[:2] == [
+            {"query_ids": query, "doc_ids": first, "label": 1},
+            {"query_ids": query, "doc_ids": second, "label": 0},
+        ]
+    else:
+        assert [each["input_ids"] for each in found[:2]] == [query + first + second, query + second + first]
+
+
+def test_more_broken_lines_than_max_bad_rows_write_nothing(top1000, tmp_path):
+    top1000.write_text(top1000.read_text(encoding="utf-8") + "broken\n" * 3, encoding="utf-8")
+    with pytest.raises(DataError, match=r"rows that could not be used: 3 \(first: .* the row has 1 column"):
+        _convert(top1000, tmp_path / "out", max_bad_rows=2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_examples_of_a_run_are_those_of_its_top1000_file(tmp_path, checkpoints):
+    collection = SmallCollection(tmp_path).given_run(k=9).with_models(checkpoints, mono_k=9, duo_k=3)
+    collection.run()
+    lines = [
+        f"{query_id}\t{doc_id}\t{TOPICS[query_id]}\t{DOCS[doc_id]}\n"
+        for query_id in CANDIDATES
+        for doc_id in CANDIDATES[query_id]
+    ]
+    (tmp_path / "top1000.dev.tsv").write_text("".join(lines))
+    for number, settings in enumerate(({}, {"schema": "duo", "docs": 4})):
+        of_run = _convert(collection.output, tmp_path / f"run-{number}", **settings)
+        of_file = _convert(tmp_path / "top1000.dev.tsv", tmp_path / f"file-{number}", **settings)
+        assert sorted(of_run, key=str) == sorted(of_file, key=str)
+
+
+def test_run_without_tokens_names_the_remedy(tmp_path):
+    collection = SmallCollection(tmp_path).given_run()
+    collection.run()
+    with pytest.raises(PreflightError, match="--stage tokenize"):
+        _convert(collection.output, tmp_path / "out")
+
+
+def test_processes_and_ranges_do_not_matter(top1000, tmp_path):
+    _convert(top1000, tmp_path / "out")
+    tokenizer = fetch_tokenizer("embedded:mono")
+    settings = ExampleSettings("mono", InputLimits("original", 64, 512), tokenizer.special)
+    making = Making(settings, "embedded:mono", RELEVANT, 2, tmp_path, 1 << 14)
+    convert_examples([str(top1000)], tmp_path / "two", "tfrecord", making, 0, SILENT)
+    for name in ("dataset_dev.tf", "query_doc_ids_dev.txt"):
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+
+
+@pytest.mark.parametrize("settings", [{}, {"schema": "car"}, {"schema": "duo", "docs": 3}], ids=["mono", "car", "duo"])
+def test_tfrecord_through_parquet_has_the_same_bytes(top1000, tmp_path, settings):
+    examples = _convert(top1000, tmp_path / "out", **settings)
+    _convert(tmp_path / "out/dataset_dev.tf", tmp_path / "parquet", to="parquet")
+    assert pq.read_table(tmp_path / "parquet/dataset_dev.parquet").to_pylist() == examples
+    _convert(tmp_path / "parquet/dataset_dev.parquet", tmp_path / "back")
+    for name in ("dataset_dev.tf", "query_doc_ids_dev.txt"):
+        assert (tmp_path / "back" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+
+
+def test_damaged_record_is_left_out_with_its_ids(top1000, tmp_path):
+    examples = _convert(top1000, tmp_path / "out")
+    path = tmp_path / "out/dataset_dev.tf"
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"record 0 \(from 0\), at byte 0, has a wrong checksum"):
+        _convert(path, tmp_path / "none")
+    assert _convert(path, tmp_path / "rest", max_bad_rows=1) == examples[1:]
+
+
+def test_ids_of_another_length_are_refused(top1000, tmp_path):
+    _convert(top1000, tmp_path / "out")
+    ids = tmp_path / "out/query_doc_ids_dev.txt"
+    ids.write_text("".join(ids.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(DataError, match=r"has 59 lines, and .* 60 records"):
+        _convert(tmp_path / "out/dataset_dev.tf", tmp_path / "back")
+
+
+def test_tsv_has_a_header_and_a_line_for_each_example(top1000, tmp_path):
+    examples = _convert(top1000, tmp_path / "out")
+    _convert(top1000, tmp_path / "tsv", to="tsv")
+    header, *lines = (tmp_path / "tsv/dataset_dev.tsv").read_text().splitlines()
+    assert header == "query_id\tdoc_id\tquery_ids\tdoc_ids\tlabel"
+    assert len(lines) == len(examples)
+    query_id, doc_id, query_ids, doc_ids, label = lines[7].split("\t")
+    assert examples[7] == {
+        "query_id": query_id,
+        "doc_id": doc_id,
+        "query_ids": [*map(int, query_ids.split())],
+        "doc_ids": [*map(int, doc_ids.split())],
+        "label": int(label),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{"schema": "car"}, {"schema": "duo", "docs": 3}], ids=["car", "duo"])
+def test_tensorflow_reads_ours_and_we_read_its(top1000, tmp_path, settings):
+    examples = _convert(top1000, tmp_path / "out", **settings)
+    for each in examples:
+        for name in ("query_id", "doc_id", "doc_id_i", "doc_id_j"):
+            each.pop(name, None)
+        each |= {name: [value] for name, value in each.items() if isinstance(value, int)}
+    read = _by_tensorflow("read", tmp_path / "out/dataset_dev.tf")
+    assert [json.loads(line) for line in read.splitlines()] == examples
+    _by_tensorflow("write", tmp_path / "dataset_dev.tf", "".join(f"{json.dumps(each)}\n" for each in examples))
+    _convert(tmp_path / "dataset_dev.tf", tmp_path / "ours")
+    written = _by_tensorflow("read", tmp_path / "ours/dataset_dev.tf")
+    assert [json.loads(line) for line in written.splitlines()] == examples
+
+
+def _by_tensorflow(what: str, path: Path, lines: str = "") -> str:
+    command = [str(environments.tensorflow_python()), "-m", tensorflow_examples.__name__, what, str(path)]
+    environ = environments.environ(PYTHONPATH=str(ROOT))
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=300, env=environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
