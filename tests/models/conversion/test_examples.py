@@ -144,9 +144,9 @@ def test_examples_of_a_run_are_those_of_its_top1000_file(tmp_path, checkpoints):
         for doc_id in CANDIDATES[query_id]
     ]
     (tmp_path / "top1000.dev.tsv").write_text("".join(lines))
-    for number, settings in enumerate(({}, {"schema": "duo", "docs": 4})):
-        of_run = _convert(collection.output, tmp_path / f"run-{number}", **settings)
-        of_file = _convert(tmp_path / "top1000.dev.tsv", tmp_path / f"file-{number}", **settings)
+    for schema, docs in (("mono", None), ("duo", 4)):
+        of_run = _convert(collection.output, tmp_path / f"run-{schema}", schema=schema, docs=docs)
+        of_file = _convert(tmp_path / "top1000.dev.tsv", tmp_path / f"file-{schema}", schema=schema, docs=docs)
         assert sorted(of_run, key=str) == sorted(of_file, key=str)
 
 
