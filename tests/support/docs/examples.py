@@ -139,8 +139,11 @@ def parse(example: Example) -> None:
     words = shlex.split(example.source, comments=True)
     if "beamrank" not in words:
         return
-    name, *arguments = words[words.index("beamrank") + 1 :]
-    typer.main.get_command(app).commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
+    command, arguments = typer.main.get_command(app), words[words.index("beamrank") + 1 :]
+    while commands := getattr(command, "commands", None):
+        name, *arguments = arguments
+        command = commands[name]
+    command.make_context(name, arguments)
 
 
 def matches(shown: str, printed: str) -> bool:
