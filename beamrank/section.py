@@ -79,10 +79,16 @@ def keys(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInf
 class OneOf:
     """A text that must be a name in a registry, by `Annotated[str, OneOf(REGISTRY)]`.
 
-    The registry is read when a value is checked, so names that are added later are accepted.
+    The registry is read when a value is checked, so names that are added later are accepted; `also` are others.
     """
 
     names: Collection[str]
+    also: tuple[str, ...] = ()
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """All that are accepted."""
+        return *self.also, *self.names
 
     def check(self, name: str) -> str:
         """The name.
@@ -90,12 +96,12 @@ class OneOf:
         Raises:
             ValueError: it is not in the registry.
         """
-        if name not in self.names:
-            raise ValueError(f"{name!r} is unknown; accepted: {', '.join(self.names)}")
+        if name not in self.accepted:
+            raise ValueError(f"{name!r} is unknown; accepted: {', '.join(self.accepted)}")
         return name
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
-        return {"type": "string", "enum": list(self.names)}
+        return {"type": "string", "enum": list(self.accepted)}

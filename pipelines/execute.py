@@ -22,6 +22,7 @@ from pipelines.lineage import lineage
 from pipelines.output.owner import made_current
 from pipelines.output.run_files import write_runs
 from pipelines.planning.make_plan import make_plan
+from pipelines.planning.named_inputs import named_inputs
 from pipelines.runners import dataflow
 from pipelines.runners.names import Runner, Stage
 from pipelines.runners.options import beam_options, server_command
@@ -107,6 +108,7 @@ def execute(
     Raises:
         BeamrankError: something is wrong with one of these, or the run failed.
     """
+    settings = named_inputs(settings, console)
     beam_options(runner, flags)
     _check_stage(settings, stage)
     if stage is not Stage.RUNS:

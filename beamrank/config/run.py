@@ -126,7 +126,8 @@ class RunConfig(Section):
             raise ValueError(f"{both} exclude each other: give either {_choices(sections)}")
         if self.index is None and sections[given[0]].uses_index:
             raise ValueError(f"`{given[0]}` searches an index: give `index` too")
-        if self.index is not None and CORPUS_FORMATS[self.corpus.format].lists_candidates:
+        corpus_format = CORPUS_FORMATS.get(self.corpus.format)  # None for `auto`
+        if self.index is not None and corpus_format is not None and corpus_format.lists_candidates:
             raise ValueError(
                 f"a corpus of `format: {self.corpus.format}` holds candidates of its own queries alone: give the file "
                 "as `candidates.run`, or a whole collection as `corpus` of the index"

@@ -1,13 +1,16 @@
-"""Rows of text files whose columns are separated by tabs or spaces: runs and qrels."""
+"""Rows of runs and qrels: text with tabs or spaces between columns, JSONL, Parquet."""
 
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from beamrank.errors import DataError, PreflightError
+from beamrank.formats.corpora.readers.parquet import open_parquet
 from beamrank.formats.guess import packed_as
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_doc_id
 from beamrank.formats.ids import shown as shown_text
 from beamrank.formats.problems import Problems, counted
+from beamrank.formats.row_checks import RowError, json_object
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
 
@@ -21,6 +24,9 @@ class FileRows:
     Files compressed with gzip, bzip2, xz or zstd are recognized by their names; a named pipe is accepted. Blank lines
     are skipped. A line whose first character is `#` is a comment, as in trec_eval 10; comments are counted. Lines end
     in LF or CR LF: a CR elsewhere is a problem of its line, since some tools would read two rows there.
+
+    JSONL and Parquet files have the names of their columns as the first row. A column that holds a list of docs, as
+    MTEB's top_ranked has, gives a row (query_id, doc_id, rank) for each doc, and no names.
     """
 
     def __init__(self, url: str) -> None:
@@ -34,11 +40,17 @@ class FileRows:
         Raises:
             PreflightError: the file cannot be read.
         """
+        if self.url.endswith((".parquet", ".pq")):
+            yield from self._columns_of(_parquet_rows(self.url))
+            return
         try:
             with open_stream(self.url, pipe=True) as file:
                 for line, text in enumerate(file, 1):
                     if line == 1:
                         text = self._first(text)
+                        if text.startswith(b"{"):
+                            yield from self._columns_of(self._json_rows(itertools.chain([text], file)))
+                            return
                     if b"\r" in text and b"\r" in text.removesuffix(b"\n").removesuffix(b"\r"):
                         self.bad(line, "a carriage return (CR) inside the line. Lines must end in LF or CR LF")
                         continue
@@ -51,6 +63,33 @@ class FileRows:
                     yield line, columns
         except DataError as error:
             raise PreflightError(unreadable(self.url, error)) from error
+
+    def _json_rows(self, lines: Iterator[bytes]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        for line, text in enumerate(lines, 1):
+            try:
+                if text.strip():
+                    yield line, json_object(text.decode())
+            except UnicodeDecodeError:
+                self.bad(line, "the row is not valid UTF-8")
+            except RowError as error:
+                self.bad(line, f"the row {error}")
+
+    def _columns_of(self, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, list[bytes]]]:
+        """The columns of records; all have the names of the first."""
+        names: list[str] | None = None
+        for line, row in rows:
+            if names is None:
+                names = list(row)
+                if not any(isinstance(value, list) for value in row.values()):
+                    yield line, [name.encode() for name in names]
+            if row.keys() != set(names):
+                self.bad(line, f"the row has the fields {', '.join(row)}, and the first row {', '.join(names)}")
+                continue
+            try:
+                for columns in _expanded([row[name] for name in names]):
+                    yield line, columns
+            except RowError as error:
+                self.bad(line, f"the row {error}")
 
     def _first(self, text: bytes) -> bytes:
         """The first line, without a byte order mark."""
@@ -82,6 +121,42 @@ class FileRows:
             raise PreflightError(f"{self.url} is not a valid {what}: {found}")
         if not rows:
             raise PreflightError(f"{self.url} holds no rows: a {what} must have at least one")
+
+
+def _parquet_rows(url: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The rows of a Parquet file, which count from 1."""
+    try:
+        with open_parquet(url) as file:
+            row = 0
+            for batch in file.iter_batches():
+                for values in batch.to_pylist():
+                    row += 1
+                    yield row, values
+    except DataError as error:
+        raise PreflightError(unreadable(url, error)) from error
+
+
+def _expanded(values: list[Any]) -> Iterator[list[bytes]]:
+    """The columns of a record; of a query and a list of docs, those of a run without scores."""
+    match values:
+        case [query_id, list(docs)]:
+            doc_ids = [_written(doc_id) for doc_id in docs]
+            if len(set(doc_ids)) < len(doc_ids):
+                raise RowError(f"names a doc of query {query_id!r} twice")
+            for rank, doc_id in enumerate(doc_ids, 1):
+                yield [_written(query_id), doc_id, b"%d" % rank]
+        case _:
+            yield [_written(value) for value in values]
+
+
+def _written(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, float) and value.is_integer():
+        return b"%d" % value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value).encode()
+    raise RowError(f"has a value that is neither text nor a number: {value!r:.60}")
 
 
 def unreadable(url: str, error: DataError) -> str:

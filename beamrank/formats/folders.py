@@ -8,6 +8,7 @@ from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 
+_HUB_FILE = re.compile(r"\.(parquet|jsonl(\.gz)?)$")
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -38,17 +39,30 @@ def shown_paths(paths: str | Sequence[str]) -> str:
     return paths if isinstance(paths, str) else ", ".join(paths)
 
 
-def folder_file(folder: str, base: str) -> str:
-    """The file `base` of a folder, which may be compressed.
+def folder_files(folder: str, base: str) -> list[str]:
+    """The file `base` of a folder, which may be compressed, or the files of the folder below it that is named so.
+
+    `queries.jsonl` is BEIR's own packaging; `queries/test-00000-of-00001.parquet` that of its data sets at Hugging
+    Face, which may be several files.
 
     Raises:
-        PreflightError: there is none, or more than one.
+        PreflightError: there is none, or more than one where there should be one.
     """
     names = [name for name in storage.sizes_bytes(folder) if _is_named(name, base)]
+    below = storage.join(folder, base.partition(".")[0])
+    files = [] if names else [name for name in sorted(storage.sizes_bytes(below)) if _HUB_FILE.search(name)]
+    if files:
+        return [storage.join(below, name) for name in files]
     if len(names) != 1:
         found = f"holds {' and '.join(sorted(names))}" if names else f"holds no {base}"
         raise PreflightError(f"the folder {folder} {found}: give the path of the one file to read")
-    return storage.join(folder, names[0])
+    return [storage.join(folder, names[0])]
+
+
+def holds_file(folder: str, base: str) -> bool:
+    """Whether `folder_files` finds something."""
+    below = storage.sizes_bytes(storage.join(folder, base.partition(".")[0]))
+    return any(_is_named(name, base) for name in storage.sizes_bytes(folder)) or any(map(_HUB_FILE.search, below))
 
 
 def folder_hint(names: Iterable[str], formats: Mapping[str, _Format], key: str) -> str:

@@ -5,7 +5,11 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
+from beamrank.errors import PreflightError
 from beamrank.formats.ids import BYTE_ORDER_MARK
+from beamrank.storage.streams import errors_as, open_stream
+
+_GUESSED_BYTES = 1 << 16
 
 # How compressed files begin; that of bzip2 is long because text can begin with BZh.
 _PACKED = {
@@ -15,8 +19,12 @@ _PACKED = {
     re.compile(rb"\x28\xb5\x2f\xfd"): ("zstd", ".zst"),
 }
 _TREC = re.compile(rb"\s*<(top|doc)\b", re.IGNORECASE)
+# The value of `format` that stands for the guessed one.
+AUTO = "auto"
+
 _SMART = re.compile(rb"\s*\.I\s+\S")
 _LOOKED_LINES = 20
+_RANK_LLM = re.compile(rb'(?=.*"candidates"\s*:)\s*(\[\s*)?\{\s*"(query|candidates)"\s*:\s*[{\[]', re.DOTALL)
 _CBOR = re.compile(rb"\x83(\x00|\x63CAR)")
 
 
@@ -50,6 +58,24 @@ def guess_format(beginning: bytes) -> str | None:
     return None if look is None else look.format
 
 
+def guessed(url: str, key: str, formats: Collection[str]) -> str:
+    """The format of a file whose `format` is `auto`.
+
+    Raises:
+        PreflightError: the file cannot be read, or looks like none of the formats.
+    """
+    with errors_as(PreflightError, url), open_stream(url) as file:
+        beginning = file.read(_GUESSED_BYTES)
+    name = guess_format(beginning)
+    if name in formats:
+        return str(name)
+    described = "" if name is None else f": it looks like {name}"
+    raise PreflightError(
+        f"the format of {url} cannot be guessed{described}{packed_as(beginning)}. Set `{key}` to one of "
+        f"{', '.join(formats)}"
+    )
+
+
 def packed_as(beginning: bytes) -> str:
     """A sentence that names the compression of a file whose name does not; empty if it is not compressed."""
     for magic, (name, ending) in _PACKED.items():
@@ -71,6 +97,8 @@ def _look(beginning: bytes) -> _Look | None:
         return _Look("trec", "TREC's (it begins with <top> or <DOC>)")
     if _SMART.match(beginning):
         return _Look("smart", "SMART's (it begins with .I)")
+    if _RANK_LLM.match(beginning):
+        return _Look("rank_llm", "rank_llm's JSON (a query and its candidates)")
     if line.startswith(b"{"):
         return _Look("beir", "BEIR's JSONL (`_id`)") if _has_beir_id(line) else _Look("jsonl", "JSONL")
     if any(map(_is_top1000, beginning.split(b"\n")[:_LOOKED_LINES])):

@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import index
 
-from beamrank.errors import DataError
+from beamrank.errors import DataError, PreflightError
 from beamrank.formats.columns import FileRows, number, shown
 from beamrank.formats.folders import find_files
 from beamrank.formats.ids import are_usable, given_queries
@@ -16,25 +17,42 @@ MAX_RELEVANCE = 10_000
 
 @dataclass(frozen=True)
 class QrelsFormat:
-    """A qrels format: one judgment a line. The query_id is the first column, the relevance the last.
+    """A qrels format: one judgment a line.
 
     Attributes:
         title: its name in messages.
-        columns: their names.
-        doc_id: the position of the doc_id.
-        header: whether the first line holds the names, by which the format is detected; one format has no header.
+        columns: their names, each one of `_NAMES`.
+        header: whether the first line holds the names, by which the format is detected; the others are detected by
+            their numbers of columns.
     """
 
     title: str
     columns: tuple[str, ...]
-    doc_id: int
     header: bool = False
 
+    @cached_property
+    def positions(self) -> tuple[int, int, int]:
+        """The positions of the query_id, the doc_id and the relevance."""
+        meanings = [_MEANINGS[_plain(name)] for name in self.columns]
+        return meanings.index("query_id"), meanings.index("doc_id"), meanings.index("relevance")
+
+
+# What files call their columns, in lower case and with underscores.
+_NAMES = {
+    "query_id": ("query_id", "qid", "query", "topic", "topic_id"),
+    "doc_id": ("doc_id", "docid", "docno", "doc", "document_id", "corpus_id", "passage_id", "pid"),
+    "relevance": ("relevance", "rel", "score", "label", "grade", "judgment"),
+    "iteration": ("iteration", "iter", "subtopic_id"),
+}
+_MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names}
 
 FORMATS: dict[str, QrelsFormat] = {
-    "trec": QrelsFormat("TREC, MS MARCO", ("query_id", "iteration", "doc_id", "relevance"), 2),
-    "beir": QrelsFormat("BEIR", ("query-id", "corpus-id", "score"), 1, header=True),
+    "trec": QrelsFormat("TREC, MS MARCO", ("query_id", "iteration", "doc_id", "relevance")),
+    "three": QrelsFormat("three columns", ("query_id", "doc_id", "relevance")),
+    "beir": QrelsFormat("BEIR", ("query-id", "corpus-id", "score"), header=True),
 }
+# So many docs with the relevances 1, 2, 3, ... are a ranking.
+_RANKS = 10
 
 
 @dataclass(frozen=True)
@@ -76,7 +94,8 @@ class Qrels:
 def read_qrels(paths: str | Sequence[str]) -> Qrels:
     """Reads qrels from files at any fsspec URL, compressed or not.
 
-    Columns are separated by tabs or spaces; a line that begins with `#` is a comment. A negative relevance means what
+    Columns are separated by tabs or spaces, and a first line may hold their names; a line that begins with `#` is a
+    comment. Parquet and JSONL have the columns of a header. A negative relevance means what
     it means to trec_eval: the doc was in the pool, but was not judged.
 
     Args:
@@ -98,15 +117,15 @@ def read_qrels(paths: str | Sequence[str]) -> Qrels:
 def _read_file(url: str, relevance: dict[str, dict[str, int]]) -> QrelsNotes:
     """Adds the judgments of a file; the notes count its own lines."""
     rows = FileRows(url)
-    headers = {tuple(map(str.encode, each.columns)): name for name, each in FORMATS.items() if each.header}
-    qrels_format = next(name for name, each in FORMATS.items() if not each.header)
+    name: str | None = None
     lines: dict[tuple[str, str], int] = {}
     repeated = 0
     for line, columns in rows:
-        if not lines and tuple(columns) in headers:
-            qrels_format = headers[tuple(columns)]
-            continue
-        judgment = _read_judgment(rows, line, columns, FORMATS[qrels_format])
+        if name is None:
+            name, qrels_format = _detected(columns)
+            if qrels_format.header:
+                continue
+        judgment = _read_judgment(rows, line, columns, qrels_format)
         if judgment is None:
             continue
         query_id, doc_id, level = judgment
@@ -117,9 +136,40 @@ def _read_file(url: str, relevance: dict[str, dict[str, int]]) -> QrelsNotes:
         if earlier != level:
             where = f"on line {first}" if first != line else "in an earlier file"
             rows.bad(line, f"doc {doc_id!r} of query {query_id!r} has relevance {level}, but {earlier} {where}")
+    if name == "three":
+        _refuse_ranks(url, relevance, lines)
     _check_ids(rows, lines)
     rows.check("qrels file", len(lines))
-    return QrelsNotes(qrels_format, 0, len(lines), repeated, len(rows.comments))
+    return QrelsNotes(name or "trec", 0, len(lines), repeated, len(rows.comments))
+
+
+def _detected(columns: list[bytes]) -> tuple[str, QrelsFormat]:
+    """The format of a file, by its first row: the names of columns, or how many there are."""
+    names = tuple(column.decode("utf-8", "replace") for column in columns)
+    headers = {each.columns: name for name, each in FORMATS.items() if each.header}
+    if names in headers:
+        return headers[names], FORMATS[headers[names]]
+    meanings = [_MEANINGS.get(_plain(name)) for name in names]
+    if len(set(meanings)) == len(names) and {"query_id", "doc_id", "relevance"} <= set(meanings) <= set(_NAMES):
+        return "header", QrelsFormat("the file", names, header=True)
+    plain = {len(each.columns): name for name, each in FORMATS.items() if not each.header}
+    name = plain.get(len(columns), "trec")
+    return name, FORMATS[name]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def _refuse_ranks(url: str, relevance: dict[str, dict[str, int]], lines: dict[tuple[str, str], int]) -> None:
+    """Refuses an MS MARCO run, which has three columns too."""
+    for query_id in {query_id: None for query_id, _ in lines}:
+        levels = sorted(relevance[query_id].values())
+        if len(levels) >= _RANKS and levels == list(range(levels[0], levels[0] + len(levels))):
+            raise PreflightError(
+                f"{url} is a run, not qrels: the {len(levels)} docs of query {query_id!r} have the third columns "
+                f"{levels[0]} to {levels[-1]}, which are ranks. Give the qrels"
+            )
 
 
 def _check_ids(rows: FileRows, lines: dict[tuple[str, str], int]) -> None:
@@ -161,19 +211,21 @@ def _read_judgment(
     if len(columns) != len(qrels_format.columns):
         rows.bad(line, _explain_columns(len(columns), qrels_format))
         return None
+    query_at, doc_at, level_at = qrels_format.positions
     try:
-        query_id, doc_id, level = columns[0].decode(), columns[qrels_format.doc_id].decode(), number(int, columns[-1])
+        query_id, doc_id, level = columns[query_at].decode(), columns[doc_at].decode(), number(int, columns[level_at])
     except UnicodeDecodeError:
         rows.bad(line, f"{shown(b' '.join(columns))} is not valid UTF-8")
         return None
     except ValueError:
-        rows.bad(line, f"relevance {shown(columns[-1])} is not a whole number")
+        rows.bad(line, f"relevance {shown(columns[level_at])} is not a whole number")
         return None
     if abs(level) > MAX_RELEVANCE:
+        found = shown(columns[level_at])
         rows.bad(
             line,
-            f"relevance {shown(columns[-1])} is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what "
-            "trec_eval's measures can count: map it to grades, such as 0 to 4",
+            f"relevance {found} is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what trec_eval's "
+            "measures can count: map it to grades, such as 0 to 4",
         )
         return None
     return query_id, doc_id, level

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Self
 from beamrank.config.first_stages import CandidatesConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.formats.runs import Run, Ties, read_run
-from beamrank.formats.topics.top1000 import is_top1000, read_candidates
+from beamrank.formats.runs import Run, Ties
+from beamrank.formats.topics.candidates import read_candidates
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.shards import Shard
 from beamrank.stages.tasks import ShardTask
@@ -97,9 +97,7 @@ class GivenRun(FirstStage):
 
     def _read(self) -> Run:
         with DigestedFile(self.url, "", self.run_digest).held():
-            if is_top1000(self.url):
-                return read_candidates(self.url, self.max_bad_rows)
-            return read_run(self.url, ties=self.ties)
+            return read_candidates(self.url, self.ties, self.max_bad_rows)
 
     def _commit(self, task: ShardTask, run: Run) -> Receipt:
         start = time.monotonic()

@@ -7,6 +7,7 @@ from pipelines.commands.arguments import ConfigPath, Overrides, Quiet, Verbose, 
 from pipelines.console.run_log import run_log
 from pipelines.console.terminal import write_line
 from pipelines.planning.make_plan import check_apart
+from pipelines.planning.named_inputs import named_inputs
 
 
 def index(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = False, quiet: Quiet = False) -> None:
@@ -14,8 +15,10 @@ def index(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = Fa
     settings = load_run_config(config, overrides)
     if settings.index is None:
         raise ConfigError(f"{config} has no `index:` section: its first stage is an existing run")
-    check_apart(settings)
     console = console_progress(verbose, quiet)
+    settings = named_inputs(settings, console)
+    assert settings.index is not None
+    check_apart(settings)
     with run_log(console):
         digest = ensure_index(settings, corpus_digest(settings.corpus), console)
     write_line(settings.index.path, digest)

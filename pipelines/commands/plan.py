@@ -9,6 +9,7 @@ import typer
 
 from beamrank.formats.problems import counted
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, load_run_config
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_line
 
@@ -30,8 +31,9 @@ def plan(
     """
     # Beam takes seconds to import, and other commands do without.
     from pipelines.planning.estimate import estimate
+    from pipelines.planning.named_inputs import named_inputs
 
-    found = estimate(load_run_config(config, overrides, output, limit))
+    found = estimate(named_inputs(load_run_config(config, overrides, output, limit), ConsoleProgress()))
     if as_json:
         print(json.dumps(asdict(found)))
         return

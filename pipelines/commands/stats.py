@@ -14,6 +14,7 @@ from beamrank.progress import Progress
 from pipelines.commands.arguments import ConfigPath, Overrides, ResultFormat, load_run_config
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
+from pipelines.planning.named_inputs import named_inputs
 
 _NO_LIMIT = 1 << 40
 
@@ -37,11 +38,11 @@ def stats(
     Reads the corpus once. Words are separated by white space; wordpieces are those of the checkpoints' tokenizers,
     without special tokens.
     """
-    settings = load_run_config(config, overrides)
+    console = ConsoleProgress()
+    settings = named_inputs(load_run_config(config, overrides), console)
     limits = beyond or [settings.input.max_query_length, settings.input.max_length]
     qrels = None if settings.qrels is None else read_qrels(settings.qrels)
     units = {"words": count_words, **_wordpieces(settings)}
-    console = ConsoleProgress()
     with console.bar("stats") as bar:
         docs = _docs(settings.corpus, bar)
         found = measure_collection(read_topics(settings.topics), docs, qrels, units, sorted(set(limits)))

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from beamrank.digests import sha256
-from beamrank.formats.corpora.reader import corpus_files
+from beamrank.formats.corpora.reader import corpus_files, resolved
 from beamrank.formats.corpora.registry import CorpusConfig
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
@@ -41,6 +41,7 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     Raises:
         PreflightError: the corpus has no files, or one is being written.
     """
+    corpus = resolved(corpus)
     urls = corpus_files(corpus)
     folder = os.path.commonpath([storage.parent(url) for url in urls])
     files = [digest_file(url, read=not storage.is_remote(url)) for url in urls]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora.reader import corpus_files
+from beamrank.formats.corpora.reader import corpus_files, resolved
 from beamrank.formats.corpora.registry import CorpusConfig
 from beamrank.storage import files as storage
 
@@ -20,6 +20,9 @@ def find_taken(corpus: CorpusConfig, urls: Sequence[str]) -> str | None:
     Raises:
         PreflightError: no file can have one of the paths.
     """
+    # A corpus that does not exist is refused elsewhere.
+    with suppress(PreflightError):
+        corpus = resolved(corpus)
     with tempfile.TemporaryDirectory() as folder:
         root = os.path.realpath(folder)
         copies = {url: Path(_copied(root, url)) for url in urls}

@@ -1,15 +1,18 @@
 """Any corpus as units, and a unit as docs."""
 
+import re
 from collections.abc import Iterator
 
 from beamrank.errors import PreflightError
+from beamrank.formats.corpora.readers import beir
 from beamrank.formats.corpora.registry import FORMATS, CorpusConfig
 from beamrank.formats.corpora.units import CorpusUnit, DocBatch, WrongFormatError, split_batch
-from beamrank.formats.folders import folder_file, folder_hint
-from beamrank.formats.guess import format_hint
+from beamrank.formats.folders import folder_files, folder_hint, holds_file
+from beamrank.formats.guess import AUTO, format_hint, guessed
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as, open_stream, without_compression
 
+_NOT_DOCS = re.compile(r"\.|readme", re.IGNORECASE)
 _HINT_BYTES = 1 << 16
 
 
@@ -20,14 +23,36 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
         PreflightError: there are none, or their storage cannot be reached.
     """
     with errors_as(PreflightError, corpus.path):
-        return _corpus_files(corpus)
+        return _corpus_files(resolved(corpus))
+
+
+def resolved(corpus: CorpusConfig) -> CorpusConfig:
+    """A corpus with the name of its format, where that is `auto`.
+
+    A folder that has BEIR's packaging has that format; otherwise the first file decides.
+
+    Raises:
+        PreflightError: the format cannot be guessed.
+    """
+    if corpus.format != AUTO:
+        return corpus
+    with errors_as(PreflightError, corpus.path):
+        if storage.is_folder(corpus.path) and holds_file(corpus.path, FORMATS["beir"].file_in_folder or ""):
+            return corpus.model_copy(update={"format": "beir"})
+        found = [url for url in storage.find(corpus.path) if not _NOT_DOCS.match(storage.name(url))]
+        if not found:
+            raise PreflightError(f"the corpus {corpus.path} does not exist: give a file, a folder or a glob")
+        name = guessed(found[0], "corpus.format", FORMATS)
+        if name == "parquet" and beir.is_beir(found[0]):
+            name = "beir"
+        return corpus.model_copy(update={"format": name})
 
 
 def _corpus_files(corpus: CorpusConfig) -> list[str]:
     corpus_format = FORMATS[corpus.format]
     is_folder = storage.is_folder(corpus.path)
     if corpus_format.file_in_folder and is_folder:
-        return [folder_file(corpus.path, corpus_format.file_in_folder)]
+        return folder_files(corpus.path, corpus_format.file_in_folder)
     found = storage.find(corpus.path)
     if found and not is_folder:
         return found
@@ -62,6 +87,7 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
     Raises:
         PreflightError: there are no files, they are empty or of another format, or lack what `fields` names.
     """
+    corpus = resolved(corpus)
     corpus_format = FORMATS[corpus.format]
     units: list[CorpusUnit] = []
     for url in corpus_files(corpus):

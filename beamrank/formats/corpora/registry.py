@@ -4,8 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from beamrank.formats.corpora.readers import beir, car, jsonl, parquet, smart, top1000, trec, tsv
+from beamrank.formats.corpora.readers import beir, car, jsonl, parquet, rank_llm, smart, top1000, trec, tsv
 from beamrank.formats.corpora.units import CorpusFormat
+from beamrank.formats.guess import AUTO
 from beamrank.section import OneOf, Path, Section
 
 FORMATS: dict[str, CorpusFormat] = {
@@ -13,6 +14,7 @@ FORMATS: dict[str, CorpusFormat] = {
     "car": car.FORMAT,
     "jsonl": jsonl.FORMAT,
     "parquet": parquet.FORMAT,
+    "rank_llm": rank_llm.FORMAT,
     "smart": smart.FORMAT,
     "top1000": top1000.FORMAT,
     "trec": trec.FORMAT,
@@ -25,7 +27,7 @@ class CorpusConfig(Section):
 
     path: Path
     """A file, a folder or a glob."""
-    format: Annotated[str, OneOf(FORMATS)]
-    """The format of its files."""
+    format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO
+    """The format of its files; `auto` guesses it from the first one."""
     fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """The fields of a doc that are joined by one space to make its text; default: the format's own."""

@@ -1,11 +1,16 @@
 """Topics, one a line: JSONL, BEIR's JSONL, and the section paths of TREC CAR, alone or in qrels."""
 
+import json
 from collections.abc import Iterator
 from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from beamrank.formats.qrels import FORMATS as QRELS_FORMATS
 from beamrank.formats.row_checks import RowError, check_surrogates, id_of, json_object, missing_field, text_of
 
+_IDS, _TEXTS = ("query_id", "_id", "id"), ("text", "query")
 _QRELS = QRELS_FORMATS["trec"].columns
 
 
@@ -17,13 +22,32 @@ def split(content: bytes) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
+def split_parquet(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The rows of a Parquet file as lines of JSON, each with its number; of its columns, those that topics have."""
+    try:
+        with pq.ParquetFile(pa.BufferReader(content)) as file:
+            columns = [name for name in (*_IDS, *_TEXTS) if name in file.schema_arrow.names]
+            rows = file.read(columns=columns).to_pylist()
+    except pa.ArrowInvalid as error:
+        raise RowError(f"is not Parquet: {error}") from error
+    id_name = next((name for name in columns if name in _IDS), "_id")
+    for number, row in enumerate(rows, start=1):
+        row = {"_id" if name == id_name else name: value for name, value in row.items()}
+        yield number, json.dumps(row, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+
+
+def split_beir(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines of BEIR's own packaging, or the rows of the Parquet files that Hugging Face has of it."""
+    return split_parquet(content) if content.startswith(b"PAR1") else split(content)
+
+
 def parse_json(line: str) -> tuple[str, str]:
     """`query_id`, `_id` or `id` (an integer becomes its decimal digits), and `text` or `query`.
 
     Raises:
         RowError: a field is missing or is not a string.
     """
-    return _parse_json(line, ("query_id", "_id", "id"), ("text", "query"))
+    return _parse_json(line, _IDS, _TEXTS)
 
 
 def parse_beir(line: str) -> tuple[str, str]:

@@ -1,10 +1,11 @@
 """Topics of any format. There are few, so anything wrong with one is an error."""
 
 import re
+from typing import TypeVar
 
 from beamrank.errors import PreflightError
-from beamrank.formats.folders import find_files, folder_file, folder_hint
-from beamrank.formats.guess import format_hint
+from beamrank.formats.folders import find_files, folder_files, folder_hint
+from beamrank.formats.guess import AUTO, format_hint, guessed
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_query_id
 from beamrank.formats.problems import Problems, counted
 from beamrank.formats.row_checks import RowError
@@ -13,7 +14,11 @@ from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as, open_stream
 
+_Config = TypeVar("_Config", bound=TopicsConfig)
+
 _HINT_BYTES = 1 << 16
+# A line of TREC CAR's topics, or of its qrels.
+_CAR_SECTION = re.compile(rb"[^\s{<]*(enwiki:|%20)\S*(?P<judgment>\s+\S+\s+\S+\s+\d+)?\s*$")
 _LONE_CR = re.compile(rb"\r(?!\n)")
 
 
@@ -27,6 +32,7 @@ def read_topics(config: TopicsConfig) -> list[Topic]:
             query_id, one that breaks the rule of formats/ids.py, invalid UTF-8, wrong columns. It counts the problems
             and shows the first of each kind.
     """
+    config = resolved(config)
     topics: dict[str, Topic] = {}
     for url in topics_files(config):
         _read_file(url, config, topics)
@@ -64,17 +70,42 @@ def topics_files(config: TopicsConfig) -> list[str]:
     Raises:
         PreflightError: one does not exist, or is a folder that does not hold the one file of the format.
     """
-    return [_topics_file(path, config.format) for path in find_files(config.path)]
+    config = resolved(config)
+    return [url for path in find_files(config.path) for url in _topics_files(path, config.format)]
 
 
-def _topics_file(path: str, name: str) -> str:
+def resolved(config: _Config) -> _Config:
+    """Topics with the name of their format, where that is `auto`: the first file decides.
+
+    Raises:
+        PreflightError: there is no file, or its format cannot be guessed.
+    """
+    if config.format != AUTO:
+        return config
+    first = find_files(config.path)[0]
+    if not storage.exists(first):
+        raise PreflightError(f"there are no topics at {first}: give `topics.path` a file")
+    return config.model_copy(update={"format": _guessed(first)})
+
+
+def _guessed(url: str) -> str:
+    if storage.is_folder(url):
+        return "beir"
+    with errors_as(PreflightError, url), open_stream(url) as file:
+        section = _CAR_SECTION.match(file.readline().removeprefix(BYTE_ORDER_MARK))
+    if section is None:
+        return guessed(url, "topics.format", FORMATS)
+    return "car-qrels" if section["judgment"] else "car"
+
+
+def _topics_files(path: str, name: str) -> list[str]:
     if not storage.exists(path):
         raise PreflightError(f"there are no topics at {path}: give `topics.path` a file")
     if not storage.is_folder(path):
-        return path
+        return [path]
     base = FORMATS[name].file_in_folder
     if base is not None:
-        return folder_file(path, base)
+        return folder_files(path, base)
     hint = folder_hint(storage.sizes_bytes(path), FORMATS, "topics.format")
     raise PreflightError(f"the topics {path} are a folder: give `topics.path` a file{hint}")
 
@@ -87,7 +118,12 @@ def _parse(content: bytes, config: TopicsConfig, topics: dict[str, Topic]) -> tu
     problems = Problems()
     lines: dict[str, int] = {}
     count = 0
-    for line, row in topics_format.split(content):
+    try:
+        rows = list(topics_format.split(content))
+    except RowError as error:
+        problems.add(1, f"the file {error}")
+        return 0, problems
+    for line, row in rows:
         try:
             topic = _checked(*parse(_decoded(row)))
             if topic.query_id in topics and not topics_format.repeats:

@@ -8,7 +8,8 @@ from pydantic import model_validator
 
 from beamrank.formats import smart
 from beamrank.formats.corpora.readers import tsv
-from beamrank.formats.topics import lines, top1000, trec
+from beamrank.formats.guess import AUTO
+from beamrank.formats.topics import lines, rank_llm, top1000, trec
 from beamrank.records import Topic
 from beamrank.section import OneOf, Paths, Section
 
@@ -39,7 +40,7 @@ class TopicsFormat:
 
 
 FORMATS: dict[str, TopicsFormat] = {
-    "beir": TopicsFormat(lines.parse_beir, file_in_folder="queries.jsonl"),
+    "beir": TopicsFormat(lines.parse_beir, lines.split_beir, file_in_folder="queries.jsonl"),
     "car": TopicsFormat(lines.parse_car, parse_original=lines.parse_car_as_2019),
     "car-qrels": TopicsFormat(
         lambda line: lines.parse_car(lines.query_id_of(line)),
@@ -48,6 +49,8 @@ FORMATS: dict[str, TopicsFormat] = {
         parse_original=lambda line: lines.parse_car_as_2019(lines.query_id_of(line)),
     ),
     "jsonl": TopicsFormat(lines.parse_json, looks_like=frozenset({"beir"})),
+    "parquet": TopicsFormat(lines.parse_json, lines.split_parquet, noun="row"),
+    "rank_llm": TopicsFormat(lines.parse_json, read=rank_llm.read_topics),
     "smart": TopicsFormat(smart.parse, smart.split, noun="record"),
     "top1000": TopicsFormat(top1000.parse, read=top1000.read_topics),
     "trec": TopicsFormat(trec.parse, trec.split, noun="topic"),
@@ -60,8 +63,8 @@ class TopicsConfig(Section):
 
     path: Paths
     """A file, a glob, or a list of them."""
-    format: Annotated[str, OneOf(FORMATS)]
-    """Its format."""
+    format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO
+    """Its format; `auto` guesses it from the first file."""
     decoding: Literal["full", "original"] = "full"
     """Of TREC CAR's ids: `full` decodes every percent escape, `original` only `%20`, as the code of 2019 does."""
     ids: Literal["file", "order"] = "file"
@@ -71,7 +74,8 @@ class TopicsConfig(Section):
 
     @model_validator(mode="after")
     def _check_decoding(self) -> Self:
-        if self.decoding == "original" and FORMATS[self.format].parse_original is None:
+        known = FORMATS.get(self.format)
+        if self.decoding == "original" and known is not None and known.parse_original is None:
             having = ", ".join(name for name, each in FORMATS.items() if each.parse_original)
             raise ValueError(f"decoding `original` exists for the formats {having}, not for {self.format}")
         return self

@@ -1,8 +1,11 @@
 """Reading qrels: formats, what is noticed and what is refused."""
 
+import json
 import re
 import zipfile
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beamrank.errors import PreflightError
@@ -35,6 +38,38 @@ def test_beir_qrels_have_three_columns_below_a_header(tmp_path):
     qrels = read_qrels(_write(tmp_path, "query-id\tcorpus-id\tscore\nPLAIN-2\tMED-2427\t2\nPLAIN-2\tMED-10\t1\n"))
     assert qrels.relevance == {"PLAIN-2": {"MED-2427": 2, "MED-10": 1}}
     assert qrels.notes.format == "beir"
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["query-id\tdoc-id\tscore", "qid docid label", "Query_ID PID Rel", "query_id doc_id relevance"],
+)
+def test_qrels_of_three_columns_are_read_with_and_without_a_header(tmp_path, header):
+    rows = "q 7 2\nq 8 0\nr 7 1\n"
+    for text in (rows, f"{header}\n{rows}"):
+        assert read_qrels(_write(tmp_path, text)).relevance == {"q": {"7": 2, "8": 0}, "r": {"7": 1}}
+
+
+def test_columns_of_qrels_are_found_by_their_names(tmp_path):
+    text = "label docno iteration topic\n1 a 0 q\n0 b 0 q\n"
+    assert read_qrels(_write(tmp_path, text)).relevance == {"q": {"a": 1, "b": 0}}
+
+
+def test_qrels_are_read_from_jsonl_and_parquet(tmp_path):
+    rows = [{"query-id": "q", "corpus-id": "a", "score": 1}, {"score": 0, "corpus-id": "b", "query-id": "q"}]
+    jsonl = tmp_path / "test.jsonl"
+    jsonl.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert read_qrels(str(jsonl)).relevance == {"q": {"a": 1, "b": 0}}
+    parquet = tmp_path / "test.parquet"
+    for scores in ([1, 0], [1.0, 0.0]):
+        table = pa.table({"query-id": ["q", "q"], "corpus-id": ["a", "b"], "score": scores})
+        pq.write_table(table, parquet, row_group_size=1)
+        assert read_qrels(str(parquet)).relevance == {"q": {"a": 1, "b": 0}}
+    parquet.write_bytes(parquet.read_bytes()[:-8])
+    with pytest.raises(PreflightError, match=r"test\.parquet is not a Parquet file"):
+        read_qrels(str(parquet))
+    with pytest.raises(PreflightError, match=r"there is no file .*none\.parquet"):
+        read_qrels(str(tmp_path / "none.parquet"))
 
 
 def test_qrels_comments_and_blank_lines_are_skipped(tmp_path):
@@ -71,8 +106,26 @@ def test_qrels_are_read_from_several_files_and_globs(tmp_path):
             r"line 2: 3 columns; accepted: TREC, MS MARCO, 4 columns \(query_id iteration doc_id relevance\)",
         ),
         (
-            "q a 1\n",
-            r"line 1: 3 columns; .* BEIR, 3 columns below the header \(query-id corpus-id score\)",
+            "q 1\n",
+            r"line 1: 2 columns; .* BEIR, 3 columns below the header \(query-id corpus-id score\)",
+        ),
+        ("q a 1\nq 0 b 1\n", "line 2: 4 columns; accepted"),
+        ("docid qid rel\na q 1\nb q\n", "line 3: 2 columns, where the file's header names 3"),
+        ("".join(f"q d{i} {i}\n" for i in range(1, 11)), "is a run, not qrels: .* which are ranks"),
+        (
+            '{"query-id": "q", "corpus-id": "a", "score": 1}\n{"query-id": "q"}\n',
+            "line 2: the row has the fields query-id,",
+        ),
+        ('{"query-id": "q", "corpus-id": "a", "score": 1}\n{]\n', "line 2: the row is not JSON"),
+        (
+            '{"query-id": "q", "corpus-id": "a b", "score": 1}\n',
+            "line 1: the row has the id 'a b', which holds white space",
+        ),
+        ('{"query-id": "q", "corpus-id": null, "score": 1}\n', "line 1: the row has a value that is neither text nor"),
+        ('{"query-id": "q", "corpus-id": "a", "score": 0.5}\n', "line 1: relevance '0.5' is not a whole number"),
+        (
+            b'{"query-id": "q", "corpus-id": "a", "score": 1}\n{"query-id": "\xff"}',
+            "line 2: the row is not valid UTF-8",
         ),
         ("q Q0 a 1 2.5 tag\n", "line 1: 6 columns; .*Six columns are a TREC run's"),
         ("q 0 a 1.5\n", "line 1: relevance '1.5' is not a whole number"),

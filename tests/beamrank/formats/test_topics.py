@@ -198,7 +198,7 @@ def test_similar_problems_are_counted_and_shown_once(read, tmp_path):
         (
             b"PAR1\0\0PAR1",
             "tsv",
-            "Parquet: `topics.format` accepts beir, car, car-qrels, jsonl, smart, top1000, trec, tsv",
+            "Parquet: set `topics.format: parquet`",
         ),
         (gzip.compress(b"1\tx\n", mtime=0), "tsv", r"compressed with gzip: give it a name that ends in \.gz"),
         (lzma.compress(b"1\tx\n"), "trec", r"compressed with xz: give it a name that ends in \.xz"),

@@ -20,7 +20,13 @@ _BATCH_ROWS = 4096
 ParquetRow = tuple[object, ...]
 
 
-def _check(url: str, fields: Fields) -> None:
+def check(url: str, fields: Fields) -> None:
+    """Checks that a file has the columns, each once and of a type that can hold them.
+
+    Raises:
+        WrongFormatError: it is not a Parquet file.
+        PreflightError: a column is missing, there twice, or of another type.
+    """
     with open_parquet(url) as file:
         id_name, names = _columns(url, file.schema_arrow, fields)
         for name in (id_name, *names):
@@ -29,16 +35,18 @@ def _check(url: str, fields: Fields) -> None:
             check_text_type(url, name, file.schema_arrow.field(name).type, number=name == id_name)
 
 
-def _row_groups(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
+def row_groups(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
+    """The row groups of a file."""
     with open_parquet(url) as file:
         return [(group, group + 1) for group in range(file.num_row_groups)]
 
 
-def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
+def read(unit: CorpusUnit, optional: frozenset[str] = frozenset()) -> Iterator[DocBatch]:
+    """The docs of a unit; `optional` are columns that may hold null."""
     with open_parquet(unit.url) as file:
         id_name, names = _columns(unit.url, file.schema_arrow, unit.fields)
         row = sum(file.metadata.row_group(group).num_rows for group in range(unit.start))
-        parse = _row_parser(names)
+        parse = _row_parser(names, optional)
         columns = list(dict.fromkeys((id_name, *names)))
         groups = list(range(unit.start, unit.end))
         for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=columns):
@@ -47,10 +55,12 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
             row += batch.num_rows
 
 
-def _row_parser(names: tuple[str, ...]) -> Callable[[ParquetRow], tuple[str, str]]:
+def _row_parser(names: tuple[str, ...], optional: frozenset[str]) -> Callable[[ParquetRow], tuple[str, str]]:
     def parse(row: ParquetRow) -> tuple[str, str]:
         doc_id, *values = row
-        return id_of(doc_id), joined([text_of(name, value) for name, value in zip(names, values, strict=True)])
+        given = zip(names, values, strict=True)
+        texts = ["" if value is None and name in optional else text_of(name, value) for name, value in given]
+        return id_of(doc_id), joined(texts)
 
     return parse
 
@@ -116,8 +126,9 @@ def _decoded(value: bytes | None) -> object:
         return value
 
 
-def _place(unit: CorpusUnit, position: int) -> str:
+def place(unit: CorpusUnit, position: int) -> str:
+    """The place of a row."""
     return f"{unit.url} at row {position} (from 0)"
 
 
-FORMAT = CorpusFormat("parquet", (".parquet", ".pq"), _check, _row_groups, _read, _place)
+FORMAT = CorpusFormat("parquet", (".parquet", ".pq"), check, row_groups, read, place)

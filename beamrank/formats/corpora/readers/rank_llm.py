@@ -1,0 +1,122 @@
+"""rank_llm's JSON of retrieved results as a corpus: a list, or a line each, of a query and its candidates with texts.
+
+{"query": {"qid": "1", "text": "..."}, "candidates": [{"docid": "d", "score": 9.5, "doc": {"contents": "..."}}, ...]}
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from beamrank.errors import DataError
+from beamrank.formats.corpora.units import (
+    CorpusFormat,
+    CorpusUnit,
+    DocBatch,
+    Fields,
+    WrongFormatError,
+    parse_rows,
+    whole_file,
+)
+from beamrank.formats.row_checks import RowError, id_of, joined, json_object, missing_field, text_of
+from beamrank.storage.streams import open_stream
+
+# The text of a doc is the first of these that it has, after its title.
+_TITLE, _TEXTS = "title", ("text", "segment", "contents", "content", "body", "passage")
+
+
+class Request(NamedTuple):
+    """A query and its candidates, and the line on which they begin; the list of one file is on line 1."""
+
+    line: int
+    query_id: str
+    text: str
+    candidates: list[Any]
+
+
+def requests(url: str) -> Iterator[Request]:
+    """The requests of a file.
+
+    Raises:
+        DataError: the file cannot be read, or is not JSON.
+        WrongFormatError: it holds something else.
+    """
+    with open_stream(url) as file:
+        beginning = file.read(1)
+        while beginning.isspace():
+            beginning = file.read(1)
+        if beginning == b"[":
+            yield from (_request(url, 1, row) for row in _whole_list(url, beginning + file.read()))
+            return
+        for line, text in enumerate(file, 1):
+            text = beginning + text if line == 1 else text
+            if text.strip():
+                try:
+                    yield _request(url, line, json_object(text.decode()))
+                except (RowError, UnicodeDecodeError) as error:
+                    raise WrongFormatError(f"{url}:{line}: the row {error}") from error
+
+
+def _whole_list(url: str, content: bytes) -> list[Any]:
+    try:
+        rows: list[Any] = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{url} is not JSON: {error}. It may be truncated: fetch it again") from error
+    return rows
+
+
+def _request(url: str, line: int, row: Any) -> Request:
+    match row:
+        case {"query": {"qid": qid, "text": str(text)}, "candidates": list(candidates)} if type(qid) in (int, str):
+            return Request(line, id_of(qid), text, candidates)
+    raise WrongFormatError(
+        f'{url}:{line}: a row is not a request of rank_llm ({{"query": {{"qid", "text"}}, "candidates": [...]}}): '
+        f"{json.dumps(row)[:200]}"
+    )
+
+
+def doc_of(candidate: Any, fields: Fields = None) -> tuple[str, str]:
+    """The doc_id and the text of a candidate.
+
+    Raises:
+        RowError: it has none.
+    """
+    if not isinstance(candidate, dict) or "docid" not in candidate:
+        raise RowError("is a candidate without `docid`")
+    doc = candidate.get("doc")
+    if isinstance(doc, str):
+        return id_of(candidate["docid"]), doc
+    if not isinstance(doc, dict):
+        raise RowError("is a candidate without `doc`, its text")
+    names = fields or _text_fields(doc)
+    for name in names:
+        if name not in doc:
+            raise missing_field(name, doc)
+    return id_of(candidate["docid"]), joined([text_of(name, doc[name]) for name in names])
+
+
+def _text_fields(doc: dict[str, Any]) -> tuple[str, ...]:
+    text = next((name for name in _TEXTS if name in doc), _TEXTS[0])
+    return (_TITLE, text) if doc.get(_TITLE) else (text,)
+
+
+def _check(url: str, _fields: Fields) -> None:
+    with open_stream(url) as file:
+        if file.read(1 << 10).lstrip()[:1] not in (b"[", b"{", b""):
+            raise WrongFormatError(f"{url} is not JSON, as rank_llm's results are")
+
+
+def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
+    position = 0
+    for request in requests(unit.url):
+        docs = range(position, position + len(request.candidates))
+        batch = parse_rows(unit, docs, request.candidates, lambda row: doc_of(row, unit.fields))
+        batch.query_ids = [request.query_id] * len(batch.doc_ids)
+        yield batch
+        position += len(request.candidates)
+
+
+def _place(unit: CorpusUnit, position: int) -> str:
+    return f"{unit.url} at candidate {position} (from 0)"
+
+
+FORMAT = CorpusFormat("rank_llm", (".json", ".jsonl"), _check, whole_file, _read, _place, lists_candidates=True)

@@ -1,0 +1,32 @@
+"""Candidates of a first stage: runs, and files that hold topics, texts and candidates together."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from beamrank.errors import PreflightError
+from beamrank.formats.guess import guess_format
+from beamrank.formats.runs import Run, Ties, read_run
+from beamrank.formats.topics import rank_llm, top1000
+from beamrank.storage.streams import errors_as, open_stream
+
+_GUESSED_BYTES = 1 << 16
+
+# Of a URL, the order of tied scores, and how many rows may be unusable.
+ReadCandidates: TypeAlias = Callable[[str, Ties, int], Run]
+
+FORMATS: dict[str, ReadCandidates] = {
+    "rank_llm": rank_llm.read_candidates,
+    "top1000": lambda url, _ties, max_bad_rows: top1000.read_candidates(url, max_bad_rows),
+}
+
+
+def read_candidates(url: str, ties: Ties, max_bad_rows: int) -> Run:
+    """Reads a run, or the candidates of a file that looks like one of `FORMATS`.
+
+    Raises:
+        PreflightError: the file cannot be read, or lines are wrong.
+    """
+    with errors_as(PreflightError, url), open_stream(url) as file:
+        name = guess_format(file.read(_GUESSED_BYTES))
+    reader = FORMATS.get(name or "")
+    return read_run(url, ties=ties) if reader is None else reader(url, ties, max_bad_rows)

@@ -1,0 +1,137 @@
+"""rank_llm's JSON of retrieved results, as topics, corpus and candidates."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.formats.topics.candidates import read_candidates
+from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
+
+REQUESTS = [
+    {
+        "query": {"text": "how long is life cycle of flea", "qid": "264014"},
+        "candidates": [
+            {"docid": "4834547", "score": 14.97, "doc": {"contents": "The life cycle of a flea"}},
+            {"docid": "6641238", "score": 15.09, "doc": {"title": "Fleas", "segment": "weeks"}},
+        ],
+    },
+    {
+        "query": {"text": "bm25", "qid": 7},
+        "candidates": [{"docid": "6641238", "score": 2, "doc": "text"}, {"docid": 9, "score": 1, "doc": {"text": ""}}],
+    },
+]
+
+
+def _write(path, requests, lines=False):
+    content = "\n".join(map(json.dumps, requests)) if lines else json.dumps(requests, indent=1)
+    path.write_text(content)
+    return str(path)
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_rank_llm_is_topics_corpus_and_candidates(tmp_path, lines):
+    url = _write(tmp_path / "retrieve_results.json", REQUESTS, lines)
+    for name in ("rank_llm", "auto"):
+        topics = read_topics(TopicsConfig(path=url, format=name))
+        assert topics == [("264014", "how long is life cycle of flea"), ("7", "bm25")]
+        batches = read_batches(corpus_of(url, name))
+        assert docs_of(batches) == [
+            ("4834547", "The life cycle of a flea"),
+            ("6641238", "Fleas weeks"),
+            ("6641238", "text"),
+            ("9", ""),
+        ]
+        assert [query_id for batch in batches for query_id in batch.query_ids] == ["264014"] * 2 + ["7"] * 2
+    run = read_candidates(url, "rank", 0)
+    assert run.order == {"264014": ["6641238", "4834547"], "7": ["6641238", "9"]}
+    assert run.scores["7"].tolist() == [2, 1]
+
+
+def test_rank_llm_without_scores_keeps_the_order_of_the_file(tmp_path):
+    docs = [{"docid": doc_id, "doc": {"text": "x"}} for doc_id in ("c", "a", "b")]
+    url = _write(tmp_path / "r.json", [{"query": {"qid": "q", "text": "t"}, "candidates": docs}])
+    assert read_candidates(url, "doc_id", 0).order == {"q": ["c", "a", "b"]}
+
+
+def test_rank_llm_reads_named_fields_of_docs(tmp_path):
+    url = _write(tmp_path / "r.json", REQUESTS[:1])
+    (batch,) = read_batches(corpus_of(url, "rank_llm", ("title", "segment")))
+    assert docs_of([batch]) == [("6641238", "Fleas weeks")]
+    assert [row.reason for row in batch.bad] == ["the row has no field `title`; it has: contents"]
+
+
+def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
+    bad = [
+        ({"score": 1, "doc": {"text": "x"}}, "is a candidate without `docid`"),
+        ({"docid": "a", "score": 1}, "is a candidate without `doc`, its text"),
+        ({"docid": "a", "doc": {"url": "x"}}, "has no field `text`; it has: url"),
+        ({"docid": "a", "doc": {"text": None}}, "has a field `text` that is null"),
+        ({"docid": None, "doc": "x"}, "has an id that is null"),
+        ("a", "is a candidate without `docid`"),
+    ]
+    requests = [{**REQUESTS[1], "candidates": [*REQUESTS[1]["candidates"], *[row for row, _ in bad]]}]
+    url = _write(tmp_path / "r.json", requests)
+    (batch,) = read_batches(corpus_of(url, "rank_llm"))
+    assert batch.query_ids == ["7", "7"]
+    assert [row.place for row in batch.bad] == [f"{url} at candidate {i} (from 0)" for i in range(2, 8)]
+    for row, (_, reason) in zip(batch.bad, bad, strict=True):
+        assert reason in row.reason
+    assert read_candidates(url, "rank", len(bad)).order == {"7": ["6641238", "9"]}
+    with pytest.raises(PreflightError, match=r"6 candidates of .* cannot be used, and max_bad_rows is 5\n"):
+        read_candidates(url, "rank", 5)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[{"query": {"qid": "1"', "is not JSON: .*may be truncated"),
+        ('[{"query": {"qid": "1", "text": "x"}, "hits": []}]', "r.json:1: a row is not a request of rank_llm"),
+        ('[{"query": {"qid": true, "text": "x"}, "candidates": []}]', "is not a request"),
+        ('{"query": {"qid": "1", "text": "x"}, "candidates": []}\n{"query"', "r.json:2: the row is not JSON"),
+        ("[]", "holds no topics"),
+        ('[{"query": {"qid": "a b", "text": "x"}, "candidates": []}]', "the id 'a b', which holds white space"),
+        ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "'1' has no text"),
+        (json.dumps([REQUESTS[0], REQUESTS[0]]), "'264014' is in the file twice"),
+    ],
+)
+def test_rank_llm_topics_that_cannot_be_read_are_refused(tmp_path, content, message):
+    (tmp_path / "r.json").write_text(content)
+    with pytest.raises(PreflightError, match=message):
+        read_topics(TopicsConfig(path=str(tmp_path / "r.json"), format="rank_llm"))
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        ([{"docid": "a", "doc": "x"}] * 2, "r.json:1: query '1' has doc 'a' twice"),
+        ([{"docid": "a", "doc": "x", "score": "high"}], "r.json: query '1' of the run has a score that cannot be used"),
+        ([{"docid": "a", "doc": "x", "score": 1e99}], "is not finite in float32"),
+        ([], "r.json: the run has no rows"),
+    ],
+)
+def test_rank_llm_candidates_that_cannot_be_ranked_are_refused(tmp_path, candidates, message):
+    url = _write(tmp_path / "r.json", [{"query": {"qid": "1", "text": "x"}, "candidates": candidates}])
+    with pytest.raises(PreflightError, match=message):
+        read_candidates(url, "rank", 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cut=st.integers(0, len(json.dumps(REQUESTS)) - 1))
+def test_truncated_rank_llm_file_is_an_error(tmp_path_factory, cut):
+    path = tmp_path_factory.mktemp("cut") / "r.json"
+    path.write_text(json.dumps(REQUESTS)[:cut])
+    with pytest.raises(BeamrankError):
+        read_docs(path, "rank_llm")
+
+
+def test_rank_llm_corpus_that_is_truncated_names_the_file(tmp_path):
+    url = _write(tmp_path / "r.json", REQUESTS)
+    (unit,) = list_units(corpus_of(url, "rank_llm"))
+    (tmp_path / "r.json").write_text(json.dumps(REQUESTS)[:-9])
+    with pytest.raises(DataError, match=r"r\.json is not JSON"):
+        list(read_unit(unit))
