@@ -18,8 +18,8 @@ index: {path: index}
 mono: {checkpoint: "embedded:mono", k: 100}
 output: out
 """
-_TRAINING = ROOT / "configs/train.yaml"
-_SHIPPED = sorted({*ROOT.glob("configs/*.yaml"), *ROOT.glob("examples/*/config.yaml")} - {_TRAINING})
+_TRAININGS = {path: "tcp" if "tcp" in path.name else "mono" for path in sorted(ROOT.glob("configs/train*.yaml"))}
+_SHIPPED = sorted({*ROOT.glob("configs/*.yaml"), *ROOT.glob("examples/*/config.yaml")} - {*_TRAININGS})
 
 
 @pytest.fixture
@@ -144,8 +144,13 @@ def test_shipped_configuration_is_valid(shipped):
     assert Path(config.output).is_relative_to(ROOT)
 
 
-def test_shipped_training_configuration_is_valid():
-    config = load_train_config(str(_TRAINING), "mono")
-    assert Path(config.data.corpus.path).is_file()
+@pytest.mark.parametrize("shipped", _TRAININGS, ids=lambda path: path.name)
+def test_shipped_training_configuration_is_valid(shipped):
+    config = load_train_config(str(shipped), _TRAININGS[shipped])
     assert Path(config.output).is_relative_to(ROOT)
+
+
+def test_shipped_training_of_the_example_has_its_data():
+    config = load_train_config(str(ROOT / "configs/train.yaml"), "mono")
+    assert Path(config.data.corpus.path).is_file()
     assert {"msmarco-passage.yaml", "beir.yaml", "trec-car.yaml", "own-run.yaml"} <= {path.name for path in _SHIPPED}
