@@ -8,7 +8,7 @@ from beamrank.config.run import RunConfig, load_config
 from beamrank.config.yaml import read_document
 from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import parse_measures
-from models.training.config import load_train_config
+from models.training.config import Kind, load_train_config
 from tests import ROOT
 
 _TEXT = """
@@ -18,7 +18,9 @@ index: {path: index}
 mono: {checkpoint: "embedded:mono", k: 100}
 output: out
 """
-_TRAININGS = {path: "tcp" if "tcp" in path.name else "mono" for path in sorted(ROOT.glob("configs/train*.yaml"))}
+_TRAININGS: dict[Path, Kind] = {
+    path: "tcp" if "tcp" in path.name else "mono" for path in sorted(ROOT.glob("configs/train*.yaml"))
+}
 _SHIPPED = sorted({*ROOT.glob("configs/*.yaml"), *ROOT.glob("examples/*/config.yaml")} - {*_TRAININGS})
 
 
