@@ -18,5 +18,5 @@ def find_backend(name: str) -> type[Backend]:
     if name == AUTO:
         return TorchBackend
     if name not in BACKENDS:
-        raise ConfigError(f"backend must be one of {', '.join((AUTO, *BACKENDS))}, not {name!r}")
+        raise ConfigError(f"backend must be one of {', '.join(sorted((AUTO, *BACKENDS)))}, not {name!r}")
     return BACKENDS[name]

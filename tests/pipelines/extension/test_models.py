@@ -179,5 +179,5 @@ def test_registered_backend_scores_in_memory_and_for_the_plan(tmp_path, monkeypa
 
 def test_backend_that_is_not_registered_is_refused(tmp_path):
     checkpoint = resolve_checkpoint(save_tiny(tmp_path), "mono")
-    with pytest.raises(ConfigError, match="backend must be one of auto, torch, openvino, not 'count'"):
+    with pytest.raises(ConfigError, match="backend must be one of auto, openvino, torch, not 'count'"):
         ScoringEngine(checkpoint, "cpu", "float32", 1, 64, backend="count")

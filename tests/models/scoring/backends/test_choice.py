@@ -82,7 +82,7 @@ def test_reranker_resolves_auto(tmp_path, monkeypatch):
 
 
 def test_backend_that_is_unknown_is_refused():
-    with pytest.raises(ConfigError, match="backend must be one of auto, torch, openvino, not 'tpu'"):
+    with pytest.raises(ConfigError, match="backend must be one of auto, openvino, torch, not 'tpu'"):
         find_backend("tpu")
 
 
