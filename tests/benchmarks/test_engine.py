@@ -1,37 +1,125 @@
-"""The comparison of engines: its pairs, and one shape with one engine."""
+"""The comparison of engines: its texts, its figures and tables, and one shape with one engine."""
 
 import numpy as np
 import pytest
 import torch
 
 from beamrank.errors import PreflightError
-from benchmarks.engine import ENGINES, Place, _count_tokens, _rankings, compare, even_pairs, main, save_random
+from benchmarks.engine.__main__ import main
+from benchmarks.engine.engines import ENGINES, REFERENCE, Measured
+from benchmarks.engine.shapes import EMBEDDED
+from benchmarks.engine.sorted_batches import Scored, SortedBatches
+from benchmarks.engine.table import Row, Setting, add_rows, faster_backends, ndcg, rankings, read_rows, tables
+from benchmarks.engine.texts import DEPTH, Inputs, even_inputs
+from models.checkpoints.check import resolve_checkpoint
+from models.scoring.backends.choice import Faster
 
 
-def test_even_pairs_have_so_many_tokens():
-    pairs = even_pairs(7, 32)
-    assert len(set(pairs)) == 7
-    assert _count_tokens(pairs) == 7 * 32
+def _row(engine: str, rate: float, shape: str = "MiniLM-L6", tokens: str = "real", processor: str = "avx2") -> Row:
+    return Row("a machine", processor, shape, tokens, engine, 10, rate, 0.5, None, 1.0, 1.0, None)
+
+
+def _batches(batch_size: int) -> SortedBatches:
+    """Whose logit is the number of tokens."""
+    folder = resolve_checkpoint(EMBEDDED, "mono").folder
+    return SortedBatches(folder, lambda arrays: arrays[1].sum(axis=1, keepdims=True).astype(np.float32), batch_size, 2)
+
+
+@pytest.mark.parametrize("segments", [2, 3])
+def test_even_inputs_have_so_many_tokens(segments):
+    texts = even_inputs(7, 32, segments).texts
+    assert len(set(texts)) == 7
+    scored = _batches(4)(texts)
+    assert scored.log_odds.tolist() == [32] * 7
+    assert (scored.tokens, scored.computed_tokens) == (7 * 32, 7 * 32)
+
+
+def test_sorted_batches_pad_to_the_longest_of_a_batch():
+    texts = [("oven", "door " * count) for count in (1, 9, 2, 8)]
+    scored = _batches(2)(texts)
+    assert scored.log_odds.tolist() == [5, 13, 6, 12]
+    assert (scored.tokens, scored.computed_tokens) == (36, 2 * 13 + 2 * 6)
+
+
+def test_three_texts_have_three_token_types():
+    ((_, (ids, mask, types)),) = _batches(4).batches([("oven", "door", "door shut")])
+    assert types.tolist() == [[0, 0, 0, 1, 1, 2, 2, 2]]
+    assert mask.all()
+    assert (ids == ids[0, 2]).sum() == 3
 
 
 def test_ranking_starts_with_the_best_score():
-    assert _rankings(np.array([0.5, 2, -1], np.float32)) == {"0": ["1", "0", "2"]}
+    assert rankings(np.array([0.5, 2, -1], np.float32)) == {"0": ["1", "0", "2"]}
+
+
+def test_ndcg_is_that_of_the_relevant_doc():
+    scores = np.zeros(2 * DEPTH, np.float32)
+    scores[[3, DEPTH, DEPTH + 5]] = 1, 2, 1
+    assert ndcg(scores, Inputs([("q", "d")] * len(scores), [3, 5])) == pytest.approx((1 + 1 / np.log2(3)) / 2)
+    assert ndcg(-np.arange(DEPTH, dtype=np.float32), Inputs([], [10])) == 0
+
+
+def test_row_compares_with_the_reference():
+    inputs = Inputs([("q", "d")] * 4, [0])
+    exact, other = (Scored(np.array(scores, np.float32), 8, 6) for scores in ([4, 3, 2, 1], [3, 4, 2, 1]))
+    setting = Setting("a machine", "avx2", "MiniLM-L6", "real", inputs, Measured(2.0, exact), 100.0, 500.0)
+    row = setting.row("another", Measured(0.5, other))
+    assert (row.rate, row.peak_share, row.padding, row.overlap) == (8, 0.4, 0.25, 1)
+    assert row.tau == pytest.approx(2 / 3)
+    assert row.ndcg_change == pytest.approx(1 / np.log2(3) - 1)
+    assert setting.row(REFERENCE, Measured(2.0, exact)).ndcg_change == 0
+
+
+def test_rows_that_are_measured_again_replace_their_own(tmp_path):
+    path = tmp_path / "results" / "engine.json"
+    add_rows(path, [_row("one", 1.0), _row("other", 2.0)])
+    add_rows(path, [_row("one", 3.0), _row("one", 4.0, tokens="32")])
+    assert [(row.engine, row.tokens, row.rate) for row in read_rows(path)] == [
+        ("one", "real", 3.0),
+        ("other", "real", 2.0),
+        ("one", "32", 4.0),
+    ]
+    shown = tables(read_rows(path))
+    assert shown.count("**MiniLM-L6**") == 2
+    assert "| one | 3.0 | 0.500 |  | 1.0000 | 1.000 |  |" in shown
+
+
+def test_faster_backend_has_the_higher_mean_over_shapes():
+    rows = [
+        *(
+            _row(f"beamrank {dtype}", 10.0, shape)
+            for dtype in ("float32", "bfloat16")
+            for shape in ("MiniLM-L6", "MiniLM-L12")
+        ),
+        _row("beamrank openvino float32", 30.0),
+        _row("beamrank openvino float32", 5.0, "MiniLM-L12"),
+        _row("beamrank openvino bfloat16", 9.0),
+        _row("beamrank openvino float32", 99.0, "BERT-base"),
+        _row("beamrank openvino bfloat16", 99.0, tokens="32"),
+    ]
+    assert faster_backends(rows) == [
+        Faster("avx2", "post-norm", 384, "bfloat16", "torch"),
+        Faster("avx2", "post-norm", 384, "float32", "openvino"),
+    ]
 
 
 @pytest.mark.slow
-def test_comparison_is_a_line_for_each_engine(tmp_path):
-    folder = save_random(tmp_path / "model", "MiniLM-L6")
-    header, _, line = compare(folder, even_pairs(4, 32), ["beamrank float32"], Place("cpu", 1), 1).splitlines()
-    assert header.startswith("| engine | pairs/s | share of the matmul peak |")
-    assert line.startswith("| beamrank float32 | ")
-    assert line.endswith(" | 1.0000 | 1.000 |")
+def test_comparison_is_a_line_for_each_engine(tmp_path, capsys):
+    results = tmp_path / "engine.json"
+    flags = ["--shapes", "MiniLM-L6", "--engines", "beamrank openvino float32", "OpenVINO bfloat16", "--threads", "1"]
+    main([*flags, "--tokens", "32", "--inputs", "4", "--passes", "1", "--results", str(results)])
+    rows = read_rows(results)
+    assert [row.engine for row in rows] == [REFERENCE, "beamrank openvino float32", "OpenVINO bfloat16"]
+    assert [row.padding for row in rows] == [0.75, 0.5, 0]
+    assert rows[1].tau == 1
+    assert capsys.readouterr().out == tables(rows) + "\n"
 
 
 def test_gpu_is_compared_with_the_engines_that_run_there():
     on_gpu = [name for name, engine in ENGINES.items() if "cuda" in engine.devices]
-    assert on_gpu[0] == "beamrank float32"
+    assert on_gpu[0] == REFERENCE
     assert {"beamrank float16", "sentence-transformers float16"} < set(on_gpu)
-    assert not any("onnx" in name or "openvino" in name for name in on_gpu)
+    assert not any("onnx" in name.lower() or "openvino" in name.lower() for name in on_gpu)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")

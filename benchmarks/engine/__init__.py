@@ -1,0 +1,1 @@
+"""Compares engines that score the same texts, for checkpoints of many shapes."""

@@ -1,0 +1,193 @@
+"""Engines that are used directly: OpenVINO, ONNX Runtime and torch.compile over transformers' own model.
+
+The inputs are sorted by length and cut into batches that are padded to their longest. OpenVINO and ONNX Runtime compute
+as many batches at a time as there are threads.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.engine.texts import Texts
+
+if TYPE_CHECKING:
+    import torch
+
+_CALIBRATION_BATCHES = 8
+
+Log = npt.NDArray[np.float32]
+Arrays = list[npt.NDArray[np.int64]]
+"""Token ids, attention mask and token types of a batch, int64[b, n] each."""
+Forward = Callable[[Arrays], npt.NDArray[np.float32]]
+"""The logits of a batch, float32[b, labels]."""
+_NAMES = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class Scored(NamedTuple):
+    """Log-odds, and how many tokens were computed with and without padding; 0 if that is not known."""
+
+    log_odds: Log
+    computed_tokens: int = 0
+    tokens: int = 0
+
+
+class SortedBatches:
+    """Scores texts with a function of batches."""
+
+    def __init__(self, folder: str, forward: Forward, batch_size: int, streams: int) -> None:
+        """Takes the checkpoint's folder, for its tokenizer; the function; and how many batches it takes at a time."""
+        from transformers import AutoTokenizer
+
+        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._forward, self._batch_size, self._streams = forward, batch_size, streams
+
+    def __call__(self, texts: Sequence[Texts]) -> Scored:
+        rows, batches = zip(*self.batches(texts), strict=True)
+        log_odds = np.empty(len(texts), np.float32)
+        with ThreadPoolExecutor(self._streams) as pool:
+            for some, logits in zip(rows, pool.map(self._forward, batches), strict=True):
+                log_odds[some] = logits[:, -1] - (logits[:, 0] if logits.shape[1] == 2 else 0)
+        return Scored(log_odds, sum(ids.size for ids, *_ in batches), sum(int(mask.sum()) for _, mask, _ in batches))
+
+    def batches(self, texts: Sequence[Texts]) -> Iterator[tuple[list[int], Arrays]]:
+        """The rows and arrays of each batch, the longest first."""
+        inputs = self._encode(texts)
+        order = sorted(range(len(inputs)), key=lambda row: -len(inputs[row][0]))
+        for start in range(0, len(order), self._batch_size):
+            rows = order[start : start + self._batch_size]
+            ids, mask, types = np.zeros((3, len(rows), len(inputs[rows[0]][0])), np.int64)
+            ids[:] = self._tokenizer.pad_token_id
+            for place, row in enumerate(rows):
+                length = len(inputs[row][0])
+                ids[place, :length], types[place, :length] = inputs[row]
+                mask[place, :length] = 1
+            yield rows, [ids, mask, types]
+
+    def _encode(self, texts: Sequence[Texts]) -> list[tuple[list[int], list[int]]]:
+        """Token ids and token types of each input; with three texts as duoBERT has them, cut at 512."""
+        columns = [list(column) for column in zip(*texts, strict=True)]
+        if len(columns) == 2:
+            found = self._tokenizer(*columns, truncation=True, max_length=512, return_token_type_ids=True)
+            return list(zip(found["input_ids"], found["token_type_ids"], strict=True))
+        encoded = (self._tokenizer(column, add_special_tokens=False)["input_ids"] for column in columns)
+        cls, sep = self._tokenizer.cls_token_id, self._tokenizer.sep_token_id
+        inputs = []
+        for query, one, other in zip(*encoded, strict=True):
+            parts = [[cls, *query[:62], sep], [*one[:223], sep], [*other[:223], sep]]
+            inputs.append(([*chain(*parts)], [kind for kind, part in enumerate(parts) for _ in part]))
+        return inputs
+
+
+def openvino_engine(
+    precision: str, folder: str, threads: int, batch_size: int, calibration: Sequence[Texts]
+) -> SortedBatches:
+    """OpenVINO, as many streams as threads. int8 quantizes weights and activations with NNCF."""
+    import openvino
+
+    shape = openvino.PartialShape([-1, -1])
+    model = openvino.convert_model(_load(folder), example_input=_example(), input=[shape] * 3)
+    if precision == "int8":
+        import nncf
+
+        some = [arrays for _, arrays in SortedBatches(folder, _no_forward, 4, 1).batches(calibration)]
+        dataset = nncf.Dataset(some[:: max(1, len(some) // _CALIBRATION_BATCHES)])
+        model = nncf.quantize(model, dataset, model_type=nncf.ModelType.TRANSFORMER, subset_size=_CALIBRATION_BATCHES)
+    hint = "f32" if precision == "float32" else "bf16"
+    settings = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
+    compiled = openvino.Core().compile_model(model, "CPU", settings)
+
+    def forward(arrays: Arrays) -> Log:
+        logits: Log = compiled.create_infer_request().infer(arrays)[0].copy()
+        return logits
+
+    return SortedBatches(folder, forward, batch_size, threads)
+
+
+def onnx_engine(precision: str, folder: str, threads: int, batch_size: int) -> SortedBatches:
+    """ONNX Runtime, a thread for each of several batches. int8 quantizes the weights, and activations as they come."""
+    import onnxruntime
+    import torch
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with TemporaryDirectory(prefix="beamrank-bench-") as work:
+        path = Path(work, "model.onnx")
+        torch.onnx.export(
+            _load(folder),
+            _example(),
+            str(path),
+            dynamo=False,
+            input_names=list(_NAMES),
+            output_names=["logits"],
+            dynamic_axes={name: {0: "b", 1: "n"} for name in _NAMES},
+            opset_version=17,
+        )
+        if precision == "int8":
+            quantized = Path(work, "int8.onnx")
+            quantize_dynamic(path, quantized, weight_type=QuantType.QInt8)
+            path = quantized
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+
+    def forward(arrays: Arrays) -> Log:
+        logits: Log = session.run(None, {name: arrays[_NAMES.index(name)] for name in names})[0]
+        return logits
+
+    return SortedBatches(folder, forward, batch_size, threads)
+
+
+def compiled_engine(dtype: str, folder: str, threads: int, batch_size: int) -> SortedBatches:
+    """torch.compile, all threads for each batch."""
+    import torch
+
+    torch.set_num_threads(threads)
+    model = torch.compile(_load(folder).to(getattr(torch, dtype)), dynamic=True)
+
+    def forward(arrays: Arrays) -> Log:
+        with torch.inference_mode():
+            logits: Log = model(*map(torch.from_numpy, arrays)).float().numpy()
+        return logits
+
+    return SortedBatches(folder, forward, batch_size, 1)
+
+
+def _load(folder: str) -> "torch.nn.Module":
+    """Transformers' classifier from the three arrays to logits."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    model: Any = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="sdpa", dtype="float32")
+    with_types = model.config.model_type == "bert"
+
+    class Classifier(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model.eval()
+
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+            more = {"token_type_ids": types} if with_types else {}
+            logits: torch.Tensor = self.model(input_ids=ids, attention_mask=mask, **more).logits
+            return logits
+
+    return Classifier()
+
+
+def _example() -> tuple["torch.Tensor", ...]:
+    import torch
+
+    ids = torch.full((2, 150), 7)
+    mask = torch.ones_like(ids)
+    # A mask of ones alone would be traced as none.
+    mask[1, 100:] = 0
+    return ids, mask, torch.zeros_like(ids)
+
+
+def _no_forward(arrays: Arrays) -> Log:
+    raise AssertionError(arrays)

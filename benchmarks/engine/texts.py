@@ -1,0 +1,48 @@
+"""The texts of the inputs: questions and paragraphs of SQuAD, or random words that fill a number of tokens."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.datasets.squad import read_squad
+from benchmarks.engine.shapes import EMBEDDED
+from models.checkpoints.check import resolve_checkpoint
+
+DEPTH = 20
+Texts = tuple[str, ...]
+
+
+class Inputs(NamedTuple):
+    """The texts of inputs, `DEPTH` for each question, and which of these is relevant; -1 where that is not known."""
+
+    texts: Sequence[Texts]
+    relevant: Sequence[int]
+
+
+def real_inputs(archive: Path, count: int, segments: int) -> Inputs:
+    """Questions of SQuAD's dev part, each with paragraphs around its own, of the same article for the most part."""
+    squad = read_squad(archive)
+    place_of = {doc.doc_id: place for place, doc in enumerate(squad.passages)}
+    questions = -(-count // DEPTH)
+    texts: list[Texts] = []
+    relevant = []
+    for number in range(questions):
+        topic = squad.topics[number * len(squad.topics) // questions]
+        own = place_of[next(iter(squad.qrels[topic.query_id]))]
+        first = min(max(0, own - number % DEPTH), len(squad.passages) - DEPTH)
+        docs = [doc.text for doc in squad.passages[first : first + DEPTH]]
+        other = [docs[place - 1 :] + docs[: place - 1] for place in range(1, segments)]
+        texts += zip([topic.text] * DEPTH, *other, strict=True)
+        relevant.append(own - first if segments == 2 else -1)
+    return Inputs(texts[:count], relevant)
+
+
+def even_inputs(count: int, tokens: int, segments: int) -> Inputs:
+    """Inputs of so many tokens, special tokens included, of random words that are tokens."""
+    vocabulary = Path(resolve_checkpoint(EMBEDDED, "mono").folder, "vocab.txt").read_text("utf-8").split("\n")
+    words = [word for word in vocabulary if word.isascii() and word.isalpha() and word.islower()]
+    drawn = np.random.default_rng(0).choice(words, (count, tokens - segments - 1))
+    texts = [(" ".join(row[:8]), *(" ".join(each) for each in np.array_split(row[8:], segments - 1))) for row in drawn]
+    return Inputs(texts, [-1] * -(-count // DEPTH))
