@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.engine.sorted_batches import Scored, compiled_engine, onnx_engine, openvino_engine
+from benchmarks.engine.sorted_batches import Scored, batch_size, compiled_engine, onnx_engine, openvino_engine
 from benchmarks.engine.texts import Texts
 from benchmarks.subprocess_meter import be_quiet
 from models.reranker import Reranker, RerankerKind
 from models.scoring.texts import score_texts
 
-BATCH_SIZES = {"cpu": 32, "cuda": 256}
-PEAK_SIZES = {"cpu": 2048, "cuda": 8192}
+_GPU_BATCH_SIZE = 256
+_PEAK_SIZES = {"cpu": 2048, "cuda": 8192}
 REFERENCE = "beamrank float32"
 _BOTH = ("cpu", "cuda")
 
@@ -97,22 +97,23 @@ def _cross_encoder(backend: str, dtype: str, attention: str, model: Model, place
     )
 
     def score(texts: Sequence[Texts]) -> Scored:
-        scores = encoder.predict(list(texts), batch_size=BATCH_SIZES[place.device], show_progress_bar=False)
+        size = batch_size(len(texts), 1) if place.device == "cpu" else _GPU_BATCH_SIZE
+        scores = encoder.predict(list(texts), batch_size=size, show_progress_bar=False)
         return Scored(np.asarray(scores, np.float32).reshape(len(texts)))
 
     return score
 
 
 def _openvino(precision: str, model: Model, place: Place) -> Score:
-    return openvino_engine(precision, model.folder, place.threads, BATCH_SIZES["cpu"], model.calibration)
+    return openvino_engine(precision, model.folder, place.threads, model.calibration)
 
 
 def _onnx(precision: str, model: Model, place: Place) -> Score:
-    return onnx_engine(precision, model.folder, place.threads, BATCH_SIZES["cpu"])
+    return onnx_engine(precision, model.folder, place.threads)
 
 
 def _compiled(dtype: str, model: Model, place: Place) -> Score:
-    return compiled_engine(dtype, model.folder, place.threads, BATCH_SIZES["cpu"])
+    return compiled_engine(dtype, model.folder, place.threads)
 
 
 def _st(load: Callable[[Model, Place], Score], *needs: str, devices: tuple[str, ...] = ("cpu",)) -> Engine:
@@ -170,7 +171,7 @@ def peak_flops(place: Place) -> float:
 
     torch.set_num_threads(place.threads)
     wait: Callable[[], object] = torch.cuda.synchronize if place.device == "cuda" else list
-    rates, size = [], PEAK_SIZES[place.device]
+    rates, size = [], _PEAK_SIZES[place.device]
     for dtype in (torch.float32, torch.bfloat16, *((torch.float16,) if place.device == "cuda" else ())):
         matrix = torch.randn(size, size, device=place.device).to(dtype)
         for _ in range(5):

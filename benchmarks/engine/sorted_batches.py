@@ -19,6 +19,7 @@ from benchmarks.engine.texts import Texts
 if TYPE_CHECKING:
     import torch
 
+_BATCH_SIZE = 16
 _CALIBRATION_BATCHES = 8
 
 Log = npt.NDArray[np.float32]
@@ -37,15 +38,20 @@ class Scored(NamedTuple):
     tokens: int = 0
 
 
+def batch_size(count: int, streams: int) -> int:
+    """The inputs of a batch: several batches for each stream, so that all are busy and padding is small."""
+    return min(_BATCH_SIZE, max(1, count // (4 * streams)))
+
+
 class SortedBatches:
     """Scores texts with a function of batches."""
 
-    def __init__(self, folder: str, forward: Forward, batch_size: int, streams: int) -> None:
+    def __init__(self, folder: str, forward: Forward, streams: int) -> None:
         """Takes the checkpoint's folder, for its tokenizer; the function; and how many batches it takes at a time."""
         from transformers import AutoTokenizer
 
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
-        self._forward, self._batch_size, self._streams = forward, batch_size, streams
+        self._forward, self._streams = forward, streams
 
     def __call__(self, texts: Sequence[Texts]) -> Scored:
         rows, batches = zip(*self.batches(texts), strict=True)
@@ -59,8 +65,9 @@ class SortedBatches:
         """The rows and arrays of each batch, the longest first."""
         inputs = self._encode(texts)
         order = sorted(range(len(inputs)), key=lambda row: -len(inputs[row][0]))
-        for start in range(0, len(order), self._batch_size):
-            rows = order[start : start + self._batch_size]
+        size = batch_size(len(order), self._streams)
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
             ids, mask, types = np.zeros((3, len(rows), len(inputs[rows[0]][0])), np.int64)
             ids[:] = self._tokenizer.pad_token_id
             for place, row in enumerate(rows):
@@ -84,9 +91,7 @@ class SortedBatches:
         return inputs
 
 
-def openvino_engine(
-    precision: str, folder: str, threads: int, batch_size: int, calibration: Sequence[Texts]
-) -> SortedBatches:
+def openvino_engine(precision: str, folder: str, threads: int, calibration: Sequence[Texts]) -> SortedBatches:
     """OpenVINO, as many streams as threads. int8 quantizes weights and activations with NNCF."""
     import openvino
 
@@ -95,7 +100,7 @@ def openvino_engine(
     if precision == "int8":
         import nncf
 
-        some = [arrays for _, arrays in SortedBatches(folder, _no_forward, 4, 1).batches(calibration)]
+        some = [arrays for _, arrays in SortedBatches(folder, _no_forward, 4).batches(calibration)]
         dataset = nncf.Dataset(some[:: max(1, len(some) // _CALIBRATION_BATCHES)])
         model = nncf.quantize(model, dataset, model_type=nncf.ModelType.TRANSFORMER, subset_size=_CALIBRATION_BATCHES)
     hint = "f32" if precision == "float32" else "bf16"
@@ -106,10 +111,10 @@ def openvino_engine(
         logits: Log = compiled.create_infer_request().infer(arrays)[0].copy()
         return logits
 
-    return SortedBatches(folder, forward, batch_size, threads)
+    return SortedBatches(folder, forward, threads)
 
 
-def onnx_engine(precision: str, folder: str, threads: int, batch_size: int) -> SortedBatches:
+def onnx_engine(precision: str, folder: str, threads: int) -> SortedBatches:
     """ONNX Runtime, a thread for each of several batches. int8 quantizes the weights, and activations as they come."""
     import onnxruntime
     import torch
@@ -140,10 +145,10 @@ def onnx_engine(precision: str, folder: str, threads: int, batch_size: int) -> S
         logits: Log = session.run(None, {name: arrays[_NAMES.index(name)] for name in names})[0]
         return logits
 
-    return SortedBatches(folder, forward, batch_size, threads)
+    return SortedBatches(folder, forward, threads)
 
 
-def compiled_engine(dtype: str, folder: str, threads: int, batch_size: int) -> SortedBatches:
+def compiled_engine(dtype: str, folder: str, threads: int) -> SortedBatches:
     """torch.compile, all threads for each batch."""
     import torch
 
@@ -155,7 +160,7 @@ def compiled_engine(dtype: str, folder: str, threads: int, batch_size: int) -> S
             logits: Log = model(*map(torch.from_numpy, arrays)).float().numpy()
         return logits
 
-    return SortedBatches(folder, forward, batch_size, 1)
+    return SortedBatches(folder, forward, 1)
 
 
 def _load(folder: str) -> "torch.nn.Module":

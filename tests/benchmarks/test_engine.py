@@ -8,7 +8,7 @@ from beamrank.errors import PreflightError
 from benchmarks.engine.__main__ import main
 from benchmarks.engine.engines import ENGINES, REFERENCE, Measured
 from benchmarks.engine.shapes import EMBEDDED
-from benchmarks.engine.sorted_batches import Scored, SortedBatches
+from benchmarks.engine.sorted_batches import Scored, SortedBatches, batch_size
 from benchmarks.engine.table import Row, Setting, add_rows, faster_backends, ndcg, rankings, read_rows, tables
 from benchmarks.engine.texts import DEPTH, Inputs, even_inputs
 from models.checkpoints.check import resolve_checkpoint
@@ -19,30 +19,34 @@ def _row(engine: str, rate: float, shape: str = "MiniLM-L6", tokens: str = "real
     return Row("a machine", processor, shape, tokens, engine, 10, rate, 0.5, None, 1.0, 1.0, None)
 
 
-def _batches(batch_size: int) -> SortedBatches:
+def _batches() -> SortedBatches:
     """Whose logit is the number of tokens."""
     folder = resolve_checkpoint(EMBEDDED, "mono").folder
-    return SortedBatches(folder, lambda arrays: arrays[1].sum(axis=1, keepdims=True).astype(np.float32), batch_size, 2)
+    return SortedBatches(folder, lambda arrays: arrays[1].sum(axis=1, keepdims=True).astype(np.float32), 1)
 
 
 @pytest.mark.parametrize("segments", [2, 3])
 def test_even_inputs_have_so_many_tokens(segments):
     texts = even_inputs(7, 32, segments).texts
     assert len(set(texts)) == 7
-    scored = _batches(4)(texts)
+    scored = _batches()(texts)
     assert scored.log_odds.tolist() == [32] * 7
     assert (scored.tokens, scored.computed_tokens) == (7 * 32, 7 * 32)
 
 
 def test_sorted_batches_pad_to_the_longest_of_a_batch():
-    texts = [("oven", "door " * count) for count in (1, 9, 2, 8)]
-    scored = _batches(2)(texts)
-    assert scored.log_odds.tolist() == [5, 13, 6, 12]
-    assert (scored.tokens, scored.computed_tokens) == (36, 2 * 13 + 2 * 6)
+    texts = [("oven", "door " * count) for count in (1, 9, 2, 8, 9, 9, 9, 8)]
+    scored = _batches()(texts)
+    assert scored.log_odds.tolist() == [5, 13, 6, 12, 13, 13, 13, 12]
+    assert (scored.tokens, scored.computed_tokens) == (87, 4 * 13 + 2 * 12 + 2 * 6)
+
+
+def test_batches_keep_every_stream_busy():
+    assert [batch_size(count, 2) for count in (1, 20, 60, 1000)] == [1, 2, 7, 16]
 
 
 def test_three_texts_have_three_token_types():
-    ((_, (ids, mask, types)),) = _batches(4).batches([("oven", "door", "door shut")])
+    ((_, (ids, mask, types)),) = _batches().batches([("oven", "door", "door shut")])
     assert types.tolist() == [[0, 0, 0, 1, 1, 2, 2, 2]]
     assert mask.all()
     assert (ids == ids[0, 2]).sum() == 3
@@ -110,7 +114,7 @@ def test_comparison_is_a_line_for_each_engine(tmp_path, capsys):
     main([*flags, "--tokens", "32", "--inputs", "4", "--passes", "1", "--results", str(results)])
     rows = read_rows(results)
     assert [row.engine for row in rows] == [REFERENCE, "beamrank openvino float32", "OpenVINO bfloat16"]
-    assert [row.padding for row in rows] == [0.75, 0.5, 0]
+    assert [row.padding for row in rows] == [pytest.approx(0.75), pytest.approx(0.5), 0]
     assert rows[1].tau == 1
     assert capsys.readouterr().out == tables(rows) + "\n"
 
