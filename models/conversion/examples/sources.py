@@ -15,6 +15,7 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.topics.top1000 import is_top1000
 from beamrank.stages.plan import read_plan
 from beamrank.storage import files as storage
+from beamrank.storage.streams import open_stream
 from models.conversion.examples.layout import ExampleSettings
 from models.conversion.examples.pieces import (
     BadRows,
@@ -67,7 +68,7 @@ def pieces_of(source: str, making: Making, bad: BadRows) -> Iterator[Piece]:
         return iter([StoredPiece(stored) for stored in stored_examples(source, kind)])
     if is_top1000(source):
         return _top1000_pieces(source, making, bad)
-    check_lines(source, TRIPLES, _parse_triple)
+    _check_triples(source, None)
     ranges = enumerate(byte_ranges(source, making.unit_bytes))
     units = [CorpusUnit(number, source, TRIPLES, None, start, end) for number, (start, end) in ranges]
     return iter([TriplesPiece(unit, making.checkpoint, making.settings) for unit in units])
@@ -118,6 +119,9 @@ def _read_triples(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 def _check_triples(url: str, _fields: Sequence[str] | None) -> None:
     check_lines(url, TRIPLES, _parse_triple)
+    with open_stream(url) as file:
+        if all(column.strip().isdigit() for column in file.readline().split(b"\t")):
+            raise PreflightError(f"{url} holds triples of ids, not of texts: give triples.train.small.tsv")
 
 
 TRIPLES = CorpusFormat("triples", (".tsv",), _check_triples, byte_ranges, _read_triples)

@@ -37,7 +37,7 @@ class TriplesSource:
         """Checks the first lines of the file.
 
         Raises:
-            PreflightError: it cannot be read, or none of these lines is a triple.
+            PreflightError: it cannot be read, none of these lines is a triple, or they are triples of ids.
         """
         self._url = url
         self._seed = seed
@@ -49,6 +49,12 @@ class TriplesSource:
             raise PreflightError(
                 f"{url} holds no triples: none of its first {block.bad_lines:,} lines is "
                 "query<TAB>relevant passage<TAB>other passage"
+            )
+        if all(text.isdecimal() for group in block.groups for text in (group.query, *group.docs)):
+            raise PreflightError(
+                f"{url} holds triples of ids, not of texts: the ids would be trained on as texts. Give "
+                "triples.train.small.tsv, or data.corpus, data.topics, data.qrels and data.run, from which the same "
+                "kind of triples is drawn"
             )
 
     def estimated_triples(self) -> int | None:

@@ -128,6 +128,13 @@ def test_triples_are_two_examples_each(tmp_path, code, schema):
         assert [each["input_ids"] for each in found[:2]] == [query + first + second, query + second + first]
 
 
+def test_triples_of_ids_are_refused(tmp_path):
+    path = tmp_path / "qidpidtriples.train.tsv"
+    path.write_text("1000094\t5399011\t4239068\n")
+    with pytest.raises(PreflightError, match="holds triples of ids, not of texts"):
+        _convert(path, tmp_path / "out")
+
+
 def test_more_broken_lines_than_max_bad_rows_write_nothing(top1000, tmp_path):
     top1000.write_text(top1000.read_text(encoding="utf-8") + "broken\n" * 3, encoding="utf-8")
     with pytest.raises(DataError, match=r"rows that could not be used: 3 \(first: .* the row has 1 column"):

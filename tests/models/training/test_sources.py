@@ -58,6 +58,13 @@ def test_triples_have_another_order_each_epoch(tmp_path):
     assert source.estimated_triples() == pytest.approx(2501, rel=0.01)
 
 
+def test_triples_of_ids_are_refused(tmp_path):
+    """They would be trained on as texts: qidpidtriples.train.full.2.tsv."""
+    (tmp_path / "qidpidtriples.tsv").write_text("1000094\t5399011\t4239068\n1000094\t5399011\t1686319\n")
+    with pytest.raises(PreflightError, match="holds triples of ids, not of texts"):
+        TriplesSource(str(tmp_path / "qidpidtriples.tsv"), seed=3)
+
+
 @pytest.mark.parametrize("name", ["triples.tsv", "triples.tsv.gz"])
 def test_triples_resume_at_any_position(name, tmp_path):
     source = TriplesSource(str(write_triples(tmp_path / name, 2100)), seed=1)

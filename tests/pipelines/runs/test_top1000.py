@@ -60,3 +60,10 @@ def test_candidate_that_only_another_query_has_is_missing(collection, tmp_path):
 def test_index_of_a_top1000_file_is_refused(collection):
     with pytest.raises(ConfigError, match="holds candidates of its own queries alone"):
         _ = collection.with_index().config
+
+
+def test_format_of_a_top1000_file_is_guessed(collection):
+    named = collection.plan().plan
+    for key in ("corpus", "topics"):
+        collection.keys[key] = {"path": "top1000.dev.tsv"}
+    assert collection.plan().plan.digest == named.digest
