@@ -122,6 +122,8 @@ class DevConfig(Section):
     """Its docs; default: `data.corpus`."""
     k: Positive | None = None
     """Candidates that are re-ranked; default: 100, for duo 10."""
+    max_topics: Positive | None = None
+    """Only the first so many judged topics of the run, in the order of `dev.topics`."""
     add_relevant: bool = False
     """Put a relevant doc at rank k if none is among the first k, as in Mass et al. 2019."""
     measure: str = "RR@10"

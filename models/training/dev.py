@@ -94,6 +94,7 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
     if config.folds is not None:
         topics = [topic for topic in topics if config.folds.holds_out(topic.query_id)]
     order = read_run(dev.run, ties="rank").order
+    topics = topics[: dev.max_topics]
     ranked = {topic.query_id: order[topic.query_id] for topic in topics if topic.query_id in order}
     if not ranked:
         raise PreflightError(

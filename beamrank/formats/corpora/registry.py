@@ -11,7 +11,8 @@ from beamrank.section import OneOf, Path, Section
 
 FORMATS: dict[str, CorpusFormat] = {
     "beir": beir.FORMAT,
-    "car": car.FORMAT,
+    "car": car.PARAGRAPHS_FORMAT,
+    "car-pages": car.PAGES_FORMAT,
     "jsonl": jsonl.FORMAT,
     "parquet": parquet.FORMAT,
     "rank_llm": rank_llm.FORMAT,

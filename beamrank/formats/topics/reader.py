@@ -3,7 +3,7 @@
 import re
 from typing import TypeVar
 
-from beamrank.errors import PreflightError
+from beamrank.errors import DataError, PreflightError
 from beamrank.formats.folders import find_files, folder_files, folder_hint
 from beamrank.formats.guess import AUTO, format_hint, guessed
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_query_id
@@ -50,7 +50,10 @@ def _read_file(url: str, config: TopicsConfig, topics: dict[str, Topic]) -> None
         return
     with errors_as(PreflightError, url), open_stream(url) as file:
         content = file.read().removeprefix(BYTE_ORDER_MARK)
-    count, problems = _parse(content, config, topics)
+    try:
+        count, problems = _parse(content, config, topics)
+    except (DataError, PreflightError) as error:
+        raise PreflightError(f"{url}: {error}") from error
     if count and not problems.count:
         return
     # Topics of `car` are lines, never CBOR.

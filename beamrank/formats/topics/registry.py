@@ -9,7 +9,7 @@ from pydantic import model_validator
 from beamrank.formats import smart
 from beamrank.formats.corpora.readers import tsv
 from beamrank.formats.guess import AUTO
-from beamrank.formats.topics import lines, rank_llm, top1000, trec
+from beamrank.formats.topics import lines, outlines, rank_llm, top1000, trec
 from beamrank.records import Topic
 from beamrank.section import OneOf, Paths, Section
 
@@ -42,6 +42,9 @@ class TopicsFormat:
 FORMATS: dict[str, TopicsFormat] = {
     "beir": TopicsFormat(lines.parse_beir, lines.split_beir, file_in_folder="queries.jsonl"),
     "car": TopicsFormat(lines.parse_car, parse_original=lines.parse_car_as_2019),
+    "car-outlines": TopicsFormat(
+        lines.parse_car, outlines.split, noun="section", repeats=True, parse_original=lines.parse_car_as_2019
+    ),
     "car-qrels": TopicsFormat(
         lambda line: lines.parse_car(lines.query_id_of(line)),
         lines.split_qrels,

@@ -2,16 +2,21 @@
 
 import random
 import tarfile
+import tempfile
 import zipfile
+from pathlib import Path
 
 import cbor2
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import FORMATS, CorpusUnit, corpus_digest, find_taken, list_units, place, read_unit
+from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
 
@@ -126,6 +131,94 @@ def test_car_counts_paragraphs_that_cannot_be_used(tmp_path):
     assert docs_of([batch]) == [*_TEXTS, ("p3", "")]
     reasons = ["neither text", "white space", "UTF-8", "not a paragraph", "empty id", "UTF-8"]
     assert all(reason in row.reason for row, reason in zip(batch.bad, reasons, strict=True))
+
+
+def _page(*parts):
+    return [0, "Name", b"Page", list(parts)]
+
+
+def _section(heading, *parts):
+    return [0, heading, heading.encode(), list(parts)]
+
+
+_P = [[0, f"p{number}".encode(), [[0, f"text {number}"]]] for number in range(6)]
+_PAGES = [
+    _page([1, _P[0]], _section("A", [1, _P[1]], _section("B", [3, 2, _P[2]]), [1, _P[3]]), [2, "url", [[1, _P[4]]]]),
+    _page([1, _P[1]], _section("C", [1, _P[5]])),
+]
+
+
+@pytest.mark.parametrize("has_header", [False, True])
+def test_car_pages_hold_paragraphs_in_the_order_of_the_text(tmp_path, has_header):
+    content = b"".join(map(cbor2.dumps, _PAGES))
+    (tmp_path / "c.cbor").write_bytes(_with_header(0, content) if has_header else content)
+    (unit,) = list_units(corpus_of(tmp_path / "c.cbor", "car-pages"))
+    (batch,) = read_unit(unit)
+    assert docs_of([batch]) == [(f"p{number}", f"text {number}") for number in range(6)]
+    assert batch.positions == [0, 0, 0, 0, 0, 1]
+    assert place(unit, 1) == f"{tmp_path}/c.cbor at page 1 (from 0)"
+
+
+def test_car_pages_count_what_cannot_be_used(tmp_path):
+    broken = [
+        _page([1, _P[0]], [1, "no paragraph"]),
+        _page([1, _P[1]], [7, "?"], [1, _P[2]]),
+        "no page",
+        _page([1, _P[3]]),
+    ]
+    (tmp_path / "c.cbor").write_bytes(b"".join(map(cbor2.dumps, broken)))
+    (batch,) = read_batches(corpus_of(tmp_path / "c.cbor", "car-pages"))
+    assert batch.doc_ids == ["p0", "p1", "p3"]
+    assert [row.place.rpartition("/")[2] for row in batch.bad] == [
+        f"c.cbor at page {page} (from 0)" for page in range(3)
+    ]
+    reasons = ["not a paragraph", "has a part that is not a section", "is not a page"]
+    assert all(reason in row.reason for row, reason in zip(batch.bad, reasons, strict=True))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_car_pages_report_any_damage_or_are_read(data):
+    content = bytearray(_with_header(0, b"".join(map(cbor2.dumps, _PAGES))))
+    cut = data.draw(st.integers(0, len(content)))
+    flipped = data.draw(st.integers(0, max(0, cut - 1)))
+    content[flipped : flipped + 1] = data.draw(st.binary(max_size=2))
+    for form in ("car-pages", "car"):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "c.cbor").write_bytes(content[:cut])
+            refusal, batches = None, []
+            try:
+                batches = read_batches(corpus_of(f"{folder}/c.cbor", form))
+            except BeamrankError as error:
+                refusal = error
+        assert refusal is None or f"{folder}/c.cbor" in str(refusal)
+        assert all(doc_id and isinstance(text, str) for doc_id, text in docs_of(batches))
+
+
+def test_outlines_are_topics(tmp_path):
+    path = tmp_path / "test.outlines"
+    config = TopicsConfig(path=str(path), format="car-outlines")
+    path.write_bytes(_with_header(1, b"".join(map(cbor2.dumps, _PAGES))))
+    assert read_topics(config) == [("Page/A", "Page A"), ("Page/A/B", "Page A B"), ("Page/C", "Page C")]
+    content = b"".join(map(cbor2.dumps, [*_PAGES, "no page"]))
+    for damaged, message in (
+        (content, "item 3 of the file is not a page"),
+        (content[:-20], "the file is damaged or truncated after its first 1 outlines"),
+        (_V15, "the file holds paragraphs: give `topics.path` the file of outlines"),
+        (b"Page/A\n", "does not hold outlines of TREC CAR|does not begin with CBOR"),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(PreflightError, match=f"test.outlines: .*({message})"):
+            read_topics(config)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["train.test200.cbor.outlines", "train.test200.cbor"])
+def test_outlines_of_trec_car_have_the_topics_of_its_qrels(car, name):
+    found = read_topics(TopicsConfig(path=f"{car}/{name}", format="car-outlines"))
+    judged = read_topics(TopicsConfig(path=f"{car}/train.test200.cbor.hierarchical.qrels", format="car-qrels"))
+    assert (len(found), len(judged)) == (1987, 1860)
+    assert set(judged) <= set(found)
 
 
 @pytest.mark.parametrize(
@@ -265,9 +358,21 @@ def test_trec_car_test200_has_4689_paragraphs(car):
         ("v2_header_sample/test.cbor", r"pages \(articles\)"),
     ],
 )
-def test_trec_car_pages_and_outlines_are_refused(car, name, kind):
-    with pytest.raises(PreflightError, match=f"holds {kind}"):
+def test_trec_car_pages_and_outlines_are_not_files_of_paragraphs(car, name, kind):
+    with pytest.raises(PreflightError, match=f"holds {kind}: .* set `corpus.format: car-pages`"):
         list_units(corpus_of(car / name, "car"))
+    with pytest.raises(PreflightError, match=r"holds paragraphs: .* file of pages"):
+        list_units(corpus_of(car / "train.test200.cbor.paragraphs", "car-pages"))
+
+
+@pytest.mark.data
+def test_the_pages_of_trec_car_hold_its_paragraphs(car):
+    found = read_docs(f"{car}/train.test200.cbor", "car-pages")
+    assert len(found) == 4689
+    assert dict(found) == dict(read_docs(f"{car}/train.test200.cbor.paragraphs", "car"))
+    redirect = "#REDIRECT  anchor text to page 2"
+    sample = [("para1", "anchor text to page R"), ("para2", "This is page 2"), ("paraR", redirect)]
+    assert read_docs(f"{car}/v2_header_sample/test.cbor", "car-pages") == sample
 
 
 @pytest.mark.data

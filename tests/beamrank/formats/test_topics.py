@@ -106,7 +106,9 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
         for decoding in ("full", "original")
     }
     assert texts == {"full": 'A b Émile" enwiki:c', "original": "A b %C3%89mile%22 c"}
-    with pytest.raises(ValueError, match="decoding `original` exists for the formats car, car-qrels, not for tsv"):
+    with pytest.raises(
+        ValueError, match="decoding `original` exists for the formats car, car-outlines, car-qrels, not for tsv"
+    ):
         TopicsConfig(path="t", format="tsv", decoding="original")
 
 

@@ -1,0 +1,209 @@
+"""TREC CAR's files of paragraphs, pages and outlines: v1.5, CBOR items one after another; v2, a header and one list.
+
+A paragraph is [0, id, bodies]; a body is [0, text] or, for a link, [1, [0, page, sections, page id, anchor text]].
+A page or an outline is [0, name, id, skeleton, ...]. A header is ["CAR", [kind], provenance].
+"""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import cbor2
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.corpora.units import WrongFormatError
+from beamrank.formats.row_checks import RowError
+
+_READ_BYTES = 1 << 20
+_MAX_ITEM_BYTES = 64 << 20
+_LIST, _BREAK = b"\x9f", b"\xff"
+_NAMES = {0: "pages (articles)", 1: "outlines", 2: "paragraphs"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        noun: one of its items.
+        headers: the kinds that its v2 header may name.
+        remedy: what to do with a file of another kind.
+    """
+
+    noun: str
+    headers: tuple[int, ...]
+    remedy: str
+
+
+PARAGRAPHS = Kind(
+    "paragraph",
+    (2,),
+    "give `corpus.path` the file of paragraphs (such as *.cbor.paragraphs), or set `corpus.format: car-pages` for the "
+    "paragraphs in pages",
+)
+PAGES = Kind("page", (0,), "give `corpus.path` the file of pages (such as fold-*.cbor)")
+OUTLINES = Kind("outline", (0, 1), "give `topics.path` the file of outlines (such as *.cbor.outlines)")
+
+
+def read_items(file: BinaryIO, where: str, kind: Kind) -> Iterator[Any]:
+    """The items of a file, decoded from memory: a decoder that reads a compressed file itself must seek back.
+
+    Args:
+        file: the file at its beginning.
+        where: names it in errors.
+        kind: what it must hold.
+
+    Raises:
+        PreflightError: it does not hold such items.
+        DataError: it is damaged or truncated.
+    """
+    buffer, has_header = read_header(file, where, kind)
+    count = 0
+    while True:
+        used = 0
+        try:
+            for item, end in _whole_items(buffer):
+                yield item
+                count, used = count + 1, end
+        except cbor2.CBORDecodeError as error:
+            raise DataError(f"{where} is damaged after its first {count} {kind.noun}s: {error}") from error
+        buffer = buffer[used:]
+        if buffer[:1] == _BREAK or len(buffer) > _MAX_ITEM_BYTES:
+            break
+        more = file.read(max(_READ_BYTES, len(buffer)))
+        if not more:
+            break
+        buffer += more
+    if has_header and buffer == _BREAK and not file.read(1):
+        return
+    if has_header or buffer:
+        raise DataError(
+            f"{where} is damaged or truncated after its first {count} {kind.noun}s: what follows is neither a complete "
+            f"{kind.noun} nor the end of the file. Fetch it again"
+        )
+
+
+def read_header(file: BinaryIO, where: str, kind: Kind) -> tuple[bytes, bool]:
+    """The bytes read so far from the first item on, and whether the items are a list after a header.
+
+    Raises:
+        PreflightError: the file does not hold items of this kind.
+    """
+    beginning = file.read(_READ_BYTES)
+    try:
+        # A first item that is longer is read further.
+        while (found := next(_whole_items(beginning), None)) is None and len(beginning) <= _MAX_ITEM_BYTES:
+            more = file.read(len(beginning) or 1)
+            if not more:
+                break
+            beginning += more
+    except cbor2.CBORDecodeError:
+        found = None
+    if found is None:
+        raise WrongFormatError(f"{where} does not begin with CBOR: it is not a TREC CAR file, or it is truncated")
+    first, end = found
+    match first:
+        case ["CAR", list(kinds), *_]:
+            if kinds[:1] not in ([number] for number in kind.headers):
+                named = next((name for number, name in _NAMES.items() if kinds[:1] == [number]), "an unknown kind")
+                raise PreflightError(f"{where} holds {named}: {kind.remedy}")
+            if beginning[end : end + 1] != _LIST:
+                raise PreflightError(
+                    f"{where} has a TREC CAR header but no list of {kind.noun}s after it: it may be truncated"
+                )
+            return beginning[end + 1 :], True
+        case [0, bytes(), list()]:
+            if kind is PARAGRAPHS:
+                return beginning, False
+            raise PreflightError(f"{where} holds paragraphs: {kind.remedy}")
+        case [_, str(), bytes(), _, *_]:
+            if kind is not PARAGRAPHS:
+                return beginning, False
+            raise PreflightError(f"{where} holds pages or outlines: {kind.remedy}")
+    raise WrongFormatError(f"{where} does not hold {kind.noun}s of TREC CAR")
+
+
+def _whole_items(buffer: bytes) -> Iterator[tuple[Any, int]]:
+    """The complete items in a buffer, each with its end.
+
+    Text that is not UTF-8 keeps its bytes as surrogates, so that it costs one paragraph and not the file.
+    """
+    stream = io.BytesIO(buffer)
+    decoder = cbor2.CBORDecoder(stream, str_errors="surrogateescape")
+    end = 0
+    while end < len(buffer) and buffer[end : end + 1] != _BREAK:
+        try:
+            item = decoder.decode()
+        except cbor2.CBORDecodeEOF:
+            return
+        end = stream.tell()
+        yield item, end
+
+
+def parse_paragraph(item: Any) -> tuple[str, str]:
+    """The id and the text of a paragraph: its bodies, joined by one space.
+
+    Raises:
+        RowError: it is not a paragraph, or not valid UTF-8.
+    """
+    match item:
+        case [0, bytes(identifier), list(bodies)]:
+            try:
+                text = " ".join([_body_text(body) for body in bodies])
+                return identifier.decode(), text.encode("utf-8", "surrogateescape").decode()
+            except UnicodeError as error:
+                raise RowError("is not valid UTF-8") from error
+    raise RowError("is not a paragraph ([0, id, bodies])")
+
+
+def _body_text(body: Any) -> str:
+    match body:
+        case [0, str(text)] | [1, [0, _, _, _, str(text)]]:
+            return text
+    raise RowError("has a body that is neither text ([0, text]) nor a link ([1, [0, page, sections, id, anchor]])")
+
+
+def page_paragraphs(page: Any) -> Iterator[Any]:
+    """The paragraphs of a page in the order of the text, those of lists and captions among them.
+
+    Raises:
+        RowError: it is not a page.
+    """
+    for part, _ in _parts(page):
+        match part:
+            case [1, paragraph] | [3, _, paragraph]:
+                yield paragraph
+
+
+def section_paths(page: Any) -> Iterator[bytes]:
+    """The ids of a page's sections in the order of the text: the ids of the page and of the headings, joined by `/`.
+
+    Raises:
+        RowError: it is not a page or an outline.
+    """
+    for part, path in _parts(page):
+        if part[0] == 0:
+            yield path
+
+
+def _parts(page: Any) -> Iterator[tuple[list[Any], bytes]]:
+    """The parts of a page's skeleton in the order of the text, each with the path of its section, itself included."""
+    match page:
+        case [_, str(), bytes(identifier), list(skeleton), *_]:
+            stack = [(part, identifier) for part in reversed(skeleton)]
+        case _:
+            raise RowError("is not a page ([0, name, id, skeleton])")
+    while stack:
+        part, path = stack.pop()
+        match part:
+            case [0, str(), bytes(heading), list(children)]:
+                path = path + b"/" + heading
+                stack += [(child, path) for child in reversed(children)]
+            case [2, _, list(caption)]:
+                stack += [(child, path) for child in reversed(caption)]
+            case [1, _] | [3, _, _]:
+                pass
+            case _:
+                raise RowError("has a part that is not a section, a paragraph, an image or a list")
+        yield part, path
