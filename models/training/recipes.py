@@ -15,11 +15,20 @@ _MSMARCO = {
     "objective": {"mono": "pointwise", "duo": "pairwise"},
     "optimizer": {"learning_rate": 3e-6, "warmup_steps": 10_000, "steps": 100_000, "batch_size": 128},
 }
-# The README of dl4marco-bert. duoBERT compares a relevant doc with another, so its pairs are balanced.
-_CAR = {
-    "objective": {"mono": "pointwise", "duo": "pairwise"},
+# The same papers on TREC CAR: 3.2 of the first, 4.2 of the second. duoBERT compares a relevant doc with another, so its
+# pairs are balanced.
+_CAR_2019 = _MSMARCO_2019 | {
     "sampling": {"mode": {"mono": "natural", "duo": "balanced"}, "ranks": [1, 10]},
+    "dev": {"measure": "AP", "k": 10},
+}
+_CAR_MULTISTAGE = _MSMARCO | {
+    "sampling": {"mode": "balanced", "negatives": 1, "ranks": [1, 10]},
+    "dev": {"measure": "AP", "k": 10},
+}
+# The README of dl4marco-bert.
+_CAR = _CAR_2019 | {
     "optimizer": {"learning_rate": 1e-6, "warmup_steps": 40_000, "steps": 400_000, "batch_size": 32},
+    "dev": {"measure": "AP", "k": 10, "max_topics": 3000},
 }
 # Mass et al. 2019, section 4.2: BERTlets, BERT[PW] and BERT[CE]. "The default BERT setup" is that of run_classifier.py.
 _NONFACTOID = {
@@ -54,6 +63,8 @@ _SMALL = {
 RECIPES: dict[str, dict[str, Any]] = {
     "msmarco-2019": _MSMARCO_2019,
     "msmarco": _MSMARCO,
+    "car-2019": _CAR_2019,
+    "car-multistage": _CAR_MULTISTAGE,
     "car": _CAR,
     "nonfactoid": _NONFACTOID,
     "nonfactoid-pw": _NONFACTOID_PW,
@@ -84,6 +95,8 @@ def with_recipe(document: dict[str, Any], kind: str) -> dict[str, Any]:
     recipe = _of_kind(copy.deepcopy(RECIPES.get(str(name), _DEFAULTS)), kind)
     if isinstance(document.get("data"), dict) and "triples" in document["data"]:
         recipe.pop("sampling", None)
+    if document.get("dev") is None:
+        recipe.pop("dev", None)
     own = document.get("optimizer")
     for one, other in _ALTERNATIVES:
         if isinstance(own, dict) and (one in own or other in own):

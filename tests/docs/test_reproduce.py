@@ -25,14 +25,14 @@ COMMANDS = sorted({re.sub(r"\s+", " ", found) for found in re.findall(r"`(beamra
 _QUERY, _OTHER = "what is the sky", "what is the grass"
 _PASSAGES = {"11": "the sky is blue", "12": "the grass is green", "13": "the sea is teal"}
 _TOP1000 = "".join(f"1\t{doc_id}\t{_QUERY}\t{text}\n" for doc_id, text in _PASSAGES.items())
+_CAR_QRELS = "benchmarkY1/benchmarkY1-test/test.pages.cbor-hierarchical.qrels"
 _FILES = {
     "data/msmarco-passage/collection.tsv": "".join(f"{doc_id}\t{text}\n" for doc_id, text in _PASSAGES.items()),
     "data/msmarco-passage/queries.dev.small.tsv": f"1\t{_QUERY}\n2\t{_OTHER}\n",
     "data/msmarco-passage/qrels.dev.small.tsv": "1\t0\t11\t1\n2\t0\t12\t1\n",
     "data/msmarco-passage/top1000.dev.tsv": _TOP1000,
     "data/msmarco-passage/triples.train.small.tsv": f"{_QUERY}\tthe sky is blue\tthe sea is teal\n" * 300,
-    "data/trec-car/test.topics": "enwiki:Sky/Blue%20light\n",
-    "data/trec-car/test.pages.cbor-hierarchical.qrels": "enwiki:Sky/Blue%20light 0 11 1\n",
+    f"data/trec-car/{_CAR_QRELS}": "enwiki:Sky/Blue%20light 0 11 1\n",
     "out/msmarco-passage/runs/bm25.trec": "1 Q0 11 1 2.0 t\n1 Q0 13 2 1.0 t\n2 Q0 12 1 1.0 t\n",
 }
 

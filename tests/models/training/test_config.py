@@ -36,6 +36,9 @@ def load(tmp_path: Path):
         ("msmarco-2019", "mono", ("pointwise", 3e-6, 10_000, 400_000, None, 32, 512)),
         ("msmarco", "mono", ("pointwise", 3e-6, 10_000, 100_000, None, 128, 512)),
         ("msmarco", "duo", ("pairwise", 3e-6, 10_000, 100_000, None, 128, 512)),
+        ("car-2019", "mono", ("pointwise", 3e-6, 10_000, 400_000, None, 32, 512)),
+        ("car-multistage", "mono", ("pointwise", 3e-6, 10_000, 100_000, None, 128, 512)),
+        ("car-multistage", "duo", ("pairwise", 3e-6, 10_000, 100_000, None, 128, 512)),
         ("car", "mono", ("pointwise", 1e-6, 40_000, 400_000, None, 32, 512)),
         ("nonfactoid", "mono", ("bertlets", 2e-5, None, None, 3, 32, 256)),
         ("nonfactoid-pw", "mono", ("pointwise", 2e-5, None, None, 3, 32, 256)),
@@ -55,7 +58,8 @@ def test_recipe_sampling(load):
         found = load({"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, kind).sampling
         return found.mode, found.negatives, found.ranks
 
-    assert sampling("car", "mono") == ("natural", None, (1, 10))
+    assert sampling("car", "mono") == sampling("car-2019", "mono") == ("natural", None, (1, 10))
+    assert sampling("car-multistage", "mono") == sampling("car-multistage", "duo") == ("balanced", 1, (1, 10))
     assert sampling("car", "duo") == ("balanced", None, (1, 10))
     assert sampling("nonfactoid", "mono") == ("triplets", None, (1, 10))
     assert sampling("small", "mono") == ("balanced", 3, (1, 100))
@@ -87,6 +91,17 @@ def test_nonfactoid_recipes_read_as_run_classifier_does(recipe, labels, load):
 @pytest.mark.parametrize("kind", ["mono", "duo"])
 def test_recipe_is_valid_for_mono_and_duo(recipe, kind, load):
     assert load({"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}, kind).recipe == recipe
+
+
+@pytest.mark.parametrize(("recipe", "max_topics"), [("car-2019", None), ("car-multistage", None), ("car", 3000)])
+def test_car_recipes_measure_ten_candidates_by_ap(recipe, max_topics, load):
+    document = {"recipe": recipe, "start": "x/y", "data": _MINED, "output": "out"}
+    dev = {"topics": _MINED["topics"], "qrels": "q", "run": "r"}
+    assert load(document).dev is None
+    found = load(document | {"dev": dev}).dev
+    assert (found.measure, found.k, found.max_topics) == ("AP", 10, max_topics)
+    changed = load(document | {"dev": dev | {"measure": "RR", "max_topics": 5}}).dev
+    assert (changed.measure, changed.k, changed.max_topics) == ("RR", 10, 5)
 
 
 def test_configuration_overrides_its_recipe(load):

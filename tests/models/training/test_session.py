@@ -303,6 +303,14 @@ def test_distillation_learns_from_a_teachers_run(tmp_path):
     assert state["identity"]["objective.listwise_kl"] == 1.0
 
 
+def test_dev_run_may_be_of_the_first_topics_only(tmp_path):
+    config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV | {"max_topics": 3, "measure": "AP"})
+    dev = make_session(config, "mono").dev
+    assert dev is not None
+    assert list(dev.qrels.relevance) == ["q0", "q1", "q2"]
+    assert dev.first_stage() == pytest.approx(0.25)
+
+
 def test_folds_are_either_trained_on_or_measured(tmp_path):
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV, folds={"count": 2, "held_out": 0})
     measured = []
