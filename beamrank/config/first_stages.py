@@ -30,6 +30,14 @@ class FirstStageConfig(Section):
 
     k: Positive = FIRST_K
     """Candidates of a query, at most."""
+    add_relevant: bool = False
+    """Put a relevant doc at rank k if none is among the candidates, as in Mass et al. 2019; needs `qrels`. It flatters
+    every measure, so the names of the runs end in `-with-relevant`."""
+
+    @property
+    def name_ending(self) -> str:
+        """What the names of all runs end in."""
+        return "-with-relevant" if self.add_relevant else ""
 
 
 class Bm25Config(FirstStageConfig):

@@ -68,7 +68,7 @@ def finished_runs(plan: Plan, config: RunConfig) -> list[str]:
     found = [finished["candidates"][0].run_name or "candidates"] if "candidates" in finished else []
     found += ["mono"] if found and "mono" in finished else []
     found += [f"duo-{name}" for name in stored_aggregations(config)] if len(found) == 2 and "duo" in finished else []
-    return found
+    return [name + config.first_stage.name_ending for name in found]
 
 
 def report_measures(config: RunConfig) -> list[str]:
@@ -78,7 +78,9 @@ def report_measures(config: RunConfig) -> list[str]:
 
 def _steps(runs: Sequence[str], config: RunConfig) -> list[str]:
     """One run a stage: of the aggregations, the configured one."""
-    return [*runs[:2], *([f"duo-{config.duo.aggregation}"] if config.duo and len(runs) > 2 else [])]
+    if config.duo is None or len(runs) <= 2:
+        return list(runs[:2])
+    return [*runs[:2], f"duo-{config.duo.aggregation}{config.first_stage.name_ending}"]
 
 
 def _earlier(output: str) -> EarlierRun:

@@ -51,7 +51,7 @@ def stages_of(config: RunConfig) -> list[type[Stage]]:
 def plan_stages(planning: Planning) -> list[Stage]:
     """The stages of a run, in the order in which they are done."""
     config = planning.config
-    first = first_stage_of(config).from_config(config.first_stage, planning)
+    first = first_stage_of(config).from_config(config.first_stage, planning).with_relevant(config)
     stages: dict[str, Stage] = {first.name: first}
     # All tokens before all scores.
     tokens = {model: TokenizeDocs.from_config(model, planning) for model in planning.checkpoints}

@@ -28,7 +28,7 @@ from models.lucene.index import (
     read_written_info,
 )
 from models.stages.base import Decides, Worker
-from models.stages.first_stage import FirstStage, commit_candidates
+from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning, PlanningProgress, threads_of
 from models.stages.sample import Sample
 
@@ -82,7 +82,7 @@ class RetrieveBm25(FirstStage):
 
     @classmethod
     def worker_paths(cls, config: RunConfig) -> dict[str, str]:
-        return {} if config.index is None else {"index.path": config.index.path}
+        return super().worker_paths(config) | ({} if config.index is None else {"index.path": config.index.path})
 
     @classmethod
     def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:
@@ -119,7 +119,7 @@ class RetrieveBm25(FirstStage):
             _open.cache_clear()
             searcher.close()
             raise
-        return commit_candidates(task, candidates, start)
+        return self.commit(task, candidates, start)
 
     def verify(self, found: Verification) -> None:
         """Reads all files of a local index."""

@@ -2,18 +2,25 @@
 
 import time
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+from typing import Annotated, Any, ClassVar, Self
 
 import pyarrow as pa
 
 from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import RunConfig
+from beamrank.digests import digest
 from beamrank.errors import DataError
 from beamrank.formats.ids import IdError, are_usable, check_doc_id
+from beamrank.formats.qrels import read_qrels
+from beamrank.ranking.added_relevant import missing_relevant
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.tasks import ShardTask
-from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, ShardStage, Worker
+from beamrank.tables.shard import candidates_table
+from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides, ShardStage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
 
@@ -26,6 +33,11 @@ class FirstStage(ShardStage):
     rows = "candidates"
     reads_input = True
     section: ClassVar[type[FirstStageConfig]]
+
+    # The digest of the judgments that name the relevant docs to add, if any are added; the depth; the qrels' files.
+    add_relevant: Annotated[str | None, Decides("{type_name}.add_relevant")] = None
+    depth: int = 0
+    qrels: str | tuple[str, ...] = ()
 
     @classmethod
     @abstractmethod
@@ -52,32 +64,92 @@ class FirstStage(ShardStage):
         """The time of one topic on this machine."""
         return 0.0
 
+    @classmethod
+    def worker_paths(cls, config: RunConfig) -> dict[str, str]:
+        """The qrels, if workers add docs that these judge relevant."""
+        if not config.first_stage.add_relevant or cls.worker_on("cpu") is Worker.LAUNCHER or config.qrels is None:
+            return {}
+        return {"qrels": config.qrels if isinstance(config.qrels, str) else config.qrels[0]}
 
-def commit_candidates(task: ShardTask, candidates: pa.Table, start: float) -> Receipt:
-    """Commits what a first stage found for a shard; topics without candidates are counted and named.
+    def with_relevant(self, config: RunConfig) -> Self:
+        """The stage with the relevant docs that its section of the configuration asks for.
 
-    Args:
-        task: the shard's.
-        candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
-        start: when the shard was started, by `time.monotonic()`.
+        Raises:
+            PreflightError: the qrels are missing or invalid.
+        """
+        section = config.first_stage
+        if not section.add_relevant or config.qrels is None:
+            return self
+        return replace(
+            self, add_relevant=digest(read_qrels(config.qrels).relevance), depth=section.k, qrels=config.qrels
+        )
 
-    Raises:
-        DataError: a doc_id cannot be used, which an index that was built elsewhere may hold.
+    def commit(self, task: ShardTask, candidates: pa.Table, start: float) -> Receipt:
+        """Commits the candidates of a shard; topics without candidates are counted and named.
+
+        Args:
+            task: the shard's.
+            candidates: `schemas.CANDIDATES`, sorted by query_id and rank.
+            start: when the shard was started, by `time.monotonic()`.
+
+        Raises:
+            DataError: a doc_id cannot be used, which an index that was built elsewhere may hold; or the qrels changed.
+        """
+        _check_doc_ids(candidates)
+        added: dict[str, int] = {}
+        if self.add_relevant is not None:
+            judgments = _read_judgments(self.qrels, self.add_relevant)
+            candidates, added["relevant_added"] = _with_relevant(task, candidates, judgments, self.depth)
+        found = set(candidates["query_id"].unique().to_pylist())
+        without = [topic.query_id for topic in task.topics if topic.query_id not in found]
+        counts = {
+            "topics": len(task.topics),
+            "topics_without_candidates": len(without),
+            "candidates": candidates.num_rows,
+        }
+        return task.commit(
+            candidates,
+            seconds=time.monotonic() - start,
+            counts=counts | added,
+            examples=[f"query {query_id!r} has no candidates" for query_id in without],
+        )
+
+
+def _with_relevant(
+    task: ShardTask, candidates: pa.Table, judgments: Mapping[str, Mapping[str, int]], k: int
+) -> tuple[pa.Table, int]:
+    """The candidates with the relevant docs that are missing, each with the score of the doc whose place it takes.
+
+    Returns:
+        The candidates, and the number of docs that were added.
     """
-    _check_doc_ids(candidates)
-    found = set(candidates["query_id"].unique().to_pylist())
-    without = [topic.query_id for topic in task.topics if topic.query_id not in found]
-    counts = {
-        "topics": len(task.topics),
-        "topics_without_candidates": len(without),
-        "candidates": candidates.num_rows,
+    columns = (candidates[name].to_pylist() for name in ("query_id", "doc_id", "score"))
+    by_query = {
+        query_id: [(doc_id, score) for _, doc_id, score in rows]
+        for query_id, rows in groupby(zip(*columns, strict=True), key=lambda row: row[0])
     }
-    return task.commit(
-        candidates,
-        seconds=time.monotonic() - start,
-        counts=counts,
-        examples=[f"query {query_id!r} has no candidates" for query_id in without],
-    )
+    added = 0
+    for query_id in [topic.query_id for topic in task.topics]:
+        rows = by_query.get(query_id, [])
+        doc_id = missing_relevant([row[0] for row in rows], judgments.get(query_id, {}), k)
+        if doc_id is not None:
+            score = rows[k - 1][1] if len(rows) >= k else rows[-1][1] - 1 if rows else 0.0
+            by_query[query_id] = [*rows[: k - 1], (doc_id, score)]
+            added += 1
+    query_ids = sorted(by_query)
+    doc_ids, scores = ([[row[column] for row in by_query[each]] for each in query_ids] for column in (0, 1))
+    return candidates_table(query_ids, doc_ids, scores), added
+
+
+@lru_cache(maxsize=1)
+def _read_judgments(qrels: str | tuple[str, ...], expected: str) -> Mapping[str, Mapping[str, int]]:
+    relevance = read_qrels(qrels).relevance
+    if digest(relevance) != expected:
+        raise DataError(
+            f"the qrels {qrels} changed since the run was planned, and they decide which relevant docs are added. "
+            "Nothing was committed: run the same command again"
+        )
+    return relevance
 
 
 def _check_doc_ids(candidates: pa.Table) -> None:

@@ -16,7 +16,7 @@ from beamrank.stages.tasks import ShardTask
 from beamrank.storage.digested import DigestedFile, digest_file
 from beamrank.tables.shard import candidates_table
 from models.stages.base import Decides, Execution, Worker
-from models.stages.first_stage import FirstStage, commit_candidates
+from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
 from models.stages.sample import Sample
 
@@ -104,7 +104,7 @@ class GivenRun(FirstStage):
         query_ids = [topic.query_id for topic in task.topics if topic.query_id in run.order]
         doc_ids = [run.order[query_id][: self.k] for query_id in query_ids]
         scores = [run.scores[query_id][: self.k] for query_id in query_ids]
-        return commit_candidates(task, candidates_table(query_ids, doc_ids, scores), start)
+        return self.commit(task, candidates_table(query_ids, doc_ids, scores), start)
 
 
 def _check_topics(url: str, run: Run, shards: Sequence[Shard]) -> None:

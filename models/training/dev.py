@@ -11,6 +11,7 @@ from beamrank.formats.folders import shown_paths
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
+from beamrank.ranking.added_relevant import missing_relevant
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.ranking.rankings import Ranking, doc_orders, first_stage_ranking
 from beamrank.tables.shard import candidates_table
@@ -103,7 +104,10 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
         )
     depth = dev.k or _DEPTHS[kind]
     if dev.add_relevant:
-        ranked = {one: _with_relevant(doc_ids, judged.relevance[one], depth) for one, doc_ids in ranked.items()}
+        for query_id, doc_ids in ranked.items():
+            added = missing_relevant(doc_ids, judged.relevance[query_id], depth)
+            if added is not None:
+                ranked[query_id] = [*doc_ids[: depth - 1], added]
     shown = {query_id: doc_ids[:depth] for query_id, doc_ids in ranked.items()}
     texts, lines = read_texts(corpus, {one for doc_ids in shown.values() for one in doc_ids}, config.data.max_bad_rows)
     queries = {topic.query_id: topic.text for topic in topics}
@@ -124,11 +128,3 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
         limits=InputLimits(**config.input.model_dump()),
         lines=tuple(lines),
     )
-
-
-def _with_relevant(doc_ids: list[str], relevance: dict[str, int], depth: int) -> list[str]:
-    """The first candidates, with a relevant doc in the last place if there was none among them."""
-    relevant = sorted(doc_id for doc_id, level in relevance.items() if level > 0)
-    if not relevant or any(relevance.get(doc_id, 0) > 0 for doc_id in doc_ids[:depth]):
-        return doc_ids
-    return [*doc_ids[: depth - 1], relevant[0]]

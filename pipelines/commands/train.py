@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beamrank.errors import ConfigError
+from beamrank.storage import files as storage
 from pipelines.commands.arguments import ConfigPath, Output, Overrides, Quiet, Verbose, console_progress
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.run_log import open_log_in, run_log
-from pipelines.console.tables import print_table
+from pipelines.console.tables import print_result, print_table
 
 if TYPE_CHECKING:
     from models.training.estimate import TrainPlan
+    from models.training.folds import Fold
     from models.training.session import Session
 
 
@@ -70,6 +72,10 @@ def train(
     config: ConfigPath,
     overrides: Overrides = None,
     output: Output = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(min=2, help="Cross-validation: train as often, each time hold out a part, and measure all parts."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate and print the plan, then exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print one JSON object.")] = False,
     verbose: Verbose = False,
@@ -81,25 +87,38 @@ def train(
     """
     from models.training.config import load_train_config
     from models.training.estimate import plan_training
+    from models.training.folds import GIVEN, POOLED, fold_configs, rank_held_out, write_pooled
     from models.training.loop.distributed import joined_processes
     from models.training.session import Session
 
     if as_json and not dry_run:
         raise ConfigError("--json needs --dry-run")
-    settings = load_train_config(config, model.value, overrides or (), output)
-    with joined_processes(settings.device) as processes:
+    if folds is None:
+        configs = [load_train_config(config, model.value, overrides or (), output)]
+    else:
+        configs = fold_configs(config, model.value, overrides or (), output, folds)
+    with joined_processes(configs[0].device) as processes:
         console = console_progress(verbose and processes.first, quiet or not processes.first)
-        session = Session(settings, model.value, processes)
-        for line in [*session.source.notes({}), *(session.dev.lines if session.dev else ())]:
-            console.note(line)
-        code = 0
-        if not dry_run:
+        done: list[Fold] = []
+        for settings in configs:
+            session = Session(settings, model.value, processes)
+            for line in [*session.source.notes({}), *(session.dev.lines if session.dev else ())]:
+                console.note(line)
+            if dry_run:
+                if processes.first:
+                    _show(plan_training(session), as_json)
+                return
             with run_log(console):
                 code = _train(session, console)
-        elif processes.first:
-            _show(plan_training(session), as_json)
-    if code:
-        raise typer.Exit(code)
+            if code:
+                raise typer.Exit(code)
+            if folds is not None and processes.first:
+                done.append(rank_held_out(session))
+        if done and settings.dev is not None:
+            place = storage.parent(settings.output)
+            table = write_pooled(done, place, settings.dev.measure)
+            print_result(table, None, "table")
+            console.note(f"wrote {storage.join(place, POOLED)} and {storage.join(place, GIVEN)}")
 
 
 def _train(session: "Session", console: ConsoleProgress) -> int:

@@ -14,7 +14,6 @@ from beamrank.stages.receipts import StageFolder
 from beamrank.stages.shards import Shard
 from beamrank.stages.tasks import ShardTask
 from beamrank.tables.schemas import CANDIDATES
-from models.stages.first_stage import commit_candidates
 from models.stages.given_run import GivenRun, candidates_digest
 
 SHARDS = (Shard(0, (Topic("q1", "y"), Topic("q2", "x"))), Shard(1, (Topic("q3", "z"),)))
@@ -146,7 +145,7 @@ def test_doc_id_of_a_foreign_index_is_checked(tmp_path):
     found = pa.table([pa.array(each, field.type) for each, field in zip(columns, CANDIDATES, strict=True)], CANDIDATES)
     task = ShardTask(StageFolder(str(tmp_path / "retrieve")), 0, DIGESTS[0], SHARDS[0].topics)
     with pytest.raises(DataError, match=r"candidate of query 'q2' has the id 'a\\xa0b', which holds white space"):
-        commit_candidates(task, found, 0.0)
+        GivenRun(run_digest="", k=3, url="").commit(task, found, 0.0)
     assert not (tmp_path / "retrieve").exists()
 
 

@@ -2,17 +2,23 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+import yaml
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from beamrank.errors import BeamrankError, ConfigError
+from beamrank.evaluation.evaluate import evaluate
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.runs import read_run
 from models.checkpoints.check import resolve_checkpoint
+from models.training.config import FoldsConfig
 from pipelines.cli import app
 from tests.support.processes import BEAMRANK
 from tests.support.training import save_start, write_train_config
@@ -132,3 +138,49 @@ def test_train_fails_where_the_loss_is_not_finite(config, tmp_path):
     with pytest.raises(BeamrankError, match="the loss is nan at step 1") as error:
         train("mono", config, "--set", f"start={tmp_path / 'broken'}")
     assert error.value.exit_code == 1
+
+
+def test_train_folds_measures_every_topic_with_a_model_that_did_not_see_it(config):
+    keys = yaml.safe_load(config.read_text())
+    dev = {name: keys["data"][name] for name in ("topics", "qrels", "run")}
+    keys |= {
+        "dev": {**dev, "k": 3, "measure": "RR@10", "every_steps": 1},
+        "optimizer": keys["optimizer"] | {"steps": 3},
+    }
+    config.write_text(yaml.safe_dump(keys))
+    done = train("mono", config, "--folds", "3")
+    assert done.exit_code == 0
+    output = config.parent / "out"
+    header, *rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert header == ["topics", "count", "RR@10", "P@1", "AP", "RR"]
+    assert [row[0] for row in rows] == [
+        f"{name}, {kind}" for name in ("fold 0", "fold 1", "fold 2", "all") for kind in ("reranked", "given")
+    ]
+    relevance = read_qrels(str(config.parent / keys["data"]["qrels"])).relevance
+    pooled = read_run(str(output / "pooled.trec"))
+    assert pooled.order.keys() == relevance.keys()
+    for kind, place in (("reranked", 0), ("given", 1)):
+        counts, values = zip(*((int(row[1]), float(row[2])) for row in rows[place::2]), strict=True)
+        assert sum(counts[:3]) == counts[3] == len(relevance)
+        mean = sum(count * value for count, value in zip(counts[:3], values[:3], strict=True)) / counts[3]
+        assert values[3] == pytest.approx(mean), kind
+    by_hand = evaluate(pooled.order.items(), read_qrels(str(config.parent / keys["data"]["qrels"])), ["RR@10"])
+    assert float(rows[6][2]) == pytest.approx(by_hand.means["RR@10"])
+    for number in range(3):
+        folds = FoldsConfig(count=3, held_out=number)
+        held_out = read_run(str(output / f"fold-{number}/held-out.trec"))
+        assert held_out.order.keys() == {each for each in relevance if folds.holds_out(each)}
+        # The fold is measured once, after the last step.
+        assert (output / f"fold-{number}/training/dev.csv").read_text().count("\n") == 2
+
+    before = (output / "pooled.trec").read_bytes(), (output / "fold-0/model.safetensors").stat().st_mtime_ns
+    shutil.rmtree(output / "fold-2")
+    again = train("mono", config, "--folds", "3")
+    assert again.stdout == done.stdout
+    assert again.stderr.count("is already trained (3 steps)") == 2
+    after = (output / "pooled.trec").read_bytes(), (output / "fold-0/model.safetensors").stat().st_mtime_ns
+    assert after == before
+    with pytest.raises(ConfigError, match="folds"):
+        train("mono", config, "--folds", "2")
+    plan = json.loads(train("mono", config, "--folds", "3", "--dry-run", "--json").stdout)
+    assert plan["steps"] == 3

@@ -18,7 +18,7 @@ from beamrank.stages.tasks import ShardTask
 from beamrank.tables.shard import candidates_table
 from models.stages import register_first_stage, unregister_first_stage
 from models.stages.base import Decides
-from models.stages.first_stage import FirstStage, commit_candidates
+from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
 from pipelines.planning.estimate import estimate
 from tests.support.processes import beamrank_here
@@ -58,7 +58,7 @@ class CorpusOrder(FirstStage):
         doc_ids = [json.loads(line)["id"] for line in Path(self.path).read_text().splitlines()]
         query_ids = [topic.query_id for topic in task.topics]
         docs = doc_ids[self.first : self.first + self.k]
-        return commit_candidates(task, candidates_table(query_ids, [docs] * len(query_ids)), start)
+        return self.commit(task, candidates_table(query_ids, [docs] * len(query_ids)), start)
 
 
 @pytest.fixture

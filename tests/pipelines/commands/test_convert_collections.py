@@ -1,0 +1,104 @@
+"""`beamrank convert nfl6|webap|wikipassageqa`: the folders that it writes can be run and trained on."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from beamrank.config.run import load_config
+from beamrank.errors import PreflightError
+from models.training.config import load_train_config
+from pipelines.cli import app
+from tests.support.processes import beamrank_here
+from tests.support.runs import read_trec
+
+_ANSWERS = {f"{number}": f"answer {number} of tea and milk" for number in range(20)}
+_ARTICLES = {str(article): {str(n): f"article {article}, passage {n}" for n in range(4)} for article in range(3)}
+
+
+def _convert(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["convert", *map(str, arguments)], catch_exceptions=False)
+
+
+def _save_nfl6(folder: Path) -> Path:
+    rows = [
+        {"main_category": "Tea", "question": f"what is {each}?", "nbestanswers": [text], "answer": text, "id": each}
+        for each, text in _ANSWERS.items()
+    ]
+    path = folder / "nfL6.json"
+    path.write_text(json.dumps(rows))
+    return path
+
+
+def _save_webap(folder: Path) -> Path:
+    (folder / "gradedText").mkdir()
+    queries = [{"number": "701", "text": "oil"}, {"number": "715", "text": "gas"}]
+    (folder / "gradedText/gov2.query.json").write_text(json.dumps({"queries": queries}))
+    spans = "<GOOD><SENTENCE>oil is old</SENTENCE></GOOD><NONE><SENTENCE>one two three four five</SENTENCE></NONE>"
+    doc = f"<DOC><DOCNO>GX1-701</DOCNO><TARGET_QID>701</TARGET_QID><TEXT>{spans}</TEXT></DOC>"
+    (folder / "gradedText/grade.trectext_patched").write_text(f"<ROOT>{doc}</ROOT>")
+    return folder
+
+
+def _save_wikipassageqa(folder: Path) -> Path:
+    (folder / "document_passages.json").write_text(json.dumps(_ARTICLES))
+    for number, name in enumerate(("train", "dev", "test")):
+        header = "QID\tQuestion\tDocumentID\tDocumentName\tRelevantPassages"
+        (folder / f"{name}.tsv").write_text(f"{header}\n{number}\twhat is {number}?\t{number}\tA.html\t1,3\n")
+    return folder
+
+
+_SAVED = {"nfl6": _save_nfl6, "webap": _save_webap, "wikipassageqa": _save_wikipassageqa}
+
+
+@pytest.mark.parametrize("name", _SAVED)
+def test_convert_writes_configurations_that_are_valid(tmp_path, name):
+    output = tmp_path / "converted"
+    done = _convert(name, _SAVED[name](tmp_path), "--output", output)
+    assert done.exit_code == 0
+    config = load_config(str(output / "config.yaml"))
+    assert config.first_stage.add_relevant == (name != "wikipassageqa")
+    assert config.first_stage.k == {"nfl6": 10, "webap": 100, "wikipassageqa": 4}[name]
+    training = load_train_config(str(output / "train.yaml"), "mono")
+    assert (training.recipe, training.sampling.negatives) == (
+        "nonfactoid",
+        {"nfl6": 2, "webap": None, "wikipassageqa": 5}[name],
+    )
+    assert training.sampling.ranks == (1, config.first_stage.k)
+    assert training.dev is not None
+    assert training.dev.k == config.first_stage.k
+
+
+def test_convert_prints_the_counts_of_table_1(tmp_path):
+    done = _convert("webap", _save_webap(tmp_path), "--output", tmp_path / "webap", "--format", "json")
+    sizes = json.loads(done.stdout)
+    assert (sizes["queries"]["count"], sizes["docs"]["count"]) == (1, 3)
+    assert sizes["docs"]["words"]["longest"] == 3
+    assert sizes["qrels"]["labels"] == {"2": 1}
+    assert "left out: queries without a relevant span: 1" in done.stderr
+    assert f"beamrank run {tmp_path / 'webap/config.yaml'}" in done.stderr
+
+
+def test_convert_refuses_a_folder_with_files(tmp_path):
+    (tmp_path / "converted").mkdir()
+    (tmp_path / "converted/a").touch()
+    with pytest.raises(PreflightError, match="is not empty: give another --output"):
+        _convert("nfl6", _save_nfl6(tmp_path), "--output", tmp_path / "converted")
+
+
+def test_converted_wikipassageqa_ranks_all_passages_of_the_article(tmp_path):
+    _convert("wikipassageqa", _save_wikipassageqa(tmp_path), "--output", tmp_path / "converted")
+    done = beamrank_here("run", tmp_path / "converted/config.yaml", "--set", "mono=null")
+    assert done.returncode == 0, done.stderr
+    assert read_trec(tmp_path / "converted/out/runs/candidates.trec") == {"2": [f"2-{number}" for number in range(4)]}
+
+
+@pytest.mark.jvm
+def test_converted_nfl6_has_the_answer_among_ten(tmp_path):
+    _convert("nfl6", _save_nfl6(tmp_path), "--output", tmp_path / "converted")
+    done = beamrank_here("run", tmp_path / "converted/config.yaml", "--set", "mono=null")
+    assert done.returncode == 0, done.stderr
+    found = read_trec(tmp_path / "converted/out/runs/bm25-with-relevant.trec")
+    assert found.keys() == _ANSWERS.keys()
+    assert all(query_id in docs and len(docs) <= 10 for query_id, docs in found.items())
