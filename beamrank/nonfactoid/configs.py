@@ -39,7 +39,7 @@ corpus: {{path: corpus.jsonl, format: jsonl}}
 topics: {{path: topics.test.tsv, format: tsv}}
 qrels: qrels.test.txt
 candidates: {{run: candidates.test.trec, k: {k}}}
-mono: {{checkpoint: "embedded:mono", k: {k}}}   # or mono, after `beamrank train mono train.yaml`
+mono: {{checkpoint: "embedded:mono", k: {k}}}   # or ./mono, after `beamrank train mono train.yaml`
 measures: [AP, RR, P@1]
 output: out
 """

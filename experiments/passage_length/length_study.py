@@ -1,7 +1,8 @@
 """One row of the length study: a mono trained on four of five folds of MedQuAD, measured on the other."""
 
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import yaml
 
 from beamrank.evaluation.evaluate import Evaluation
 from experiments.passage_length.medquad_training import (
-    MAX_QUERY_LENGTH,
     data_and_dev,
     evaluate_best,
     evaluate_bm25,
@@ -20,14 +20,33 @@ from experiments.passage_length.medquad_training import (
 from models.training.config import TrainConfig, load_train_config
 
 MEASURES = ("P@1", "AP", "RR")
-METHODS: dict[str, dict[str, Any]] = {
-    "BERT[PW]": {"objective": "pointwise", "labels": 2},
-    "BERTlets": {"objective": "bertlets", "labels": 1},
-    "BERT[CE]": {"objective": "bert_ce", "labels": 1},
-}
-# The tokens of an input, and how many inputs a passage is split into.
-INPUTS = ((64, 1), (128, 1), (256, 1), (384, 1), (128, 2), (128, 3))
+# The recipe of each method.
+METHODS = {"BERT[PW]": "nonfactoid-pw", "BERTlets": "nonfactoid", "BERT[CE]": "nonfactoid-ce"}
+# The rule of the recipes; the first results had another.
+TRUNCATION = "hf"
 _NEVER = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Input:
+    """How a passage is read: the tokens of an input, how many inputs it is split into, and how they are combined."""
+
+    tokens: int
+    chunks: int = 1
+    pooling: str = "attention"
+
+    @property
+    def name(self) -> str:
+        """As the paper names it: 256, or 2*128; with `max` in front for max pooling."""
+        lengths = str(self.tokens) if self.chunks == 1 else f"{self.chunks}*{self.tokens}"
+        return lengths if self.pooling == "attention" else f"{self.pooling} {lengths}"
+
+
+BASELINE = Input(256)
+INPUTS = (
+    *(Input(64), Input(128), BASELINE, Input(384)),
+    *(Input(128, chunks, pooling) for pooling in ("attention", "max") for chunks in (2, 3)),
+)
 
 
 @dataclass(frozen=True)
@@ -60,42 +79,36 @@ class Row:
     """A training of the study."""
 
     method: str
-    tokens: int
-    chunks: int
+    input: Input
     fold: int
-
-    @property
-    def input(self) -> str:
-        """The input as the paper names it."""
-        return input_name(self.tokens, self.chunks)
 
     @property
     def folder(self) -> str:
         """The folder of the training."""
-        return f"{METHODS[self.method]['objective']}-{self.chunks}x{self.tokens}-fold{self.fold}"
+        how = self.input
+        return f"{METHODS[self.method]}-{how.pooling}-{how.chunks}x{how.tokens}-fold{self.fold}"
 
-
-def input_name(tokens: int, chunks: int) -> str:
-    """The name of an input: 256, or 2*128."""
-    return str(tokens) if chunks == 1 else f"{chunks}*{tokens}"
+    @classmethod
+    def of_result(cls, values: Mapping[str, Any]) -> "Row":
+        """The training that a row of results was measured with."""
+        return cls(values["method"], Input(**{each.name: values[each.name] for each in fields(Input)}), values["fold"])
 
 
 def train_config(row: Row, settings: Settings, folder: Path) -> TrainConfig:
     """Writes the configuration of a row beside its data. The fold is measured once, after the last step."""
     document: dict[str, Any] = {
-        "recipe": "nonfactoid",
+        "recipe": METHODS[row.method],
         "start": settings.start,
         **data_and_dev(settings.k, settings.folds, row.fold, "RR", _NEVER),
-        **METHODS[row.method],
         "sampling": {"mode": "triplets", "ranks": [1, settings.k], "negatives": settings.negatives},
-        "input": {"max_query_length": MAX_QUERY_LENGTH, "max_length": row.tokens},
+        "input": {"max_length": row.input.tokens},
         "optimizer": {"learning_rate": settings.learning_rate},
         "dtype": settings.dtype,
         "seed": settings.seed,
         "output": row.folder,
     }
-    if row.chunks > 1:
-        document["chunks"] = {"count": row.chunks}
+    if row.input.chunks > 1:
+        document["chunks"] = {"count": row.input.chunks, "pooling": row.input.pooling}
     if settings.steps is not None:
         document["optimizer"]["steps"] = settings.steps
     path = folder / f"{row.folder}.yaml"
@@ -114,7 +127,9 @@ def measure_row(row: Row, settings: Settings, folder: Path) -> dict[str, Any]:
     session, progress = train(config, "mono", f"python -m experiments.passage_length.study ({row.folder})")
     found = evaluate_best(session, MEASURES)
     return {
-        **asdict(row),
+        "method": row.method,
+        **asdict(row.input),
+        "fold": row.fold,
         "topics": len(found.per_query),
         "steps": progress.step,
         "train_seconds": round(progress.seconds, 1),

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.subprocess_meter import run_apart
-from experiments.passage_length import length_table
-from experiments.passage_length.length_study import INPUTS, METHODS, Row, Settings, input_name, measure_row
+from experiments.passage_length import length_pictures, length_table
+from experiments.passage_length.length_study import INPUTS, METHODS, TRUNCATION, Row, Settings, measure_row
 from experiments.passage_length.medquad_training import ARCHIVE, prepare, start_name
 
 _RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "passage-length.json"
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         data = Path(work).resolve() / f"questions-{settings.questions or 'all'}-k{settings.k}"
         run_apart(prepare, options.medquad, settings.questions, settings.k, data)
         for row in _missing(options, results):
-            print(f"training {row.method}, {row.input} tokens, fold {row.fold}", file=sys.stderr)
+            print(f"training {row.method}, {row.input.name} tokens, fold {row.fold}", file=sys.stderr)
             found = measure_row(row, settings, data)
             results["rows"].append(found)
             _write(options.output, results)
@@ -47,15 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _missing(options: argparse.Namespace, results: dict[str, Any]) -> list[Row]:
     """The rows to train, fold by fold, so that an interrupted study has complete tables."""
-    done = {(row["method"], row["tokens"], row["chunks"], row["fold"]) for row in results["rows"]}
+    done = {Row.of_result(values) for values in results["rows"]}
     wanted = [
-        Row(method, tokens, chunks, fold)
+        Row(method, how, fold)
         for fold in options.only_folds or range(options.folds)
         for method in options.only or METHODS
-        for tokens, chunks in INPUTS
-        if not options.inputs or input_name(tokens, chunks) in options.inputs
+        for how in INPUTS
+        if not options.inputs or how.name in options.inputs
     ]
-    return [row for row in wanted if (row.method, row.tokens, row.chunks, row.fold) not in done]
+    return [row for row in wanted if row not in done]
 
 
 def _open(path: Path, settings: Settings) -> dict[str, Any]:
@@ -70,13 +70,14 @@ def _open(path: Path, settings: Settings) -> dict[str, Any]:
 
 
 def _shown(settings: Settings) -> dict[str, Any]:
-    return asdict(settings) | {"start": start_name(settings.start)}
+    return asdict(settings) | {"start": start_name(settings.start), "truncation": TRUNCATION}
 
 
 def _write(path: Path, results: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n")
     path.with_suffix(".md").write_text(length_table.render(results), encoding="utf-8")
+    length_pictures.draw(results, path)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    inputs = [input_name(*each) for each in INPUTS]
+    inputs = [each.name for each in INPUTS]
     parser.add_argument("--medquad", type=Path, default=ARCHIVE, help="MedQuAD's XML files in a tar.gz")
     parser.add_argument("--start", default="google-bert/bert-base-uncased", help="the initial BERT (%(default)s)")
     parser.add_argument("--questions", type=int, help="number of questions (all)")
