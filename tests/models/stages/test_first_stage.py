@@ -1,0 +1,63 @@
+"""The relevant docs that a first stage adds to its candidates."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from beamrank.digests import digest
+from beamrank.errors import DataError
+from beamrank.formats.qrels import read_qrels
+from beamrank.records import Topic
+from beamrank.stages.receipts import StageFolder
+from beamrank.stages.tasks import ShardTask
+from beamrank.tables.shard import candidates_table
+from models.stages.given_run import GivenRun
+
+_TOPICS = tuple(Topic(query_id, "x") for query_id in ("q1", "q2", "q3", "q4", "q5"))
+
+
+def _stage(qrels: Path, text: str) -> GivenRun:
+    qrels.write_text(text)
+    found = digest(read_qrels(str(qrels)).relevance)
+    return GivenRun(run_digest="r", k=2, url="run", add_relevant=found, depth=2, qrels=str(qrels))
+
+
+def _commit(stage: GivenRun, folder: Path) -> tuple[list[tuple[str, str, int, float]], dict[str, int]]:
+    """The rows and the counts of a shard with these candidates."""
+    candidates = candidates_table(
+        ["q1", "q2", "q3", "q4"], [["a", "b"], ["a"], ["a", "b"], ["a", "b"]], [[3, 2], [3], [3, 2], [3, 2]]
+    )
+    task = ShardTask(StageFolder(str(folder)), 0, "a" * 64, _TOPICS)
+    receipt = stage.commit(task, candidates, 0.0)
+    return [tuple(row.values()) for row in task.folder.read_part(receipt).to_pylist()], dict(receipt.counts)
+
+
+def test_first_stage_adds_the_relevant_doc_with_the_score_of_the_doc_that_it_replaces(tmp_path: Path):
+    stage = _stage(tmp_path / "qrels.txt", "q1 0 z 1\nq2 0 z 2\nq3 0 b 1\nq3 0 z 1\nq4 0 z 0\nq5 0 z 1\nq6 0 z 1\n")
+    rows, counts = _commit(stage, tmp_path / "retrieve")
+    assert rows == [
+        *[("q1", "a", 1, 3.0), ("q1", "z", 2, 2.0)],
+        # Fewer than k candidates: it is the last one.
+        *[("q2", "a", 1, 3.0), ("q2", "z", 2, 2.0)],
+        *[("q3", "a", 1, 3.0), ("q3", "b", 2, 2.0)],
+        *[("q4", "a", 1, 3.0), ("q4", "b", 2, 2.0)],
+        ("q5", "z", 1, 0.0),
+    ]
+    assert counts == {"topics": 5, "topics_without_candidates": 0, "candidates": 9, "relevant_added": 3}
+
+
+def test_first_stage_that_adds_nothing_counts_nothing(tmp_path: Path):
+    rows, counts = _commit(
+        replace(_stage(tmp_path / "qrels.txt", "q1 0 z 1\n"), add_relevant=None), tmp_path / "retrieve"
+    )
+    assert len(rows) == 7
+    assert counts == {"topics": 5, "topics_without_candidates": 1, "candidates": 7}
+
+
+def test_first_stage_refuses_qrels_that_changed(tmp_path: Path):
+    stage = _stage(tmp_path / "qrels.txt", "q1 0 z 1\n")
+    (tmp_path / "qrels.txt").write_text("q1 0 y 1\n")
+    with pytest.raises(DataError, match=r"qrels.txt changed since the run was planned"):
+        _commit(stage, tmp_path / "retrieve")
+    assert not (tmp_path / "retrieve").exists()
