@@ -37,7 +37,7 @@ def _bars(axes: Any, rows: list[dict[str, Any]], measure: str) -> None:
     shown = BASELINE if BASELINE in common else common[-1] if common else None
     values = {"BM25": bm25_mean(rows, measure)}
     if shown is not None:
-        values |= {name: means[name][shown] for name in METHODS}
+        values |= {name: value for name in METHODS if (value := means[name][shown]) is not None}
         axes.set_xlabel(f"{shown.name} tokens")
     axes.bar(list(values), list(values.values()), color=["0.6", "tab:blue", "tab:orange", "tab:green"][: len(values)])
     axes.tick_params(axis="x", labelrotation=30)
