@@ -1,14 +1,13 @@
-"""Converts an original checkpoint into a Hugging Face folder, and checks that the folder gives scores."""
+"""Converts an original checkpoint into a Hugging Face folder, and checks that the folder can be used."""
 
 import json
-import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beamrank import __version__
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.progress import Progress
 from beamrank.ranking.input_layout import SEGMENTS, PackedInputs, lay_out
@@ -17,19 +16,37 @@ from beamrank.storage.local_writes import new_folder
 from models.architectures.encoder.shape import EncoderShape
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.checkpoints.files import CONFIG, SAFETENSORS
-from models.conversion.original_bert import OriginalConfig, Weights, check_variables, read_config, read_weights, unused
+from models.conversion.card import render_card
+from models.conversion.original_bert import (
+    NEXT_SENTENCE,
+    PRETRAINED,
+    OriginalConfig,
+    Weights,
+    check_variables,
+    read_config,
+    read_weights,
+    unused,
+)
 from models.conversion.source import SPECIAL_TOKENS, Source, check_vocabulary
 from models.conversion.tensor_bundle import TensorBundle
 from models.scoring.engine import ScoringEngine
 from models.tokenizer.bert import load_bert
 
+if TYPE_CHECKING:
+    from models.training.initial_model import Start
+
 _LABELS = {0: "not_relevant", 1: "relevant"}
+_RANKER: dict[str, Any] = {
+    "architectures": ["BertForSequenceClassification"],
+    "id2label": _LABELS,
+    "label2id": {label: number for number, label in _LABELS.items()},
+}
 _PROBE_WORDS = 8
 _TOLERANCE = 1e-3
 
 
 def convert(kind: str, source: Source, output: str, command: str, progress: Progress) -> Checkpoint:
-    """Writes a folder that transformers and beamrank load; it appears whole or not at all.
+    """Writes a re-ranker's folder, which transformers and beamrank load; it appears whole or not at all.
 
     Args:
         kind: `mono` or `duo`.
@@ -48,8 +65,53 @@ def convert(kind: str, source: Source, output: str, command: str, progress: Prog
     """
     if kind not in SEGMENTS:
         raise ConfigError(f"a checkpoint is converted to mono or duo, not to {kind!r}")
-    target = _empty_place(output)
+    folder = _convert(kind, TensorBundle(source.prefix), source, output, command, progress, _check_scores)
+    progress.note(f"{folder}: beamrank and transformers load it, and score the same")
+    return resolve_checkpoint(folder, kind)
+
+
+def convert_pretrained(
+    source: Source, output: str, command: str, progress: Progress, next_sentence: bool = True
+) -> "Start":
+    """Writes a pre-trained BERT's folder, from which trainings start; it appears whole or not at all.
+
+    Args:
+        source: the original's files.
+        output: the folder; it must not exist, or be empty.
+        command: the command that the model card shows.
+        progress: receives notes and warnings.
+        next_sentence: whether the head of next sentences is kept, if there is one.
+
+    Returns:
+        The folder as the start of a training.
+
+    Raises:
+        ConfigError: `output` is a URL.
+        PreflightError: a file is missing or invalid, or `output` is not empty.
+    """
+    from models.training.initial_model import Start
+
     bundle = TensorBundle(source.prefix)
+    heads = [name for name in bundle.entries if name.startswith(f"{NEXT_SENTENCE}/")]
+    kind = "pretraining" if heads and next_sentence else "masked_lm"
+    if heads and not next_sentence:
+        progress.note(f"{source.prefix}: without {', '.join(name for name in heads if name not in unused(heads))}")
+        bundle.entries = {name: entry for name, entry in bundle.entries.items() if name not in heads}
+    folder = _convert(kind, bundle, source, output, command, progress, _check_start)
+    progress.note(f"{folder}: {PRETRAINED[kind]} of transformers loads it, and trainings can start from it")
+    return Start(folder, 1)
+
+
+def _convert(
+    kind: str,
+    bundle: TensorBundle,
+    source: Source,
+    output: str,
+    command: str,
+    progress: Progress,
+    check: Callable[[str, str], None],
+) -> str:
+    target = _empty_place(output)
     config = read_config(source.config)
     found = {name: entry.shape for name, entry in bundle.entries.items()}
     stored_shape, warnings = check_variables(found, config, kind, source.prefix)
@@ -58,11 +120,10 @@ def convert(kind: str, source: Source, output: str, command: str, progress: Prog
     for warning in warnings:
         progress.warn(warning)
     with new_folder(target) as temporary:
-        _write(temporary, *read_weights(bundle.read, stored_shape, kind), config, source.vocabulary)
-        (temporary / "README.md").write_text(_card(kind, source, bundle, command, warnings), encoding="utf-8")
-        _check_scores(str(temporary), kind)
-    progress.note(f"{target}: beamrank and transformers load it, and score the same")
-    return resolve_checkpoint(str(target), kind)
+        _write(temporary, *read_weights(bundle.read, stored_shape, kind), kind, config, source.vocabulary)
+        (temporary / "README.md").write_text(render_card(kind, source, bundle, command, warnings), encoding="utf-8")
+        check(str(temporary), kind)
+    return str(target)
 
 
 def _empty_place(output: str) -> Path:
@@ -74,15 +135,15 @@ def _empty_place(output: str) -> Path:
     return target
 
 
-def _write(folder: Path, weights: Weights, shape: EncoderShape, config: OriginalConfig, vocabulary: str) -> None:
+def _write(
+    folder: Path, weights: Weights, shape: EncoderShape, kind: str, config: OriginalConfig, vocabulary: str
+) -> None:
     from safetensors.numpy import save_file
     from transformers import BertConfig
 
     BertConfig(
         **config.model_dump() | {"type_vocab_size": shape.token_types, "layer_norm_eps": shape.layer_norm_eps},
-        architectures=["BertForSequenceClassification"],
-        id2label=_LABELS,
-        label2id={label: number for number, label in _LABELS.items()},
+        **({"architectures": [PRETRAINED[kind]]} if kind in PRETRAINED else _RANKER),
         dtype="float32",
     ).save_pretrained(folder)
     save_file(weights, folder / SAFETENSORS, metadata={"format": "pt"})
@@ -101,34 +162,22 @@ def _write(folder: Path, weights: Weights, shape: EncoderShape, config: Original
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer, indent=2) + "\n", encoding="utf-8")
 
 
-def _card(kind: str, source: Source, bundle: TensorBundle, command: str, warnings: Sequence[str]) -> str:
-    step = f", step {int(bundle.read('global_step')):,}" if "global_step" in bundle.entries else ""
-    docs = "passage" if kind == "mono" else "passage i [SEP] passage j"
-    asked = "the passage is relevant" if kind == "mono" else "passage i is more relevant than passage j"
-    files = [*bundle.files, source.config, source.vocabulary]
-    rows = "\n".join(
-        f"| {storage.name(path)} | {os.path.getsize(path):,} | `{storage.sha256(path)}` |" for path in files
-    )
-    notes = "".join(f"\n- {warning}" for warning in warnings)
-    return f"""---
-library_name: transformers
-pipeline_tag: text-ranking
----
-# {os.path.basename(source.prefix)}, converted
+def _check_start(folder: str, kind: str) -> None:
+    """Loads the folder as transformers does, and as a training does."""
+    import transformers
+    from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
-A {kind}BERT of BERT's original TensorFlow code{step}, converted by beamrank {__version__}. The weights are float32 and
-as they were; nothing was trained. The licence is the original's.
+    from models.training.initial_model import Start
 
-Input: `[CLS] query [SEP] {docs} [SEP]`, each part with a token type of its own, from 0. The score is logit 1
-(`relevant`) less logit 0 (`not_relevant`): the log-odds that {asked}.
-
-    {command}
-
-| made from | bytes | SHA-256 |
-|---|---|---|
-{rows}
-{notes}
-"""
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    set_verbosity_error()  # type: ignore[no-untyped-call]
+    model = getattr(transformers, PRETRAINED[kind])
+    _, found = model.from_pretrained(folder, output_loading_info=True)
+    if found["missing_keys"]:
+        raise BeamrankError(
+            f"the converted checkpoint lacks {', '.join(sorted(found['missing_keys']))} in transformers"
+        )
+    Start(folder, 1).masked_model(0.0, train_word_embeddings=True)
 
 
 def _check_scores(folder: str, kind: str) -> None:

@@ -1,7 +1,9 @@
-"""The re-rankers of BERT's own TensorFlow code, dl4marco-bert's and duobert's, and transformers' names for their parts.
+"""The models of BERT's own TensorFlow code, and transformers' names for their parts.
 
-`run_msmarco.py` and `run_duobert_msmarco.py` put one linear layer (`output_weights`, `output_bias`: logit 0 is not
-relevant, logit 1 relevant) on the pooled output of Google's `modeling.BertModel`.
+`run_pretraining.py` puts the heads of a masked language model (`cls/predictions`) and of next sentences
+(`cls/seq_relationship`) on Google's `modeling.BertModel`. `run_msmarco.py` of dl4marco-bert and
+`run_duobert_msmarco.py` of duobert put one linear layer on its pooled output (`output_weights`, `output_bias`: logit 0
+is not relevant, logit 1 relevant).
 """
 
 import re
@@ -20,7 +22,17 @@ from models.architectures.bert import CLASSIFIER, TOKEN_TYPES, bert_tensors, mis
 from models.architectures.encoder.shape import EncoderShape, Layers, Size
 from models.architectures.protocol import Shapes
 
-_HEAD = {f"{CLASSIFIER}.weight": "output_weights", f"{CLASSIFIER}.bias": "output_bias"}
+PRETRAINED = {"pretraining": "BertForPreTraining", "masked_lm": "BertForMaskedLM"}
+NEXT_SENTENCE = "cls/seq_relationship"
+
+_RANKER = {f"{CLASSIFIER}.weight": "output_weights", f"{CLASSIFIER}.bias": "output_bias"}
+_PREDICTIONS = "cls/predictions"
+_HEADS = {
+    **_RANKER,
+    "cls.predictions.bias": f"{_PREDICTIONS}/output_bias",
+    "cls.seq_relationship.weight": f"{NEXT_SENTENCE}/output_weights",
+    "cls.seq_relationship.bias": f"{NEXT_SENTENCE}/output_bias",
+}
 _TYPES = "bert/embeddings/token_type_embeddings"
 _UNUSED = re.compile(r"global_step|.*/adam_[mv]")
 _SHOWN = 3
@@ -68,9 +80,9 @@ def read_config(path: str) -> OriginalConfig:
 
 
 def tensorflow_name(name: str) -> str:
-    """The variable that holds a tensor of transformers' BertForSequenceClassification."""
-    if name in _HEAD:
-        return _HEAD[name]
+    """The variable that holds a tensor of transformers' BertForSequenceClassification or BertForPreTraining."""
+    if name in _HEADS:
+        return _HEADS[name]
     path, _, last = name.rpartition(".")
     if path.endswith("LayerNorm"):
         last = {"weight": "gamma", "bias": "beta"}[last]
@@ -84,12 +96,12 @@ def tensorflow_name(name: str) -> str:
 def check_variables(
     found: Shapes, config: OriginalConfig, kind: str, source: str
 ) -> tuple[EncoderShape, tuple[str, ...]]:
-    """Checks that the variables are those of a classifier that ranks, with none missing and no others.
+    """Checks that the variables are those of a model of this kind, with none missing and no others.
 
     Args:
         found: the checkpoint's variables; Adam's slots and the step may be among them.
         config: bert_config.json.
-        kind: `mono` or `duo`.
+        kind: `mono` or `duo`, or one of `PRETRAINED`.
         source: names the checkpoint in errors.
 
     Returns:
@@ -99,29 +111,29 @@ def check_variables(
         PreflightError: a variable is missing, unexpected, or has another shape than in config.
     """
     shape = read_shape(config.model_dump(), next(iter(found.get(_TYPES, ())), 0), source)
-    expected = {tensorflow_name(name): _stored(name, size) for name, size in bert_tensors(shape, labels=2).items()}
-    _check_names(found, expected, source)
+    expected = {tensorflow_name(name): _stored(name, size) for name, size in _tensors(shape, kind).items()}
+    _check_names(found, expected, kind, source)
     for name, size in expected.items():
         if found[name] != size:
             raise PreflightError(
-                f"the checkpoint {source}: {name} is {found[name]}, and a BERT re-ranker with this bert_config.json "
+                f"the checkpoint {source}: {name} is {found[name]}, and {_model(kind)} with this bert_config.json "
                 f"has {size}. Give the bert_config.json that it was trained with: --config"
             )
     return shape, _check_token_types(shape.token_types or 0, config, kind, source)
 
 
 def read_weights(read: Callable[[str], NDArray[Any]], shape: EncoderShape, kind: str) -> tuple[Weights, EncoderShape]:
-    """The tensors of BertForSequenceClassification, and its sizes: a table of two token types has three for duo.
+    """The tensors of a model of this kind in transformers, and its sizes: a table of two token types has three for duo.
 
     TensorFlow looks token types up by a product with a one-hot vector, and that of type 2 is all zeros where the table
     has two rows. So the third row is zeros, as such a model was trained and run.
     """
     weights = {
         name: np.ascontiguousarray(_turned(name, read(tensorflow_name(name))), dtype=np.float32)
-        for name in bert_tensors(shape, labels=2)
+        for name in _tensors(shape, kind)
     }
     table = weights[TOKEN_TYPES]
-    missing_rows = max(0, SEGMENTS[kind] - len(table))
+    missing_rows = max(0, SEGMENTS.get(kind, 0) - len(table))
     weights[TOKEN_TYPES] = np.concatenate([table, np.zeros((missing_rows, shape.hidden), np.float32)])
     return weights, replace(shape, token_types=len(weights[TOKEN_TYPES]))
 
@@ -129,6 +141,27 @@ def read_weights(read: Callable[[str], NDArray[Any]], shape: EncoderShape, kind:
 def unused(names: Collection[str]) -> list[str]:
     """Variables that only training needs: Adam's slots, and the step."""
     return [name for name in names if _UNUSED.fullmatch(name)]
+
+
+def _tensors(shape: EncoderShape, kind: str) -> Shapes:
+    """The tensors of a model of this kind in transformers. The decoder of the masked words is the word embeddings."""
+    ranker = bert_tensors(shape, labels=2)
+    if kind in SEGMENTS:
+        return ranker
+    encoder = {name: size for name, size in ranker.items() if name not in _RANKER}
+    transform, width = "cls.predictions.transform", (shape.hidden,)
+    predictions = {
+        f"{transform}.dense.weight": (*width, *width),
+        **dict.fromkeys((f"{transform}.dense.bias", f"{transform}.LayerNorm.weight"), width),
+        f"{transform}.LayerNorm.bias": width,
+        "cls.predictions.bias": (shape.vocab_size,),
+    }
+    next_sentence = {"cls.seq_relationship.weight": (2, *width), "cls.seq_relationship.bias": (2,)}
+    return {**encoder, **predictions, **(next_sentence if kind == "pretraining" else {})}
+
+
+def _model(kind: str) -> str:
+    return "a BERT re-ranker" if kind in SEGMENTS else "a pre-trained BERT"
 
 
 def _is_kernel(name: str) -> bool:
@@ -144,17 +177,23 @@ def _turned(name: str, values: NDArray[Any]) -> NDArray[Any]:
     return values.T if _is_kernel(name) else values
 
 
-def _check_names(found: Shapes, expected: Shapes, source: str) -> None:
+def _check_names(found: Shapes, expected: Shapes, kind: str, source: str) -> None:
     missing = [name for name in expected if name not in found]
     if not any(name.startswith("bert/") for name in found):
         raise PreflightError(
             f"the checkpoint {source} is not BERT's: none of its {len(found)} variables begins with bert/: "
             f"{_some(found)}"
         )
-    if set(missing) & set(_HEAD.values()):
+    if set(missing) & set(_RANKER.values()):
         raise PreflightError(
-            f"the checkpoint {source} has no {' and no '.join(_HEAD.values())}: it is an encoder that was pre-trained "
-            "and not fine-tuned to rank, and gives no scores. Fine-tune it first"
+            f"the checkpoint {source} has no {' and no '.join(_RANKER.values())}: it is an encoder that was "
+            "pre-trained and not fine-tuned to rank, and gives no scores. Convert it with `beamrank convert bert`, and "
+            "fine-tune it with `beamrank train`"
+        )
+    if kind in PRETRAINED and found.keys() & set(_RANKER.values()):
+        raise PreflightError(
+            f"the checkpoint {source} has {' and '.join(_RANKER.values())}: it was fine-tuned to rank. Convert it with "
+            "`beamrank convert mono` or `beamrank convert duo`"
         )
     if missing:
         raise PreflightError(
@@ -164,14 +203,14 @@ def _check_names(found: Shapes, expected: Shapes, source: str) -> None:
     extra = [name for name in found if name not in expected and not _UNUSED.fullmatch(name)]
     if extra:
         raise PreflightError(
-            f"the checkpoint {source} has {len(extra)} variables that a BERT re-ranker with this bert_config.json does "
+            f"the checkpoint {source} has {len(extra)} variables that {_model(kind)} with this bert_config.json does "
             f"not have: {_some(extra)}. Its scores may depend on them. Give the bert_config.json that it was trained "
             "with (--config); if it is that one, this is another model, which cannot be converted"
         )
 
 
 def _check_token_types(rows: int, config: OriginalConfig, kind: str, source: str) -> tuple[str, ...]:
-    missing = missing_types(rows, SEGMENTS[kind], f"the checkpoint {source}")
+    missing = missing_types(rows, SEGMENTS.get(kind, 0), f"the checkpoint {source}")
     if rows != config.type_vocab_size:
         note = f"bert_config.json has {config.type_vocab_size} token types and {_TYPES} {rows} rows: using the rows"
         return (note, *missing)

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from beamrank.errors import PreflightError
 from models.architectures.bert import TOKEN_TYPES
 from models.conversion.original_bert import OriginalConfig, check_variables, read_config, read_weights, tensorflow_name
 from tests.support.models import tensorflow1
-from tests.support.models.tensorflow1 import CONFIG, known_variables
+from tests.support.models.tensorflow1 import CONFIG, known_variables, pretrained_variables
 
 
 def _config(**changes: Any) -> OriginalConfig:
@@ -24,6 +24,10 @@ def _shapes(token_types: int = 2) -> dict[str, tuple[int, ...]]:
 def test_original_bert_has_every_tensor_of_transformers():
     model = BertForSequenceClassification(BertConfig(**CONFIG))
     assert {tensorflow_name(name) for name in model.state_dict()} == known_variables().keys()
+    pretrained = BertForPreTraining(BertConfig(**CONFIG))
+    # The decoder is the word embeddings, and its bias that of the head.
+    names = {name for name in pretrained.state_dict() if "decoder" not in name}
+    assert {tensorflow_name(name) for name in names} == pretrained_variables().keys()
 
 
 @pytest.mark.parametrize("kind", ["mono", "duo"])

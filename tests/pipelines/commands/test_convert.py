@@ -1,11 +1,15 @@
 """`beamrank convert`: what it prints, and its exit codes."""
 
+import shutil
+
+import pytest
 from typer.testing import CliRunner
 
 from beamrank.errors import PreflightError
 from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.files import checkpoint_digest
 from pipelines.cli import app
-from tests.support.models.tensorflow1 import copy_checkpoint
+from tests.support.models.tensorflow1 import copy_checkpoint, copy_pretrained
 
 
 def test_convert_prints_the_folder_and_its_digest(tmp_path):
@@ -50,3 +54,28 @@ def test_convert_msmarco_names_a_missing_source(tmp_path):
     done = CliRunner().invoke(app, ["convert", "msmarco", str(tmp_path / "no.tsv"), "--output", str(tmp_path / "out")])
     assert isinstance(done.exception, PreflightError)
     assert "no.tsv does not exist" in str(done.exception)
+
+
+def test_convert_bert_reads_an_archive(tmp_path):
+    copy_pretrained(tmp_path / "original")
+    archive = shutil.make_archive(str(tmp_path / "uncased"), "zip", tmp_path, "original")
+    output = tmp_path / "bert"
+    arguments = ["convert", "bert", archive, "--output", str(output), "--drop-next-sentence"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"{output}\t{checkpoint_digest(str(output))}\n"
+    assert "without cls/seq_relationship/output_bias" in done.stderr
+    assert (
+        f"    beamrank convert bert {archive} --output {output} --drop-next-sentence\n"
+        in (output / "README.md").read_text()
+    )
+
+
+@pytest.mark.parametrize("kind", ["mono", "duo"])
+def test_convert_reads_an_archive_of_a_ranker(kind, tmp_path):
+    copy_checkpoint(tmp_path / "original")
+    archive = shutil.make_archive(str(tmp_path / "ranker"), "gztar", tmp_path, "original")
+    done = CliRunner().invoke(app, ["convert", kind, archive, "--output", str(tmp_path / kind)])
+    assert done.exit_code == 0, done.output
+    again = CliRunner().invoke(app, ["convert", kind, str(tmp_path / "original"), "--output", str(tmp_path / "again")])
+    assert again.stdout.split("\t")[1] == done.stdout.split("\t")[1]
