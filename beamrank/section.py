@@ -17,6 +17,8 @@ class Relative(Enum):
     CHECKPOINT = auto()
 
 
+# How names begin that stand for files elsewhere, and are no paths: ids of ir_datasets, pyserini's topics.
+NAMED = ("irds:", "prebuilt:")
 # An empty one would be the configuration's own folder.
 Path = Annotated[str, Field(min_length=1), Relative.PATH]
 

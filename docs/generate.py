@@ -126,7 +126,9 @@ def _shown(field: FieldInfo) -> str:
         return "required"
     default = field.get_default(call_default_factory=True)
     values = default if isinstance(default, tuple) else (default,)
-    shown = (f"`{str(each).lower() if isinstance(each, bool) else each}`" for each in values if each not in (None, {}))
+    shown = (
+        f"`{str(each).lower() if isinstance(each, bool) else each}`" for each in values if each not in (None, {}, "")
+    )
     return " ".join(shown)
 
 

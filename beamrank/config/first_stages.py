@@ -1,8 +1,8 @@
 """The sections of the first stages and of the index that they search."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from beamrank.formats.runs import Ties
 from beamrank.section import Path, Positive, Section
@@ -13,10 +13,20 @@ FIRST_K = 1000
 class IndexConfig(Section):
     """The Lucene index."""
 
-    path: Path
+    path: Path = ""
     """Its folder; built from the corpus if it does not exist."""
+    prebuilt: str | None = None
+    """One of pyserini's indexes, such as `msmarco-v1-passage`, in place of `path`: downloaded once a machine."""
     update: bool = False
     """Update it when the corpus has changed; without this key, an index of another corpus is an error."""
+
+    @model_validator(mode="after")
+    def _check_place(self) -> Self:
+        if self.path == "" and self.prebuilt is None:
+            raise ValueError("give `path`, or `prebuilt`")
+        if self.prebuilt is not None and self.update:
+            raise ValueError("a prebuilt index cannot be updated: give `path` to build one")
+        return self
 
 
 class FirstStageConfig(Section):

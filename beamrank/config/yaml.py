@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from beamrank.config.yaml_document import MAX_DEPTH, parse_yaml
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.section import Relative, Section, relative, section_of
+from beamrank.section import NAMED, Relative, Section, relative, section_of
 from beamrank.storage import files as storage
 from beamrank.storage.documents import read_at_most
 from beamrank.storage.url_credentials import refuse_credentials
@@ -61,11 +61,13 @@ def anchor_paths(document: dict[str, Any], model: type[Section], folder: str) ->
         elif isinstance(value, str) and kind is Relative.CHECKPOINT:
             document[name] = _anchored_checkpoint(value, folder)
         elif isinstance(value, str) and value and kind is Relative.PATH:
-            document[name] = storage.join_relative(folder, value)
+            document[name] = _anchored(value, folder)
         elif isinstance(value, list) and kind is Relative.PATH:
-            document[name] = [
-                storage.join_relative(folder, each) if isinstance(each, str) and each else each for each in value
-            ]
+            document[name] = [_anchored(each, folder) if isinstance(each, str) and each else each for each in value]
+
+
+def _anchored(path: str, folder: str) -> str:
+    return path if path.startswith(NAMED) else storage.join_relative(folder, path)
 
 
 def _anchored_checkpoint(reference: str, folder: str) -> str:

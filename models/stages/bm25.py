@@ -27,6 +27,7 @@ from models.lucene.index import (
     needs_building,
     read_written_info,
 )
+from models.lucene.index.prebuilt import fetch_prebuilt, find_prebuilt
 from models.stages.base import Decides, Worker
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning, PlanningProgress, threads_of
@@ -172,7 +173,9 @@ def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> 
     """The digest of the configured index, which is built or updated first if necessary."""
     assert config.index is not None
     path = config.index.path
-    if _must_build(config, corpus):
+    if config.index.prebuilt is not None:
+        fetch_prebuilt(find_prebuilt(config.index.prebuilt), progress)
+    elif _must_build(config, corpus):
         changed = is_outdated(path, corpus)
         progress.note(f"updating the index {path}: the corpus changed" if changed else f"building the index {path}")
         with progress.bar("index") as bar:

@@ -1,8 +1,10 @@
 """A `Progress` that records what it is told."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from beamrank.progress import Silent
+from beamrank.progress import Progress, Silent
 
 
 @dataclass
@@ -17,6 +19,10 @@ class RecordedProgress(Silent):
 
     def warn(self, text: str) -> None:
         self.notes.append(f"warning: {text}")
+
+    @contextmanager
+    def bar(self, name: str, /) -> Iterator[Progress]:
+        yield self
 
     def update(self, done: int, total: int | None, unit: str) -> None:
         self.updates.append((done, total, unit))

@@ -1,0 +1,172 @@
+"""pyserini's prebuilt indexes and topics: names from its package, downloads from a server on loopback."""
+
+import hashlib
+import io
+import json
+import tarfile
+import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from beamrank.config.run import load_config
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.formats.topics import TopicsConfig, read_topics
+from models.lucene import jvm, prebuilt_topics
+from models.lucene.index import build_index
+from models.lucene.index.prebuilt import fetch_prebuilt, find_prebuilt
+from models.stages.bm25 import ensure_index
+from pipelines.planning.named_inputs import named_inputs
+from tests.support.progress import RecordedProgress
+from tests.support.small_collection import SmallCollection
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """A folder, and its URL on loopback; the cache is empty."""
+    monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "served"
+    folder.mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield folder, f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+def _archive(path, members):
+    """A .tar.gz of files by their names; None for a link."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            if content is None:
+                info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+                archive.addfile(info)
+            else:
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+
+
+@pytest.fixture
+def table(served, monkeypatch, tmp_path):
+    """A function that puts an index into the tables of a jar, in place of Anserini's."""
+
+    def describe(base, md5=None):
+        content = (served[0] / base).read_bytes()
+        row = {"name": "small", "type": "inverted", "urls": [served[1] + base], "compressed_size": len(content)}
+        row["md5"] = md5 or hashlib.md5(content).hexdigest()
+        with zipfile.ZipFile(tmp_path / "anserini.jar", "w") as jar:
+            jar.writestr("prebuilt-indexes/small-inverted.json", json.dumps([row]))
+        monkeypatch.setattr(jvm, "anserini_jar", lambda: tmp_path / "anserini.jar")
+
+    return describe
+
+
+def test_prebuilt_indexes_are_those_of_pyserini():
+    found = find_prebuilt("msmarco-v1-passage")
+    assert found.url.endswith("/lucene-inverted.msmarco-v1-passage.20221004.252b5e.tar.gz")
+    assert found.md5 == "678876e8c99a89933d553609a0fd8793"
+    assert found.folder.endswith("/indexes/md5-678876e8c99a89933d553609a0fd8793")
+    with pytest.raises(PreflightError, match=r"no prebuilt index 'msmarco-passage'.*msmarco-v1-passage"):
+        find_prebuilt("msmarco-passage")
+
+
+@pytest.mark.jvm
+def test_prebuilt_index_is_downloaded_once_and_searched(tmp_path, served, table, monkeypatch):
+    collection = SmallCollection(tmp_path).with_index()
+    config = load_config(str(collection.path))
+    build_index(config.corpus, str(tmp_path / "built"), 1)
+    with tarfile.open(served[0] / "index.tar.gz", "w:gz") as archive:
+        for path in (tmp_path / "built").iterdir():
+            if path.suffix != ".json":
+                archive.add(path, f"lucene-index.small/{path.name}")
+    table("index.tar.gz")
+    progress = RecordedProgress()
+    values = {**collection.keys, "index": {"prebuilt": "small"}}
+    collection.keys = values
+    settings = named_inputs(load_config(str(collection.path)), progress)
+    assert settings.index is not None
+    assert settings.index.path == find_prebuilt("small").folder
+    first = ensure_index(settings, "", progress)
+    (served[0] / "index.tar.gz").unlink()
+    assert ensure_index(settings, "", progress) == first
+    assert [note for note in progress.notes if note.startswith("downloading the index small")] == progress.notes[:1]
+
+
+@pytest.mark.parametrize(
+    ("members", "md5", "message"),
+    [
+        ({"i/segments_1": b"x"}, "0" * 32, r"is not the index that pyserini names: its MD5 is \w{32}, not 0{32}"),
+        ({"i/segments_1": b"not Lucene's"}, None, "its segments_1 was not written by Lucene"),
+        ({"i/other": b"x"}, None, "is not a Lucene index"),
+        ({"../../segments_1": b"x"}, None, "cannot fetch the index small.*outside the destination"),
+        ({"/segments_1": b"x", "i/link": None}, None, "holds 'i/link', which is neither a file nor a folder"),
+    ],
+)
+def test_archive_that_is_not_the_index_is_refused(served, table, tmp_path, members, md5, message):
+    _archive(served[0] / "index.tar.gz", members)
+    table("index.tar.gz", md5)
+    with pytest.raises(PreflightError, match=message):
+        fetch_prebuilt(find_prebuilt("small"), RecordedProgress())
+    assert not list((tmp_path / "cache" / "indexes").glob("[!.]*"))
+    assert not list(tmp_path.rglob("segments_1"))
+
+
+def test_index_that_cannot_be_downloaded_names_its_url(served, table):
+    _archive(served[0] / "index.tar.gz", {"i/segments_1": b"x"})
+    table("index.tar.gz")
+    (served[0] / "index.tar.gz").unlink()
+    with pytest.raises(PreflightError, match=r"cannot fetch the index small from http://127\.0\.0\.1"):
+        fetch_prebuilt(find_prebuilt("small"), RecordedProgress())
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [({}, "give `path`, or `prebuilt`"), ({"prebuilt": "small", "update": True}, "a prebuilt index cannot be updated")],
+)
+def test_index_section_needs_a_place(tmp_path, index, message):
+    collection = SmallCollection(tmp_path, index=index, bm25={})
+    with pytest.raises(ConfigError, match=message):
+        load_config(str(collection.path))
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("msmarco-passage-dev-subset", "topics.msmarco-passage.dev-subset.txt"),
+        ("dl19-passage", "topics.dl19-passage.txt"),
+        ("robust04", "topics.robust04.txt"),
+        ("beir-v1.0.0-nfcorpus-test", "topics.beir-v1.0.0-nfcorpus.test.tsv.gz"),
+    ],
+)
+def test_names_of_topics_are_those_of_pyserini(name, base):
+    assert prebuilt_topics.topics_file_name(name) == base
+
+
+def test_unknown_topics_name_the_nearest():
+    with pytest.raises(PreflightError, match=r"pyserini has no topics 'dl19'. Some of its \d+: .*dl19-"):
+        prebuilt_topics.topics_file_name("dl19")
+
+
+def test_prebuilt_topics_are_downloaded_once(tmp_path, served, monkeypatch):
+    monkeypatch.setattr(prebuilt_topics, "_URL", served[1])
+    (served[0] / "topics.dl19-passage.txt").write_text("1\tTSS\n")
+    collection = SmallCollection(tmp_path, topics={"q": "x"}).given_run({"1": ["d1"]})
+    collection.keys["topics"] = {"path": "prebuilt:dl19-passage"}
+    progress = RecordedProgress()
+    for _ in range(2):
+        settings = named_inputs(load_config(str(collection.path)), progress)
+        assert read_topics(settings.topics) == [("1", "TSS")]
+        (served[0] / "topics.dl19-passage.txt").unlink(missing_ok=True)
+    assert settings.topics.format == "tsv"
+    monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "other"))
+    with pytest.raises(PreflightError, match="cannot fetch the topics dl19-passage from http://127"):
+        named_inputs(load_config(str(collection.path)), progress)
+    assert TopicsConfig(path="prebuilt:dl19-passage").path == "prebuilt:dl19-passage"

@@ -1,0 +1,98 @@
+"""Data sets of ir_datasets by their ids: one that is registered here, from local files."""
+
+import pytest
+
+import beamrank
+from beamrank.config.run import load_config
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.runs import read_run
+from beamrank.formats.topics import read_topics
+from pipelines.planning.irds import export
+from pipelines.planning.named_inputs import named_inputs
+from tests.support.progress import RecordedProgress
+from tests.support.small_collection import small_cascade
+
+# It is an extra: `pip install 'beamrank[irds]'`.
+ir_datasets = pytest.importorskip("ir_datasets")
+
+
+@pytest.fixture
+def registered(tmp_path, monkeypatch):
+    """The small collection as a data set of ir_datasets; the cache is empty."""
+    from ir_datasets.datasets.base import Dataset
+    from ir_datasets.formats import TrecQrels, TrecScoredDocs, TsvDocs, TsvQueries
+    from ir_datasets.util import LocalDownload
+
+    monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
+    collection = small_cascade(tmp_path)
+    docs = beamrank_docs(tmp_path / "corpus.jsonl")
+    (tmp_path / "docs.tsv").write_text("".join(f"{doc_id}\t{text}\n" for doc_id, text in docs))
+
+    def local(name):
+        return LocalDownload(tmp_path / name)
+
+    dataset = Dataset(
+        TsvDocs(local("docs.tsv"), namespace="small", lang="en"),
+        TsvQueries(local("topics.tsv"), lang="en"),
+        TrecQrels(local("qrels.txt"), {1: "relevant"}),
+        TrecScoredDocs(local("given.trec")),
+    )
+    ir_datasets.registry.register("small", dataset)
+    yield collection
+    ir_datasets.registry._registered.pop("small")
+
+
+def beamrank_docs(path):
+    (unit,) = list_units(CorpusConfig(path=str(path), format="jsonl"))
+    return [doc for batch in read_unit(unit) for doc in zip(batch.doc_ids, batch.texts, strict=True)]
+
+
+def test_data_set_gives_all_inputs_of_a_run(tmp_path, registered):
+    wanted = beamrank.run(str(registered.path), runner="embed")
+    registered.keys |= {
+        "corpus": {"path": "irds:small"},
+        "topics": {"path": "irds:small"},
+        "qrels": "irds:small",
+        "candidates": {**registered.keys["candidates"], "run": "irds:small"},
+        "output": "of-irds",
+    }
+    progress = RecordedProgress()
+    settings = named_inputs(load_config(str(registered.path)), progress)
+    assert beamrank_docs(settings.corpus.path) == beamrank_docs(tmp_path / "corpus.jsonl")
+    assert [topic.query_id for topic in read_topics(settings.topics)] == list(registered.topics)
+    assert settings.qrels is not None
+    assert settings.candidates is not None
+    assert read_qrels(settings.qrels).relevance == read_qrels(str(tmp_path / "qrels.txt")).relevance
+    assert read_run(settings.candidates.run).order == read_run(str(tmp_path / "given.trec")).order
+    assert [note for note in progress.notes if note.startswith("exporting")] == [
+        f"exporting the {part} of irds:small" for part in ("docs", "queries", "qrels", "scoreddocs")
+    ]
+    again = RecordedProgress()
+    assert named_inputs(load_config(str(registered.path)), again) == settings
+    assert not any(note.startswith("exporting") for note in again.notes)
+    found = beamrank.run(str(registered.path), runner="embed")
+    assert found.measures == wanted.measures
+
+
+def test_fields_of_a_data_set_make_the_text(registered):
+    path = export("irds:small", "docs", RecordedProgress(), ["text", "doc_id"])
+    assert all(text.endswith(f" {doc_id}") for doc_id, text in beamrank_docs(path))
+    with pytest.raises(PreflightError, match="has no field `body`; it has: doc_id, text"):
+        export("irds:small", "docs", RecordedProgress(), ["body"])
+
+
+@pytest.mark.parametrize(
+    ("reference", "part", "message"),
+    [("irds:none/such", "docs", "ir_datasets has no data set 'none/such'"), ("irds:bare", "qrels", "has no qrels")],
+)
+def test_data_set_or_part_that_does_not_exist_is_named(registered, reference, part, message):
+    from ir_datasets.datasets.base import Dataset
+
+    ir_datasets.registry.register("bare", Dataset())
+    try:
+        with pytest.raises(PreflightError, match=message):
+            export(reference, part, RecordedProgress())
+    finally:
+        ir_datasets.registry._registered.pop("bare")
