@@ -65,7 +65,7 @@ class Reranker:
             backend: the library that runs the model: `torch`, `openvino`, or `auto` for the faster one.
             truncation: `original`, `paper`, or `hf` (mono only): how texts are cut.
             max_query_length: of the query, in tokens, [CLS] and [SEP] included.
-            max_length: of an input, in tokens, special tokens included.
+            max_length: of an input, in tokens, special tokens included; at most the positions of the checkpoint.
 
         Raises:
             ConfigError: an option is wrong.

@@ -101,8 +101,8 @@ class InputConfig(Section):
     """The rule for texts that are too long."""
     max_query_length: Annotated[int, Field(ge=3)] = 64
     """Tokens, special tokens included."""
-    max_length: Annotated[int, Field(ge=8, le=512)] = 512
-    """Tokens, special tokens included."""
+    max_length: Annotated[int, Field(ge=8)] = 512
+    """Tokens, special tokens included; at most the positions of the checkpoint."""
 
     @model_validator(mode="after")
     def _check_room(self) -> Self:

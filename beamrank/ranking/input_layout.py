@@ -11,7 +11,7 @@ max_query_length 64 and max_length 512:
 * `paper`: at most 62 wordpieces of the query and 512 tokens in all for monoBERT, 62/223/223 for duoBERT: for a query of
   any length, half of what the longest query and two [SEP] leave, (max_length - max_query_length - 2) // 2.
 * `hf`, mono only: `longest_first` of the Hugging Face fast tokenizers at max_length; max_query_length has no effect.
-  Texts are stored cut at 512 tokens, so two texts that are both longer count as equally long.
+  Texts are stored cut at 512 tokens or a longer max_length, so two texts that are both longer count as equally long.
 
 The same formulas hold for other lengths and other templates.
 """

@@ -13,6 +13,9 @@ from models.kernels.token_rows import TokenRows
 _ALIGNED, _ALIGNED_ON_GPU = 16, 8
 # The longest vector that FlashAttention takes.
 _LONGEST_VECTOR = 256
+# Inputs of more tokens, and of more than so many windows, are computed in bands of queries: a mask of 8,192 * 8,192 is
+# 256 MiB. What is computed for shorter ones can be traced for any length.
+_LONGEST_SQUARE, _WIDEST_SQUARE, _BAND = 512, 4, 64
 
 
 def supports_varlen(device: torch.device, dtype: torch.dtype) -> bool:
@@ -44,9 +47,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, rows: TokenRows, window: i
     contexts = []
     for group in rows.groups:
         q, k, v = (group.split(each).transpose(1, 2) for each in (query, key, value))
-        mask = _near(group.length, window, query.device) if 0 < window < group.length - 1 else None
-        attended = _softmax_attention(q, k, v, mask).transpose(1, 2)
-        contexts.append(attended.reshape(group.count * group.length, -1))
+        windowed = 0 < window < group.length - 1
+        attended = _windowed_attention(q, k, v, window) if windowed else _softmax_attention(q, k, v)
+        contexts.append(attended.transpose(1, 2).reshape(group.count * group.length, -1))
     if rows.padding:
         contexts.append(contexts[0].new_zeros(rows.padding, contexts[0].shape[1]))
     return torch.cat(contexts)
@@ -119,6 +122,15 @@ def _padded(vectors: Tensor) -> Tensor:
     return F.pad(vectors, (0, padding)) if padding else vectors
 
 
-def _near(length: int, window: int, device: torch.device) -> Tensor:
-    places = torch.arange(length, device=device)
-    return (places[:, None] - places).abs() <= window
+def _windowed_attention(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
+    """As `_softmax_attention`, of tokens at most so many places away."""
+    length = query.shape[2]
+    places = torch.arange(length, device=query.device)
+    if length <= max(_LONGEST_SQUARE, _WIDEST_SQUARE * window):
+        return _softmax_attention(query, key, value, (places[:, None] - places).abs() <= window)
+    contexts = []
+    for start in range(0, length, _BAND):
+        some, reach = slice(start, start + _BAND), slice(max(0, start - window), start + _BAND + window)
+        mask = (places[some, None] - places[reach]).abs() <= window
+        contexts.append(_softmax_attention(query[:, :, some], key[:, :, reach], value[:, :, reach], mask))
+    return torch.cat(contexts, dim=2)

@@ -32,7 +32,7 @@ def score(
     runner: Annotated[Runner, typer.Option(help="The Beam runner.")] = Runner.LOCAL,
     truncation: Annotated[str, typer.Option(help="The rule for long texts: original, paper or hf.")] = "original",
     max_query_length: Annotated[int, typer.Option(help="Tokens of the query, special tokens included.")] = 64,
-    max_length: Annotated[int, typer.Option(help="Tokens of an input, special tokens included.")] = 512,
+    max_length: Annotated[int, typer.Option(help="Tokens of an input, up to the model's positions.")] = 512,
     dtype: Annotated[str, typer.Option(help="Of the model: auto, float32, bfloat16 or float16.")] = "auto",
     device: Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda, or cuda:N.")] = "auto",
     backend: Annotated[str, typer.Option(help="The library that runs the model: torch, openvino or auto.")] = "torch",

@@ -19,6 +19,15 @@ def test_family_scores_as_in_transformers(name, tmp_path):
         assert_parity(found, padded)
 
 
+@pytest.mark.parametrize("name", ["modernbert cls", "modernbert mean", "xlm-roberta"])
+def test_family_scores_long_inputs_as_in_transformers(name, tmp_path):
+    folder, inputs = save_case(tmp_path, name, max_position_embeddings=2050), random_inputs(name, [2048, 1024, 513])
+    alone, _ = wanted_log_odds(folder, *inputs)
+    score = Scorer(folder)
+    assert_parity(score(inputs), alone)
+    assert score(inputs, order=[1]) == score(inputs)[1:2]
+
+
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CASES)

@@ -168,9 +168,10 @@ def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints, corpus, topics
     ("options", "code", "message"),
     [
         (["--max-length", "4"], 2, "beamrank score: invalid configuration\n  input.max_length: "),
+        (["--max-length", "513"], 3, "knows 512 positions and input.max_length is 513"),
         (["--truncation", "no"], 2, "input.truncation: "),
         (["--dtype", "int3"], 2, "dtype: "),
-        (["--backend", "no"], 2, "backend must be one of torch"),
+        (["--backend", "no"], 2, "backend must be one of auto, torch"),
         (["--shard-rows", "0"], 2, "shard_rows: "),
         (["--output", ""], 2, "output: "),
         (["--", "--no_such_flag"], 2, "no_such_flag"),

@@ -16,7 +16,7 @@ from models.training.data.encoding import InputEncoder
 from models.training.initial_model import Start, save_checkpoint
 from models.training.loop.tasks import Scorer
 from pipelines.planning.estimate import estimate
-from tests.support.checkpoints import MINILM
+from tests.support.checkpoints import MINILM, save_tiny
 from tests.support.oracle import Oracle, disagreements
 from tests.support.runs import PlannedRun, read_trec, run_here
 from tests.support.small_collection import SmallCollection
@@ -77,6 +77,25 @@ def test_chunked_checkpoint_scores_whole_docs(given: Path, long_docs: dict[str, 
     assert [row["score"] for row in some] == pytest.approx(wanted, abs=2e-5)
     best = max(some, key=lambda row: row["score"])
     assert read_trec(tmp_path / "out/runs/mono.trec")[best["query_id"]][0] == best["doc_id"]
+
+
+def test_inputs_of_more_than_512_tokens_are_scored(given: Path, long_docs: dict[str, str], tmp_path: Path) -> None:
+    checkpoint = save_tiny(tmp_path / "wide", None, max_position_embeddings=530)
+    options = [f"mono.checkpoint={checkpoint}", "input.max_length=530", "dtype=float32"]
+    run = run_here(given, tmp_path / "out", options)
+    assert run.plan.of_step("tokenize")[0].keys["max_doc_tokens"] == 530
+    stored = run.rows(run.plan.of_step("tokenize")[0].name)
+    assert max(len(doc) for row in stored for doc in row["doc_tokens"]) == 530
+    oracle = Oracle(checkpoint)
+    wanted = {}
+    for row in stored:
+        query = row["query_tokens"][:14]
+        for doc_id, doc in zip(row["doc_ids"], row["doc_tokens"], strict=True):
+            wanted[row["query_id"], doc_id] = oracle.log_odds(query, doc[: 530 - (len(query) + 2) - 2])
+    found = {(row["query_id"], row["doc_id"]): row["score"] for row in run.rows("mono")}
+    assert found == pytest.approx(wanted, abs=TOLERANCE)
+    with pytest.raises(PreflightError, match=r"knows 530 positions and input\.max_length is 531"):
+        run_here(given, tmp_path / "out", [*options, "input.max_length=531"])
 
 
 _SEGMENTS = ["mono.segments.length_tokens=20", "mono.segments.stride_tokens=15", "mono.segments.limit=36"]

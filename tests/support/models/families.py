@@ -131,12 +131,12 @@ class Inputs(NamedTuple):
 LENGTHS = [POSITIONS, POSITIONS, 2 * WINDOW + 1, 2 * WINDOW, WINDOW + 2, WINDOW + 1, WINDOW, WINDOW - 1, 5, 1, 1]
 
 
-def random_inputs(name: str) -> Inputs:
-    """Random ids of `LENGTHS`, beyond those of special tokens; two token types where the case has them."""
+def random_inputs(name: str, lengths: Sequence[int] = LENGTHS) -> Inputs:
+    """Random ids beyond those of special tokens; two token types where the case has them."""
     typed = CASES[name].model_type in ("bert", "electra")
     drawn = torch.Generator().manual_seed(1)
-    ids = [torch.randint(10, VOCABULARY, (length,), generator=drawn).tolist() for length in LENGTHS]
-    return Inputs(ids, [[int(typed and 2 * place > length) for place in range(length)] for length in LENGTHS])
+    ids = [torch.randint(10, VOCABULARY, (length,), generator=drawn).tolist() for length in lengths]
+    return Inputs(ids, [[int(typed and 2 * place > length) for place in range(length)] for length in lengths])
 
 
 class Scorer:
