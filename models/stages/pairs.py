@@ -37,7 +37,7 @@ class ScorePairs(ModelStage):
     checkpoint_digest: Annotated[str, Decides("checkpoint")]
     columns: Annotated[PairKind, Decides("columns of texts")]
     id_type: Annotated[str, Decides("type of the ids")]
-    tokenizer_digest: str
+    tokenizer_digest: Annotated[str, Decides("checkpoint")]
 
     @classmethod
     def from_config(cls, config: ScoreConfig, file: PairsFile, checkpoint: Checkpoint, device: Device) -> Self:

@@ -92,6 +92,8 @@ def describe_fusion(
 ) -> Iterator[Component]:
     """The runs that are fused, and how."""
     names = [storage.name(run) for run in runs]
+    # Such as mono.trec of two outputs.
+    names = names if len(set(names)) == len(names) else list(runs)
     yield from ({"name": name, "run": run} for name, run in zip(names, runs, strict=True))
     settings = {"norm": norm, "weights": list(weights), "interpolates": names}
     yield {"name": method, **{key: value for key, value in settings.items() if value}}

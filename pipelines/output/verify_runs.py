@@ -12,7 +12,8 @@ from pipelines.output.run_metadata import ENDING, is_unchanged
 from pipelines.output.run_names import MEASURES, RUNS, RunFile, run_files
 
 _WRITE_AGAIN = "`beamrank run CONFIG --stage runs` writes it again"
-_AGGREGATE_AGAIN = "`beamrank aggregate` writes it again; delete it if you do not need it"
+_AGGREGATE_AGAIN = "`beamrank aggregate` writes it again"
+_DELETE_OR_AGGREGATE = f"{_AGGREGATE_AGAIN}; delete it if you do not need it"
 
 
 def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
@@ -39,10 +40,14 @@ def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
     ours = [file for file in files.values() if file is not None]
     evaluators = _evaluators(plan, config, found) if MEASURES in present else {}
     found.findings += _verify_files(plan, config, ours, evaluators)
-    for base in sorted(metadata):
+    for base in sorted({*metadata, *(f"{file.base}{ENDING}" for file in ours)}):
+        is_own = base.removesuffix(ENDING) in own
+        if base not in present:
+            remedy = _WRITE_AGAIN if is_own else _AGGREGATE_AGAIN
+            found.findings.append(Finding(f"{RUNS}/{base}", "is missing", remedy))
         # What they hold depends on the machine that wrote them.
-        if not is_unchanged(storage.read_bytes(storage.join(plan.output, RUNS, base))):
-            remedy = _WRITE_AGAIN if base.removesuffix(ENDING) in own else _AGGREGATE_AGAIN
+        elif not is_unchanged(storage.read_bytes(storage.join(plan.output, RUNS, base))):
+            remedy = _WRITE_AGAIN if is_own else _DELETE_OR_AGGREGATE
             found.findings.append(Finding(f"{RUNS}/{base}", "was changed after it was written", remedy))
     read = [*(file.base for file in ours), *metadata, *[MEASURES] * (MEASURES in present)]
     found.files += len(read)
@@ -67,9 +72,9 @@ def _verify_files(plan: Plan, config: RunConfig, files: Sequence[RunFile], evalu
         for file, spool in spools.items():
             name = f"{RUNS}/{file.base}"
             if file in failed:
-                yield Finding(name, f"cannot be made from the sealed stages ({failed[file]})", _AGGREGATE_AGAIN)
+                yield Finding(name, f"cannot be made from the sealed stages ({failed[file]})", _DELETE_OR_AGGREGATE)
             elif spool.sha256() != storage.sha256(storage.join(plan.output, name)):
-                remedy = _WRITE_AGAIN if file in own else _AGGREGATE_AGAIN
+                remedy = _WRITE_AGAIN if file in own else _DELETE_OR_AGGREGATE
                 yield Finding(name, "is not the run that the sealed stages of the current plan give", remedy)
     if evaluators and not failed:
         expected = measures_content(finish_evaluations(plan, evaluators))

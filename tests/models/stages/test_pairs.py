@@ -1,5 +1,6 @@
 """The stage that scores pairs and triples gives the scores of a `Reranker`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,8 @@ def test_scores_are_the_same_in_any_shard(tmp_path, checkpoints):
     whole = stage.score(FileRows(digest_file(url), 0, 4))[0]["score"].to_numpy()
     alone = [stage.score(FileRows(digest_file(url), row, row + 1))[0]["score"].to_numpy()[0] for row in range(4)]
     assert whole.tolist() == alone
+
+
+def test_tokenizer_decides_the_bytes(tmp_path, checkpoints):
+    stage = _stage(_write(tmp_path / "pairs.parquet", id=[1], query=[QUERY], doc=DOCS[:1]), checkpoints.mono)
+    assert stage.keys != replace(stage, tokenizer_digest="0" * 64).keys

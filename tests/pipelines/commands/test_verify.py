@@ -87,6 +87,8 @@ def test_verify_prints_one_line_for_a_corrupt_part(finished, tmp_path):
     ("name", "problem"),
     [
         ("runs/mono.trec", "is missing: `beamrank run CONFIG --stage runs` writes it again"),
+        ("runs/mono.trec.metadata.yaml", "is missing: `beamrank run CONFIG --stage runs` writes it again"),
+        ("runs/duo-min.trec.metadata.yaml", "is missing: `beamrank aggregate` writes it again"),
         ("runs/duo-min.trec", None),
         ("runs/measures.json", None),
     ],

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from beamrank.config.run import RunConfig
 from beamrank.machine import describe_machine
 from pipelines.cli import app
-from pipelines.output.run_metadata import describe_data, describe_retrieval, write_metadata
+from pipelines.output.run_metadata import describe_data, describe_fusion, describe_retrieval, write_metadata
 from pipelines.output.run_names import RunFile
 from tests.support.outputs import make_plan, retrieve_record, scoring_record
 from tests.support.runs import undisturbed_run
@@ -139,3 +139,8 @@ def test_metadata_of_a_fused_run_names_its_runs(tmp_path):
     found = _checked(tmp_path / "fused.trec")
     expected = {"name": "wsum", "norm": "min-max", "weights": [1.0, 3.0], "interpolates": ["a.trec", "b.trec"]}
     assert (found["tag"], found["method"]["retrieval"][-1]) == ("fused-wsum", expected)
+
+
+def test_metadata_of_a_fused_run_names_runs_of_one_file_name_by_their_paths():
+    *runs, last = describe_fusion(["a/mono.trec", "b/mono.trec"], "rrf", None, [])
+    assert [run["name"] for run in runs] == last["interpolates"] == ["a/mono.trec", "b/mono.trec"]
