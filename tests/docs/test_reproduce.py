@@ -14,6 +14,8 @@ from beamrank.config.run import RunConfig, load_config
 from beamrank.config.yaml import read_document
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.qrels import read_qrels
+from beamrank.nonfactoid.configs import wikipassageqa_configs
+from models.training.config import load_train_config
 from pipelines.cli import app
 from pipelines.planning.make_plan import chosen_topics, planned
 from tests import ROOT
@@ -33,6 +35,10 @@ _FILES = {
     "data/msmarco-passage/top1000.dev.tsv": _TOP1000,
     "data/msmarco-passage/triples.train.small.tsv": f"{_QUERY}\tthe sky is blue\tthe sea is teal\n" * 300,
     f"data/trec-car/{_CAR_QRELS}": "enwiki:Sky/Blue%20light 0 11 1\n",
+    "data/trec-car/train/fold-0-base.train.cbor-hierarchical.qrels": "enwiki:The%20sky 0 11 1\nenwiki:Grass 0 12 1\n",
+    "data/trec-car/train/fold-4-base.train.cbor-hierarchical.qrels": "enwiki:The%20sea 0 13 1\n",
+    "out/trec-car-train/runs/bm25.trec": "".join(f"enwiki:The%20sky Q0 {doc} {doc} -{doc} t\n" for doc in _PASSAGES),
+    "out/trec-car-dev/runs/bm25.trec": "".join(f"enwiki:The%20sea Q0 {doc} {doc} -{doc} t\n" for doc in _PASSAGES),
     "out/msmarco-passage/runs/bm25.trec": "1 Q0 11 1 2.0 t\n1 Q0 13 2 1.0 t\n2 Q0 12 1 1.0 t\n",
 }
 
@@ -99,6 +105,15 @@ def test_configuration_of_a_training_is_valid_to_its_inputs(folder, command):
     done = CliRunner().invoke(app, ["train", kind, str(folder / name), *flags, "--dry-run", "--json"])
     assert done.exit_code == 0, (done.output, done.exception)
     assert read_document(str(folder / name))["recipe"] in (ROOT / "docs/reference/training.md").read_text()
+
+
+@pytest.mark.parametrize("options", [*re.findall(r"\| `(--set [^`]*)` \|", _PAGE), "--set input.max_length=128"])
+def test_options_of_a_nonfactoid_training_are_valid(tmp_path, options):
+    path = tmp_path / "train.yaml"
+    path.write_text(wikipassageqa_configs(10)["train.yaml"])
+    words = shlex.split(options)
+    config = load_train_config(str(path), "mono", [value for flag, value in pairwise(words) if flag == "--set"])
+    assert config.optimizer.epochs == 3
 
 
 def test_every_configuration_of_the_page_is_checked():
