@@ -1,9 +1,11 @@
 """RR@10 against the training pairs seen (Nogueira and Cho 2019, figure 1), with target corpus pre-training and without.
 
-    python -m experiments.training_pairs.study --medquad medquad.tar.gz [--start BERT] [--pairs N] [--pretraining N]
+    python -m experiments.training_pairs.study --medquad medquad.tar.gz [--start BERT] [--pairs N] [--work DIR]
 
-Two trainings on MedQuAD with different initial models: a BERT, or the same BERT after pre-training on MedQuAD's own
-passages. Written to benchmarks/results: training-pairs.json, .svg with figure 1, and tcp.svg with both curves.
+Trains on MedQuAD from a BERT, and with --pretraining also from the same BERT after pre-training on MedQuAD's passages.
+With --general the BERT is made here: a small one with random weights, pre-trained on SQuAD's paragraphs. Then a third
+training is the control, which starts after as many more steps on the paragraphs. Results and picture are written to
+--output. With --work an interrupted study resumes.
 """
 
 import argparse
@@ -13,7 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,92 +37,61 @@ from experiments.passage_length.medquad_training import (
     start_name,
     train,
 )
-from models.training.config import Kind, load_train_config
+from experiments.training_pairs.starts import BATCH, COMMAND, Settings, make_starts
+from models.training.config import load_train_config
 from models.training.session import Session
 
 _RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "training-pairs.json"
 _MEASURE = "RR@10"
-_BATCH = 32
-_NAMES = {"plain": "fine-tuning alone", "tcp": "target corpus pre-training first"}
+_NAMES = {
+    "plain": "fine-tuning alone",
+    "tcp": "target corpus pre-training first",
+    "general": "as much more general pre-training first",
+}
+_VOCABULARY = ARCHIVE.parent / "vocab" / "bert-base-uncased.txt"
 
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings that decide the figures.
-
-    Attributes:
-        start: the initial BERT of both.
-        questions: how many questions of MedQuAD; None is all. One in `folds` is measured, not trained on.
-        folds: see `questions`.
-        k: candidates of a topic; a relevant passage is put at rank k if BM25 found none.
-        pairs: training pairs, alternately with a relevant passage and another one.
-        every_pairs: how often to measure.
-        pretraining: passages of the pre-training.
-        max_length: tokens of an input.
-        learning_rate: the learning rate of the fine-tuning.
-    """
-
-    start: str
-    questions: int | None
-    folds: int
-    k: int
-    pairs: int
-    every_pairs: int
-    pretraining: int
-    max_length: int
-    learning_rate: float
-    seed: int
-    dtype: str
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Pre-trains, trains both models, and writes the results and their pictures."""
+    """Pre-trains, trains all models, and writes the results and their picture."""
     given = sys.argv[1:] if arguments is None else arguments
     options = vars(_parser().parse_args(given))
-    command = command_line("experiments.training_pairs.study", given)
-    archive, output = options.pop("medquad"), options.pop("output")
+    archive, output, work = (options.pop(name) for name in ("medquad", "output", "work"))
+    general, vocabulary = options.pop("general"), options.pop("vocab")
     if not archive.is_file():
         sys.exit(f"{archive} does not exist: give --medquad, a tar.gz of MedQuAD's XML files")
     be_quiet()
-    settings = Settings(**options)
-    with tempfile.TemporaryDirectory(prefix="beamrank-pairs-") as work:
-        folder = Path(work)
+    settings = Settings(**(options | ({"start": None} if general else {"general_steps": 0})))
+    with nullcontext(work) if work else tempfile.TemporaryDirectory(prefix="beamrank-pairs-") as place:
+        folder = Path(place).resolve()
         run_apart(prepare, archive, settings.questions, settings.k, folder)
-        found = measure(settings, folder)
-    start = start_name(settings.start)
-    shown = {"settings": asdict(settings) | {"start": start}, "command": command.replace(settings.start, start)}
+        found = measure(settings, folder, general, vocabulary)
+    start = "small" if settings.start is None else start_name(settings.start)
+    shown = {"settings": asdict(settings) | {"start": start}, "command": command_line(COMMAND.split()[-1], given)}
     results = {"benchmark": "training pairs, MedQuAD", "machine": measured_on(), **shown, **found}
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(results, indent=1) + "\n")
-    draw(results, ["plain"], output.with_suffix(".svg"))
-    draw(results, ["plain", "tcp"], output.with_name("tcp.svg"))
+    draw(results, output.with_suffix(".svg"))
 
 
-def measure(settings: Settings, folder: Path) -> dict[str, Any]:
-    """The curves of both trainings, the measures of their best models, and paired t-tests."""
-    pretraining = {
-        "recipe": "tcp",
-        "data": {"corpus": {"path": "corpus.jsonl", "format": "jsonl"}},
-        "optimizer": {"steps": settings.pretraining // _BATCH, "warmup_steps": 0, "batch_size": _BATCH},
-    }
-    _train(settings, folder, "tcp", settings.start, "pretrained", pretraining)
-    every_steps = settings.every_pairs // _BATCH
+def measure(settings: Settings, folder: Path, general: Path | None, vocabulary: Path) -> dict[str, Any]:
+    """The curves of all trainings, the measures of their best models, and paired t-tests."""
+    every_steps = settings.every_pairs // BATCH
     fine_tuning = {
         **data_and_dev(settings.k, settings.folds, 0, _MEASURE, every_steps),
         "objective": "pointwise",
         "sampling": {"mode": "balanced", "negatives": 1, "ranks": [1, settings.k]},
         "optimizer": {
-            "steps": settings.pairs // _BATCH,
-            "batch_size": _BATCH,
+            "steps": settings.pairs // BATCH,
+            "batch_size": BATCH,
             "learning_rate": settings.learning_rate,
             "warmup_share": 0.1,
         },
     }
     curves, best = {}, {}
-    for name, start in (("plain", settings.start), ("tcp", str(folder / "pretrained"))):
-        session = _train(settings, folder, "mono", start, name, fine_tuning)
+    for name, start in make_starts(settings, folder, general, vocabulary).items():
+        session = _fine_tune(settings, folder, start, name, fine_tuning)
         curves[name] = _curve(folder / name / "training" / "dev.csv")
         best[name] = evaluate_best(session, (_MEASURE,))
     bm25 = evaluate_bm25(session, (_MEASURE,))
@@ -129,17 +101,14 @@ def measure(settings: Settings, folder: Path) -> dict[str, Any]:
         "bm25": round(bm25.means[_MEASURE], 4),
         "curves": curves,
         "best": [
-            {"model": name, "against": against, **_compared(best[name], baseline)}
-            for name, against, baseline in (
-                ("plain", "bm25", bm25),
-                ("tcp", "bm25", bm25),
-                ("tcp", "plain", best["plain"]),
-            )
+            {"model": name, "against": against, **_compared(best[name], best.get(against, bm25))}
+            for name, against in [*((name, "bm25") for name in best), ("tcp", "plain"), ("tcp", "general")]
+            if {name, against} <= {"bm25", *best}
         ],
     }
 
 
-def _train(settings: Settings, folder: Path, kind: Kind, start: str, output: str, document: Row) -> Session:
+def _fine_tune(settings: Settings, folder: Path, start: str, output: str, document: Row) -> Session:
     print(f"training {output}", file=sys.stderr)
     same = {
         "start": start,
@@ -150,14 +119,14 @@ def _train(settings: Settings, folder: Path, kind: Kind, start: str, output: str
     }
     path = folder / f"{output}.yaml"
     path.write_text(yaml.safe_dump({**document, **same}))
-    session, _ = train(load_train_config(str(path), kind), kind, "python -m experiments.training_pairs.study")
+    session, _ = train(load_train_config(str(path), "mono"), "mono", COMMAND)
     return session
 
 
 def _curve(path: Path) -> list[Row]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    return [{"pairs": int(row["step"]) * _BATCH, _MEASURE: round(float(row[_MEASURE]), 4)} for row in rows]
+    return [{"pairs": int(row["step"]) * BATCH, _MEASURE: round(float(row[_MEASURE]), 4)} for row in rows]
 
 
 def _compared(found: Evaluation, baseline: Evaluation) -> Row:
@@ -171,8 +140,8 @@ def _compared(found: Evaluation, baseline: Evaluation) -> Row:
     }
 
 
-def draw(results: dict[str, Any], names: Sequence[str], path: Path) -> None:
-    """Draws curves, with BM25 as a horizontal line."""
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Draws the curves, with BM25 as a horizontal line."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -181,8 +150,7 @@ def draw(results: dict[str, Any], names: Sequence[str], path: Path) -> None:
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.subplots()
         axes.axhline(results["bm25"], color="0.5", linestyle="--", label="BM25")
-        for name in names:
-            rows = results["curves"][name]
+        for name, rows in results["curves"].items():
             axes.plot([row["pairs"] for row in rows], [row[_MEASURE] for row in rows], "o-", label=_NAMES[name])
         axes.set_xlabel("training pairs seen")
         axes.set_ylabel(f"{_MEASURE}, {results['topics']} topics")
@@ -203,12 +171,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--k", type=int, default=10, help="candidates of a question (%(default)s)")
     parser.add_argument("--pairs", type=int, default=100_000, help="training pairs (%(default)s)")
     parser.add_argument("--every-pairs", type=int, default=10_000, help="how often to measure (%(default)s)")
-    parser.add_argument("--pretraining", type=int, default=100_000, help="passages of the pre-training (%(default)s)")
+    parser.add_argument("--general", type=Path, help="SQuAD's HTML pages in a tar.gz: makes the initial BERT")
+    parser.add_argument("--vocab", type=Path, default=_VOCABULARY, help="the vocabulary of that BERT")
+    parser.add_argument("--general-steps", type=int, default=10_000, help="steps that make it (%(default)s)")
+    parser.add_argument("--pretraining", type=int, default=0, help="steps on the corpus; default: no pre-training")
+    parser.add_argument("--pretraining-rate", type=float, default=5e-5, help="its learning rate (%(default)s)")
     parser.add_argument("--max-length", type=int, default=256, help="tokens of an input (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=2e-5, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"], help="(%(default)s)")
-    parser.add_argument("--output", type=Path, default=_RESULTS, help="the results; the pictures are beside them")
+    parser.add_argument("--output", type=Path, default=_RESULTS, help="the results; the picture is beside them")
+    parser.add_argument("--work", type=Path, help="keep data and unfinished trainings here")
     return parser
 
 

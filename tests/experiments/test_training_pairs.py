@@ -1,18 +1,24 @@
-"""RR@10 against training pairs: both trainings of a model that takes no time, and their pictures."""
+"""RR@10 against training pairs: trainings of a model that takes no time, and their picture."""
 
 import json
+import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from experiments.training_pairs.study import Settings, draw, measure
-from tests.support.training import save_medquad_archive, save_medquad_collection, save_start
+from experiments.training_pairs.starts import Settings
+from experiments.training_pairs.study import draw, measure
+from tests.support.training import WORDS, save_medquad_archive, save_medquad_collection, save_start
+
+_PAGE = """<div class="para-wrap"><pre>{}</pre>
+<strong class="question">What is it?</strong><ol class="answers"><li class="answer">sky</li></ol></div>"""
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     start = save_start(tmp_path / "start", max_position_embeddings=64)
-    return Settings(start, None, 2, 3, 192, 64, 32, 48, 1e-3, 0, "float32")
+    return Settings(start, None, 2, 3, 192, 64, 0, 0, 1e-3, 48, 1e-3, 0, "float32")
 
 
 @pytest.fixture
@@ -21,32 +27,48 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_training_pairs_study_trains_from_two_starts(settings: Settings, folder: Path):
-    found = measure(settings, folder)
-    for name in ("plain", "tcp"):
-        assert [row["pairs"] for row in found["curves"][name]] == [64, 128, 192]
-        assert (folder / name / "model.safetensors").is_file()
-    assert json.loads((folder / "pretrained/config.json").read_text())["architectures"] == ["BertForPreTraining"]
-    losses = [(folder / name / "training/curve.csv").read_text() for name in ("plain", "tcp")]
-    assert losses[0] != losses[1]
+def test_training_pairs_study_measures_one_start(settings: Settings, folder: Path):
+    found = measure(settings, folder, None, folder)
+    assert list(found["curves"]) == ["plain"]
+    assert [row["pairs"] for row in found["curves"]["plain"]] == [64, 128, 192]
+    ((best),) = found["best"]
+    assert (best["model"], best["against"]) == ("plain", "bm25")
+    assert best["RR@10"] == max(row["RR@10"] for row in found["curves"]["plain"])
+    assert best["difference"] == pytest.approx(best["RR@10"] - found["bm25"], abs=1e-3)
     assert found["topics"] > 2
+
+
+def test_training_pairs_study_compares_pretrainings_of_a_start_that_it_makes(settings, folder, tmp_path):
+    for split, text in (("train", "the sky is blue"), ("dev", "the grass is green")):
+        (tmp_path / f"{split}.html").write_text(_PAGE.format(text))
+    with tarfile.open(tmp_path / "squad.tar.gz", "w:gz") as tar:
+        for split in ("train", "dev"):
+            tar.add(tmp_path / f"{split}.html", f"squad/{split}/page.html")
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    changed = replace(settings, start=None, pairs=64, general_steps=2, pretraining=1)
+    for _ in range(2):
+        found = measure(changed, folder, tmp_path / "squad.tar.gz", tmp_path / "vocab.txt")
+        assert list(found["curves"]) == ["plain", "general", "tcp"]
     assert [(row["model"], row["against"]) for row in found["best"]] == [
-        ("plain", "bm25"),
-        ("tcp", "bm25"),
+        *((name, "bm25") for name in ("plain", "general", "tcp")),
         ("tcp", "plain"),
+        ("tcp", "general"),
     ]
-    plain, tcp, both = found["best"]
-    assert plain["RR@10"] == max(row["RR@10"] for row in found["curves"]["plain"])
-    assert plain["difference"] == pytest.approx(plain["RR@10"] - found["bm25"], abs=1e-3)
-    assert both["difference"] == pytest.approx(tcp["RR@10"] - plain["RR@10"], abs=1e-3)
+    measured = {row["model"]: row["RR@10"] for row in found["best"]}
+    assert found["best"][4]["difference"] == pytest.approx(measured["tcp"] - measured["general"], abs=1e-3)
+    corpora = {name: (folder / f"{name}.yaml").read_text() for name in ("made", "made-further", "pretrained")}
+    assert [name for name, text in corpora.items() if "squad" in text] == ["made", "made-further"]
+    assert json.loads((folder / "pretrained/config.json").read_text())["architectures"] == ["BertForPreTraining"]
+    losses = [(folder / name / "training/curve.csv").read_text() for name in ("plain", "general", "tcp")]
+    assert len(set(losses)) == 3
 
 
 def test_training_pairs_picture_is_deterministic(tmp_path: Path):
     rows = [{"pairs": 64, "RR@10": 0.4}, {"pairs": 128, "RR@10": 0.5}]
     results = {"bm25": 0.3, "topics": 20, "curves": {"plain": rows, "tcp": rows[:1]}}
     for name in ("one", "again"):
-        draw(results, ["plain", "tcp"], tmp_path / f"{name}.svg")
-    draw(results, ["plain"], tmp_path / "plain.svg")
+        draw(results, tmp_path / f"{name}.svg")
+    draw(results | {"curves": {"plain": rows}}, tmp_path / "plain.svg")
     one, again, plain = ((tmp_path / f"{name}.svg").read_bytes() for name in ("one", "again", "plain"))
     assert one == again
     assert b"pre-training first" in one
