@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.engine.sorted_batches import Scored, batch_size, compiled_engine, onnx_engine, openvino_engine
+from benchmarks.engine.sorted_batches import (
+    Scored,
+    batch_size,
+    compiled_engine,
+    log_odds_of,
+    onnx_engine,
+    openvino_engine,
+)
 from benchmarks.engine.texts import Texts
 from benchmarks.subprocess_meter import be_quiet
 from models.reranker import Reranker, RerankerKind
@@ -99,7 +106,7 @@ def _cross_encoder(backend: str, dtype: str, attention: str, model: Model, place
     def score(texts: Sequence[Texts]) -> Scored:
         size = batch_size(len(texts), 1) if place.device == "cpu" else _GPU_BATCH_SIZE
         scores = encoder.predict(list(texts), batch_size=size, show_progress_bar=False)
-        return Scored(np.asarray(scores, np.float32).reshape(len(texts)))
+        return Scored(log_odds_of(np.asarray(scores, np.float32).reshape(len(texts), -1)))
 
     return score
 

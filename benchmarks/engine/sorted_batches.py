@@ -43,6 +43,11 @@ def batch_size(count: int, streams: int) -> int:
     return min(_BATCH_SIZE, max(1, count // (4 * streams)))
 
 
+def log_odds_of(logits: Log) -> Log:
+    """float32[n] of one logit, float32[n, 1], or of two, float32[n, 2]."""
+    return np.asarray(logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0])
+
+
 class SortedBatches:
     """Scores texts with a function of batches."""
 
@@ -58,7 +63,7 @@ class SortedBatches:
         log_odds = np.empty(len(texts), np.float32)
         with ThreadPoolExecutor(self._streams) as pool:
             for some, logits in zip(rows, pool.map(self._forward, batches), strict=True):
-                log_odds[some] = logits[:, -1] - (logits[:, 0] if logits.shape[1] == 2 else 0)
+                log_odds[some] = log_odds_of(logits)
         return Scored(log_odds, sum(ids.size for ids, *_ in batches), sum(int(mask.sum()) for _, mask, _ in batches))
 
     def batches(self, texts: Sequence[Texts]) -> Iterator[tuple[list[int], Arrays]]:

@@ -8,7 +8,7 @@ from beamrank.errors import PreflightError
 from benchmarks.engine.__main__ import main
 from benchmarks.engine.engines import ENGINES, REFERENCE, Measured
 from benchmarks.engine.shapes import EMBEDDED
-from benchmarks.engine.sorted_batches import Scored, SortedBatches, batch_size
+from benchmarks.engine.sorted_batches import Scored, SortedBatches, batch_size, log_odds_of
 from benchmarks.engine.table import Row, Setting, add_rows, faster_backends, ndcg, rankings, read_rows, tables
 from benchmarks.engine.texts import DEPTH, Inputs, even_inputs
 from models.checkpoints.check import resolve_checkpoint
@@ -43,6 +43,11 @@ def test_sorted_batches_pad_to_the_longest_of_a_batch():
 
 def test_batches_keep_every_stream_busy():
     assert [batch_size(count, 2) for count in (1, 20, 60, 1000)] == [1, 2, 7, 16]
+
+
+def test_log_odds_are_of_one_logit_or_two():
+    assert log_odds_of(np.array([[1], [2]], np.float32)).tolist() == [1, 2]
+    assert log_odds_of(np.array([[1, 3], [2, 1]], np.float32)).tolist() == [2, -1]
 
 
 def test_three_texts_have_three_token_types():
