@@ -84,6 +84,7 @@ def decode(contents: Sequence[bytes]) -> dict[str, tuple[npt.NDArray[np.int64], 
     found: dict[str, _Spans] = {}
     at = features.starts
     while (at < features.ends).any():
+        _refuse(at >= features.ends, "has fewer features than the others")
         entry = _field(joined, at, features.ends, _KEY)
         key = _field(joined, entry.starts, entry.ends, _KEY)
         values = _values(joined, _to_the_end(joined, key.ends, entry.ends, _VALUE))

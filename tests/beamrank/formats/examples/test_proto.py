@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.formats.examples.proto import ExampleError, decode, encode
@@ -75,6 +75,7 @@ _examples = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(_examples)
 def test_messages_are_those_of_protobuf(examples):
     contents, lengths = encode(_columns(examples))
@@ -83,6 +84,7 @@ def test_messages_are_those_of_protobuf(examples):
     assert written == [_message(each).SerializeToString(deterministic=True) for each in examples]
 
 
+@settings(deadline=None)
 @given(_examples, st.randoms())
 def test_messages_of_protobuf_are_read(examples, random):
     """The order of features in a message is not defined."""
@@ -110,17 +112,20 @@ def _with(**kinds: Any) -> bytes:
         (b"\x0a\x0f\x0a\x0d\x0a\x05label\x12\x04\x1a\x02\x08\x01", "whose integers are not packed"),
         (b"\x0a\x10\x0a\x0e\x0a\x05label\x12\x05\x1a\x03\x0a\x01\x80", "whose integers are cut"),
         (_message({"doc_ids": [1]}).SerializeToString(), "lacks the feature 'label', which others have"),
+        (b"", "has fewer features than the others"),
         (b"text", "is not a tf.train.Example"),
         (b"\x0a\xff\xff\xff\xff\xff", "is not a tf.train.Example"),
     ],
-    ids=["floats", "bytes", "not packed", "cut integer", "other feature", "text", "length"],
+    ids=["floats", "bytes", "not packed", "cut integer", "other feature", "empty", "text", "length"],
 )
 def test_other_message_is_named(content, reason):
+    first = _message({"label": [1], "other": [1]} if b"other" in content else {"label": [1]}).SerializeToString()
     with pytest.raises(ExampleError, match=reason) as raised:
-        decode([_message({"label": [1]}).SerializeToString(), content])
+        decode([first, content])
     assert raised.value.row == 1
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 40))
 def test_any_damage_is_read_or_refused(damage, at):
     content = bytearray(_message({"label": [1], "doc_ids": [5, 300]}).SerializeToString())

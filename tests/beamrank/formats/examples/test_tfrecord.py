@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 from apache_beam.io.tfrecordio import _TFRecordUtil
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import DataError
@@ -19,6 +19,7 @@ def _framed(contents: list[bytes]) -> bytes:
     return frame(joined, np.array([len(each) for each in contents], np.int64))
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=10))
 def test_frames_are_those_of_beam(contents):
     expected = io.BytesIO()
