@@ -43,8 +43,8 @@ _SCHEMA = {
     },
 }
 _VALUES: dict[str, Any] = {
-    "corpus": {"path": "gs://b/corpus.tsv", "format": "tsv"},
-    "topics": {"path": "gs://b/topics.tsv", "format": "tsv"},
+    "corpus": {"path": "gs://b/corpus.tsv"},
+    "topics": {"path": "gs://b/topics.tsv"},
     "index": {"path": "gs://b/index"},
     "bm25": {"k": 1000},
     "mono": {"checkpoint": "embedded:mono"},
@@ -117,7 +117,7 @@ def _parsed(tmp_path, *words):
 def test_flex_template_accepts_every_default(tmp_path):
     for parameter in parameters():
         default = parameter.schema.get("default")
-        if default is None or parameter.key.startswith(("candidates.", "mono.segments.", "duo.seed")):
+        if default in (None, "") or parameter.key.startswith(("candidates.", "mono.segments.", "duo.seed")):
             continue
         text = json.dumps(list(default)) if isinstance(default, tuple) else str(default)
         text = text.lower() if isinstance(default, bool) else text
