@@ -12,7 +12,8 @@ import pytest
 
 from beamrank.demo.collection import demo_topics, stdlib_docs
 from models.reranker import Reranker
-from tests.support.processes import beamrank_here, receipts_exist, started_command, wait_until
+from tests.pipelines.runners.test_engines import get_engine
+from tests.support.processes import beamrank, beamrank_here, receipts_exist, started_command, wait_until
 from tests.support.runs import committed, parts
 from tests.support.small_collection import SmallCollection
 
@@ -147,6 +148,19 @@ def test_100000_pairs_resume_after_a_kill_to_the_same_bytes(tmp_path, checkpoint
     path = _write(tmp_path / "pairs.parquet", _pairs(100_000), row_group_size=30_000)
     command = ["score", path, "--checkpoint", checkpoints.mono, "--max-length", "128"]
     _assert_resumes_to_the_same_bytes(command, tmp_path / "out", moment=10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runner", ["embed", pytest.param("prism", marks=pytest.mark.go)])
+def test_engines_write_the_same_scores(tmp_path, checkpoints, runner):
+    get_engine(runner)
+    path = _write(tmp_path / "pairs.parquet", _pairs(100))
+    command = ["score", path, "--checkpoint", checkpoints.mono, "--max-length", "128", "--shard-rows", "30"]
+    assert beamrank_here(*command, "--output", tmp_path / "local").returncode == 0
+    done = beamrank(*command, "--output", tmp_path / "out", "--runner", runner)
+    assert done.returncode == 0, done.stderr
+    assert parts(tmp_path / "out") == parts(tmp_path / "local")
+    assert len(parts(tmp_path / "out")) == 4
 
 
 def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints, corpus, topics):
