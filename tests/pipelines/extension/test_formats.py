@@ -112,7 +112,7 @@ def test_names_of_registered_formats_are_accepted_and_listed(tmp_path: Path, reg
 
 
 def test_unregistered_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'blocks' is unknown; accepted: beir, car, jsonl, parquet, "):
+    with pytest.raises(ConfigError, match="'blocks' is unknown; accepted: auto, beir, car, "):
         load_config(str(small_cascade(tmp_path).path), ["corpus.format=blocks"])
 
 
