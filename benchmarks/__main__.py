@@ -6,7 +6,7 @@ Without a PART: the cascade and its parts on SQuAD (tokenize, retrieve, mono, ru
 docs/internals/performance.md. Each of these is also a PART by itself; parts with the same settings on the same machine
 are combined in one file. `scale`: how the join grows with the corpus and the candidates. `engines`: the time that each
 runner needs per shard. `report`: seconds and memory of `beamrank report`. `examples`: those of `beamrank convert
-msmarco` on a top1000 file.
+msmarco` on a top1000 file. `mining`: those of a training that starts with tens of millions of pairs.
 """
 
 import argparse
@@ -33,6 +33,7 @@ _SYNTHETIC = {
     "engines": ("shards", "rounds"),
     "report": ("queries", "k"),
     "examples": ("queries", "k"),
+    "mining": ("pairs",),
 }
 
 
@@ -119,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--shards", type=int, nargs=2, default=[4, 64], help="few and many (%(default)s)")
     add = parser.add_argument_group("report, examples").add_argument
     add("--queries", type=int, default=6980, help="how many topics (%(default)s)")
+    add("--pairs", type=float, nargs="+", default=[3, 30], help="of mining: millions (%(default)s)")
     add("--duo-k", type=int, nargs="+", default=[10, 50], help="docs that duo compared (%(default)s)")
     add("--conversion", nargs="+", default=[], help="of examples: `to TFRecord`, `TFRecord to Parquet` (both)")
     return parser

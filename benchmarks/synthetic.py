@@ -53,7 +53,7 @@ def write_config(folder: Path, corpus: Path, passages: int, topics: int, k: int,
 def write_top1000(path: Path, topics: int, k: int, passages: int) -> None:
     """A top1000 file: `k` passages for each topic of six words, drawn evenly; sorted by passage, as MS MARCO's are."""
     rng = np.random.default_rng(_SEED + 1)
-    words = _vocabulary()
+    words = vocabulary()
     queries = [" ".join(words[row]) for row in rng.integers(len(words), size=(topics, _QUERY_WORDS))]
     texts = list(_texts(_POOL, np.random.default_rng(_SEED)))
     docs = np.concatenate(
@@ -72,7 +72,7 @@ def write_top1000(path: Path, topics: int, k: int, passages: int) -> None:
 def _write_topics(path: Path, topics: int) -> None:
     """Topics of six words."""
     rng = np.random.default_rng(_SEED + 1)
-    words = _vocabulary()
+    words = vocabulary()
     drawn = rng.integers(len(words), size=(topics, _QUERY_WORDS))
     path.write_text("".join(f"{number}\t{' '.join(words[row])}\n" for number, row in enumerate(drawn)))
 
@@ -88,7 +88,7 @@ def _write_run(path: Path, topics: int, k: int, passages: int) -> None:
 
 def _texts(count: int, rng: np.random.Generator) -> Iterator[str]:
     """Texts whose lengths are lognormal and whose words follow Zipf's law."""
-    words = _vocabulary()
+    words = vocabulary()
     shares = 1 / np.arange(1, len(words) + 1) ** _ZIPF
     mean = np.log(_MEAN_WORDS) - _LOG_DEVIATION**2 / 2
     lengths = rng.lognormal(mean, _LOG_DEVIATION, count).round().astype(np.int64).clip(min=1)
@@ -97,7 +97,7 @@ def _texts(count: int, rng: np.random.Generator) -> Iterator[str]:
         yield " ".join(part)
 
 
-def _vocabulary() -> npt.NDArray[np.object_]:
+def vocabulary() -> npt.NDArray[np.object_]:
     """BERT's whole words, in the order of its vocabulary: the frequent ones first."""
     path = Path(resolve_checkpoint("embedded:mono", "mono").folder) / "vocab.txt"
     lines = path.read_text(encoding="utf-8").splitlines()

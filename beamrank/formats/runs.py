@@ -1,9 +1,11 @@
 """Runs, read and put in the order in which every measure reads them."""
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +93,12 @@ class _Query:
     ranks: "array[int]" = field(default_factory=lambda: array("q"))
     lines: "array[int]" = field(default_factory=lambda: array("Q"))
 
+    def add(self, row: "_Row") -> None:
+        self.doc_ids.append(row.doc_id)
+        self.scores.append(row.score)
+        self.ranks.append(row.rank)
+        self.lines.append(row.line)
+
 
 def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
     """Reads a run from any fsspec URL, compressed or not; its format is detected.
@@ -107,38 +115,53 @@ def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
             float32, a doc_id twice for a query, invalid UTF-8, ids that cannot be used (formats/ids.py). The first of
             each kind is listed.
     """
-    rows = FileRows(url)
-    name, queries = _read_queries(rows)
-    has_scores = FORMATS[name].has_scores
+    rows = _RunRows(url)
+    queries: dict[bytes, _Query] = {}
+    for row in rows.rows():
+        query = queries.get(row.query_id) or queries.setdefault(row.query_id, _Query())
+        query.add(row)
     order: dict[str, list[str]] = {}
     scores: dict[str, NDArray[np.float32]] = {}
     tied_scores = tied_ranks = disagreements = 0
     for key in list(queries):
-        query = queries.pop(key)
-        _check_scores(rows, query)
-        _check_duplicates(rows, key, query)
-        indices = _order(query, has_scores, ties)
-        ranks = np.frombuffer(query.ranks, dtype=np.int64)[indices]
-        query_scores = np.frombuffer(query.scores, dtype=np.float32)[indices]
-        tied_scores += int(np.count_nonzero(query_scores[1:] == query_scores[:-1]))
-        tied_ranks += int(np.count_nonzero(ranks[1:] == ranks[:-1]))
-        disagreements += int(np.count_nonzero(ranks[1:] <= ranks[:-1]))
-        query_id = _checked_query_id(rows, key, query.lines[0])
-        order[query_id] = _decode_docs(rows, query, indices)
-        scores[query_id] = query_scores
+        found = _ordered(rows, key, queries.pop(key), ties)
+        tied_scores += int(np.count_nonzero(found.scores[1:] == found.scores[:-1]))
+        tied_ranks += int(np.count_nonzero(found.ranks[1:] == found.ranks[:-1]))
+        disagreements += int(np.count_nonzero(found.ranks[1:] <= found.ranks[:-1]))
+        order[found.query_id], scores[found.query_id] = found.doc_ids, found.scores
     row_count = sum(map(len, order.values()))
     rows.check("run", row_count)
+    has_scores = rows.format.has_scores
     notes = RunNotes(
-        format=name,
+        format=rows.name,
         queries=len(order),
         rows=row_count,
         tied_scores=tied_scores if has_scores else 0,
         tied_ranks=0 if has_scores else tied_ranks,
         rank_disagreements=disagreements if has_scores else 0,
         comments=len(rows.comments),
-        comment_rows=sum(len(comment.split()) == len(FORMATS[name].columns) for comment in rows.comments),
+        comment_rows=sum(len(comment.split()) == len(rows.format.columns) for comment in rows.comments),
     )
     return Run(order, scores, notes)
+
+
+def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[str], NDArray[np.float32]]]:
+    """Yields the queries of a run with their docs and scores as in `read_run`, and holds one query at a time.
+
+    A query whose rows are apart in the file is yielded more than once.
+
+    Raises:
+        PreflightError: see `read_run`; lines that are wrong are reported at the end.
+    """
+    rows, count = _RunRows(url), 0
+    for key, group in groupby(rows.rows(), attrgetter("query_id")):
+        query = _Query()
+        for row in group:
+            query.add(row)
+        found = _ordered(rows, key, query, ties)
+        count += len(found.doc_ids)
+        yield found.query_id, found.doc_ids, found.scores
+    rows.check("run", count)
 
 
 def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") -> Run:
@@ -176,30 +199,63 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
     return Run(order, found, notes)
 
 
-def _read_queries(rows: FileRows) -> tuple[str, dict[bytes, _Query]]:
-    """The name of a run's format, and its rows by query."""
-    names = {len(each.columns): name for name, each in FORMATS.items()}
-    name: str | None = None
-    queries: dict[bytes, _Query] = {}
-    for line, columns in rows:
-        if name is None and len(columns) in names:
-            name = names[len(columns)]
-            query_at, doc_at, rank_at, score_at = _positions(FORMATS[name])
-        if name is None or names.get(len(columns)) != name:
-            rows.bad(line, explain_columns(len(columns), name))
-            continue
-        query = queries.get(columns[query_at]) or queries.setdefault(columns[query_at], _Query())
-        try:
-            rank = number(int, columns[rank_at])
-            score = -float(rank) if score_at is None else number(float, columns[score_at])
-            query.ranks.append(rank)
-        except (ValueError, OverflowError):
-            rows.bad(line, _explain_numbers(columns[rank_at], None if score_at is None else columns[score_at]))
-            continue
-        query.doc_ids.append(columns[doc_at])
-        query.scores.append(score)
-        query.lines.append(line)
-    return name or next(iter(FORMATS)), {key: query for key, query in queries.items() if query.lines}
+class _Row(NamedTuple):
+    query_id: bytes
+    doc_id: bytes
+    rank: int
+    score: float
+    line: int
+
+
+class _RunRows(FileRows):
+    """The valid rows of a run file; the first row with the columns of a format decides its format."""
+
+    name = next(iter(FORMATS))
+
+    @property
+    def format(self) -> RunFormat:
+        """The format of the rows so far."""
+        return FORMATS[self.name]
+
+    def rows(self) -> Iterator[_Row]:
+        """Yields the rows; the others are problems."""
+        names = {len(each.columns): name for name, each in FORMATS.items()}
+        name: str | None = None
+        for line, columns in self:
+            if name is None and len(columns) in names:
+                self.name = name = names[len(columns)]
+                query_at, doc_at, rank_at, score_at = _positions(FORMATS[name])
+            if name is None or names.get(len(columns)) != name:
+                self.bad(line, explain_columns(len(columns), name))
+                continue
+            try:
+                rank = number(int, columns[rank_at])
+                score = -float(rank) if score_at is None else number(float, columns[score_at])
+                if not -(2**63) <= rank < 2**63:
+                    raise OverflowError
+            except (ValueError, OverflowError):
+                self.bad(line, _explain_numbers(columns[rank_at], None if score_at is None else columns[score_at]))
+                continue
+            yield _Row(columns[query_at], columns[doc_at], rank, score, line)
+
+
+class _Ordered(NamedTuple):
+    """A query's docs, best first, with their scores and ranks."""
+
+    query_id: str
+    doc_ids: list[str]
+    scores: NDArray[np.float32]
+    ranks: NDArray[np.int64]
+
+
+def _ordered(rows: _RunRows, key: bytes, query: _Query, ties: Ties) -> _Ordered:
+    _check_scores(rows, query)
+    _check_duplicates(rows, key, query)
+    indices = _order(query, rows.format.has_scores, ties)
+    ranks = np.frombuffer(query.ranks, dtype=np.int64)[indices]
+    scores = np.frombuffer(query.scores, dtype=np.float32)[indices]
+    query_id = _checked_query_id(rows, key, query.lines[0])
+    return _Ordered(query_id, _decode_docs(rows, query, indices), scores, ranks)
 
 
 def _positions(run_format: RunFormat) -> tuple[int, int, int, int | None]:

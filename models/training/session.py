@@ -1,7 +1,9 @@
 """Everything that a training needs, read and checked before the first step."""
 
 import math
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,7 +11,7 @@ import torch
 from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.progress import Progress
-from beamrank.ranking.input_layout import InputLimits
+from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.report.trainings import FOLDER, TrainingRecord
 from beamrank.storage import files as storage
 from models.scoring.backends.torch import resolve_dtype
@@ -19,7 +21,6 @@ from models.training.data.corpus import CorpusSource, PackedSource
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import Source
 from models.training.data.masking import Masking
-from models.training.data.mining import MinedSource, mine
 from models.training.data.triples import TriplesSource
 from models.training.dev import read_dev
 from models.training.initial_model import Start
@@ -29,6 +30,7 @@ from models.training.loop.resume_check import check_output, training_identity
 from models.training.loop.state import StateFolder, TrainState
 from models.training.loop.tasks import DuoTask, MonoTask, Scorer, Task, group_loss, pair_loss
 from models.training.loop.trainer import Schedule, Trainer
+from models.training.mined_data import open_mined, remove_mined
 
 _CPU_TOKEN_BUDGET, _GPU_TOKEN_BUDGET = 2048, 1 << 17
 _DEV_STEPS = 1000
@@ -37,8 +39,8 @@ _DEV_STEPS = 1000
 class Session:
     """A training that is ready to start."""
 
-    def __init__(self, config: TrainConfig, kind: Kind, processes: Processes) -> None:
-        """Reads and checks everything.
+    def __init__(self, config: TrainConfig, kind: Kind, processes: Processes, *, dry_run: bool = False) -> None:
+        """Reads and checks everything. A dry run leaves nothing in the output folder.
 
         Raises:
             ConfigError: the configuration contradicts itself, or the state in the output folder.
@@ -52,13 +54,13 @@ class Session:
         self.dtype = _resolve_dtype(config.dtype, processes.device)
         if config.dev is not None:
             _check_measure(config.dev.measure)
-        self.source = self._source()
-        self.inputs_per_group = 2 * (self.source.docs_per_group - 1) if kind == "duo" else self.source.docs_per_group
-        self.schedule = _schedule(config, self.source, self.inputs_per_group, processes.count)
-        self.dev = None if config.dev is None else read_dev(config, config.dev, self.start.tokenizer, kind)
         identity = training_identity(config, kind, self.start, processes)
         self.states = StateFolder(storage.join(config.output, FOLDER), identity, processes)
         self.before = self.states.read()
+        self.source = self._source(dry_run or self.before.finished)
+        self.inputs_per_group = 2 * (self.source.docs_per_group - 1) if kind == "duo" else self.source.docs_per_group
+        self.schedule = _schedule(config, self.source, self.inputs_per_group, processes.count)
+        self.dev = None if config.dev is None else read_dev(config, config.dev, self.start.tokenizer, kind)
         torch.manual_seed(config.seed)
         self.model = self._model()
         self.task = self._task()
@@ -83,10 +85,13 @@ class Session:
         state = trainer.train(stop)
         if state.finished and self.processes.first:
             write_card(self, state, command)
+            remove_mined(Path(self.config.output) / FOLDER)
         return state
 
     def complete(self, command: str) -> None:
-        """Writes the model card of a complete training that was killed before it did."""
+        """Does what a complete training that was killed did not: writes the model card, removes the mined data."""
+        if self.processes.first:
+            remove_mined(Path(self.config.output) / FOLDER)
         if self.processes.first and not storage.exists(card_path(self.config)):
             write_card(self, self.before, command)
 
@@ -114,7 +119,7 @@ class Session:
             model.activation_checkpointing_enable({"use_reentrant": False})
         return model.to(self.processes.device)
 
-    def _source(self) -> Source:
+    def _source(self, temporary: bool) -> Source:
         config, data = self.config, self.config.data
         if self.kind == "tcp":
             assert data.corpus is not None
@@ -124,7 +129,13 @@ class Session:
             return PackedSource(passages, self.start.tokenizer, self._masking().room_tokens)
         if data.triples is not None:
             return TriplesSource(data.triples, config.seed)
-        return MinedSource(mine(data, config.sampling, config.folds), config.sampling, config.seed)
+        max_tokens = max_doc_tokens(self.limits.max_length * config.inputs_per_passage)
+        if not temporary:
+            folder = Path(config.output) / FOLDER
+            return open_mined(config, self.start.tokenizer, max_tokens, folder, self.processes)
+        # Each process has its own.
+        self._temporary = tempfile.TemporaryDirectory(prefix="beamrank-train-")
+        return open_mined(config, self.start.tokenizer, max_tokens, Path(self._temporary.name), Processes())
 
     def _masking(self) -> Masking:
         return Masking(

@@ -101,7 +101,7 @@ def train(
         console = console_progress(verbose and processes.first, quiet or not processes.first)
         done: list[Fold] = []
         for settings in configs:
-            session = Session(settings, model.value, processes)
+            session = Session(settings, model.value, processes, dry_run=dry_run)
             for line in [*session.source.notes({}), *(session.dev.lines if session.dev else ())]:
                 console.note(line)
             if dry_run:

@@ -130,10 +130,12 @@ def write_train_config(folder: Path, start: str, **keys: Any) -> Path:
     return path
 
 
-def make_session(path: Path, kind: Kind, overrides: Sequence[str] = (), output: Path | None = None) -> Session:
+def make_session(
+    path: Path, kind: Kind, overrides: Sequence[str] = (), output: Path | None = None, *, dry_run: bool = False
+) -> Session:
     """A training in this process."""
     config = load_train_config(str(path), kind, overrides, None if output is None else str(output))
-    return Session(config, kind, Processes())
+    return Session(config, kind, Processes(), dry_run=dry_run)
 
 
 def stop_after(steps: int) -> Callable[[], bool]:

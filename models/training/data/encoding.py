@@ -2,19 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, lay_out, max_doc_tokens
+from beamrank.ranking.input_layout import InputLimits, Lengths, PackedInputs, kept_lengths, lay_out, max_doc_tokens
 from models.architectures.bert import bert_template
 from models.scoring.batching import Rows, chunk_rows, cut_batches, longest_chunks, padded_width
+from models.scoring.packing import Tokens
 from models.tokenizer.bert import BertTokenizer
+from models.training.data.examples import TokenIds
+from models.training.data.tokens import token_dtype
 
-Texts = tuple[str, ...]
-"""A query and a doc, or a query, doc i and doc j."""
+Texts = tuple[str | TokenIds, ...]
+"""A query and a doc, or a query, doc i and doc j: texts, or their token ids."""
 
 
 class Batch(NamedTuple):
@@ -46,20 +49,28 @@ class InputEncoder:
         self._special = tokenizer.special
 
     def pack(self, inputs: Sequence[Texts]) -> PackedInputs:
-        """Tokenizes each distinct text once, and truncates each input.
+        """Tokenizes each distinct text once, unless it is token ids already, and truncates each input.
 
         Raises:
             ConfigError: the rule leaves no room for the docs.
         """
-        numbers: dict[str, int] = {}
+        numbers: dict[str | TokenIds, int] = {}
         rows = np.array([[numbers.setdefault(text, len(numbers)) for text in texts] for texts in inputs])
-        ids = self._tokenizer.encode(list(numbers), max_doc_tokens(self._limits.max_length * self._chunks)).ids
-        offsets = ids.offsets.to_numpy().astype(np.int64)
-        tokens = np.concatenate([ids.values.to_numpy(), np.zeros(1, ids.values.type.to_pandas_dtype())])
+        tokens, offsets = self._tokens(list(numbers))
         lengths = np.diff(offsets)[rows].T
         template = bert_template(self._special, len(lengths))
         kept = kept_lengths(template, self._limits, list(lengths), self._chunks)
         return PackedInputs(tokens, offsets[rows], np.stack(kept, axis=1), template)
+
+    def _tokens(self, texts: list[Any]) -> tuple[Tokens, Lengths]:
+        """The token ids of texts, and a zero; int64[texts + 1], where each text begins."""
+        if texts and isinstance(texts[0], bytes):
+            dtype = token_dtype(self._tokenizer)
+            ends = np.cumsum([0, *map(len, texts)]) // dtype.itemsize
+            return np.frombuffer(b"".join([*texts, bytes(dtype.itemsize)]), dtype), ends
+        ids = self._tokenizer.encode(texts, max_doc_tokens(self._limits.max_length * self._chunks)).ids
+        tokens = np.concatenate([ids.values.to_numpy(), np.zeros(1, ids.values.type.to_pandas_dtype())])
+        return tokens, ids.offsets.to_numpy().astype(np.int64)
 
     def batches(self, inputs: Sequence[Texts]) -> Iterator[Batch]:
         """Yields the inputs in batches of similar lengths, which need little padding."""
@@ -79,7 +90,7 @@ class InputEncoder:
             )
 
 
-def pair_inputs(query: str, docs: Sequence[str], pairs: Sequence[tuple[int, int]]) -> list[Texts]:
+def pair_inputs(query: Any, docs: Sequence[Any], pairs: Sequence[tuple[int, int]]) -> list[Texts]:
     """The inputs of duoBERT: (query, doc i, doc j) for each pair i, j."""
     return [(query, docs[i], docs[j]) for i, j in pairs]
 

@@ -2,27 +2,32 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias
 
 import numpy as np
+from typing_extensions import TypeVar
+
+TokenIds: TypeAlias = bytes
+"""A text as the bytes of its token ids (`TokenRows`)."""
+Text = TypeVar("Text", str, TokenIds, default=str)
 
 Position: TypeAlias = dict[str, int]
 """A position in a stream, as JSON."""
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(Generic[Text]):
     """A query with docs that are compared with each other.
 
     Attributes:
-        query: its text.
-        docs: their texts; a relevant one first if there is one.
+        query: its text, or its token ids.
+        docs: the same of the docs; a relevant one first if there is one.
         relevant: whether each doc is relevant; None if that is unknown.
         teacher_scores: a teacher's score of each doc, if there is a teacher.
     """
 
-    query: str
-    docs: tuple[str, ...]
+    query: Text
+    docs: tuple[Text, ...]
     relevant: tuple[bool, ...] | None
     teacher_scores: tuple[float, ...] | None = None
 
@@ -38,7 +43,7 @@ class Source(Protocol):
     docs_per_group: int
     groups_per_epoch: int | None
 
-    def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
+    def stream(self, position: Position) -> Iterator[tuple[Group[Any], Position]]:
         """Yields groups from a position on, each with the position after it; an empty position is the beginning."""
 
     def notes(self, position: Position, /) -> list[str]:

@@ -1,226 +1,226 @@
-"""Groups from topics, qrels and a run: a relevant doc, and negatives from the other candidates."""
+"""Pools from topics, qrels and a run: relevant docs, and candidates that are not relevant."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from beamrank.errors import PreflightError
+from beamrank.digests import hashes64
 from beamrank.formats.problems import first_few
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
-from beamrank.records import Topic
-from models.training.config import DataConfig, FoldsConfig, SamplingConfig
-from models.training.data.collection import read_texts
-from models.training.data.examples import Group, Position, shuffled
+from models.tokenizer.bert import BertTokenizer
+from models.training.config import DataConfig, FoldsConfig
+from models.training.data.arrays import Hashes, Indices, Rows, is_in, judgments, run_rows
+from models.training.data.collection import scan_docs
+from models.training.data.pools import Lists, Pools
+from models.training.data.tokens import TokenWriter
 
-_NEGATIVES = 1
-
-
-@dataclass(frozen=True)
-class Pool:
-    """The docs that a topic can be trained on, by doc_id; no two candidates have the same text.
-
-    Attributes:
-        topic: the query.
-        positives: relevant docs, retrieved or not.
-        candidates: docs of the run between the ranks, best first, relevant or not.
-        negatives: the candidates that are not relevant and do not have the text of a relevant doc.
-    """
-
-    topic: Topic
-    positives: tuple[str, ...]
-    candidates: tuple[str, ...]
-    negatives: tuple[str, ...]
+QUERIES, DOCS = "queries", "docs"
+_BLOCK_TOPICS = 100_000
 
 
-@dataclass
-class Mined:
-    """Pools with their texts, and lines that report the omissions."""
-
-    pools: list[Pool]
-    texts: Mapping[str, str]
-    teacher: Mapping[str, Mapping[str, float]] | None = None
-    lines: list[str] = field(default_factory=list)
-
-
-class MinedSource:
-    """Groups drawn from pools; `SamplingConfig` describes the modes."""
-
-    def __init__(self, mined: Mined, sampling: SamplingConfig, seed: int) -> None:
-        """Lists the groups of an epoch.
-
-        Raises:
-            PreflightError: there are none.
-        """
-        self._mined = mined
-        self._seed = seed
-        self._negatives = sampling.negatives or _NEGATIVES
-        self._balanced = sampling.mode == "balanced"
-        self._units = list(_UNITS[sampling.mode](mined, sampling.negatives))
-        if not self._units:
-            raise PreflightError("the mined set is empty: " + "; ".join(mined.lines or ["no topic has candidates"]))
-        self.docs_per_group = 1 + self._negatives if self._balanced else len(self._units[0][1])
-        self.groups_per_epoch: int | None = len(self._units)
-
-    def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
-        for epoch, place, number in shuffled(len(self._units), self._seed, position):
-            pool, doc_ids = self._units[number]
-            if self._balanced:
-                rng = np.random.default_rng([self._seed, epoch, number])
-                short = len(pool.negatives) < self._negatives
-                drawn = rng.choice(len(pool.negatives), self._negatives, replace=short)
-                doc_ids = (*doc_ids, *(pool.negatives[each] for each in drawn))
-            yield self._group(pool, doc_ids), {"epoch": epoch, "index": place + 1}
-
-    def notes(self, _position: Position) -> list[str]:
-        return self._mined.lines
-
-    def _group(self, pool: Pool, doc_ids: Sequence[str]) -> Group:
-        taught = self._mined.teacher
-        scores = None if taught is None else tuple(taught[pool.topic.query_id][doc_id] for doc_id in doc_ids)
-        docs = tuple(self._mined.texts[doc_id] for doc_id in doc_ids)
-        return Group(pool.topic.text, docs, tuple(doc_id in pool.positives for doc_id in doc_ids), scores)
-
-
-def mine(data: DataConfig, sampling: SamplingConfig, folds: FoldsConfig | None = None) -> Mined:
+def mine(
+    data: DataConfig,
+    ranks: tuple[int, int],
+    folds: FoldsConfig | None,
+    tokenizer: BertTokenizer,
+    max_tokens: int,
+    folder: Path,
+) -> tuple[Pools, list[str]]:
     """Reads topics, qrels, run and corpus, and finds the positives and negatives of each topic that is not held out.
 
     Left out and counted: topics without positives or without negatives, negatives with the text of a positive or of
-    another candidate, and docs that the teacher did not score.
+    another candidate, and docs that the teacher did not score. The token ids of all texts are written to a folder.
+
+    Returns:
+        The pools, and lines that report the omissions.
 
     Raises:
         PreflightError: a file is missing or invalid, or the corpus lacks docs.
     """
+    assert data.qrels
+    assert data.run
+    assert data.corpus
+    query_ids, hashes = _read_topics(data, folds, TokenWriter(folder, QUERIES, tokenizer, max_tokens))
+    judged = judgments(data.qrels).of(hashes)
+    positives = judged.where(judged.values >= data.min_relevance)
+    candidates = run_rows(data.run, ranks).of(hashes)
+    left_out = _LeftOut(query_ids)
+    if data.teacher is not None:
+        taught = run_rows(data.teacher).of(hashes)
+        positives, candidates = (left_out.unscored(each, taught) for each in (positives, candidates))
+    left_out.note("without positives", positives.counts == 0)
+    left_out.note("without candidates", (positives.counts > 0) & (candidates.counts == 0))
+    both = (positives.counts > 0) & (candidates.counts > 0)
+    positives, candidates = (each.where(np.repeat(both, each.counts)) for each in (positives, candidates))
+    docs = _Docs(TokenWriter(folder, DOCS, tokenizer, max_tokens))
+    wanted = _distinct(positives.docs, candidates.docs)
+    rows: Indices = np.zeros(0, np.int64)
+    lines: list[str] = []
+    if len(wanted):
+        rows, lines = scan_docs(data.corpus, wanted, data.max_bad_rows, docs.add, lambda: _doc_ids(data))
+    pools = _Builder(wanted, rows, docs.close(), left_out).build(positives, candidates)
+    return pools, lines + left_out.lines()
+
+
+def _distinct(one: Hashes, other: Hashes) -> Hashes:
+    both = np.concatenate([one, other])
+    both.sort()
+    return both[np.concatenate([[True], both[1:] != both[:-1]])] if len(both) else both
+
+
+def _doc_ids(data: DataConfig) -> list[str]:
+    """The doc_ids that the data names, for an error."""
+    assert data.qrels
+    assert data.run
+    named = [*read_qrels(data.qrels).relevance.values(), *read_run(data.run).order.values()]
+    return list({doc_id for doc_ids in named for doc_id in doc_ids})
+
+
+def _read_topics(data: DataConfig, folds: FoldsConfig | None, writer: TokenWriter) -> tuple[pa.Array, Hashes]:
+    """Writes the topics' token ids; returns their ids, string[n], and the hashes of these."""
     assert data.topics
     assert data.qrels
-    assert data.corpus
-    relevance = read_qrels(data.qrels).relevance
     topics = [topic for topic in read_topics(data.topics) if folds is None or not folds.holds_out(topic.query_id)]
     if data.topics.only_judged:
-        topics = [topic for topic in topics if topic.query_id in relevance]
-    taught = None if data.teacher is None else _scores(data.teacher)
-    left_out = _LeftOut(len(topics))
-    found = list(_judged(topics, relevance, data, sampling.ranks, taught, left_out))
-    needed = {doc_id for _, positives, candidates in found for doc_id in (*positives, *candidates)}
-    texts, lines = read_texts(data.corpus, needed, data.max_bad_rows) if needed else ({}, [])
-    pools = [_pool(topic, positives, candidates, texts, left_out.counts) for topic, positives, candidates in found]
-    left_out.topics["without negatives"] = [pool.topic.query_id for pool in pools if not pool.negatives]
-    return Mined([pool for pool in pools if pool.negatives], texts, taught, lines + left_out.lines())
+        judged = np.sort(judgments(data.qrels).queries)
+        known = is_in(hashes64(topic.query_id for topic in topics), judged)
+        topics = [topic for topic, each in zip(topics, known, strict=True) if each]
+    writer.add([topic.text for topic in topics])
+    writer.close()
+    query_ids = [topic.query_id for topic in topics]
+    return pa.array(query_ids, pa.string()), hashes64(query_ids)
+
+
+class _Docs:
+    """Writes the docs' token ids, and keeps a hash of each text, letter case and white space aside."""
+
+    def __init__(self, writer: TokenWriter) -> None:
+        self._writer = writer
+        self._hashes = [np.zeros(0, np.uint64)]
+
+    def add(self, texts: Sequence[str]) -> None:
+        self._writer.add(texts)
+        self._hashes.append(hashes64(" ".join(text.casefold().split()) for text in texts))
+
+    def close(self) -> Hashes:
+        """uint64[docs]."""
+        self._writer.close()
+        return np.concatenate(self._hashes)
 
 
 @dataclass
 class _LeftOut:
-    """Topics that cannot be trained on, by reason, and counts of docs."""
+    """What cannot be trained on: topics by reason, and counts of docs."""
 
-    total: int
-    topics: dict[str, list[str]] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
+    query_ids: pa.Array
+    reasons: list[str] = field(default_factory=list)
+    docs: dict[str, int] = field(default_factory=dict)
+
+    def note(self, reason: str, which: NDArray[np.bool_]) -> None:
+        """Notes the topics, bool[topics], that a reason leaves out."""
+        count = int(np.count_nonzero(which))
+        if count:
+            ids = first_few(self.query_ids[int(at)].as_py() for at in np.flatnonzero(which)[:4])
+            self.reasons.append(f"topics {reason}: {count:,} of {len(which):,} ({ids}); ignored")
+
+    def count(self, what: str, which: NDArray[np.bool_]) -> None:
+        """Counts docs, bool[docs]."""
+        self.docs[what] = self.docs.get(what, 0) + int(np.count_nonzero(which))
+
+    def unscored(self, rows: Rows, taught: Rows) -> Rows:
+        """The rows that the teacher scored, with its scores as values."""
+        pairs = taught.pairs(taught.docs)
+        order = np.argsort(pairs)
+        pairs, own = pairs[order], rows.pairs(rows.docs)
+        known = is_in(own, pairs)
+        self.count("docs without a teacher's score, ignored", ~known)
+        return rows.where(known)._replace(values=taught.values[order][np.searchsorted(pairs, own[known])])
 
     def lines(self) -> list[str]:
         """A line per reason."""
-        lines = []
-        for reason, query_ids in self.topics.items():
-            if query_ids:
-                ids = first_few(query_ids)
-                lines.append(f"topics {reason}: {len(query_ids):,} of {self.total:,} ({ids}); ignored")
-        return lines + [f"{what}: {count:,}" for what, count in self.counts.items()]
+        return self.reasons + [f"{what}: {count:,}" for what, count in self.docs.items() if count]
 
 
-def _judged(
-    topics: Sequence[Topic],
-    relevance: Mapping[str, Mapping[str, int]],
-    data: DataConfig,
-    ranks: tuple[int, int],
-    taught: Mapping[str, Mapping[str, float]] | None,
-    left_out: _LeftOut,
-) -> Iterator[tuple[Topic, list[str], list[str]]]:
-    """Yields topics with positives and candidates, with the positives and the candidates between the ranks."""
-    assert data.run
-    ranked = read_run(data.run, ties="rank").order
-    for topic in topics:
-        judged = relevance.get(topic.query_id, {})
-        positives = [doc_id for doc_id, level in judged.items() if level >= data.min_relevance]
-        candidates = ranked.get(topic.query_id, [])[ranks[0] - 1 : ranks[1]]
-        if taught is not None:
-            scores = taught.get(topic.query_id, {})
-            positives, candidates = _taught(scores, positives, candidates, left_out.counts)
-        if not positives:
-            left_out.topics.setdefault("without positives", []).append(topic.query_id)
-        elif not candidates:
-            left_out.topics.setdefault("without candidates", []).append(topic.query_id)
-        else:
-            yield topic, positives, candidates
+@dataclass(frozen=True)
+class _Builder:
+    """Makes pools, some topics at a time.
+
+    Attributes:
+        wanted: uint64[n], the hashes of the docs, sorted.
+        rows: int64[n], their rows of token ids.
+        texts: uint64[n], by row, the hashes of their texts.
+    """
+
+    wanted: Hashes
+    rows: Indices
+    texts: Hashes
+    left_out: _LeftOut
+
+    def build(self, positives: Rows, candidates: Rows) -> Pools:
+        blocks = list(map(self._block, positives.blocks(_BLOCK_TOPICS), candidates.blocks(_BLOCK_TOPICS)))
+        usable = np.concatenate([block.usable for block in blocks] or [np.zeros(0, np.bool_)])
+        self.left_out.note("without negatives", (candidates.counts > 0) & ~usable)
+        return Pools(
+            topics=np.flatnonzero(usable).astype(np.int32),
+            positives=_joined([block.positives for block in blocks]),
+            candidates=_joined([block.candidates for block in blocks]),
+            negatives=_joined([block.negatives for block in blocks]),
+            relevant=np.concatenate([block.relevant for block in blocks] or [np.zeros(0, np.bool_)]),
+        )
+
+    def _block(self, positives: Rows, candidates: Rows) -> "_Block":
+        positive_rows, candidate_rows = (
+            self.rows[np.searchsorted(self.wanted, each.docs)] for each in (positives, candidates)
+        )
+        relevant = is_in(candidates.pairs(candidates.docs), np.sort(positives.pairs(positives.docs)))
+        topic_texts = candidates.pairs(self.texts[candidate_rows])
+        copies = ~relevant & is_in(topic_texts, np.sort(positives.pairs(self.texts[positive_rows])))
+        others = np.flatnonzero(~copies)
+        kept = np.zeros(len(relevant), np.bool_)
+        kept[others[np.unique(topic_texts[others], return_index=True)[1]]] = True
+        self.left_out.count("negatives with the text of a positive, ignored", copies)
+        self.left_out.count("candidates with the text of another, ignored", ~copies & ~kept)
+        usable = candidates.where(kept & ~relevant).counts > 0
+        kept &= np.repeat(usable, candidates.counts)
+        return _Block(
+            usable,
+            _lists(positives, np.repeat(usable, positives.counts), positive_rows, usable),
+            _lists(candidates, kept, candidate_rows, usable),
+            _lists(candidates, kept & ~relevant, candidate_rows, usable),
+            relevant[kept],
+        )
 
 
-def _scores(url: str) -> dict[str, dict[str, float]]:
-    run = read_run(url)
-    return {
-        query_id: dict(zip(doc_ids, run.scores[query_id].tolist(), strict=True))
-        for query_id, doc_ids in run.order.items()
-    }
+@dataclass(frozen=True)
+class _Block:
+    """Some topics, bool[topics] which of them are usable, and the lists of those."""
+
+    usable: NDArray[np.bool_]
+    positives: Lists
+    candidates: Lists
+    negatives: Lists
+    relevant: NDArray[np.bool_]
 
 
-def _taught(
-    scores: Mapping[str, float], positives: list[str], candidates: list[str], counts: Counter[str]
-) -> tuple[list[str], list[str]]:
-    """Keeps the docs that the teacher scored."""
-    kept = [[doc_id for doc_id in docs if doc_id in scores] for docs in (positives, candidates)]
-    missing = len(positives) + len(candidates) - len(kept[0]) - len(kept[1])
-    if missing:
-        counts["docs without a teacher's score, ignored"] += missing
-    return kept[0], kept[1]
+def _lists(found: Rows, chosen: NDArray[np.bool_], rows: Indices, usable: NDArray[np.bool_]) -> Lists:
+    kept = found.where(chosen)
+    return Lists(rows[chosen].astype(np.int32), kept.values, np.cumsum(kept.counts[usable]))
 
 
-def _pool(
-    topic: Topic, positives: list[str], candidates: list[str], texts: Mapping[str, str], counts: Counter[str]
-) -> Pool:
-    of_positives = {_plain(texts[doc_id]) for doc_id in positives}
-    seen: set[str] = set()
-    kept, negatives = [], []
-    for doc_id in candidates:
-        text = _plain(texts[doc_id])
-        if doc_id not in positives and text in of_positives:
-            counts["negatives with the text of a positive, ignored"] += 1
-        elif text in seen:
-            counts["candidates with the text of another, ignored"] += 1
-        else:
-            seen.add(text)
-            kept.append(doc_id)
-            if doc_id not in positives:
-                negatives.append(doc_id)
-    return Pool(topic, tuple(positives), tuple(kept), tuple(negatives))
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
-
-
-_Units = Iterator[tuple[Pool, tuple[str, ...]]]
-
-
-def _balanced(mined: Mined, _: int | None) -> _Units:
-    for pool in mined.pools:
-        for positive in pool.positives:
-            yield pool, (positive,)
-
-
-def _natural(mined: Mined, _: int | None) -> _Units:
-    for pool in mined.pools:
-        for doc_id in pool.candidates:
-            yield pool, (doc_id,)
-
-
-def _triplets(mined: Mined, limit: int | None) -> _Units:
-    """Mass et al. 2019, section 4.2: each of the m positives is in n/m triplets, with different negatives."""
-    for pool in mined.pools:
-        share = max(1, len(pool.negatives) // len(pool.positives))
-        for number, positive in enumerate(pool.positives):
-            own = pool.negatives[number % len(pool.negatives) :: len(pool.positives)]
-            for negative in own[:share][:limit]:
-                yield pool, (positive, negative)
-
-
-_UNITS = {"balanced": _balanced, "natural": _natural, "triplets": _triplets}
+def _joined(parts: Sequence[Lists]) -> Lists:
+    """The lists of all blocks, one after the other."""
+    starts = np.cumsum([0, *(len(part.rows) for part in parts)]).tolist()
+    ends = [part.ends + start for part, start in zip(parts, starts, strict=False)]
+    empty = Lists(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+    parts = [*parts, empty]
+    return Lists(
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([*ends, empty.ends]),
+    )

@@ -30,6 +30,8 @@ def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: 
     """
     try:
         sizes = {url: storage.size_bytes(url) for url in _data_files(config)}
+    except FileNotFoundError as error:
+        raise PreflightError(f"there is no file {error.filename or error}: the training data names it") from error
     except OSError as error:
         raise PreflightError(f"cannot read the training data: {error}") from error
     also = {"kind": kind, "start digest": start.digest, "processes": processes.count, "bytes": sizes}
@@ -54,15 +56,20 @@ def check_output(output: str, start_folder: str) -> None:
 
 def _data_files(config: TrainConfig) -> list[str]:
     data, dev = config.data, config.dev
-    files = [data.triples, data.run, data.teacher, *_collection(data.corpus, data.topics, data.qrels)]
+    files = [data.triples, data.run, data.teacher, *collection_files(data.corpus, data.topics, data.qrels)]
     if dev is not None:
-        files += [dev.run, *_collection(dev.corpus, dev.topics, dev.qrels)]
+        files += [dev.run, *collection_files(dev.corpus, dev.topics, dev.qrels)]
     return [url for url in files if url is not None]
 
 
-def _collection(
+def collection_files(
     corpus: CorpusConfig | None, topics: TopicsConfig | None, qrels: str | Sequence[str] | None
 ) -> list[str]:
+    """The files of a collection.
+
+    Raises:
+        PreflightError: some are missing.
+    """
     files = [] if corpus is None else corpus_files(corpus)
     files += [] if topics is None else topics_files(topics)
     return files if qrels is None else [*files, *find_files(qrels)]

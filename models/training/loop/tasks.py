@@ -1,7 +1,7 @@
 """The loss of a step: a weighted sum of objectives over the scores of a model for some groups."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ class Task(Protocol):
     def model(self) -> PreTrainedModel:
         """The model to train."""
 
-    def loss(self, groups: Sequence[Group], number: int, /) -> Tensor:
+    def loss(self, groups: Sequence[Group[Any]], number: int, /) -> Tensor:
         """The mean loss; `number` is how many groups the training had before these."""
 
 
@@ -95,7 +95,7 @@ class MonoTask:
         self._score = score
         self._loss = loss
 
-    def loss(self, groups: Sequence[Group], _number: int) -> Tensor:
+    def loss(self, groups: Sequence[Group[Any]], _number: int) -> Tensor:
         scores = self._score([(group.query, doc) for group in groups for doc in group.docs]).view(len(groups), -1)
         targets = Targets(
             relevant=scores.new_tensor([group.relevant or (False,) * len(group.docs) for group in groups]),
@@ -113,7 +113,7 @@ class DuoTask:
         self._score = score
         self._loss = loss
 
-    def loss(self, groups: Sequence[Group], _number: int) -> Tensor:
+    def loss(self, groups: Sequence[Group[Any]], _number: int) -> Tensor:
         chosen = [(group, labelled_pairs(group)) for group in groups]
         scores = self._score(
             [texts for group, pairs in chosen for texts in pair_inputs(group.query, group.docs, pairs)]
@@ -127,7 +127,7 @@ class DuoTask:
         return self._loss(scores, targets)
 
 
-def labelled_pairs(group: Group) -> list[tuple[int, int]]:
+def labelled_pairs(group: Group[Any]) -> list[tuple[int, int]]:
     """(d+, d-) for each relevant doc and each other one, then (d-, d+); never two relevant docs, nor two others."""
     relevant = group.relevant or ()
     positives = [number for number, each in enumerate(relevant) if each]
@@ -157,5 +157,5 @@ def pair_loss(weights: Mapping[str, float], temperature: float) -> PairLoss:
     return lambda scores, known: torch.stack([w * terms[name](scores, known) for name, w in weights.items()]).sum()
 
 
-def _margin(group: Group, i: int, j: int) -> float:
+def _margin(group: Group[Any], i: int, j: int) -> float:
     return group.teacher_scores[i] - group.teacher_scores[j] if group.teacher_scores else 0.0

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import torch
 
@@ -119,7 +120,7 @@ class Trainer:
         return self._processes.first
 
     def _step(
-        self, stream: Iterator[tuple[Group, Position]], state: TrainState, stop: Callable[[], bool], saved: float
+        self, stream: Iterator[tuple[Group[Any], Position]], state: TrainState, stop: Callable[[], bool], saved: float
     ) -> tuple[StepRow, bool, bool]:
         """One update of the weights. All processes together decide whether to stop and whether to save a state."""
         schedule = self._schedule
@@ -140,7 +141,7 @@ class Trainer:
         state.position = taken[-1][1]
         return StepRow(state.step, mean, rate), stops > 0, saves > 0
 
-    def _accumulate(self, groups: list[Group], number: int) -> float:
+    def _accumulate(self, groups: list[Group[Any]], number: int) -> float:
         """Computes the gradients of this process's groups, with `number` groups before them; returns the mean loss."""
         size = len(groups) // self._schedule.accumulation
         total = 0.0

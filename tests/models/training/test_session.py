@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.progress import SILENT, Silent
 from beamrank.report.trainings import TrainingRecord, read_training
+from models.tokenizer.bert import BertTokenizer
 from models.training.estimate import plan_training
 from models.training.session import Session
 from tests.support.progress import RecordedProgress
@@ -246,8 +247,44 @@ def test_training_ends_when_loss_or_gradient_is_not_finite(spoil, message, confi
     assert not (config.parent / "out" / "model.safetensors").exists()
 
 
+def mined_data(config: Path) -> Path:
+    """The folder of the data of an unfinished training; there is one."""
+    (folder,) = (config.parent / "out/training").glob("*data*")
+    return folder
+
+
+def test_training_data_is_mined_once_and_removed_at_the_end(config):
+    make_session(config, "mono").train(stop_after(3), SILENT, "")
+    first = mined_data(config)
+    mined_at = (first / "store.json").stat().st_mtime_ns
+    make_session(config, "mono")
+    assert (first / "store.json").stat().st_mtime_ns == mined_at
+    content = (first / "docs.bin").read_bytes()
+    (first / "docs.bin").write_bytes(content[:-2])
+    make_session(config, "mono")
+    assert (first / "docs.bin").read_bytes() == content
+    run = config.parent / "run.trec"
+    run.write_text(run.read_text())
+    session = make_session(config, "mono")
+    assert mined_data(config) != first
+    assert (session.before.step, session.source.groups_per_epoch) == (3, 10)
+    finish(session)
+    assert not list((config.parent / "out/training").glob("*data*"))
+
+
+@pytest.mark.parametrize("kind", ["mono", "duo"])
+def test_training_step_tokenizes_nothing(kind, config, monkeypatch):
+    session = make_session(config, kind)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a text is tokenized")
+
+    monkeypatch.setattr(BertTokenizer, "encode", refuse)
+    finish(session)
+
+
 def test_plan_of_a_training_changes_nothing(config):
-    plan = plan_training(make_session(config, "duo", ["optimizer.batch_size=8"]))
+    plan = plan_training(make_session(config, "duo", ["optimizer.batch_size=8"], dry_run=True))
     assert (plan.groups, plan.inputs_per_group, plan.steps) == (10, 2, 40)
     assert plan.epochs == pytest.approx(40 * 4 / 10)
     assert plan.seconds > 0

@@ -81,6 +81,16 @@ def test_training_inputs_equal_those_of_scoring(start, segments):
     assert sorted(rows) == list(range(len(inputs)))
 
 
+def test_token_ids_are_packed_as_their_texts(start):
+    tokenizer = load_bert(start)
+    encoder = InputEncoder(tokenizer, LIMITS, 64)
+    inputs = [("what is sky", " ".join(["blue"] * 40)), ("what is sky", ""), ("what is grass", "green")]
+    ids = [tuple(tokenizer.encode([text], 512).ids.values.to_numpy().tobytes() for text in texts) for texts in inputs]
+    for one, other in zip(encoder.batches(inputs), encoder.batches(ids), strict=True):
+        assert one.rows.tolist() == other.rows.tolist()
+        assert all(torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
+
+
 def test_scorer_keeps_the_order_of_the_inputs(start):
     score = make_scorer(start, "mono")
     inputs = [("what is sky", " ".join(["blue"] * length)) for length in (1, 20, 3, 12, 7)]

@@ -1,0 +1,268 @@
+"""Mining: what is a positive, a candidate and a negative, how groups are drawn, and what is left out."""
+
+import random
+import tracemalloc
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from beamrank.errors import PreflightError
+from beamrank.formats.runs import iterate_run, read_run
+from benchmarks.parts.mining import write_collection as write_car_shaped
+from models.checkpoints.check import resolve_checkpoint
+from models.tokenizer.bert import load_bert
+from models.training.config import DataConfig, SamplingConfig, load_train_config
+from models.training.data import mining
+from models.training.data.examples import Group, Position, shuffled
+from models.training.data.mining import DOCS, QUERIES, mine
+from models.training.data.pools import MinedSource, Pools
+from models.training.data.tokens import TokenRows
+from tests.support.training import COLOURS, WORDS, save_tokenizer, write_collection
+
+_MAX_TOKENS = 32
+# 30 million pairs then take 3 GB; the libraries take less than 1 GB.
+_BYTES_PER_PAIR = 100
+
+
+def text_of(ids: bytes) -> str:
+    return " ".join(WORDS[number] for number in np.frombuffer(ids, np.uint16))
+
+
+class Mined(NamedTuple):
+    """A source of groups of token ids, whose groups are read as texts."""
+
+    source: MinedSource
+    pools: Pools
+    docs: TokenRows
+    lines: list[str]
+
+    def take(self, count: int, position: Position | None = None) -> list[tuple[Group, Position]]:
+        return [
+            (Group(text_of(group.query), tuple(map(text_of, group.docs)), group.relevant, group.teacher_scores), after)
+            for group, after in islice(self.source.stream(position or {}), count)
+        ]
+
+
+def mined(data: DataConfig, sampling: SamplingConfig, folder: Path, seed: int = 0) -> Mined:
+    """Mines into a folder, and reads what was written."""
+    folder = folder / "mined"
+    folder.mkdir(exist_ok=True)
+    save_tokenizer(folder)
+    pools, lines = mine(data, sampling.ranks, None, load_bert(str(folder)), _MAX_TOKENS, folder)
+    pools.save(folder)
+    pools, docs = Pools.load(folder), TokenRows(folder, DOCS, np.dtype(np.uint16))
+    texts = (TokenRows(folder, QUERIES, np.dtype(np.uint16)), docs)
+    taught = data.teacher is not None
+    return Mined(MinedSource(pools, texts, sampling, seed, taught=taught, lines=lines), pools, docs, lines)
+
+
+def check_resumes(found: Mined, count: int) -> None:
+    """The stream resumes at every position."""
+    whole = found.take(count)
+    for at in range(0, count, 7):
+        group, position = whole[at]
+        assert found.take(count - at - 1, position) == whole[at + 1 :], f"after {group}"
+
+
+def data_config(folder: Path, **keys: object) -> DataConfig:
+    found = write_collection(folder)
+    for name in ("qrels", "run"):
+        found[name] = str(folder / found[name])
+    for name in ("corpus", "topics"):
+        found[name]["path"] = str(folder / found[name]["path"])
+    return DataConfig.model_validate(found | keys)
+
+
+def test_mining_draws_negatives_from_the_ranks_each_epoch(tmp_path):
+    sampling = SamplingConfig(negatives=2, ranks=(1, 3))
+    found = mined(data_config(tmp_path), sampling, tmp_path)
+    assert (found.source.docs_per_group, found.source.groups_per_epoch) == (3, 10)
+    drawn: dict[str, set[str]] = {}
+    for group, _ in found.take(100):
+        thing = int(COLOURS.index(group.docs[0]))
+        allowed = {COLOURS[(thing + step) % 10] for step in (1, 2, 3)}
+        assert group.relevant == (True, False, False)
+        assert set(group.docs[1:]) < allowed
+        drawn.setdefault(group.query, set()).update(group.docs[1:])
+    assert all(len(negatives) == 3 for negatives in drawn.values())
+    check_resumes(found, 40)
+
+
+def test_natural_sampling_takes_each_candidate(tmp_path):
+    sampling = SamplingConfig(mode="natural", ranks=(1, 4))
+    found = mined(data_config(tmp_path), sampling, tmp_path)
+    groups = [group for group, _ in found.take(40)]
+    assert found.source.docs_per_group == 1
+    assert sum(group.relevant == (True,) for group in groups) == 10
+    assert len({(group.query, group.docs) for group in groups}) == 40
+
+
+def test_triplets_give_each_positive_n_over_m_negatives(tmp_path):
+    data = data_config(tmp_path)
+    (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq0 0 d1 1\n")
+    sampling = SamplingConfig(mode="triplets")
+    found = mined(data, sampling, tmp_path)
+    triplets = [group.docs for group, _ in found.take(found.source.groups_per_epoch or 0)]
+    negatives = {positive: {n for p, n in triplets if p == positive} for positive in ("blue", "green")}
+    assert {name: len(found) for name, found in negatives.items()} == {"blue": 2, "green": 2}
+    assert not negatives["blue"] & negatives["green"]
+    limited = SamplingConfig(mode="triplets", negatives=1)
+    assert mined(data, limited, tmp_path).source.groups_per_epoch == 2
+
+
+def test_mining_ignores_duplicates_of_positives(tmp_path):
+    data = data_config(tmp_path)
+    corpus = (tmp_path / "corpus.jsonl").read_text().replace('"green"', '"BLUE "').replace('"white"', '"red"')
+    (tmp_path / "corpus.jsonl").write_text(corpus)
+    (tmp_path / "qrels.txt").write_text("q0 0 d0 1\n")
+    found = mined(data, SamplingConfig(), tmp_path)
+    assert [text_of(found.docs[row]) for row in found.pools.negatives.rows] == ["red", "black", "gold"]
+    assert "negatives with the text of a positive, ignored: 1" in found.lines
+    assert "candidates with the text of another, ignored: 1" in found.lines
+
+
+def test_mining_names_unusable_topics(tmp_path):
+    data = data_config(tmp_path)
+    (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq1 0 d1 0\nq2 0 d2 1\n")
+    rows = (tmp_path / "run.trec").read_text().splitlines()
+    (tmp_path / "run.trec").write_text("\n".join(row for row in rows if not row.startswith("q2 ")) + "\n")
+    lines = mined(data, SamplingConfig(), tmp_path).lines
+    assert "topics without positives: 8 of 10 ('q1', 'q3', 'q4', ...); ignored" in lines
+    assert "topics without candidates: 1 of 10 ('q2'); ignored" in lines
+    strict = data.model_copy(update={"min_relevance": 2})
+    with pytest.raises(PreflightError, match="the mined set is empty: topics without positives: 10 of 10"):
+        mined(strict, SamplingConfig(), tmp_path)
+
+
+def test_mining_refuses_a_run_of_relevant_docs_only(tmp_path):
+    data = data_config(tmp_path)
+    (tmp_path / "run.trec").write_text("".join(f"q{n} Q0 d{n} 1 1.0 run\n" for n in range(10)))
+    with pytest.raises(PreflightError, match="the mined set is empty: topics without negatives: 10 of 10"):
+        mined(data, SamplingConfig(), tmp_path)
+
+
+def test_mining_refuses_missing_and_duplicate_docs(tmp_path):
+    data = data_config(tmp_path)
+    corpus = tmp_path / "corpus.jsonl"
+    lines = corpus.read_text().splitlines()
+    corpus.write_text("\n".join(lines[:-1]) + "\n")
+    with pytest.raises(PreflightError, match=r"1 of the 10 docs that run and qrels name .* 'd9'"):
+        mined(data, SamplingConfig(), tmp_path)
+    corpus.write_text("\n".join([*lines, lines[2]]) + "\n")
+    with pytest.raises(PreflightError, match=r"'d2' appears twice in the corpus: .* and "):
+        mined(data, SamplingConfig(), tmp_path)
+
+
+def test_mining_adds_the_teachers_scores(tmp_path):
+    data = data_config(tmp_path, teacher=str(tmp_path / "teacher.trec"))
+    rows = (tmp_path / "teacher.trec").read_text().splitlines()
+    (tmp_path / "teacher.trec").write_text("\n".join(row for row in rows if not row.startswith("q0 Q0 d1 ")) + "\n")
+    found = mined(data, SamplingConfig(), tmp_path)
+    assert "docs without a teacher's score, ignored: 1" in found.lines
+    for group, _ in found.take(10):
+        negative = COLOURS.index(group.docs[1])
+        assert group.teacher_scores == pytest.approx((4.0, 1 / negative if negative else 2.0))
+
+
+def write_random_collection(folder: Path, seed: int) -> DataConfig:
+    """Topics with positives that are retrieved or not, and docs that share their texts; four files of qrels."""
+    dice = random.Random(seed)
+    data = data_config(folder)
+    texts = {f"d{n}": " ".join(dice.choices(COLOURS, k=dice.randint(1, 2))) for n in range(40)}
+    (folder / "corpus.jsonl").write_text("".join(f'{{"id": "{d}", "contents": "{t}"}}\n' for d, t in texts.items()))
+    rows, qrels = [], ""
+    for topic in range(10):
+        ranked = dice.sample(sorted(texts), dice.randint(0, 12))
+        rows += [f"q{topic} Q0 {doc} {rank} {-rank} run\n" for rank, doc in enumerate(ranked, 1)]
+        for doc in dice.sample(sorted(texts), dice.randint(0, 4)) + ranked[3:5]:
+            qrels += "" if f"q{topic} 0 {doc} " in qrels else f"q{topic} 0 {doc} {dice.randint(0, 2)}\n"
+    lines = qrels.splitlines(keepends=True)
+    for fold in range(4):
+        (folder / f"fold-{fold}.qrels").write_text("".join(lines[fold::4]) or "none 0 d0 1\n")
+    dice.shuffle(rows)
+    (folder / "run.trec").write_text("".join(rows))
+    return data.model_copy(update={"qrels": f"{folder}/fold-*.qrels"})
+
+
+def plain_groups(data: DataConfig, sampling: SamplingConfig, seed: int) -> Iterator[Group]:
+    """The groups by dictionaries, one topic after the other."""
+    folder = Path(data.corpus.path).parent
+    texts = {}
+    for line in (folder / "corpus.jsonl").read_text().splitlines():
+        texts[line.split('"')[3]] = line.split('"')[7]
+    relevance: dict[str, dict[str, int]] = {}
+    for fold in range(4):
+        for line in (folder / f"fold-{fold}.qrels").read_text().splitlines():
+            query_id, _, doc_id, level = line.split()
+            relevance.setdefault(query_id, {})[doc_id] = int(level)
+    ranked = read_run(str(folder / "run.trec"), ties="rank").order
+    units = []
+    for topic, line in enumerate((folder / "topics.tsv").read_text().splitlines()):
+        query_id = f"q{topic}"
+        positives = [doc_id for doc_id, level in relevance.get(query_id, {}).items() if level >= 1]
+        seen: set[str] = set()
+        kept = []
+        for doc_id in ranked.get(query_id, [])[sampling.ranks[0] - 1 : sampling.ranks[1]]:
+            copy = doc_id not in positives and texts[doc_id] in {texts[each] for each in positives}
+            if not copy and texts[doc_id] not in seen:
+                seen.add(texts[doc_id])
+                kept.append(doc_id)
+        negatives = [doc_id for doc_id in kept if doc_id not in positives]
+        if positives and negatives:
+            each = kept if sampling.mode == "natural" else positives
+            units += [(line.split("\t")[1], positives, negatives, doc_id) for doc_id in each]
+    for epoch, _, number in shuffled(len(units), seed, {}):
+        query, positives, negatives, doc_id = units[number]
+        doc_ids = [doc_id]
+        if sampling.mode == "balanced":
+            rng = np.random.default_rng([seed, epoch, number])
+            count = sampling.negatives or 1
+            doc_ids += [negatives[at] for at in rng.choice(len(negatives), count, replace=len(negatives) < count)]
+        relevant = tuple(each in positives for each in doc_ids)
+        yield Group(query, tuple(texts[each] for each in doc_ids), relevant)
+
+
+@pytest.mark.parametrize("sampling", [{}, {"negatives": 3, "ranks": [2, 8]}, {"mode": "natural", "ranks": [1, 10]}])
+@pytest.mark.parametrize("seed", range(6))
+def test_mining_draws_the_groups_of_a_plain_loop(sampling, seed, tmp_path):
+    data, settings = write_random_collection(tmp_path, seed), SamplingConfig.model_validate(sampling)
+    found = mined(data, settings, tmp_path, seed)
+    count = 2 * (found.source.groups_per_epoch or 0) + 5
+    assert [group for group, _ in found.take(count)] == list(islice(plain_groups(data, settings, seed), count))
+
+
+def peak_bytes(folder: Path, pairs: int) -> int:
+    """The peak of Python's and NumPy's memory while TREC CAR's shape is mined."""
+    config = load_train_config(str(write_car_shaped(folder / str(pairs), pairs)), "mono")
+    tokenizer = load_bert(resolve_checkpoint("embedded:mono", "mono").folder)
+    tracemalloc.start()
+    try:
+        mine(config.data, config.sampling.ranks, None, tokenizer, _MAX_TOKENS, folder)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.slow
+def test_mining_takes_a_bounded_memory_for_each_pair(tmp_path, monkeypatch):
+    monkeypatch.setattr(mining, "_BLOCK_TOPICS", 500)
+    # Fewer pairs would be read at once, as one block of the corpus.
+    few, many = (peak_bytes(tmp_path, pairs) for pairs in (30_000, 90_000))
+    assert (many - few) / 60_000 < _BYTES_PER_PAIR
+
+
+def test_iterated_run_has_the_queries_of_the_run(tmp_path):
+    rows = [f"q{n // 5} Q0 d{n * 7 % 11} {n % 5} {n % 3} run\n" for n in range(40)]
+    (tmp_path / "run").write_text("".join(rows))
+    for ties in ("rank", "doc_id"):
+        run = read_run(str(tmp_path / "run"), ties=ties)
+        found = list(iterate_run(str(tmp_path / "run"), ties=ties))
+        assert {query_id: doc_ids for query_id, doc_ids, _ in found} == run.order
+        assert all(np.array_equal(scores, run.scores[query_id]) for query_id, _, scores in found)
+    (tmp_path / "run").write_text("".join(rows) + "q9 Q0 d1 1\n")
+    with pytest.raises(PreflightError, match="line 41: 4 columns"):
+        list(iterate_run(str(tmp_path / "run")))
