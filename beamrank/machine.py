@@ -15,6 +15,13 @@ LIBRARIES = (
     *("beamrank", "apache-beam", "pyserini", "torch", "openvino", "transformers", "tokenizers"),
     *("numpy", "pyarrow", "ir_measures"),
 )
+_COMPUTING = ("torch", "transformers", "numpy", "openvino")
+_INSTRUCTION_SETS = re.compile(r"\b(?:avx|amx|fma|sse|f16c|asimd|sve|sme(?!p)|bf16|i8mm)\w*")
+# Each makes a library compute with fewer instructions, or in another order.
+_LIMITS = (
+    *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE"),
+    *("MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"),
+)
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,8 @@ class Machine:
 
     Attributes:
         processor: its model.
+        instructions: what else decides how libraries compute on it: family, model, instruction sets, and the settings
+            that limit these.
         cores: those that the process may use.
         memory_gib: of the whole machine.
         gpus: the models of the NVIDIA GPUs.
@@ -32,6 +41,7 @@ class Machine:
     """
 
     processor: str
+    instructions: str
     cores: int
     memory_gib: float
     gpus: tuple[str, ...]
@@ -39,12 +49,20 @@ class Machine:
     python: str
     libraries: Mapping[str, str]
 
+    @property
+    def arithmetic(self) -> dict[str, str]:
+        """What decides the bits of a score here beside its input, model, dtype and backend, on a CPU."""
+        versions = {name: self.libraries[name] for name in _COMPUTING if name in self.libraries}
+        library = self.system.rpartition("-with-")[2]
+        return {"processor": self.processor, "instructions": self.instructions, "C library": library, **versions}
+
 
 @cache
 def describe_machine() -> Machine:
     """This machine. Imports no library to find its version, and no torch to find a GPU."""
     return Machine(
         processor=next(cpu_info("model name"), platform.processor() or platform.machine()),
+        instructions=_instructions(),
         cores=usable_cores(),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         gpus=tuple(_gpus(Path("/proc/driver/nvidia/gpus"))),
@@ -63,6 +81,13 @@ def cpu_info(keys: str) -> Iterator[str]:
     """The values in `/proc/cpuinfo` whose key matches a regular expression; none on other systems than Linux."""
     path = Path("/proc/cpuinfo")
     return _values(keys, path.read_text()) if path.exists() else iter(())
+
+
+def _instructions() -> str:
+    kind = [next(cpu_info(each), "") for each in ("cpu family|CPU implementer", "model|CPU part")]
+    sets = _INSTRUCTION_SETS.findall(next(cpu_info("flags|Features"), ""))
+    limits = [f"{name}={os.environ[name]}" for name in _LIMITS if name in os.environ]
+    return " ".join([*kind, *sorted(sets), *limits])
 
 
 def _gpus(folder: Path) -> Iterator[str]:

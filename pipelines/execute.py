@@ -59,6 +59,7 @@ def run(
     runner: str = "local",
     set: Mapping[str, Any] | None = None,
     output: str | os.PathLike[str] | None = None,
+    reuse: Sequence[str | os.PathLike[str]] = (),
     stage: str | None = None,
     flags: Sequence[str] = (),
     quiet: bool = True,
@@ -70,6 +71,7 @@ def run(
         runner: local, embed, prism, spark, flink or dataflow.
         set: values that replace keys of the configuration: `{"mono.k": 100}`.
         output: the output folder, instead of the configuration's `output`.
+        reuse: outputs of earlier runs, whose scores of the same inputs are taken over.
         stage: the one to run alone: retrieve, tokenize, mono, duo or runs.
         flags: Beam's own.
         quiet: without notes and progress on standard error; warnings are printed there either way.
@@ -85,7 +87,9 @@ def run(
     prepare_environment()
     overrides = [f"{key}={json.dumps(value)}" for key, value in (set or {}).items()]
     source = config if isinstance(config, Mapping) else os.fspath(config)
-    settings = load_config(source, overrides, None if output is None else os.fspath(output))
+    settings = load_config(
+        source, overrides, None if output is None else os.fspath(output), [os.fspath(each) for each in reuse]
+    )
     chosen = None if stage is None else _word(Stage, stage, "stage")
     console = ConsoleProgress(quiet=quiet)
     with run_log(console):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import apache_beam as beam
 
@@ -24,6 +24,7 @@ from beamrank.storage import files as storage
 from models.stages import stage_of
 from pipelines.console.progress import Bar, ConsoleProgress, at_most_every, duration
 from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
+from pipelines.planning.earlier_runs import EarlierRuns
 from pipelines.runners.names import Runner
 from pipelines.runners.options import IN_MEMORY, new_pipeline
 from pipelines.runners.watchdog import in_mid_run, run_watched
@@ -109,6 +110,15 @@ class Launcher:
         self.console.note(f"{stage.name}: all {len(digests)} shards are already complete")
         return self._accept(stage, sealed)
 
+    def open_tasks(self, stage: StageRecord) -> list[ShardTask]:
+        """The tasks that `run_stage` would run.
+
+        Raises:
+            PreflightError: an input is not sealed.
+        """
+        inputs = [self._sealed_input(stage, name) for name in stage.inputs]
+        return self._open_tasks(stage, self.plan.shard_digests(stage, inputs), inputs)
+
     def _open_tasks(self, stage: StageRecord, digests: tuple[str, ...], inputs: Sequence[Manifest]) -> list[ShardTask]:
         """The shards that have no receipt yet."""
         tasks = self.plan.tasks(stage, inputs, skip=self.plan.folder(stage.name).discard_broken(digests))
@@ -116,7 +126,20 @@ class Launcher:
             self.console.note(
                 f"{stage.name}: resuming, {len(digests) - len(tasks)} of {len(digests)} shards are complete"
             )
-        return tasks
+        return self._with_earlier(stage, tasks)
+
+    def _with_earlier(self, stage: StageRecord, tasks: list[ShardTask]) -> list[ShardTask]:
+        """The tasks of a stage that scores, with the parts of earlier runs that hold scores of their queries."""
+        if stage.work is None or not isinstance(self.config, RunConfig):
+            return tasks
+        earlier = self._earlier.stages(stage)
+        for reason in earlier.refused:
+            self.console.note(f"{stage.name}: not taken over: {reason}")
+        return earlier.given_to(tasks, self.plan)
+
+    @cached_property
+    def _earlier(self) -> EarlierRuns:
+        return EarlierRuns(self.plan, self.config.reuse if isinstance(self.config, RunConfig) else ())
 
     def _do(self, stage: StageRecord, tasks: Sequence[ShardTask], digests: tuple[str, ...]) -> None:
         _log.info("stage started: %d of %d shards to do", len(tasks), len(digests))

@@ -59,6 +59,8 @@ class RunConfig(Section):
     """Names of ir_measures or trec_eval; stages are compared by the first."""
     output: Path
     """The folder of parts, receipts and runs."""
+    reuse: tuple[Path, ...] = ()
+    """Outputs of earlier runs, whose scores of the same inputs are taken over."""
     run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = ("trec",)
     """The formats in which runs are written."""
     shards: Positive | None = None
@@ -222,7 +224,12 @@ def _depth(section: Any, default: int) -> int:
     return k if isinstance(k, int) else default
 
 
-def load_config(source: str | Mapping[str, Any], overrides: Sequence[str] = (), output: str | None = None) -> RunConfig:
+def load_config(
+    source: str | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    output: str | None = None,
+    reuse: Sequence[str] = (),
+) -> RunConfig:
     """Reads a YAML configuration.
 
     Args:
@@ -230,16 +237,20 @@ def load_config(source: str | Mapping[str, Any], overrides: Sequence[str] = (), 
             the current folder.
         overrides: `section.key=value` strings; the value is YAML.
         output: replaces `output`, relative to the current folder.
+        reuse: more outputs for `reuse`, relative to the current folder.
 
     Raises:
         PreflightError: the file cannot be read.
         ConfigError: the file is not a YAML mapping, a key or a value is wrong, or a text can carry a credential.
     """
     refuse_credentials(output or "", "--output")
+    refuse_credentials(list(reuse), "--reuse")
     document = read_document(source, overrides)
     anchor_paths(document, RunConfig, storage.parent(source) if isinstance(source, str) else storage.absolute("."))
     if output is not None:
         document["output"] = storage.absolute(output)
+    if reuse and isinstance(document.setdefault("reuse", []), list):
+        document["reuse"] = [*map(storage.absolute, reuse), *document["reuse"]]
     return check_document(document, RunConfig, source if isinstance(source, str) else "config")
 
 

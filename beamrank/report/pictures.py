@@ -50,6 +50,17 @@ def pair_curves(points: Sequence[CurvePoint], measure: str) -> bytes:
     return content.getvalue()
 
 
+def depth_pair_curves(points: Sequence[CurvePoint], measure: str) -> bytes:
+    """Figure 4: a measure against all inferences, a line for each k1."""
+    with _figure() as (axes, content):
+        ours = [point for point in points if point.figure == 4 and point.measure == measure]
+        for k1 in dict.fromkeys(point.k1 for point in ours):
+            axes.plot(*_xy([point for point in ours if point.k1 == k1]), marker=".", label=f"k1 = {k1}")
+        axes.set(xlabel="inferences per query, k0 + k1 (k1 - 1)", ylabel=measure)
+        axes.legend()
+    return content.getvalue()
+
+
 def difference_bars(differences: Sequence[float], measure: str) -> bytes:
     """The difference of each topic, smallest first."""
     with _figure() as (axes, content):

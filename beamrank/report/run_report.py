@@ -8,6 +8,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.report.report import JUDGED, Execution, Report, ReportSettings, chosen_baseline
 from beamrank.report.stored.curves import Curves, CurveSettings
+from beamrank.report.stored.depths import DepthSettings, depth_points
 from beamrank.report.stored.distributions import ScoreDistributions
 from beamrank.report.stored.drift import DriftPass, EarlierRun
 from beamrank.report.stored.positions import supported
@@ -19,13 +20,14 @@ from beamrank.stages.plan import Plan, read_plan
 from beamrank.stages.status import read_receipts, read_status
 
 
-def gather(plan: Plan, config: RunConfig, settings: ReportSettings) -> Report:
+def gather(plan: Plan, config: RunConfig, settings: ReportSettings, pairs: Plan | None = None) -> Report:
     """Reads what a run has finished, and the corpus at most once.
 
     Args:
         plan: of the run.
         config: its configuration.
         settings: what is shown.
+        pairs: the plan of the pairs of figure 4, finished.
 
     Raises:
         ConfigError: the baseline is not a run of a finished stage.
@@ -36,6 +38,10 @@ def gather(plan: Plan, config: RunConfig, settings: ReportSettings) -> Report:
     for queries in iter_stored(plan, config):
         pass_over.add(queries)
     pass_over.finish()
+    if pairs is not None and qrels is not None:
+        keys, (fast, _) = pairs.stages[-1].keys, supported(config.measures)
+        wanted = DepthSettings.of(config, keys["k0s"], settings.k1s or (keys["k"],))
+        report.points += depth_points(plan, config, pairs, qrels, fast, wanted)
     report.test_differences()
     chosen = report.largest_differences(settings.queries, list(report.topics))
     views = _views(report, plan, config, chosen, {} if qrels is None else qrels.relevance)

@@ -5,7 +5,7 @@ from functools import cache
 
 from pydantic import TypeAdapter
 
-from beamrank.digests import SHORT, checked_json, checked_record, sha256
+from beamrank.digests import SHORT, checked_json, checked_record, digest, sha256
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
 
@@ -44,3 +44,8 @@ def read_machine(output: str, name: str) -> Machine | None:
 def machine_name(content: bytes) -> str:
     """The name of the file with a machine's description."""
     return f"{sha256(content)[:SHORT]}{_ENDING}"
+
+
+def arithmetic_digest(machine: Machine) -> str:
+    """Names what computes on a machine: where it is the same, a CPU gives an input the same score."""
+    return digest(machine.arithmetic)[:SHORT]

@@ -59,7 +59,8 @@ def pair_inferences(candidates: float, k: int, opponents: int | None) -> float:
 def work_ratio(work: ScoringWork, before: ScoringWork, scored: Iterable[Receipt]) -> float | None:
     """The ratio of a stage's duration to that of the stage before it, on the same workers.
 
-    An input with two docs is taken to be twice as long as one with one doc, up to the most tokens of an input.
+    An input with two docs is taken to be twice as long as one with one doc, up to the most tokens of an input, and the
+    same share of inputs to be taken over from earlier runs.
 
     Args:
         work: the work of the stage.
@@ -70,13 +71,14 @@ def work_ratio(work: ScoringWork, before: ScoringWork, scored: Iterable[Receipt]
         None if the receipts lack the counts.
     """
     receipts = list(scored)
-    queries, candidates, inferences, tokens = (
+    queries, candidates, inferences, reused, tokens = (
         sum(receipt.counts.get(name, 0) for receipt in receipts)
-        for name in ("queries", "candidates", "inferences", "tokens")
+        for name in ("queries", "candidates", "inferences", "reused", "tokens")
     )
     if not (candidates and tokens and before.token_cost):
         return None
     length = min(float(work.max_length), work.docs * tokens / inferences)
     each = candidates / queries
     asked = min(work.k, each) if work.docs == 1 else pair_inferences(each, work.k, work.opponents)
-    return queries * asked * length * work.token_cost / (tokens * before.token_cost)
+    scored_share = inferences / (inferences + reused)
+    return queries * asked * scored_share * length * work.token_cost / (tokens * before.token_cost)

@@ -163,7 +163,7 @@ class Plan:
     @property
     def config_digest(self) -> str:
         """The digest of the configuration; the plan digest does not cover all of it, such as the measures."""
-        return digest({key: value for key, value in self.config.items() if key != "output"})
+        return digest({key: value for key, value in self.config.items() if key not in ("output", "reuse")})
 
     def is_named_by(self, current: "CurrentPlan") -> bool:
         """Whether the pointer of a folder names this plan, with this configuration."""
@@ -176,6 +176,12 @@ class Plan:
 
     def publish(self, owner: Mapping[str, Any] | None = None) -> str:
         """Writes `plan-<digest12>.json`, the topics or rows of its shards, and the pointer to it."""
+        name = self.write()
+        self.make_current(owner)
+        return name
+
+    def write(self) -> str:
+        """Writes the plan and the topics or rows of its shards; the pointer keeps naming another plan."""
         shards_file, content = write_shards(self.shards)
         storage.publish_content(storage.join(self.output, shards_file), content)
         values = {
@@ -189,7 +195,6 @@ class Plan:
         }
         name = plan_name(self)
         storage.replace(storage.join(self.output, name), checked_json(values))
-        self.make_current(owner)
         return name
 
 
@@ -210,9 +215,12 @@ def read_current(output: str) -> CurrentPlan | None:
 
 def plan_names(output: str) -> list[str]:
     """The names of all plans that were run into a folder."""
-    return sorted(
-        name for name in storage.sizes_bytes(output) if name.startswith(PLAN_PREFIX) and name.endswith(".json")
-    )
+    return sorted(filter(is_plan, storage.sizes_bytes(output)))
+
+
+def is_plan(name: str) -> bool:
+    """Whether a file's name is that of a plan."""
+    return name.startswith(PLAN_PREFIX) and name.endswith(".json")
 
 
 def read_plan(output: str) -> Plan:

@@ -25,9 +25,10 @@ class StageStatus:
             unknown. For a duo without a finished shard it is forecast from mono's pace.
         elapsed_seconds: how long the stage has been running; None if it is not, or the storage keeps no times.
         inferences: of the shards that are done, like all that follows.
+        reused: the inferences whose scores were taken over from earlier runs; they are not among `inferences`.
         seconds: of all workers together; for a stage that reads the corpus, with its scan.
         inferences_per_second: of one worker; None for a stage without inferences, like all that follows.
-        inferences_per_query: the mean.
+        inferences_per_query: the mean, reused ones included.
         tokens: of the inputs, special tokens included.
         padding_share: of the tokens that went through the model, how many were padding.
     """
@@ -39,6 +40,7 @@ class StageStatus:
     eta_seconds: float | None
     elapsed_seconds: float | None
     inferences: int
+    reused: int
     seconds: float
     inferences_per_second: float | None
     inferences_per_query: float | None
@@ -85,10 +87,11 @@ def _stage_status(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt
     shards = len(plan.shards)
     done = receipts.values()
     scan = _scan(plan, stage)
-    queries, inferences, tokens, padded = (
+    queries, inferences, reused, tokens, padded = (
         sum(receipt.counts.get(name, 0) for receipt in done)
-        for name in ("queries", "inferences", "tokens", "padded_tokens")
+        for name in ("queries", "inferences", "reused", "tokens", "padded_tokens")
     )
+    asked = inferences + reused
     work = sum(receipt.seconds for receipt in done)
     pace = _pace(plan, stage, receipts) if len(done) < shards else None
     running = pace is not None and now - pace.last <= _pause(stage) + max(receipt.seconds for receipt in done)
@@ -101,9 +104,10 @@ def _stage_status(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt
         eta_seconds=0.0 if len(done) == shards else None if left is None else round(left, 1),
         elapsed_seconds=round(now - pace.start, 1) if pace is not None and running else None,
         inferences=inferences,
+        reused=reused,
         seconds=round(work + scan.seconds, 3),
         inferences_per_second=round(inferences / work, 1) if inferences and work else None,
-        inferences_per_query=round(inferences / queries, 1) if inferences and queries else None,
+        inferences_per_query=round(asked / queries, 1) if asked and queries else None,
         tokens=tokens or None,
         padding_share=round(1 - tokens / padded, 4) if padded else None,
     )

@@ -20,6 +20,22 @@ class InputPart(NamedTuple):
         return self.folder.read_part(self.receipt)
 
 
+class EarlierPart(NamedTuple):
+    """The part of an earlier run whose scores a shard may take over.
+
+    Attributes:
+        scores: the part.
+        tokens: the part with the tokens that were scored.
+        keys: of the stage that scored them.
+        arithmetic: names what computed them: see `beamrank.stages.machines.arithmetic_digest`.
+    """
+
+    scores: InputPart
+    tokens: InputPart
+    keys: Mapping[str, Any]
+    arithmetic: str
+
+
 @dataclass(frozen=True)
 class ShardTask:
     """One shard of one stage.
@@ -31,6 +47,7 @@ class ShardTask:
         topics: the shard's, sorted by query_id; empty for a stage that does not read them.
         inputs: the parts of the stages that it reads, in their order.
         rows: the shard's, for a stage that reads rows of a file.
+        earlier: the parts of earlier runs that hold scores of the shard's queries, in the order in which they are read.
     """
 
     folder: StageFolder
@@ -39,6 +56,7 @@ class ShardTask:
     topics: tuple[Topic, ...] = ()
     inputs: tuple[InputPart, ...] = ()
     rows: FileRows | None = None
+    earlier: tuple[EarlierPart, ...] = ()
 
     def receipt(self) -> Receipt | None:
         """The receipt, if the shard has one that counts."""

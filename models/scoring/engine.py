@@ -5,7 +5,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +27,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Scores:
-    """A shard's log-odds, float32[n] in the order of the inputs, and their cost (an inference for each chunk)."""
+    """A shard's log-odds, float32[n] in the order of the inputs, and their cost (an inference for each chunk).
+
+    `reused` inferences were not made, since an earlier run has stored their log-odds.
+    """
 
     log_odds: npt.NDArray[np.float32]
     inferences: int
     tokens: int
     padded_tokens: int
     halvings: int
+    reused: int = 0
 
     @property
     def cost(self) -> dict[str, int]:
@@ -48,7 +52,8 @@ class StageCounts:
     `candidates` are query-document pairs, also where each takes several inferences. `tokens` and
     `padded_tokens` are what went through the model, without and with padding. `truncated_queries` and `truncated_docs`
     (counted among the candidates) lost wordpieces to the truncation rule. `duplicate_inputs` were not scored again.
-    `halvings` counts batches that had to be cut in two because memory ran out.
+    `halvings` counts batches that had to be cut in two because memory ran out. `reused` inferences were not made,
+    since an earlier run has stored their scores.
     """
 
     queries: int
@@ -60,6 +65,18 @@ class StageCounts:
     truncated_queries: int
     truncated_docs: int
     duplicate_inputs: int
+    reused: int
+
+
+class Scorer(Protocol):
+    """Scores the inputs of a shard with a checkpoint."""
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The model."""
+
+    def score(self, inputs: PackedInputs) -> Scores:
+        """Scores a shard's inputs."""
 
 
 class ScoringEngine:

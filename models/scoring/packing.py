@@ -70,9 +70,12 @@ def read_shard(table: pa.Table) -> ShardTokens:
     )
 
 
-def number_texts(tokens: Tokens, starts: Lengths, kept: Lengths) -> Lengths:
-    """int64[n] numbers of the texts `tokens[start : start + kept]`: equal where the texts are."""
-    numbers: dict[bytes, int] = {}
+def number_texts(tokens: Tokens, starts: Lengths, kept: Lengths, numbers: dict[bytes, int] | None = None) -> Lengths:
+    """int64[n] numbers of the texts `tokens[start : start + kept]`: equal where the texts are.
+
+    `numbers` holds those of texts that were numbered before, and receives the new ones.
+    """
+    numbers = {} if numbers is None else numbers
     ends = starts + kept
     return np.fromiter(
         (

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, max_doc_tokens
 from models.checkpoints.check import Checkpoint
-from models.scoring.engine import ScoringEngine, StageCounts
+from models.scoring.engine import Scorer, StageCounts
 from models.scoring.packing import distinct, number_texts
 from models.tokenizer.protocol import Tokenizer
 
 
 def score_texts(
-    engine: ScoringEngine, tokenizer: Tokenizer, limits: InputLimits, texts: Sequence[Sequence[str]]
+    engine: Scorer, tokenizer: Tokenizer, limits: InputLimits, texts: Sequence[Sequence[str]]
 ) -> tuple[npt.NDArray[np.float32], StageCounts]:
     """Scores n inputs. Equal inputs are scored once.
 

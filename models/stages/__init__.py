@@ -5,7 +5,7 @@ from beamrank.errors import PreflightError
 from beamrank.stages.stage_record import StageRecord
 from models.stages.base import Stage
 from models.stages.bm25 import RetrieveBm25
-from models.stages.duo import ScoreDuo
+from models.stages.duo import ScoreDepths, ScoreDuo
 from models.stages.first_stage import FirstStage
 from models.stages.given_run import GivenRun
 from models.stages.mono import ScoreMono
@@ -13,7 +13,8 @@ from models.stages.pairs import ScorePairs
 from models.stages.planning import Planning
 from models.stages.tokenize import TokenizeDocs
 
-STAGES: dict[str, type[Stage]] = {each.type_name: each for each in (TokenizeDocs, ScoreMono, ScoreDuo, ScorePairs)}
+_LATER: tuple[type[Stage], ...] = (TokenizeDocs, ScoreMono, ScoreDuo, ScoreDepths, ScorePairs)
+STAGES: dict[str, type[Stage]] = {each.type_name: each for each in _LATER}
 FIRST_STAGES: dict[str, type[FirstStage]] = {}
 
 

@@ -37,10 +37,12 @@ class Decides:
     """Marks a field that decides the bytes of a stage's parts.
 
     `key` is its name in the configuration; names in braces are filled in from the stage. If the field's own name ends
-    in `_digest`, that key holds the path or name of the digested content.
+    in `_digest`, that key holds the path or name of the digested content. A field that `selects` decides which inputs
+    are scored, and not the score that an input has.
     """
 
     key: str
+    selects: bool = False
 
 
 class Worker(StrEnum):
@@ -178,6 +180,11 @@ class Stage(ABC):
     def keys(self) -> dict[str, Any]:
         """The fields that decide the bytes of its parts, as JSON values."""
         return {name: value for name, value in _dumped(self).items() if name in _decided(type(self))}
+
+    @property
+    def score_keys(self) -> dict[str, Any]:
+        """The keys that decide the score of an input."""
+        return {name: value for name, value in self.keys.items() if not _decided(type(self))[name].selects}
 
     @property
     def config_keys(self) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""duoBERT over pairs of monoBERT's best candidates."""
+"""duoBERT over pairs of monoBERT's best candidates; also as if monoBERT had scored fewer."""
 
-from dataclasses import dataclass
-from typing import Annotated, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Self
 
 import pyarrow as pa
 
@@ -10,12 +11,13 @@ from beamrank.config.run import RunConfig
 from beamrank.ranking.segments import SegmentPooling, pool_segments
 from beamrank.stages.pace import pair_inferences
 from beamrank.stages.stage_record import ScoringWork
-from models.scoring.duo import score_duo
-from models.scoring.engine import ScoringEngine, StageCounts
+from models.scoring.duo import known_duo, score_depths, score_duo
+from models.scoring.engine import Scorer, StageCounts
+from models.scoring.known import KnownScores
 from models.stages.base import Cost, CostOf, Decides
 from models.stages.planning import Planning
 from models.stages.sample import Sample
-from models.stages.scoring import ScoringStage
+from models.stages.scoring import ScoringStage, TakesFrom
 
 _SAMPLE_DOCS = 6
 
@@ -28,9 +30,9 @@ class ScoreDuo(ScoringStage):
     step = "duo"
     rows = "duo"
 
-    pooling: Annotated[SegmentPooling, Decides("mono.segments.pooling")]
-    opponents: Annotated[int | None, Decides("duo.opponents")] = None
-    seed: Annotated[int, Decides("duo.seed")] = 0
+    pooling: Annotated[SegmentPooling, Decides("mono.segments.pooling", selects=True)]
+    opponents: Annotated[int | None, Decides("duo.opponents", selects=True)] = None
+    seed: Annotated[int, Decides("duo.seed", selects=True)] = 0
     aggregation: str
 
     @classmethod
@@ -67,6 +69,57 @@ class ScoreDuo(ScoringStage):
     def work(self) -> ScoringWork:
         return ScoringWork(self.k, 2, self.opponents, self.max_length, self.token_cost)
 
-    def score(self, engine: ScoringEngine, tokens: pa.Table, *others: pa.Table) -> tuple[pa.Table, StageCounts]:
+    def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:  # noqa: ARG002
+        return known_duo(self.resolved().architecture, tokens, scores, self.limits)
+
+    def score(self, engine: Scorer, tokens: pa.Table, *others: pa.Table) -> tuple[pa.Table, StageCounts]:
         mono = pool_segments(others[0], self.pooling)
         return score_duo(engine, tokens, mono, self.k, self.limits, self.opponents, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreDepths(ScoringStage):
+    """Compares the best `k` candidates of each query among the first k0, for each of `k0s`: the pairs of figure 4.
+
+    Its plan has the other stages of a finished run, whose scores of pairs it takes over.
+    """
+
+    type_name = "duo_depths"
+    step = "duo-depths"
+    rows = "duo"
+    pooling: Annotated[SegmentPooling, Decides("mono.segments.pooling", selects=True)]
+    k0s: Annotated[tuple[int, ...], Decides("--k0", selects=True)]
+
+    @classmethod
+    def after(cls, duo: ScoreDuo, k0s: tuple[int, ...], k: int) -> Self:
+        """The stage that compares with the model of another; `k` is the largest k1."""
+        shared = {each.name: getattr(duo, each.name) for each in fields(ScoringStage)}
+        return cls(**{**shared, "k": k}, pooling=duo.pooling, k0s=k0s)
+
+    @property
+    def takes_from(self) -> TakesFrom:
+        """Of its own run, from any machine: a curve does not show the last digits."""
+        return TakesFrom.ALL
+
+    @property
+    def kind(self) -> str:
+        return "duo"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.tokens, "mono")
+
+    @property
+    def run_name(self) -> str | None:
+        return None
+
+    @property
+    def work(self) -> ScoringWork:
+        return ScoringWork(self.k, 2, None, self.max_length, self.token_cost)
+
+    def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:  # noqa: ARG002
+        return known_duo(self.resolved().architecture, tokens, scores, self.limits)
+
+    def score(self, engine: Scorer, tokens: pa.Table, *others: pa.Table) -> tuple[pa.Table, StageCounts]:
+        mono = pool_segments(others[0], self.pooling)
+        return score_depths(engine, tokens, mono, self.k, self.limits, self.k0s)

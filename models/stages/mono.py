@@ -1,15 +1,17 @@
 """monoBERT over the candidates."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import pyarrow as pa
 
 from beamrank.config.models import MonoConfig
 from beamrank.config.run import RunConfig
 from beamrank.ranking.segments import SegmentRule, cut_segments
-from models.scoring.engine import ScoringEngine, StageCounts
-from models.scoring.mono import score_mono
+from models.scoring.engine import Scorer, StageCounts
+from models.scoring.known import KnownScores
+from models.scoring.mono import known_mono, score_mono
 from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides
 from models.stages.planning import Planning
 from models.stages.sample import Sample
@@ -26,7 +28,7 @@ class ScoreMono(ScoringStage):
     step = "mono"
     rows = "mono"
 
-    segments: Annotated[SegmentRule | None, Decides("mono.segments (length, stride, limit)")] = None
+    segments: Annotated[SegmentRule | None, Decides("mono.segments (length, stride, limit)", selects=True)] = None
 
     @classmethod
     def from_config(cls, section: MonoConfig, planning: Planning, tokens: str) -> Self:
@@ -49,8 +51,12 @@ class ScoreMono(ScoringStage):
     def inputs(self) -> tuple[str, ...]:
         return (self.tokens,)
 
-    def score(self, engine: ScoringEngine, tokens: pa.Table, *_: pa.Table) -> tuple[pa.Table, StageCounts]:
+    def score(self, engine: Scorer, tokens: pa.Table, *_: pa.Table) -> tuple[pa.Table, StageCounts]:
         return score_mono(engine, tokens, self.k, self.limits, self.segments)
+
+    def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:
+        rule = None if keys["segments"] is None else SegmentRule(*keys["segments"])
+        return known_mono(self.resolved().architecture, tokens, scores, keys["k"], self.limits, rule)
 
     def _metadata(self) -> dict[str, str]:
         cut = {} if self.segments is None else self.segments._asdict()

@@ -4,7 +4,9 @@ import logging
 import os
 import time
 from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import Enum, auto
 from functools import lru_cache
 from threading import Lock
 from typing import Annotated, Any, NamedTuple
@@ -23,8 +25,10 @@ from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.scoring.backends.choice import choose_backend
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
-from models.scoring.engine import ScoringEngine, StageCounts
+from models.scoring.engine import Scorer, ScoringEngine, StageCounts
+from models.scoring.known import CountingScorer, KnownScorer, KnownScores
 from models.stages.base import Decides, ShardStage, Worker
+from models.stages.earlier import EarlierScores
 from models.stages.planning import Planning, threads_of
 from models.tokenizer.registry import tokenizer_of
 
@@ -36,6 +40,14 @@ class ModelLoad(NamedTuple):
 
     seconds: float
     weights_bytes: int
+
+
+class TakesFrom(Enum):
+    """The machines from whose earlier scores a stage takes."""
+
+    NONE = auto()
+    SAME_KIND = auto()
+    ALL = auto()
 
 
 _loads: list[ModelLoad] = []
@@ -97,6 +109,14 @@ class ModelStage(ShardStage):
     def kind(self) -> str:
         """The use of the checkpoint, `mono` or `duo`."""
 
+    def resolved(self) -> Checkpoint:
+        """The checkpoint on this machine.
+
+        Raises:
+            PreflightError: it is not the one that was planned.
+        """
+        return _checkpoint(self.checkpoint, self.checkpoint_digest, self.kind)
+
     def engine(self) -> ScoringEngine:
         """This process's engine."""
         device = self.device if self.gpu is None else f"{self.device}:{self.gpu}"
@@ -132,7 +152,7 @@ class ModelStage(ShardStage):
 class ScoringStage(ModelStage):
     """Scores the tokens of shards. Its type_name is also its step, its folder and the checkpoint's kind."""
 
-    k: Annotated[int, Decides("{type_name}.k")]
+    k: Annotated[int, Decides("{type_name}.k", selects=True)]
     tokens: str
     token_cost: int
     # The special tokens of an input, and how many inputs a doc is shared out among: reports tell which docs are cut.
@@ -163,6 +183,11 @@ class ScoringStage(ModelStage):
         return self.type_name
 
     @property
+    def takes_from(self) -> TakesFrom:
+        """From machines of its own kind; on a GPU a score depends on its batch, and none is taken over."""
+        return TakesFrom.SAME_KIND if self.device == "cpu" else TakesFrom.NONE
+
+    @property
     def work(self) -> ScoringWork:
         return ScoringWork(self.k, 1, None, self.max_length, self.token_cost)
 
@@ -172,20 +197,47 @@ class ScoringStage(ModelStage):
         Raises:
             DataError: the checkpoint's files changed, so that nothing is committed.
         """
-        engine = self.engine()
+        if not task.earlier:
+            self.engine()
         start = time.monotonic()
-        with engine.checkpoint.held():
-            inputs = [part.read() for part in task.inputs]
-            table, counts = self.score(engine, *inputs)
+        earlier, scorer, inputs = self._open(task, self.engine)
+        with self.resolved().held():
+            table, counts = self.score(scorer, *inputs)
         return task.commit(
             table.replace_schema_metadata(self._metadata()),
-            seconds=time.monotonic() - start,
-            counts=asdict(counts),
+            seconds=time.monotonic() - start - scorer.load_seconds,
+            counts=asdict(counts) | earlier.unused,
         )
 
+    def prospect(self, task: ShardTask) -> StageCounts:
+        """The counts that `run` will give; nothing is scored."""
+        _, scorer, inputs = self._open(task, lambda: CountingScorer(self.resolved()))
+        return self.score(scorer, *inputs)[1]
+
+    def _open(
+        self, task: ShardTask, load: Callable[[], Scorer]
+    ) -> tuple[EarlierScores, KnownScorer, Sequence[pa.Table]]:
+        """The earlier scores of a shard, a scorer that knows them, and the parts of `inputs`."""
+        inputs = [part.read() for part in task.inputs]
+        earlier = EarlierScores(task.earlier, inputs[0], self.known, self.takes_from is TakesFrom.ALL)
+        return earlier, KnownScorer(self.resolved(), load, earlier), inputs
+
     @abstractmethod
-    def score(self, engine: ScoringEngine, tokens: pa.Table, *others: pa.Table) -> tuple[pa.Table, StageCounts]:
+    def score(self, engine: Scorer, tokens: pa.Table, *others: pa.Table) -> tuple[pa.Table, StageCounts]:
         """The rows of one shard, from the parts of `inputs`."""
+
+    @abstractmethod
+    def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:
+        """The inputs behind rows of an earlier part, and their scores.
+
+        Args:
+            tokens: of some queries.
+            scores: the rows of these queries.
+            keys: of the stage that scored them; those that decide a score are this stage's.
+
+        Raises:
+            DataError: the rows are not those of the tokens.
+        """
 
 
 def path_of_checkpoint(key: str, reference: str) -> dict[str, str]:
@@ -195,9 +247,7 @@ def path_of_checkpoint(key: str, reference: str) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1)
-def _engine(
-    reference: str, digest: str, kind: str, backend: str, device: str, dtype: str, threads: int, token_budget: int
-) -> ScoringEngine:
+def _checkpoint(reference: str, digest: str, kind: str) -> Checkpoint:
     checkpoint = resolve_checkpoint(reference, kind)
     if checkpoint.digest != digest:
         raise PreflightError(
@@ -205,6 +255,14 @@ def _engine(
             f"{checkpoint.digest[:12]}, the plan has {digest[:12]}. Scores of two models would be mixed: start the "
             "run again to plan it again"
         )
+    return checkpoint
+
+
+@lru_cache(maxsize=1)
+def _engine(
+    reference: str, digest: str, kind: str, backend: str, device: str, dtype: str, threads: int, token_budget: int
+) -> ScoringEngine:
+    checkpoint = _checkpoint(reference, digest, kind)
     start = time.monotonic()
     with checkpoint.held():
         engine = ScoringEngine(checkpoint, device, dtype, threads, token_budget, backend)

@@ -30,6 +30,10 @@ Overrides = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the configuration: --set dtype=float32."),
 ]
 Output = Annotated[str | None, typer.Option(help="The output folder; overrides `output`.")]
+Reuse = Annotated[
+    list[str] | None,
+    typer.Option(metavar="URL", help="The output of an earlier run, whose scores of the same inputs are taken over."),
+]
 Limit = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Trial run on the first N topics of the plan (topics.limit)."),
@@ -51,11 +55,15 @@ def console_progress(verbose: bool, quiet: bool) -> ConsoleProgress:
 
 
 def load_run_config(
-    config: str, overrides: Sequence[str] | None = None, output: str | None = None, limit: int | None = None
+    config: str,
+    overrides: Sequence[str] | None = None,
+    output: str | None = None,
+    limit: int | None = None,
+    reuse: Sequence[str] | None = None,
 ) -> RunConfig:
     """The configuration that the arguments of a command give, with the sections of all registered first stages."""
     # It takes a second to import, and other commands do without.
     import models.stages  # noqa: F401
 
     limits = [] if limit is None else [f"topics.limit={limit}"]
-    return load_config(config, [*(overrides or ()), *limits], output)
+    return load_config(config, [*(overrides or ()), *limits], output, reuse or ())

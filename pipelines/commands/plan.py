@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beamrank.formats.problems import counted
-from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, load_run_config
+from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, Reuse, load_run_config
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_line
@@ -22,6 +22,7 @@ def plan(
     overrides: Overrides = None,
     output: Output = None,
     limit: Limit = None,
+    reuse: Reuse = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Estimate shards, inferences, bytes and seconds from a short measurement on this machine. Writes nothing.
@@ -33,14 +34,15 @@ def plan(
     from pipelines.planning.estimate import estimate
     from pipelines.planning.named_inputs import named_inputs
 
-    found = estimate(named_inputs(load_run_config(config, overrides, output, limit), ConsoleProgress()))
+    found = estimate(named_inputs(load_run_config(config, overrides, output, limit, reuse), ConsoleProgress()))
     if as_json:
         print(json.dumps(asdict(found)))
         return
     print(f"{counted(found.topics, 'topic')} in {counted(found.shards, 'shard')}; counts are upper bounds")
     if found.resumes:
         print("remaining work, after earlier runs into this output:")
-    print_table(["stage", "shards", "inferences", "bytes written", "seconds, one worker"], _rows(found))
+    reused = ["taken over"] if _reused(found) else []
+    print_table(["stage", "shards", "inferences", *reused, "bytes written", "seconds, one worker"], _rows(found))
     for line in _words(found):
         write_line(line)
 
@@ -48,10 +50,18 @@ def plan(
 def _rows(found: "Estimate") -> Iterator[list[str]]:
     for stage in found.stages:
         shards = f"{stage.remaining_shards:,} of {found.shards:,}" if found.resumes else f"{found.shards:,}"
-        figures = (f"{stage.remaining_inferences:,}", f"{stage.remaining_bytes:,}", f"{stage.remaining_seconds:,.1f}")
-        yield [stage.stage, shards, *figures]
+        reused = [f"{stage.remaining_reused:,}"] if _reused(found) else []
+        figures = (f"{stage.remaining_bytes:,}", f"{stage.remaining_seconds:,.1f}")
+        yield [stage.stage, shards, f"{stage.remaining_inferences:,}", *reused, *figures]
     inferences = sum(stage.remaining_inferences for stage in found.stages)
-    yield ["all", "", f"{inferences:,}", "", f"{sum(stage.remaining_seconds for stage in found.stages):,.1f}"]
+    reused = [f"{_reused(found):,}"] if _reused(found) else []
+    seconds = sum(stage.remaining_seconds for stage in found.stages)
+    yield ["all", "", f"{inferences:,}", *reused, "", f"{seconds:,.1f}"]
+
+
+def _reused(found: "Estimate") -> int:
+    """The inferences that are expected to be taken over from earlier runs."""
+    return sum(stage.remaining_reused for stage in found.stages)
 
 
 def _words(found: "Estimate") -> Iterator[str]:
@@ -65,6 +75,9 @@ def _words(found: "Estimate") -> Iterator[str]:
         yield f"{_are(later)} counted whole: which of their shards still count is known once {first} is finished"
     if not unfinished:
         yield "all stages finished"
+    if _reused(found):
+        yield "taken over from earlier runs if candidates and texts are the same; others are scored"
+    yield from found.not_reused
     if found.note is not None:
         yield found.note
     if "tokenize" in unfinished:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from beamrank.config.run import stored_config
+from beamrank.config.run import RunConfig, stored_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
-from beamrank.stages.plan import read_plan
+from beamrank.stages.plan import Plan, read_plan
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 from pipelines.commands.arguments import Quiet, Verbose, console_progress
@@ -55,6 +55,10 @@ def report(
         str | None, typer.Option(metavar="N,N", help="Opponents of a candidate with `sample`; by default four.")
     ] = None,
     trials: Annotated[int, typer.Option(min=1, max=1000, help="Random draws of `sample` that are averaged.")] = 10,
+    score_missing: Annotated[
+        bool,
+        typer.Option("--score-missing", help="Score the pairs that figure 4 needs and the run lacks. Needs the model."),
+    ] = False,
     queries: Annotated[int, typer.Option(min=0, help="How many queries have a section of their own.")] = 30,
     changes: Annotated[int, typer.Option(min=0, help="How many rank changes of each stage are shown.")] = 10,
     texts: Annotated[bool, typer.Option("--texts/--no-texts", help="Show passages: one scan of the corpus.")] = True,
@@ -81,7 +85,7 @@ def report(
         trials=trials,
     )
     names = () if measures is None else tuple(parse_measures(split_measures(measures)))
-    write_line(report_paths(paths, output, settings, console, qrels, names))
+    write_line(report_paths(paths, output, settings, console, qrels, names, score_missing))
 
 
 def report_paths(
@@ -91,6 +95,7 @@ def report_paths(
     console: ConsoleProgress,
     qrels: str | None = None,
     measures: Sequence[str] = (),
+    score_missing: bool = False,
 ) -> str:
     """Writes a report of outputs and run files, by default at the first of them.
 
@@ -112,7 +117,10 @@ def report_paths(
         raise ConfigError(
             f"--baseline {settings.earlier} is an output, but run files ({files[0]}) are compared with a run file"
         )
-    reports = _reports(folders, files, settings, qrels, measures)
+    if score_missing and (len(folders), len(absolute)) != (1, 1):
+        raise ConfigError("--score-missing scores the pairs of one run: give one DIR")
+    score = console if score_missing else None
+    reports = _reports(folders, files, settings, qrels, measures, score)
     for found in reports:
         for line in found.missing:
             console.note(f"{found.title}: {line}")
@@ -132,8 +140,9 @@ def _reports(
     settings: "ReportSettings",
     qrels: str | None,
     measures: Sequence[str],
+    score_missing: ConsoleProgress | None,
 ) -> "list[Report]":
-    """One report a folder, and one of all files."""
+    """One report a folder, and one of all files. Pairs that are missing are scored if their progress can be shown."""
     # They take a second to import, and other commands do without.
     import models.stages  # noqa: F401
     from beamrank.report.run_files import gather_files
@@ -144,10 +153,22 @@ def _reports(
     found = []
     for folder in folders:
         plan = read_plan(folder)
-        found.append(gather(plan, stored_config(plan.config, folder).model_copy(update=changed), settings))
+        config = stored_config(plan.config, folder).model_copy(update=changed)
+        pairs = None if score_missing is None else _with_pairs(plan, config, settings, score_missing)
+        found.append(gather(plan, config, settings, pairs))
     if files:
         found.append(gather_files(files, qrels, measures or COMPARED_MEASURES, settings))
     return found
+
+
+def _with_pairs(plan: Plan, config: RunConfig, settings: "ReportSettings", console: ConsoleProgress) -> Plan:
+    """The plan of the pairs of figure 4; those that are missing are scored."""
+    # Beam takes seconds to import, and other reports do without.
+    from pipelines.missing_pairs import depths_plan, score_missing
+
+    pairs = depths_plan(plan, config, settings.k0s, settings.k1s)
+    score_missing(pairs, config, console)
+    return pairs
 
 
 def _numbers(option: str, given: str | None) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from pipelines.commands.arguments import (
     Output,
     Overrides,
     Quiet,
+    Reuse,
     Verbose,
     console_progress,
     load_run_config,
@@ -29,6 +30,7 @@ def run(
     overrides: Overrides = None,
     output: Output = None,
     limit: Limit = None,
+    reuse: Reuse = None,
     stage: Annotated[
         Stage | None, typer.Option(help="Run this stage alone; the stages before it must be finished.")
     ] = None,
@@ -42,7 +44,7 @@ def run(
     """
     if not wait and runner is not Runner.DATAFLOW:
         raise ConfigError(f"--no-wait needs --runner dataflow: jobs of `{runner}` end with this command")
-    settings = load_run_config(config, overrides, output, limit)
+    settings = load_run_config(config, overrides, output, limit, reuse)
     # Beam takes seconds to import, and other commands do without.
     from pipelines.execute import execute
 

@@ -24,6 +24,13 @@ _SCORED = (
     _QUERIES,
     _Reported("truncated_docs", ("candidates",), "query-document pairs", "had their doc truncated"),
     _Reported("halvings", (), "batches", "were halved because memory ran out: scores may differ in the last digits"),
+    _Reported("unusable_parts", (), "parts of earlier runs", "could not be read, so their scores were computed again"),
+    _Reported(
+        "parts_of_other_machines",
+        (),
+        "parts of earlier runs",
+        "came from another kind of machine than that of the worker, so their scores were computed again",
+    ),
 )
 # The join works shard by shard, so a doc that several shards need is counted in each of them.
 _NEEDED = "docs (counted once for each shard that needs them)"
@@ -60,10 +67,11 @@ def cost_words(stage: StageStatus) -> Iterator[str]:
     """What the finished shards of a stage took; nothing if there are none."""
     if stage.done:
         yield f"{stage.seconds:,.1f} worker seconds"
-    if stage.inferences:
+    if stage.inferences or stage.reused:
         rates = {"per query": stage.inferences_per_query, "a second on one worker": stage.inferences_per_second}
         shown = ", ".join(f"{rate:,.1f} {unit}" for unit, rate in rates.items() if rate is not None)
-        yield f"{stage.inferences:,} inferences ({shown})"
+        reused = f" and {stage.reused:,} taken over from earlier runs" if stage.reused else ""
+        yield f"{stage.inferences:,} inferences{reused} ({shown})"
     if stage.padding_share is not None:
         yield f"{stage.tokens:,} tokens ({stage.padding_share:.1%} padding)"
 

@@ -18,7 +18,11 @@ from pipelines.planning.remaining import find_remaining
 
 @dataclass(frozen=True)
 class StageEstimate:
-    """The whole stage, and as `remaining_*` its shards without a receipt."""
+    """The whole stage, and as `remaining_*` its shards without a receipt.
+
+    `remaining_reused` inferences are expected to be taken over from earlier runs; they are not among
+    `remaining_inferences`. Those of a candidate that is new, or whose text changed, will be made.
+    """
 
     stage: str
     inferences: int
@@ -26,6 +30,7 @@ class StageEstimate:
     seconds: float
     remaining_shards: int
     remaining_inferences: int
+    remaining_reused: int
     remaining_bytes: int
     remaining_seconds: float
 
@@ -35,6 +40,7 @@ class Estimate:
     """A whole run; the corpus is read at most `join_passes` times, with the memory that is free now.
 
     `changed` holds the differences from the current plan of the output; `note` explains why they are unknown.
+    `not_reused` explains why scores of earlier runs are not taken over, a line each.
     """
 
     topics: int
@@ -43,6 +49,7 @@ class Estimate:
     stages: tuple[StageEstimate, ...]
     changed: tuple[Change, ...]
     note: str | None
+    not_reused: tuple[str, ...] = ()
 
     @property
     def resumes(self) -> bool:
@@ -71,9 +78,18 @@ def estimate(config: RunConfig) -> Estimate:
     stages = []
     for step, cost in costs:
         missing = remaining.shards.get(step, range(len(shards)))
-        rest = cost(sum(len(shards[shard].topics) for shard in missing))
-        stages.append(StageEstimate(step, *cost(len(topics)), len(missing), *rest))
+        open_topics = [topic.query_id for shard in missing for topic in shards[shard].topics]
+        rest, expected = cost(len(open_topics)), remaining.reused.get(step)
+        share = 0.0 if expected is None else expected.share(open_topics)
+        reused = round(share * rest.inferences)
+        seconds = rest.seconds * (1 - share)
+        stages.append(
+            StageEstimate(step, *cost(len(topics)), len(missing), rest.inferences - reused, reused, rest.bytes, seconds)
+        )
     passes = 0
     if config.mono is not None:
         passes = join_passes(len(topics) * config.mono.k, list_units(config.corpus), len(shards), doc_tokens)
-    return Estimate(len(topics), len(shards), passes, tuple(stages), remaining.changed, remaining.note)
+    reasons = dict.fromkeys(
+        f"{name}: not taken over: {one}" for name, each in remaining.reused.items() for one in each.refused
+    )
+    return Estimate(len(topics), len(shards), passes, tuple(stages), remaining.changed, remaining.note, tuple(reasons))

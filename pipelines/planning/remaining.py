@@ -9,6 +9,7 @@ from beamrank.stages.plan import CURRENT, read_plan
 from beamrank.stages.status import read_receipts
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
+from pipelines.planning.expected_reuse import ExpectedReuse, expected_reuse
 from pipelines.planning.make_plan import planned
 from pipelines.planning.plan_changes import Change, plan_changes
 
@@ -17,12 +18,14 @@ from pipelines.planning.plan_changes import Change, plan_changes
 class Remaining:
     """The shards without a receipt by step, and the differences from the plan that was run last.
 
-    A stage that is not among `shards`, or whose input is unfinished, remains whole. `note` explains what is unknown.
+    A stage that is not among `shards`, or whose input is unfinished, remains whole. `reused` is what stages that score
+    will take over. `note` explains what is unknown.
     """
 
     shards: Mapping[str, Sequence[int]] = field(default_factory=dict)
     changed: tuple[Change, ...] = ()
     note: str | None = None
+    reused: Mapping[str, ExpectedReuse] = field(default_factory=dict)
 
 
 def find_remaining(config: RunConfig) -> Remaining:
@@ -33,11 +36,14 @@ def find_remaining(config: RunConfig) -> Remaining:
     """
     with errors_as(PreflightError, config.output):
         names = storage.sizes_bytes(config.output)
-    if CURRENT not in names:
+    if CURRENT not in names and not config.reuse:
         return Remaining()
     plan = planned(config)
     if plan is None:
-        return Remaining(note="shards of earlier runs are not counted until the index is built")
+        return Remaining(note="shards and scores of earlier runs are not counted until the index is built")
+    reused = expected_reuse(plan, config.reuse)
+    if CURRENT not in names:
+        return Remaining(reused=reused)
     done = read_receipts(plan)
     missing: dict[str, set[int]] = {}
     for stage in plan.stages:
@@ -48,7 +54,7 @@ def find_remaining(config: RunConfig) -> Remaining:
         before = read_plan(config.output)
     except PreflightError as error:
         # Its receipts still count.
-        return Remaining(shards, note=f"the changes since the last run are unknown: {error}")
+        return Remaining(shards, note=f"the changes since the last run are unknown: {error}", reused=reused)
     if not before.has_runs:
-        return Remaining(shards, note=f"{config.output} holds scores of `beamrank score`, which stay")
-    return Remaining(shards, tuple(plan_changes(before, plan)))
+        return Remaining(shards, note=f"{config.output} holds scores of `beamrank score`, which stay", reused=reused)
+    return Remaining(shards, tuple(plan_changes(before, plan)), reused=reused)

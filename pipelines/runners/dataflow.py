@@ -112,7 +112,7 @@ def _worker_paths(settings: JobConfig) -> list[tuple[str, str]]:
     paths = {"corpus.path": settings.corpus.path, "output": settings.output}
     for stage in stages_of(settings):
         paths |= stage.worker_paths(settings)
-    return list(paths.items())
+    return [*paths.items(), *(("reuse", path) for path in settings.reuse)]
 
 
 def _is_shared(path: str) -> bool:

@@ -1,9 +1,9 @@
-"""Figures 2 and 3 of the multi-stage paper."""
+"""Figures 2, 3 and 4 of the multi-stage paper."""
 
 from collections.abc import Sequence
 
 from beamrank.report.blocks import Block, Paragraph, Picture
-from beamrank.report.pictures import depth_curve, pair_curves
+from beamrank.report.pictures import depth_curve, depth_pair_curves, pair_curves
 from beamrank.report.report import Report
 
 
@@ -13,6 +13,7 @@ def blocks(report: Report) -> Sequence[Block]:
     for figure, draw, caption in (
         (2, depth_curve, "{} against k0, the candidates that mono scores"),
         (3, pair_curves, "{} against the pairs that duo is asked for k1 candidates; k1 = 0 is mono"),
+        (4, depth_pair_curves, "{} against the inferences of mono and duo together; along a line, k0 grows"),
     ):
         points = [point for point in report.points if point.figure == figure]
         if points:

@@ -107,7 +107,7 @@ def _read_shard(
             candidates = without_dropped(candidates, mono, config.mono.k)
         mono = pool_segments(mono, config.mono.pooling)
         scored = _rows_by_query(mono)
-    pairs = _pairs(tables["duo"]) if "duo" in tables else {}
+    pairs = read_matrices(tables["duo"]) if "duo" in tables else {}
     ordered = candidates.sort_by([("query_id", "ascending"), ("rank", "ascending")])
     doc_ids, ranks, first = (ordered.column(name) for name in ("doc_id", "rank", "score"))
     ids, places, scores = doc_ids.to_pylist(), ranks.to_numpy().astype(np.int64), first.to_numpy().astype(np.float64)
@@ -142,7 +142,7 @@ def _with_duo(query: StoredQuery, pairs: Mapping[str, tuple[list[str], Matrix]])
     return replace(query, compared=np.array([place[doc_id] for doc_id in docs], np.int64), z=z)
 
 
-def _pairs(duo: Any) -> dict[str, tuple[list[str], Matrix]]:
+def read_matrices(duo: Any) -> dict[str, tuple[list[str], Matrix]]:
     """The docs of each query that duo compared, and their matrix."""
     flat = pc.list_flatten(duo["scores"]).to_numpy()
     found, start = {}, 0

@@ -75,6 +75,7 @@ def test_mono_truncates_scores_the_first_k_and_sorts(mono_engine, mono_oracle, q
         truncated_queries=1,
         truncated_docs=2,
         duplicate_inputs=0,
+        reused=0,
     )
 
 

@@ -1,0 +1,157 @@
+"""Scores that are known from earlier shards: the same bits as without them, and no inference for what is known."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beamrank.errors import DataError
+from beamrank.ranking.input_layout import InputLimits
+from beamrank.ranking.segments import SegmentRule
+from beamrank.tables import schemas
+from models.scoring.duo import known_duo, score_duo
+from models.scoring.engine import Scorer, StageCounts
+from models.scoring.known import KnownScorer, KnownScores
+from models.scoring.mono import known_mono, score_mono
+from tests.support.models.tables import Row, shard
+
+LIMITS = InputLimits("paper", 16, 96)
+RULES = [None, SegmentRule(20, 10, 4), SegmentRule(30, 15, 3)]
+QUERIES = 5
+
+# Of some queries: the number of each, with its docs in rank order.
+Drawn = dict[int, list[int]]
+drawn_shards = st.dictionaries(
+    st.integers(0, QUERIES - 1), st.lists(st.integers(0, 11), max_size=6, unique=True), min_size=1
+)
+quick = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module")
+def doc_texts(text: list[int]) -> list[list[int]]:
+    """Texts of many lengths; the last two are the same within the limit of an input."""
+    texts = [text[doc * 5 : doc * 5 + (doc * 23) % 110] for doc in range(11)]
+    return [*texts, [*text[:90], 7], [*text[:90], 8]]
+
+
+def _rows(drawn: Drawn, doc_texts: Sequence[Sequence[int]], text: Sequence[int], renamed: int) -> list[Row]:
+    """A shard's rows; with `renamed`, doc_ids name other texts than in other shards."""
+    return [
+        (f"q{query}", text[query * 7 : query * 7 + 3 + query], {f"d{doc - renamed}": doc_texts[doc] for doc in docs})
+        for query, docs in sorted(drawn.items())
+    ]
+
+
+def _as_mono(rows: Sequence[Row]) -> pa.Table:
+    ranked = [
+        {"query_id": query_id, "doc_id": doc_id, "segment": 0, "rank": rank, "score": -float(rank)}
+        for query_id, _, docs in rows
+        for rank, doc_id in enumerate(docs, start=1)
+    ]
+    return pa.Table.from_pylist(ranked, schemas.MONO)
+
+
+def _refuse() -> Scorer:
+    raise AssertionError("the engine is loaded, and everything is known")
+
+
+def _assert_same(found: tuple[pa.Table, StageCounts], fresh: tuple[pa.Table, StageCounts]) -> None:
+    """The same rows to the bit; what was not scored was reused."""
+    table, counts = found
+    assert _bits(table) == _bits(fresh[0])
+    assert counts.inferences + counts.reused == fresh[1].inferences
+    assert counts.duplicate_inputs == fresh[1].duplicate_inputs
+
+
+def _bits(table: pa.Table) -> list[object]:
+    """Columns as lists; NaN equals itself as bits."""
+    return [
+        [np.array(cell, np.float32).tobytes() if name in ("score", "scores") else cell for cell in column.to_pylist()]
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+
+
+@given(earlier=st.lists(drawn_shards, max_size=2), now=drawn_shards, k=st.integers(1, 6), data=st.data())
+@quick
+def test_known_mono_scores_are_those_of_the_engine(mono_engine, doc_texts, text, earlier, now, k, data):
+    model = mono_engine.checkpoint.architecture
+    known = []
+    for drawn in earlier:
+        tokens = shard(_rows(drawn, doc_texts, text, data.draw(st.integers(0, 1))))
+        settings_then = data.draw(st.integers(1, 6)), LIMITS, data.draw(st.sampled_from(RULES))
+        known.append(known_mono(model, tokens, score_mono(mono_engine, tokens, *settings_then)[0], *settings_then))
+    tokens, rule = shard(_rows(now, doc_texts, text, 0)), data.draw(st.sampled_from(RULES))
+    fresh = score_mono(mono_engine, tokens, k, LIMITS, rule)
+    scorer = KnownScorer(mono_engine.checkpoint, lambda: mono_engine, known)
+    _assert_same(score_mono(scorer, tokens, k, LIMITS, rule), fresh)
+    itself = KnownScorer(mono_engine.checkpoint, _refuse, [known_mono(model, tokens, fresh[0], k, LIMITS, rule)])
+    found = score_mono(itself, tokens, k, LIMITS, rule)
+    _assert_same(found, fresh)
+    assert found[1].inferences == 0
+
+
+@given(earlier=st.lists(drawn_shards, max_size=2), now=drawn_shards, k=st.integers(1, 6), data=st.data())
+@quick
+def test_known_duo_scores_are_those_of_the_engine(duo_engine, doc_texts, text, earlier, now, k, data):
+    model = duo_engine.checkpoint.architecture
+    asked = st.tuples(st.none() | st.integers(1, 3), st.integers(0, 1))
+    known = []
+    for drawn in earlier:
+        rows = _rows(drawn, doc_texts, text, data.draw(st.integers(0, 1)))
+        duo, _ = score_duo(duo_engine, shard(rows), _as_mono(rows), k, LIMITS, *data.draw(asked))
+        known.append(known_duo(model, shard(rows), duo, LIMITS))
+    rows, sample = _rows(now, doc_texts, text, 0), data.draw(asked)
+    fresh = score_duo(duo_engine, shard(rows), _as_mono(rows), k, LIMITS, *sample)
+    scorer = KnownScorer(duo_engine.checkpoint, lambda: duo_engine, known)
+    _assert_same(score_duo(scorer, shard(rows), _as_mono(rows), k, LIMITS, *sample), fresh)
+    itself = KnownScorer(duo_engine.checkpoint, _refuse, [known_duo(model, shard(rows), fresh[0], LIMITS)])
+    found = score_duo(itself, shard(rows), _as_mono(rows), k, LIMITS, *sample)
+    _assert_same(found, fresh)
+    assert found[1].inferences == 0
+
+
+def test_known_scores_are_read_only_while_an_input_is_missing(mono_engine, text):
+    model = mono_engine.checkpoint.architecture
+    rows = [(f"q{number}", text[:4], {"d": text[end : end + 9]}) for number, end in pairwise(range(3))]
+    tokens = shard(rows)
+    table, _ = score_mono(mono_engine, tokens, 5, LIMITS)
+
+    def known():
+        yield known_mono(model, tokens, table, 5, LIMITS)
+        pytest.fail("everything is known, and a second part is read")
+
+    found, counts = score_mono(KnownScorer(mono_engine.checkpoint, _refuse, known()), tokens, 5, LIMITS)
+    assert found.equals(table)
+    assert (counts.inferences, counts.reused, counts.tokens) == (0, 2, 0)
+
+
+def test_engine_scores_what_is_not_known_and_its_loading_is_timed(mono_engine, text):
+    tokens = shard([("q", text[:4], {"d1": text[5:9], "d2": text[9:20]})])
+    first = shard([("q", text[:4], {"d1": text[5:9]})])
+    table, _ = score_mono(mono_engine, first, 5, LIMITS)
+    known = known_mono(mono_engine.checkpoint.architecture, first, table, 5, LIMITS)
+    marked = KnownScores(known.inputs, np.array([123.5], np.float32))
+    scorer = KnownScorer(mono_engine.checkpoint, lambda: mono_engine, [marked])
+    found, counts = score_mono(scorer, tokens, 5, LIMITS)
+    fresh, _ = score_mono(mono_engine, tokens, 5, LIMITS)
+    assert found["score"].to_pylist() == [123.5, fresh["score"][1].as_py()]
+    assert (counts.inferences, counts.reused) == (1, 1)
+    assert scorer.load_seconds > 0
+
+
+def test_rows_that_are_not_those_of_the_tokens_are_refused(mono_engine, duo_engine, text):
+    rows: list[Row] = [("q", text[:4], {"d1": text[5:9], "d2": text[9:20]})]
+    others: list[Row] = [("q", text[:4], {"d1": text[5:9], "d3": text[9:20]})]
+    mono, _ = score_mono(mono_engine, shard(others), 5, LIMITS)
+    duo, _ = score_duo(duo_engine, shard(others), _as_mono(others), 5, LIMITS, None, 0)
+    wrong = r"not those of its tokens|no tokens in its shard"
+    for table in (mono, mono.slice(1)):
+        with pytest.raises(DataError, match=wrong):
+            known_mono(mono_engine.checkpoint.architecture, shard(rows), table, 5, LIMITS)
+    for table in (duo, duo.slice(1)):
+        with pytest.raises(DataError, match=wrong):
+            known_duo(duo_engine.checkpoint.architecture, shard(rows), table, LIMITS)

@@ -1,0 +1,333 @@
+"""Runs that take scores over from earlier ones: the parts and runs are those of a run into an empty output."""
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from beamrank.digests import checked_json, checked_values
+from beamrank.errors import BeamrankError
+from beamrank.stages import machines
+from beamrank.stages.plan import read_plan
+from beamrank.stages.status import read_status
+from beamrank.stages.verify import verify_stages
+from models.stages import stage_of
+from models.stages.scoring import ScoringStage
+from pipelines.console.progress import ConsoleProgress
+from pipelines.execute import run
+from pipelines.launcher import Launcher
+from pipelines.output.owner import Owner
+from pipelines.planning.make_plan import make_plan
+from tests.support.changed_files import flip_bit
+from tests.support.checkpoints import save_tiny
+from tests.support.runs import assert_same_bytes, parts
+from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection, small_cascade
+
+Counts = tuple[int, int]
+SEGMENTS = {"length_tokens": 20, "stride_tokens": 10, "limit": 3}
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> SmallCollection:
+    return small_cascade(tmp_path)
+
+
+def _run(collection: SmallCollection, output: Path | str, **keys: Any) -> Path:
+    run(str(collection.path), output=output, set=keys)
+    return Path(output)
+
+
+def _counts(output: Path) -> dict[str, Counts]:
+    """What the stages with a model scored, and what they took over."""
+    statuses = read_status(read_plan(str(output)))
+    return {each.stage: (each.inferences, each.reused) for each in statuses if each.stage in ("mono", "duo")}
+
+
+def _assert_as_fresh(collection: SmallCollection, output: Path, **keys: Any) -> dict[str, Counts]:
+    """A run into an output gives the bytes of one into an empty folder; returns its counts."""
+    _run(collection, output, **keys)
+    plan = read_plan(str(output))
+    shutil.rmtree(collection.folder / "fresh", ignore_errors=True)
+    fresh = _run(collection, collection.folder / "fresh", **{key: keys[key] for key in keys if key != "reuse"})
+    manifests = [plan.sealed(stage.name) for stage in plan.stages]
+    named = sorted(
+        f"{manifest.stage}/{receipt.part}" for manifest in manifests if manifest for receipt in manifest.receipts
+    )
+    assert named == parts(fresh)
+    for path in fresh.glob("runs/*.trec"):
+        assert (output / "runs" / path.name).read_bytes() == path.read_bytes()
+    assert verify_stages(str(output)).findings == []
+    found, all_scored = _counts(output), _counts(fresh)
+    assert {stage: sum(counts) for stage, counts in found.items()} == {
+        stage: scored for stage, (scored, _) in all_scored.items()
+    }
+    assert all(reused == 0 for _, reused in all_scored.values())
+    return found
+
+
+def _write_topics(collection: SmallCollection, topics: Mapping[str, str]) -> None:
+    collection.write("topics.tsv", (f"{query_id}\t{text}" for query_id, text in topics.items()))
+
+
+def _write_docs(collection: SmallCollection, docs: Mapping[str, str]) -> None:
+    lines = (json.dumps({"id": doc_id, "contents": text}) for doc_id, text in docs.items())
+    collection.write("corpus.jsonl", lines)
+
+
+def _with_topics(collection: SmallCollection) -> None:
+    """One topic is new, one is gone, one has another text, and one has the text of another."""
+    topics = {query_id: text for query_id, text in TOPICS.items() if query_id != "q3"}
+    _write_topics(collection, {**topics, "q5": "heron inlet", "q7": TOPICS["q8"], "q99": "amber fjord"})
+    collection.given_run({**CANDIDATES, "q99": CANDIDATES["q1"]})
+    collection.with_qrels({"q1": CANDIDATES["q1"][0]})
+
+
+def _with_docs(collection: SmallCollection) -> None:
+    """Two docs have changed texts, two have each other's, and one has the text of another."""
+    texts = {"d3": "cedar delta", "d4": DOCS["d4"] + " jetty", "d5": DOCS["d6"], "d6": DOCS["d5"], "d7": DOCS["d8"]}
+    _write_docs(collection, {**DOCS, **texts})
+
+
+def _with_candidates(collection: SmallCollection) -> None:
+    """Candidates are in another order; a topic has one other doc, and another none."""
+    others = {query_id: doc_ids[::-1] for query_id, doc_ids in CANDIDATES.items()}
+    new = next(doc_id for doc_id in DOCS if doc_id not in CANDIDATES["q2"])
+    collection.given_run({**{key: others[key] for key in others if key != "q4"}, "q2": [new, *others["q2"][1:]]})
+
+
+def _unchanged(_: SmallCollection) -> None:
+    """The files stay."""
+
+
+@pytest.mark.parametrize(
+    ("change", "keys", "expected"),
+    [
+        pytest.param(_unchanged, {"mono.k": 3}, {"mono": (0, 30), "duo": None}, id="mono.k smaller"),
+        pytest.param(_unchanged, {"mono.k": 9}, {"mono": (30, 60), "duo": None}, id="mono.k larger"),
+        pytest.param(_unchanged, {"duo.k": 2}, {"duo": (0, 20)}, id="duo.k smaller"),
+        pytest.param(_unchanged, {"duo.k": 5}, {"duo": (140, 60)}, id="duo.k larger"),
+        pytest.param(_unchanged, {"shards": 3}, {"mono": (0, 60), "duo": (0, 60)}, id="shards"),
+        pytest.param(
+            _unchanged, {"duo.aggregation": "sample", "duo.opponents": 1}, {"duo": (0, 30)}, id="fewer opponents"
+        ),
+        pytest.param(_with_topics, {}, {"mono": None, "duo": None}, id="topics"),
+        pytest.param(_with_docs, {}, {"mono": None, "duo": None}, id="docs"),
+        pytest.param(_with_candidates, {"mono.k": 9}, {"mono": (27, 54), "duo": None}, id="candidates"),
+        pytest.param(_with_topics, {"mono.k": 8, "duo.k": 4, "shards": 2}, {"mono": None, "duo": None}, id="all"),
+    ],
+)
+def test_run_takes_over_what_did_not_change(
+    collection: SmallCollection,
+    change: Callable[[SmallCollection], None],
+    keys: dict[str, Any],
+    expected: dict[str, Counts | None],
+) -> None:
+    _run(collection, collection.output)
+    change(collection)
+    found = _assert_as_fresh(collection, collection.output, **keys)
+    for stage, counts in expected.items():
+        assert found[stage] == counts if counts else found[stage][1] > 0, stage
+
+
+def test_draws_of_other_opponents_and_segments_are_taken_over_as_far_as_they_are_the_same(collection) -> None:
+    sample = {"duo.aggregation": "sample", "duo.opponents": 1}
+    _run(collection, collection.output, **sample)
+    found = _assert_as_fresh(collection, collection.output, **sample, **{"duo.seed": 7})
+    assert 0 < found["duo"][1] < 30
+    found = _assert_as_fresh(collection, collection.output, **{"mono.segments": SEGMENTS})
+    assert found["mono"][0] > 0
+    found = _assert_as_fresh(collection, collection.output, **{"mono.segments": {**SEGMENTS, "limit": 2}})
+    assert found["mono"][0] == 0
+    found = _assert_as_fresh(collection, collection.output, **{"mono.segments": {**SEGMENTS, "pooling": "mean"}})
+    assert found["duo"][1] > 0
+
+
+def test_what_was_taken_over_stays_when_the_earlier_output_is_deleted(collection, tmp_path) -> None:
+    old = _run(collection, tmp_path / "old")
+    _with_docs(collection)
+    reuse = [str(old)]
+    found = _assert_as_fresh(collection, tmp_path / "new", reuse=reuse)
+    assert found["mono"][1] > 0
+    assert found["duo"][1] > 0
+    shutil.rmtree(old)
+    # Neither does a later run need it: the new parts hold what came from it.
+    third = _run(collection, tmp_path / "third", reuse=[*reuse, str(tmp_path / "new")], **{"mono.k": 5})
+    assert _counts(third) == {"mono": (0, 50), "duo": (_counts(third)["duo"][0], _counts(third)["duo"][1])}
+    assert_same_bytes(third, _run(collection, tmp_path / "fourth", **{"mono.k": 5}))
+
+
+def test_killed_shards_of_an_earlier_plan_are_taken_over(collection) -> None:
+    """In this output, a receipt counts before the stage is sealed, as it does for a run that resumes."""
+    planned = collection.plan()
+    planned.plan.publish()
+    launcher = Launcher(planned.plan, planned.config, _quiet())
+    launcher.run_all(planned.plan.stages[:2])
+    tasks = planned.plan.tasks(planned.plan.stage("mono"), [planned.plan.sealed(planned.plan.stages[1].name)])
+    mono = stage_of(planned.plan.stage("mono"))
+    assert isinstance(mono, ScoringStage)
+    mono.run(tasks[0])
+    found = _assert_as_fresh(collection, collection.output, **{"mono.k": 5})
+    assert found["mono"][1] == 5 * len(planned.plan.shards[0].topics)
+
+
+def _quiet() -> ConsoleProgress:
+    return ConsoleProgress(quiet=True)
+
+
+def _engine_version(old: Path) -> None:
+    (path,) = old.glob("plan-*.json")
+    values = checked_values(path.read_bytes())
+    path.write_bytes(checked_json({**values, "engine_version": 1}))
+
+
+def _damaged_plan(old: Path) -> None:
+    (path,) = old.glob("plan-*.json")
+    flip_bit(path)
+
+
+def _without_topics(old: Path) -> None:
+    (path,) = old.glob("topics-*.parquet")
+    path.unlink()
+
+
+def _without_manifest(old: Path) -> None:
+    for path in old.glob("mono/manifest-*.json"):
+        path.unlink()
+
+
+def _without_a_part(old: Path) -> None:
+    next(iter(sorted(old.glob("mono/part-*.parquet")))).unlink()
+
+
+def _without_tokens(old: Path) -> None:
+    next(iter(sorted(old.glob("tokenize-*/part-*.parquet")))).unlink()
+
+
+def _without_machines(old: Path) -> None:
+    shutil.rmtree(old / "machines")
+
+
+def _another_processor(old: Path) -> None:
+    (path,) = old.glob("machines/*.json")
+    values = checked_values(path.read_bytes())
+    path.write_bytes(checked_json({**values, "processor": "Another Processor"}))
+
+
+def _another_torch(old: Path) -> None:
+    (path,) = old.glob("machines/*.json")
+    values = checked_values(path.read_bytes())
+    path.write_bytes(checked_json({**values, "libraries": {**values["libraries"], "torch": "0.1"}}))
+
+
+def _deleted(old: Path) -> None:
+    shutil.rmtree(old)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_engine_version, "was written by engine version 1 and this is version"),
+        (_damaged_plan, "cannot be read: "),
+        (_without_topics, "cannot be read: topics-.* is missing"),
+        (_without_manifest, "mono is not finished, or files of it are missing"),
+        (_without_a_part, "mono is not finished, or files of it are missing"),
+        (_without_tokens, "tokenize-.* is not finished, or files of it are missing"),
+        (_without_machines, "mono was computed with another processor unknown .here "),
+        (_another_processor, "mono was computed with another processor Another Processor .here "),
+        (_another_torch, r"mono was computed with another torch 0.1 .here "),
+        (_deleted, "old: it holds no beamrank run"),
+    ],
+)
+def test_earlier_output_that_cannot_be_used_is_named_and_not_used(collection, tmp_path, capsys, spoil, said) -> None:
+    old = _run(collection, tmp_path / "old")
+    expected = _run(collection, tmp_path / "expected")
+    spoil(old)
+    run(str(collection.path), output=tmp_path / "new", reuse=[old], quiet=False)
+    shown = capsys.readouterr().err
+    assert re.search(rf"mono: not taken over: .*{said}", shown), shown
+    assert _counts(tmp_path / "new") == {"mono": (60, 0), "duo": (60, 0)}
+    assert_same_bytes(tmp_path / "new", expected)
+
+
+@pytest.mark.parametrize("stage", ["mono", "tokenize-*"])
+def test_damaged_part_is_counted_and_its_scores_are_computed(collection, tmp_path, capsys, stage) -> None:
+    old = _run(collection, tmp_path / "old")
+    expected = _run(collection, tmp_path / "expected")
+    flip_bit(sorted(old.glob(f"{stage}/part-*.parquet"))[0])
+    run(str(collection.path), output=tmp_path / "new", reuse=[old], quiet=False)
+    assert "mono: 1 parts of earlier runs could not be read" in capsys.readouterr().err
+    lost = len(read_plan(str(old)).shards[0].topics) * 6
+    assert _counts(tmp_path / "new")["mono"] == (lost, 60 - lost)
+    assert_same_bytes(tmp_path / "new", expected)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"dtype": "bfloat16"}, "dtype was another"),
+        ({"input.truncation": "paper"}, "input.truncation was another"),
+        ({"input.max_length": 60}, "input.max_length was another"),
+        ({"mono.checkpoint": "./other", "duo.checkpoint": "./other_duo"}, "mono.checkpoint was another"),
+    ],
+)
+def test_other_settings_of_a_score_are_named_and_nothing_is_taken_over(collection, capsys, keys, said) -> None:
+    save_tiny(collection.folder / "other", _letters(collection), seed=9, type_vocab_size=2)
+    save_tiny(collection.folder / "other_duo", _letters(collection), seed=10, type_vocab_size=3)
+    keys = {key: str(collection.folder / value) if str(value)[:2] == "./" else value for key, value in keys.items()}
+    _run(collection, collection.output)
+    capsys.readouterr()
+    run(str(collection.path), output=collection.output, set=keys, quiet=False)
+    assert f"{said}\n" in capsys.readouterr().err
+    assert {reused for _, reused in _counts(collection.output).values()} == {0}
+
+
+def _letters(collection: SmallCollection) -> list[str]:
+    return (collection.folder / "mono" / "vocab.txt").read_text().split()
+
+
+def test_output_of_a_running_job_and_the_output_itself_are_named_and_not_used(collection, tmp_path, capsys) -> None:
+    old = _run(collection, tmp_path / "old")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        started = psutil.Process(process.pid).create_time()
+        owner = dataclasses.replace(Owner.this_process(), pid=process.pid, process_started=started)
+        read_plan(str(old)).make_current(dataclasses.asdict(owner))
+        run(str(collection.path), output=tmp_path / "new", reuse=[old, tmp_path / "new"], quiet=False)
+        process.kill()
+    shown = capsys.readouterr().err
+    assert f"mono: not taken over: {old}: process {process.pid} on " in shown
+    assert "is writing it" in shown
+    assert f"{tmp_path / 'new'} is this run's own output" in shown
+    assert _counts(tmp_path / "new") == {"mono": (60, 0), "duo": (60, 0)}
+
+
+def test_worker_of_another_kind_takes_nothing_over_and_counts_the_parts(collection, tmp_path, monkeypatch) -> None:
+    """The launcher's machine may be of the kind of the earlier one while the worker's is not."""
+    old = _run(collection, tmp_path / "old")
+    monkeypatch.setattr("models.stages.earlier.arithmetic_digest", lambda _: "0" * 12)
+    new = _run(collection, tmp_path / "new", reuse=[str(old)])
+    assert _counts(new) == {"mono": (60, 0), "duo": (60, 0)}
+    manifest = read_plan(str(new)).sealed("mono")
+    assert manifest is not None
+    assert manifest.total("parts_of_other_machines") == 4
+
+
+def test_reuse_is_not_in_the_digest_of_a_plan(collection, tmp_path) -> None:
+    plans = [
+        make_plan(collection.config.model_copy(update={"reuse": reuse}), _quiet()) for reuse in ((), ("gs://b/old",))
+    ]
+    assert plans[0].digest == plans[1].digest
+    assert plans[0].config_digest == plans[1].config_digest
+
+
+def test_reuse_of_a_url_with_credentials_is_refused(collection) -> None:
+    with pytest.raises(BeamrankError, match=r"--reuse.*credential"):
+        run(str(collection.path), reuse=["s3://key:secret@bucket/out"])
+    assert machines.FOLDER not in {path.name for path in collection.output.glob("*")}
