@@ -143,7 +143,7 @@ class EarlierRuns:
         if names:
             raise PreflightError(f"{', '.join(dict.fromkeys(names))} was another")
         tokens = plan.stage(before.inputs[0])
-        scored, tokenized = self._receipts(plan, before), self._receipts(plan, tokens)
+        tokenized, scored = self._receipts(plan, tokens), self._receipts(plan, before)
         parts = {
             shard: EarlierPart(
                 InputPart(plan.folder(before.name), _short(receipt)),

@@ -1,6 +1,7 @@
 """`beamrank plan` after earlier runs: what remains to be done, and which stages a changed key repeats."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,22 @@ def test_plan_names_a_changed_key_and_its_stages(config: Path) -> None:
     )
     found = _stages(config, "--set", "mono.k=4")
     assert [stage["remaining_shards"] for stage in found.values()] == [0, 4, 4, 4]
-    assert found["mono"]["remaining_inferences"] == 10 * 4
+    figures = [[found[each][f"remaining_{name}"] for name in ("inferences", "reused")] for each in ("mono", "duo")]
+    assert figures == [[0, 10 * 4], [0, 10 * 3 * 2]]
+    assert "taken over from earlier runs if candidates and texts are the same" in said
     assert found["tokenize"]["remaining_seconds"] == found["tokenize"]["seconds"] > 0
     assert "measures" not in _planned(config, "--set", "measures=[AP]")
+
+
+def test_plan_predicts_what_is_taken_over_from_other_outputs(config: Path, tmp_path: Path) -> None:
+    to_new = ("--output", str(tmp_path / "new"), "--reuse", str(config.parent / "out"))
+    found = _stages(config, *to_new, "--set", "mono.k=9", "--set", "duo.k=6")
+    # 6 of 9 candidates, and 3 * 2 of 6 * 5 pairs.
+    figures = [[found[each][f"remaining_{name}"] for name in ("inferences", "reused")] for each in ("mono", "duo")]
+    assert figures == [[10 * 3, 10 * 6], [10 * 24, 10 * 6]]
+    said = _planned(config, *to_new, "--set", "input.truncation=paper")
+    assert re.search(r"mono: not taken over: \S+/out/plan-\w+.json: input.truncation was another", said)
+    assert not (tmp_path / "new").exists()
 
 
 def test_plan_counts_missing_shards_by_topics(config: Path, tmp_path: Path) -> None:
