@@ -62,17 +62,17 @@ def score_missing(plan: Plan, config: RunConfig, console: ConsoleProgress) -> Ma
     with run_log(console), resumable():
         plan.write()
         open_run_log(plan)
-        console.note(_words(plan, config))
+        missing, asked = count_missing(plan, config)
+        console.note(f"figure 4: {missing:,} of {asked:,} pairs are missing, and are scored now")
         return Launcher(plan, config, console).run_stage(record)
 
 
-def _words(plan: Plan, config: RunConfig) -> str:
-    """How many pairs figure 4 has, those of each k0, and how many will be scored."""
+def count_missing(plan: Plan, config: RunConfig) -> tuple[int, int]:
+    """How many pairs of `depths_plan` `score_missing` will score, and how many figure 4 has: those of each k0."""
     stage = stage_of(plan.stages[-1])
     assert isinstance(stage, ScoreDepths)
     tasks = Launcher(plan, config, ConsoleProgress(quiet=True)).open_tasks(plan.stages[-1])
-    missing = sum(stage.prospect(task).inferences for task in tasks)
-    return f"figure 4: {missing:,} of {_asked(plan, stage):,} pairs are missing, and are scored now"
+    return sum(stage.prospect(task).inferences for task in tasks), _asked(plan, stage)
 
 
 def _asked(plan: Plan, stage: ScoreDepths) -> int:
