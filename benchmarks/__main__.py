@@ -33,7 +33,7 @@ _SYNTHETIC = {
     "engines": ("shards", "rounds"),
     "report": ("queries", "k"),
     "examples": ("queries", "k"),
-    "mining": ("pairs",),
+    "mining": ("mined_pairs",),
 }
 
 
@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--shards", type=int, nargs=2, default=[4, 64], help="few and many (%(default)s)")
     add = parser.add_argument_group("report, examples").add_argument
     add("--queries", type=int, default=6980, help="how many topics (%(default)s)")
-    add("--pairs", type=float, nargs="+", default=[3, 30], help="of mining: millions (%(default)s)")
+    add("--mined-pairs", type=float, nargs="+", default=[3, 30], help="of mining: millions (%(default)s)")
     add("--duo-k", type=int, nargs="+", default=[10, 50], help="docs that duo compared (%(default)s)")
     add("--conversion", nargs="+", default=[], help="of examples: `to TFRecord`, `TFRecord to Parquet` (both)")
     return parser

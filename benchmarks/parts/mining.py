@@ -28,7 +28,7 @@ _SEED = 20_261_124
 
 def measure(options: argparse.Namespace, work: Path) -> Iterator[tuple[str, Part]]:
     """Yields a part for each number of pairs."""
-    for millions in options.pairs:
+    for millions in options.mined_pairs:
         pairs = round(millions * _MILLION)
         print(f"{pairs:,} pairs", file=sys.stderr)
         config = write_collection(work / "mining", pairs)
