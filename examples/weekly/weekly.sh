@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Ranks the topics of today over the corpus of today, into runs/DATE. Only what changed since the last run is scored.
+#
+#     weekly.sh [DATE]
+#
+# An entry for cron: 0 3 * * 1  /srv/weekly/weekly.sh >> /srv/weekly/weekly.log 2>&1
+# A run that was interrupted resumes when the same DATE is given again.
+set -euo pipefail
+cd "$(dirname "$0")"
+exec 9> .lock
+flock --nonblock 9 || { echo "the last run has not ended" >&2; exit 1; }
+
+today=${1:-$(date +%F)}
+last=$(readlink latest || true)
+[ "$last" != "runs/$today" ] || { echo "runs/$today is finished"; exit 0; }
+
+beamrank run config.yaml --output "runs/$today" ${last:+--reuse "$last"} --quiet
+if [ -n "$last" ]; then
+    beamrank report "runs/$today" --baseline "$last" --no-texts
+fi
+ln -sfn "runs/$today" latest
+
+# What was taken over is in the new output, so old ones can be deleted. The names are dates: they sort by age.
+find runs -mindepth 1 -maxdepth 1 -type d | sort | head -n -4 | xargs -r rm -r

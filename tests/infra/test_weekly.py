@@ -1,0 +1,104 @@
+"""The weekly job of the examples, by hand and by Airflow itself: twice, with a corpus that changed in between."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.support.processes import beamrank_here
+from tests.support.services.environments import airflow_python, environ
+
+pytestmark = [pytest.mark.slow, pytest.mark.jvm]
+
+
+@pytest.fixture
+def job(tmp_path):
+    """The job's folder, beside the corpus that its configuration names."""
+    for name in ("own_corpus", "weekly"):
+        shutil.copytree(ROOT / "examples" / name, tmp_path / name)
+    return tmp_path / "weekly"
+
+
+def _change(job: Path) -> None:
+    """A doc has another text, one is removed, one is new; so is a topic."""
+    corpus = job.parent / "own_corpus" / "corpus.jsonl"
+    docs = [json.loads(line) for line in corpus.read_text().splitlines()]
+    docs[0]["contents"] += " Let it cool before you cut it."
+    docs = [
+        *docs[:5],
+        *docs[6:],
+        {"id": "rye", "contents": "A rye crust stays crisp if the oven door is open at the end."},
+    ]
+    corpus.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+    with (job.parent / "own_corpus" / "topics.tsv").open("a") as topics:
+        topics.write("rye\thow does rye bread get a crisp crust\n")
+
+
+def _check_second_run(job: Path) -> None:
+    second = job / "runs" / "2026-11-23"
+    assert os.readlink(job / "latest") == "runs/2026-11-23"
+    stages = json.loads(beamrank_here("status", second, "--json").stdout)["stages"]
+    scored = {stage["stage"]: (stage["inferences"], stage["reused"]) for stage in stages}
+    for stage in ("mono", "duo"):
+        assert scored[stage][0] < scored[stage][1], scored
+    fresh = beamrank_here("run", job / "config.yaml", "--output", job / "fresh", "--set", "index.path=fresh-index")
+    assert fresh.returncode == 0, fresh.stderr
+    for name in ("bm25.trec", "mono.trec", "duo-sum.trec"):
+        assert (second / "runs" / name).read_bytes() == (job / "fresh" / "runs" / name).read_bytes()
+    assert "rye,new topic" in (second / "report" / "drift.csv").read_text()
+
+
+def _python_first() -> dict[str, str]:
+    return {"PATH": f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"}
+
+
+def test_weekly_script_takes_over_what_did_not_change(job):
+    def run(date: str) -> subprocess.CompletedProcess[str]:
+        command = [str(job / "weekly.sh"), date]
+        return subprocess.run(command, capture_output=True, text=True, env=environ(**_python_first()), check=False)
+
+    for past in ("2026-10-05", "2026-10-12", "2026-10-19"):
+        (job / "runs" / past).mkdir(parents=True)
+    first = run("2026-11-16")
+    assert first.returncode == 0, first.stderr
+    again = run("2026-11-16")
+    assert (again.returncode, again.stdout) == (0, "runs/2026-11-16 is finished\n")
+    _change(job)
+    second = run("2026-11-23")
+    assert second.returncode == 0, second.stderr
+    assert "topics differ from those of" in second.stderr
+    _check_second_run(job)
+    assert sorted(path.name for path in (job / "runs").iterdir()) == [
+        "2026-10-12", "2026-10-19", "2026-11-16", "2026-11-23",
+    ]  # fmt: skip
+
+
+def test_weekly_script_refuses_a_second_run_at_once(job):
+    command = ["flock", str(job / ".lock"), str(job / "weekly.sh")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "the last run has not ended\n")
+
+
+def test_weekly_dag_runs_twice_in_airflow(job, tmp_path):
+    python = airflow_python()
+    home = tmp_path / "airflow"
+    (home / "dags").mkdir(parents=True)
+    shutil.copy(ROOT / "examples/weekly/weekly_dag.py", home / "dags")
+    variables = environ(AIRFLOW_HOME=str(home), AIRFLOW__CORE__LOAD_EXAMPLES="False", **_python_first())
+
+    def airflow(*arguments: str) -> None:
+        command = [str(python), "-m", "airflow", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    airflow("db", "migrate")
+    airflow("dags", "reserialize")
+    parameters = json.dumps({"folder": str(job)})
+    airflow("dags", "test", "beamrank_weekly", "2026-11-16", "--conf", parameters)
+    _change(job)
+    airflow("dags", "test", "beamrank_weekly", "2026-11-23", "--conf", parameters)
+    _check_second_run(job)
