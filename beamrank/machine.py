@@ -15,7 +15,8 @@ LIBRARIES = (
     *("beamrank", "apache-beam", "pyserini", "torch", "openvino", "transformers", "tokenizers"),
     *("numpy", "pyarrow", "ir_measures"),
 )
-_COMPUTING = ("torch", "transformers", "numpy", "openvino")
+# Beside the backend itself.
+_COMPUTING = ("torch", "transformers", "numpy")
 _INSTRUCTION_SETS = re.compile(r"\b(?:avx|amx|fma|sse|f16c|asimd|sve|sme(?!p)|bf16|i8mm)\w*")
 # Each makes a library compute with fewer instructions, or in another order.
 _LIMITS = (
@@ -49,10 +50,9 @@ class Machine:
     python: str
     libraries: Mapping[str, str]
 
-    @property
-    def arithmetic(self) -> dict[str, str]:
-        """What decides the bits of a score here beside its input, model, dtype and backend, on a CPU."""
-        versions = {name: self.libraries[name] for name in _COMPUTING if name in self.libraries}
+    def arithmetic(self, backend: str) -> dict[str, str]:
+        """What decides the bits of a backend's scores here beside their inputs, model and dtype, on a CPU."""
+        versions = {name: self.libraries[name] for name in (*_COMPUTING, backend) if name in self.libraries}
         library = self.system.rpartition("-with-")[2]
         return {"processor": self.processor, "instructions": self.instructions, "C library": library, **versions}
 

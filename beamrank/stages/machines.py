@@ -46,6 +46,6 @@ def machine_name(content: bytes) -> str:
     return f"{sha256(content)[:SHORT]}{_ENDING}"
 
 
-def arithmetic_digest(machine: Machine) -> str:
+def arithmetic_digest(machine: Machine, backend: str) -> str:
     """Names what computes on a machine: where it is the same, a CPU gives an input the same score."""
-    return digest(machine.arithmetic)[:SHORT]
+    return digest(machine.arithmetic(backend))[:SHORT]

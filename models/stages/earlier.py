@@ -33,8 +33,8 @@ class EarlierScores:
         self.unused: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[KnownScores]:
-        here = arithmetic_digest(describe_machine())
         for part in self._parts:
+            here = arithmetic_digest(describe_machine(), part.keys["backend"])
             if part.arithmetic != here and not self._of_any_machine:
                 self._leave_out("parts_of_other_machines", part, "another kind of machine computed it")
                 continue

@@ -149,7 +149,7 @@ class EarlierRuns:
                 InputPart(plan.folder(before.name), _short(receipt)),
                 InputPart(plan.folder(tokens.name), _short(tokenized[shard])),
                 before.keys,
-                _arithmetic(plan.output, receipt.machine),
+                _arithmetic(plan.output, receipt.machine, before.keys["backend"]),
             )
             for shard, receipt in scored.items()
         }
@@ -170,10 +170,11 @@ class EarlierRuns:
 
 def _other_machines(stage: EarlierStage) -> Iterator[str]:
     """Why this machine takes nothing over from some parts; another that scores may be of their kind."""
-    here = describe_machine().arithmetic
+    backend = stage.record.keys["backend"]
+    here = describe_machine().arithmetic(backend)
     names = {part.scores.receipt.machine for part in stage.parts.values()}
     for machine in (read_machine(stage.plan.output, name) for name in sorted(names)):
-        there = {} if machine is None else machine.arithmetic
+        there = {} if machine is None else machine.arithmetic(backend)
         if there != here:
             differ = ", ".join(
                 f"{name} {there.get(name) or 'unknown'} (here {here.get(name) or 'none'})"
@@ -184,10 +185,10 @@ def _other_machines(stage: EarlierStage) -> Iterator[str]:
 
 
 @cache
-def _arithmetic(output: str, machine: str) -> str:
+def _arithmetic(output: str, machine: str, backend: str) -> str:
     """What computed a part; empty if that is unknown."""
     found = read_machine(output, machine)
-    return "" if found is None else arithmetic_digest(found)
+    return "" if found is None else arithmetic_digest(found, backend)
 
 
 def _short(receipt: Receipt) -> Receipt:

@@ -43,7 +43,7 @@ def _expected(plan: Plan, stage: StageRecord, earlier: EarlierRuns) -> ExpectedR
 
 def _queries_here(stage: EarlierStage, texts: Mapping[str, str]) -> list[str]:
     """The queries with the same text whose scores a machine like this one computed."""
-    here = arithmetic_digest(describe_machine())
+    here = arithmetic_digest(describe_machine(), stage.record.keys["backend"])
     return [
         topic.query_id
         for shard in stage.plan.shards

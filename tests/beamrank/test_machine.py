@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -35,3 +36,9 @@ def test_gpus_are_those_that_the_driver_lists(tmp_path):
         )
     assert list(machine._gpus(tmp_path)) == ["NVIDIA H100 80GB HBM3", "NVIDIA L4"]
     assert list(machine._gpus(tmp_path / "none")) == []
+
+
+def test_arithmetic_of_a_backend_has_the_versions_that_it_computes_with():
+    machine = replace(describe_machine(), libraries={"torch": "2.13.0", "numpy": "2.4", "openvino": "2026.4.1"})
+    assert "openvino" not in machine.arithmetic("torch")
+    assert machine.arithmetic("openvino")["openvino"] == "2026.4.1"

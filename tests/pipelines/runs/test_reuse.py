@@ -311,7 +311,7 @@ def test_output_of_a_running_job_and_the_output_itself_are_named_and_not_used(co
 def test_worker_of_another_kind_takes_nothing_over_and_counts_the_parts(collection, tmp_path, monkeypatch) -> None:
     """The launcher's machine may be of the kind of the earlier one while the worker's is not."""
     old = _run(collection, tmp_path / "old")
-    monkeypatch.setattr("models.stages.earlier.arithmetic_digest", lambda _: "0" * 12)
+    monkeypatch.setattr("models.stages.earlier.arithmetic_digest", lambda *_: "0" * 12)
     new = _run(collection, tmp_path / "new", reuse=[str(old)])
     assert _counts(new) == {"mono": (60, 0), "duo": (60, 0)}
     manifest = read_plan(str(new)).sealed("mono")
