@@ -19,7 +19,7 @@ class Price(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    machine: str = "this machine"
+    machine: str
     """Its name, for the reader."""
     per_hour: Annotated[float, Field(ge=0)] = 0.0
     """In any currency, for one machine."""

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beamrank.formats.problems import counted
+from beamrank.stages.prediction import Prediction, Price
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, Reuse, load_run_config
-from pipelines.console.progress import ConsoleProgress
+from pipelines.console.progress import ConsoleProgress, duration
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_line
 
 if TYPE_CHECKING:
     from pipelines.planning.estimate import Estimate
+
+_HERE = "this machine"
 
 
 def plan(
@@ -23,9 +26,20 @@ def plan(
     output: Output = None,
     limit: Limit = None,
     reuse: Reuse = None,
+    price: Annotated[
+        float | None, typer.Option(min=0, help="What a machine costs an hour, in any currency: shows the cost.")
+    ] = None,
+    machine: Annotated[
+        str, typer.Option(metavar="NAME", help="With --price: the machine's name, for the reader.")
+    ] = "",
+    machines: Annotated[int, typer.Option(min=1, help="How many machines work at once: shows how long they take.")] = 1,
+    save: Annotated[
+        bool,
+        typer.Option("--save", help="Write the prediction into the output: `status` shows it beside what was spent."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Estimate shards, inferences, bytes and seconds from a short measurement on this machine. Writes nothing.
+    """Estimate shards, inferences, bytes and seconds from a short measurement on this machine. Only --save writes.
 
     After earlier runs into the same output it shows what remains, and what a changed key repeats. BM25 timings are
     rough estimates until the index exists.
@@ -34,7 +48,13 @@ def plan(
     from pipelines.planning.estimate import estimate
     from pipelines.planning.named_inputs import named_inputs
 
-    found = estimate(named_inputs(load_run_config(config, overrides, output, limit, reuse), ConsoleProgress()))
+    settings = named_inputs(load_run_config(config, overrides, output, limit, reuse), ConsoleProgress())
+    found = estimate(settings)
+    cost = None if price is None else Price(machine=machine or _HERE, per_hour=price, machines=machines)
+    if save:
+        Prediction(
+            seconds={stage.stage: stage.predicted_seconds(found.shards) for stage in found.stages}, price=cost
+        ).save(settings.output)
     if as_json:
         print(json.dumps(asdict(found)))
         return
@@ -43,8 +63,19 @@ def plan(
         print("remaining work, after earlier runs into this output:")
     reused = ["taken over"] if _reused(found) else []
     print_table(["stage", "shards", "inferences", *reused, "bytes written", "seconds, one worker"], _rows(found))
-    for line in _words(found):
+    for line in (*_words(found), *_money(found, cost or Price(machine=machine or _HERE, machines=machines))):
         write_line(line)
+
+
+def _money(found: "Estimate", price: Price) -> Iterator[str]:
+    """What the remaining work takes on machines like this one, and costs."""
+    seconds = sum(stage.remaining_seconds for stage in found.stages)
+    if price.machines > 1 or price.per_hour:
+        names = f"{price.machines:,} machines" if price.machines > 1 else "a machine"
+        elapsed = duration(price.elapsed_seconds(seconds))
+        yield f"about {elapsed} on {names} ({price.machine}), with a worker as fast as one here on each"
+    if price.per_hour:
+        yield f"cost: {seconds / 3600:,.2f} machine hours at {price.per_hour:g}: {price.cost(seconds):,.2f}"
 
 
 def _rows(found: "Estimate") -> Iterator[list[str]]:

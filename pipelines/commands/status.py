@@ -1,13 +1,15 @@
 """`beamrank status DIR`: the progress of a run."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from beamrank.formats.problems import counted
-from beamrank.stages.plan import read_plan
+from beamrank.stages.plan import Plan, read_plan
+from beamrank.stages.prediction import Prediction, read_prediction
 from beamrank.stages.status import StageStatus, read_status, run_eta_seconds
 from pipelines.console.counts import cost_words
 from pipelines.console.progress import duration
@@ -22,15 +24,40 @@ def status(
     plan = read_plan(folder)
     stages = read_status(plan)
     eta = run_eta_seconds(stages)
+    prediction = read_prediction(plan.output)
+    predicted = {} if prediction is None else _predicted(plan, prediction)
     if as_json:
-        print(json.dumps({"stages": [asdict(stage) for stage in stages], "eta_seconds": eta}))
+        rows = [asdict(stage) | {"predicted_seconds": predicted.get(stage.stage)} for stage in stages]
+        print(json.dumps({"stages": rows, "eta_seconds": eta, "cost": _cost(prediction, stages)}))
         return
     # Lines rather than a table: they fit any terminal.
     if plan.limited:
         print(f"a trial on {counted(len(plan.topics), 'topic')} (topics.limit)")
     for stage in stages:
-        write_line(f"{stage.stage}: {', '.join(_facts(stage))}")
+        seconds = predicted.get(stage.stage)
+        facts = [*_facts(stage), *([] if seconds is None else [f"{seconds:,.1f} predicted"])]
+        write_line(f"{stage.stage}: {', '.join(facts)}")
     print(f"run: {_run(stages, eta)}")
+    cost = _cost(prediction, stages)
+    if cost is not None:
+        write_line(
+            "cost on {machine} at {per_hour:g} an hour: {predicted:,.2f} predicted, {spent:,.2f} spent".format(**cost)
+        )
+
+
+def _predicted(plan: Plan, prediction: Prediction) -> dict[str, float]:
+    """The predicted worker seconds by stage; those of a step with several stages are at its first."""
+    first = {stage.step: stage.name for stage in reversed(plan.stages)}
+    return {first[step]: seconds for step, seconds in prediction.seconds.items() if step in first}
+
+
+def _cost(prediction: Prediction | None, stages: Sequence[StageStatus]) -> dict[str, Any] | None:
+    """The predicted cost and that of the worker seconds so far; None without a price."""
+    if prediction is None or prediction.price is None:
+        return None
+    price = prediction.price
+    predicted = price.cost(sum(prediction.seconds.values()))
+    return price.model_dump() | {"predicted": predicted, "spent": price.cost(sum(stage.seconds for stage in stages))}
 
 
 def _facts(stage: StageStatus) -> list[str]:

@@ -34,6 +34,10 @@ class StageEstimate:
     remaining_bytes: int
     remaining_seconds: float
 
+    def predicted_seconds(self, shards: int) -> float:
+        """Of the whole stage, which has so many shards, without what will be taken over."""
+        return self.remaining_seconds if self.remaining_shards == shards else self.seconds
+
 
 @dataclass(frozen=True)
 class Estimate:

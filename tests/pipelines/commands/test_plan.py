@@ -124,3 +124,39 @@ def test_plan_ignores_a_corrupt_earlier_plan(config: Path, tmp_path: Path) -> No
     next(output.glob("plan-*")).write_text("{")
     planned = json.loads(_planned(config, "--output", str(output), "--json"))
     assert planned["note"].startswith("the changes since the last run are unknown: the plan ")
+
+
+def test_plan_shows_the_cost_on_machines_of_a_price(config: Path, tmp_path: Path) -> None:
+    output = str(tmp_path / "new")
+    shown = _planned(config, "--output", output, "--price", "3600", "--machine", "large-1", "--machines", "4")
+    (seconds,) = (float(line.split()[-1]) for line in shown.splitlines() if line.startswith("all "))
+    cost = re.search(r"^cost: ([\d.]+) machine hours at 3600: ([\d.]+)$", shown, re.MULTILINE)
+    assert cost is not None
+    assert float(cost[2]) == pytest.approx(seconds, abs=0.06)
+    assert "on 4 machines (large-1), with a worker as fast as one here on each" in shown
+    assert not (tmp_path / "new").exists()
+
+
+def test_status_shows_a_saved_prediction_beside_what_was_spent(config: Path, tmp_path: Path) -> None:
+    output = tmp_path / "new"
+    shown = _planned(config, "--output", str(output), "--price", "3600", "--machine", "large-1", "--save", "--json")
+    predicted = {stage["stage"]: stage["seconds"] for stage in json.loads(shown)["stages"]}
+    plan_run(config, output=output).run()
+    status = CliRunner().invoke(app, ["status", str(output), "--json"])
+    found = json.loads(status.stdout)
+    steps = {stage["stage"].split("-")[0]: stage for stage in found["stages"]}
+    assert {step: steps[step]["predicted_seconds"] for step in predicted} == predicted
+    spent = sum(stage["seconds"] for stage in found["stages"])
+    assert found["cost"] == {
+        "machine": "large-1", "per_hour": 3600.0, "machines": 1,
+        "predicted": pytest.approx(sum(predicted.values())), "spent": pytest.approx(spent),
+    }  # fmt: skip
+    assert "cost on large-1 at 3600 an hour" in CliRunner().invoke(app, ["status", str(output)]).stdout
+
+
+def test_damaged_prediction_is_named(config: Path, tmp_path: Path) -> None:
+    output = tmp_path / "new"
+    plan_run(config, output=output).run()
+    (output / "prediction.json").write_text("{}")
+    result = CliRunner().invoke(app, ["status", str(output)])
+    assert "prediction.json is damaged: remove it" in str(result.exception)
