@@ -48,7 +48,7 @@ class FileRows:
                 for line, text in enumerate(file, 1):
                     if line == 1:
                         text = self._first(text)
-                        if text.startswith(b"{"):
+                        if _is_json(text):
                             yield from self._columns_of(self._json_rows(itertools.chain([text], file)))
                             return
                     if b"\r" in text and b"\r" in text.removesuffix(b"\n").removesuffix(b"\r"):
@@ -121,6 +121,14 @@ class FileRows:
             raise PreflightError(f"{self.url} is not a valid {what}: {found}")
         if not rows:
             raise PreflightError(f"{self.url} holds no rows: a {what} must have at least one")
+
+
+def _is_json(line: bytes) -> bool:
+    """Whether a line is an object, and not a row whose query_id begins with a brace."""
+    try:
+        return line.startswith(b"{") and bool(json_object(line.decode()))
+    except (UnicodeDecodeError, RowError):
+        return False
 
 
 def _parquet_rows(url: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

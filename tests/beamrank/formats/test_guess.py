@@ -72,7 +72,10 @@ def test_topics_format_is_guessed(tmp_path, name):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"one column\n", r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, car, jsonl"),
+        (
+            b"one column\n",
+            r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, car, car-pages, jsonl",
+        ),
         (b"", "cannot be guessed"),
         (gzip.compress(b"1\tx\n", mtime=0), r"compressed with gzip: give it a name that ends in \.gz"),
     ],

@@ -195,7 +195,7 @@ def test_status_reads_receipts_only(config_path, tmp_path):
     stages = status["stages"]
     assert status["eta_seconds"] == 0
     assert [stage["stage"].split("-")[0] for stage in stages] == ["retrieve", "tokenize", "mono", "duo"]
-    documented = {"stage", "shards", "done", "bad_rows", "eta_seconds", "inferences"}
+    documented = {"stage", "shards", "done", "bad_rows", "eta_seconds", "inferences", "reused", "predicted_seconds"}
     scoring = {"inferences_per_second", "inferences_per_query", "tokens", "padding_share"}
     for stage in stages:
         assert set(stage) == documented | {"elapsed_seconds", "seconds"} | scoring

@@ -185,7 +185,7 @@ def test_a_run_and_scores_are_not_confused(tmp_path, checkpoints, corpus, topics
         (["--max-length", "513"], 3, "knows 512 positions and input.max_length is 513"),
         (["--truncation", "no"], 2, "input.truncation: "),
         (["--dtype", "int3"], 2, "dtype: "),
-        (["--backend", "no"], 2, "backend must be one of auto, torch"),
+        (["--backend", "no"], 2, "backend must be one of auto, openvino, torch, not 'no'"),
         (["--shard-rows", "0"], 2, "shard_rows: "),
         (["--output", ""], 2, "output: "),
         (["--", "--no_such_flag"], 2, "no_such_flag"),

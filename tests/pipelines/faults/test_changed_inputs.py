@@ -124,7 +124,7 @@ def _point(link: Path, target: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reader"),
-    [("corpus.jsonl", "models.stages.tokenize.read_unit"), ("given.trec", "models.stages.given_run.read_run")],
+    [("corpus.jsonl", "models.stages.tokenize.read_unit"), ("given.trec", "models.stages.given_run.read_candidates")],
 )
 @pytest.mark.parametrize("linked", ["file", "folder"])
 def test_changed_symlink_seals_nothing(collection, name, reader, linked, monkeypatch) -> None:

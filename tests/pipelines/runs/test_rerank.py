@@ -191,7 +191,7 @@ def test_rerank_refuses_bad_input(mono, changes, message) -> None:
         ({"aggregation": "sample"}, "opponents"),
         ({"truncation": "none"}, "truncation: Input should be 'original'"),
         ({"truncation": "hf", "duo": "embedded:duo"}, "`hf` is defined for pairs only"),
-        ({"device": "tpu"}, "device must be one of auto, cpu, cuda, not 'tpu'"),
+        ({"device": "tpu"}, "device must be auto, cpu, cuda, or cuda:N for one GPU of several, not 'tpu'"),
         ({"dtype": "int8"}, "dtype must be auto or one of"),
     ],
 )
