@@ -52,6 +52,8 @@ def convert_examples(
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 making = Making(**{**vars(making), "work": Path(work)})
                 pieces = list(pieces_of(source, making, bad))
+                if not pieces:
+                    raise PreflightError(f"{source} is empty: there is nothing to convert")
                 count = _write(pieces, folder / f"dataset_{name}", to, making, bad)
             progress.note(f"{source}: {counted(count, 'example')}")
             if bad.count > max_bad_rows:

@@ -128,6 +128,12 @@ def test_triples_are_two_examples_each(tmp_path, code, schema):
         assert [each["input_ids"] for each in found[:2]] == [query + first + second, query + second + first]
 
 
+def test_empty_source_is_refused(tmp_path):
+    (tmp_path / "empty.tsv").touch()
+    with pytest.raises(PreflightError, match="is empty"):
+        _convert(tmp_path / "empty.tsv", tmp_path / "out")
+
+
 def test_triples_of_ids_are_refused(tmp_path):
     path = tmp_path / "qidpidtriples.train.tsv"
     path.write_text("1000094\t5399011\t4239068\n")
