@@ -72,10 +72,11 @@ def report(
     from beamrank.report.report import ReportSettings
 
     console = console_progress(verbose, quiet)
-    earlier = baseline is not None and storage.is_folder(storage.absolute(baseline))
+    earlier = None if baseline is None else storage.absolute(baseline)
+    earlier = earlier if earlier is not None and storage.is_folder(earlier) else None
     settings = ReportSettings(
         baseline=None if earlier else baseline,
-        earlier=storage.absolute(baseline) if baseline is not None and earlier else None,
+        earlier=earlier,
         changes=changes,
         queries=queries,
         texts=texts,

@@ -94,6 +94,12 @@ class ScoredOutput:
                 self.plan.folder(record.name).commit(number, digests[number], table, seconds=1.5, counts=counts)
         return self
 
+    def stored(self, stage: str) -> pa.Table:
+        """All rows of a finished stage."""
+        manifest = self.plan.sealed(stage)
+        assert manifest is not None
+        return pa.concat_tables([self.plan.folder(stage).read_part(receipt) for receipt in manifest.receipts])
+
     def _tables(self, query_ids: Sequence[str]) -> list[pa.Table]:
         candidates, mono, duo = [], [], []
         for query_id in query_ids:

@@ -5,7 +5,6 @@ import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
-import pyarrow as pa
 import pytest
 
 from beamrank.config.run import stored_config
@@ -44,11 +43,7 @@ def report(output):
 
 
 def _rankings(output):
-    folder, sealed = output.plan.folder, output.plan.sealed
-    candidates, mono, duo = (
-        pa.concat_tables([folder(stage).read_part(receipt) for receipt in sealed(stage).receipts])
-        for stage in ("candidates", "mono", "duo")
-    )
+    candidates, mono, duo = map(output.stored, ("candidates", "mono", "duo"))
     ranked = mono_ranking(candidates, mono)
     return {
         "given_run": first_stage_ranking(candidates),

@@ -4,7 +4,6 @@ import csv
 import io
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from beamrank.config.run import stored_config
@@ -21,11 +20,7 @@ RUNS = ("given_run", "mono", "duo-sum")
 
 
 def _rankings(output):
-    folder, sealed = output.plan.folder, output.plan.sealed
-    candidates, mono, duo = (
-        pa.concat_tables([folder(stage).read_part(receipt) for receipt in sealed(stage).receipts])
-        for stage in ("candidates", "mono", "duo")
-    )
+    candidates, mono, duo = map(output.stored, ("candidates", "mono", "duo"))
     ranked = mono_ranking(candidates, mono)
     orders = (first_stage_ranking(candidates), ranked, duo_ranking(ranked, duo, "sum"))
     return {
