@@ -8,6 +8,8 @@ from beamrank.ranking.input_layout import Lengths
 Rows = npt.NDArray[np.intp]
 
 _MULTIPLE_TOKENS = 8
+# A small shard is shared out among the threads, in batches of at least so many tokens.
+_SMALLEST_BUDGET = 1024
 
 
 def padded_width(lengths: Lengths, positions: int) -> int:
@@ -24,6 +26,13 @@ def longest_chunks(lengths: Lengths, chunks: int) -> Lengths:
 def chunk_rows(rows: Rows, chunks: int) -> Rows:
     """intp[b * chunks]: the inputs of some passages, those of one side by side."""
     return (rows[:, None] * chunks + np.arange(chunks)).ravel()
+
+
+def even_budget(lengths: Lengths, token_budget: int, streams: int) -> int:
+    """The most tokens of a batch with which all streams finish at about the same time."""
+    tokens = int(lengths.sum())
+    rounds = max(1, -(-tokens // (streams * token_budget)))
+    return min(token_budget, max(_SMALLEST_BUDGET, -(-tokens // (streams * rounds))))
 
 
 def fill_batches(lengths: Lengths, token_budget: int) -> list[Rows]:

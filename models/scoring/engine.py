@@ -15,10 +15,8 @@ from beamrank.ranking.input_layout import Lengths, PackedInputs, lay_out
 from models.checkpoints.check import Checkpoint
 from models.scoring.backends.protocol import OutOfMemory
 from models.scoring.backends.registry import find_backend
-from models.scoring.batching import Rows, chunk_rows, fill_batches
+from models.scoring.batching import Rows, chunk_rows, even_budget, fill_batches
 
-# A small shard is shared out among the threads, in batches of at least so many tokens.
-_SMALLEST_BUDGET = 1024
 # Of the tokens of a batch that did not fit in memory, how many a later batch may have. Its halves have about 1/2.
 _KEPT_OF_A_LIMIT = 3 / 4
 
@@ -121,8 +119,7 @@ class ScoringEngine:
         inputs = inputs.in_chunks(model.chunks)
         self._check(inputs)
         lengths = inputs.lengths.reshape(-1, model.chunks).sum(axis=1)
-        share = max(_SMALLEST_BUDGET, -(-int(lengths.sum()) // self._backend.streams))
-        batches = fill_batches(lengths, min(self.token_budget, share))
+        batches = fill_batches(lengths, even_budget(lengths, self.token_budget, self._backend.streams))
 
         def score(rows: Rows) -> list[_Scored]:
             return self._score_batch(inputs, lengths, rows)

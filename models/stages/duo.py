@@ -19,7 +19,7 @@ from models.stages.planning import Planning
 from models.stages.sample import Sample
 from models.stages.scoring import ScoringStage, TakesFrom
 
-_SAMPLE_DOCS = 6
+_SAMPLE_DOCS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class ScoreDuo(ScoringStage):
         assert config.duo is not None
         k = config.duo.k
         asked = int(pair_inferences(k, k, config.duo.opponents))
-        seconds = sample.seconds_per_inference("duo", _SAMPLE_DOCS)
+        seconds = sample.seconds_per_duo(_SAMPLE_DOCS)
         return lambda topics: Cost(topics * asked, topics * k**2 * 4, topics * asked * seconds)
 
     @property

@@ -17,7 +17,7 @@ from models.stages.planning import Planning
 from models.stages.sample import Sample
 from models.stages.scoring import ScoringStage
 
-_SAMPLE_DOCS = 24
+_SAMPLE_DOCS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class ScoreMono(ScoringStage):
         # The most that any doc can have, and the mean of the sampled docs.
         most = 1 if rule is None else rule.limit
         mean = len(cut_segments(sample.doc_lengths, rule).docs) / max(1, len(sample.doc_lengths))
-        seconds = sample.seconds_per_inference("mono", _SAMPLE_DOCS)
+        seconds = sample.seconds_per_mono(_SAMPLE_DOCS)
         return lambda topics: Cost(
             topics * k * most * chunks, topics * k * most * CANDIDATE_BYTES, topics * k * mean * chunks * seconds
         )

@@ -4,28 +4,35 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.corpora import CorpusUnit, list_units, read_unit
 from beamrank.ranking.input_layout import Lengths
 from beamrank.records import Doc, Topic
+from beamrank.storage import files as storage
 from beamrank.tables.shard import as_mono, candidates_table, tokenized_schema, tokenized_table
 from models.checkpoints.check import Checkpoint
 from models.reranker import Reranker, RerankerKind
+from models.stages.likely import likely_candidates
 from models.stages.planning import threads_of
 from models.tokenizer.registry import tokenizer_of
 
-_TOPICS = 4
-_READ_DOCS = 2000
-_DOCS = 24
+# Spread evenly over the topics and the corpus. Batches are for threads: each must get work.
+_TOPICS, _TOPICS_PER_THREAD = 24, 6
+_UNITS = 8
+_READ_DOCS = 16_000
+_KEPT_DOCS = 2000
+_WARM_DOCS = 2
+_T = TypeVar("_T")
 
 
 class Sample:
-    """The first topics and docs of a run; they are read and tokenized on first use."""
+    """Some topics and docs of a run; they are read and tokenized on first use."""
 
     def __init__(
         self,
@@ -34,33 +41,43 @@ class Sample:
         checkpoints: Mapping[str, Checkpoint],
         max_doc_tokens: int,
     ) -> None:
-        self.topics = topics
+        self.topics = _spread(topics, max(_TOPICS, _TOPICS_PER_THREAD * threads_of(config)))
         self.checkpoints = checkpoints
         self._config = config
         self._max_doc_tokens = max_doc_tokens
 
     @cached_property
-    def _read(self) -> tuple[list[Doc], float]:
+    def _read(self) -> tuple[list[Doc], float, float]:
+        """Docs, the seconds of reading them, and how many the corpus has, by the bytes of its files."""
         start = time.monotonic()
-        docs = list(itertools.islice(_docs(self._config), _READ_DOCS))
+        units = list_units(self._config.corpus)
+        chosen = _spread(units, _UNITS)
+        most = _READ_DOCS // len(chosen)
+        parts = [list(itertools.islice(_docs(unit), most)) for unit in chosen]
+        docs = [doc for part in parts for doc in part]
         if not docs:
             raise PreflightError(f"the corpus {self._config.corpus.path} holds no doc that can be read")
-        return docs, time.monotonic() - start
+        seconds = time.monotonic() - start
+        if len(chosen) == len(units) and all(len(part) < most for part in parts):
+            return docs, seconds, float(len(docs))
+        corpus_bytes = sum(storage.size_bytes(url) for url in {unit.url for unit in units})
+        return docs, seconds, len(docs) * corpus_bytes / max(1, sum(len(doc.text.encode()) for doc in docs))
+
+    @cached_property
+    def docs(self) -> list[Doc]:
+        """Those that are tokenized."""
+        return _spread(self._read[0], _KEPT_DOCS)
 
     @property
-    def docs(self) -> list[Doc]:
-        """The first docs of the corpus."""
-        return self._read[0]
+    def corpus_docs(self) -> float:
+        """How many docs the corpus has, about."""
+        return self._read[2]
 
     @property
     def read_seconds(self) -> float:
-        """The time of reading them."""
-        return self._read[1]
-
-    @property
-    def corpus_bytes(self) -> int:
-        """Their size."""
-        return max(1, sum(len(doc.text.encode()) for doc in self.docs))
+        """The time of reading the whole corpus."""
+        docs, seconds, corpus_docs = self._read
+        return seconds / len(docs) * corpus_docs
 
     @cached_property
     def _tokens(self) -> tuple[pa.ListArray, float]:
@@ -71,31 +88,44 @@ class Sample:
 
     @property
     def tokenize_seconds(self) -> float:
-        """The time of tokenizing them."""
-        return self._tokens[1]
+        """The time of tokenizing one doc."""
+        return self._tokens[1] / len(self.docs)
+
+    @cached_property
+    def _ranked(self) -> Lengths:
+        """int64[topics, d], the docs that are probably the topics' candidates, best first."""
+        assert self._config.mono is not None
+        tokenizer = tokenizer_of(self.checkpoints["mono"])
+        queries = tokenizer.encode_queries([topic.text for topic in self.topics], self._max_doc_tokens).ids
+        return likely_candidates(queries, self._tokens[0], self._config.mono.k / self.corpus_docs)
 
     @property
     def doc_lengths(self) -> Lengths:
-        """int64[n], their wordpieces."""
-        lengths: Lengths = np.diff(self._tokens[0].offsets.to_numpy()).astype(np.int64)
-        return lengths
+        """int64[n], the tokens of docs that are probably candidates."""
+        lengths = np.diff(self._tokens[0].offsets.to_numpy()).astype(np.int64)
+        return cast(Lengths, lengths[self._ranked.ravel()])
 
-    def _shard(self, kind: RerankerKind) -> tuple[pa.Table, pa.Table]:
-        """The candidates and a model's tokens of a shard of the first topics, all with the same docs."""
-        # A batch is a thread's: the sample must give work to all of them.
-        topics = self.topics[: max(_TOPICS, threads_of(self._config))]
+    def _shard(self, kind: RerankerKind, chosen: Lengths) -> tuple[pa.Table, pa.Table]:
+        """The candidates and a model's tokens of a shard with `chosen` docs, int64[topics, k]."""
         tokenizer = tokenizer_of(self.checkpoints[kind])
-        queries = tokenizer.encode_queries([topic.text for topic in topics], self._max_doc_tokens).ids
-        query_ids = [topic.query_id for topic in topics]
-        some = self.docs[:_DOCS]
-        docs = tokenizer.encode([doc.text for doc in some], self._max_doc_tokens).ids
-        candidates = candidates_table(query_ids, [[doc.doc_id for doc in some]] * len(topics))
-        rows = np.tile(np.arange(len(some)), len(topics))
-        return candidates, tokenized_table(tokenized_schema(tokenizer), query_ids, queries, candidates, docs, rows)
+        queries = tokenizer.encode_queries([topic.text for topic in self.topics], self._max_doc_tokens).ids
+        query_ids = [topic.query_id for topic in self.topics]
+        numbers, rows = np.unique(chosen, return_inverse=True)
+        docs = tokenizer.encode([self.docs[number].text for number in numbers], self._max_doc_tokens).ids
+        candidates = candidates_table(query_ids, [[self.docs[number].doc_id for number in each] for each in chosen])
+        schema = tokenized_schema(tokenizer)
+        return candidates, tokenized_table(schema, query_ids, queries, candidates, docs, rows.ravel())
 
-    def seconds_per_inference(self, kind: RerankerKind, k: int) -> float:
-        """Seconds for one input of a model, over the first `k` docs; a first call warms the model up."""
-        candidates, table = self._shard(kind)
+    def seconds_per_mono(self, docs: int) -> float:
+        """Seconds for one input of monoBERT: `docs` candidates of each topic, from all ranks."""
+        ranks = np.linspace(0, self._ranked.shape[1] - 1, min(docs, self._ranked.shape[1]))
+        return self._seconds_per_inference("mono", self._ranked[:, ranks.astype(np.int64)])
+
+    def seconds_per_duo(self, docs: int) -> float:
+        """Seconds for one input of duoBERT: the best `docs` candidates of each topic."""
+        return self._seconds_per_inference("duo", self._ranked[:, :docs])
+
+    def _seconds_per_inference(self, kind: RerankerKind, chosen: Lengths) -> float:
         config = self._config
         reranker = Reranker(
             self.checkpoints[kind].reference,
@@ -106,14 +136,20 @@ class Sample:
             backend=config.backend,
             **config.input.model_dump(),
         )
-        before = as_mono(candidates)
-        reranker.score_shard(table, k, before)
-        start = time.monotonic()
-        _, counts = reranker.score_shard(table, k, before)
-        return (time.monotonic() - start) / max(1, counts.inferences)
+        # A first call warms the model up.
+        for docs in (chosen[:, :_WARM_DOCS], chosen):
+            candidates, table = self._shard(kind, docs)
+            start = time.monotonic()
+            _, counts = reranker.score_shard(table, docs.shape[1], as_mono(candidates))
+            seconds = time.monotonic() - start
+        return seconds / max(1, counts.inferences)
 
 
-def _docs(config: RunConfig) -> Iterator[Doc]:
-    for unit in list_units(config.corpus):
-        for batch in read_unit(unit):
-            yield from map(Doc, batch.doc_ids, batch.texts)
+def _docs(unit: CorpusUnit) -> Iterator[Doc]:
+    for batch in read_unit(unit):
+        yield from map(Doc, batch.doc_ids, batch.texts)
+
+
+def _spread(items: Sequence[_T], count: int) -> list[_T]:
+    """At most `count` of the items, evenly spread over them."""
+    return [items[at * len(items) // count] for at in range(count)] if len(items) > count else list(items)

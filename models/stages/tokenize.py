@@ -12,12 +12,11 @@ import pyarrow.compute as pc
 
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import FORMATS, CorpusUnit, list_units, place, read_unit
+from beamrank.formats.corpora import FORMATS, CorpusUnit, place, read_unit
 from beamrank.ranking.input_layout import Prompt, max_doc_tokens
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.stages.scan_reports import ScanReport, read_scans
 from beamrank.stages.tasks import ShardTask
-from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
 from beamrank.tables import schemas
 from beamrank.tables.join import (
@@ -87,15 +86,11 @@ class TokenizeDocs(Stage):
     def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
         """The whole corpus is read in any case; the number of topics decides how many docs are tokenized."""
         assert config.mono is not None
-        k, docs = config.mono.k, len(sample.docs)
-        corpus_bytes = sum(storage.size_bytes(url) for url in {unit.url for unit in list_units(config.corpus)})
-        samples_read = corpus_bytes / sample.corpus_bytes
-        doc_tokens = float(sample.doc_lengths.mean())
+        k, doc_tokens = config.mono.k, float(sample.doc_lengths.mean())
 
         def cost(topics: int) -> Cost:
             pairs = topics * k
-            samples_tokenized = min(samples_read, pairs / docs)
-            seconds = samples_read * sample.read_seconds + samples_tokenized * sample.tokenize_seconds
+            seconds = sample.read_seconds + min(sample.corpus_docs, pairs) * sample.tokenize_seconds
             return Cost(0, int(pairs * doc_tokens * 2), seconds if topics else 0.0)
 
         return cost

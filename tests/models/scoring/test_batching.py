@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.scoring.batching import cut_batches, padded_width
+from models.scoring.batching import cut_batches, even_budget, fill_batches, padded_width
 
 LENGTHS = st.lists(st.integers(3, 512), max_size=200).map(lambda values: np.array(values, np.int64))
 
@@ -34,3 +34,19 @@ def test_batch_width_is_a_multiple_of_8():
     assert padded_width(np.array([3, 9]), 512) == 16
     assert padded_width(np.array([16]), 512) == 16
     assert padded_width(np.array([509]), 510) == 510
+
+
+@given(lengths=LENGTHS.filter(len), streams=st.integers(1, 8))
+def test_streams_get_about_the_same_tokens(lengths, streams):
+    budget = even_budget(lengths, 4096, streams)
+    assert budget <= 4096
+    rounds = -(-int(lengths.sum()) // (4096 * streams))
+    assert budget * streams * rounds >= lengths.sum()
+    assert budget == 1024 or budget * streams * rounds < lengths.sum() + streams * rounds
+
+
+def test_budget_of_a_shard_is_cut_evenly():
+    lengths = np.full(180, 50)
+    assert even_budget(lengths, 4096, 2) == 2250
+    assert [len(rows) for rows in fill_batches(lengths, even_budget(lengths, 4096, 2))] == [45] * 4
+    assert even_budget(np.full(10, 50), 4096, 2) == 1024
