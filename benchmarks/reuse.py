@@ -11,7 +11,7 @@ import argparse
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from models.stages.scoring import ScoringStage
 # One topic, or doc, of so many is another.
 _EVERY = 20
 _FIRST = "fresh"
+_SCORED = ("mono", "duo")
 
 
 @dataclass(frozen=True)
@@ -122,11 +123,22 @@ def measure(folder: Path, name: str, settings: Mapping[str, Any]) -> Row:
             _run(folder / change.collection, before, {**settings, **change.before})
         shutil.rmtree(output, ignore_errors=True)
         shutil.copytree(before, output)
+    done = set() if name == _FIRST else {each.digest for stage in _SCORED for each in _receipts(output, stage)}
     seconds = _run(folder / change.collection, output, {**settings, **change.keys})
-    seals = {stage: read_plan(str(output)).sealed(stage) for stage in ("mono", "duo")}
-    return Row(
-        seconds, {each: (seal.total("inferences"), seal.total("reused")) for each, seal in seals.items() if seal}
-    )
+    return Row(seconds, {stage: _made_and_kept(_receipts(output, stage), done) for stage in _SCORED})
+
+
+def _receipts(output: Path, stage: str) -> Sequence[Receipt]:
+    seal = read_plan(str(output)).sealed(stage)
+    assert seal is not None
+    return seal.receipts
+
+
+def _made_and_kept(receipts: Sequence[Receipt], done: Set[str]) -> tuple[int, int]:
+    """The inferences that a run made, and those that it took over or whose shards were done before."""
+    asked = sum(each.counts["inferences"] + each.counts["reused"] for each in receipts)
+    made = sum(each.counts["inferences"] for each in receipts if each.digest not in done)
+    return made, asked - made
 
 
 def compare(folder: Path, name: str, settings: Mapping[str, Any]) -> bool:
@@ -161,7 +173,7 @@ def lookup_share(output: Path) -> float:
     """The time of looking scores up in earlier parts of the same size that have none of the texts, over all time."""
     plan = read_plan(str(output))
     looked_up = scored = 0.0
-    for name in ("mono", "duo"):
+    for name in _SCORED:
         stage = stage_of(plan.stage(name))
         assert isinstance(stage, ScoringStage)
         for shard in range(len(plan.shards)):
