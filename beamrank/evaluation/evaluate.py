@@ -104,16 +104,18 @@ class Evaluator:
             if len(self._waiting) == _TOPICS_AT_ONCE:
                 self._measure_waiting()
 
-    def evaluation(self, topics: Collection[str] | None = None) -> Evaluation:
+    def evaluation(self, topics: Collection[str] | None = None, *, by_id: bool = False) -> Evaluation:
         """The measures over all topics of the qrels.
 
         Args:
             topics: the query_ids that were to be run, to report which judged ones are not among them.
+            by_id: whether queries are sorted by id, and not in the order in which they were added. Means are sums of
+                floats, whose last digits depend on it.
         """
         self._measure_waiting()
         missing = [query_id for query_id in self._qrels.relevance if query_id not in self._per_query]
         self._fill({query_id: {} for query_id in missing}, _COUNT_JUDGMENTS)
-        rows = self._per_query
+        rows = dict(sorted(self._per_query.items())) if by_id else self._per_query
         notes = EvaluationNotes(
             topics=len(rows),
             not_in_run=tuple(missing),

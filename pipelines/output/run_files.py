@@ -119,9 +119,9 @@ def run_evaluators(plan: Plan, config: RunConfig) -> Evaluators:
 
 
 def finish_evaluations(plan: Plan, evaluators: Evaluators) -> dict[str, Evaluation]:
-    """The measures of each run, by its name."""
+    """The measures of each run, by its name; the same however its topics were cut into shards."""
     topics = {topic.query_id for topic in plan.topics}
-    return {file.name: evaluator.evaluation(topics) for file, evaluator in evaluators.items()}
+    return {file.name: evaluator.evaluation(topics, by_id=True) for file, evaluator in evaluators.items()}
 
 
 def measures_content(evaluations: Mapping[str, Evaluation]) -> bytes:

@@ -70,6 +70,18 @@ def test_whole_run_at_a_store(job, local_runs, store, tmp_path):
     assert kinds == {"checkpoints", "hashed", "indexes"}
 
 
+@pytest.mark.jvm
+def test_run_takes_over_scores_of_an_output_at_a_store(job, local_runs):
+    earlier = run_here(f"{job}/config.yaml").plan.output
+    plan = run_here(f"{job}/config.yaml", f"{job}/later", [f"reuse=[{earlier}]", "shards=2"]).plan
+    for stage in ("mono", "duo"):
+        manifest = plan.finished(stage)
+        assert manifest is not None
+        assert manifest.total("inferences") == 0
+        assert manifest.total("reused") > 0
+    assert _runs(f"{job}/later") == local_runs
+
+
 @pytest.mark.slow
 @pytest.mark.jvm
 def test_worker_process_at_a_store_writes_the_same_bytes(job, local_runs):

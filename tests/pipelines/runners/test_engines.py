@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from beamrank.errors import BeamrankError, PreflightError
+from beamrank.stages.plan import read_plan
 from pipelines.runners.names import Runner
 from pipelines.runners.options import new_pipeline, server_command
 from pipelines.runners.subprocesses import prepare_environment
@@ -58,6 +59,21 @@ def test_engines_write_the_same_bytes(config_path, tmp_path, engine, workers, re
     assert len(parts(expected)) == 4 * 4
     words = [line.split()[0].partition("-")[0].rstrip(":") for line in without_progress(done.stderr)]
     assert words == ["retrieve", "tokenize", "mono", "duo", "wrote", "wrote", "wrote", "no", "to"]
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+def test_engines_take_over_scores_of_a_local_run(config_path, tmp_path, engine):
+    earlier = undisturbed_run(config_path)
+    flags = ("--runner", engine, "--reuse", earlier, "--set", "shards=3")
+    done = beamrank("run", config_path, "--output", tmp_path / "out", *flags)
+    assert done.returncode == 0, done.stderr
+    assert run_bytes(tmp_path / "out") == run_bytes(earlier)
+    plan = read_plan(str(tmp_path / "out"))
+    for stage in ("mono", "duo"):
+        manifest = plan.finished(stage)
+        assert manifest is not None
+        assert (manifest.total("inferences"), len(manifest.receipts)) == (0, 3)
 
 
 @pytest.mark.slow
