@@ -32,7 +32,8 @@ class DataConfig(Section):
     """Training data: `triples`, or `corpus`, `topics`, `qrels` and a `run` with negatives; for tcp, only `corpus`."""
 
     triples: Path | None = None
-    """MS MARCO's triples, in place of `data.corpus`, `data.topics`, `data.qrels` and `data.run`."""
+    """MS MARCO's triples, in place of `data.qrels` and `data.run`. Triples of ids need `data.corpus` and `data.topics`,
+    triples of texts neither."""
     corpus: CorpusConfig | None = None
     topics: TopicsConfig | None = None
     qrels: Paths | None = None
@@ -44,13 +45,18 @@ class DataConfig(Section):
     min_relevance: Positive = 1
     """Judged docs with at least this relevance are positives."""
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
-    """More broken corpus rows than this are an error."""
+    """More broken corpus rows than this are an error, and so are more triples with an id that has no text."""
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
-        others = (self.corpus, self.topics, self.qrels, self.run, self.teacher)
-        if self.triples is not None and any(each is not None for each in others):
-            raise ValueError("give either `triples`, or corpus, topics, qrels, run and teacher, not both")
+        if self.triples is None:
+            return self
+        if any(each is not None for each in (self.qrels, self.run, self.teacher)):
+            raise ValueError("give either `triples`, or qrels, run and teacher, not both")
+        if (self.corpus is None) != (self.topics is None):
+            raise ValueError("triples of ids need both `corpus` and `topics`, and triples of texts neither")
+        if self.topics is not None and self.topics.only_judged:
+            raise ValueError("`topics.only_judged` needs qrels, and triples have none: remove it")
         return self
 
 
@@ -248,10 +254,13 @@ class TrainConfig(Section):
             raise ValueError("`sampling` draws from a run's candidates, and triples are already sampled: remove it")
         if self.sampling.mode == "natural" and self.objective.keys() != {"pointwise"}:
             raise ValueError("sampling.mode natural takes each candidate by itself, so the objective must be pointwise")
-        if self.folds is not None and (self.dev is None or self.data.topics is None):
-            raise ValueError("`folds` splits topics between training and dev run: give `data.topics` and `dev`")
+        unsplit = self.data.topics is None or self.data.triples is not None
+        if self.folds is not None and (self.dev is None or unsplit):
+            raise ValueError(
+                "`folds` splits topics between training and dev run: give `data.topics` and `dev`, not `data.triples`"
+            )
         if self.dev is not None and self.dev.corpus is None and self.data.corpus is None:
-            raise ValueError("`dev` has no corpus: triples hold texts without ids, so give `dev.corpus`")
+            raise ValueError("`dev` has no corpus: give `dev.corpus`, because triples of texts need no `data.corpus`")
         return self
 
 

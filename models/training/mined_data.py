@@ -15,9 +15,12 @@ from beamrank.storage.documents import parse_json
 from beamrank.storage.file_states import file_version
 from models.tokenizer.bert import BertTokenizer
 from models.training.config import TrainConfig
-from models.training.data.mining import DOCS, QUERIES, mine
+from models.training.data.examples import Source
+from models.training.data.id_triples import TextsById, store_texts
+from models.training.data.mining import mine
 from models.training.data.pools import MinedSource, Pools
-from models.training.data.tokens import TokenRows, token_dtype
+from models.training.data.tokens import DOCS, QUERIES, TokenRows, token_dtype
+from models.training.data.triples import TriplesSource
 from models.training.loop.distributed import Processes
 from models.training.loop.resume_check import collection_files
 
@@ -28,8 +31,10 @@ _RULES = 1
 
 def open_mined(
     config: TrainConfig, tokenizer: BertTokenizer, max_tokens: int, folder: Path, processes: Processes
-) -> MinedSource:
+) -> Source:
     """The groups of a training, from its data in a folder; the first process mines what is not there yet.
+
+    Triples of ids are streamed, and only their texts are in the folder.
 
     Raises:
         PreflightError: a file is missing or invalid, the corpus lacks docs, or nothing can be trained on.
@@ -40,9 +45,11 @@ def open_mined(
         _mine(config, tokenizer, max_tokens, target)
     processes.wait()
     dtype = token_dtype(tokenizer)
+    found = lines or _read_lines(target) or ()
+    if config.data.triples is not None:
+        return TriplesSource(config.data.triples, config.seed, TextsById(target, dtype), found)
     texts = (TokenRows(target, QUERIES, dtype), TokenRows(target, DOCS, dtype))
     taught = config.data.teacher is not None
-    found = lines or _read_lines(target) or ()
     return MinedSource(Pools.load(target), texts, config.sampling, config.seed, taught=taught, lines=found)
 
 
@@ -56,8 +63,11 @@ def _mine(config: TrainConfig, tokenizer: BertTokenizer, max_tokens: int, target
     remove_mined(target.parent)
     temporary = target.parent / _TEMPORARY
     temporary.mkdir(parents=True)
-    pools, lines = mine(config.data, config.sampling.ranks, config.folds, tokenizer, max_tokens, temporary)
-    pools.save(temporary)
+    if config.data.triples is not None:
+        lines = store_texts(config.data, tokenizer, max_tokens, temporary)
+    else:
+        pools, lines = mine(config.data, config.sampling.ranks, config.folds, tokenizer, max_tokens, temporary)
+        pools.save(temporary)
     record = {"lines": lines, "bytes": _sizes(temporary)}
     (temporary / _RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
     temporary.rename(target)
@@ -78,7 +88,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 def _digest(config: TrainConfig, tokenizer: BertTokenizer, max_tokens: int) -> str:
     data = config.data
-    files = [*collection_files(data.corpus, data.topics, data.qrels), data.run, data.teacher]
+    files = [*collection_files(data.corpus, data.topics, data.qrels), data.run, data.teacher, data.triples]
     try:
         versions: dict[str, Any] = {url: file_version(url) for url in files if url is not None}
     except FileNotFoundError as error:

@@ -127,7 +127,7 @@ class Session:
             if not config.pack:
                 return passages
             return PackedSource(passages, self.start.tokenizer, self._masking().room_tokens)
-        if data.triples is not None:
+        if data.triples is not None and data.corpus is None:
             return TriplesSource(data.triples, config.seed)
         max_tokens = max_doc_tokens(self.limits.max_length * config.inputs_per_passage)
         if not temporary:

@@ -71,9 +71,9 @@ class Rows(NamedTuple):
 
 
 def is_in(values: NDArray[Any], among: NDArray[Any]) -> NDArray[np.bool_]:
-    """bool[n], whether each value is among others, which are sorted."""
+    """Whether each value is among others, which are sorted."""
     if not len(among):
-        return np.zeros(len(values), np.bool_)
+        return np.zeros(values.shape, np.bool_)
     return np.asarray(among[np.minimum(np.searchsorted(among, values), len(among) - 1)] == values)
 
 

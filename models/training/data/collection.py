@@ -11,7 +11,7 @@ from beamrank.formats.problems import first_few
 from beamrank.records import BadRow
 from models.training.data.arrays import Hashes, Indices, is_in
 
-_MISSING = -1
+MISSING = -1
 # A place is a number of a unit and a position in it.
 _POSITION_BITS = 40
 
@@ -42,7 +42,7 @@ def scan_docs(
     wanted: Hashes,
     max_bad_rows: int,
     keep: Callable[[Sequence[str]], None],
-    names: Callable[[], Sequence[str]],
+    names: Callable[[], Sequence[str]] | None,
 ) -> tuple[Indices, list[str]]:
     """Reads a corpus, and passes the texts of some docs on, in the order of the corpus.
 
@@ -51,10 +51,10 @@ def scan_docs(
         wanted: uint64[n], the hashes of the doc_ids, sorted and distinct.
         max_bad_rows: more invalid rows are an error.
         keep: takes texts.
-        names: the doc_ids, among others, for an error.
+        names: the doc_ids, among others, for an error; None if docs may be missing.
 
     Returns:
-        int64[n], how many texts were passed on before that of each doc; lines to report about the corpus.
+        int64[n], how many texts were passed on before that of each doc, or MISSING; lines to report about the corpus.
 
     Raises:
         PreflightError: the corpus cannot be read, lacks a doc, has a doc twice, or has too many invalid rows.
@@ -73,8 +73,8 @@ def scan_docs(
             f"{bad_rows:,} rows of the corpus {corpus.path} are invalid, and data.max_bad_rows is {max_bad_rows}; "
             f"the first: {_shown(first_bad)}"
         )
-    absent = wanted[scan.rows == _MISSING]
-    if len(absent):
+    absent = wanted[scan.rows == MISSING]
+    if len(absent) and names is not None:
         given = names()
         missing = sorted({given[at] for at in np.flatnonzero(is_in(hashes64(given), absent)).tolist()})
         raise PreflightError(
@@ -90,7 +90,7 @@ class _Scan:
 
     def __init__(self, wanted: Hashes, units: Sequence[CorpusUnit]) -> None:
         self.units = units
-        self.rows: Indices = np.full(len(wanted), _MISSING, np.int64)
+        self.rows: Indices = np.full(len(wanted), MISSING, np.int64)
         self._wanted = wanted
         self._places = np.zeros(len(wanted), np.int64)
         self._count = 0
@@ -102,7 +102,7 @@ class _Scan:
         entries = np.searchsorted(self._wanted, hashes[found])
         for number, entry in zip(found.tolist(), entries.tolist(), strict=True):
             here = batch.unit << _POSITION_BITS | batch.positions[number]
-            if self.rows[entry] != _MISSING:
+            if self.rows[entry] != MISSING:
                 first, second = self._place(int(self._places[entry])), self._place(here)
                 raise PreflightError(duplicate_doc(batch.doc_ids[number], first, second))
             self.rows[entry], self._places[entry] = self._count, here

@@ -18,9 +18,8 @@ from models.training.config import DataConfig, FoldsConfig
 from models.training.data.arrays import Hashes, Indices, Rows, is_in, judgments, run_rows
 from models.training.data.collection import scan_docs
 from models.training.data.pools import Lists, Pools
-from models.training.data.tokens import TokenWriter
+from models.training.data.tokens import DOCS, QUERIES, HashedTexts, TokenWriter
 
-QUERIES, DOCS = "queries", "docs"
 _BLOCK_TOPICS = 100_000
 
 
@@ -58,7 +57,7 @@ def mine(
     left_out.note("without candidates", (positives.counts > 0) & (candidates.counts == 0))
     both = (positives.counts > 0) & (candidates.counts > 0)
     positives, candidates = (each.where(np.repeat(both, each.counts)) for each in (positives, candidates))
-    docs = _Docs(TokenWriter(folder, DOCS, tokenizer, max_tokens))
+    docs = HashedTexts(TokenWriter(folder, DOCS, tokenizer, max_tokens), _normal)
     wanted = _distinct(positives.docs, candidates.docs)
     rows: Indices = np.zeros(0, np.int64)
     lines: list[str] = []
@@ -97,21 +96,9 @@ def _read_topics(data: DataConfig, folds: FoldsConfig | None, writer: TokenWrite
     return pa.array(query_ids, pa.string()), hashes64(query_ids)
 
 
-class _Docs:
-    """Writes the docs' token ids, and keeps a hash of each text, letter case and white space aside."""
-
-    def __init__(self, writer: TokenWriter) -> None:
-        self._writer = writer
-        self._hashes = [np.zeros(0, np.uint64)]
-
-    def add(self, texts: Sequence[str]) -> None:
-        self._writer.add(texts)
-        self._hashes.append(hashes64(" ".join(text.casefold().split()) for text in texts))
-
-    def close(self) -> Hashes:
-        """uint64[docs]."""
-        self._writer.close()
-        return np.concatenate(self._hashes)
+def _normal(text: str) -> str:
+    """A text, letter case and white space aside."""
+    return " ".join(text.casefold().split())
 
 
 @dataclass

@@ -1,15 +1,17 @@
 """Token ids of texts on disk: written once, then read by row from a file that is mapped into memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beamrank.digests import hashes64
 from beamrank.tables import schemas
 from models.tokenizer.bert import BertTokenizer
 from models.training.data.examples import TokenIds
 
+QUERIES, DOCS = "queries", "docs"
 _BATCH_TEXTS = 4096
 
 
@@ -40,6 +42,25 @@ class TokenWriter:
     def close(self) -> None:
         """Writes where the texts end."""
         np.save(self._path.with_suffix(".npy"), np.cumsum(np.concatenate(self._lengths), dtype=np.int64))
+
+
+class HashedTexts:
+    """Writes token ids, and keeps a hash of each text, by which equal texts are found."""
+
+    def __init__(self, writer: TokenWriter, normal: Callable[[str], str]) -> None:
+        """Takes what makes two texts equal."""
+        self._writer, self._normal = writer, normal
+        self._hashes = [np.zeros(0, np.uint64)]
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Appends texts."""
+        self._writer.add(texts)
+        self._hashes.append(hashes64(map(self._normal, texts)))
+
+    def close(self) -> NDArray[np.uint64]:
+        """uint64[texts], after the last."""
+        self._writer.close()
+        return np.concatenate(self._hashes)
 
 
 class TokenRows:

@@ -134,7 +134,16 @@ def test_configuration_paths_are_relative_to_its_file(load, tmp_path):
         ({"optimizer": {"leaning_rate": 1}}, "optimizer.leaning_rate: unknown key: did you mean learning_rate?"),
         ({"data": {"corpus": {"path": "c", "fromat": "tsv"}}}, "data.corpus.fromat: unknown key: did you mean format?"),
         ({"data": {}}, "there is nothing to train on: give `triples`, or corpus, topics, qrels, run"),
-        ({"data": {"triples": "t", "run": "r"}}, "give either `triples`, or corpus"),
+        ({"data": {"triples": "t", "run": "r"}}, "give either `triples`, or qrels, run and teacher"),
+        ({"data": {"triples": "t", "corpus": {"path": "c"}}}, "triples of ids need both `corpus` and `topics`"),
+        (
+            {"data": {"triples": "t", "corpus": {"path": "c"}, "topics": {"path": "t", "only_judged": True}}},
+            "`topics.only_judged` needs qrels",
+        ),
+        (
+            {"data": {"triples": "t", "corpus": {"path": "c"}, "topics": {"path": "t"}}, "folds": {"held_out": 0}},
+            "`folds` splits topics between training and dev run",
+        ),
         ({"optimizer": {"steps": 5, "epochs": 2}}, "give either `steps` or `epochs`"),
         ({"optimizer": {"warmup_steps": 5, "warmup_share": 0.1}}, "give `warmup_steps` or `warmup_share`"),
         ({"objective": "pairwise"}, "'pairwise' is not an objective of mono: pointwise, bertlets"),

@@ -49,7 +49,7 @@ def test_triples_have_another_order_each_epoch(tmp_path):
 def test_triples_of_ids_are_refused(tmp_path):
     """They would be trained on as texts: qidpidtriples.train.full.2.tsv."""
     (tmp_path / "qidpidtriples.tsv").write_text("1000094\t5399011\t4239068\n1000094\t5399011\t1686319\n")
-    with pytest.raises(PreflightError, match="holds triples of ids, not of texts"):
+    with pytest.raises(PreflightError, match=r"holds triples of ids, not of texts.*Give data\.corpus and data\.topics"):
         TriplesSource(str(tmp_path / "qidpidtriples.tsv"), seed=3)
 
 

@@ -18,9 +18,9 @@ from models.tokenizer.bert import load_bert
 from models.training.config import DataConfig, SamplingConfig, load_train_config
 from models.training.data import mining
 from models.training.data.examples import Group, Position, shuffled
-from models.training.data.mining import DOCS, QUERIES, mine
+from models.training.data.mining import mine
 from models.training.data.pools import MinedSource, Pools
-from models.training.data.tokens import TokenRows
+from models.training.data.tokens import DOCS, QUERIES, TokenRows
 from tests.support.training import COLOURS, WORDS, save_tokenizer, write_collection
 
 _MAX_TOKENS = 32

@@ -1,0 +1,153 @@
+"""The texts of triples of ids: tokenized once, then read by their ids from files that are mapped into memory."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from beamrank.digests import hash64, hashes64
+from beamrank.errors import PreflightError
+from beamrank.formats.folders import shown_paths
+from beamrank.formats.topics import read_topics
+from beamrank.storage.streams import errors_as, open_stream
+from models.tokenizer.bert import BertTokenizer
+from models.training.config import DataConfig
+from models.training.data.arrays import Hashes, Indices, is_in
+from models.training.data.collection import MISSING, scan_docs
+from models.training.data.examples import Group, TokenIds
+from models.training.data.tokens import DOCS, QUERIES, HashedTexts, TokenRows, TokenWriter
+from models.training.data.triples import parse_triple
+
+_BLOCK_TRIPLES = 50_000
+_PENDING_DOCS = 1 << 20
+
+
+class TextsById:
+    """The token ids of queries and docs, by the ids of these."""
+
+    def __init__(self, folder: Path, dtype: np.dtype[np.unsignedinteger]) -> None:
+        self._queries, self._docs = _Texts(folder, QUERIES, dtype), _Texts(folder, DOCS, dtype)
+
+    def __call__(self, triple: Group) -> Group[TokenIds] | None:
+        """A triple with token ids; None if a text is missing or empty, or both docs have the same."""
+        query = self._queries.find(triple.query)
+        positive, negative = map(self._docs.find, triple.docs)
+        if query is None or positive is None or negative is None or positive == negative:
+            return None
+        docs = (self._docs.tokens[positive], self._docs.tokens[negative])
+        return Group(self._queries.tokens[query], docs, triple.relevant)
+
+
+class _Texts:
+    """Token ids by row, and the row of each id."""
+
+    def __init__(self, folder: Path, name: str, dtype: np.dtype[np.unsignedinteger]) -> None:
+        self.tokens = TokenRows(folder, name, dtype)
+        self._ids, self._rows = (np.load(folder / f"{name}-{part}.npy", mmap_mode="r") for part in ("ids", "rows"))
+
+    def find(self, text_id: str) -> int | None:
+        """The row of an id."""
+        wanted = np.uint64(hash64(text_id))
+        at = int(np.searchsorted(self._ids, wanted))
+        return int(self._rows[at]) if at < len(self._ids) and self._ids[at] == wanted else None
+
+
+def store_texts(data: DataConfig, tokenizer: BertTokenizer, max_tokens: int, folder: Path) -> list[str]:
+    """Writes the token ids of the texts that triples of ids name to a folder, for `TextsById`.
+
+    Returns:
+        Lines to report about the corpus, and about triples with ids that have no text.
+
+    Raises:
+        PreflightError: a file is missing or invalid, or too many triples have such ids.
+    """
+    assert data.corpus
+    assert data.topics
+    topics = read_topics(data.topics)
+    texts = HashedTexts(TokenWriter(folder, QUERIES, tokenizer, max_tokens), str.strip)
+    texts.add([topic.text for topic in topics])
+    queries = hashes64(topic.query_id for topic in topics)
+    order = np.argsort(queries)
+    queries = queries[order]
+    _save(folder, QUERIES, queries, order, texts.close())
+    lines: list[str] = []
+    docs = _distinct(_doc_ids(data, queries, None, lines))
+    texts = HashedTexts(TokenWriter(folder, DOCS, tokenizer, max_tokens), str.strip)
+    rows, corpus_lines = scan_docs(data.corpus, docs, data.max_bad_rows, texts.add, None)
+    known = rows != MISSING
+    if not known.all():
+        lines.clear()
+        for _ in _doc_ids(data, queries, docs[known], lines):
+            pass
+    _save(folder, DOCS, docs[known], rows[known], texts.close())
+    return corpus_lines + lines
+
+
+def _save(folder: Path, name: str, ids: Hashes, rows: Indices, texts: Hashes) -> None:
+    """Writes the row of each id. Equal texts share a row, so that a triple of both is found; an empty text has none."""
+    _, first, same = np.unique(texts, return_index=True, return_inverse=True)
+    full = texts[rows] != hash64("")
+    np.save(folder / f"{name}-ids.npy", ids[full])
+    np.save(folder / f"{name}-rows.npy", first[same[rows[full]]])
+
+
+def _distinct(blocks: Iterable[Hashes]) -> Hashes:
+    """All hashes, sorted; those that are new wait until there are many, since each merge copies all."""
+    found = pending = np.zeros(0, np.uint64)
+    for hashes in blocks:
+        pending = np.union1d(pending, hashes[~is_in(hashes, found)])
+        if len(pending) > _PENDING_DOCS:
+            found, pending = np.union1d(found, pending), pending[:0]
+    return np.union1d(found, pending)
+
+
+def _doc_ids(data: DataConfig, queries: Hashes, docs: Hashes | None, lines: list[str]) -> Iterator[Hashes]:
+    """Reads the triples: yields the hashes of their doc_ids, some at a time, and adds a line about those without texts.
+
+    Args:
+        data: names the files.
+        queries: the hashes of the topics' ids, sorted.
+        docs: those of the docs in the corpus, sorted; None if they are not known yet.
+        lines: receives the line at the end.
+
+    Raises:
+        PreflightError: too many triples have an id without a text.
+    """
+    count, first = 0, ""
+    for numbers, ids in _blocks(data.triples or ""):
+        hashes = hashes64(each for three in ids for each in three).reshape(-1, 3)
+        found = np.ones(hashes.shape, np.bool_)
+        found[:, 0] = is_in(hashes[:, 0], queries)
+        if docs is not None:
+            found[:, 1:] = is_in(hashes[:, 1:], docs)
+        missing = np.flatnonzero(~found.all(axis=1))
+        if len(missing) and not count:
+            column = int(np.argmin(found[missing[0]]))
+            first = f"{data.triples}:{numbers[missing[0]]}: {_no_text(data, ids[missing[0]][column], column)}"
+        count += len(missing)
+        if count > data.max_bad_rows:
+            raise PreflightError(
+                f"more than data.max_bad_rows ({data.max_bad_rows:,}) triples have an id without a text; the first: "
+                f"{first}. Give the corpus and the topics that the triples were made for"
+            )
+        yield hashes[:, 1:].ravel()
+    if count:
+        lines.append(f"triples that have an id without a text: {count:,}; the first: {first}; ignored")
+
+
+def _no_text(data: DataConfig, text_id: str, column: int) -> str:
+    assert data.corpus
+    assert data.topics
+    if column:
+        return f"doc_id {text_id!r} is not in the corpus {data.corpus.path}"
+    return f"query_id {text_id!r} is not in the topics {shown_paths(data.topics.path)}"
+
+
+def _blocks(url: str) -> Iterator[tuple[list[int], list[tuple[str, ...]]]]:
+    """The numbers of the lines and the ids on them, some at a time."""
+    with errors_as(PreflightError, url), open_stream(url) as file:
+        parsed = ((number, parse_triple(line)) for number, line in enumerate(file, 1))
+        valid = ((number, (triple.query, *triple.docs)) for number, triple in parsed if triple is not None)
+        while block := list(islice(valid, _BLOCK_TRIPLES)):
+            yield [number for number, _ in block], [ids for _, ids in block]

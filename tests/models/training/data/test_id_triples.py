@@ -1,0 +1,151 @@
+"""Triples of ids: the same batches and the same training as from the same triples of texts."""
+
+import gzip
+import json
+import random
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from beamrank.errors import PreflightError
+from models.training.config import Kind
+from models.training.data import id_triples
+from models.training.data.examples import Group
+from models.training.session import Session
+from tests.support.progress import RecordedProgress
+from tests.support.training import COLOURS, THINGS, make_session, save_start, write_train_config
+
+# More than two blocks.
+_TRIPLES = 2300
+_DOCS = [" ".join(COLOURS[(n + step) % 10] for step in range(n // 10 + 1)) for n in range(40)]
+# Copies of two docs, one with spaces around, and a doc without text.
+_CORPUS = [*_DOCS, _DOCS[3], f" {_DOCS[4]} ", ""]
+
+
+def query_id(number: int) -> str:
+    return f"topic-{number * 1001}"
+
+
+def doc_id(number: int) -> str:
+    return str(7**number)
+
+
+@pytest.fixture
+def config(tmp_path) -> Path:
+    """A configuration over triples; `texts.tsv` and `ids.tsv` hold the same."""
+    path = write_train_config(tmp_path, save_start(tmp_path / "start"))
+    docs = [json.dumps({"id": doc_id(n), "contents": text}) + "\n" for n, text in enumerate([*_CORPUS, "unused"])]
+    (tmp_path / "corpus.jsonl").write_text("".join(docs))
+    (tmp_path / "topics.tsv").write_text("".join(f"{query_id(n)}\twhat is {t}\n" for n, t in enumerate(THINGS)))
+    draw = random.Random(5)
+    triples = [(draw.randrange(10), *draw.sample(range(40), 2)) for _ in range(_TRIPLES)]
+    # Passages with the same text, twice the same doc, and a passage without text.
+    triples[7:7] = [(1, 3, 40), (2, 41, 4), (3, 5, 5), (4, 6, 42)]
+    texts = [f"what is {THINGS[query]}\t{_CORPUS[one]}\t{_CORPUS[other]}" for query, one, other in triples]
+    ids = [f"{query_id(query)}\t{doc_id(one)}\t{doc_id(other)}" for query, one, other in triples]
+    for name, lines in (("texts", texts), ("ids", ids)):
+        lines[1500:1500] = ["two\tcolumns"]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+        (tmp_path / f"{name}.tsv.gz").write_bytes(gzip.compress((tmp_path / f"{name}.tsv").read_bytes()))
+    return path
+
+
+def session(config: Path, output: str, data: dict[str, Any], kind: Kind = "mono", *overrides: str) -> Session:
+    written = yaml.safe_load(config.read_text()) | {"data": data}
+    config.write_text(yaml.safe_dump(written))
+    return make_session(config, kind, overrides, config.parent / output)
+
+
+def of_texts(name: str = "texts.tsv") -> dict[str, Any]:
+    return {"triples": name}
+
+
+def of_ids(name: str = "ids.tsv", **keys: object) -> dict[str, Any]:
+    collection = {"corpus": {"path": "corpus.jsonl"}, "topics": {"path": "topics.tsv", "format": "tsv"}}
+    return {"triples": name, **collection, **keys}
+
+
+def token_ids(found: Session, groups: Iterator[Group[Any]]) -> list[tuple[bytes, ...]]:
+    """The token ids of the query and of the docs of each group."""
+    rows = [(group.query, *group.docs) for group in groups]
+    texts = list({text for row in rows for text in row if isinstance(text, str)})
+    tokens = [
+        ids.values.to_numpy().tobytes() for ids in (found.start.tokenizer.encode([text], 32).ids for text in texts)
+    ]
+    by_text = dict(zip(texts, tokens, strict=True))
+    return [tuple(by_text.get(text, text) for text in row) for row in rows]
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_triples_of_ids_have_the_order_and_tokens_of_texts(ending, config):
+    text = session(config, "texts", of_texts(f"texts.tsv{ending}"))
+    ids = session(config, "ids", of_ids(f"ids.tsv{ending}"))
+    count = 2 * _TRIPLES + 50
+    one, other = (list(islice(each.source.stream({}), count)) for each in (text, ids))
+    wanted = token_ids(text, (group for group, _ in one))
+    assert token_ids(ids, (group for group, _ in other)) == wanted
+    assert len({group.docs for group, _ in other[:_TRIPLES]}) > 1000
+    assert all(group.relevant == (True, False) for group, _ in other)
+    for at in (0, 998, 999, 1000, 2299, 2300, 3400):
+        resumed = (group for group, _ in islice(ids.source.stream(other[at][1]), 30))
+        assert token_ids(ids, resumed) == wanted[at + 1 : at + 31]
+    (line,), (same,) = text.source.notes(one[_TRIPLES - 1][1]), ids.source.notes(other[_TRIPLES - 1][1])
+    assert same == line.replace("texts.tsv", "ids.tsv")
+    assert same.endswith(": 5; ignored")
+
+
+@pytest.mark.parametrize("kind", ["mono", "duo"])
+def test_triples_of_ids_train_to_the_same_bits(kind, config, tmp_path, monkeypatch):
+    """70 steps of mono read into the second block of triples, which begins at another byte in each file."""
+    steps = ["optimizer.steps=70", "optimizer.batch_size=32"] if kind == "mono" else ["optimizer.steps=20"]
+    # Blocks of the first pass, in which the docs are found.
+    monkeypatch.setattr(id_triples, "_BLOCK_TRIPLES", 100)
+    monkeypatch.setattr(id_triples, "_PENDING_DOCS", 5)
+    for name, data in (("texts", of_texts()), ("ids", of_ids())):
+        found = session(config, name, data, kind, *steps)
+        assert len(list((tmp_path / name / "training").glob("data-*"))) == (name == "ids")
+        assert found.train(lambda: False, RecordedProgress(), "").finished
+        assert not list((tmp_path / name / "training").glob("data-*"))
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("texts", "ids"))
+    assert all((one[name] == weights).all() for name, weights in other.items())
+    curves = [(tmp_path / name / "training" / "curve.csv").read_text() for name in ("texts", "ids")]
+    assert curves[0] == curves[1]
+    card = (tmp_path / "ids" / "README.md").read_text()
+    assert "- triples: `ids.tsv`\n- corpus: `corpus.jsonl`\n- topics: `topics.tsv`" in card
+
+
+def test_ids_without_a_text_are_counted(config, tmp_path):
+    with open(tmp_path / "ids.tsv", "a") as file:
+        file.write(f"{query_id(1)}\t{doc_id(2)}\tnowhere\nunknown\t{doc_id(2)}\t{doc_id(3)}\n")
+    found = session(config, "out", of_ids(max_bad_rows=2))
+    groups = list(islice(found.source.stream({}), _TRIPLES))
+    (line, invalid) = found.source.notes(groups[-1][1])
+    place = f"{tmp_path}/ids.tsv:{_TRIPLES + 6}: doc_id 'nowhere' is not in the corpus {tmp_path}/corpus.jsonl"
+    assert line == f"triples that have an id without a text: 2; the first: {place}; ignored"
+    assert invalid.endswith(": 7; ignored")
+    with pytest.raises(PreflightError) as error:
+        session(config, "other", of_ids(max_bad_rows=1))
+    assert f"more than data.max_bad_rows (1) triples have an id without a text; the first: {place}. Give the" in str(
+        error.value
+    )
+    assert not list(tmp_path.glob("other/training/data-*"))
+
+
+def test_ids_of_another_collection_are_an_error(config, tmp_path):
+    """A file of texts is one too: no query is a query_id."""
+    with pytest.raises(PreflightError, match=r"texts\.tsv:1: query_id 'what is \w+' is not in the topics"):
+        session(config, "out", of_ids("texts.tsv"))
+    (tmp_path / "corpus.jsonl").write_text('{"id": "other", "contents": "blue"}\n')
+    with pytest.raises(PreflightError, match=r"ids\.tsv:1: doc_id '\d+' is not in the corpus"):
+        session(config, "out", of_ids())
+    (tmp_path / "ids.tsv").write_text(f"{query_id(1)}\tone\ttwo\n")
+    with pytest.raises(PreflightError, match=r"none of its first 1 lines is query_id<TAB>.*: doc_id 'one'"):
+        session(config, "out", of_ids())
+    (tmp_path / "ids.tsv").write_text("nothing\n")
+    with pytest.raises(PreflightError, match="holds no triples"):
+        session(config, "out", of_ids())
