@@ -8,7 +8,7 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import compare_runs
 from beamrank.evaluation.measures import COMPARED_MEASURES, explain_names, split_measures
 from beamrank.evaluation.significance import CORRECTIONS, TESTS
-from pipelines.commands.arguments import ResultFormat, one_of
+from pipelines.commands.arguments import ResultFormat, one_of, qrels_option
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error
 
@@ -19,7 +19,7 @@ def compare(
     ],
     qrels: Annotated[
         str | None,
-        typer.Option(help="The judgments: TREC, MS MARCO or BEIR. Without them only the rankings are compared."),
+        qrels_option("The judgments: TREC, MS MARCO or BEIR. Without them only the rankings are compared."),
     ] = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="RUN", help="The run that the others are compared with; default: the first.")

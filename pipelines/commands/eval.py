@@ -12,6 +12,7 @@ from beamrank.evaluation.evaluate import Evaluation, RunEvaluation, evaluate_run
 from beamrank.evaluation.measures import DEFAULT_MEASURES, explain_names, split_measures
 from beamrank.evaluation.significance import Comparison, compare_evaluations
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, P_VALUE, shown
+from pipelines.commands.arguments import qrels_option
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_error, write_line
 
@@ -24,7 +25,7 @@ def eval_run(
     run: Annotated[
         str, typer.Argument(metavar="RUN", help="A TREC or MS MARCO run: a path or a URL, compressed or not.")
     ],
-    qrels: Annotated[str, typer.Option(help="The judgments: TREC, MS MARCO or BEIR.")],
+    qrels: Annotated[str, qrels_option("The judgments: TREC, MS MARCO or BEIR.")],
     measures: Annotated[
         str, typer.Option(help="Names of ir_measures or trec_eval, separated by spaces or commas.")
     ] = " ".join(DEFAULT_MEASURES),

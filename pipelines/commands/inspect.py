@@ -13,6 +13,7 @@ from beamrank.evaluation.tables import DIFFERENCE, MEAN, Cell, Column, Table
 from beamrank.formats.problems import first_few
 from beamrank.stages.plan import Plan, read_plan
 from beamrank.storage import files as storage
+from pipelines.commands.arguments import qrels_option
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
@@ -30,7 +31,7 @@ def inspect(
     baseline: Annotated[
         str | None, typer.Option(metavar="STAGE", help="The run that the differences are to; by default the first.")
     ] = None,
-    qrels: Annotated[str | None, typer.Option(help="Judgments in place of the run's own.")] = None,
+    qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
     depth: Annotated[int, typer.Option(min=1, help="With --query: how many candidates are shown.")] = 20,
     texts: Annotated[bool, typer.Option("--texts/--no-texts", help="Show passages: one scan of the corpus.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

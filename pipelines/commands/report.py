@@ -12,7 +12,7 @@ from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, spli
 from beamrank.stages.plan import Plan, read_plan
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
-from pipelines.commands.arguments import Quiet, Verbose, console_progress
+from pipelines.commands.arguments import Quiet, Verbose, console_progress, qrels_option
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
@@ -41,7 +41,7 @@ def report(
             "changed since?",
         ),
     ] = None,
-    qrels: Annotated[str | None, typer.Option(help="Judgments in place of the run's own.")] = None,
+    qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
     measures: Annotated[
         str | None, typer.Option(help="Measures in place of the run's own, separated by spaces or commas.")
     ] = None,

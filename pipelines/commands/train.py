@@ -90,6 +90,7 @@ def train(
     from models.training.folds import GIVEN, POOLED, fold_configs, rank_held_out, write_pooled
     from models.training.loop.distributed import joined_processes
     from models.training.session import Session
+    from pipelines.planning.named_inputs import named_training
 
     if as_json and not dry_run:
         raise ConfigError("--json needs --dry-run")
@@ -99,6 +100,7 @@ def train(
         configs = fold_configs(config, model.value, overrides or (), output, folds)
     with joined_processes(configs[0].device) as processes:
         console = console_progress(verbose and processes.first, quiet or not processes.first)
+        configs = [named_training(each, console) for each in configs]
         done: list[Fold] = []
         for settings in configs:
             session = Session(settings, model.value, processes, dry_run=dry_run)

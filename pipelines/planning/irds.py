@@ -16,6 +16,11 @@ _KIND = "irds"
 Part: TypeAlias = Literal["docs", "queries", "qrels", "scoreddocs"]
 
 
+def exported(path: str, part: Part, progress: PlanningProgress, fields: Sequence[str] | None = None) -> str:
+    """What a key or argument names: a path as it is, or the file of a part of the data set `irds:ID`; see `export`."""
+    return export(path, part, progress, fields) if path.startswith(PREFIX) else path
+
+
 def export(reference: str, part: Part, progress: PlanningProgress, fields: Sequence[str] | None = None) -> str:
     """The file of a part of a data set: JSONL of docs or queries, TREC qrels, or a TREC run.
 

@@ -2,11 +2,14 @@
 
 from beamrank.config.guessed_formats import with_formats
 from beamrank.config.run import RunConfig
+from beamrank.formats.corpora import CorpusConfig
+from beamrank.formats.topics import TopicsConfig
 from models.lucene.index.prebuilt import find_prebuilt
 from models.lucene.prebuilt_topics import fetch_topics
 from models.stages.planning import PlanningProgress
+from models.training.config import DataConfig, DevConfig, TrainConfig
 from pipelines.planning import irds
-from pipelines.planning.irds import Part
+from pipelines.planning.irds import exported
 
 _PREBUILT = "prebuilt:"
 
@@ -18,26 +21,9 @@ def named_inputs(config: RunConfig, progress: PlanningProgress) -> RunConfig:
         PreflightError: a name does not exist, cannot be fetched, or a format cannot be guessed.
         ConfigError: a guessed format does not go with other keys.
     """
-
-    def path(value: str, part: Part) -> str:
-        return irds.export(value, part, progress) if value.startswith(irds.PREFIX) else value
-
-    def paths(value: str | tuple[str, ...], part: Part) -> str | tuple[str, ...]:
-        return path(value, part) if isinstance(value, str) else tuple(path(each, part) for each in value)
-
-    corpus, topics = config.corpus, config.topics
-    if corpus.path.startswith(irds.PREFIX):
-        file = irds.export(corpus.path, "docs", progress, corpus.fields)
-        corpus = corpus.model_copy(update={"path": file, "format": "jsonl", "fields": None})
-    given = [topics.path] if isinstance(topics.path, str) else topics.path
-    fetched = tuple(_topics(each, progress) for each in given)
-    if fetched != tuple(given):
-        topics = topics.model_copy(update={"path": fetched if len(fetched) > 1 else fetched[0]})
-    changed: dict[str, object] = {"corpus": corpus, "topics": topics}
-    if config.qrels is not None:
-        changed["qrels"] = paths(config.qrels, "qrels")
+    changed = _collection(config, progress)
     if config.candidates is not None:
-        run = path(config.candidates.run, "scoreddocs")
+        run = exported(config.candidates.run, "scoreddocs", progress)
         changed["candidates"] = config.candidates.model_copy(update={"run": run})
     if config.index is not None and config.index.prebuilt is not None:
         folder = find_prebuilt(config.index.prebuilt).folder
@@ -49,7 +35,53 @@ def named_inputs(config: RunConfig, progress: PlanningProgress) -> RunConfig:
     return named
 
 
-def _topics(path: str, progress: PlanningProgress) -> str:
-    if path.startswith(_PREBUILT):
-        return fetch_topics(path.removeprefix(_PREBUILT))
-    return irds.export(path, "queries", progress) if path.startswith(irds.PREFIX) else path
+def named_training(config: TrainConfig, progress: PlanningProgress) -> TrainConfig:
+    """The configuration of a training whose data and dev run are files.
+
+    Raises:
+        PreflightError: a name does not exist, or cannot be fetched.
+    """
+
+    def files(section: DataConfig | DevConfig) -> DataConfig | DevConfig:
+        changed = _collection(section, progress)
+        if section.run is not None:
+            changed["run"] = exported(section.run, "scoreddocs", progress)
+        return section.model_copy(update=changed)
+
+    dev = None if config.dev is None else files(config.dev)
+    return config.model_copy(update={"data": files(config.data), "dev": dev})
+
+
+def _collection(section: RunConfig | DataConfig | DevConfig, progress: PlanningProgress) -> dict[str, object]:
+    """The values of `corpus`, `topics` and `qrels` that a section has, as files."""
+    changed: dict[str, object] = {}
+    if section.corpus is not None:
+        changed["corpus"] = _corpus(section.corpus, progress)
+    if section.topics is not None:
+        changed["topics"] = _topics(section.topics, progress)
+    qrels = section.qrels
+    if isinstance(qrels, str):
+        changed["qrels"] = exported(qrels, "qrels", progress)
+    elif qrels is not None:
+        changed["qrels"] = tuple(exported(each, "qrels", progress) for each in qrels)
+    return changed
+
+
+def _corpus(corpus: CorpusConfig, progress: PlanningProgress) -> CorpusConfig:
+    if not corpus.path.startswith(irds.PREFIX):
+        return corpus
+    file = exported(corpus.path, "docs", progress, corpus.fields)
+    return corpus.model_copy(update={"path": file, "format": "jsonl", "fields": None})
+
+
+def _topics(topics: TopicsConfig, progress: PlanningProgress) -> TopicsConfig:
+    given = [topics.path] if isinstance(topics.path, str) else topics.path
+    files = tuple(
+        fetch_topics(each.removeprefix(_PREBUILT))
+        if each.startswith(_PREBUILT)
+        else exported(each, "queries", progress)
+        for each in given
+    )
+    if files == tuple(given):
+        return topics
+    return topics.model_copy(update={"path": files if len(files) > 1 else files[0]})

@@ -18,9 +18,11 @@ from models.lucene import jvm, prebuilt_topics
 from models.lucene.index import build_index
 from models.lucene.index.prebuilt import fetch_prebuilt, find_prebuilt
 from models.stages.bm25 import ensure_index
-from pipelines.planning.named_inputs import named_inputs
+from models.training.config import load_train_config
+from pipelines.planning.named_inputs import named_inputs, named_training
 from tests.support.progress import RecordedProgress
 from tests.support.small_collection import SmallCollection
+from tests.support.training import write_train_config
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -166,6 +168,11 @@ def test_prebuilt_topics_are_downloaded_once(tmp_path, served, monkeypatch):
         assert read_topics(settings.topics) == [("1", "TSS")]
         (served[0] / "topics.dl19-passage.txt").unlink(missing_ok=True)
     assert settings.topics.format == "tsv"
+    data = {"corpus": {"path": "corpus.jsonl"}, "topics": {"path": "prebuilt:dl19-passage"}, "qrels": "q", "run": "r"}
+    training = write_train_config(tmp_path / "training", "start", data=data)
+    trained = named_training(load_train_config(str(training), "mono"), progress)
+    assert trained.data.topics is not None
+    assert read_topics(trained.data.topics) == [("1", "TSS")]
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "other"))
     with pytest.raises(PreflightError, match="cannot fetch the topics dl19-passage from http://127"):
         named_inputs(load_config(str(collection.path)), progress)

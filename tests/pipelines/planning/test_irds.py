@@ -1,5 +1,8 @@
 """Data sets of ir_datasets by their ids: one that is registered here, from local files."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 import beamrank
@@ -11,8 +14,11 @@ from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
 from pipelines.planning.irds import export
 from pipelines.planning.named_inputs import named_inputs
+from tests.support.processes import beamrank_here
 from tests.support.progress import RecordedProgress
-from tests.support.small_collection import small_cascade
+from tests.support.runs import trec_lines
+from tests.support.small_collection import CANDIDATES, small_cascade
+from tests.support.training import save_start, write_train_config
 
 # It is an extra: `pip install 'beamrank[irds]'`.
 ir_datasets = pytest.importorskip("ir_datasets")
@@ -74,6 +80,53 @@ def test_data_set_gives_all_inputs_of_a_run(tmp_path, registered):
     assert not any(note.startswith("exporting") for note in again.notes)
     found = beamrank.run(str(registered.path), runner="embed")
     assert found.measures == wanted.measures
+
+
+def test_training_on_a_data_set_equals_that_on_its_files(tmp_path, registered):
+    files = {**{key: registered.keys[key] for key in ("corpus", "topics", "qrels")}, "run": "given.trec"}
+    names = {"corpus": {"path": "irds:small"}, "topics": {"path": "irds:small"}, "qrels": ["irds:small"]}
+    names |= {"run": "irds:small"}
+    start = save_start(tmp_path / "start")
+    for output, data in (("files", files), ("names", names)):
+        dev = {key: value for key, value in data.items() if key != "corpus"} | {"every_steps": 5}
+        config = write_train_config(tmp_path / output, start, data=data, dev=dev)
+        for name in ("corpus.jsonl", "topics.tsv", "qrels.txt", "given.trec"):
+            shutil.copy(tmp_path / name, config.parent)
+        done = beamrank_here("train", "mono", config, "--set", "optimizer.steps=10")
+        assert done.returncode == 0, done.stderr
+    for name in ("curve.csv", "dev.csv"):
+        one, other = ((tmp_path / output / "out" / "training" / name).read_text() for output in ("files", "names"))
+        assert one == other
+        assert one.count("\n") >= 3
+
+
+def test_judgments_of_a_data_set_measure_as_their_file_does(tmp_path, registered):
+    run = tmp_path / "given.trec"
+    turned = {query_id: doc_ids[::-1] for query_id, doc_ids in CANDIDATES.items()}
+    (tmp_path / "other.trec").write_text("".join(f"{line}\n" for line in trec_lines(turned)))
+    for command in (["eval", run], ["compare", run, tmp_path / "other.trec"]):
+        named, wanted = (beamrank_here(*command, "--qrels", each) for each in ("irds:small", tmp_path / "qrels.txt"))
+        assert (named.returncode, named.stdout) == (wanted.returncode, wanted.stdout) == (0, wanted.stdout)
+        assert "RR@10" in named.stdout
+    pages = []
+    for name, qrels in (("of-name", "irds:small"), ("of-file", tmp_path / "qrels.txt")):
+        done = beamrank_here("report", run, "--qrels", qrels, "--output", tmp_path / name)
+        pages.append(Path(done.stdout.strip()).read_text())
+    assert pages[0] == pages[1]
+    assert "RR@10" in pages[0]
+
+
+@pytest.mark.parametrize("command", [["eval"], ["compare", "given.trec"], ["report"], ["train", "mono"]])
+def test_unknown_data_set_ends_a_command_before_anything_starts(tmp_path, registered, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    if command[0] == "train":
+        data = {"corpus": {"path": "irds:none/such"}, "topics": {"path": "topics.tsv"}, "qrels": "q", "run": "r"}
+        done = beamrank_here(*command, write_train_config(tmp_path, "no-start", data=data))
+    else:
+        done = beamrank_here(*command, "given.trec", "--qrels", "irds:none/such")
+    assert done.returncode == 3
+    assert "ir_datasets has no data set 'none/such'" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_fields_of_a_data_set_make_the_text(registered):
