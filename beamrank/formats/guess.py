@@ -77,12 +77,14 @@ def guessed(url: str, key: str, formats: Collection[str]) -> str:
 
 
 def packed_as(beginning: bytes) -> str:
-    """A sentence that names the compression of a file whose name does not; empty if it is not compressed."""
+    """A sentence that names how a file is packed whose name does not; empty if it is not packed."""
     for magic, (name, ending) in _PACKED.items():
         if magic.match(beginning):
             return f". The file is compressed with {name}: give it a name that ends in {ending}"
     if beginning.startswith(b"PK\x03\x04"):
         return ". The file is a zip archive: unpack it"
+    if beginning[257:262] == b"ustar":
+        return ". The file is a tar archive: give it a name that ends in .tar, or .tar.gz if it is compressed"
     return ""
 
 

@@ -52,10 +52,13 @@ def check_fixable(url: str) -> None:
     """Makes sure that a file can be replaced.
 
     Raises:
-        ConfigError: it is a pipe.
+        ConfigError: it is a pipe, or packed in a way that is only read.
     """
     if is_pipe_url(url):
         raise ConfigError(f"--fix cannot replace {url}, which is a pipe: give a file")
+    method = compression(url)
+    if method is not None and method not in COMPRESS:
+        raise ConfigError(f"--fix cannot write {url}, which is packed with {method}: unpack it, and give the run")
 
 
 def fix_run(report: Report) -> tuple[Report, Fix]:

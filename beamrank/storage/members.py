@@ -1,11 +1,17 @@
-"""Compressed files of several members, such as parallel compressors and `cat` make."""
+"""Compressed files of several members, such as parallel compressors and `cat` make; tar archives of one file."""
 
 import io
+import tarfile
 from collections.abc import Callable
+from itertools import islice
 from typing import BinaryIO, Protocol
+
+from beamrank.errors import DataError
 
 _CHUNK_BYTES = 1 << 16
 _PADDING = b"\0"
+_SHOWN_MEMBERS = 4
+_GIVE = "and give the file to read"
 
 
 class Decompressor(Protocol):
@@ -70,3 +76,56 @@ class Members(io.RawIOBase):
         while not chunk and (block := self._file.read(_CHUNK_BYTES)):
             chunk = block.lstrip(_PADDING)
         return chunk
+
+
+class OnlyFile(io.RawIOBase):
+    """The one file of a tar archive, read as the archive is; its folders, and macOS's files `._NAME`, do not count."""
+
+    def __init__(self, archive: BinaryIO, url: str) -> None:
+        """Reads up to the beginning of the file.
+
+        Raises:
+            DataError: there is none, or something else, such as a link, precedes it.
+            tarfile.TarError: it is not a tar archive.
+        """
+        self._archive = archive
+        self._url = url
+        tar = tarfile.open(fileobj=archive, mode="r|")  # noqa: SIM115 (its file is closed with the archive)
+        self._members = (member for member in tar if not member.isdir() and not _is_of_macos(member.name))
+        first = next(self._members, None)
+        if first is None:
+            raise DataError(f"{url} holds no file: fetch it again, or give another one")
+        if not first.isreg():
+            raise DataError(f"{url} holds {first.name!r}, which is a link or a special file: unpack it, {_GIVE}")
+        self._name = first.name
+        content = tar.extractfile(first)
+        assert content is not None
+        self._file = content
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Reads the next bytes.
+
+        Raises:
+            DataError: the file ends, and the archive holds another one.
+            OSError, EOFError, tarfile.TarError: the archive is damaged or truncated.
+        """
+        content = self._file.read(len(buffer))
+        if not content:
+            self._check_end()
+        buffer[: len(content)] = content
+        return len(content)
+
+    def _check_end(self) -> None:
+        names = [self._name, *(member.name for member in islice(self._members, _SHOWN_MEMBERS))]
+        if len(names) > 1:
+            shown = ", ".join([*map(repr, names[:_SHOWN_MEMBERS]), *["..."] * (len(names) > _SHOWN_MEMBERS)])
+            raise DataError(f"{self._url} holds several files ({shown}): unpack it, {_GIVE}")
+        while self._archive.read(_CHUNK_BYTES):  # The checksum of a compressed archive is behind its end.
+            pass
+
+
+def _is_of_macos(name: str) -> bool:
+    return name.rpartition("/")[2].startswith("._")

@@ -1,9 +1,10 @@
-"""Files as byte streams, decompressed (gzip, bzip2, xz, zstd, compress) by the ending of their names."""
+"""Files as byte streams, decompressed (gzip, bzip2, xz, zstd, compress) and taken out of tar, by the names' endings."""
 
 import bz2
 import gzip
 import io
 import lzma
+import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,19 +15,20 @@ import pyarrow as pa
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.lzw import MAGIC, Lzw
-from beamrank.storage.members import Decompressor, Members
+from beamrank.storage.members import Decompressor, Members, OnlyFile
 
 # The disks of TREC have also .0z, .1z and .2z.
 _COMPRESS = dict.fromkeys((".z", ".0z", ".1z", ".2z"), "compress")
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", **_COMPRESS}
+_TGZ, _TAR = ".tgz", ".tar"
 _DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {"bz2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}
-_NOT_READ = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".lz4", ".lzma")
+_NOT_READ = (".zip", ".7z", ".rar", ".tbz2", ".txz", ".lz4", ".lzma")
 _BUFFER_BYTES = 1 << 20
-_READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.lib.ArrowException)
+_READ_ERRORS = (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pa.lib.ArrowException)
 
 
 def compression(url: str) -> str | None:
-    """The compression of a file, by the ending of its name; None if it has none.
+    """How a file is packed, by the ending of its name: a compression, `tar` for any tar archive, None for a plain file.
 
     Raises:
         PreflightError: beamrank does not read this compression.
@@ -36,15 +38,22 @@ def compression(url: str) -> str | None:
             f"{url} has a format that beamrank does not read: unpack it, or compress the one file in it with gzip, "
             "bzip2, xz or zstd"
         )
-    return next((method for ending, method in _COMPRESSIONS.items() if url.lower().endswith(ending)), None)
+    inner, method = _outer(url)
+    return "tar" if inner.endswith(_TAR) else method
+
+
+def _outer(name: str) -> tuple[str, str | None]:
+    """A file's name in lower case without the ending of its compression, and the compression."""
+    name = name.lower()
+    if name.endswith(_TGZ):
+        return name.removesuffix(_TGZ) + _TAR, "gzip"
+    ending = next((each for each in _COMPRESSIONS if name.endswith(each)), "")
+    return name.removesuffix(ending), _COMPRESSIONS.get(ending)
 
 
 def without_compression(name: str) -> str:
-    """A file's name in lower case, without the ending of a compression."""
-    name = name.lower()
-    for ending in _COMPRESSIONS:
-        name = name.removesuffix(ending)
-    return name
+    """A file's name in lower case, without the endings of a compression and of a tar archive."""
+    return _outer(name)[0].removesuffix(_TAR)
 
 
 @contextmanager
@@ -52,20 +61,19 @@ def open_stream(url: str, *, pipe: bool = False) -> Iterator[BinaryIO]:
     """Opens a file, decompressed; errors of reading inside the `with` block become DataError.
 
     A compressed file may have several members, which are read one after the other. A truncated file is an error, unless
-    it was cut exactly between two members: then it is a complete file.
+    it was cut exactly between two members: then it is a complete file. A tar archive is read as the one file in it;
+    another one is found, and an error, at the end of the first.
 
     Args:
         url: the file.
         pipe: whether a named pipe is accepted.
     """
-    method = compression(url)
+    packed, method = compression(url), _outer(url)[1]
     with errors_as(DataError, url), storage.open_binary(url, pipe=pipe) as file:
-        if method is None:
-            yield file
-        elif getattr(file, "size", None) == 0:
-            raise DataError(f"{url} is empty, so it is not a complete {method} file: fetch it again")
-        else:
-            yield _decompressed(file, method)
+        if packed is not None and getattr(file, "size", None) == 0:
+            raise DataError(f"{url} is empty, so it is not a complete {packed} file: fetch it again")
+        content = file if method is None else _decompressed(file, method)
+        yield _buffered(OnlyFile(content, url)) if packed == "tar" else content
 
 
 def _decompressed(file: BinaryIO, method: str) -> BinaryIO:
@@ -86,6 +94,10 @@ def _decompressed(file: BinaryIO, method: str) -> BinaryIO:
         stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
     else:
         stream = Members(file, _DECOMPRESSORS[method])
+    return _buffered(stream)
+
+
+def _buffered(stream: io.RawIOBase) -> BinaryIO:
     return cast(BinaryIO, io.BufferedReader(stream, _BUFFER_BYTES))
 
 
