@@ -25,6 +25,7 @@ AUTO = "auto"
 _SMART = re.compile(rb"\s*\.I\s+\S")
 _LOOKED_LINES = 20
 _RANK_LLM = re.compile(rb'(?=.*"candidates"\s*:)\s*(\[\s*)?\{\s*"(query|candidates)"\s*:\s*[{\[]', re.DOTALL)
+_LIST = re.compile(rb"\s*\[\s*\{")
 _CBOR = re.compile(rb"\x83(\x00|\x63CAR)")
 
 
@@ -101,6 +102,8 @@ def _look(beginning: bytes) -> _Look | None:
         return _Look("smart", "SMART's (it begins with .I)")
     if _RANK_LLM.match(beginning):
         return _Look("rank_llm", "rank_llm's JSON (a query and its candidates)")
+    if _LIST.match(beginning):
+        return _Look("jsonl", "a JSON list")
     if line.startswith(b"{"):
         return _Look("beir", "BEIR's JSONL (`_id`)") if _has_beir_id(line) else _Look("jsonl", "JSONL")
     if any(map(_is_top1000, beginning.split(b"\n")[:_LOOKED_LINES])):

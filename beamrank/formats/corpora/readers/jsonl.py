@@ -1,10 +1,31 @@
-"""Anserini's JSONL: one object a line, `id` and `contents`."""
+"""Anserini's JSON, objects with `id` and `contents`: one a line, or a file that is a list of them or one alone."""
 
+import json
+import re
 from collections.abc import Iterator
+from typing import Any
 
+from beamrank.errors import DataError
 from beamrank.formats.corpora.readers.lines import ParseLine, byte_ranges, check_lines, read_lines
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields
+from beamrank.formats.corpora.units import (
+    CorpusFormat,
+    CorpusUnit,
+    DocBatch,
+    Fields,
+    WrongFormatError,
+    line_place,
+    parse_rows,
+)
+from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.row_checks import check_surrogates, id_of, joined, json_object, missing_field, text_of
+from beamrank.storage.streams import open_stream
+
+# A list of objects, or an object that continues on the next line.
+_DOCUMENT = re.compile(rb"\s*(\[\s*\{|\{\s*\n)")
+_LOOKED_BYTES = 1 << 10
+_MOST_BYTES = 1 << 28
+# The end of a unit that is such a document.
+_WHOLE = -1
 
 
 def line_parser(id_name: str, fields: tuple[str, ...], optional: frozenset[str] = frozenset()) -> ParseLine:
@@ -40,12 +61,56 @@ def _parser(fields: Fields) -> ParseLine:
     return line_parser("id", fields or ("contents",))
 
 
+def _is_document(url: str) -> bool:
+    with open_stream(url) as file:
+        return _DOCUMENT.match(file.read(_LOOKED_BYTES).removeprefix(BYTE_ORDER_MARK)) is not None
+
+
+def _read_document(unit: CorpusUnit) -> DocBatch:
+    """The docs of a file that is one JSON value.
+
+    Raises:
+        DataError: it is too large to be read at once, or is not JSON.
+    """
+    with open_stream(unit.url) as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise DataError(
+            f"{unit.url} is one JSON value of more than {_MOST_BYTES >> 20} MiB, which would be in memory at once: "
+            "write a line for each doc, with `jq -c '.[]' LIST.json > DOCS.jsonl`"
+        )
+    try:
+        value: Any = json.loads(content.removeprefix(BYTE_ORDER_MARK))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{unit.url}:{error.lineno}: not JSON: {error.msg}. The file may be truncated") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{unit.url} is not JSON that can be read: {error}") from error
+    rows = value if isinstance(value, list) else [value]
+    return parse_rows(unit, range(len(rows)), map(json.dumps, rows), _parser(unit.fields))
+
+
 def _check(url: str, fields: Fields) -> None:
-    check_lines(url, FORMAT, _parser(fields))
+    if not _is_document(url):
+        check_lines(url, FORMAT, _parser(fields))
+        return
+    batch = _read_document(CorpusUnit(0, url, FORMAT, fields, 0, _WHOLE))
+    if batch.bad and not batch.doc_ids:
+        raise WrongFormatError(f"no row can be read as `format: jsonl`. {batch.bad[0].place}: {batch.bad[0].reason}")
+
+
+def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
+    return [(0, _WHOLE)] if _is_document(url) else byte_ranges(url, unit_bytes)
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return read_lines(unit, _parser(unit.fields))
+    if unit.end == _WHOLE:
+        yield _read_document(unit)
+    else:
+        yield from read_lines(unit, _parser(unit.fields))
 
 
-FORMAT = CorpusFormat("jsonl", (".jsonl", ".ndjson", ".json"), _check, byte_ranges, _read)
+def _place(unit: CorpusUnit, position: int) -> str:
+    return f"{unit.url} at element {position} (from 0)" if unit.end == _WHOLE else line_place(unit, position)
+
+
+FORMAT = CorpusFormat("jsonl", (".jsonl", ".ndjson", ".json"), _check, _ranges, _read, _place)
