@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from beamrank.errors import DataError, PreflightError
+from beamrank.formats.corpora.readers.mteb import is_sample, sample_of
 from beamrank.formats.corpora.readers.parquet import open_parquet
 from beamrank.formats.guess import packed_as
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_doc_id
@@ -26,11 +27,13 @@ class FileRows:
     in LF or CR LF: a CR elsewhere is a problem of its line, since some tools would read two rows there.
 
     JSONL and Parquet files have the names of their columns as the first row. A column that holds a list of docs, as
-    MTEB's top_ranked has, gives a row (query_id, doc_id, rank) for each doc, and no names.
+    MTEB's top_ranked has, gives a row (query_id, doc_id, rank) for each doc, and no names. For qrels, MTEB's re-ranking
+    rows (corpora/readers/mteb.py) give a row (query_id, doc_id, relevance) for each doc.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, qrels: bool = False) -> None:
         self.url = url
+        self._qrels = qrels
         self.comments: list[bytes] = []
         self._problems = Problems()
 
@@ -77,7 +80,12 @@ class FileRows:
     def _columns_of(self, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, list[bytes]]]:
         """The columns of records; all have the names of the first."""
         names: list[str] | None = None
+        of_mteb = False
         for line, row in rows:
+            of_mteb = of_mteb or (self._qrels and is_sample(row))
+            if of_mteb:
+                yield from self._judgments(line, row)
+                continue
             if names is None:
                 names = list(row)
                 if not any(isinstance(value, list) for value in row.values()):
@@ -90,6 +98,15 @@ class FileRows:
                     yield line, columns
             except RowError as error:
                 self.bad(line, f"the row {error}")
+
+    def _judgments(self, line: int, row: Mapping[str, Any]) -> Iterator[tuple[int, list[bytes]]]:
+        try:
+            sample = sample_of(line, row)
+        except RowError as error:
+            self.bad(line, f"the row {error}")
+            return
+        for doc_id, (_, relevance) in sample.docs.items():
+            yield line, [sample.query_id.encode(), doc_id.encode(), b"%d" % relevance]
 
     def _first(self, text: bytes) -> bytes:
         """The first line, without a byte order mark."""

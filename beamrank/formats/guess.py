@@ -25,6 +25,7 @@ AUTO = "auto"
 _SMART = re.compile(rb"\s*\.I\s+\S")
 _LOOKED_LINES = 20
 _RANK_LLM = re.compile(rb'(?=.*"candidates"\s*:)\s*(\[\s*)?\{\s*"(query|candidates)"\s*:\s*[{\[]', re.DOTALL)
+_MTEB = re.compile(rb'(?=.*"(positive|negative)"\s*:\s*\[)\{\s*"(query|positive|negative)"\s*:\s*["\[]')
 _LIST = re.compile(rb"\s*\[\s*\{")
 _CBOR = re.compile(rb"\x83(\x00|\x63CAR)")
 
@@ -102,6 +103,8 @@ def _look(beginning: bytes) -> _Look | None:
         return _Look("smart", "SMART's (it begins with .I)")
     if _RANK_LLM.match(beginning):
         return _Look("rank_llm", "rank_llm's JSON (a query and its candidates)")
+    if _MTEB.match(line):
+        return _Look("mteb", "MTEB's re-ranking rows (query, positive, negative)")
     if _LIST.match(beginning):
         return _Look("jsonl", "a JSON list")
     if line.startswith(b"{"):

@@ -116,7 +116,7 @@ def read_qrels(paths: str | Sequence[str]) -> Qrels:
 
 def _read_file(url: str, relevance: dict[str, dict[str, int]]) -> QrelsNotes:
     """Adds the judgments of a file; the notes count its own lines."""
-    rows = FileRows(url)
+    rows = FileRows(url, qrels=True)
     name: str | None = None
     lines: dict[tuple[str, str], int] = {}
     repeated = 0

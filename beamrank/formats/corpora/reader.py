@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora.readers import beir
+from beamrank.formats.corpora.readers import beir, mteb
 from beamrank.formats.corpora.registry import FORMATS, CorpusConfig
 from beamrank.formats.corpora.units import CorpusUnit, DocBatch, WrongFormatError, split_batch
 from beamrank.formats.folders import folder_files, folder_hint, holds_file
@@ -14,6 +14,8 @@ from beamrank.storage.streams import errors_as, open_stream, without_compression
 
 _NOT_DOCS = re.compile(r"\.|readme", re.IGNORECASE)
 _HINT_BYTES = 1 << 16
+# Formats that are recognized by the columns of a Parquet file.
+_IN_PARQUET = {"beir": beir.is_beir, "mteb": mteb.is_mteb}
 
 
 def corpus_files(corpus: CorpusConfig) -> list[str]:
@@ -43,8 +45,8 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
         if not found:
             raise PreflightError(f"the corpus {corpus.path} does not exist: give a file, a folder or a glob")
         name = guessed(found[0], "corpus.format", FORMATS)
-        if name == "parquet" and beir.is_beir(found[0]):
-            name = "beir"
+        if name == "parquet":
+            name = next((each for each, matches in _IN_PARQUET.items() if matches(found[0])), name)
         return corpus.model_copy(update={"format": name})
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from beamrank.formats.corpora.readers import beir, car, jsonl, parquet, rank_llm, smart, top1000, trec, tsv
+from beamrank.formats.corpora.readers import beir, car, jsonl, mteb, parquet, rank_llm, smart, top1000, trec, tsv
 from beamrank.formats.corpora.units import CorpusFormat
 from beamrank.formats.guess import AUTO
 from beamrank.section import OneOf, Path, Section
@@ -14,6 +14,7 @@ FORMATS: dict[str, CorpusFormat] = {
     "car": car.PARAGRAPHS_FORMAT,
     "car-pages": car.PAGES_FORMAT,
     "jsonl": jsonl.FORMAT,
+    "mteb": mteb.FORMAT,
     "parquet": parquet.FORMAT,
     "rank_llm": rank_llm.FORMAT,
     "smart": smart.FORMAT,

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from beamrank.errors import PreflightError
+from beamrank.formats.corpora.readers.mteb import is_mteb
 from beamrank.formats.guess import guess_format
 from beamrank.formats.runs import Run, Ties, read_run
-from beamrank.formats.topics import rank_llm, top1000
+from beamrank.formats.topics import mteb, rank_llm, top1000
 from beamrank.storage.streams import errors_as, open_stream
 
 _GUESSED_BYTES = 1 << 16
@@ -15,6 +16,7 @@ _GUESSED_BYTES = 1 << 16
 ReadCandidates: TypeAlias = Callable[[str, Ties, int], Run]
 
 FORMATS: dict[str, ReadCandidates] = {
+    "mteb": lambda url, _ties, _max_bad_rows: mteb.read_candidates(url),
     "rank_llm": rank_llm.read_candidates,
     "top1000": lambda url, _ties, max_bad_rows: top1000.read_candidates(url, max_bad_rows),
 }
@@ -28,5 +30,6 @@ def read_candidates(url: str, ties: Ties, max_bad_rows: int) -> Run:
     """
     with errors_as(PreflightError, url), open_stream(url) as file:
         name = guess_format(file.read(_GUESSED_BYTES))
+        name = "mteb" if name == "parquet" and is_mteb(url) else name
     reader = FORMATS.get(name or "")
     return read_run(url, ties=ties) if reader is None else reader(url, ties, max_bad_rows)

@@ -4,6 +4,7 @@ import re
 from typing import TypeVar
 
 from beamrank.errors import DataError, PreflightError
+from beamrank.formats.corpora.readers.mteb import is_mteb
 from beamrank.formats.folders import find_files, folder_files, folder_hint
 from beamrank.formats.guess import AUTO, format_hint, guessed
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_query_id
@@ -97,7 +98,8 @@ def _guessed(url: str) -> str:
     with errors_as(PreflightError, url), open_stream(url) as file:
         section = _CAR_SECTION.match(file.readline().removeprefix(BYTE_ORDER_MARK))
     if section is None:
-        return guessed(url, "topics.format", FORMATS)
+        name = guessed(url, "topics.format", FORMATS)
+        return "mteb" if name == "parquet" and is_mteb(url) else name
     return "car-qrels" if section["judgment"] else "car"
 
 

@@ -9,7 +9,7 @@ from pydantic import model_validator
 from beamrank.formats import smart
 from beamrank.formats.corpora.readers import tsv
 from beamrank.formats.guess import AUTO
-from beamrank.formats.topics import lines, outlines, rank_llm, top1000, trec
+from beamrank.formats.topics import lines, mteb, outlines, rank_llm, top1000, trec
 from beamrank.records import Topic
 from beamrank.section import OneOf, Paths, Section
 
@@ -52,6 +52,7 @@ FORMATS: dict[str, TopicsFormat] = {
         parse_original=lambda line: lines.parse_car_as_2019(lines.query_id_of(line)),
     ),
     "jsonl": TopicsFormat(lines.parse_json, looks_like=frozenset({"beir"})),
+    "mteb": TopicsFormat(lines.parse_json, read=mteb.read_topics),
     "parquet": TopicsFormat(lines.parse_json, lines.split_parquet, noun="row"),
     "rank_llm": TopicsFormat(lines.parse_json, read=rank_llm.read_topics),
     "smart": TopicsFormat(smart.parse, smart.split, noun="record"),
