@@ -15,7 +15,7 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.topics.top1000 import is_top1000
 from beamrank.stages.plan import read_plan
 from beamrank.storage import files as storage
-from beamrank.storage.streams import open_stream
+from beamrank.storage.streams import compression, open_stream
 from models.conversion.examples.layout import ExampleSettings
 from models.conversion.examples.pieces import (
     BadRows,
@@ -30,6 +30,8 @@ from models.conversion.examples.top1000 import BucketPiece, ScanPiece, scan, wri
 
 # Bytes of a top1000 file whose queries are made into examples at a time.
 _BUCKET_BYTES = 32 << 20
+# About how much smaller text is compressed.
+_TIMES_SMALLER = 4
 
 Relevance = Mapping[str, Mapping[str, int]]
 
@@ -93,15 +95,16 @@ def _top1000_pieces(source: str, making: Making, bad: BadRows) -> Iterator[Piece
     topics = read_topics(TopicsConfig(path=source, format="top1000"))
     write_query_ids(str(making.work), topics)
     units = list_units(CorpusConfig(path=source, format="top1000"), making.unit_bytes)
-    buckets = min(len(topics), math.ceil(storage.size_bytes(source) / _BUCKET_BYTES))
-    scans = [ScanPiece(unit, str(making.work), buckets, making.checkpoint) for unit in units]
+    size = storage.size_bytes(source) * (_TIMES_SMALLER if compression(source) else 1)
+    buckets = min(len(topics), math.ceil(size / _BUCKET_BYTES))
+    scans = [ScanPiece(unit, str(making.work), buckets, making.checkpoint, making.unit_bytes) for unit in units]
     for found in map_in_order(scan, scans, making.processes):
         bad.add(found.first, found.count)
     borders = [math.ceil(len(topics) * bucket / buckets) for bucket in range(buckets + 1)]
     for bucket, (first, end) in enumerate(pairwise(borders)):
         some = topics[first:end]
         relevant = relevant_of(making.relevance, [topic.query_id for topic in some])
-        where = (str(making.work), bucket, len(units), first)
+        where = (str(making.work), bucket, buckets, len(units), first)
         yield BucketPiece(*where, some, making.checkpoint, relevant, making.settings)
 
 

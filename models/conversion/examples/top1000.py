@@ -24,13 +24,27 @@ class ScanPiece:
     work: str
     buckets: int
     checkpoint: str
+    sorted_bytes: int
 
     def scan(self) -> BadRows:
-        """Writes a file with a batch for each bucket: the query's number, the doc_id and the tokens of each row."""
-        tokenizer, numbers, bad = open_tokenizer(self.checkpoint), _numbers(self.work), BadRows()
-        token = token_type(tokenizer.vocab_size)
-        schema = pa.schema({"query": pa.int32(), "doc_id": pa.string(), "tokens": pa.list_(token)})
-        tables = [schema.empty_table()]
+        """Writes a file with a batch for each bucket: the query's number, the doc_id and the tokens of each row.
+
+        A range of more than `sorted_bytes`, which a compressed file can be, has such batches again and again.
+        """
+        bad = BadRows()
+        path = scan_path(self.work, self.unit.index)
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, _schema(self.checkpoint)) as file:
+            tables: list[pa.Table] = []
+            for table in self._tables(bad):
+                tables.append(table)
+                if sum(each.nbytes for each in tables) > self.sorted_bytes:
+                    self._write(file, tables)
+                    tables = []
+            self._write(file, tables)
+        return bad
+
+    def _tables(self, bad: BadRows) -> Iterator[pa.Table]:
+        tokenizer, numbers = open_tokenizer(self.checkpoint), _numbers(self.work)
         for batch in read_unit(self.unit, BATCH_TEXTS):
             bad.add(batch.bad)
             # The released files are sorted by passage: most that repeat stand beside each other.
@@ -38,18 +52,19 @@ class ScanPiece:
             tokens = tokenizer.encode(list(distinct), MAX_TOKENS).ids
             rows = pa.array([distinct[text] for text in batch.texts], pa.int32())
             queries = [numbers[query_id] for query_id in batch.query_ids]
-            tables.append(pa.table([queries, batch.doc_ids, tokens.take(rows)], schema=schema))
-        table = pa.concat_tables(tables)
-        bucket = table["query"].to_numpy().astype(np.int64) * self.buckets // len(numbers)
+            yield pa.table([queries, batch.doc_ids, tokens.take(rows)], schema=_schema(self.checkpoint))
+
+    def _write(self, file: pa.RecordBatchFileWriter, tables: Sequence[pa.Table]) -> None:
+        """Writes a batch for each bucket."""
+        schema = _schema(self.checkpoint)
+        table = pa.concat_tables([schema.empty_table(), *tables])
+        bucket = table["query"].to_numpy().astype(np.int64) * self.buckets // len(_numbers(self.work))
         order = np.argsort(bucket, kind="stable")
         columns = [column.combine_chunks() for column in table.take(pa.array(order)).columns]
         found = pa.RecordBatch.from_arrays(columns, schema=schema)
         ends = np.searchsorted(bucket[order], np.arange(1, self.buckets + 1))
-        path = scan_path(self.work, self.unit.index)
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as file:
-            for start, end in zip([0, *ends[:-1]], ends, strict=True):
-                file.write_batch(found.slice(start, end - start))
-        return bad
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+            file.write_batch(found.slice(start, end - start))
 
 
 @dataclass(frozen=True)
@@ -58,6 +73,7 @@ class BucketPiece:
 
     work: str
     bucket: int
+    buckets: int
     scans: int
     first_query: int
     topics: Sequence[Topic]
@@ -66,10 +82,11 @@ class BucketPiece:
     settings: ExampleSettings
 
     def tables(self, bad: BadRows) -> Iterator[pa.Table]:  # noqa: ARG002
-        batches = []
+        batches: list[pa.RecordBatch] = []
         for scan in range(self.scans):
             with pa.memory_map(scan_path(self.work, scan)) as source:
-                batches.append(pa.ipc.open_file(source).get_batch(self.bucket))
+                file = pa.ipc.open_file(source)
+                batches += map(file.get_batch, range(self.bucket, file.num_record_batches, self.buckets))
         table = pa.Table.from_batches(batches)
         queries = table["query"].to_numpy() - self.first_query
         table = table.take(pa.array(np.argsort(queries, kind="stable"))).combine_chunks()
@@ -90,6 +107,11 @@ class BucketPiece:
 def scan(piece: ScanPiece) -> BadRows:
     """`ScanPiece.scan`, for other processes."""
     return piece.scan()
+
+
+def _schema(checkpoint: str) -> pa.Schema:
+    token = token_type(open_tokenizer(checkpoint).vocab_size)
+    return pa.schema({"query": pa.int32(), "doc_id": pa.string(), "tokens": pa.list_(token)})
 
 
 def scan_path(work: str, unit: int) -> str:

@@ -1,22 +1,27 @@
 """Examples of MS MARCO's files and of runs, against the code of 2019, and by TensorFlow."""
 
+import gzip
 import json
 import random
 import subprocess
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from transformers import BertTokenizer
 
 from beamrank.errors import DataError, PreflightError
+from beamrank.formats.corpora import CorpusConfig, list_units
 from beamrank.formats.examples.reader import stored_examples
 from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import InputLimits
+from beamrank.records import Topic
 from models.checkpoints.check import resolve_checkpoint
 from models.conversion.examples.convert import convert_examples
 from models.conversion.examples.layout import ExampleSettings
 from models.conversion.examples.sources import Making
+from models.conversion.examples.top1000 import ScanPiece, scan_path, write_query_ids
 from models.tokenizer.registry import fetch_tokenizer
 from tests import ROOT
 from tests.support.models import tensorflow_examples
@@ -178,6 +183,22 @@ def test_processes_and_ranges_do_not_matter(top1000, tmp_path):
     convert_examples([str(top1000)], tmp_path / "two", "tfrecord", making, 0, SILENT)
     for name in ("dataset_dev.tf", "query_doc_ids_dev.txt"):
         assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+
+
+def test_ranges_that_are_sorted_in_several_pieces_do_not_matter(top1000, tmp_path, monkeypatch):
+    """A compressed file is one range of any size."""
+    _convert(top1000, tmp_path / "out")
+    monkeypatch.setattr("models.conversion.examples.top1000.BATCH_TEXTS", 7)
+    (tmp_path / "packed").mkdir()
+    packed = tmp_path / "packed" / "top1000.dev.tsv.gz"
+    packed.write_bytes(gzip.compress(top1000.read_bytes()))
+    (piece,) = list_units(CorpusConfig(path=str(packed), format="top1000"), 1 << 12)
+    write_query_ids(str(tmp_path), [Topic(query_id, text) for query_id, text in QUERIES.items()])
+    assert ScanPiece(piece, str(tmp_path), 2, "embedded:mono", 0).scan().count == 0
+    with pa.memory_map(scan_path(str(tmp_path), 0)) as source:
+        assert pa.ipc.open_file(source).num_record_batches == 2 * (9 + 1)
+    _convert(packed, tmp_path / "two")
+    assert (tmp_path / "two/dataset_dev.tf").read_bytes() == (tmp_path / "out/dataset_dev.tf").read_bytes()
 
 
 @pytest.mark.parametrize("settings", [{}, {"schema": "car"}, {"schema": "duo", "docs": 3}], ids=["mono", "car", "duo"])
