@@ -1,4 +1,4 @@
-"""Language models that answer a prompt with a word for relevant or not: monoT5, duoT5 and Qwen3-Reranker."""
+"""Language models that answer a prompt with a word: monoT5, duoT5, Qwen3-Reranker and mxbai-rerank-v2."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,6 +51,19 @@ _QWEN3 = Prompt(
     query=(" ", "\n"),
     doc=(" ", ""),
 )
+_MXBAI = Prompt(
+    (
+        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
+        "<|im_start|>user\nquery:",
+        "\ndocument:",
+        "\nYou are a search relevance expert who evaluates how well documents match search queries. For each "
+        "query-document pair, carefully analyze the semantic relationship between them, then provide your binary "
+        "relevance judgment (0 for not relevant, 1 for relevant).\nRelevance:<|im_end|>\n<|im_start|>assistant\n",
+    ),
+    query=(" ", ""),
+    doc=(" ", ""),
+)
+_CHAT = ("<|im_start|>", "<|im_end|>")
 GENERATORS = {
     # Portuguese T5 answers in Portuguese; the vocabulary of the English one lacks these words.
     "T5ForConditionalGeneration": Generator("seq2seq", _T5_PROMPTS, (("▁não", "▁sim"), _FALSE_TRUE), {}, ("</s>",)),
@@ -61,9 +74,8 @@ GENERATORS = {
         {"unicamp-dl/mt5-3B-mmarco-en-pt": ("▁", "▁true"), "unicamp-dl/mt5-13b-mmarco-100k": _FALSE_TRUE},
         ("</s>",),
     ),
-    "Qwen3ForCausalLM": Generator(
-        "causal", {SEGMENTS["mono"]: _QWEN3}, (("no", "yes"),), {}, ("<|im_start|>", "<|im_end|>")
-    ),
+    "Qwen2ForCausalLM": Generator("causal", {SEGMENTS["mono"]: _MXBAI}, (("0", "1"),), {}, _CHAT),
+    "Qwen3ForCausalLM": Generator("causal", {SEGMENTS["mono"]: _QWEN3}, (("no", "yes"),), {}, _CHAT),
 }
 
 

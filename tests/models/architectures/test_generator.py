@@ -100,7 +100,7 @@ def test_prompt_that_leaves_a_doc_no_token_is_refused(tmp_path):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", ["monoT5", "duoT5", "Qwen3"])
+@pytest.mark.parametrize("name", ["monoT5", "duoT5", "mxbai v2", "Qwen3"])
 def test_prompts_of_collections_have_the_ids_of_transformers(name, tmp_path, shared_data):
     case, folder = GENERATORS[name], save_generator(tmp_path, name)
     architecture = resolve_checkpoint(folder, case.kind).architecture

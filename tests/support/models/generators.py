@@ -18,10 +18,18 @@ QWEN3 = (
     "search query, retrieve relevant passages that answer the query\n<Query>: {}\n<Document>: {}<|im_end|>\n"
     "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
+MXBAI = (
+    "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
+    "<|im_start|>user\nquery: {}\ndocument: {}\nYou are a search relevance expert who evaluates how well documents "
+    "match search queries. For each query-document pair, carefully analyze the semantic relationship between them, "
+    "then provide your binary relevance judgment (0 for not relevant, 1 for relevant).\nRelevance:<|im_end|>\n"
+    "<|im_start|>assistant\n"
+)
 _T5 = {"d_model": 36, "d_kv": 12, "d_ff": 50, "num_layers": 2, "num_heads": 3, "vocab_size": 720}
 _T5 |= {"decoder_start_token_id": 0}
 _DECODER = {"hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1}
 _DECODER |= {"head_dim": 12, "intermediate_size": 50, "vocab_size": 1200, "max_position_embeddings": 512}
+_QWEN2 = {name: value for name, value in _DECODER.items() if name != "head_dim"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ GENERATORS = {
     "Portuguese monoT5": Case("T5ForConditionalGeneration", "t5", _T5, MONO, "t5", ("▁não", "▁sim")),
     "mT5": Case("MT5ForConditionalGeneration", "mt5", _T5, MONO, "t5", ("▁no", "▁yes")),
     "duoT5": Case("T5ForConditionalGeneration", "t5", _T5, DUO, "t5", ("▁false", "▁true"), "duo"),
+    "mxbai v2": Case("Qwen2ForCausalLM", "qwen2", _QWEN2, MXBAI, "qwen2", ("0", "1")),
     "Qwen3": Case("Qwen3ForCausalLM", "qwen3", _DECODER, QWEN3, "qwen2", ("no", "yes")),
     "Qwen3 tied": Case(
         "Qwen3ForCausalLM", "qwen3", {**_DECODER, "tie_word_embeddings": True}, QWEN3, "qwen2", ("no", "yes")
@@ -97,7 +106,7 @@ def wanted_answers(folder: str, case: Case, prompts: Sequence[Sequence[int]]) ->
     vocabulary = transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
     negative, positive = (vocabulary[word] for word in case.words)
     model = getattr(transformers, case.class_name).from_pretrained(folder, dtype=torch.float32).eval()
-    start = {} if case.prompt == QWEN3 else {"decoder_input_ids": torch.tensor([[0]])}
+    start = {"decoder_input_ids": torch.tensor([[0]])} if case.tokenizer == "t5" else {}
     scores = []
     for ids in prompts:
         with torch.inference_mode():
