@@ -26,7 +26,7 @@ from models.training.loop.resume_check import collection_files
 
 _PREFIX, _TEMPORARY, _RECORD = "data-", ".data.tmp", "store.json"
 # Raised when the same files come to give other arrays.
-_RULES = 1
+_RULES = 2
 
 
 def open_mined(

@@ -63,8 +63,12 @@ def mine(
     lines: list[str] = []
     if len(wanted):
         rows, lines = scan_docs(data.corpus, wanted, data.max_bad_rows, docs.add, lambda: _doc_ids(data))
-    pools = _Builder(wanted, rows, docs.close(), left_out).build(positives, candidates)
-    return pools, lines + left_out.lines()
+    blocks = _Builder(wanted, rows, docs.close(), left_out, data.teacher is not None).blocks(positives, candidates)
+    usable = np.concatenate([block.usable for block in blocks] or [np.zeros(0, np.bool_)])
+    left_out.note("without negatives", (candidates.counts > 0) & ~usable)
+    # Tens of millions of pairs do not fit into memory as pools beside what these are made from.
+    del judged, positives, candidates, both, wanted, rows
+    return _join(blocks, usable), lines + left_out.lines()
 
 
 def _distinct(one: Hashes, other: Hashes) -> Hashes:
@@ -142,24 +146,19 @@ class _Builder:
         wanted: uint64[n], the hashes of the docs, sorted.
         rows: int64[n], their rows of token ids.
         texts: uint64[n], by row, the hashes of their texts.
+        left_out: counts what cannot be trained on.
+        taught: whether values are scores of a teacher, and kept.
     """
 
     wanted: Hashes
     rows: Indices
     texts: Hashes
     left_out: _LeftOut
+    taught: bool
 
-    def build(self, positives: Rows, candidates: Rows) -> Pools:
-        blocks = list(map(self._block, positives.blocks(_BLOCK_TOPICS), candidates.blocks(_BLOCK_TOPICS)))
-        usable = np.concatenate([block.usable for block in blocks] or [np.zeros(0, np.bool_)])
-        self.left_out.note("without negatives", (candidates.counts > 0) & ~usable)
-        return Pools(
-            topics=np.flatnonzero(usable).astype(np.int32),
-            positives=_joined([block.positives for block in blocks]),
-            candidates=_joined([block.candidates for block in blocks]),
-            negatives=_joined([block.negatives for block in blocks]),
-            relevant=np.concatenate([block.relevant for block in blocks] or [np.zeros(0, np.bool_)]),
-        )
+    def blocks(self, positives: Rows, candidates: Rows) -> "list[_Block]":
+        """The pools of some topics each."""
+        return list(map(self._block, positives.blocks(_BLOCK_TOPICS), candidates.blocks(_BLOCK_TOPICS)))
 
     def _block(self, positives: Rows, candidates: Rows) -> "_Block":
         positive_rows, candidate_rows = (
@@ -177,11 +176,16 @@ class _Builder:
         kept &= np.repeat(usable, candidates.counts)
         return _Block(
             usable,
-            _lists(positives, np.repeat(usable, positives.counts), positive_rows, usable),
-            _lists(candidates, kept, candidate_rows, usable),
-            _lists(candidates, kept & ~relevant, candidate_rows, usable),
+            self._lists(positives, np.repeat(usable, positives.counts), positive_rows, usable),
+            self._lists(candidates, kept, candidate_rows, usable),
+            self._lists(candidates, kept & ~relevant, candidate_rows, usable),
             relevant[kept],
         )
+
+    def _lists(self, found: Rows, chosen: NDArray[np.bool_], rows: Indices, usable: NDArray[np.bool_]) -> Lists:
+        kept = found.where(chosen)
+        scores = kept.values if self.taught else np.zeros(0, np.float32)
+        return Lists(rows[chosen].astype(np.int32), scores, np.cumsum(kept.counts[usable]))
 
 
 @dataclass(frozen=True)
@@ -195,9 +199,15 @@ class _Block:
     relevant: NDArray[np.bool_]
 
 
-def _lists(found: Rows, chosen: NDArray[np.bool_], rows: Indices, usable: NDArray[np.bool_]) -> Lists:
-    kept = found.where(chosen)
-    return Lists(rows[chosen].astype(np.int32), kept.values, np.cumsum(kept.counts[usable]))
+def _join(blocks: "list[_Block]", usable: NDArray[np.bool_]) -> Pools:
+    """The pools of all topics."""
+    return Pools(
+        topics=np.flatnonzero(usable).astype(np.int32),
+        positives=_joined([block.positives for block in blocks]),
+        candidates=_joined([block.candidates for block in blocks]),
+        negatives=_joined([block.negatives for block in blocks]),
+        relevant=np.concatenate([block.relevant for block in blocks] or [np.zeros(0, np.bool_)]),
+    )
 
 
 def _joined(parts: Sequence[Lists]) -> Lists:

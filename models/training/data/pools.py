@@ -23,7 +23,7 @@ class Lists(NamedTuple):
 
     Attributes:
         rows: int32[n], the docs' rows of token ids.
-        scores: float32[n], the teacher's scores if there is a teacher.
+        scores: float32[n], the teacher's scores; float32[0] without a teacher.
         ends: int64[pools], where each pool's list ends.
     """
 
@@ -149,20 +149,24 @@ class MinedSource:
         rng = np.random.default_rng([self._seed, epoch, number])
         drawn = start + rng.choice(end - start, self._negatives, replace=end - start < self._negatives)
         rows = [int(positives.rows[number]), *negatives.rows[drawn].tolist()]
-        scores = [float(positives.scores[number]), *negatives.scores[drawn].tolist()]
+        scores = [*self._scores(positives, number), *self._scores(negatives, drawn)]
         return _Drawn(pool, rows, [True, *[False] * len(drawn)], scores)
 
     def _natural(self, number: int, _epoch: int) -> _Drawn:
         found = self._pools.candidates
         relevant = bool(self._pools.relevant[number])
-        return _Drawn(found.pool_of(number), [int(found.rows[number])], [relevant], [float(found.scores[number])])
+        return _Drawn(found.pool_of(number), [int(found.rows[number])], [relevant], self._scores(found, number))
 
     def _triplet(self, number: int, _epoch: int) -> _Drawn:
         positives, negatives = self._pools.positives, self._pools.negatives
         positive, negative = (int(each[number]) for each in self._triplets)
         rows = [int(positives.rows[positive]), int(negatives.rows[negative])]
-        scores = [float(positives.scores[positive]), float(negatives.scores[negative])]
+        scores = [*self._scores(positives, positive), *self._scores(negatives, negative)]
         return _Drawn(positives.pool_of(positive), rows, [True, False], scores)
+
+    def _scores(self, lists: Lists, numbers: int | Indices) -> list[float]:
+        """The teacher's scores of one or several elements."""
+        return np.atleast_1d(lists.scores[numbers]).tolist() if self._taught else []
 
     def _group(self, drawn: _Drawn) -> Group[TokenIds]:
         query = self._queries[int(self._pools.topics[drawn.pool])]
