@@ -78,8 +78,21 @@ class Members(io.RawIOBase):
         return chunk
 
 
+class _Header(tarfile.TarInfo):
+    """The header of a member. tarfile takes a damaged one after the first for the end of the archive."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Header":
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if not any(buf):
+                raise  # The end of the archive.
+            raise tarfile.ReadError(f"a header is damaged: {error}") from error
+
+
 class OnlyFile(io.RawIOBase):
-    """The one file of a tar archive, read as the archive is; its folders, and macOS's files `._NAME`, do not count."""
+    """The one file of a tar archive, as a stream; folders and macOS's `._NAME` files do not count."""
 
     def __init__(self, archive: BinaryIO, url: str) -> None:
         """Reads up to the beginning of the file.
@@ -90,7 +103,7 @@ class OnlyFile(io.RawIOBase):
         """
         self._archive = archive
         self._url = url
-        tar = tarfile.open(fileobj=archive, mode="r|")  # noqa: SIM115 (its file is closed with the archive)
+        tar = tarfile.open(fileobj=archive, mode="r|", tarinfo=_Header)  # noqa: SIM115 (its file is closed with the archive)
         self._members = (member for member in tar if not member.isdir() and not _is_of_macos(member.name))
         first = next(self._members, None)
         if first is None:

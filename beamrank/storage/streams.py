@@ -24,6 +24,8 @@ _TGZ, _TAR = ".tgz", ".tar"
 _DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {"bz2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}
 _NOT_READ = (".zip", ".7z", ".rar", ".tbz2", ".txz", ".lz4", ".lzma")
 _BUFFER_BYTES = 1 << 20
+# About how much smaller text is compressed.
+_TIMES_SMALLER = 4
 _READ_ERRORS = (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pa.lib.ArrowException)
 
 
@@ -54,6 +56,11 @@ def _outer(name: str) -> tuple[str, str | None]:
 def without_compression(name: str) -> str:
     """A file's name in lower case, without the endings of a compression and of a tar archive."""
     return _outer(name)[0].removesuffix(_TAR)
+
+
+def text_bytes(url: str) -> int:
+    """The size of a file's text, of a compressed file about."""
+    return storage.size_bytes(url) * (_TIMES_SMALLER if _outer(url)[1] else 1)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def chunk_rows(rows: Rows, chunks: int) -> Rows:
 
 
 def even_budget(lengths: Lengths, token_budget: int, streams: int) -> int:
-    """The most tokens of a batch with which all streams finish at about the same time."""
+    """How many tokens a batch may have, so that all streams finish at about the same time."""
     tokens = int(lengths.sum())
     rounds = max(1, -(-tokens // (streams * token_budget)))
     return min(token_budget, max(_SMALLEST_BUDGET, -(-tokens // (streams * rounds))))

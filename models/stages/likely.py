@@ -26,7 +26,7 @@ def likely_candidates(queries: pa.ListArray, docs: pa.ListArray, share: float) -
     Returns:
         int64[q, d], the best `share` of the docs, best first; `_LEAST` docs where that is fewer.
     """
-    vocab_size = 1 + max((int(np.max(each.values, initial=0)) for each in (queries, docs)), default=0)
+    vocab_size = 1 + max(int(np.max(each.values, initial=0)) for each in (queries, docs))
     asked, found = (_counts(each, vocab_size) for each in (queries, docs))
     scores = (asked @ _weights(found).T).toarray()
     ranked = np.argsort(-scores, axis=1, kind="stable")

@@ -14,7 +14,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusUnit, list_units, read_unit
 from beamrank.ranking.input_layout import Lengths
 from beamrank.records import Doc, Topic
-from beamrank.storage import files as storage
+from beamrank.storage.streams import text_bytes
 from beamrank.tables.shard import as_mono, candidates_table, tokenized_schema, tokenized_table
 from models.checkpoints.check import Checkpoint
 from models.reranker import Reranker, RerankerKind
@@ -49,8 +49,8 @@ class Sample:
     @cached_property
     def _read(self) -> tuple[list[Doc], float, float]:
         """Docs, the seconds of reading them, and how many the corpus has, by the bytes of its files."""
-        start = time.monotonic()
         units = list_units(self._config.corpus)
+        start = time.monotonic()
         chosen = _spread(units, _UNITS)
         most = _READ_DOCS // len(chosen)
         parts = [list(itertools.islice(_docs(unit), most)) for unit in chosen]
@@ -60,8 +60,9 @@ class Sample:
         seconds = time.monotonic() - start
         if len(chosen) == len(units) and all(len(part) < most for part in parts):
             return docs, seconds, float(len(docs))
-        corpus_bytes = sum(storage.size_bytes(url) for url in {unit.url for unit in units})
-        return docs, seconds, len(docs) * corpus_bytes / max(1, sum(len(doc.text.encode()) for doc in docs))
+        corpus_bytes = sum(map(text_bytes, {unit.url for unit in units}))
+        read_bytes = sum(len(doc.text.encode()) for doc in docs)
+        return docs, seconds, len(docs) * max(1.0, corpus_bytes / max(1, read_bytes))
 
     @cached_property
     def docs(self) -> list[Doc]:

@@ -7,7 +7,6 @@ import typer
 
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
-from beamrank.section import NAMED
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import RESULT_FORMATS
 
@@ -23,11 +22,14 @@ def one_of(flag: str, known: Collection[str], help_text: str) -> Any:
     return typer.Option(flag, metavar=f"{{{','.join(known)}}}", help=help_text, callback=check)
 
 
+_IRDS = "irds:"
+
+
 def qrels_option(help_text: str) -> Any:
     """An option that takes a file of judgments, or `irds:DATASET`, which becomes a file."""
 
     def named(value: str | None) -> str | None:
-        if value is None or not value.startswith(NAMED):
+        if value is None or not value.startswith(_IRDS):
             return value
         # It takes seconds to import, and files do without.
         from pipelines.planning.irds import exported

@@ -1,5 +1,7 @@
 """Topics and candidates of MTEB's first re-ranking files; corpora/readers/mteb.py describes them."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from beamrank.errors import DataError, PreflightError
@@ -37,11 +39,12 @@ def read_candidates(url: str) -> Run:
     return Run(order, scores, RunNotes("mteb", len(order), sum(map(len, order.values())), remarks=(_REMARK,)))
 
 
-def _samples(url: str) -> list[Sample]:
+def _samples(url: str) -> Iterator[Sample]:
+    sample = None
     try:
-        found = list(samples(url))
+        for sample in samples(url):
+            yield sample
     except DataError as error:
         raise PreflightError(str(error)) from error
-    if not found:
+    if sample is None:
         raise PreflightError(f"{url} holds no queries (read as MTEB's re-ranking file): there is nothing to rank")
-    return found

@@ -15,7 +15,7 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.topics.top1000 import is_top1000
 from beamrank.stages.plan import read_plan
 from beamrank.storage import files as storage
-from beamrank.storage.streams import compression, open_stream
+from beamrank.storage.streams import open_stream, text_bytes
 from models.conversion.examples.layout import ExampleSettings
 from models.conversion.examples.pieces import (
     BadRows,
@@ -30,8 +30,6 @@ from models.conversion.examples.top1000 import BucketPiece, ScanPiece, scan, wri
 
 # Bytes of a top1000 file whose queries are made into examples at a time.
 _BUCKET_BYTES = 32 << 20
-# About how much smaller text is compressed.
-_TIMES_SMALLER = 4
 
 Relevance = Mapping[str, Mapping[str, int]]
 
@@ -95,8 +93,7 @@ def _top1000_pieces(source: str, making: Making, bad: BadRows) -> Iterator[Piece
     topics = read_topics(TopicsConfig(path=source, format="top1000"))
     write_query_ids(str(making.work), topics)
     units = list_units(CorpusConfig(path=source, format="top1000"), making.unit_bytes)
-    size = storage.size_bytes(source) * (_TIMES_SMALLER if compression(source) else 1)
-    buckets = min(len(topics), math.ceil(size / _BUCKET_BYTES))
+    buckets = min(len(topics), math.ceil(text_bytes(source) / _BUCKET_BYTES))
     scans = [ScanPiece(unit, str(making.work), buckets, making.checkpoint, making.unit_bytes) for unit in units]
     for found in map_in_order(scan, scans, making.processes):
         bad.add(found.first, found.count)

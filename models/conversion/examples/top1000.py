@@ -29,7 +29,7 @@ class ScanPiece:
     def scan(self) -> BadRows:
         """Writes a file with a batch for each bucket: the query's number, the doc_id and the tokens of each row.
 
-        A range of more than `sorted_bytes`, which a compressed file can be, has such batches again and again.
+        A compressed file is one range of any size: each `sorted_bytes` of its rows give another batch for each bucket.
         """
         bad = BadRows()
         path = scan_path(self.work, self.unit.index)

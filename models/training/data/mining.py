@@ -53,6 +53,7 @@ def mine(
     if data.teacher is not None:
         taught = run_rows(data.teacher).of(hashes)
         positives, candidates = (left_out.unscored(each, taught) for each in (positives, candidates))
+        del taught
     left_out.note("without positives", positives.counts == 0)
     left_out.note("without candidates", (positives.counts > 0) & (candidates.counts == 0))
     both = (positives.counts > 0) & (candidates.counts > 0)
@@ -67,7 +68,7 @@ def mine(
     usable = np.concatenate([block.usable for block in blocks] or [np.zeros(0, np.bool_)])
     left_out.note("without negatives", (candidates.counts > 0) & ~usable)
     # Tens of millions of pairs do not fit into memory as pools beside what these are made from.
-    del judged, positives, candidates, both, wanted, rows
+    del judged, positives, candidates, both, wanted, rows, docs
     return _join(blocks, usable), lines + left_out.lines()
 
 

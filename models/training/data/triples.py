@@ -98,7 +98,10 @@ class TriplesSource:
     def notes(self, position: Position) -> list[str]:
         """What was left out, and the number of invalid lines in this pass over the file."""
         bad_lines = position.get("bad_lines", 0)
-        return self._lines + ([f"invalid lines in {self._url}: {bad_lines:,}; ignored"] if bad_lines else [])
+        what = (
+            "invalid lines" if self._find is None else "triples that are invalid, without a text or with one text twice"
+        )
+        return self._lines + ([f"{what} in {self._url}: {bad_lines:,}; ignored"] if bad_lines else [])
 
     def _read_block(self, file: BinaryIO, start: int, max_lines: int | None = None) -> _Block:
         """Reads from byte `start`, the file's position, to 1000 valid triples or the end of the file."""

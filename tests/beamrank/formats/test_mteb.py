@@ -82,7 +82,7 @@ def test_mteb_row_without_docs_has_no_candidates(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"query": "x", "positive": ["y"]}, "the row has not the fields query, positive, negative; it has: query, pos"),
+        ({"query": "x", "positive": ["y"]}, "the row lacks one of the fields query, positive, negative; it has: query"),
         ({**ROWS[0], "negative": ["x", None]}, "the row has a field `negative` that is not text or a list of texts"),
         ({**ROWS[0], "positive": {"a": 1}}, "the row has a field `positive` that is not text or a list of texts"),
         ({**ROWS[0], "query": 7}, "the row has a field `query` that is not text or a list of texts"),

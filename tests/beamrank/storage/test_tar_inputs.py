@@ -181,3 +181,15 @@ def test_tar_without_its_ending_is_named(tmp_path):
 def test_fix_of_a_run_that_cannot_be_packed_again_is_refused(name):
     with pytest.raises(ConfigError, match=rf"--fix cannot write {name}, which is packed with (tar|compress)"):
         check_fixable(name)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_damaged_header_after_the_file_is_an_error(tmp_path, cut):
+    """It would hide the files behind it."""
+    content = bytearray(tar_of({"one": b"x" * 600, "two": b"y" * 600}))
+    second = content.index(b"./folder/._two")
+    content[second] ^= 1
+    path = tmp_path / "two.tar"
+    path.write_bytes(content[: second + 100] if cut else content)
+    with pytest.raises(DataError, match=r"two\.tar"), open_stream(str(path)) as file:
+        file.read()

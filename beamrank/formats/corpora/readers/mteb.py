@@ -55,7 +55,7 @@ def sample_of(line: int, row: Mapping[str, Any]) -> Sample:
         RowError: a field is missing, or is not text or a list of texts.
     """
     if not is_sample(row):
-        raise RowError(f"has not the fields {', '.join(COLUMNS)}; it has: {', '.join(row)}")
+        raise RowError(f"lacks one of the fields {', '.join(COLUMNS)}; it has: {', '.join(row)}")
     docs: dict[str, tuple[str, int]] = {}
     for name, relevance in _RELEVANCE.items():
         for text in _texts(name, row[name]):
