@@ -118,8 +118,8 @@ def test_engine_remembers_an_out_of_memory(mono_checkpoint, mono_engine, text, e
     first = engine.score(inputs)
     failures, small.failures = small.failures, 0
     second = engine.score(inputs)
-    # A batch of 2,048 tokens, a half, and a quarter above 700.
-    assert failures == 3
+    # An even batch of less than 2,048 tokens, and a half above 700.
+    assert failures == 2
     assert small.failures == 0
     assert min(first.halvings, second.halvings) > failures
     for scores in (first, second):
