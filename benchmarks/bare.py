@@ -16,7 +16,7 @@ from beamrank.stages.plan import Plan, read_plan
 from beamrank.stages.receipts import Manifest, StageFolder
 from beamrank.stages.stage_record import StageRecord
 from beamrank.stages.tasks import ShardTask
-from beamrank.tables.join import NeededDocs
+from beamrank.tables.doc_hashes import NeededDocs
 from models.lucene.index import build_index
 from models.scoring.backends.torch import resolve_device
 from models.stages import stage_of

@@ -153,6 +153,7 @@ class Launcher:
                 partial(self._run_job, stage, digests, bar),
                 needed_prefix(digests),
                 self.runner in IN_MEMORY,
+                self._earlier.tokens(stage) if tasks and stage.corpus_digest is not None else None,
             )
             stage_of(stage).carry_out(execution)
 

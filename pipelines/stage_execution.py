@@ -1,22 +1,29 @@
 """Runs the open shards of a stage for a launcher: a Beam job over them, or a join with the corpus."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import apache_beam as beam
+import numpy as np
 
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
-from beamrank.errors import DataError
-from beamrank.formats.corpora import list_units
+from beamrank.digests import hashes64
+from beamrank.errors import BeamrankError, DataError
+from beamrank.formats.corpora import list_units, unit_digest
+from beamrank.formats.problems import counted
+from beamrank.stages.listing import RECEIPTS, receipt_name
 from beamrank.stages.plan import Plan
+from beamrank.stages.receipts import StageFolder
 from beamrank.stages.scan_reports import ScanWatch
 from beamrank.stages.shards import Shard
 from beamrank.stages.stage_record import StageRecord
-from beamrank.stages.tasks import ShardTask
-from beamrank.tables.join import NeededDocs
+from beamrank.stages.tasks import InputPart, ShardTask
+from beamrank.storage import files as storage
+from beamrank.tables.doc_hashes import Hashes, NeededDocs
 from models.stages.base import CorpusJoin, ShardWork
 from pipelines.console.stage_progress import Scan
+from pipelines.planning.earlier_tokens import EarlierTokens, UnreadUnits, find_unread
 from pipelines.planning.join_passes import join_passes
 from transforms.join import JoinCorpus, UnitSource
 from transforms.shards import RunShards
@@ -38,6 +45,7 @@ class StageExecution:
         run_job: runs a job.
         needed_prefix: how the docs that a join needs are named.
         shuffles_in_memory: whether the runner keeps the shuffle in this machine's memory.
+        earlier_tokens: tokens that an earlier run stored, for a join with the corpus.
     """
 
     plan: Plan
@@ -48,6 +56,7 @@ class StageExecution:
     run_job: RunJob
     needed_prefix: str
     shuffles_in_memory: bool
+    earlier_tokens: EarlierTokens | None = None
 
     @property
     def shards(self) -> Sequence[Shard]:
@@ -59,21 +68,75 @@ class StageExecution:
         self.run_job(self.tasks, RunShards(stage), None)
 
     def join_corpus(self, stage: CorpusJoin) -> None:
-        """One Beam job, or several where the shuffle does not fit in the launcher's memory."""
+        """One Beam job, or several where the shuffle does not fit in the launcher's memory.
+
+        Units whose tokens an earlier run stored are not read; shards for which those cannot be used are joined later,
+        with the whole corpus.
+        """
         sources = self._open_corpus()
-        needed = NeededDocs.collect(_wanted(stage, self.tasks))
-        passes = self._passes(stage, needed, sources)
+        wanted = {task.shard: np.unique(hashes64(stage.wanted(task))) for task in self.tasks}
+        unread = self._find_unread(sources, wanted)
+        if unread is None:
+            self._join(stage, self.tasks, wanted, sources, None)
+            return
+        self.note(
+            f"{self.stage.name}: {len(unread.reports)} of {counted(len(sources), 'unit')} of the corpus not read: "
+            f"unchanged, and the tokens are taken over from {unread.earlier.folder.url}"
+        )
+        self._join(stage, unread.given_to(self.tasks), wanted, sources, unread)
+        present = storage.sizes_bytes(storage.join(self._folder.url, RECEIPTS))
+        left = [task for task in self.tasks if receipt_name(task.shard, task.digest) not in present]
+        if left:
+            self.note(
+                f"{self.stage.name}: the whole corpus is read for {counted(len(left), 'shard')}: "
+                f"{_problem(unread.earlier.parts(left[0]))}"
+            )
+            self._join(stage, left, wanted, sources, None)
+
+    def _find_unread(self, sources: Sequence[UnitSource], wanted: Mapping[int, Hashes]) -> UnreadUnits | None:
+        """The units that are not read, once their reports are written; None if all are read."""
+        if self.earlier_tokens is None:
+            return None
+        try:
+            units = {unit.index: unit_digest(unit, file) for unit, file in sources}
+            unread = find_unread(self.earlier_tokens, self.tasks, wanted, units)
+            unread.publish_reports(self._folder.url, self.stage.corpus_digest or "")
+        except (BeamrankError, OSError) as error:
+            self.note(f"{self.stage.name}: not taken over: {self.earlier_tokens.folder.url}: {error}")
+            return None
+        return unread if unread.reports else None
+
+    def _join(
+        self,
+        stage: CorpusJoin,
+        tasks: Sequence[ShardTask],
+        wanted: Mapping[int, Hashes],
+        sources: Sequence[UnitSource],
+        unread: UnreadUnits | None,
+    ) -> None:
+        stored_url, numbers, stored_docs = None, set[int](), 0
+        if unread is not None:
+            stored_url = unread.docs.publish(self._folder.url, self.needed_prefix)
+            numbers, stored_docs = unread.numbers, len(unread.docs.hashes)
+        units = [unit for unit, _ in sources]
+        read = [source for source in sources if source[0].index not in numbers]
+        docs = sum(len(wanted[task.shard]) for task in tasks) - stored_docs
+        passes = 1
+        if self.shuffles_in_memory:
+            passes = join_passes(docs, units, len(tasks), stage.max_doc_tokens)
         if passes > 1:
             self.note(f"{self.stage.name}: the shuffle does not fit in memory at once; {passes} passes over the corpus")
-        folder = self.plan.folder(self.stage.name)
         for number in range(passes):
-            some = self.tasks[number * len(self.tasks) // passes : (number + 1) * len(self.tasks) // passes]
-            if passes > 1:
-                needed = NeededDocs.collect(_wanted(stage, some))
-            needed_url = needed.publish(folder.url, self.needed_prefix)
-            count = ScanWatch(folder.url).count
-            scan = Scan(count, len(sources), before=number * len(sources), total=passes * len(sources))
-            self.run_job(some, JoinCorpus(stage, folder, needed_url, sources), scan)
+            some = tasks[number * len(tasks) // passes : (number + 1) * len(tasks) // passes]
+            needed = NeededDocs.of_hashes((task.shard, wanted[task.shard]) for task in some)
+            needed_url = needed.publish(self._folder.url, self.needed_prefix)
+            count = ScanWatch(self._folder.url).count
+            scan = Scan(count, len(read), before=number * len(read), total=passes * len(read))
+            self.run_job(some, JoinCorpus(stage, self._folder, needed_url, read, units, stored_url), scan)
+
+    @property
+    def _folder(self) -> StageFolder:
+        return self.plan.folder(self.stage.name)
 
     def _open_corpus(self) -> list[UnitSource]:
         """The units of the corpus, each with its file as it was planned with; a worker checks the file when it reads.
@@ -95,13 +158,12 @@ class StageExecution:
             )
         return [(unit, corpus.files[unit.url]) for unit in units]
 
-    def _passes(self, stage: CorpusJoin, needed: NeededDocs, sources: Sequence[UnitSource]) -> int:
-        if not self.shuffles_in_memory:
-            return 1
-        units = [unit for unit, _ in sources]
-        return join_passes(len(needed.hashes), units, len(self.tasks), stage.max_doc_tokens)
 
-
-def _wanted(stage: CorpusJoin, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, Sequence[str]]]:
-    for task in tasks:
-        yield task.shard, stage.wanted(task)
+def _problem(parts: Sequence[InputPart]) -> str:
+    """Why stored tokens could not be used."""
+    try:
+        for part in parts:
+            part.read()
+    except (BeamrankError, OSError) as error:
+        return str(error)
+    return "a doc is in an unchanged file and in one that is read"

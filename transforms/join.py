@@ -14,6 +14,7 @@ from beamrank.storage.digested import DigestedFile
 from beamrank.tables import schemas
 from beamrank.tables.join import doc_tokens_schema
 from models.stages.base import CorpusJoin, SentTokens
+from models.stages.stored_tokens import UnusableTokensError
 from transforms import coders as coders  # registers the coder of record batches
 from transforms.shards import StorageDoFn, run_shard
 
@@ -36,11 +37,11 @@ class ScanUnitFn(StorageDoFn):
 
 
 class JoinShardFn(StorageDoFn):
-    """(shard, batches) -> the shard's number once it has a receipt."""
+    """(shard, batches) -> the shard's number once it has a receipt; nothing if stored tokens cannot be used for it."""
 
-    def __init__(self, stage: CorpusJoin, units: Sequence[CorpusUnit]) -> None:
+    def __init__(self, stage: CorpusJoin, units: Sequence[CorpusUnit], stored_url: str | None) -> None:
         super().__init__()
-        self._stage, self._units = stage, units
+        self._stage, self._units, self._stored_url = stage, units, stored_url
 
     def process(self, grouped: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[int]:
         _, elements = grouped
@@ -49,7 +50,12 @@ class JoinShardFn(StorageDoFn):
         # Pickled by `task_batch` for this job; inputs are never unpickled.
         task: ShardTask = pickle.loads(tasks[0])  # noqa: S301
         tokens = [batch for batch in batches if not batch.schema.metadata]
-        yield run_shard(task, lambda: self._stage.join(task, tokens, self._units)).shard
+        try:
+            receipt = run_shard(task, lambda: self._stage.join(task, tokens, self._units, self._stored_url))
+        except UnusableTokensError:
+            # The launcher finds the shard without a receipt, and reads the whole corpus for it.
+            return
+        yield receipt.shard
 
 
 def task_batch(task: ShardTask, vocab_size: int) -> SentTokens:
@@ -63,15 +69,25 @@ def task_batch(task: ShardTask, vocab_size: int) -> SentTokens:
 
 @dataclass
 class JoinCorpus(beam.PTransform):
-    """Tasks -> the numbers of the shards that have a receipt."""
+    """Tasks -> the numbers of the shards that have a receipt.
+
+    Attributes:
+        stage: the stage.
+        folder: its folder.
+        needed_url: where the needed docs are listed.
+        sources: the units to read.
+        units: all units of the corpus.
+        stored_url: where the docs are listed whose tokens are stored, if there are any.
+    """
 
     stage: CorpusJoin
     folder: StageFolder
     needed_url: str
     sources: Sequence[UnitSource]
+    units: Sequence[CorpusUnit]
+    stored_url: str | None = None
 
     def expand(self, tasks: beam.PCollection[ShardTask]) -> beam.PCollection[int]:
-        units = tuple(unit for unit, _ in self.sources)
         scan = ScanUnitFn(self.stage, self.folder, self.needed_url)
         tokens = (
             tasks.pipeline
@@ -88,5 +104,6 @@ class JoinCorpus(beam.PTransform):
             | "Flatten" >> beam.Flatten()
             # The only shuffle: tokens meet the shard that wants them.
             | "GroupByShard" >> beam.GroupByKey()
-            | "JoinShard" >> beam.ParDo(JoinShardFn(self.stage, units)).with_output_types(int)
+            | "JoinShard"
+            >> beam.ParDo(JoinShardFn(self.stage, tuple(self.units), self.stored_url)).with_output_types(int)
         )

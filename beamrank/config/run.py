@@ -60,7 +60,7 @@ class RunConfig(Section):
     output: Path
     """The folder of parts, receipts and runs."""
     reuse: tuple[Path, ...] = ()
-    """Outputs of earlier runs, whose scores of the same inputs are taken over."""
+    """Outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are taken over."""
     run_formats: Annotated[tuple[Annotated[str, OneOf(RUN_FORMATS)], ...], Field(min_length=1)] = ("trec",)
     """The formats in which runs are written."""
     shards: Positive | None = None

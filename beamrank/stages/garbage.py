@@ -17,6 +17,7 @@ from beamrank.stages.listing import RECEIPTS, TEMPORARY_SUFFIX, Entry, Kind, lis
 from beamrank.stages.machines import FOLDER as MACHINES
 from beamrank.stages.plan import Plan, plan_names, read_plan
 from beamrank.stages.receipts import Manifest, Receipt
+from beamrank.stages.scan_reports import read_reports
 from beamrank.stages.shards import lists_shards
 from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
@@ -144,6 +145,7 @@ class _Stage:
             corpora: the short digests of the corpora that plans scan.
         """
         entries = list_stage(self.url)
+        unit_docs = {report.docs_file for report in read_reports(self.url, corpora)}
         idle = self.age.idle(entry.state for entry in entries)
         receipts, parts = self._kept(entries, idle)
         for entry in entries:
@@ -154,6 +156,8 @@ class _Stage:
                 reason = "no manifest and no run to resume names this receipt"
             elif entry.kind is Kind.SCAN and idle and entry.digest not in corpora:
                 reason = "a report on a corpus that no plan reads"
+            elif entry.kind is Kind.UNIT_DOCS and idle and entry.name not in unit_docs:
+                reason = "the docs of a unit of a corpus that no plan reads"
             elif entry.kind is Kind.PART and entry.name not in parts:
                 reason = "no receipt that is kept names this part"
             elif entry.kind is Kind.NEEDED and idle:

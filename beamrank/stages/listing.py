@@ -22,10 +22,11 @@ class Kind(Enum):
     MANIFEST = auto()
     NEEDED = auto()
     SCAN = auto()
+    UNIT_DOCS = auto()
     UNKNOWN = auto()
 
 
-_FOLDERS = {Kind.RECEIPT: RECEIPTS, Kind.SCAN: SCANS}
+_FOLDERS = {Kind.RECEIPT: RECEIPTS, Kind.SCAN: SCANS, Kind.UNIT_DOCS: SCANS}
 _SHORT = rf"[0-9a-f]{{{SHORT}}}"
 _NAMES = {
     Kind.PART: rf"part-(?P<number>\d{{5,}})-(?P<digest>{_SHORT})\.parquet",
@@ -33,6 +34,7 @@ _NAMES = {
     Kind.MANIFEST: rf"manifest-(?P<digest>{_SHORT})\.json",
     Kind.NEEDED: rf"needed-{_SHORT}-(?P<digest>{_SHORT})\.bin",
     Kind.SCAN: rf"unit-(?P<number>\d{{5,}})-(?P<digest>{_SHORT})\.json",
+    Kind.UNIT_DOCS: rf"docs-(?P<digest>{_SHORT})\.bin",
 }
 
 

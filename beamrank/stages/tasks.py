@@ -48,6 +48,7 @@ class ShardTask:
         inputs: the parts of the stages that it reads, in their order.
         rows: the shard's, for a stage that reads rows of a file.
         earlier: the parts of earlier runs that hold scores of the shard's queries, in the order in which they are read.
+        tokens: the parts of an earlier run that hold tokens of docs that are not read from the corpus.
     """
 
     folder: StageFolder
@@ -57,6 +58,7 @@ class ShardTask:
     inputs: tuple[InputPart, ...] = ()
     rows: FileRows | None = None
     earlier: tuple[EarlierPart, ...] = ()
+    tokens: tuple[InputPart, ...] = ()
 
     def receipt(self) -> Receipt | None:
         """The receipt, if the shard has one that counts."""

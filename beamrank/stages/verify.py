@@ -229,9 +229,9 @@ class _StageCheck:
         )
 
     def small_files(self) -> Iterator[Finding]:
-        """The findings about the needed docs and the reports of scans."""
+        """The findings about the needed docs, those of corpus units, and the reports of scans."""
         for path, entry in self.files.items():
-            if entry.kind is Kind.NEEDED:
+            if entry.kind in (Kind.NEEDED, Kind.UNIT_DOCS):
                 # A run that has just sealed its stage removes them.
                 with suppress(FileNotFoundError):
                     if sha256(self._content(path))[:SHORT] != entry.digest:

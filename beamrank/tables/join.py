@@ -1,11 +1,11 @@
 """The join of candidates with their docs: one scan of the corpus, one shuffle of tokens (docs/internals/join.md).
 
-The launcher writes the needed docs as sorted 64-bit hashes of doc_id with the query shards that want each. Every corpus
+The launcher writes the needed docs (`beamrank.tables.doc_hashes`) with the query shards that want each. Every corpus
 unit is filtered against them by binary search, and only tokens of needed docs travel to the shards, where they are
 matched by doc_id exactly: a hash that collides costs a few bytes, never a wrong doc.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,70 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.digests import SHORT, hashes64, sha256
 from beamrank.errors import DataError
 from beamrank.formats.corpora import doc_keys, duplicate_doc
-from beamrank.storage import files as storage
 from beamrank.tables.shard import tokenized_table
-
-_ENTRY_BYTES = 12
-
-
-@dataclass(frozen=True)
-class NeededDocs:
-    """Which docs are wanted by which shards: hashes uint64[n], sorted, and shards uint32[n] beside them."""
-
-    hashes: npt.NDArray[np.uint64]
-    shards: npt.NDArray[np.uint32]
-
-    @classmethod
-    def collect(cls, wanted: Iterable[tuple[int, Sequence[str]]]) -> "NeededDocs":
-        """From (shard, its doc_ids); a doc that several queries of a shard want is wanted once."""
-        hashes: list[npt.NDArray[np.uint64]] = [np.empty(0, np.uint64)]
-        shards: list[npt.NDArray[np.uint32]] = [np.empty(0, np.uint32)]
-        for shard, doc_ids in wanted:
-            distinct = np.unique(hashes64(doc_ids))
-            hashes.append(distinct)
-            shards.append(np.full(len(distinct), shard, np.uint32))
-        all_hashes, all_shards = np.concatenate(hashes), np.concatenate(shards)
-        order = np.lexsort((all_shards, all_hashes))
-        return cls(all_hashes[order], all_shards[order])
-
-    def publish(self, folder: str, prefix: str = "needed-") -> str:
-        """Writes the arrays under a prefix and their content's own name; returns where they are."""
-        content = self.hashes.astype("<u8").tobytes() + self.shards.astype("<u4").tobytes()
-        url = storage.join(folder, f"{prefix}{sha256(content)[:SHORT]}.bin")
-        storage.publish_content(url, content)
-        return url
-
-    @classmethod
-    def open(cls, url: str) -> "NeededDocs":
-        """The arrays that `publish` wrote; a local file is mapped into memory.
-
-        Raises:
-            DataError: the file does not hold what was written, so docs would be missing or reach other shards.
-        """
-        if storage.is_remote(url):
-            content = np.frombuffer(storage.read_bytes(url), dtype=np.uint8)
-        elif storage.size_bytes(url) == 0:
-            content = np.empty(0, np.uint8)
-        else:
-            content = np.memmap(url, dtype=np.uint8, mode="r")
-        if not url.endswith(f"-{sha256(content.data)[:SHORT]}.bin"):
-            raise DataError(f"{url} changed after it was written. Run the same command again, which writes it again")
-        entries = len(content) // _ENTRY_BYTES
-        return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))
-
-    def lookup(self, doc_ids: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Which of some docs are wanted: rows int64[m] into `doc_ids` and shards uint32[m], one entry for each pair."""
-        wanted = hashes64(doc_ids)
-        left = np.searchsorted(self.hashes, wanted, side="left")
-        right = np.searchsorted(self.hashes, wanted, side="right")
-        counts = right - left
-        rows = np.repeat(np.arange(len(doc_ids)), counts)
-        ends = np.cumsum(counts)
-        within = np.arange(len(rows)) - np.repeat(ends - counts, counts)
-        return rows, np.asarray(self.shards[left[rows] + within], np.uint32)
 
 
 class MissingDoc(NamedTuple):

@@ -95,8 +95,14 @@ class CorpusJoin(Protocol):
     def scan(self, unit: CorpusUnit, file: DigestedFile, needed_url: str, folder: StageFolder) -> Iterator[SentTokens]:
         """The tokens of the needed docs of one unit, addressed to the shards that want them."""
 
-    def join(self, task: ShardTask, batches: Sequence[pa.RecordBatch], units: Sequence[CorpusUnit]) -> Receipt:
-        """Joins one shard from the tokens that reached it, and commits it."""
+    def join(
+        self,
+        task: ShardTask,
+        batches: Sequence[pa.RecordBatch],
+        units: Sequence[CorpusUnit],
+        stored_url: str | None = None,
+    ) -> Receipt:
+        """Joins one shard from the tokens that reached it and those that are stored, and commits it."""
 
 
 class Execution(Protocol):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Literal, Self
 
@@ -11,17 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.config.run import RunConfig
+from beamrank.digests import hashes64
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import FORMATS, CorpusUnit, place, read_unit
+from beamrank.formats.corpora import FORMATS, CorpusUnit, place, read_unit, unit_digest
 from beamrank.ranking.input_layout import Prompt, max_doc_tokens
+from beamrank.stages.listing import SCANS
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.stages.scan_reports import ScanReport, read_scans
 from beamrank.stages.tasks import ShardTask
+from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
 from beamrank.tables import schemas
+from beamrank.tables.doc_hashes import Hashes, NeededDocs, publish_unit_docs
 from beamrank.tables.join import (
     MissingDoc,
-    NeededDocs,
     by_shard,
     candidate_keys,
     doc_tokens,
@@ -33,6 +36,7 @@ from models.checkpoints.check import Checkpoint
 from models.stages.base import Cost, CostOf, Decides, Execution, SentTokens, Stage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
+from models.stages.stored_tokens import UnusableTokensError, stored_tokens
 from models.tokenizer.protocol import Tokenizer
 from models.tokenizer.registry import fetch_tokenizer, tokenizer_of
 
@@ -129,29 +133,31 @@ class TokenizeDocs(Stage):
             unit: the unit.
             file: its file as the corpus's digest covers it.
             needed_url: where the needed docs are listed.
-            folder: the stage's, where a report of the unit is left.
+            folder: the stage's, where a report of the unit and the hashes of its docs are left.
 
         Raises:
             DataError: the unit cannot be read, or its file is not, or no longer, the one that was digested.
         """
         with file.held():
-            report = yield from self._scan(unit, _needed(needed_url))
-        report.publish(folder.url, self.corpus_digest)
+            report, hashes = yield from self._scan(unit, _needed(needed_url))
+        docs_file = publish_unit_docs(storage.join(folder.url, SCANS), hashes)
+        replace(report, content=unit_digest(unit, file), docs_file=docs_file).publish(folder.url, self.corpus_digest)
 
-    def _scan(self, unit: CorpusUnit, needed: NeededDocs) -> Generator[SentTokens, None, ScanReport]:
+    def _scan(self, unit: CorpusUnit, needed: NeededDocs) -> Generator[SentTokens, None, tuple[ScanReport, Hashes]]:
         tokenizer = self._tokenizer
         schema = doc_tokens_schema(schemas.token_type(self.vocab_size))
         start = time.monotonic()
-        docs, bad_rows = 0, 0
+        bad_rows = 0
+        hashes: list[Hashes] = [np.empty(0, np.uint64)]
         examples: list[str] = []
         buffer: list[pa.RecordBatch] = []
         shards: list[np.ndarray] = []
         for batch in read_unit(unit):
-            docs += len(batch.doc_ids)
             bad_rows += len(batch.bad)
             examples += [f"{row.place}: {row.reason}" for row in batch.bad[: max(0, 5 - len(examples))]]
             keys = batch.keys
-            rows, wanted_by = needed.lookup(keys)
+            hashes.append(hashes64(keys))
+            rows, wanted_by = needed.lookup(hashes[-1])
             if len(rows):
                 distinct, row_of = np.unique(rows, return_inverse=True)
                 found_keys, positions, texts = (
@@ -165,23 +171,40 @@ class TokenizeDocs(Stage):
                 yield from by_shard(buffer, shards)
                 buffer, shards = [], []
         yield from by_shard(buffer, shards)
-        return ScanReport(unit.index, docs, bad_rows, tuple(examples), round(time.monotonic() - start, 3))
+        found = np.concatenate(hashes)
+        seconds = round(time.monotonic() - start, 3)
+        return ScanReport(unit.index, len(found), bad_rows, tuple(examples), seconds), found
 
-    def join(self, task: ShardTask, batches: Sequence[pa.RecordBatch], units: Sequence[CorpusUnit]) -> Receipt:
+    def join(
+        self,
+        task: ShardTask,
+        batches: Sequence[pa.RecordBatch],
+        units: Sequence[CorpusUnit],
+        stored_url: str | None = None,
+    ) -> Receipt:
         """Joins one shard from the tokens that the shuffle brought, and commits it.
+
+        Args:
+            task: the shard's.
+            batches: the tokens.
+            units: those of the corpus.
+            stored_url: where the docs are listed whose tokens are taken from `task.tokens`, if there are any.
 
         Raises:
             DataError: a needed doc is missing from the corpus or appears twice in it.
+            UnusableTokensError: tokens cannot be taken over.
         """
         start = time.monotonic()
         tokenizer = self._tokenizer
+        docs = pa.Table.from_batches(batches, doc_tokens_schema(schemas.token_type(self.vocab_size)))
+        stored = docs.slice(0, 0) if stored_url is None else self._stored(task, docs, _stored_docs(stored_url))
         queries = tokenizer.encode_queries([topic.text for topic in task.topics], self.max_doc_tokens)
         joined = join_shard(
             tokenized_schema(tokenizer),
             [topic.query_id for topic in task.topics],
             queries.ids,
             self._candidates(task),
-            pa.Table.from_batches(batches, doc_tokens_schema(schemas.token_type(self.vocab_size))),
+            pa.concat_tables([docs, stored]),
             lambda unit, position: place(units[unit], position),
             self.of_queries,
         )
@@ -195,6 +218,7 @@ class TokenizeDocs(Stage):
             "truncated_queries": int(np.count_nonzero(queries.truncated)),
             "truncated_docs": joined.truncated_docs,
             "missing_docs": len(joined.missing),
+            "reused_docs": stored.num_rows,
         }
         return task.commit(
             joined.table,
@@ -203,6 +227,22 @@ class TokenizeDocs(Stage):
             bad_rows=len(joined.missing),
             examples=[f"doc {each} is not in the corpus" for each in joined.missing[:5]],
         )
+
+    def _stored(self, task: ShardTask, docs: pa.Table, listed: NeededDocs) -> pa.Table:
+        """The docs whose tokens an earlier run stored, as rows of the shuffle.
+
+        Whether a doc was truncated is not stored: one that has as many tokens as are stored of a doc counts as such.
+
+        Raises:
+            UnusableTokensError: they cannot be read, or the part of the corpus that is read holds one of them too.
+        """
+        wanted = listed.of_shard(task.shard)
+        keys, tokens = stored_tokens(task.tokens, wanted, docs.schema.field("tokens").type, self.of_queries)
+        twice = set(keys) & set(docs["doc_id"].to_pylist())
+        if twice:
+            raise UnusableTokensError(f"{min(twice)!r} is in an unchanged file of the corpus and in one that changed")
+        truncated = pc.equal(pc.list_value_length(tokens), self.max_doc_tokens)
+        return pa.Table.from_batches([doc_tokens(docs.schema, keys, -1, [-1] * len(keys), tokens, truncated)])
 
     def _missing_error(self, task: ShardTask, missing: Sequence[MissingDoc]) -> DataError:
         """Names the docs, and the rows of the corpus that could not be read: they may be among those."""
@@ -243,6 +283,11 @@ def open_tokenizer(checkpoint: str, digest: str, prompt: Prompt | None) -> Token
 
 @lru_cache(maxsize=1)
 def _needed(url: str) -> NeededDocs:
+    return NeededDocs.open(url)
+
+
+@lru_cache(maxsize=1)
+def _stored_docs(url: str) -> NeededDocs:
     return NeededDocs.open(url)
 
 

@@ -49,7 +49,9 @@ Overrides = Annotated[
 Output = Annotated[str | None, typer.Option(help="The output folder; overrides `output`.")]
 Reuse = Annotated[
     list[str] | None,
-    typer.Option(metavar="URL", help="The output of an earlier run, whose scores of the same inputs are taken over."),
+    typer.Option(
+        metavar="URL", help="The output of an earlier run, whose scores and tokens of the same inputs are taken over."
+    ),
 ]
 Limit = Annotated[
     int | None,

@@ -57,6 +57,12 @@ _REPORTED: dict[RowKind, tuple[_Reported, ...]] = {
         ),
         _QUERIES,
         _Reported("truncated_docs", ("distinct_docs",), _NEEDED, "were truncated"),
+        _Reported(
+            "reused_docs",
+            ("distinct_docs",),
+            _NEEDED,
+            "were not read from the corpus: their tokens were taken over from an earlier run",
+        ),
     ),
     "mono": _SCORED,
     "duo": _SCORED,

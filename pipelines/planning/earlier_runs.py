@@ -17,7 +17,10 @@ from beamrank.storage.file_states import file_states
 from models.stages import stage_of
 from models.stages.scoring import ScoringStage, TakesFrom
 from pipelines.output.owner import Owner
+from pipelines.planning.earlier_tokens import EarlierTokens
 
+# What decides the tokens that a text has.
+_TOKEN_KEYS = ("tokenizer_digest", "max_doc_tokens")
 # Of one output; a newer plan's parts hold what it took over from older ones.
 _MOST_PLANS = 8
 
@@ -87,6 +90,20 @@ class EarlierRuns:
                 found.append(replace(one, parts=parts))
                 reasons += () if stage.takes_from is TakesFrom.ALL else _other_machines(one)
         return EarlierStages(found, reasons)
+
+    def tokens(self, record: StageRecord) -> EarlierTokens | None:
+        """The tokens of docs for a stage of the plan that tokenizes: of the plan that has most of its topics."""
+        wanted = {topic.query_id for topic in self._plan.topics}
+        found: list[tuple[int, EarlierTokens]] = []
+        for plan in self._plans[0]:
+            before = next((each for each in plan.stages if _same_tokens(each, record)), None)
+            if before is None:
+                continue
+            tokens, candidates = plan.seal_of(before.name), plan.seal_of(before.inputs[0])
+            if tokens is not None and candidates is not None:
+                shared = sum(topic.query_id in wanted for topic in plan.topics)
+                found.append((shared * before.keys["k"], EarlierTokens(plan, before, candidates, tokens)))
+        return max(found, key=lambda each: each[0], default=(0, None))[1]
 
     @cached_property
     def _plans(self) -> tuple[list[Plan], list[str]]:
@@ -189,6 +206,11 @@ def _arithmetic(output: str, machine: str, backend: str) -> str:
     """What computed a part; empty if that is unknown."""
     found = read_machine(output, machine)
     return "" if found is None else arithmetic_digest(found, backend)
+
+
+def _same_tokens(stage: StageRecord, other: StageRecord) -> bool:
+    """Whether two stages make the same tokens of a text."""
+    return stage.rows == other.rows and all(stage.keys.get(key) == other.keys[key] for key in _TOKEN_KEYS)
 
 
 def _short(receipt: Receipt) -> Receipt:

@@ -1,9 +1,11 @@
-"""How many inferences a run will take over from earlier ones, if candidates and texts are the same: no part is read."""
+"""How much a run will take over from earlier ones, if candidates and texts are the same: no part is read."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from beamrank.config.run import RunConfig
+from beamrank.formats.corpora import list_units, unit_digest
 from beamrank.machine import describe_machine
 from beamrank.stages.machines import arithmetic_digest
 from beamrank.stages.pace import pair_inferences
@@ -14,7 +16,7 @@ from pipelines.planning.earlier_runs import EarlierRuns, EarlierStage
 
 @dataclass(frozen=True)
 class ExpectedReuse:
-    """The share of a stage's inferences that is taken over, for each query that earlier runs have; and why not more."""
+    """The share of a stage's work that is taken over, for each query that earlier runs have; and why not more."""
 
     shares: Mapping[str, float]
     refused: tuple[str, ...]
@@ -24,10 +26,25 @@ class ExpectedReuse:
         return sum(self.shares.get(query_id, 0.0) for query_id in query_ids) / max(1, len(query_ids))
 
 
-def expected_reuse(plan: Plan, outputs: Iterable[str]) -> dict[str, ExpectedReuse]:
-    """The expectation for each stage that scores, if this machine did; `outputs` are those that the user named."""
-    earlier = EarlierRuns(plan, tuple(outputs))
-    return {stage.name: _expected(plan, stage, earlier) for stage in plan.stages if stage.work is not None}
+def expected_reuse(plan: Plan, config: RunConfig) -> dict[str, ExpectedReuse]:
+    """The expectation for each step that scores or reads the corpus, if this machine did."""
+    earlier = EarlierRuns(plan, config.reuse)
+    scored = {stage.step: _expected(plan, stage, earlier) for stage in plan.stages if stage.work is not None}
+    joined = [stage for stage in plan.stages if stage.corpus_digest is not None]
+    return scored | {stage.step: _expected_tokens(plan, stage, earlier, config) for stage in joined}
+
+
+def _expected_tokens(plan: Plan, stage: StageRecord, earlier: EarlierRuns, config: RunConfig) -> ExpectedReuse:
+    """The share of the corpus that did not change; none if a topic is new, since its docs can be anywhere."""
+    before = earlier.tokens(stage)
+    texts = {} if before is None else dict(before.plan.topics)
+    if before is None or before.record.keys["k"] < stage.keys["k"] or not set(plan.topics) <= set(texts.items()):
+        return ExpectedReuse({}, ())
+    assert plan.corpus is not None
+    known = {report.content for report in before.reports()}
+    units = [unit_digest(unit, plan.corpus.files[unit.url]) for unit in list_units(config.corpus)]
+    share = sum(unit in known for unit in units) / len(units)
+    return ExpectedReuse(dict.fromkeys(texts, share), ())
 
 
 def _expected(plan: Plan, stage: StageRecord, earlier: EarlierRuns) -> ExpectedReuse:

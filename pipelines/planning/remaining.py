@@ -41,7 +41,7 @@ def find_remaining(config: RunConfig) -> Remaining:
     plan = planned(config)
     if plan is None:
         return Remaining(note="shards and scores of earlier runs are not counted until the index is built")
-    reused = expected_reuse(plan, config.reuse)
+    reused = expected_reuse(plan, config)
     if CURRENT not in names:
         return Remaining(reused=reused)
     done = read_receipts(plan)

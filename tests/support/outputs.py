@@ -14,7 +14,7 @@ from beamrank.stages.shards import cut_shards
 from beamrank.stages.stage_record import ScoringWork, StageRecord
 from beamrank.storage import files as storage
 from beamrank.tables import schemas
-from beamrank.tables.join import NeededDocs
+from beamrank.tables.doc_hashes import NeededDocs
 
 CORPUS = "c0" * 32
 SHARDS = 3

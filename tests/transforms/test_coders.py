@@ -59,7 +59,7 @@ class _Context:
 
 def test_join_shuffle_uses_the_batch_coder() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    _ = pipeline | beam.Create([]) | "Join" >> JoinCorpus(a_stage("tokenize"), StageFolder("out"), "needed", ())
+    _ = pipeline | beam.Create([]) | "Join" >> JoinCorpus(a_stage("tokenize"), StageFolder("out"), "needed", (), ())
     components = _components(pipeline)
     grouped = [
         transform

@@ -1,6 +1,6 @@
 """Corpora: found, split into units that are read independently, digested."""
 
-from beamrank.formats.corpora.digest import DigestedCorpus, corpus_digest, digest_corpus
+from beamrank.formats.corpora.digest import DigestedCorpus, corpus_digest, digest_corpus, unit_digest
 from beamrank.formats.corpora.overlap import find_taken
 from beamrank.formats.corpora.reader import corpus_files, list_units, read_unit, resolved
 from beamrank.formats.corpora.registry import FORMATS, CorpusConfig
@@ -23,4 +23,5 @@ __all__ = [
     "place",
     "read_unit",
     "resolved",
+    "unit_digest",
 ]

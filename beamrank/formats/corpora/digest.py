@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from beamrank.digests import sha256
+from beamrank.digests import digest, sha256
 from beamrank.formats.corpora.reader import corpus_files, resolved
 from beamrank.formats.corpora.registry import CorpusConfig
+from beamrank.formats.corpora.units import CorpusUnit
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
 
@@ -53,3 +54,8 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
 def corpus_digest(corpus: CorpusConfig) -> str:
     """The digest that `digest_corpus` gives."""
     return digest_corpus(corpus).digest
+
+
+def unit_digest(unit: CorpusUnit, file: DigestedFile) -> str:
+    """SHA-256 of everything that decides the docs of a unit of this file; neither its name nor its place."""
+    return digest([_TEXT_RULES, unit.format.name, unit.fields, file.content, unit.start, unit.end])

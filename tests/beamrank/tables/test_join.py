@@ -1,42 +1,15 @@
 """The join, without Beam: what is looked up, and how a shard is put together."""
 
-from pathlib import Path
-
-import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from beamrank.errors import DataError
 from beamrank.tables import schemas
-from beamrank.tables.join import JoinedShard, NeededDocs, doc_tokens_schema, join_shard
+from beamrank.tables.join import JoinedShard, doc_tokens_schema, join_shard
 
 IDS = st.lists(st.integers(0, 30).map(str), max_size=20)
 TOKEN = pa.uint16()
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), IDS), max_size=6), IDS)
-def test_lookup_finds_exactly_the_wishes(wanted: list[tuple[int, list[str]]], corpus: list[str]) -> None:
-    wanted = list(dict(wanted).items())
-    rows, shards = NeededDocs.collect(wanted).lookup(corpus)
-    found = sorted(zip(rows.tolist(), shards.tolist(), strict=True))
-    assert found == sorted((row, shard) for row, each in enumerate(corpus) for shard, ids in wanted if each in ids)
-
-
-@pytest.mark.parametrize("root", ["local", "memory"])
-def test_needed_docs_read_back(root: str, tmp_path: Path) -> None:
-    folder = str(tmp_path) if root == "local" else f"memory://{tmp_path.name}"
-    needed = NeededDocs.collect([(7, ["a", "b", "a"]), (2, ["b"])])
-    opened = NeededDocs.open(needed.publish(folder))
-    assert np.array_equal(opened.hashes, needed.hashes)
-    assert np.array_equal(opened.shards, needed.shards)
-    assert len(opened.hashes) == 3
-
-
-def test_needed_docs_of_no_doc_read_back(tmp_path: Path) -> None:
-    opened = NeededDocs.open(NeededDocs.collect([]).publish(str(tmp_path)))
-    assert len(opened.lookup(["a"])[0]) == 0
 
 
 def docs(*rows: tuple[str, int, int, list[int], bool]) -> pa.Table:

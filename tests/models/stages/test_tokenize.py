@@ -18,7 +18,7 @@ from beamrank.stages.tasks import InputPart, ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
 from beamrank.tables import schemas
-from beamrank.tables.join import NeededDocs
+from beamrank.tables.doc_hashes import NeededDocs
 from models.stages import tokenize
 from models.stages.base import SentTokens
 from models.stages.tokenize import TokenizeDocs
