@@ -65,11 +65,67 @@ def test_json_that_holds_no_docs_is_refused(tmp_path, content, message):
         list_units(corpus_of(tmp_path / "docs.json", "jsonl"))
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_check_of_a_json_list_reads_its_beginning(tmp_path, monkeypatch, pack):
+    content = b"\xef\xbb\xbf" + json.dumps([*_DOCS, {"text": "é"}], ensure_ascii=False, indent=1).encode()
+    path = tmp_path / f"docs.json{'.gz' * (pack is gzip.compress)}"
+    path.write_bytes(pack(content[:-5] + b"\xff, no JSON"))
+    beyond = content.index(b"}") + 1
+    for checked_bytes in range(beyond, len(content) - 5):
+        monkeypatch.setattr(jsonl, "_CHECKED_BYTES", checked_bytes)
+        (unit,) = list_units(corpus_of(path, "jsonl"))
+    with pytest.raises(DataError, match=r"docs\.json(\.gz)? is not JSON that can be read: .*utf-8"):
+        list(read_unit(unit))
+
+
+def test_check_of_a_json_list_needs_one_doc_in_its_beginning(tmp_path, monkeypatch):
+    path = tmp_path / "docs.json"
+    path.write_text(json.dumps([{"_id": "1"}, 2, *_DOCS]))
+    monkeypatch.setattr(jsonl, "_CHECKED_BYTES", 20)
+    with pytest.raises(PreflightError, match=r"none of the first 2 elements of .*element 0 .*no field `id`"):
+        list_units(corpus_of(path, "jsonl"))
+    monkeypatch.setattr(jsonl, "_CHECKED_BYTES", 80)
+    (unit,) = list_units(corpus_of(path, "jsonl"))
+    (batch,) = read_unit(unit)
+    assert docs_of([batch]) == _READ
+    assert len(batch.bad) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[{"id": "1", "contents": "x"}] [{"id"', r"docs\.json:1: not JSON: Extra data"),
+        ('[{"id": "1", "contents": "x"}\n{"id": "2", "contents": "y"}]', r"docs\.json:2: not JSON: Expecting ','"),
+        ('[{"id": "1",}, {"id": "2", "contents": "y"}]', r"docs\.json:1: not JSON: Expecting property name"),
+        ('[{"id": ' + "1" * 5000 + "}, {}]", "is not JSON that can be read"),
+        ('[{"text": "' + "x" * 5000 + '"}]', r"none of the first 1 elements .* no field `id`; it has: text"),
+        ('{\n"id": "1", "contents": "x"}\n{\n"id": "2"}', r"docs\.json:3: not JSON: Extra data"),
+    ],
+)
+@pytest.mark.parametrize("checked_bytes", [36, 5020])
+def test_json_whose_beginning_shows_an_error_is_refused(tmp_path, monkeypatch, content, message, checked_bytes):
+    monkeypatch.setattr(jsonl, "_CHECKED_BYTES", checked_bytes)
+    (tmp_path / "docs.json").write_text(content)
+    with pytest.raises(PreflightError, match=message):
+        list_units(corpus_of(tmp_path / "docs.json", "jsonl"))
+
+
 def test_json_list_that_is_too_large_names_the_remedy(tmp_path, monkeypatch):
+    message = r"would be in memory at once: write a line for each doc, with `jq -c '\.\[\]'"
     (tmp_path / "docs.json").write_text(json.dumps(_DOCS))
+    (tmp_path / "docs.json.gz").write_bytes(gzip.compress(json.dumps(_DOCS).encode()))
     (unit,) = list_units(corpus_of(tmp_path / "docs.json", "jsonl"))
-    monkeypatch.setattr(jsonl, "_MOST_BYTES", 10)
-    with pytest.raises(DataError, match=r"would be in memory at once: write a line for each doc, with `jq -c '\.\[\]'"):
+    monkeypatch.setattr(jsonl, "_MOST_BYTES", 60)
+    for name in ("docs.json", "docs.json.gz"):
+        with pytest.raises(PreflightError, match=message):
+            list_units(corpus_of(tmp_path / name, "jsonl"))
+    with pytest.raises(DataError, match=message):
+        list(read_unit(unit))
+    monkeypatch.setattr(jsonl, "_CHECKED_BYTES", 50)
+    with pytest.raises(PreflightError, match=message):
+        list_units(corpus_of(tmp_path / "docs.json", "jsonl"))
+    (unit,) = list_units(corpus_of(tmp_path / "docs.json.gz", "jsonl"))
+    with pytest.raises(DataError, match=message):
         list(read_unit(unit))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,11 +19,14 @@ from beamrank.formats.corpora.units import (
 )
 from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.row_checks import check_surrogates, id_of, joined, json_object, missing_field, text_of
-from beamrank.storage.streams import open_stream
+from beamrank.storage import files as storage
+from beamrank.storage.streams import compression, open_stream
 
 # A list of objects, or an object that continues on the next line.
 _DOCUMENT = re.compile(rb"\s*(\[\s*\{|\{\s*\n)")
 _LOOKED_BYTES = 1 << 10
+_LIST_BEGINS, _GOES_ON = re.compile(r"\s*\[\s*"), re.compile(r"\s*,\s*")
+_CHECKED_BYTES = 1 << 18
 _MOST_BYTES = 1 << 28
 # The end of a unit that is such a document.
 _WHOLE = -1
@@ -73,29 +77,68 @@ def _read_document(unit: CorpusUnit) -> DocBatch:
         DataError: it is too large to be read at once, or is not JSON.
     """
     with open_stream(unit.url) as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise DataError(
-            f"{unit.url} is one JSON value of more than {_MOST_BYTES >> 20} MiB, which would be in memory at once: "
-            "write a line for each doc, with `jq -c '.[]' LIST.json > DOCS.jsonl`"
-        )
+        rows = _rows(unit.url, file.read(_MOST_BYTES + 1))
+    return _docs(unit, rows)
+
+
+def _rows(url: str, content: bytes) -> list[Any]:
+    _check_size(url, len(content))
     try:
         value: Any = json.loads(content.removeprefix(BYTE_ORDER_MARK))
     except json.JSONDecodeError as error:
-        raise DataError(f"{unit.url}:{error.lineno}: not JSON: {error.msg}. The file may be truncated") from error
+        raise DataError(f"{url}:{error.lineno}: not JSON: {error.msg}. The file may be truncated") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{unit.url} is not JSON that can be read: {error}") from error
-    rows = value if isinstance(value, list) else [value]
+        raise DataError(f"{url} is not JSON that can be read: {error}") from error
+    return value if isinstance(value, list) else [value]
+
+
+def _check_size(url: str, size_bytes: int) -> None:
+    if size_bytes > _MOST_BYTES:
+        raise DataError(
+            f"{url} is one JSON value of more than {_MOST_BYTES >> 20} MiB, which would be in memory at once: "
+            "write a line for each doc, with `jq -c '.[]' LIST.json > DOCS.jsonl`"
+        )
+
+
+def _docs(unit: CorpusUnit, rows: list[Any]) -> DocBatch:
     return parse_rows(unit, range(len(rows)), map(json.dumps, rows), _parser(unit.fields))
+
+
+def _first_rows(beginning: bytes) -> list[Any]:
+    """The elements of a list that end in its beginning; none where only the whole file shows whether it can be read."""
+    if len(beginning) < _CHECKED_BYTES:
+        return []
+    rows: list[Any] = []
+    end = 0
+    try:
+        text = getincrementaldecoder("utf-8")().decode(beginning.removeprefix(BYTE_ORDER_MARK))
+        element = _LIST_BEGINS.match(text)
+        while element:
+            row, end = json.JSONDecoder().raw_decode(text, element.end())
+            rows.append(row)
+            element = _GOES_ON.match(text, end)
+    except json.JSONDecodeError:
+        return rows  # The last element is cut.
+    except (ValueError, RecursionError):
+        return []
+    return [] if text[end:].strip() else rows
 
 
 def _check(url: str, fields: Fields) -> None:
     if not _is_document(url):
         check_lines(url, FORMAT, _parser(fields))
         return
-    batch = _read_document(CorpusUnit(0, url, FORMAT, fields, 0, _WHOLE))
+    if compression(url) is None:
+        _check_size(url, storage.size_bytes(url))
+    with open_stream(url) as file:
+        beginning = file.read(_CHECKED_BYTES)
+        rows = _first_rows(beginning) or _rows(url, beginning + file.read(_MOST_BYTES))
+    batch = _docs(CorpusUnit(0, url, FORMAT, fields, 0, _WHOLE), rows)
     if batch.bad and not batch.doc_ids:
-        raise WrongFormatError(f"no row can be read as `format: jsonl`. {batch.bad[0].place}: {batch.bad[0].reason}")
+        raise WrongFormatError(
+            f"none of the first {len(rows)} elements of {url} can be read as `format: jsonl`. "
+            f"{batch.bad[0].place}: {batch.bad[0].reason}"
+        )
 
 
 def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
