@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,9 +21,9 @@ from beamrank.storage.members import Decompressor, Members, OnlyFile
 # The disks of TREC have also .0z, .1z and .2z.
 _COMPRESS = dict.fromkeys((".z", ".0z", ".1z", ".2z"), "compress")
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", **_COMPRESS}
-_TGZ, _TAR = ".tgz", ".tar"
+_TAR, _SHORT_TAR = ".tar", re.compile(r"\.t(gz|bz2|xz|zst)$")
 _DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {"bz2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}
-_NOT_READ = (".zip", ".7z", ".rar", ".tbz2", ".txz", ".lz4", ".lzma")
+_NOT_READ = (".zip", ".7z", ".rar", ".lz4", ".lzma")
 _BUFFER_BYTES = 1 << 20
 # About how much smaller text is compressed.
 _TIMES_SMALLER = 4
@@ -46,9 +47,7 @@ def compression(url: str) -> str | None:
 
 def _outer(name: str) -> tuple[str, str | None]:
     """A file's name in lower case without the ending of its compression, and the compression."""
-    name = name.lower()
-    if name.endswith(_TGZ):
-        return name.removesuffix(_TGZ) + _TAR, "gzip"
+    name = _SHORT_TAR.sub(r".tar.\1", name.lower())
     ending = next((each for each in _COMPRESSIONS if name.endswith(each)), "")
     return name.removesuffix(ending), _COMPRESSIONS.get(ending)
 

@@ -103,7 +103,7 @@ def test_plain_file_named_as_compressed_is_an_error(tmp_path, kind, ending):
 
 
 @each_input
-@pytest.mark.parametrize("ending", [".zip", ".tar.lz4", ".TBZ2", ".7z", ".lz4"])
+@pytest.mark.parametrize("ending", [".zip", ".tar.lz4", ".RAR", ".7z", ".lz4"])
 def test_archives_are_refused(tmp_path, kind, ending):
     with pytest.raises(PreflightError, match=rf"input\{ending} has a format that beamrank does not read: unpack it"):
         _read(tmp_path, kind, ending, b"PK\3\4 damaged")

@@ -20,8 +20,10 @@ from tests.beamrank.storage.test_compressed_inputs import IDS, INPUTS, each_inpu
 from tests.support.corpora import COMPRESSORS
 from tests.support.processes import beamrank_here
 
-ENDINGS = {".tar": lambda content: content, ".tgz": COMPRESSORS[".gz"], ".TAR.GZ": COMPRESSORS[".gz"]} | {
-    f".tar{ending}": compress for ending, compress in COMPRESSORS.items()
+ENDINGS = {".tar": lambda content: content, ".TAR.GZ": COMPRESSORS[".gz"], ".TBZ2": COMPRESSORS[".bz2"]} | {
+    ending: compress
+    for name, compress in COMPRESSORS.items()
+    for ending in (f".tar{name}", f".t{name.removeprefix('.')}")
 }
 ROWS = "".join(f"q\td{number}\tthe query of all rows\tthe passage {number}\n" for number in range(50))
 
