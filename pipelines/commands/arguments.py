@@ -28,13 +28,13 @@ _IRDS = "irds:"
 def qrels_option(help_text: str) -> Any:
     """An option that takes a file of judgments, or `irds:DATASET`, which becomes a file."""
 
-    def named(value: str | None) -> str | None:
+    def named(context: typer.Context, value: str | None) -> str | None:
         if value is None or not value.startswith(_IRDS):
             return value
         # It takes seconds to import, and files do without.
         from pipelines.planning.irds import exported
 
-        return exported(value, "qrels", ConsoleProgress())
+        return exported(value, "qrels", ConsoleProgress(quiet=context.params.get("quiet", False)))
 
     return typer.Option("--qrels", metavar="FILE|irds:DATASET", help=help_text, callback=named)
 
@@ -59,7 +59,8 @@ Limit = Annotated[
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the events of the log.")]
 ResultFormat = Annotated[str, one_of("--format", RESULT_FORMATS, "The format of the result.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")]
+# Eager: `qrels_option` exports while the arguments are read, and must know.
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", is_eager=True, help="Print warnings and errors only.")]
 
 
 def console_progress(verbose: bool, quiet: bool) -> ConsoleProgress:

@@ -116,6 +116,13 @@ def test_judgments_of_a_data_set_measure_as_their_file_does(tmp_path, registered
     assert "RR@10" in pages[0]
 
 
+@pytest.mark.parametrize(("flags", "notes"), [([], 1), (["--quiet"], 0)])
+def test_report_notes_the_export_of_judgments_unless_quiet(tmp_path, registered, flags, notes):
+    done = beamrank_here("report", tmp_path / "given.trec", "--qrels", "irds:small", *flags)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("exporting the qrels of irds:small") == notes
+
+
 @pytest.mark.parametrize("command", [["eval"], ["compare", "given.trec"], ["report"], ["train", "mono"]])
 def test_unknown_data_set_ends_a_command_before_anything_starts(tmp_path, registered, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
