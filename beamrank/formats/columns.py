@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora.readers.mteb import is_sample, sample_of
-from beamrank.formats.corpora.readers.parquet import open_parquet
+from beamrank.formats.corpora.readers.parquet import numbered_rows
 from beamrank.formats.guess import packed_as
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_doc_id
 from beamrank.formats.ids import shown as shown_text
@@ -149,14 +149,8 @@ def _is_json(line: bytes) -> bool:
 
 
 def _parquet_rows(url: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The rows of a Parquet file, which count from 1."""
     try:
-        with open_parquet(url) as file:
-            row = 0
-            for batch in file.iter_batches():
-                for values in batch.to_pylist():
-                    row += 1
-                    yield row, values
+        yield from numbered_rows(url)
     except DataError as error:
         raise PreflightError(unreadable(url, error)) from error
 

@@ -130,7 +130,7 @@ def test_mteb_parquet_with_null_or_invalid_text_is_refused(tmp_path):
     texts = pa.array([b"\xff"]).view(pa.string())
     lists = pa.array([["x"]])
     pq.write_table(pa.table({"query": texts, "positive": lists, "negative": lists}), url)
-    with pytest.raises(PreflightError, match=r"test\.parquet:1: this row, or one soon after, is not UTF-8"):
+    with pytest.raises(PreflightError, match=r"test\.parquet: one of rows 1 to 1 is not UTF-8"):
         read_topics(TopicsConfig(path=url, format="mteb"))
 
 

@@ -65,6 +65,10 @@ def test_qrels_are_read_from_jsonl_and_parquet(tmp_path):
         table = pa.table({"query-id": ["q", "q"], "corpus-id": ["a", "b"], "score": scores})
         pq.write_table(table, parquet, row_group_size=1)
         assert read_qrels(str(parquet)).relevance == {"q": {"a": 1, "b": 0}}
+    damaged = pa.array([b"a", b"\xff"]).view(pa.string())
+    pq.write_table(pa.table({"query-id": ["q", "q"], "corpus-id": damaged, "score": [1, 0]}), parquet)
+    with pytest.raises(PreflightError, match=r"test\.parquet: one of rows 1 to 2 is not UTF-8"):
+        read_qrels(str(parquet))
     parquet.write_bytes(parquet.read_bytes()[:-8])
     with pytest.raises(PreflightError, match=r"test\.parquet is not a Parquet file"):
         read_qrels(str(parquet))

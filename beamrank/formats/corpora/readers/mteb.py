@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora.readers.parquet import FORMAT as PARQUET
-from beamrank.formats.corpora.readers.parquet import open_parquet
+from beamrank.formats.corpora.readers.parquet import numbered_rows, open_parquet
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, WrongFormatError, whole_file
 from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.row_checks import SURROGATE_REASON, RowError, json_object
@@ -81,7 +81,8 @@ def samples(url: str) -> Iterator[Sample]:
         DataError: the file cannot be read.
         WrongFormatError: a row cannot be read.
     """
-    for line, row in _parquet_rows(url) if url.endswith(PARQUET.endings) else _lines(url):
+    is_parquet = url.endswith(PARQUET.endings)
+    for line, row in numbered_rows(url, list(COLUMNS), _BATCH_ROWS) if is_parquet else _lines(url):
         try:
             yield sample_of(line, json_object(row.decode()) if isinstance(row, bytes) else row)
         except (RowError, UnicodeDecodeError) as error:
@@ -93,18 +94,6 @@ def _lines(url: str) -> Iterator[tuple[int, bytes]]:
         for line, text in enumerate(file, 1):
             if text.strip():
                 yield line, text.removeprefix(BYTE_ORDER_MARK)
-
-
-def _parquet_rows(url: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    row = 0
-    with open_parquet(url) as file:
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(COLUMNS)):
-            try:
-                values = batch.to_pylist()
-            except UnicodeDecodeError as error:
-                raise WrongFormatError(f"{url}:{row + 1}: this row, or one soon after, is not UTF-8") from error
-            yield from enumerate(values, row + 1)
-            row += len(values)
 
 
 def _check(url: str, fields: Fields) -> None:

@@ -80,6 +80,25 @@ def open_parquet(url: str) -> Iterator[Any]:
         yield file
 
 
+def numbered_rows(
+    url: str, columns: list[str] | None = None, batch_rows: int = _BATCH_ROWS
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a file, which count from 1; of some columns, or of all.
+
+    Raises:
+        WrongFormatError: a row is not UTF-8.
+    """
+    row = 0
+    with open_parquet(url) as file:
+        for batch in file.iter_batches(batch_size=batch_rows, columns=columns):
+            try:
+                values = batch.to_pylist()
+            except UnicodeDecodeError as error:
+                raise WrongFormatError(f"{url}: one of rows {row + 1} to {row + len(batch)} is not UTF-8") from error
+            yield from enumerate(values, row + 1)
+            row += len(values)
+
+
 def _columns(url: str, schema: Any, fields: Fields) -> tuple[str, tuple[str, ...]]:
     """The id column, and those that make the text."""
     id_name = _column(url, schema, _ID_COLUMNS)
