@@ -55,7 +55,7 @@ def _assert_resumes_to_the_same_bytes(config: Path, output: Path) -> str:
     assert_same_bytes(output, undisturbed_run(config))
     after = committed(output)
     assert {name: after[name] for name in before} == before
-    assert [path.name for path in output.rglob("*") if path.name.endswith((".tmp", ".bin"))] == []
+    assert [path.name for pattern in ("*.tmp", "needed-*") for path in output.rglob(pattern)] == []
     return done.stderr
 
 
