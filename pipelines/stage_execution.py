@@ -80,7 +80,7 @@ class StageExecution:
             self._join(stage, self.tasks, wanted, sources, None)
             return
         self.note(
-            f"{self.stage.name}: {len(unread.reports)} of {counted(len(sources), 'unit')} of the corpus not read: "
+            f"{self.stage.name}: {len(unread.numbers)} of {counted(len(sources), 'unit')} of the corpus not read: "
             f"unchanged, and the tokens are taken over from {unread.earlier.folder.url}"
         )
         self._join(stage, unread.given_to(self.tasks), wanted, sources, unread)
@@ -166,4 +166,4 @@ def _problem(parts: Sequence[InputPart]) -> str:
             part.read()
     except (BeamrankError, OSError) as error:
         return str(error)
-    return "a doc is in an unchanged file and in one that is read"
+    return "docs of files that are not read are in other files too"

@@ -238,6 +238,8 @@ class TokenizeDocs(Stage):
         """
         wanted = listed.of_shard(task.shard)
         keys, tokens = stored_tokens(task.tokens, wanted, docs.schema.field("tokens").type, self.of_queries)
+        if len(keys) < len(wanted):
+            raise UnusableTokensError("the hash of a doc in an unchanged file is that of another doc")
         twice = set(keys) & set(docs["doc_id"].to_pylist())
         if twice:
             raise UnusableTokensError(f"{min(twice)!r} is in an unchanged file of the corpus and in one that changed")

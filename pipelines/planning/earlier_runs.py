@@ -99,7 +99,11 @@ class EarlierRuns:
             before = next((each for each in plan.stages if _same_tokens(each, record)), None)
             if before is None:
                 continue
-            tokens, candidates = plan.seal_of(before.name), plan.seal_of(before.inputs[0])
+            try:
+                tokens, candidates = plan.seal_of(before.name), plan.seal_of(before.inputs[0])
+            except (BeamrankError, OSError):
+                # `stages` reports it for the scores.
+                continue
             if tokens is not None and candidates is not None:
                 shared = sum(topic.query_id in wanted for topic in plan.topics)
                 found.append((shared * before.keys["k"], EarlierTokens(plan, before, candidates, tokens)))

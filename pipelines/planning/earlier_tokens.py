@@ -1,6 +1,5 @@
 """Corpus units that need not be read again: they did not change, and an earlier run stored the tokens of their docs."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -125,8 +124,7 @@ def find_unread(
     Raises:
         DataError: what is known of a unit is missing or damaged.
     """
-    times = Counter(units.values())
-    number_of = {content: number for number, content in units.items() if times[content] == 1}
+    number_of = {content: number for number, content in units.items()}
     reports = earlier.reports()
     if number_of.keys().isdisjoint(report.content for report in reports):
         return UnreadUnits(earlier, (), NeededDocs.collect(()))
