@@ -24,7 +24,6 @@ class DataflowLauncher(Launcher):
 
     poll_seconds: float = _POLL_SECONDS
     submitted: list[str] = field(default_factory=list, init=False)
-    _waits: bool = field(default=True, init=False, repr=False)
 
     def submit_stage(self, stage: StageRecord) -> None:
         """Submits the job of a stage and leaves it alone; the stage is sealed when the next one is started.

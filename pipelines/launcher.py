@@ -25,6 +25,7 @@ from models.stages import stage_of
 from pipelines.console.progress import Bar, ConsoleProgress, at_most_every, duration
 from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
 from pipelines.planning.earlier_runs import EarlierRuns
+from pipelines.planning.earlier_tokens import EarlierTokens
 from pipelines.runners.names import Runner
 from pipelines.runners.options import IN_MEMORY, new_pipeline
 from pipelines.runners.watchdog import in_mid_run, run_watched
@@ -57,6 +58,7 @@ class Launcher:
     seconds: dict[str, float] = field(default_factory=dict)
     _accepted: set[str] = field(default_factory=set, init=False, repr=False)
     _times: RunTimes = field(init=False, repr=False)
+    _waits: bool = field(default=True, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._times = RunTimes(len(self.plan.shards))
@@ -137,6 +139,10 @@ class Launcher:
             self.console.note(f"{stage.name}: not taken over: {reason}")
         return earlier.given_to(tasks, self.plan)
 
+    def _earlier_tokens(self, stage: StageRecord) -> EarlierTokens | None:
+        """The stored tokens for a join; none if nobody waits for the job, who could then read the corpus after all."""
+        return self._earlier.tokens(stage) if self._waits and stage.corpus_digest is not None else None
+
     @cached_property
     def _earlier(self) -> EarlierRuns:
         return EarlierRuns(self.plan, self.config.reuse if isinstance(self.config, RunConfig) else ())
@@ -153,7 +159,7 @@ class Launcher:
                 partial(self._run_job, stage, digests, bar),
                 needed_prefix(digests),
                 self.runner in IN_MEMORY,
-                self._earlier.tokens(stage) if tasks and stage.corpus_digest is not None else None,
+                self._earlier_tokens(stage),
             )
             stage_of(stage).carry_out(execution)
 

@@ -290,6 +290,25 @@ def test_dataflow_submits_one_stage_without_waiting(service, remote_config, buck
     assert len(service.requests) == 2
 
 
+def test_dataflow_job_that_takes_tokens_over_is_submitted_alone_if_nobody_waits(service, remote_config, bucket, capsys):
+    arguments = ("run", str(remote_config), "--runner", "dataflow")
+    service.works = True
+    for stage in ("retrieve", "tokenize"):
+        _run(*arguments, "--stage", stage, "--", *service.flags)
+    shards = ("--set", "shards=5")
+    _run(*arguments, *shards, "--stage", "retrieve", "--", *service.flags)
+    capsys.readouterr()
+    service.works, before = False, len(service.requests)
+    _run(*arguments, *shards, "--stage", "tokenize", "--no-wait", "--", *service.flags)
+    assert len(service.requests) == before + 1
+    assert "not read" not in capsys.readouterr().err
+    # A command that waits takes them over.
+    service.works = True
+    _run(*arguments, *shards, "--stage", "tokenize", "--", *service.flags)
+    assert len(service.requests) == before + 2
+    assert re.search(r"(\d+) of \1 units? of the corpus not read", capsys.readouterr().err)
+
+
 def test_dataflow_template_is_one_job(service, remote_config, bucket, mono_checkpoint, monkeypatch):
     monkeypatch.setenv("BEAMRANK_CACHE", str(bucket / "cache"))
     shutil.copytree(mono_checkpoint, bucket / "other")
