@@ -141,7 +141,12 @@ class Launcher:
 
     def _earlier_tokens(self, stage: StageRecord) -> EarlierTokens | None:
         """The stored tokens for a join; none if nobody waits for the job, who could then read the corpus after all."""
-        return self._earlier.tokens(stage) if self._waits and stage.corpus_digest is not None else None
+        if not self._waits or stage.corpus_digest is None:
+            return None
+        tokens, refused = self._earlier.tokens(stage)
+        for reason in refused:
+            self.console.note(f"{stage.name}: not taken over: {reason}")
+        return tokens
 
     @cached_property
     def _earlier(self) -> EarlierRuns:

@@ -89,7 +89,7 @@ class StageExecution:
         if left:
             self.note(
                 f"{self.stage.name}: the whole corpus is read for {counted(len(left), 'shard')}: "
-                f"{_problem(unread.earlier.parts(left[0]))}"
+                f"tokens cannot be taken over ({_problem(unread.earlier.parts(left[0]))})"
             )
             self._join(stage, left, wanted, sources, None)
 
@@ -160,10 +160,10 @@ class StageExecution:
 
 
 def _problem(parts: Sequence[InputPart]) -> str:
-    """Why stored tokens could not be used."""
+    """Why stored tokens could not be used, as far as this machine sees it."""
     try:
         for part in parts:
             part.read()
     except (BeamrankError, OSError) as error:
         return str(error)
-    return "docs of files that are not read are in other files too"
+    return "the workers' log has the reason"

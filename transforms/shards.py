@@ -18,6 +18,7 @@ from beamrank.stages.tasks import ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.settings import StoreSettings
 from models.stages.base import ShardWork
+from models.stages.stored_tokens import UnusableTokensError
 from transforms.metrics import InferenceMetrics
 
 # Models and the JVM take one call at a time in a process, however many threads a runner gives it.
@@ -49,6 +50,9 @@ def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Receipt:
         _log.info("started")
         try:
             receipt = run()
+        except UnusableTokensError as error:
+            _log.warning("not joined: %s", error)
+            raise
         except Exception:
             _log.exception("failed")
             raise

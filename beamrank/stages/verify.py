@@ -42,6 +42,10 @@ T = TypeVar("T")
 
 _FILES_AT_ONCE = 8
 _REDO = "run again, which redoes only this shard"
+_DOC_HASHES = {
+    Kind.NEEDED: "delete it and run again",
+    Kind.UNIT_DOCS: "delete it; later runs read the corpus in place of taking tokens over from this one",
+}
 
 
 @dataclass(frozen=True)
@@ -231,11 +235,11 @@ class _StageCheck:
     def small_files(self) -> Iterator[Finding]:
         """The findings about the needed docs, those of corpus units, and the reports of scans."""
         for path, entry in self.files.items():
-            if entry.kind in (Kind.NEEDED, Kind.UNIT_DOCS):
-                # A run that has just sealed its stage removes them.
+            if entry.kind in _DOC_HASHES:
+                # A run that has just sealed its stage removes the needed docs.
                 with suppress(FileNotFoundError):
                     if sha256(self._content(path))[:SHORT] != entry.digest:
-                        yield self._finding(path, "does not hold the docs of its name", "delete it and run again")
+                        yield self._finding(path, "does not hold the docs of its name", _DOC_HASHES[entry.kind])
             elif entry.kind is Kind.SCAN:
                 report = ScanReport.from_json(self._content(path))
                 if report is None or report.unit != entry.number:

@@ -55,7 +55,7 @@ class NeededDocs:
         Raises:
             DataError: the file does not hold what was written, so docs would be missing or reach other shards.
         """
-        content = _open(url)
+        content = _open(url, "Run the same command again, which writes it again")
         entries = len(content) // _ENTRY_BYTES
         return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))
 
@@ -84,7 +84,7 @@ def open_unit_docs(url: str) -> Hashes:
     Raises:
         DataError: the file does not hold what was written.
     """
-    return np.asarray(_open(url).view("<u8"))
+    return np.asarray(_open(url, "What is in a unit of the corpus is unknown").view("<u8"))
 
 
 def _publish(folder: str, prefix: str, content: bytes) -> str:
@@ -93,7 +93,7 @@ def _publish(folder: str, prefix: str, content: bytes) -> str:
     return url
 
 
-def _open(url: str) -> Any:
+def _open(url: str, effect: str) -> Any:
     """The bytes of a file, uint8[n].
 
     Raises:
@@ -106,5 +106,5 @@ def _open(url: str) -> Any:
     else:
         content = np.memmap(url, dtype=np.uint8, mode="r")
     if not url.endswith(f"-{sha256(content.data)[:SHORT]}.bin"):
-        raise DataError(f"{url} changed after it was written. Run the same command again, which writes it again")
+        raise DataError(f"{url} changed after it was written. {effect}")
     return content

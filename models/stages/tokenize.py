@@ -88,7 +88,7 @@ class TokenizeDocs(Stage):
 
     @classmethod
     def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
-        """The whole corpus is read in any case; the number of topics decides how many docs are tokenized."""
+        """The whole corpus is read, whatever the number of topics, which decides how many docs are tokenized."""
         assert config.mono is not None
         k, doc_tokens = config.mono.k, float(sample.doc_lengths.mean())
 

@@ -50,7 +50,8 @@ Output = Annotated[str | None, typer.Option(help="The output folder; overrides `
 Reuse = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="URL", help="The output of an earlier run, whose scores and tokens of the same inputs are taken over."
+        metavar="URL",
+        help="The output of an earlier run, whose scores and tokens of the same texts are taken over.",
     ),
 ]
 Limit = Annotated[

@@ -91,23 +91,31 @@ class EarlierRuns:
                 reasons += () if stage.takes_from is TakesFrom.ALL else _other_machines(one)
         return EarlierStages(found, reasons)
 
-    def tokens(self, record: StageRecord) -> EarlierTokens | None:
-        """The tokens of docs for a stage of the plan that tokenizes: of the plan that has most of its topics."""
+    def tokens(self, record: StageRecord) -> tuple[EarlierTokens | None, list[str]]:
+        """The tokens of docs for a stage of the plan that tokenizes, and why those of other plans are not taken.
+
+        They are those of the plan that has most of the topics; among equals, of one with the same corpus.
+        """
         wanted = {topic.query_id for topic in self._plan.topics}
-        found: list[tuple[int, EarlierTokens]] = []
-        for plan in self._plans[0]:
+        plans, refused = self._plans
+        reasons = list(refused)
+        found: list[tuple[tuple[int, bool], EarlierTokens]] = []
+        for plan in plans:
             before = next((each for each in plan.stages if _same_tokens(each, record)), None)
             if before is None:
                 continue
             try:
                 tokens, candidates = plan.seal_of(before.name), plan.seal_of(before.inputs[0])
-            except (BeamrankError, OSError):
-                # `stages` reports it for the scores.
+            except (BeamrankError, OSError) as error:
+                reasons.append(f"{_place(plan)}: {error}")
                 continue
             if tokens is not None and candidates is not None:
                 shared = sum(topic.query_id in wanted for topic in plan.topics)
-                found.append((shared * before.keys["k"], EarlierTokens(plan, before, candidates, tokens)))
-        return max(found, key=lambda each: each[0], default=(0, None))[1]
+                rank = (shared * before.keys["k"], before.corpus_digest == record.corpus_digest)
+                found.append((rank, EarlierTokens(plan, before, candidates, tokens)))
+            elif plan.output != self._plan.output:
+                reasons.append(f"{_place(plan)}: {before.name} is not finished, or files of it are missing")
+        return max(found, key=lambda each: each[0], default=(None, None))[1], reasons
 
     @cached_property
     def _plans(self) -> tuple[list[Plan], list[str]]:

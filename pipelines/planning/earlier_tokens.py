@@ -99,11 +99,15 @@ class UnreadUnits:
     def publish_reports(self, folder: str, corpus_digest: str) -> None:
         """Writes the reports for the new corpus, and the docs that they name: the earlier output may be deleted."""
         old, new = storage.join(self.earlier.folder.url, SCANS), storage.join(folder, SCANS)
-        for report in self.reports:
+
+        def publish(report: ScanReport) -> None:
             if old != new:
                 content = storage.read_bytes(storage.join(old, report.docs_file))
                 storage.publish_content(storage.join(new, report.docs_file), content)
             report.publish(folder, corpus_digest)
+
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            list(pool.map(publish, self.reports))
 
 
 def find_unread(

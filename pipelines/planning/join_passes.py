@@ -24,6 +24,8 @@ def join_passes(docs: int, units: Sequence[CorpusUnit], shards: int, doc_tokens:
         shards: how many shards are joined; the most passes.
         doc_tokens: how many tokens are kept of a doc.
     """
+    if not docs:
+        return 1
     room = psutil.virtual_memory().available * _LOCAL_SHUFFLE_SHARE / _LOCAL_SHUFFLE_FACTOR
     return max(1, min(shards, -int(-docs * _doc_bytes(units, doc_tokens) // room)))
 

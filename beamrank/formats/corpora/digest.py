@@ -2,6 +2,7 @@
 
 import json
 import os.path
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from beamrank.storage.digested import DigestedFile, digest_file
 
 # Raised when the same files come to give other texts.
 _TEXT_RULES = 1
+# It tells how a file is compressed, and Parquet from text.
+_ENDING = re.compile(r"(\.tar)?\.\w+$")
 
 
 @dataclass(frozen=True)
@@ -57,5 +60,7 @@ def corpus_digest(corpus: CorpusConfig) -> str:
 
 
 def unit_digest(unit: CorpusUnit, file: DigestedFile) -> str:
-    """SHA-256 of everything that decides the docs of a unit of this file; neither its name nor its place."""
-    return digest([_TEXT_RULES, unit.format.name, unit.fields, file.content, unit.start, unit.end])
+    """SHA-256 of everything that decides the docs of a unit of this file: of its name only the ending."""
+    ending = _ENDING.search(storage.name(unit.url).lower())
+    decides = [unit.format.name, unit.fields, file.content, unit.start, unit.end, ending and ending.group()]
+    return digest([_TEXT_RULES, *decides])

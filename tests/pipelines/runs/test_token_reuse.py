@@ -71,7 +71,16 @@ class Corpus:
         scans = [read_scans(str(each / tokens.name), tokens.corpus_digest or "") for each in (found, fresh)]
         assert scans[0].docs == scans[1].docs
         assert scans[0].bad_rows == scans[1].bad_rows
+        assert _totals(found) == _totals(fresh)
         return read
+
+
+def _totals(output: Path) -> list[int]:
+    """Sums over the receipts of the join, which the number of shards does not change."""
+    plan = read_plan(str(output))
+    manifest = plan.sealed(plan.of_step("tokenize")[0].name)
+    assert manifest is not None
+    return [manifest.total(name) for name in ("queries", "docs", "truncated_docs", "missing_docs")]
 
 
 @pytest.fixture
@@ -170,9 +179,7 @@ def test_doc_of_an_unchanged_file_that_a_new_file_has_too_is_an_error_that_names
     with pytest.raises(BeamrankError, match=message):
         run(str(corpus.collection.path), quiet=False)
     assert "5 of 6 units of the corpus not read" in (shown := capsys.readouterr().err)
-    assert re.search(
-        r"the whole corpus is read for \d shards?: docs of files that are not read are in other files too", shown
-    )
+    assert re.search(r"the whole corpus is read for \d shards?: tokens cannot be taken over", shown)
 
 
 _HASHING = (
@@ -243,7 +250,11 @@ def _without_candidates(old: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (_damaged_part, r"the whole corpus is read for 1 shard: .*does not hold the bytes that its receipt names"),
+        (shutil.rmtree, r"tokenize-\w+: not taken over: .*old: it holds no beamrank run"),
+        (
+            _damaged_part,
+            r"whole corpus is read for 1 shard: tokens cannot be taken over .*does not hold the bytes that its receipt",
+        ),
         (_damaged_docs, r"not taken over: .*docs-\w+\.bin changed after it was written"),
         (_without_docs, r"not taken over: .*docs-\w+\.bin"),
         (_without_candidates, r"tokenize-\w+ is not finished, or files of it are missing"),
@@ -297,6 +308,29 @@ def test_garbage_keeps_the_docs_of_units_that_a_plan_reads(corpus, tmp_path) -> 
     assert corpus.as_fresh("out", mono__k=4) == set()
 
 
+def test_damaged_docs_of_a_unit_are_found_by_verify(corpus) -> None:
+    output = corpus.run("out")
+    _damaged_docs(output)
+    (finding,) = verify_stages(str(output)).findings
+    assert re.fullmatch(
+        r"tokenize-\w+/scans/docs-\w+\.bin: does not hold the docs of its name: delete it; .*", str(finding)
+    )
+
+
+def test_passes_are_counted_without_the_docs_that_are_taken_over(corpus, monkeypatch) -> None:
+    corpus.run("out")
+    travelling: list[int] = []
+
+    def two_passes(docs: int, *_: Any) -> int:
+        travelling.append(docs)
+        return 2
+
+    monkeypatch.setattr("pipelines.stage_execution.join_passes", two_passes)
+    corpus.write(_with("2.jsonl", d7="cedar delta"))
+    assert corpus.as_fresh("out", shards=2) == {"2.jsonl"}
+    assert 0 < travelling[0] < travelling[1]
+
+
 def test_plan_expects_no_reading_of_unchanged_files(corpus, tmp_path) -> None:
     corpus.run("out")
     config = corpus.collection.config
@@ -308,3 +342,28 @@ def test_plan_expects_no_reading_of_unchanged_files(corpus, tmp_path) -> None:
         assert stage.remaining_shards == 4
     assert seconds["same"] == 0
     assert seconds["more"] > 0
+    corpus.collection.write("topics.tsv", ["q0\tanother text", "q1\tamber"])
+    (stage,) = [each for each in estimate(config).stages if each.stage == "tokenize"]
+    assert stage.remaining_seconds > 0
+
+
+def test_plan_expects_the_reading_for_one_of_two_tokenizers(corpus, tmp_path) -> None:
+    letters = (tmp_path / "mono" / "vocab.txt").read_text().split()
+    for name in ("one", "other"):
+        save_tiny(tmp_path / name, [*letters, name], type_vocab_size=2)
+    save_tiny(tmp_path / "duo2", [*letters, "duo"], type_vocab_size=3)
+    corpus.collection.keys["duo"] = {"checkpoint": str(tmp_path / "duo2"), "k": 3}
+    corpus.run("out", mono__checkpoint=str(tmp_path / "one"))
+    corpus.collection.keys["mono"]["checkpoint"] = str(tmp_path / "other")
+    (stage,) = [each for each in estimate(corpus.collection.config).stages if each.stage == "tokenize"]
+    assert stage.remaining_seconds > 0
+    corpus.run("out")
+    assert corpus.read == set(FILES)
+
+
+def test_tokens_of_the_plan_with_the_same_corpus_are_preferred(corpus) -> None:
+    corpus.run("out")
+    corpus.write({name: {each: f"{text} jetty" for each, text in docs.items()} for name, docs in FILES.items()})
+    assert corpus.as_fresh("out") == set(FILES)
+    corpus.write(FILES)
+    assert corpus.as_fresh("out", shards=3) == set()
