@@ -140,7 +140,7 @@ class Launcher:
         return earlier.given_to(tasks, self.plan)
 
     def _earlier_tokens(self, stage: StageRecord) -> EarlierTokens | None:
-        """The stored tokens for a join; none if nobody waits for the job, who could then read the corpus after all."""
+        """The stored tokens for a join, which may turn out unusable: a launcher that waits then reads the corpus."""
         if not self._waits or stage.corpus_digest is None:
             return None
         tokens, refused = self._earlier.tokens(stage)

@@ -139,7 +139,7 @@ class TokenizeDocs(Stage):
             DataError: the unit cannot be read, or its file is not, or no longer, the one that was digested.
         """
         with file.held():
-            report, hashes = yield from self._scan(unit, _needed(needed_url))
+            report, hashes = yield from self._scan(unit, _opened(needed_url))
         docs_file = publish_unit_docs(storage.join(folder.url, SCANS), hashes)
         replace(report, content=unit_digest(unit, file), docs_file=docs_file).publish(folder.url, self.corpus_digest)
 
@@ -197,7 +197,7 @@ class TokenizeDocs(Stage):
         start = time.monotonic()
         tokenizer = self._tokenizer
         docs = pa.Table.from_batches(batches, doc_tokens_schema(schemas.token_type(self.vocab_size)))
-        stored = docs.slice(0, 0) if stored_url is None else self._stored(task, docs, _stored_docs(stored_url))
+        stored = docs.slice(0, 0) if stored_url is None else self._stored(task, docs, _opened(stored_url))
         queries = tokenizer.encode_queries([topic.text for topic in task.topics], self.max_doc_tokens)
         joined = join_shard(
             tokenized_schema(tokenizer),
@@ -283,13 +283,8 @@ def open_tokenizer(checkpoint: str, digest: str, prompt: Prompt | None) -> Token
     return tokenizer
 
 
-@lru_cache(maxsize=1)
-def _needed(url: str) -> NeededDocs:
-    return NeededDocs.open(url)
-
-
-@lru_cache(maxsize=1)
-def _stored_docs(url: str) -> NeededDocs:
+@lru_cache(maxsize=2)
+def _opened(url: str) -> NeededDocs:
     return NeededDocs.open(url)
 
 

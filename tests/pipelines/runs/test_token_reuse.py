@@ -1,5 +1,6 @@
 """The join with a corpus of which an earlier run has read some files: they are not read again, and no byte differs."""
 
+import dataclasses
 import json
 import random
 import re
@@ -19,6 +20,7 @@ from beamrank.stages.plan import read_plan
 from beamrank.stages.scan_reports import read_scans
 from beamrank.stages.verify import verify_stages
 from pipelines.execute import run
+from pipelines.planning.earlier_runs import EarlierRuns
 from pipelines.planning.estimate import estimate
 from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
@@ -359,6 +361,15 @@ def test_plan_expects_the_reading_for_one_of_two_tokenizers(corpus, tmp_path) ->
     assert stage.remaining_seconds > 0
     corpus.run("out")
     assert corpus.read == set(FILES)
+
+
+def test_tokens_of_another_stored_length_are_not_taken_over(corpus) -> None:
+    corpus.run("out")
+    plan = corpus.collection.plan("mono.k=5").plan
+    (record,) = plan.of_step("tokenize")
+    assert EarlierRuns(plan, ()).tokens(record)[0] is not None
+    longer = dataclasses.replace(record, keys={**record.keys, "max_doc_tokens": 600})
+    assert EarlierRuns(plan, ()).tokens(longer)[0] is None
 
 
 def test_tokens_of_the_plan_with_the_same_corpus_are_preferred(corpus) -> None:
