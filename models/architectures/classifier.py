@@ -1,7 +1,7 @@
 """Checks that every sequence classifier shares: its labels, its tensors, and that nothing follows it."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
@@ -48,8 +48,7 @@ def count_labels(files: ModelFiles, classifier: str) -> int:
     """The number of logits of the head, by the rows of its last matrix, the tensor `classifier`.
 
     Raises:
-        PreflightError: there is no head, it does not have one or two rows, or id2label contradicts the weights or has
-            the relevant label first.
+        PreflightError: there is no head, it does not have one or two rows, or its labels are not `check_labels`'s.
     """
     reference = files.reference
     if classifier not in files.tensors:
@@ -63,8 +62,18 @@ def count_labels(files: ModelFiles, classifier: str) -> int:
     labels = size[0]
     if labels not in (1, 2):
         raise PreflightError(f"the checkpoint {reference} has {labels} labels; a re-ranker has one logit or two")
+    check_labels(files.config, labels, reference)
+    return labels
+
+
+def check_labels(config: Mapping[str, Any], labels: int, reference: str) -> None:
+    """Makes sure that a config.json names as many labels as the head has, and the relevant one last.
+
+    Raises:
+        PreflightError: it does not.
+    """
     try:
-        names = validated(_LABELS, files.config.get("id2label"))
+        names = validated(_LABELS, config.get("id2label"))
     except ValueError as error:
         raise PreflightError(
             f"the id2label of the checkpoint {reference} is not a mapping from numbers to names: {error}"
@@ -75,7 +84,6 @@ def count_labels(files: ModelFiles, classifier: str) -> int:
         )
     if names is not None and labels == 2:
         _check_label_order(names, reference)
-    return labels
 
 
 def _check_label_order(id2label: Mapping[int, _Label], reference: str) -> None:

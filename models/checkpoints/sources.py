@@ -62,6 +62,12 @@ def locate(reference: str, files: Sequence[str] = CHECKPOINT_FILES) -> tuple[str
     return _downloaded(named["repository"], named["revision"], files)
 
 
+def hub_id(reference: str) -> str | None:
+    """The Hugging Face id in a definite reference; None for an embedded checkpoint, a folder or a URL."""
+    named = _HUB_REFERENCE.fullmatch(reference)
+    return named["repository"] if named else None
+
+
 def _embedded(reference: str) -> str:
     folder = Path(str(resources.files("models"))) / "embedded" / reference.removeprefix(EMBEDDED)
     if not (folder / CONFIG).is_file():

@@ -92,7 +92,7 @@ def convert_pretrained(
     from models.training.initial_model import Start
 
     bundle = TensorBundle(source.prefix)
-    heads = [name for name in bundle.entries if name.startswith(f"{NEXT_SENTENCE}/")]
+    heads = {name: entry.shape for name, entry in bundle.entries.items() if name.startswith(f"{NEXT_SENTENCE}/")}
     kind = "pretraining" if heads and next_sentence else "masked_lm"
     if heads and not next_sentence:
         progress.note(f"{source.prefix}: without {', '.join(name for name in heads if name not in unused(heads))}")

@@ -34,7 +34,9 @@ _HEADS = {
     "cls.seq_relationship.bias": f"{NEXT_SENTENCE}/output_bias",
 }
 _TYPES = "bert/embeddings/token_type_embeddings"
-_UNUSED = re.compile(r"global_step|.*/adam_[mv]")
+# Averages of the weights, which a model may have been measured with.
+_AVERAGES = "ExponentialMovingAverage"
+_ALBERT = ("bert/encoder/embedding_hidden_mapping_in/", "bert/encoder/transformer/group_")
 _SHOWN = 3
 _MOST_JSON_BYTES = 1 << 20
 
@@ -99,7 +101,7 @@ def check_variables(
     """Checks that the variables are those of a model of this kind, with none missing and no others.
 
     Args:
-        found: the checkpoint's variables; Adam's slots and the step may be among them.
+        found: the checkpoint's variables; an optimizer's and the step may be among them.
         config: bert_config.json.
         kind: `mono` or `duo`, or one of `PRETRAINED`.
         source: names the checkpoint in errors.
@@ -113,6 +115,12 @@ def check_variables(
     shape = read_shape(config.model_dump(), next(iter(found.get(_TYPES, ())), 0), source)
     expected = {tensorflow_name(name): _stored(name, size) for name, size in _tensors(shape, kind).items()}
     _check_names(found, expected, kind, source)
+    labels = found.get(_RANKER[f"{CLASSIFIER}.bias"], ()) if kind in SEGMENTS else ()
+    if labels not in ((), (2,)):
+        raise PreflightError(
+            f"the checkpoint {source} has {labels[0]} labels, by its output_bias; a re-ranker of this code has 2: not "
+            "relevant and relevant. It was trained for another task, and its scores would order nothing"
+        )
     for name, size in expected.items():
         if found[name] != size:
             raise PreflightError(
@@ -138,9 +146,18 @@ def read_weights(read: Callable[[str], NDArray[Any]], shape: EncoderShape, kind:
     return weights, replace(shape, token_types=len(weights[TOKEN_TYPES]))
 
 
-def unused(names: Collection[str]) -> list[str]:
-    """Variables that only training needs: Adam's slots, and the step."""
-    return [name for name in names if _UNUSED.fullmatch(name)]
+def unused(found: Shapes) -> list[str]:
+    """Variables that only training needs: single numbers (step, loss scale), and an optimizer's slots.
+
+    TensorFlow names a slot `VARIABLE/NAME`, such as adam_m, AdamWeightDecayOptimizer_1 or Momentum, and gives it the
+    shape of its variable.
+    """
+    return [name for name, size in found.items() if size == () or _is_slot(name, size, found)]
+
+
+def _is_slot(name: str, size: tuple[int, ...], found: Shapes) -> bool:
+    variable, _, slot = name.rpartition("/")
+    return not slot.startswith(_AVERAGES) and found.get(variable) == size
 
 
 def _tensors(shape: EncoderShape, kind: str) -> Shapes:
@@ -184,6 +201,11 @@ def _check_names(found: Shapes, expected: Shapes, kind: str, source: str) -> Non
             f"the checkpoint {source} is not BERT's: none of its {len(found)} variables begins with bert/: "
             f"{_some(found)}"
         )
+    if any(name.startswith(_ALBERT) for name in found):
+        raise PreflightError(
+            f"the checkpoint {source} is ALBERT, whose layers share their weights, and no BERT: convert it with "
+            "transformers' code for ALBERT, and give the folder that it writes as `checkpoint`"
+        )
     if set(missing) & set(_RANKER.values()):
         raise PreflightError(
             f"the checkpoint {source} has no {' and no '.join(_RANKER.values())}: it is an encoder that was "
@@ -200,7 +222,8 @@ def _check_names(found: Shapes, expected: Shapes, kind: str, source: str) -> Non
             f"the checkpoint {source} lacks {len(missing)} of the {len(expected)} variables that its bert_config.json "
             f"calls for: {_some(missing)}. Give the bert_config.json that it was trained with: --config"
         )
-    extra = [name for name in found if name not in expected and not _UNUSED.fullmatch(name)]
+    known = {*expected, *unused(found)}
+    extra = [name for name in found if name not in known]
     if extra:
         raise PreflightError(
             f"the checkpoint {source} has {len(extra)} variables that {_model(kind)} with this bert_config.json does "

@@ -7,11 +7,14 @@ import torch
 import yaml
 
 from beamrank import __version__
+from beamrank.formats.problems import counted
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.storage import files as storage
+from models.checkpoints.sources import hub_id
 from models.training.config import Kind, TrainConfig
 from models.training.data.examples import Source
 from models.training.dev import DevSet
+from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
 from models.training.loop.state import TrainState
 from models.training.loop.trainer import Schedule
@@ -36,6 +39,8 @@ class Trained(Protocol):
 
     config: TrainConfig
     kind: Kind
+    start: Start
+    labels: int
     model: Any
     limits: InputLimits
     schedule: Schedule
@@ -61,8 +66,9 @@ def _head(session: Trained) -> str:
     card = session.config.card
     tag = "fill-mask" if session.kind == "tcp" else "text-ranking"
     head: dict[str, object] = {"pipeline_tag": tag}
-    if not session.config.random_weights:
-        head["base_model"] = session.config.start
+    base = None if session.config.random_weights else hub_id(session.start.reference)
+    if base is not None:
+        head["base_model"] = base
     if card.licence:
         head["license"] = card.licence
     if card.language:
@@ -75,7 +81,7 @@ def _input(session: Trained) -> str:
     millions = sum(each.numel() for each in session.model.parameters()) / 1e6
     layers, width = session.model.config.num_hidden_layers, session.model.config.hidden_size
     size = f"{layers} layers, {width} wide, {millions:.1f} million parameters, {session.config.weights}"
-    scores = "It cannot rank before it is fine-tuned." if session.kind == "tcp" else _SCORES[session.config.labels]
+    scores = "It cannot rank before it is fine-tuned." if session.kind == "tcp" else _SCORES[session.labels]
     inputs = _PACKED if session.kind == "tcp" and session.config.pack else _INPUTS[session.kind]
     inputs += _chunks(session.config)
     return f"A {model} ({size}), trained by beamrank {__version__}.\n\n{inputs} {scores}\n"
@@ -95,7 +101,7 @@ def _recipe(session: Trained, state: TrainState, command: str) -> str:
     config, optimizer, limits = session.config, session.config.optimizer, session.limits
     objective = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in config.objective.items())
     rows = {
-        "start": f"random weights, configuration of {config.start}" if config.random_weights else config.start,
+        "start": _start(session),
         "recipe": config.recipe or "none",
         "objective": objective,
         "steps": f"{state.step:,} of {optimizer.batch_size} inputs",
@@ -109,6 +115,16 @@ def _recipe(session: Trained, state: TrainState, command: str) -> str:
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     return f"## How it was made\n\n    {command}\n\n| | |\n|---|---|\n{table}\n\nCurves: `training/curves.png`.\n"
+
+
+def _start(session: Trained) -> str:
+    """The start, without a path of this machine."""
+    reference = session.start.reference
+    name = storage.name(reference) if reference.startswith("/") else session.config.start
+    if session.config.random_weights:
+        return f"random weights, configuration of {name}"
+    new = session.kind != "tcp" and session.start.lines(session.labels)
+    return f"{name}; its head of {counted(session.start.labels or 0, 'label')} is not used" if new else name
 
 
 def _data(session: Trained, state: TrainState) -> str:

@@ -191,8 +191,9 @@ class TrainConfig(Section):
     recipe: str | None = None
     """One of the table above."""
     start: CheckpointName
-    """The initial model: a Hugging Face id, a folder or its URL. A head that fits is kept; otherwise it is new.
-    `embedded:mono` has constructed weights (docs/internals/embedded-pair.md); training all of them was not tried."""
+    """The initial model: a Hugging Face id, a folder or its URL. A head with as many logits as `labels` is kept;
+    otherwise it is new. `embedded:mono` has constructed weights (docs/internals/embedded-pair.md); training all of them
+    was not tried."""
     random_weights: bool = False
     """Read only config.json and the tokenizer of `start`, and draw the weights as BERT's pre-training does."""
     data: DataConfig
@@ -211,8 +212,9 @@ class TrainConfig(Section):
     folds: FoldsConfig | None = None
     pack: bool = True
     """tcp: several passages to an input, as many as fit; with `false` each passage is an input of its own."""
-    labels: Literal[1, 2] = 2
-    """Logits of the head."""
+    labels: Literal[1, 2] | None = None
+    """Logits of the head; default: those of the trained head of `start`, without one 2. Another number than its head
+    has makes the head new."""
     weights: Literal["float32", "float16"] = "float32"
     """The dtype that is written; `float16` needs half the space."""
     seed: Annotated[int, Field(ge=0)] = 0

@@ -68,7 +68,7 @@ def plan_training(session: Session) -> TrainPlan:
         first_stage=None if dev is None else dev.first_stage(),
         resumes_after=session.before.step,
         seconds=(steps - session.before.step) * _time_step(session),
-        notes=(*source.notes(session.before.position), *(dev.lines if dev else ())),
+        notes=tuple(session.lines(session.before.position)),
     )
 
 

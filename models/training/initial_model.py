@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -12,8 +12,10 @@ from transformers import BertConfig, BertForPreTraining, BertForSequenceClassifi
 from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
-from models.architectures.bert import bert_tensors, read_shape
+from beamrank.formats.problems import counted
+from models.architectures.bert import CLASSIFIER, bert_tensors, read_shape
 from models.architectures.chunk_sizes import POOLING
+from models.architectures.classifier import check_labels
 from models.checkpoints.files import (
     CHECKPOINT_FILES,
     CONFIG,
@@ -48,6 +50,8 @@ class Start:
         digest: SHA-256 of its files.
         tokenizer: its tokenizer.
         positions: the maximum length of its inputs.
+        labels: logits of its trained head; None if it has none.
+        default_labels: as many labels as its head, if that is one of a re-ranker.
     """
 
     def __init__(self, reference: str, max_length: int, random_weights: bool = False) -> None:
@@ -70,6 +74,8 @@ class Start:
         self.tokenizer: BertTokenizer = load_bert(self.folder)
         self.positions = config.max_position_embeddings
         self._config = config
+        self.labels = None if random_weights else _head_labels(self.folder, self.reference)
+        self.default_labels: Literal[1, 2] = 1 if self.labels == 1 else 2
         _check_vocabulary(self.reference, config.vocab_size, self.tokenizer.vocab_size)
         if max_length > self.positions:
             raise PreflightError(
@@ -85,7 +91,7 @@ class Start:
         train_word_embeddings: bool,
         chunks: ChunksConfig | None = None,
     ) -> BertForSequenceClassification:
-        """The classifier to train, float32: keeps a head that fits, or adds a random one.
+        """The classifier to train, float32: keeps a head of as many labels, or adds a random one.
 
         Args:
             kind: `mono` or `duo`; duo gets a third token type if there are two.
@@ -95,8 +101,10 @@ class Start:
             chunks: how a passage is split; None reads it as one input.
 
         Raises:
-            PreflightError: the weights do not fit the configuration.
+            PreflightError: the weights do not fit the configuration, or the kept head has the relevant label first.
         """
+        if labels == self.labels:
+            check_labels(read_config(self.folder, self.reference), labels, self.reference)
         configured_duo = self._config.type_vocab_size > 2
         config = self._configured(labels, dropout)
         if chunks is None:
@@ -107,6 +115,13 @@ class Start:
             _add_token_type(model, zero=configured_duo)
         model.bert.embeddings.word_embeddings.requires_grad_(train_word_embeddings)
         return model
+
+    def lines(self, labels: int) -> tuple[str, ...]:
+        """Lines to report about a classifier of so many labels."""
+        if self.labels is None or self.labels == labels:
+            return ()
+        keep = f"; labels: {self.labels} keeps it" if self.labels in _LABELS else ""
+        return (f"the head is new: that of {self.reference} has {counted(self.labels, 'label')}, not {labels}{keep}",)
 
     def _configured(self, labels: int, dropout: float) -> BertConfig:
         config = _read_config(self.folder, self.reference, self._random_weights)
@@ -142,8 +157,7 @@ class Start:
 
     def _load(self, architecture: type[_Model], config: BertConfig) -> tuple[_Model, int | None]:
         """The model, and the number of token types in its weights if the configuration differs."""
-        transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        _silence_transformers()
         model: _Model
         found: dict[str, Any]
         try:
@@ -161,6 +175,11 @@ class Start:
         return model, next((shape[0] for name, shape in mismatched.items() if name.endswith(_TYPES)), None)
 
 
+def _silence_transformers() -> None:
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
 def save_checkpoint(model: PreTrainedModel, start_folder: str, folder: str, weights: str) -> None:
     """Writes a folder that transformers loads: configuration, safetensors and the tokenizer of the start folder.
 
@@ -170,6 +189,7 @@ def save_checkpoint(model: PreTrainedModel, start_folder: str, folder: str, weig
         folder: the folder to write; created if needed.
         weights: their dtype, `float32` or `float16`.
     """
+    _silence_transformers()
     model.save_pretrained(folder, state_dict=_copied(model.state_dict(), getattr(torch, weights)))
     # safetensors writes files that only their owner can read.
     shutil.copymode(os.path.join(folder, CONFIG), os.path.join(folder, SAFETENSORS))
@@ -222,6 +242,11 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
     except Exception as error:
         raise PreflightError(f"the {CONFIG} of the model {reference} cannot be used: {error}") from error
     return config
+
+
+def _head_labels(folder: str, reference: str) -> int | None:
+    shapes = tensor_shapes(os.path.join(folder, weights_file(folder)), reference)
+    return next(iter(shapes.get(f"{CLASSIFIER}.weight", ())), None)
 
 
 def _shapes_of(name: str, found: Mapping[str, tuple[int, ...]]) -> set[tuple[int, ...] | None]:

@@ -19,7 +19,7 @@ from models.training.card import card_path, write_card
 from models.training.config import Kind, TrainConfig
 from models.training.data.corpus import CorpusSource, PackedSource
 from models.training.data.encoding import InputEncoder
-from models.training.data.examples import Source
+from models.training.data.examples import Position, Source
 from models.training.data.masking import Masking
 from models.training.data.triples import TriplesSource
 from models.training.dev import read_dev
@@ -46,9 +46,11 @@ class Session:
             ConfigError: the configuration contradicts itself, or the state in the output folder.
             PreflightError: a file or a model is missing or invalid.
         """
+        self.start = Start(config.start, config.input.max_length, config.random_weights)
+        self.labels: int = config.labels or self.start.default_labels
+        config = config.model_copy(update={"labels": self.labels})
         self.config, self.kind, self.processes = config, kind, processes
         torch.set_num_threads(config.threads or torch.get_num_threads())
-        self.start = Start(config.start, config.input.max_length, config.random_weights)
         check_output(config.output, self.start.folder)
         self.limits = InputLimits(**config.input.model_dump())
         self.dtype = _resolve_dtype(config.dtype, processes.device)
@@ -66,6 +68,11 @@ class Session:
         self.task = self._task()
         # The weights are the same in each process, the units that dropout skips are not.
         torch.manual_seed(config.seed + 1 + processes.rank)
+
+    def lines(self, position: Position | None = None) -> list[str]:
+        """Lines to report about the start and the data that was read up to a position."""
+        head = () if self.kind == "tcp" else self.start.lines(self.labels)
+        return [*head, *self.source.notes(position or {}), *(self.dev.lines if self.dev else ())]
 
     def train(self, stop: Callable[[], bool], progress: Progress, command: str) -> TrainState:
         """Trains, and then writes the model card. See `Trainer.train`."""
@@ -113,8 +120,8 @@ class Session:
             next_sentence = "next_sentence" in self.config.objective
             model = self.start.masked_model(optimizer.dropout, optimizer.train_word_embeddings, next_sentence)
         else:
-            labels, words = self.config.labels, optimizer.train_word_embeddings
-            model = self.start.model(self.kind, labels, optimizer.dropout, words, self.config.chunks)
+            words = optimizer.train_word_embeddings
+            model = self.start.model(self.kind, self.labels, optimizer.dropout, words, self.config.chunks)
         if optimizer.gradient_checkpointing:
             model.activation_checkpointing_enable({"use_reentrant": False})
         return model.to(self.processes.device)

@@ -104,7 +104,7 @@ def train(
         done: list[Fold] = []
         for settings in configs:
             session = Session(settings, model.value, processes, dry_run=dry_run)
-            for line in [*session.source.notes({}), *(session.dev.lines if session.dev else ())]:
+            for line in session.lines():
                 console.note(line)
             if dry_run:
                 if processes.first:

@@ -7,6 +7,7 @@ import pyarrow as pa
 from beamrank.errors import PreflightError
 
 _SCALARS = ("label", "len_gt_titles")
+_LARGEST = {"label": 1, "segment_ids": 2}
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ FEATURES = {name for schema in SCHEMAS.values() for name in schema.features}
 def feature_type(name: str) -> pa.DataType:
     """The Arrow type of a feature."""
     return pa.int32() if name in _SCALARS else pa.list_(pa.int32())
+
+
+def largest_value(name: str, vocab_size: int | None) -> int:
+    """The largest number that a feature may hold; token ids are checked against a vocabulary if its size is known."""
+    if name in _LARGEST:
+        return _LARGEST[name]
+    return vocab_size - 1 if vocab_size is not None and name != "len_gt_titles" else 2**31 - 1
 
 
 def schema_of(names: set[str], where: str) -> Schema:

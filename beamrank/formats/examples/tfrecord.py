@@ -3,11 +3,13 @@
 The checksums are CRC32C, masked as in LevelDB.
 """
 
+import gzip
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import google_crc32c
 import numpy as np
@@ -22,6 +24,7 @@ Lengths = npt.NDArray[np.int64]
 
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
+_GZIP = b"\x1f\x8b\x08"
 _MAX_RECORD_BYTES = 1 << 30
 
 
@@ -56,6 +59,15 @@ def is_tfrecord(beginning: bytes) -> bool:
     return bool(_HEADER.unpack_from(beginning)[1] == masked_crc(beginning[:8]))
 
 
+@contextmanager
+def open_records(url: str) -> Iterator[BinaryIO]:
+    """Opens a file of examples; TensorFlow's option GZIP compresses one under any name."""
+    with open_stream(url) as file:
+        compressed = file.read(len(_GZIP)) == _GZIP
+    with open_stream(url) as file:
+        yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if compressed else file
+
+
 @dataclass(frozen=True)
 class RecordRange:
     """Some records of a file: the number and the first byte of the first one, and how many there are."""
@@ -79,7 +91,7 @@ def record_ranges(url: str, records: int) -> list[RecordRange]:
     whole = RecordRange(url, 0, 0, 0)
     starts: list[int] = []
     number = offset = 0
-    with open_stream(url) as file:
+    with open_records(url) as file:
         for offset, length in _headers(file, whole):
             if number % records == 0:
                 starts.append(offset)
@@ -99,7 +111,7 @@ def read_records(some: RecordRange, bad: list[BadRow]) -> Iterator[tuple[int, by
     Raises:
         DataError: the file cannot be read, is truncated, or a length is damaged.
     """
-    with open_stream(some.url) as file:
+    with open_records(some.url) as file:
         file.seek(some.offset)
         headers = islice(_headers(file, some), some.count)
         for number, (offset, length) in enumerate(headers, some.first):

@@ -45,6 +45,7 @@ class Making:
         processes: how many work at a time.
         work: a folder for intermediate files.
         unit_bytes: of a file that is read in ranges.
+        vocab_size: of the tokenizer that made files of examples, where it is known.
     """
 
     settings: ExampleSettings
@@ -53,6 +54,7 @@ class Making:
     processes: int
     work: Path
     unit_bytes: int = 64 << 20
+    vocab_size: int | None = None
 
 
 def pieces_of(source: str, making: Making, bad: BadRows) -> Iterator[Piece]:
@@ -65,7 +67,7 @@ def pieces_of(source: str, making: Making, bad: BadRows) -> Iterator[Piece]:
         return _run_pieces(source, making)
     kind = kind_of(source)
     if kind is not None:
-        return iter([StoredPiece(stored) for stored in stored_examples(source, kind)])
+        return iter([StoredPiece(stored) for stored in stored_examples(source, kind, making.vocab_size)])
     if is_top1000(source):
         return _top1000_pieces(source, making, bad)
     _check_triples(source, None)

@@ -35,17 +35,16 @@ class Processes:
         part = groups // self.count
         return slice(self.rank * part, (self.rank + 1) * part)
 
-    def average_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Replaces each process's gradients by the mean over all."""
+    def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Replaces each process's gradients by the sum over all."""
         if self.count == 1:
             return
         gradients = [each.grad for each in parameters if each.grad is not None]
         together = torch.cat([gradient.reshape(-1) for gradient in gradients])
         dist.all_reduce(together)
-        together /= self.count
-        means = torch.split(together, [each.numel() for each in gradients])
-        for gradient, mean in zip(gradients, means, strict=True):
-            gradient.copy_(mean.view_as(gradient))
+        sums = torch.split(together, [each.numel() for each in gradients])
+        for gradient, total in zip(gradients, sums, strict=True):
+            gradient.copy_(total.view_as(gradient))
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum of a small tensor over all processes."""

@@ -37,8 +37,15 @@ class MaskedTask:
         self._max_length, self._token_budget = max_length, token_budget
         self._device, self._dtype = device, dtype
 
-    def loss(self, groups: Sequence[Group], number: int) -> Tensor:
-        """The weighted sum of the mean cross-entropies of hidden wordpieces and of next-sentence labels."""
+    def counts(self, groups: Sequence[Group], number: int) -> Tensor:
+        """float64[objectives]: hidden wordpieces, and next-sentence labels."""
+        return self._counts(self._masking.inputs([group.docs for group in groups], number))
+
+    def loss(self, groups: Sequence[Group], number: int, counts: Tensor | None = None) -> Tensor:
+        """The weighted sum of the mean cross-entropies of hidden wordpieces and of next-sentence labels.
+
+        The means are over the whole step, so that each wordpiece counts the same in any micro-batch and process.
+        """
         inputs = self._masking.inputs([group.docs for group in groups], number)
         lengths = np.array([len(each.ids) for each in inputs], np.int64)
         sums: dict[str, list[Tensor]] = {name: [] for name in self._objective}
@@ -47,12 +54,15 @@ class MaskedTask:
             losses = self._losses(chosen, padded_width(lengths[rows], self._max_length))
             for name, values in sums.items():
                 values.append(losses[name])
+        means = zip(self._objective.items(), (self._counts(inputs) if counts is None else counts).tolist(), strict=True)
+        return torch.stack([w * torch.stack(sums[name]).sum() / max(1, count) for (name, w), count in means]).sum()
+
+    def _counts(self, inputs: Sequence[MaskedInput]) -> Tensor:
         counts = {
             "masked_words": sum(int((each.hidden != NOT_PREDICTED).sum()) for each in inputs),
             "next_sentence": sum(each.next_label != NOT_PREDICTED for each in inputs),
         }
-        terms = [w * torch.stack(sums[name]).sum() / max(1, counts[name]) for name, w in self._objective.items()]
-        return torch.stack(terms).sum()
+        return torch.tensor([counts[name] for name in self._objective], dtype=torch.float64)
 
     def _losses(self, inputs: Sequence[MaskedInput], width: int) -> dict[str, Tensor]:
         """The sum of each loss over some inputs."""

@@ -59,8 +59,17 @@ class Task(Protocol):
     def model(self) -> PreTrainedModel:
         """The model to train."""
 
-    def loss(self, groups: Sequence[Group[Any]], number: int, /) -> Tensor:
-        """The mean loss; `number` is how many groups the training had before these."""
+    def counts(self, groups: Sequence[Group[Any]], number: int, /) -> Tensor:
+        """float64[terms]: how many items each term of the loss is a mean of; arguments as in `loss`."""
+
+    def loss(self, groups: Sequence[Group[Any]], number: int, counts: Tensor | None = None, /) -> Tensor:
+        """The mean loss, or the part of these groups in that of a step.
+
+        Args:
+            groups: some groups.
+            number: how many groups the training had before these.
+            counts: `counts` of the whole step, over its micro-batches and processes; None if these groups are the step.
+        """
 
 
 class Scorer:
@@ -95,14 +104,17 @@ class MonoTask:
         self._score = score
         self._loss = loss
 
-    def loss(self, groups: Sequence[Group[Any]], _number: int) -> Tensor:
+    def counts(self, groups: Sequence[Group[Any]], _number: int) -> Tensor:
+        return torch.tensor([len(groups)], dtype=torch.float64)
+
+    def loss(self, groups: Sequence[Group[Any]], _number: int, counts: Tensor | None = None) -> Tensor:
         scores = self._score([(group.query, doc) for group in groups for doc in group.docs]).view(len(groups), -1)
         targets = Targets(
             relevant=scores.new_tensor([group.relevant or (False,) * len(group.docs) for group in groups]),
             labelled=scores.new_tensor([group.relevant is not None for group in groups]),
             teacher=scores.new_tensor([group.teacher_scores or () for group in groups]),
         )
-        return self._loss(scores, targets)
+        return self._loss(scores, targets) * _share(groups, counts)
 
 
 class DuoTask:
@@ -113,7 +125,10 @@ class DuoTask:
         self._score = score
         self._loss = loss
 
-    def loss(self, groups: Sequence[Group[Any]], _number: int) -> Tensor:
+    def counts(self, groups: Sequence[Group[Any]], _number: int) -> Tensor:
+        return torch.tensor([len(groups)], dtype=torch.float64)
+
+    def loss(self, groups: Sequence[Group[Any]], _number: int, counts: Tensor | None = None) -> Tensor:
         chosen = [(group, labelled_pairs(group)) for group in groups]
         scores = self._score(
             [texts for group, pairs in chosen for texts in pair_inputs(group.query, group.docs, pairs)]
@@ -124,7 +139,7 @@ class DuoTask:
             ),
             margins=scores.new_tensor([_margin(group, i, j) for group, pairs in chosen for i, j in pairs]),
         )
-        return self._loss(scores, targets)
+        return self._loss(scores, targets) * _share(groups, counts)
 
 
 def labelled_pairs(group: Group[Any]) -> list[tuple[int, int]]:
@@ -155,6 +170,11 @@ def pair_loss(weights: Mapping[str, float], temperature: float) -> PairLoss:
         "pairwise_kl": lambda scores, known: pairwise_kl(scores, known.margins, temperature),
     }
     return lambda scores, known: torch.stack([w * terms[name](scores, known) for name, w in weights.items()]).sum()
+
+
+def _share(groups: Sequence[Group[Any]], counts: Tensor | None) -> float:
+    """The share of some groups in a step. All groups of a training have the same number of labelled docs and pairs."""
+    return 1.0 if counts is None else len(groups) / counts.item()
 
 
 def _margin(group: Group[Any], i: int, j: int) -> float:

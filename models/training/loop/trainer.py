@@ -128,10 +128,9 @@ class Trainer:
         share = self._processes.share(schedule.groups_per_step)
         number = state.step * schedule.groups_per_step + share.start
         loss = self._accumulate([group for group, _ in taken[share]], number)
-        self._processes.average_gradients(self._optimizer.parameters)
+        self._processes.sum_gradients(self._optimizer.parameters)
         due = self._first and time.monotonic() - saved > 60 * schedule.save_minutes
-        loss_sum, stops, saves = self._processes.sum(torch.tensor([loss, stop(), due], dtype=torch.float64)).tolist()
-        mean = loss_sum / self._processes.count
+        mean, stops, saves = self._processes.sum(torch.tensor([loss, stop(), due], dtype=torch.float64)).tolist()
         check_finite("loss", mean, state.step + 1)
         norm = clip_gradients(self._optimizer.parameters, schedule.clip_norm)
         check_finite("gradient", norm, state.step + 1)
@@ -142,12 +141,17 @@ class Trainer:
         return StepRow(state.step, mean, rate), stops > 0, saves > 0
 
     def _accumulate(self, groups: list[Group[Any]], number: int) -> float:
-        """Computes the gradients of this process's groups, with `number` groups before them; returns the mean loss."""
+        """Computes the gradients of this process's groups, with `number` groups before them.
+
+        Returns the loss, or this process's part of it.
+        """
         size = len(groups) // self._schedule.accumulation
+        whole = self._schedule.accumulation == self._processes.count == 1
+        counts = None if whole else self._processes.sum(self._task.counts(groups, number))
         total = 0.0
         try:
             for start in range(0, len(groups), size):
-                loss = self._task.loss(groups[start : start + size], number + start) / self._schedule.accumulation
+                loss = self._task.loss(groups[start : start + size], number + start, counts)
                 torch.autograd.backward(loss)
                 total += loss.item()
         except torch.OutOfMemoryError as error:

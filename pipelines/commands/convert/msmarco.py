@@ -18,6 +18,7 @@ from pipelines.console.terminal import write_line
 
 _FAKE = ("00000000", "FAKE DOCUMENT")
 _DUO_DOCS = 30
+_CHECKPOINT = "embedded:mono"
 
 
 def convert_msmarco(
@@ -41,7 +42,13 @@ def convert_msmarco(
             f"fake docs. By default all; for duo {_DUO_DOCS}.",
         ),
     ] = None,
-    checkpoint: Annotated[str, typer.Option(help="Whose BERT tokenizer reads texts.")] = "embedded:mono",
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose BERT tokenizer reads texts; by default embedded:mono. If given, ids of examples must be in its "
+            "vocabulary.",
+        ),
+    ] = None,
     truncation: Annotated[
         Truncation, typer.Option(help="How texts are cut: docs/reference/model-inputs.md.")
     ] = "original",
@@ -68,7 +75,7 @@ def _convert(
     target: Path,
     to: str,
     made: tuple[str, InputLimits, int | None],
-    checkpoint: str,
+    checkpoint: str | None,
     qrels: str | None,
     max_bad_rows: int,
     processes: int | None,
@@ -80,14 +87,19 @@ def _convert(
     from models.tokenizer.registry import fetch_tokenizer
 
     schema, limits, docs = made
-    tokenizer = fetch_tokenizer(checkpoint)
+    read_by = checkpoint or _CHECKPOINT
+    tokenizer = fetch_tokenizer(read_by)
     if not isinstance(tokenizer, BertTokenizer):
-        raise PreflightError(f"{checkpoint} has another tokenizer than BERT's, and these examples are inputs of BERT")
+        raise PreflightError(
+            f"{checkpoint or _CHECKPOINT} has another tokenizer than BERT's, and these examples are inputs of BERT"
+        )
     fake = (_FAKE[0], tokenizer.encode([_FAKE[1]], 512).ids[0].as_py())
     if schema == "duo":
         docs = docs or _DUO_DOCS
     settings = ExampleSettings(schema, limits, tokenizer.special, docs, fake)
     relevance = read_qrels(qrels).relevance if qrels else {}
-    making = Making(settings, checkpoint, relevance, processes or len(os.sched_getaffinity(0)), target)
+    vocab_size = tokenizer.vocab_size if checkpoint else None
+    processes = processes or len(os.sched_getaffinity(0))
+    making = Making(settings, read_by, relevance, processes, target, vocab_size=vocab_size)
     for path in convert_examples(sources, target, to, making, max_bad_rows, ConsoleProgress()):
         write_line(path)

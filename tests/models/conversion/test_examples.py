@@ -6,6 +6,7 @@ import random
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +14,9 @@ from transformers import BertTokenizer
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units
-from beamrank.formats.examples.reader import stored_examples
+from beamrank.formats.examples.proto import encode
+from beamrank.formats.examples.reader import kind_of, stored_examples
+from beamrank.formats.examples.tfrecord import frame
 from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import Topic
@@ -220,6 +223,53 @@ def test_damaged_record_is_left_out_with_its_ids(top1000, tmp_path):
     with pytest.raises(DataError, match=r"record 0 \(from 0\), at byte 0, has a wrong checksum"):
         _convert(path, tmp_path / "none")
     assert _convert(path, tmp_path / "rest", max_bad_rows=1) == examples[1:]
+
+
+_GOOD = {"query_ids": [101, 5, 102], "doc_ids": [7, 102], "label": [0]}
+_GOOD_DUO = {"input_ids": [101, 5, 102, 7, 102], "segment_ids": [0, 0, 0, 1, 2], "label": [0]}
+
+
+@pytest.mark.parametrize(
+    ("example", "reason", "file"),
+    [
+        (_GOOD | {"label": []}, "'label' with 0 values", "tfrecord"),
+        (_GOOD | {"label": [0, 1]}, "'label' with 2 values", "tfrecord"),
+        (_GOOD | {"label": [2]}, "has 2 in 'label'", "tfrecord"),
+        (_GOOD | {"label": [2]}, "has 2 in 'label'", "parquet"),
+        (_GOOD | {"doc_ids": [7, 2**31 + 5]}, "has 2147483653 in 'doc_ids'", "tfrecord"),
+        (_GOOD | {"doc_ids": [7, 2**31 + 5]}, "has 2147483653 in 'doc_ids'", "parquet"),
+        (_GOOD | {"doc_ids": [7, 2**63 - 1]}, "in 'doc_ids'", "tfrecord"),
+        (_GOOD | {"doc_ids": [7, 2**63 - 1]}, "in 'doc_ids'", "parquet"),
+        (_GOOD | {"query_ids": [101, -1]}, "has -1 in 'query_ids'", "tfrecord"),
+        (_GOOD | {"query_ids": [101, -1]}, "has -1 in 'query_ids'", "parquet"),
+        (_GOOD | {"query_ids": [101, 30_522]}, "has 30522 in 'query_ids', whose numbers are 0 to 30,521", "tfrecord"),
+        (_GOOD | {"query_ids": [101, 30_522]}, "has 30522 in 'query_ids', whose numbers are 0 to 30,521", "parquet"),
+        (_GOOD_DUO | {"segment_ids": [0, 0, 1, 2]}, "5 'input_ids' and 4 'segment_ids'", "tfrecord"),
+        (_GOOD_DUO | {"segment_ids": [0, 0, 1, 2]}, "5 'input_ids' and 4 'segment_ids'", "parquet"),
+        (_GOOD_DUO | {"segment_ids": [0, 0, 0, 1, 3]}, "has 3 in 'segment_ids'", "tfrecord"),
+        (_GOOD_DUO | {"segment_ids": [0, 0, 0, 1, 3]}, "has 3 in 'segment_ids'", "parquet"),
+    ],
+)
+def test_example_that_the_original_code_cannot_have_written_is_named(example, reason, file, tmp_path):
+    path = tmp_path / "dataset_dev"
+    rows = [*[_GOOD_DUO if "input_ids" in example else _GOOD] * 3, example]
+    if file == "tfrecord":
+        columns = {name: [np.array([n for row in rows for n in row[name]]).view(np.uint64)] for name in example}
+        counts = {name: np.array([len(row[name]) for row in rows]) for name in example}
+        path.write_bytes(frame(*encode({name: (columns[name][0], counts[name]) for name in example})))
+    else:
+        pq.write_table(pa.Table.from_pylist([row | {"label": row["label"][0]} for row in rows]), path)
+    (stored,) = stored_examples(str(path), kind_of(str(path)), vocab_size=30_522)
+    unit = "record" if file == "tfrecord" else "row"
+    with pytest.raises(DataError, match=rf"{unit} 3 \(from 0\) .*{reason}"):
+        list(stored.tables([]))
+
+
+def test_tfrecord_compressed_by_tensorflow_is_read_under_any_name(top1000, tmp_path):
+    examples = _convert(top1000, tmp_path / "out")
+    path = tmp_path / "out/dataset_dev.tf"
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    assert _convert(path, tmp_path / "back") == examples
 
 
 def test_ids_of_another_length_are_refused(top1000, tmp_path):

@@ -8,7 +8,14 @@ from transformers import BertConfig, BertForPreTraining, BertForSequenceClassifi
 
 from beamrank.errors import PreflightError
 from models.architectures.bert import TOKEN_TYPES
-from models.conversion.original_bert import OriginalConfig, check_variables, read_config, read_weights, tensorflow_name
+from models.conversion.original_bert import (
+    OriginalConfig,
+    check_variables,
+    read_config,
+    read_weights,
+    tensorflow_name,
+    unused,
+)
 from tests.support.models import tensorflow1
 from tests.support.models.tensorflow1 import CONFIG, known_variables, pretrained_variables
 
@@ -59,7 +66,11 @@ def test_token_types_come_from_the_weights():
     ("changes", "message"),
     [
         ({"output_weights": None, "output_bias": None}, "has no output_weights and no output_bias: it is an encoder"),
+        ({"output_weights": (3, 8), "output_bias": (3,)}, "has 3 labels, by its output_bias; a re-ranker .* has 2"),
+        ({"output_weights": (1, 8), "output_bias": (1,)}, "has 1 labels"),
         ({"output_weights": (3, 8)}, r"output_weights is \(3, 8\), .* has \(2, 8\)"),
+        ({"bert/encoder/embedding_hidden_mapping_in/kernel": (4, 8)}, "is ALBERT"),
+        ({"bert/pooler/dense/kernel/ExponentialMovingAverage": (8, 8)}, "has 1 variables that .*Average"),
         ({"bert/encoder/layer_1/output/dense/kernel": None}, "lacks 1 of the 41 .*layer_1/output/dense/kernel"),
         ({"bert/encoder/layer_2/output/dense/bias": (8,)}, "has 1 variables that .*layer_2/output/dense/bias"),
         ({"bert/encoder/layer_0/output/dense/kernel": (8, 16)}, r"is \(8, 16\), and .* has \(16, 8\)"),
@@ -74,6 +85,18 @@ def test_wrong_variables_are_named(changes, message):
     found = {name: shape for name, shape in {**_shapes(), **changes}.items() if shape is not None}
     with pytest.raises(PreflightError, match=f"the checkpoint it.*{message}"):
         check_variables(found, _config(), "duo", "it")
+
+
+@pytest.mark.parametrize(
+    "slots", [("adam_m", "adam_v"), ("AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"), ("Adam",), ("lamb_m",)]
+)
+def test_variables_of_any_optimizer_are_left_out(slots):
+    """As transformers' loader leaves out those that it names; these are told by their place and shape."""
+    variables = _shapes()
+    of_training = {f"{name}/{slot}": size for name, size in variables.items() for slot in slots}
+    of_training |= dict.fromkeys(("global_step", "beta1_power", "current_loss_scale", "good_steps"), ())
+    check_variables({**variables, **of_training}, _config(), "mono", "it")
+    assert {*unused({**variables, **of_training})} == of_training.keys()
 
 
 def test_original_bert_refuses_another_model():

@@ -64,6 +64,22 @@ def test_start_keeps_a_head_that_fits(encoder, tmp_path):
     assert Start(mono, 32).model("mono", 1, 0.1, True).classifier.weight.shape == (1, 32)
 
 
+def test_start_with_reversed_labels_is_refused(encoder, tmp_path):
+    """As a run refuses it: its head would be trained, and published, upside down."""
+    folder = Path(save_mono(encoder, tmp_path / "mono"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"id2label": {"0": "relevant", "1": "not_relevant"}}))
+    with pytest.raises(PreflightError, match="reversed id2label"):
+        resolve_checkpoint(str(folder), "mono")
+    start = Start(str(folder), 32)
+    for kind in ("mono", "duo"):
+        with pytest.raises(PreflightError, match="reversed id2label"):
+            start.model(kind, 2, 0.1, True)
+    assert start.model("mono", 1, 0.1, True).config.id2label == {0: "relevant"}
+    assert start.masked_model(0.1, True)
+    assert Start(str(folder), 32, random_weights=True).model("mono", 2, 0.1, True)
+
+
 def test_duo_from_a_mono_gets_a_third_token_type(encoder, tmp_path):
     mono = save_mono(encoder, tmp_path / "mono")
     rows = Start(mono, 32).model("duo", 2, 0.1, True).bert.embeddings.token_type_embeddings.weight

@@ -110,6 +110,31 @@ def test_accumulation_and_checkpointing_give_the_same_weights(config, tmp_path):
         torch.testing.assert_close(weights(tmp_path / "sparing")[name], weight, atol=2e-5, rtol=0)
 
 
+def test_head_of_one_logit_is_kept_by_default(config, tmp_path):
+    """cross-encoder/ms-marco-* have one logit."""
+    finish(make_session(config, "mono", ["labels=1"], tmp_path / "one"))
+    one = {"start": str(tmp_path / "one"), "optimizer.learning_rate": 1e-12}
+    options = [f"{key}={value}" for key, value in one.items()]
+    kept = make_session(config, "mono", options, tmp_path / "kept")
+    assert (kept.labels, kept.lines()) == (1, make_session(config, "mono", output=tmp_path / "plain").lines())
+    finish(kept)
+    head = weights(tmp_path / "one")["classifier.weight"]
+    assert torch.allclose(weights(tmp_path / "kept")["classifier.weight"], head, atol=1e-6)
+    new = make_session(config, "mono", [*options, "labels=2"], tmp_path / "new")
+    assert any("the head is new" in line and "labels: 1 keeps it" in line for line in new.lines())
+    assert any("the head is new" in line for line in plan_training(new).notes)
+    finish(new)
+    assert "| start | one; its head of 1 label is not used |" in (tmp_path / "new/README.md").read_text()
+
+
+def test_card_has_no_path_of_the_machine(config, tmp_path):
+    finish(make_session(config, "mono", ["optimizer.steps=3"], output=tmp_path / "out"))
+    card = (tmp_path / "out/README.md").read_text()
+    assert "base_model" not in card
+    assert "| start | start |" in card
+    assert str(tmp_path) not in card
+
+
 def test_seed_decides_the_curve(config, tmp_path):
     for name, seed in (("first", 0), ("again", 0), ("other", 1)):
         finish(make_session(config, "mono", ["optimizer.steps=5", f"seed={seed}"], tmp_path / name))

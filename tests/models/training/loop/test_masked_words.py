@@ -1,10 +1,12 @@
 """Pre-training on a corpus: its losses, resumption to the bit, and what a mono starts from."""
 
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import BertForPreTraining
 
 from beamrank.errors import ConfigError, PreflightError
@@ -59,6 +61,24 @@ def test_masked_loss_is_cross_entropy_of_masked_words_and_labels(start):
         assert len(labels) == (4 if "next_sentence" in objective else 0)
 
 
+@pytest.mark.parametrize("objective", ["{masked_words: 1}", "{masked_words: 1, next_sentence: 1}"])
+def test_accumulation_and_processes_do_not_change_the_loss_of_a_step(objective, start, tmp_path):
+    """Each hidden wordpiece counts the same, in a short passage and in a long one."""
+    config = write_config(tmp_path, 3)
+    texts = [f"{number}\t{' '.join(['the sky is blue'] * (1 if number % 3 else 6))}" for number in range(24)]
+    (tmp_path / "corpus.tsv").write_text("\n".join(texts))
+    options = ["pack=false", "optimizer.batch_size=12", f"objective={objective}"]
+    for name, more in (("one", []), ("six", ["optimizer.accumulation=6"])):
+        make_session(config, "tcp", [*options, *more], tmp_path / name).train(lambda: False, SILENT, "")
+    one, six = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "six"))
+    assert max((one[name] - six[name]).abs().max().item() for name in one) < 2e-5
+    session = make_session(config, "tcp", options, tmp_path / "counts")
+    groups = [group for group, _ in islice(session.source.stream({}), 12)]
+    counts = session.task.counts(groups, 0)
+    parts = [session.task.loss(groups[at : at + 4], at, counts).item() for at in (0, 4, 8)]
+    assert sum(parts) == pytest.approx(session.task.loss(groups, 0).item(), rel=1e-5)
+
+
 def test_next_sentence_trains_the_pooler(start):
     frozen = {
         objective: [
@@ -111,7 +131,7 @@ def test_random_start_resumes_and_can_be_fine_tuned(start, tmp_path):
     card = (tmp_path / "whole/README.md").read_text()
     assert "base_model" not in card
     for line in (
-        f"| start | random weights, configuration of {start} |",
+        "| start | random weights, configuration of start |",
         "| objective | masked_words + next_sentence |",
     ):
         assert line in card
