@@ -69,12 +69,14 @@ def colour_groups(docs: int = 2) -> list[Group]:
     return groups
 
 
-def make_scorer(start_folder: str, kind: str, labels: int = 2, dropout: float = 0.0) -> Scorer:
-    """A model to train on a CPU, in float32."""
+def make_scorer(
+    start_folder: str, kind: str, labels: int = 2, dropout: float = 0.0, dtype: torch.dtype = torch.float32
+) -> Scorer:
+    """A model to train on a CPU."""
     start = Start(start_folder, LIMITS.max_length)
     torch.manual_seed(1)
     model = start.model(kind, labels, dropout, train_word_embeddings=True)
-    return Scorer(model, InputEncoder(start.tokenizer, LIMITS, 512), "cpu", torch.float32)
+    return Scorer(model, InputEncoder(start.tokenizer, LIMITS, 512), "cpu", dtype)
 
 
 def overfit(task: Task, groups: list[Group]) -> float:

@@ -259,7 +259,7 @@ def test_example_that_the_original_code_cannot_have_written_is_named(example, re
         path.write_bytes(frame(*encode({name: (columns[name][0], counts[name]) for name in example})))
     else:
         pq.write_table(pa.Table.from_pylist([row | {"label": row["label"][0]} for row in rows]), path)
-    (stored,) = stored_examples(str(path), kind_of(str(path)), vocab_size=30_522)
+    (stored,) = stored_examples(str(path), kind_of(str(path)) or "", vocab_size=30_522)
     unit = "record" if file == "tfrecord" else "row"
     with pytest.raises(DataError, match=rf"{unit} 3 \(from 0\) .*{reason}"):
         list(stored.tables([]))

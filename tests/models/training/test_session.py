@@ -264,8 +264,9 @@ def test_state_holds_no_pickle(config):
         (lambda weight: weight.register_hook(lambda grad: grad * float("inf")), r"the gradient is (nan|inf) at step 1"),
     ],
 )
-def test_training_ends_when_loss_or_gradient_is_not_finite(spoil, message, config):
-    session = make_session(config, "mono")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_training_ends_when_loss_or_gradient_is_not_finite(dtype, spoil, message, config):
+    session = make_session(config, "mono", [f"dtype={dtype}"])
     spoil(session.model.classifier.weight)
     with pytest.raises(DataError, match=message):
         session.train(lambda: False, SILENT, "")

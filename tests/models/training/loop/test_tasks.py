@@ -99,3 +99,26 @@ def test_scorer_keeps_the_order_of_the_inputs(start):
     np.testing.assert_allclose(together.numpy(), apart, atol=1e-5)
     packed = InputEncoder(load_bert(start), LIMITS, 64).pack(inputs)
     assert lay_out(packed, np.arange(5), 32).lengths.tolist() == [7, 26, 9, 18, 13]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_duo_are_those_of_a_plain_loop(dtype, start):
+    """Against transformers, inputs laid out by hand and the loss of both orders of each pair."""
+    score = make_scorer(start, "duo", dtype=dtype)
+    groups = colour_groups(3)[:4]
+    torch.autograd.backward(DuoTask(score, pair_loss({"pairwise": 1.0}, 1.0)).loss(groups, 0))
+    found = {name: each.grad for name, each in score.model.named_parameters()}
+    plain = make_scorer(start, "duo").model
+    losses = []
+    for group in groups:
+        for i, j in [(0, 1), (0, 2), (1, 0), (2, 0)]:
+            parts = [["[CLS]", *group.query.split(), "[SEP]"], [group.docs[i], "[SEP]"], [group.docs[j], "[SEP]"]]
+            ids = torch.tensor([[WORDS.index(word) for part in parts for word in part]])
+            types = torch.tensor([[number for number, part in enumerate(parts) for _ in part]])
+            with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+                logits = plain(input_ids=ids, token_type_ids=types).logits
+            losses.append(torch.nn.functional.cross_entropy(logits.float(), torch.tensor([int(i == 0)])))
+    torch.autograd.backward(torch.stack(losses).mean())
+    largest = max(each.grad.abs().max().item() for each in plain.parameters())
+    for name, each in plain.named_parameters():
+        assert (found[name] - each.grad).abs().max().item() < (1e-5 if dtype == torch.float32 else 0.05) * largest, name
