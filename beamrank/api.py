@@ -50,12 +50,13 @@ def write_run(
 
     Args:
         run: {query_id: {doc_id: score}}; tied scores keep their order.
-        path: a file or a URL; a file that exists is replaced.
+        path: a file or a URL; a file that exists is replaced. It is compressed if it ends in .gz, .bz2, .xz or .zst.
         tag: the sixth column.
         format: `trec` or `msmarco`.
 
     Raises:
-        ConfigError: the tag is empty or has white space, or the format is unknown.
+        ConfigError: the tag is empty or has white space, the format is unknown, or the path ends in .zip, .tar or the
+            like.
         DataError: a score is not finite, or an id is not allowed in a run; nothing is written.
     """
     if not isinstance(tag, str) or tag.split() != [tag]:

@@ -1,6 +1,5 @@
 """Runs, written so that every evaluator reads the same order."""
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 from beamrank.errors import DataError
 from beamrank.formats.run_formats import FORMATS
 from beamrank.storage import files as storage
+from beamrank.storage.streams import packed
 
 Ranking = Sequence[tuple[str, float]]
 
@@ -85,6 +85,8 @@ def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: str = "
 def write_run(url: str, rankings: Mapping[str, Ranking], run_tag: str, run_format: str = "trec") -> None:
     """Writes a run; a file that exists is replaced, never left half-written. Queries are in the order of `rankings`.
 
+    It is compressed if its name ends in .gz, .bz2, .xz or .zst. A device or a pipe is written to.
+
     Args:
         url: where to.
         rankings: doc_ids and raw scores of each query, in their final order; ties keep the given order.
@@ -92,10 +94,12 @@ def write_run(url: str, rankings: Mapping[str, Ranking], run_tag: str, run_forma
         run_format: its name in `run_formats.FORMATS`.
 
     Raises:
+        ConfigError: the name ends as that of a file that beamrank does not write.
         DataError: see `run_lines`; nothing is written.
     """
-    content = io.BytesIO()
-    for query_id, ranking in rankings.items():
-        for line in run_lines(query_id, ranking, run_tag, run_format):
-            content.write(f"{line}\n".encode())
-    storage.replace(url, content.getvalue())
+    lines = (
+        f"{line}\n".encode()
+        for query_id, ranking in rankings.items()
+        for line in run_lines(query_id, ranking, run_tag, run_format)
+    )
+    storage.replace_stream(url, packed(url, lines))

@@ -1,16 +1,12 @@
 """`beamrank lint --fix`: rewrites what has one right answer. The order of an evaluation stays as it is."""
 
-import bz2
-import gzip
-import lzma
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from beamrank.errors import BeamrankError, ConfigError, DataError
 from beamrank.formats.run_writer import strictly_decreasing
@@ -19,16 +15,7 @@ from beamrank.lint.registry import CHECKS
 from beamrank.lint.run_rows import Line, RunRows, TopicReturnsError
 from beamrank.lint.topic_rows import TopicRows
 from beamrank.storage import files as storage
-from beamrank.storage.streams import compression
-
-_CHUNK_BYTES = 1 << 20
-# Each writes a member of a file: all members are read.
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": lambda content: gzip.compress(content, mtime=0),
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-    "zstd": lambda content: bytes(pa.compress(content, "zstd", asbytes=True)),
-}
+from beamrank.storage.streams import check_packable, packed
 
 
 @dataclass
@@ -56,9 +43,7 @@ def check_fixable(url: str) -> None:
     """
     if is_pipe_url(url):
         raise ConfigError(f"--fix cannot replace {url}, which is a pipe: give a file")
-    method = compression(url)
-    if method is not None and method not in COMPRESS:
-        raise ConfigError(f"--fix cannot write {url}, which is packed with {method}: unpack it, and give the run")
+    check_packable(url)
 
 
 def fix_run(report: Report) -> tuple[Report, Fix]:
@@ -77,20 +62,18 @@ def fix_run(report: Report) -> tuple[Report, Fix]:
     if blocking:
         return report, Fix(refused=f"a row could be lost: first correct {', '.join(sorted(blocking))} by hand")
     fix = Fix()
-    method = compression(report.run)
-    content = _chunks(_lines(report, fix))
-    _replace(report.run, content if method is None else map(COMPRESS[method], content))
+    _replace(report.run, packed(report.run, _lines(report, fix)))
     after = lint_run(report.run, report.state.given, report.state.track)
     fix.fixed = counts - after.findings.counts
     return after, fix
 
 
 def _replace(url: str, content: Iterable[bytes]) -> None:
-    """Replaces a file; a local one keeps its permissions, and a link to it stays a link."""
+    """Replaces a file; a local one keeps its permissions."""
     if storage.is_remote(url):
         storage.replace_stream(url, content)
         return
-    path = os.path.realpath(storage.absolute(url))
+    path = storage.absolute(url)
     mode = stat.S_IMODE(os.stat(path).st_mode)
     storage.replace_stream(path, content)
     os.chmod(path, mode)
@@ -162,17 +145,3 @@ def _untied(texts: list[bytes], scores: np.ndarray) -> list[bytes]:
 def _write(rows: list[list[bytes]], at: int, texts: Iterable[bytes]) -> None:
     for row, text in zip(rows, texts, strict=True):
         row[at] = text
-
-
-def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines, joined to chunks."""
-    chunk: list[bytes] = []
-    size = 0
-    for line in lines:
-        chunk.append(line)
-        size += len(line)
-        if size > _CHUNK_BYTES:
-            yield b"".join(chunk)
-            chunk, size = [], 0
-    if chunk:
-        yield b"".join(chunk)

@@ -57,6 +57,7 @@ class Collection:
 
 def check_empty(output: str) -> None:
     """Raises PreflightError if a folder holds files: they would be mixed with those of another conversion."""
+    storage.check_folder(output)
     if storage.exists(output) and storage.sizes_bytes(output):
         raise PreflightError(f"{output} is not empty: give another --output, or remove it")
 

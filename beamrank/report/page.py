@@ -52,6 +52,7 @@ def write_report(folder: str, parts: Sequence[Part]) -> str:
     Returns:
         The path of the page.
     """
+    storage.remove_leftovers(folder)
     for number, part in enumerate(parts, 1):
         prefix = "" if number == 1 else f"{number}-"
         for name, content in _files(part):

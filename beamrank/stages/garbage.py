@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from beamrank.digests import SHORT, checked_values
 from beamrank.errors import PreflightError, ReceiptError
-from beamrank.stages.listing import RECEIPTS, TEMPORARY_SUFFIX, Entry, Kind, list_folder, list_stage, receipt_name
+from beamrank.stages.listing import RECEIPTS, Entry, Kind, list_folder, list_stage, receipt_name
 from beamrank.stages.machines import FOLDER as MACHINES
 from beamrank.stages.plan import Plan, plan_names, read_plan
 from beamrank.stages.receipts import Manifest, Receipt
@@ -22,6 +22,7 @@ from beamrank.stages.shards import lists_shards
 from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
 from beamrank.storage.file_states import FileState, file_states
+from beamrank.storage.local_writes import TEMPORARY_SUFFIX
 
 _PROBE_PREFIX = ".writable-"
 

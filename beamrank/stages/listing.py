@@ -8,10 +8,10 @@ from enum import Enum, auto
 from beamrank.digests import SHORT, digest
 from beamrank.storage import files as storage
 from beamrank.storage.file_states import FileState, file_states
+from beamrank.storage.local_writes import TEMPORARY_SUFFIX
 
 RECEIPTS = "receipts"
 SCANS = "scans"
-TEMPORARY_SUFFIX = ".tmp"
 
 
 class Kind(Enum):

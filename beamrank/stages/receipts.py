@@ -15,7 +15,16 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from beamrank.digests import SHORT, checked_json, checked_record, digest, sha256
 from beamrank.errors import ReceiptError
-from beamrank.stages.listing import RECEIPTS, Kind, list_folder, manifest_name, needed_prefix, part_name, receipt_name
+from beamrank.stages.listing import (
+    RECEIPTS,
+    SCANS,
+    Kind,
+    list_folder,
+    manifest_name,
+    needed_prefix,
+    part_name,
+    receipt_name,
+)
 from beamrank.stages.machines import record_machine
 from beamrank.storage import files as storage
 from beamrank.storage.documents import Count, Seconds
@@ -278,18 +287,23 @@ class StageFolder:
             return None
         content = manifest.to_json()
         url = self._manifest_url(shard_digests)
-        if not storage.publish(url, content) and (first := self.manifest(shard_digests)) is not None:
+        if storage.publish(url, content):
+            return manifest
+        first = self.manifest(shard_digests)
+        if first is not None:
             return first
         storage.replace(url, content)
         return manifest
 
     def sweep(self, shard_digests: tuple[str, ...]) -> None:
-        """Removes the needed docs of a sealed stage, and leftovers of killed attempts.
-
-        Another run may be working on the same stage. It needs none of these files any more, but may be sealing.
-        """
+        """Removes the needed docs of a sealed stage, and leftovers of killed attempts."""
         needed = needed_prefix(shard_digests)
-        for entry in (*list_folder(self.url), *list_folder(self.url, RECEIPTS)):
-            unfinished = entry.temporary and entry.kind is not Kind.MANIFEST
-            if unfinished or (entry.kind is Kind.NEEDED and entry.name.startswith(needed)):
+        for entry in list_folder(self.url):
+            if entry.kind is Kind.NEEDED and not entry.temporary and entry.name.startswith(needed):
                 storage.remove(storage.join(self.url, entry.path))
+        self.remove_leftovers()
+
+    def remove_leftovers(self) -> None:
+        """Removes the temporary files of killed processes."""
+        for folder in (self.url, storage.join(self.url, RECEIPTS), storage.join(self.url, SCANS)):
+            storage.remove_leftovers(folder)

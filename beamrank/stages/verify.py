@@ -18,7 +18,6 @@ from beamrank.errors import PreflightError
 from beamrank.progress import SILENT, Progress
 from beamrank.stages.listing import (
     RECEIPTS,
-    TEMPORARY_SUFFIX,
     Entry,
     Kind,
     list_folder,
@@ -34,6 +33,7 @@ from beamrank.stages.scan_reports import ScanReport
 from beamrank.stages.shards import has_own_name, lists_shards
 from beamrank.stages.stage_record import StageRecord
 from beamrank.storage import files as storage
+from beamrank.storage.local_writes import TEMPORARY_SUFFIX
 from beamrank.storage.streams import errors_as
 from beamrank.storage.url_credentials import refuse_credentials
 from beamrank.tables import schemas

@@ -13,8 +13,8 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from beamrank.errors import BeamrankError, PreflightError
+from beamrank.storage import local_writes, special_files
 from beamrank.storage.conditional_put import create
-from beamrank.storage.local_writes import sync_folder, temporary_beside, write_synced
 from beamrank.storage.special_files import check_regular, is_pipe
 from beamrank.storage.url_credentials import hide_credentials
 
@@ -44,6 +44,12 @@ def absolute(url: str) -> str:
     if is_remote(url):
         return url.rstrip("/")
     return os.path.abspath(os.path.expanduser(url.removeprefix("file://")))
+
+
+def resolved(url: str) -> str:
+    """`absolute`, without symbolic links."""
+    path = absolute(url)
+    return path if is_remote(path) else os.path.realpath(path)
 
 
 def join(folder: str, *names: str) -> str:
@@ -137,6 +143,21 @@ def is_folder(url: str) -> bool:
     """Whether a folder exists."""
     with located(url) as (filesystem, path):
         return bool(filesystem.isdir(path))
+
+
+def check_folder(output: str) -> None:
+    """Makes sure that files can be written below an output.
+
+    Raises:
+        PreflightError: it is a file, a device or a pipe.
+    """
+    if exists(output) and not is_folder(output):
+        raise PreflightError(f"the output {output} is not a folder: give one, or a path where nothing exists")
+
+
+def is_special(url: str) -> bool:
+    """Whether a local path is a device, a pipe or an open file of this process, which no file can replace."""
+    return not is_remote(url) and special_files.is_special(absolute(url))
 
 
 def size_bytes(url: str) -> int:
@@ -244,17 +265,7 @@ def publish(url: str, content: bytes) -> bool:
     if is_remote(url):
         with located(url) as (filesystem, path):
             return create(filesystem, path, content)
-    path = absolute(url)
-    while True:
-        with temporary_beside(path) as temporary, suppress(FileNotFoundError):
-            write_synced(temporary, [content])
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return False
-            sync_folder(path)
-            return True
-        # Another run sealed a stage in this folder and swept away the temporary file: write it again.
+    return local_writes.publish_file(absolute(url), content)
 
 
 def publish_content(url: str, content: bytes) -> None:
@@ -264,16 +275,17 @@ def publish_content(url: str, content: bytes) -> None:
 
 
 def replace(url: str, content: bytes) -> None:
-    """Writes a file whole; an existing file is replaced."""
+    """Writes a file whole; an existing file is replaced.
+
+    A local link stays, and what it leads to is replaced; a device or a pipe is written to.
+    """
     if is_remote(url):
         with located(url) as (filesystem, path):
             filesystem.pipe_file(path, content)
         return
-    while True:
-        # As in `publish`: a file that was swept away is written again.
-        with suppress(FileNotFoundError):
-            replace_stream(url, [content])
-            return
+    while not local_writes.replace_file(absolute(url), [content]):
+        # An earlier version, in another run, swept away the temporary file: write it again.
+        pass
 
 
 def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
@@ -286,10 +298,15 @@ def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
             upload(spool.name, url)
         return
     path = absolute(url)
-    with temporary_beside(path) as temporary:
-        write_synced(temporary, chunks)
-        os.replace(temporary, path)
-        sync_folder(path)
+    local_writes.remove_leftovers(os.path.dirname(path), os.path.basename(path))
+    if not local_writes.replace_file(path, chunks):
+        raise FileNotFoundError(errno.ENOENT, "another process removed the temporary file of", path)
+
+
+def remove_leftovers(folder: str) -> None:
+    """Removes the temporary files in a local folder whose writers were killed; a store has none."""
+    if not is_remote(folder):
+        local_writes.remove_leftovers(absolute(folder))
 
 
 def remove(url: str) -> None:

@@ -1,21 +1,84 @@
-"""Local files and folders that appear whole or not at all: written under a hidden name, then moved into place."""
+"""Local files and folders that appear whole or not at all: written under a hidden name, then moved into place.
 
+The hidden name tells who writes, so that what a killed process left can be removed later, and nothing else.
+"""
+
+import ctypes
+import errno
 import os
+import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from beamrank.processes import is_running, machine_id, start_seconds
+from beamrank.storage.special_files import open_special
+
+TEMPORARY_SUFFIX = ".tmp"
+# Versions before this one wrote 32 random digits.
+_TEMPORARY = re.compile(
+    r"\.(?P<base>.+)\.(?:(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}|[0-9a-f]{32})\.tmp",
+    re.DOTALL,
+)
+# Whether the writer of another machine runs is unknown, but it writes all the time.
+_ABANDONED_SECONDS = 3600.0
+_LONGEST_BASE_BYTES = 200
+# What file systems answer that have no hard links, no such rename or no sync.
+_NOT_SUPPORTED = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO)
+_AT_FDCWD, _RENAME_NOREPLACE = -100, 1
+
+
+def temporary_name(base: str) -> str:
+    """A new hidden name for what becomes `base`; it tells which process writes."""
+    if len(os.fsencode(base)) > _LONGEST_BASE_BYTES:
+        base = base[: _LONGEST_BASE_BYTES // 4]
+    writer = f"{machine_id()}-{os.getpid()}-{int(start_seconds())}-{uuid.uuid4().hex[:8]}"
+    return f".{base}.{writer}{TEMPORARY_SUFFIX}"
+
+
+def remove_leftovers(folder: str, base: str | None = None) -> None:
+    """Removes temporary files and folders whose writer has ended: those of one target, or all in a folder.
+
+    A writer on this machine has ended if its process has; a file from another machine is left by a writer that has
+    ended if it was not written for an hour.
+    """
+    # Others may remove them too, or not let us.
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            found = _TEMPORARY.fullmatch(entry.name)
+            if found is None or (base is not None and found["base"] != base) or not _is_abandoned(entry, found):
+                continue
+            with suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.unlink(entry.path)
+
+
+def _is_abandoned(entry: "os.DirEntry[str]", found: re.Match[str]) -> bool:
+    if found["machine"] == machine_id():
+        return not is_running(int(found["pid"]), float(found["started"]))
+    try:
+        state = entry.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    # Files in a folder are written without a change of its time.
+    return entry.is_file(follow_symlinks=False) and time.time() - state.st_mtime > _ABANDONED_SECONDS
 
 
 @contextmanager
 def new_folder(target: str | Path) -> Iterator[Path]:
     """A hidden, empty folder beside a target, renamed to it when the `with` block ends.
 
-    The target must not exist, or be an empty folder. After an error nothing is left.
+    The target must not exist, or be an empty folder; a link to such a one stays a link. After an error nothing is left.
     """
-    target = Path(target)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    target = Path(os.path.realpath(target))
+    remove_leftovers(str(target.parent), target.name)
+    temporary = target.with_name(temporary_name(target.name))
     try:
         temporary.mkdir(parents=True)
         yield temporary
@@ -24,30 +87,123 @@ def new_folder(target: str | Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def publish_file(path: str, content: bytes) -> bool:
+    """Writes a file that does not exist yet, whole or not at all; returns whether it did."""
+    while True:
+        # An earlier version, in another run, may sweep away the temporary file: then it is written again.
+        with _temporary_beside(path) as temporary, suppress(FileNotFoundError):
+            _write_synced(temporary, [content])
+            if not _move_to_new(temporary, path):
+                return False
+            _sync_folder(path)
+            return True
+
+
+def replace_file(path: str, chunks: Iterable[bytes]) -> bool:
+    """Writes a file whole in the place of another one.
+
+    What a link leads to is replaced, and the link stays. A device, a pipe or an open file of this process is written
+    to, as far as an error in the middle.
+
+    Returns:
+        False where the temporary file was removed by another process.
+    """
+    with _naming(path):
+        special = open_special(path)
+        if special is not None:
+            with special:
+                special.writelines(chunks)
+            return True
+    path = os.path.realpath(path)
+    with _temporary_beside(path) as temporary:
+        _write_synced(temporary, chunks)
+        try:
+            os.replace(temporary, path)
+        except FileNotFoundError:
+            return False
+        _sync_folder(path)
+        return True
+
+
 @contextmanager
-def temporary_beside(path: str) -> Iterator[str]:
+def _temporary_beside(path: str) -> Iterator[str]:
     """A hidden name in a file's folder, which is made if needed. A file with that name is removed at the end."""
     folder, base = os.path.split(path)
     os.makedirs(folder, exist_ok=True)
-    temporary = os.path.join(folder, f".{base}.{uuid.uuid4().hex}.tmp")
+    temporary = os.path.join(folder, temporary_name(base))
     try:
-        yield temporary
+        with _naming(path):
+            yield temporary
     finally:
         Path(temporary).unlink(missing_ok=True)
 
 
-def write_synced(path: str, chunks: Iterable[bytes]) -> None:
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Names a file in errors of writing it; Python does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _WRITE_ERRORS and error.filename is None:
+            error.filename = path
+        raise
+
+
+def _move_to_new(temporary: str, path: str) -> bool:
+    """Gives a file a name that does not exist; False if it does."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        # exFAT, SMB, and most object stores that are mounted have no hard links.
+        if error.errno not in _NOT_SUPPORTED:
+            raise
+        return _rename_to_new(temporary, path)
+    return True
+
+
+def _rename_to_new(temporary: str, path: str) -> bool:
+    library = ctypes.CDLL(None, use_errno=True)
+    if hasattr(library, "renameat2"):
+        names = os.fsencode(temporary), os.fsencode(path)
+        if library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_NOREPLACE) == 0:
+            return True
+        number = ctypes.get_errno()
+        if number == errno.EEXIST:
+            return False
+        if number not in _NOT_SUPPORTED:
+            raise OSError(number, os.strerror(number), temporary, None, path)
+    # One writer makes the name. Until it has renamed its file, others find an empty one, which counts as damaged.
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except FileExistsError:
+        return False
+    os.replace(temporary, path)
+    return True
+
+
+def _write_synced(path: str, chunks: Iterable[bytes]) -> None:
     """Writes a file that survives a power failure once its folder is synced too."""
     with open(path, "wb") as file:
         file.writelines(chunks)
         file.flush()
-        os.fsync(file.fileno())
+        _sync(file.fileno())
 
 
-def sync_folder(path: str) -> None:
+def _sync_folder(path: str) -> None:
     """Syncs the folder of a file."""
     descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        _sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync(descriptor: int) -> None:
+    """Syncs a file or folder where its file system can: folders on SMB, and on mounts by FUSE, often cannot."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NOT_SUPPORTED:
+            raise

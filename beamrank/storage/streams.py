@@ -7,13 +7,13 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, cast
 
 import pyarrow as pa
 
-from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.lzw import MAGIC, Lzw
 from beamrank.storage.members import Decompressor, Members, OnlyFile
@@ -23,8 +23,15 @@ _COMPRESS = dict.fromkeys((".z", ".0z", ".1z", ".2z"), "compress")
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", **_COMPRESS}
 _TAR, _SHORT_TAR = ".tar", re.compile(r"\.t(gz|bz2|xz|zst)$")
 _DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {"bz2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}
+# Each writes a member of a file: all members are read.
+_COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": lambda content: gzip.compress(content, mtime=0),
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": lambda content: bytes(pa.compress(content, "zstd", asbytes=True)),
+}
 _NOT_READ = (".zip", ".7z", ".rar", ".lz4", ".lzma")
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = _MEMBER_BYTES = 1 << 20
 # About how much smaller text is compressed.
 _TIMES_SMALLER = 4
 _READ_ERRORS = (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError, pa.lib.ArrowException)
@@ -60,6 +67,45 @@ def without_compression(name: str) -> str:
 def text_bytes(url: str) -> int:
     """The size of a file's text, of a compressed file about."""
     return storage.size_bytes(url) * (_TIMES_SMALLER if _outer(url)[1] else 1)
+
+
+def check_packable(url: str) -> None:
+    """Makes sure that a file can be written in the form that its name promises.
+
+    Raises:
+        ConfigError: it is packed in a way that is only read, or not at all.
+    """
+    ending = next((each for each in _NOT_READ if without_compression(url).endswith(each)), "")
+    method = ending or compression(url)
+    if method is not None and method not in _COMPRESSORS:
+        raise ConfigError(
+            f"cannot write {url}, which is packed with {method.lstrip('.')}: a file whose name ends in .gz, .bz2, .xz "
+            "or .zst is compressed so, any other is plain; unpack one that is to be changed"
+        )
+
+
+def packed(url: str, content: Iterable[bytes]) -> Iterable[bytes]:
+    """The bytes of a file with this content: compressed if its name says so.
+
+    Raises:
+        ConfigError: see `check_packable`.
+    """
+    check_packable(url)
+    method = compression(url)
+    return content if method is None else map(_COMPRESSORS[method], _members(content))
+
+
+def _members(content: Iterable[bytes]) -> Iterator[bytes]:
+    """Pieces of a content; a single one where it is empty, as an empty file is not compressed."""
+    pieces, size, first = list[bytes](), 0, True
+    for piece in content:
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MEMBER_BYTES:
+            yield b"".join(pieces)
+            pieces, size, first = [], 0, False
+    if pieces or first:
+        yield b"".join(pieces)
 
 
 @contextmanager

@@ -104,7 +104,11 @@ def _open(url: str, effect: str) -> Any:
     elif storage.size_bytes(url) == 0:
         content = np.empty(0, np.uint8)
     else:
-        content = np.memmap(url, dtype=np.uint8, mode="r")
+        try:
+            content = np.memmap(url, dtype=np.uint8, mode="r")
+        except OSError:
+            # Some mounts by FUSE map no files.
+            content = np.fromfile(url, dtype=np.uint8)
     if not url.endswith(f"-{sha256(content.data)[:SHORT]}.bin"):
         raise DataError(f"{url} changed after it was written. {effect}")
     return content

@@ -8,6 +8,7 @@ at any time when no process uses it.
 import json
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import fasteners
 
+from beamrank.digests import SHORT, sha256
 from beamrank.errors import PreflightError
 from beamrank.storage.documents import parse_json
 from beamrank.storage.url_credentials import refuse_credentials
@@ -54,10 +56,19 @@ def exclusive(lock_path: Path) -> Iterator[None]:
             lock.acquire()
         except OSError as error:
             raise PreflightError(f"cannot write in {lock_path.parent}: {error}") from error
+        except RuntimeError:
+            # The file system has no locks. One elsewhere on this machine keeps the same processes out.
+            lock = fasteners.InterProcessLock(_lock_elsewhere(lock_path))
+            lock.acquire()
         try:
             yield
         finally:
             lock.release()
+
+
+def _lock_elsewhere(lock_path: Path) -> str:
+    name = f"beamrank-{os.getuid()}-{sha256(os.fsencode(lock_path.absolute()))[:SHORT]}.lock"
+    return os.path.join(tempfile.gettempdir(), name)
 
 
 def find_entry(kind: str, name: str) -> Path | None:

@@ -52,6 +52,7 @@ def demo(
 
     console = console_progress(verbose, quiet)
     folder = storage.absolute(output)
+    storage.check_folder(folder)
     collection = storage.join(folder, "collection")
     write_collection(collection)
     docs = len(stdlib_docs())

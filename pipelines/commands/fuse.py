@@ -11,6 +11,7 @@ from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
+from beamrank.storage.streams import check_packable
 from pipelines.commands.arguments import one_of
 from pipelines.console.terminal import write_error, write_line
 from pipelines.output.run_metadata import describe_fusion, write_metadata
@@ -23,7 +24,10 @@ def fuse_runs(
     run: Annotated[
         list[str], typer.Argument(metavar="RUN", help="TREC or MS MARCO runs: paths or URLs, compressed or not.")
     ],
-    output: Annotated[str, typer.Option(help="The TREC run to write: a path or a URL.")],
+    output: Annotated[
+        str,
+        typer.Option(help="The TREC run to write: a path or a URL; compressed if named .gz, .bz2, .xz or .zst."),
+    ],
     method: Annotated[str, one_of("--method", METHODS, f"How a doc's ranks ({_RANKED}) or scores (others) are fused.")],
     weights: Annotated[
         str | None, typer.Option(metavar="W,W...", help=f"With {_WEIGHTED}: a weight for each run, in their order.")
@@ -41,10 +45,11 @@ def fuse_runs(
     run_tag = f"fused-{method}" if tag is None else tag
     if len(run_tag.split()) != 1 or not run_tag.isprintable():
         raise ConfigError(f"--tag {run_tag!r} is a column of the run: give it no white space or control characters")
-    if storage.absolute(output) in map(storage.absolute, run):
+    if storage.resolved(output) in map(storage.resolved, run):
         raise ConfigError(f"--output {output} is one of the runs: give another path, or it would be replaced")
     if storage.is_folder(output):
         raise ConfigError(f"--output {output} is a folder: give the path of a file")
+    check_packable(output)
     runs = []
     for url in run:
         found = read_run(url)
@@ -58,6 +63,10 @@ def fuse_runs(
         if missing := len(fused) - len(found.order):
             write_error(f"note: {url} lacks topics of the other runs: {missing:,}; there it adds nothing")
     write_run(output, fused, run_tag)
+    if storage.is_special(output):
+        # Standard output may hold the run itself.
+        write_error(f"note: no metadata is written, because {output} is not a file")
+        return
     used = None if METHODS[method].reads_ranks else norm or next(iter(NORMALIZATIONS))
     write_metadata(output, run_tag, describe_machine(), list(describe_fusion(run, method, used, numbers)))
     write_line(output)

@@ -110,6 +110,9 @@ def report_paths(
 
     for path in paths:
         refuse_credentials(path, "DIR")
+    folder = storage.absolute(output) if output else None
+    if folder is not None:
+        storage.check_folder(folder)
     absolute = [storage.absolute(path) for path in paths]
     files = [path for path in absolute if not storage.is_folder(path) and storage.exists(path)]
     trainings = [path for path in absolute if path not in files and is_training(path)]
@@ -132,7 +135,7 @@ def report_paths(
         names = short_names(trainings)
         parts.append(training_part([replace(read_training(folder), name=names[folder]) for folder in trainings]))
     place = storage.parent(absolute[0]) if absolute[0] in files else absolute[0]
-    return write_report(storage.absolute(output) if output else storage.join(place, "report"), parts)
+    return write_report(folder or storage.join(place, "report"), parts)
 
 
 def _reports(

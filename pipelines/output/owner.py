@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
-import psutil
 from pydantic import Field, TypeAdapter
 
 from beamrank.errors import BeamrankError, PreflightError
+from beamrank.processes import is_running, start_seconds
+from beamrank.stages.machines import FOLDER as MACHINES
 from beamrank.stages.plan import CurrentPlan, Plan, read_current
+from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
 from pipelines.console.run_log import open_run_log
-
-# Each process that asks computes the start time of a process, and rounding differs.
-_SAME_START_SECONDS = 2.0
+from pipelines.output.run_names import RUNS
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Owner:
     def this_process(cls) -> "Owner":
         """This process, from now on."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(socket.gethostname(), os.getpid(), psutil.Process().create_time(), now)
+        return cls(socket.gethostname(), os.getpid(), start_seconds(), now)
 
     @classmethod
     def of(cls, current: CurrentPlan) -> "Owner | None":
@@ -47,12 +47,7 @@ class Owner:
         """Whether this is another process of this machine that is still running."""
         if self.host != socket.gethostname() or self.pid == os.getpid():
             return False
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.process_started) < _SAME_START_SECONDS
-            return same and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            return False
+        return is_running(self.pid, self.process_started)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} (since {self.since})"
@@ -72,13 +67,24 @@ def made_current(plan: Plan) -> Iterator[None]:
     mine = asdict(Owner.this_process())
     plan.publish(mine)
     open_run_log(plan)
+    _remove_leftovers(plan)
     try:
         yield
     finally:
+        # Workers of a killed launcher may have outlived it for a moment.
+        _remove_leftovers(plan)
         with suppress(OSError, PreflightError):
             current = read_current(plan.output)
             if current is not None and current.owner == mine:
                 plan.make_current()
+
+
+def _remove_leftovers(plan: Plan) -> None:
+    """Removes the temporary files of killed processes, wherever a run writes."""
+    for folder in (plan.output, storage.join(plan.output, MACHINES), storage.join(plan.output, RUNS)):
+        storage.remove_leftovers(folder)
+    for stage in plan.stages:
+        plan.folder(stage.name).remove_leftovers()
 
 
 def _refuse_another(plan: Plan) -> None:

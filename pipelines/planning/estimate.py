@@ -6,12 +6,13 @@ from beamrank.config.run import RunConfig
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.corpora import list_units
 from beamrank.stages.shards import cut_shards
+from beamrank.storage import files as storage
 from models.stages import stages_of
 from models.stages.planning import resolve_checkpoints
 from models.stages.sample import Sample
 from models.stages.tokenize import stored_doc_tokens
 from pipelines.planning.join_passes import join_passes
-from pipelines.planning.make_plan import check_apart, check_folder, chosen_topics
+from pipelines.planning.make_plan import check_apart, chosen_topics
 from pipelines.planning.plan_changes import Change
 from pipelines.planning.remaining import find_remaining
 
@@ -70,7 +71,7 @@ def estimate(config: RunConfig) -> Estimate:
         PreflightError: an input is missing or invalid.
     """
     check_apart(config)
-    check_folder(config.output)
+    storage.check_folder(config.output)
     parse_measures(config.measures)
     topics = chosen_topics(config).kept
     shards = cut_shards(topics, config.shards)

@@ -1,6 +1,5 @@
 """From a configuration to a plan: reads and checks every input, so that errors are found before anything runs."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from beamrank.records import Topic
 from beamrank.stages.plan import Plan
 from beamrank.stages.shards import cut_shards, first_topics
 from beamrank.storage import files as storage
+from beamrank.storage.local_writes import temporary_name
 from beamrank.storage.special_files import check_regular
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.protocol import Device
@@ -132,15 +132,10 @@ def check_apart(config: RunConfig) -> None:
             )
 
 
-def check_folder(output: str) -> None:
-    """Raises PreflightError where an output is a file: a run could not write below it."""
-    if storage.exists(output) and not storage.is_folder(output):
-        raise PreflightError(f"the output {output} is not a folder: give one, or a path where nothing exists")
-
-
 def check_writable(output: str) -> None:
     """Raises PreflightError where files cannot be written into an output."""
-    probe = storage.join(output, f".writable-{os.getpid()}")
+    storage.check_folder(output)
+    probe = storage.join(output, temporary_name("writable"))
     try:
         storage.publish(probe, b"")
         storage.remove(probe)

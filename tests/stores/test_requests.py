@@ -54,6 +54,7 @@ def test_requests_of_a_stage_of_a_thousand_shards(plan, s3):
     assert plan.sealed("retrieve") is not None
     assert len(s3.sent("GET", ".json?")) == 1 + _SHARDS
     assert len(s3.requests) <= 10 + _SHARDS
+    assert len(s3.sent("PUT", "manifest-")) == 1
 
     s3.requests.clear()
     assert [(stage.done, stage.eta_seconds) for stage in read_status(plan)] == [(_SHARDS, 0.0)]

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError
 from beamrank.formats.runs import read_run
-from beamrank.lint.fix import COMPRESS, fix_run
+from beamrank.lint.fix import fix_run
 from beamrank.lint.linter import lint_run
 from beamrank.lint.registry import CHECKS
-from beamrank.storage.streams import compression, open_stream
+from beamrank.storage.streams import open_stream, packed
 from tests.support.broken_runs import ALSO, BROKEN, GOOD, lint_broken
 
 
@@ -59,9 +59,8 @@ def test_run_without_a_right_answer_is_not_fixed(tmp_path, code):
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".xz", ".zst"])
 def test_fixed_run_keeps_its_compression_and_its_comments(write, tmp_path, ending):
-    method = compression(str(tmp_path / f"a.run{ending}"))
     content = f"# one\n{GOOD}# two\n".replace("\n", "\r\n").encode()
-    path = write(COMPRESS[method](content) if method else content, f"a.run{ending}")
+    path = write(b"".join(packed(f"a{ending}", [content])), f"a.run{ending}")
     assert fix_run(lint_run(path))[0].findings.counts == {}
     with open_stream(path) as file:
         assert file.read().decode() == f"# one\n# two\n{GOOD}"

@@ -181,7 +181,7 @@ def test_tar_without_its_ending_is_named(tmp_path):
 
 @pytest.mark.parametrize("name", ["run.tar.gz", "run.tgz", "run.Z"])
 def test_fix_of_a_run_that_cannot_be_packed_again_is_refused(name):
-    with pytest.raises(ConfigError, match=rf"--fix cannot write {name}, which is packed with (tar|compress)"):
+    with pytest.raises(ConfigError, match=rf"cannot write {name}, which is packed with (tar|compress)"):
         check_fixable(name)
 
 

@@ -1,13 +1,17 @@
 """The cache: whole entries only."""
 
+import errno
+import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from models.checkpoints import disk_cache
-from models.checkpoints.disk_cache import add_entry, cache_folder, cache_root, find_entry
+from models.checkpoints.disk_cache import add_entry, cache_folder, cache_root, exclusive, find_entry
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +87,25 @@ add_entry("indexes", "key", fetch)
     assert len(_names()) == 1
     add_entry("indexes", "key", _fetch)
     assert _names() == ["a"]
+
+
+def test_lock_keeps_others_out_where_the_file_system_has_no_locks(tmp_path, monkeypatch):
+    """A thread that takes the lock of another folder's file is not kept out; one of the same is."""
+    real, locked = fcntl.lockf, []
+
+    def lockf(file: Any, *flags: int) -> None:
+        name = os.fsdecode(file.name)
+        if name.startswith(str(tmp_path / "mount")):
+            raise OSError(errno.ENOLCK, "No locks available")
+        locked.append(name)
+        real(file, *flags)
+
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    with exclusive(tmp_path / "mount/a.lock"), exclusive(tmp_path / "mount/b.lock"):
+        assert len(set(locked)) == 2
+        for name in locked:
+            assert subprocess.run([sys.executable, "-c", _TRY_LOCK, name], check=False).returncode == 1
+    assert subprocess.run([sys.executable, "-c", _TRY_LOCK, locked[0]], check=False).returncode == 0
+
+
+_TRY_LOCK = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"

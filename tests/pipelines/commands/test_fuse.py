@@ -1,13 +1,16 @@
 """`beamrank fuse` as a user runs it."""
 
 import json
+import subprocess
 
 import pytest
 from typer.testing import CliRunner
 
 from beamrank.errors import BeamrankError
 from beamrank.evaluation import fusion
+from beamrank.storage.streams import open_stream
 from pipelines.cli import app
+from tests.support.processes import BEAMRANK
 
 pytestmark = pytest.mark.usefixtures("two_runs")
 
@@ -41,6 +44,25 @@ def test_fuse_takes_weights_a_normalization_a_depth_and_a_tag(two_runs):
     assert (two_runs / "fused.trec").read_text() == "q1 Q0 a 1 3 mine\nq2 Q0 c 1 3 mine\n"
 
 
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst"])
+def test_fused_run_is_compressed_as_its_name_says(two_runs, ending):
+    for output in ("fused.trec", f"fused.trec{ending}"):
+        assert _run("fuse", "base.trec", "other.trec", "--method", "rrf", "--output", output).exit_code == 0
+    assert (two_runs / f"fused.trec{ending}").read_bytes() != (two_runs / "fused.trec").read_bytes()
+    with open_stream(str(two_runs / f"fused.trec{ending}")) as file:
+        assert file.read() == (two_runs / "fused.trec").read_bytes()
+
+
+def test_fused_run_on_standard_output_has_nothing_beside_it(two_runs):
+    """A process of its own: pytest replaces standard output."""
+    command = ["fuse", "base.trec", "other.trec", "--method", "rrf", "--output"]
+    _run(*command, "fused.trec")
+    before = sorted(two_runs.iterdir())
+    done = subprocess.run([BEAMRANK, *command, "/dev/stdout"], capture_output=True, check=True)
+    assert done.stdout == (two_runs / "fused.trec").read_bytes()
+    assert sorted(two_runs.iterdir()) == before
+
+
 def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
     monkeypatch.setitem(fusion.METHODS, "combmax", fusion.Method(max))
     done = _run("fuse", "base.trec", "other.trec", "--method", "combmax", "--norm", "none", "--output", "fused.trec")
@@ -57,12 +79,16 @@ def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
         (["fuse", "base.trec", "base.trec", "--method", "rrf", "--output", "./base.trec"], 2, "is one of the runs"),
         (["fuse", "base.trec", "a", "--method", "rrf", "--output", "."], 2, "is a folder: give the path of a file"),
         (["fuse", "base.trec", "a", "--method", "wsum", "--weights", "1,x", "--output", "o"], 2, "must be numbers"),
+        (["fuse", "base.trec", "a", "--method", "rrf", "--output", "o.tar"], 2, "packed with tar"),
+        (["fuse", "base.trec", "a", "--method", "rrf", "--output", "o.zip"], 2, "packed with zip"),
+        (["fuse", "base.trec", "a", "--method", "rrf", "--output", "link"], 2, "is one of the runs"),
         (["fuse", "base.trec", "a", "--method", "rrf", "--tag", "a b", "--output", "o"], 2, "no white space"),
         (["fuse", "base.trec", "none", "--method", "rrf", "--output", "o"], 3, "there is no file none"),
     ],
 )
 def test_errors_have_their_exit_codes(two_runs, arguments, code, message):
     base = (two_runs / "base.trec").read_text()
+    (two_runs / "link").symlink_to("base.trec")
     done = _run(*arguments)
     assert isinstance(done.exception, BeamrankError), done.exception
     assert (done.exception.exit_code, done.stdout) == (code, "")

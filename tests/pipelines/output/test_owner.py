@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from beamrank.errors import BeamrankError, PreflightError
+from beamrank.processes import machine_id
 from beamrank.records import Topic
 from beamrank.stages.plan import CURRENT, Plan, plan_name, read_current, read_plan
 from beamrank.stages.shards import cut_shards
@@ -106,6 +107,28 @@ def test_failed_owner_releases_the_output(tmp_path):
     with pytest.raises(BeamrankError, match="a worker died"):
         fail()
     assert _current(tmp_path)["owner"] is None
+
+
+def test_owner_removes_what_killed_processes_left_and_nothing_else(tmp_path, sleeper):
+    """In each folder that a run writes to, before and after it."""
+    folders = ["", "machines", "runs", "retrieve", "retrieve/receipts", "retrieve/scans"]
+    plan, names = _plan(tmp_path), {}
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as killed:
+        started = int(psutil.Process(killed.pid).create_time())
+        gone = f".file.{machine_id()}-{killed.pid}-{started}-0123abcd.tmp"
+        killed.kill()
+    started = int(sleeper.create_time())
+    for folder in folders:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        names[folder] = [gone, f".file.{machine_id()}-{sleeper.pid}-{started}-0123abcd.tmp", ".mine.tmp"]
+        for name in names[folder]:
+            (tmp_path / folder / name).touch()
+    with made_current(plan):
+        left = {folder: [name for name in names[folder] if (tmp_path / folder / name).exists()] for folder in folders}
+        assert left == {folder: names[folder][1:] for folder in folders}
+        for folder in folders:
+            (tmp_path / folder / gone).touch()
+    assert not list(tmp_path.rglob(gone))
 
 
 def test_plan_that_was_taken_over_names_the_new_owner(tmp_path, sleeper):
