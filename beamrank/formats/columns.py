@@ -1,15 +1,20 @@
-"""Rows of runs and qrels: text with tabs or spaces between columns, JSONL, Parquet."""
+"""Rows of runs and qrels: text with tabs or spaces between columns, CSV, JSONL, JSON of ranx, Parquet."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeVar
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora.readers.mteb import is_sample, sample_of
 from beamrank.formats.corpora.readers.parquet import numbered_rows
+from beamrank.formats.csv_rows import csv_row, csv_rows
 from beamrank.formats.guess import packed_as
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_doc_id
 from beamrank.formats.ids import shown as shown_text
+from beamrank.formats.names import Columns, find_columns
 from beamrank.formats.problems import Problems, counted
 from beamrank.formats.row_checks import RowError, json_object
 from beamrank.storage import files as storage
@@ -17,6 +22,8 @@ from beamrank.storage.streams import open_stream
 
 _Number = TypeVar("_Number", int, float)
 _SHOWN = 5
+# An object whose first value is one, or that goes on below its first line.
+_DICTIONARY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*"\s*:\s*\{|$)')
 
 
 class FileRows:
@@ -26,14 +33,26 @@ class FileRows:
     are skipped. A line whose first character is `#` is a comment, as in trec_eval 10; comments are counted. Lines end
     in LF or CR LF: a CR elsewhere is a problem of its line, since some tools would read two rows there.
 
-    JSONL and Parquet files have the names of their columns as the first row. A column that holds a list of docs, as
-    MTEB's top_ranked has, gives a row (query_id, doc_id, rank) for each doc, and no names. For qrels, MTEB's re-ranking
-    rows (corpora/readers/mteb.py) give a row (query_id, doc_id, relevance) for each doc.
+    The columns of JSONL and Parquet have names, and so have those below a header line, which CSV must have: each row
+    has the columns that these names find (formats/names.py). Others are ignored. JSON of the form {query_id: {doc_id:
+    number}} has the columns query_id, doc_id and score. A column that holds a list of docs, as MTEB's top_ranked has,
+    gives a row (query_id, doc_id, rank) for each doc, and no names. For qrels, MTEB's re-ranking rows
+    (corpora/readers/mteb.py) give a row (query_id, doc_id, relevance) for each doc.
+
+    Attributes:
+        positions: where the columns of each meaning are, if they have names; known with the first row.
+        names: of all columns of a row then.
     """
 
-    def __init__(self, url: str, *, qrels: bool = False) -> None:
+    def __init__(
+        self, url: str, layouts: Sequence[Sequence[str]], *, qrels: bool = False, columns: Columns | None = None
+    ) -> None:
+        """`layouts` are the meanings of which one group must have names, and `columns` some of these names."""
         self.url = url
-        self._qrels = qrels
+        self.positions: dict[str, int] | None = None
+        self.names: tuple[str, ...] = ()
+        self._layouts, self._given = layouts, columns or {}
+        self._qrels, self._looked = qrels, False
         self.comments: list[bytes] = []
         self._problems = Problems()
 
@@ -41,7 +60,7 @@ class FileRows:
         """Yields each row's line number, counted from 1, and its columns.
 
         Raises:
-            PreflightError: the file cannot be read.
+            PreflightError: the file cannot be read, or lacks columns.
         """
         if self.url.endswith((".parquet", ".pq")):
             yield from self._columns_of(_parquet_rows(self.url))
@@ -51,8 +70,9 @@ class FileRows:
                 for line, text in enumerate(file, 1):
                     if line == 1:
                         text = self._first(text)
-                        if _is_json(text):
-                            yield from self._columns_of(self._json_rows(itertools.chain([text], file)))
+                        named = self._named(text, file)
+                        if named is not None:
+                            yield from named
                             return
                     if b"\r" in text and b"\r" in text.removesuffix(b"\n").removesuffix(b"\r"):
                         self.bad(line, "a carriage return (CR) inside the line. Lines must end in LF or CR LF")
@@ -63,9 +83,78 @@ class FileRows:
                     if columns[0].startswith(b"#"):
                         self.comments.append(text)
                         continue
+                    if not self._looked:
+                        self._looked = True
+                        if self._is_header([name.decode("utf-8", "replace") for name in columns]):
+                            continue
+                        self._check_unnamed(text, columns)
                     yield line, columns
         except DataError as error:
             raise PreflightError(unreadable(self.url, error)) from error
+
+    def _named(self, text: bytes, rest: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]] | None:
+        """The rows of a file whose first line begins JSON or CSV; None if it begins something else."""
+        lines = itertools.chain([text], rest)
+        if _DICTIONARY.match(text):
+            return self._columns_of(self._dictionary(b"".join(lines)))
+        if _is_json(text):
+            return self._columns_of(self._json_rows(lines))
+        return self._csv_rows(lines) if self._is_header(csv_row(text)) else None
+
+    def _is_header(self, names: list[str]) -> bool:
+        """Whether the first row holds the names of columns, which are found then. Every other row has a number."""
+        if len(names) < 2 or any(map(_is_number, names)):
+            return False
+        try:
+            found = find_columns(names, self._meanings, self._given)
+        except RowError as error:
+            raise PreflightError(f"{self.url}: the first row {error}") from error
+        if self._is_complete(found):
+            self.positions, self.names = found, tuple(names)
+        return self.positions is not None
+
+    @property
+    def _meanings(self) -> list[str]:
+        return list(dict.fromkeys(itertools.chain(*self._layouts)))
+
+    def _is_complete(self, found: Iterable[str]) -> bool:
+        return any(set(found) >= set(layout) for layout in self._layouts)
+
+    def _check_unnamed(self, text: bytes, columns: list[bytes]) -> None:
+        """Raises PreflightError where rows without names cannot be read, whatever is in them."""
+        if self._given:
+            raise PreflightError(
+                f"{self.url} has no header line with the names that `columns` gives ({', '.join(self._given.values())})"
+                ": add the header, or leave `columns` out"
+            )
+        if len(columns) == 1 and csv_row(text):
+            raise PreflightError(
+                f"{self.url} looks like CSV without a header line, which says what its columns are: add one, such as "
+                f"{','.join(self._layouts[0])}"
+            )
+
+    def _csv_rows(self, lines: Iterator[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+        rows = csv_rows(lines, self.url)
+        next(rows)
+        for line, columns in rows:
+            yield line, [column.encode("utf-8", "surrogateescape") for column in columns]
+
+    def _dictionary(self, content: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """The rows of JSON as ranx saves runs and qrels, each with the number of its query."""
+        seen: set[str] = set()
+        for number, (query_id, docs) in enumerate(_members(self.url, content), 1):
+            if not isinstance(docs, _Members):
+                raise PreflightError(
+                    f"{self.url}: the value of {query_id!r} is not {{doc_id: number}}, as in ranx's JSON"
+                )
+            doc_ids = {doc_id for doc_id, _ in docs}
+            if query_id in seen or len(doc_ids) < len(docs):
+                self.bad(number, f"query {query_id!r} is there twice, or has a doc twice")
+            if not docs:
+                self.bad(number, f"query {query_id!r} has no docs")
+            seen.add(query_id)
+            for doc_id, value in docs:
+                yield number, {"query_id": query_id, "doc_id": doc_id, "score": value}
 
     def _json_rows(self, lines: Iterator[bytes]) -> Iterator[tuple[int, Mapping[str, Any]]]:
         for line, text in enumerate(lines, 1):
@@ -79,25 +168,53 @@ class FileRows:
 
     def _columns_of(self, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, list[bytes]]]:
         """The columns of records; all have the names of the first."""
-        names: list[str] | None = None
+        names: list[str] = []
+        left_out: list[str] = []
         of_mteb = False
         for line, row in rows:
             of_mteb = of_mteb or (self._qrels and is_sample(row))
             if of_mteb:
                 yield from self._judgments(line, row)
                 continue
-            if names is None:
-                names = list(row)
-                if not any(isinstance(value, list) for value in row.values()):
-                    yield line, [name.encode() for name in names]
-            if row.keys() != set(names):
+            if not names:
+                names, left_out = self._names(row)
+            if not row.keys() >= set(names):
                 self.bad(line, f"the row has the fields {', '.join(row)}, and the first row {', '.join(names)}")
+                continue
+            if any(row.get(name) is not None for name in left_out):
+                self.bad(line, f"the row has a value in {', '.join(left_out)}, which is null in the first row")
                 continue
             try:
                 for columns in _expanded([row[name] for name in names]):
                     yield line, columns
             except RowError as error:
                 self.bad(line, f"the row {error}")
+
+    def _names(self, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """The names of the columns of all records, and of those that are null and can be missing, by the first one."""
+        names = list(row)
+        try:
+            found = find_columns(names, self._meanings, self._given)
+        except RowError as error:
+            raise PreflightError(f"{self.url}: the first row {error}") from error
+        lists = [name for name in names if isinstance(row[name], list)]
+        if len(lists) == 1 and len(names) > 1:
+            query = found.get("query_id", next(at for at, name in enumerate(names) if name not in lists))
+            return [names[query], *lists], []
+        given = {meaning: at for meaning, at in found.items() if row[names[at]] is not None}
+        if self._is_complete(given):
+            found, left_out = given, [names[at] for meaning, at in found.items() if meaning not in given]
+        else:
+            left_out = []
+        if not self._is_complete(found):
+            wanted = " or ".join(f"({', '.join(layout)})" for layout in self._layouts)
+            raise PreflightError(
+                f"{self.url} needs columns for {wanted}, and it has: {', '.join(names)}. Rename its columns, or name "
+                "them in `columns`"
+            )
+        self.positions = {meaning: at for at, meaning in enumerate(found)}
+        self.names = tuple(names[at] for at in found.values())
+        return list(self.names), left_out
 
     def _judgments(self, line: int, row: Mapping[str, Any]) -> Iterator[tuple[int, list[bytes]]]:
         try:
@@ -155,27 +272,54 @@ def _parquet_rows(url: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise PreflightError(unreadable(url, error)) from error
 
 
+class _Members(list[tuple[str, Any]]):
+    """The members of a JSON object, those with the same name too."""
+
+
+def _members(url: str, content: bytes) -> _Members:
+    try:
+        found = json.loads(content, object_pairs_hook=_Members)
+    except (ValueError, RecursionError) as error:
+        raise PreflightError(f"{url} is not JSON of one object {{query_id: {{doc_id: number}}}}: {error}") from error
+    return found if isinstance(found, _Members) else _Members()
+
+
 def _expanded(values: list[Any]) -> Iterator[list[bytes]]:
     """The columns of a record; of a query and a list of docs, those of a run without scores."""
     match values:
         case [query_id, list(docs)]:
-            doc_ids = [_written(doc_id) for doc_id in docs]
+            doc_ids = [_id(doc_id) for doc_id in docs]
             if len(set(doc_ids)) < len(doc_ids):
                 raise RowError(f"names a doc of query {query_id!r} twice")
             for rank, doc_id in enumerate(doc_ids, 1):
-                yield [_written(query_id), doc_id, b"%d" % rank]
-        case _:
-            yield [_written(value) for value in values]
+                yield [_id(query_id), doc_id, b"%d" % rank]
+        case [query_id, doc_id, *numbers]:
+            yield [_id(query_id), _id(doc_id), *map(_written, numbers)]
+
+
+def _id(value: Any) -> bytes:
+    if value != value:
+        raise RowError("has an id that is NaN: the column of a missing one is numbers with a fraction")
+    return _written(value)
 
 
 def _written(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
-    if isinstance(value, float) and value.is_integer():
-        return b"%d" % value
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, float | Decimal) and value == value // 1:
+        return b"%d" % int(value)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return str(value).encode()
     raise RowError(f"has a value that is neither text nor a number: {value!r:.60}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(float(text)) or True
+    except ValueError:
+        return False
 
 
 def unreadable(url: str, error: DataError) -> str:
@@ -188,6 +332,21 @@ def unreadable(url: str, error: DataError) -> str:
         runs = [storage.join(url, name) for name in names[:_SHOWN]]
         return f"{url} is a folder: give a file{', such as ' if runs else ''}{', '.join(runs)}"
     return str(error)
+
+
+def whole(column: bytes) -> int:
+    """A whole number, which may be written as 1.0.
+
+    Raises:
+        ValueError: the column is not one.
+    """
+    try:
+        return number(int, column)
+    except ValueError:
+        value = number(float, column)
+        if not value.is_integer():
+            raise
+        return int(value)
 
 
 def number(kind: Callable[[bytes], _Number], column: bytes) -> _Number:

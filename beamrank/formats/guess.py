@@ -18,6 +18,14 @@ _PACKED = {
     re.compile(rb"\xfd7zXZ\0"): ("xz", ".xz"),
     re.compile(rb"\x28\xb5\x2f\xfd"): ("zstd", ".zst"),
 }
+# That of UTF-16 begins that of UTF-32.
+_BYTE_ORDER_MARKS = {
+    b"\xff\xfe\0\0": "utf-32",
+    b"\0\0\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+_FEWEST_BYTES = 8
 _TREC = re.compile(rb"\s*<(top|doc)\b", re.IGNORECASE)
 # The value of `format` that stands for the guessed one.
 AUTO = "auto"
@@ -79,7 +87,7 @@ def guessed(url: str, key: str, formats: Collection[str]) -> str:
 
 
 def packed_as(beginning: bytes) -> str:
-    """A sentence that names how a file is packed whose name does not; empty if it is not packed."""
+    """A sentence that names how a file is packed whose name does not, or a wide encoding; empty for text in UTF-8."""
     for magic, (name, ending) in _PACKED.items():
         if magic.match(beginning):
             return f". The file is compressed with {name}: give it a name that ends in {ending}"
@@ -87,7 +95,22 @@ def packed_as(beginning: bytes) -> str:
         return ". The file is a zip archive: unpack it"
     if beginning[257:262] == b"ustar":
         return ". The file is a tar archive: give it a name that ends in .tar, or .tar.gz if it is compressed"
+    encoding = _wide_encoding(beginning)
+    if encoding:
+        name = f"UTF-{encoding[4:6]}"
+        return f". The file is {name}, as some programs write text: convert it with `iconv -f {encoding} -t utf-8`"
     return ""
+
+
+def _wide_encoding(beginning: bytes) -> str:
+    """The name of UTF-16 or UTF-32 for iconv: by a byte order mark, or by the zero byte in most characters."""
+    marked = next((name for mark, name in _BYTE_ORDER_MARKS.items() if beginning.startswith(mark)), "")
+    if marked or len(beginning) < _FEWEST_BYTES:
+        return marked
+    even, odd = beginning[::2].count(0), beginning[1::2].count(0)
+    if 4 * max(even, odd) < len(beginning) or min(even, odd):
+        return ""
+    return "utf-16be" if even else "utf-16le"
 
 
 def _look(beginning: bytes) -> _Look | None:

@@ -2,13 +2,16 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from decimal import Decimal
 from operator import index
 
+import numpy as np
+
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.columns import FileRows, number, shown
+from beamrank.formats.columns import FileRows, shown, whole
 from beamrank.formats.folders import find_files
 from beamrank.formats.ids import are_usable, given_queries
+from beamrank.formats.names import Columns
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
 # in an array, and nDCG without a cutoff takes time with the square of that. (trec_eval itself promises 127.)
@@ -21,36 +24,21 @@ class QrelsFormat:
 
     Attributes:
         title: its name in messages.
-        columns: their names, each one of `_NAMES`.
-        header: whether the first line holds the names, by which the format is detected; the others are detected by
-            their numbers of columns.
+        columns: their names.
+        header: whether the first line holds the names; the others are detected by their numbers of columns.
     """
 
     title: str
     columns: tuple[str, ...]
     header: bool = False
 
-    @cached_property
-    def positions(self) -> tuple[int, int, int]:
-        """The positions of the query_id, the doc_id and the relevance."""
-        meanings = [_MEANINGS[_plain(name)] for name in self.columns]
-        return meanings.index("query_id"), meanings.index("doc_id"), meanings.index("relevance")
-
-
-# What files call their columns, in lower case and with underscores.
-_NAMES = {
-    "query_id": ("query_id", "qid", "query", "topic", "topic_id"),
-    "doc_id": ("doc_id", "docid", "docno", "doc", "document_id", "corpus_id", "passage_id", "pid"),
-    "relevance": ("relevance", "rel", "score", "label", "grade", "judgment"),
-    "iteration": ("iteration", "iter", "subtopic_id"),
-}
-_MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names}
 
 FORMATS: dict[str, QrelsFormat] = {
     "trec": QrelsFormat("TREC, MS MARCO", ("query_id", "iteration", "doc_id", "relevance")),
     "three": QrelsFormat("three columns", ("query_id", "doc_id", "relevance")),
     "beir": QrelsFormat("BEIR", ("query-id", "corpus-id", "score"), header=True),
 }
+_JUDGMENT = ("query_id", "doc_id", "relevance")
 # So many docs with the relevances 1, 2, 3, ... are a ranking.
 _RANKS = 10
 
@@ -91,7 +79,7 @@ class Qrels:
         return Qrels(kept, self.notes)
 
 
-def read_qrels(paths: str | Sequence[str]) -> Qrels:
+def read_qrels(paths: str | Sequence[str], columns: Columns | None = None) -> Qrels:
     """Reads qrels from files at any fsspec URL, compressed or not.
 
     Columns are separated by tabs or spaces, and a first line may hold their names; a line that begins with `#` is a
@@ -100,6 +88,7 @@ def read_qrels(paths: str | Sequence[str]) -> Qrels:
 
     Args:
         paths: a file, a glob, or a list of them.
+        columns: names of their columns, where these have others than usual.
 
     Raises:
         PreflightError: a file does not exist, or lines are wrong: columns, a relevance that is not a whole number
@@ -107,25 +96,25 @@ def read_qrels(paths: str | Sequence[str]) -> Qrels:
             UTF-8, ids that cannot be used (`beamrank.formats.ids`). The first of each kind is listed.
     """
     relevance: dict[str, dict[str, int]] = {}
-    files = [_read_file(url, relevance) for url in find_files(paths)]
+    files = [_read_file(url, relevance, columns or {}) for url in find_files(paths)]
     repeated = sum(notes.repeated for notes in files)
     judgments = sum(map(len, relevance.values()))
     notes = QrelsNotes(files[0].format, len(relevance), judgments, repeated, sum(notes.comments for notes in files))
     return Qrels(relevance, notes)
 
 
-def _read_file(url: str, relevance: dict[str, dict[str, int]]) -> QrelsNotes:
+def _read_file(url: str, relevance: dict[str, dict[str, int]], columns: Columns) -> QrelsNotes:
     """Adds the judgments of a file; the notes count its own lines."""
-    rows = FileRows(url, qrels=True)
+    rows = FileRows(url, [_JUDGMENT], qrels=True, columns=columns)
     name: str | None = None
     lines: dict[tuple[str, str], int] = {}
     repeated = 0
-    for line, columns in rows:
+    for line, row in rows:
         if name is None:
-            name, qrels_format = _detected(columns)
-            if qrels_format.header:
-                continue
-        judgment = _read_judgment(rows, line, columns, qrels_format)
+            name, places, width = _detected(rows, row)
+        judgment = _read_judgment(rows, line, row, places) if len(row) == width else None
+        if len(row) != width:
+            rows.bad(line, _explain_columns(len(row), name, width))
         if judgment is None:
             continue
         query_id, doc_id, level = judgment
@@ -143,22 +132,16 @@ def _read_file(url: str, relevance: dict[str, dict[str, int]]) -> QrelsNotes:
     return QrelsNotes(name or "trec", 0, len(lines), repeated, len(rows.comments))
 
 
-def _detected(columns: list[bytes]) -> tuple[str, QrelsFormat]:
-    """The format of a file, by its first row: the names of columns, or how many there are."""
-    names = tuple(column.decode("utf-8", "replace") for column in columns)
-    headers = {each.columns: name for name, each in FORMATS.items() if each.header}
-    if names in headers:
-        return headers[names], FORMATS[headers[names]]
-    meanings = [_MEANINGS.get(_plain(name)) for name in names]
-    if len(set(meanings)) == len(names) and {"query_id", "doc_id", "relevance"} <= set(meanings) <= set(_NAMES):
-        return "header", QrelsFormat("the file", names, header=True)
+def _detected(rows: FileRows, row: Sequence[bytes]) -> tuple[str, tuple[int, int, int], int]:
+    """The format of a file, by the names of its columns or by its first row; where they are, and how many."""
+    if rows.positions is not None:
+        query_at, doc_at, level_at = (rows.positions[meaning] for meaning in _JUDGMENT)
+        headers = {each.columns: name for name, each in FORMATS.items() if each.header}
+        return headers.get(rows.names, "header"), (query_at, doc_at, level_at), len(rows.names)
     plain = {len(each.columns): name for name, each in FORMATS.items() if not each.header}
-    name = plain.get(len(columns), "trec")
-    return name, FORMATS[name]
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "_")
+    name = plain.get(len(row), "trec")
+    query_at, doc_at, level_at = (FORMATS[name].columns.index(meaning) for meaning in _JUDGMENT)
+    return name, (query_at, doc_at, level_at), len(FORMATS[name].columns)
 
 
 def _refuse_ranks(url: str, relevance: dict[str, dict[str, int]], lines: dict[tuple[str, str], int]) -> None:
@@ -194,6 +177,8 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
     found: dict[str, dict[str, int]] = {}
     for query_id, docs in given_queries("the qrels", relevance):
         for doc_id, level in docs.items():
+            if isinstance(level, float | Decimal | np.floating) and level == level // 1:
+                level = int(level)
             if not hasattr(level, "__index__") or abs(level) > MAX_RELEVANCE:
                 raise DataError(
                     f"doc {doc_id!r} of query {query_id!r} has relevance {level!r}, not a whole number between "
@@ -206,14 +191,11 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
 
 
 def _read_judgment(
-    rows: FileRows, line: int, columns: list[bytes], qrels_format: QrelsFormat
+    rows: FileRows, line: int, columns: Sequence[bytes], places: tuple[int, int, int]
 ) -> tuple[str, str, int] | None:
-    if len(columns) != len(qrels_format.columns):
-        rows.bad(line, _explain_columns(len(columns), qrels_format))
-        return None
-    query_at, doc_at, level_at = qrels_format.positions
+    query_at, doc_at, level_at = places
     try:
-        query_id, doc_id, level = columns[query_at].decode(), columns[doc_at].decode(), number(int, columns[level_at])
+        query_id, doc_id, level = columns[query_at].decode(), columns[doc_at].decode(), whole(columns[level_at])
     except UnicodeDecodeError:
         rows.bad(line, f"{shown(b' '.join(columns))} is not valid UTF-8")
         return None
@@ -231,9 +213,9 @@ def _read_judgment(
     return query_id, doc_id, level
 
 
-def _explain_columns(count: int, qrels_format: QrelsFormat) -> str:
-    if qrels_format.header:
-        return f"{count} columns, where {qrels_format.title}'s header names {len(qrels_format.columns)}"
+def _explain_columns(count: int, name: str, width: int) -> str:
+    if name not in FORMATS or FORMATS[name].header:
+        return f"{count} columns, where {FORMATS[name].title if name in FORMATS else 'the file'}'s header names {width}"
     each = [
         f"{one.title}, {len(one.columns)} columns{' below the header' * one.header} ({' '.join(one.columns)})"
         for one in FORMATS.values()

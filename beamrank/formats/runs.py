@@ -13,10 +13,14 @@ from numpy.typing import NDArray
 from beamrank.errors import DataError
 from beamrank.formats.columns import FileRows, number, shown
 from beamrank.formats.ids import are_usable, given_queries
+from beamrank.formats.names import Columns
 from beamrank.formats.run_formats import FORMATS, RunFormat, described
 
 # A file of passages has rows of any number of words.
 _TOP1000 = ". MS MARCO's top1000 files are unranked: give one as `candidates.run`"
+
+# What a run's columns are called by their names: they need a rank or a score.
+_NAMED = (("query_id", "doc_id", "rank"), ("query_id", "doc_id", "score"))
 
 Ties = Literal["rank", "doc_id"]
 
@@ -100,7 +104,7 @@ class _Query:
         self.lines.append(row.line)
 
 
-def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
+def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None) -> Run:
     """Reads a run from any fsspec URL, compressed or not; its format is detected.
 
     A run with scores is ordered by float32 score, descending, ties by doc_id, descending in UTF-8 bytes: trec_eval's
@@ -109,13 +113,14 @@ def read_run(url: str, *, ties: Ties = "doc_id") -> Run:
     Args:
         url: the file.
         ties: how tied scores are ordered: `rank` takes the rank column instead (for a run that feeds a stage).
+        columns: names of its columns, where they have others than usual.
 
     Raises:
         PreflightError: the file does not exist, or lines are wrong: columns, ranks, scores that are not finite in
             float32, a doc_id twice for a query, invalid UTF-8, ids that cannot be used (formats/ids.py). The first of
             each kind is listed.
     """
-    rows = _RunRows(url)
+    rows = RunRows(url, columns)
     queries: dict[bytes, _Query] = {}
     for row in rows.rows():
         query = queries.get(row.query_id) or queries.setdefault(row.query_id, _Query())
@@ -153,7 +158,7 @@ def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[
     Raises:
         PreflightError: see `read_run`; lines that are wrong are reported at the end.
     """
-    rows, count = _RunRows(url), 0
+    rows, count = RunRows(url), 0
     for key, group in groupby(rows.rows(), attrgetter("query_id")):
         query = _Query()
         for row in group:
@@ -207,10 +212,13 @@ class _Row(NamedTuple):
     line: int
 
 
-class _RunRows(FileRows):
-    """The valid rows of a run file; the first row with the columns of a format decides its format."""
+class RunRows(FileRows):
+    """The valid rows of a run file; its columns' names, or the first row's number of columns, decide the format."""
 
     name = next(iter(FORMATS))
+
+    def __init__(self, url: str, columns: Columns | None = None) -> None:
+        super().__init__(url, _NAMED, columns=columns)
 
     @property
     def format(self) -> RunFormat:
@@ -219,24 +227,53 @@ class _RunRows(FileRows):
 
     def rows(self) -> Iterator[_Row]:
         """Yields the rows; the others are problems."""
-        names = {len(each.columns): name for name, each in FORMATS.items()}
-        name: str | None = None
+        places: _Places | None = None
         for line, columns in self:
-            if name is None and len(columns) in names:
-                self.name = name = names[len(columns)]
-                query_at, doc_at, rank_at, score_at = _positions(FORMATS[name])
-            if name is None or names.get(len(columns)) != name:
-                self.bad(line, explain_columns(len(columns), name))
+            places = places or self._places(len(columns))
+            if places is None or len(columns) != places.width:
+                self.bad(line, self._explain_columns(len(columns), places))
                 continue
             try:
-                rank = number(int, columns[rank_at])
-                score = -float(rank) if score_at is None else number(float, columns[score_at])
+                rank = line if places.rank is None else number(int, columns[places.rank])
+                score = -float(rank) if places.score is None else number(float, columns[places.score])
                 if not -(2**63) <= rank < 2**63:
                     raise OverflowError
             except (ValueError, OverflowError):
-                self.bad(line, _explain_numbers(columns[rank_at], None if score_at is None else columns[score_at]))
+                given = [None if place is None else columns[place] for place in (places.rank, places.score)]
+                self.bad(line, _explain_numbers(*given))
                 continue
-            yield _Row(columns[query_at], columns[doc_at], rank, score, line)
+            yield _Row(columns[places.query_id], columns[places.doc_id], rank, score, line)
+
+    def _places(self, count: int) -> "_Places | None":
+        """Where the columns are: by their names, or by how many the first row has."""
+        if self.positions is not None:
+            self.name = "trec" if "score" in self.positions else "msmarco"
+            at = self.positions.get
+            return _Places(
+                self.positions["query_id"], self.positions["doc_id"], at("rank"), at("score"), len(self.names)
+            )
+        name = next((name for name, each in FORMATS.items() if len(each.columns) == count), None)
+        if name is None:
+            return None
+        self.name = name
+        column = self.format.columns.index
+        score = column("score") if self.format.has_scores else None
+        return _Places(column("query_id"), column("doc_id"), column("rank"), score, count)
+
+    def _explain_columns(self, count: int, places: "_Places | None") -> str:
+        if self.positions is not None:
+            return f"{count} columns, where the header names {len(self.names)}"
+        return explain_columns(count, None if places is None else self.name)
+
+
+class _Places(NamedTuple):
+    """The positions of columns in a row, and how many it has."""
+
+    query_id: int
+    doc_id: int
+    rank: int | None
+    score: int | None
+    width: int
 
 
 class _Ordered(NamedTuple):
@@ -248,7 +285,7 @@ class _Ordered(NamedTuple):
     ranks: NDArray[np.int64]
 
 
-def _ordered(rows: _RunRows, key: bytes, query: _Query, ties: Ties) -> _Ordered:
+def _ordered(rows: RunRows, key: bytes, query: _Query, ties: Ties) -> _Ordered:
     _check_scores(rows, query)
     _check_duplicates(rows, key, query)
     indices = _order(query, rows.format.has_scores, ties)
@@ -256,12 +293,6 @@ def _ordered(rows: _RunRows, key: bytes, query: _Query, ties: Ties) -> _Ordered:
     scores = np.frombuffer(query.scores, dtype=np.float32)[indices]
     query_id = _checked_query_id(rows, key, query.lines[0])
     return _Ordered(query_id, _decode_docs(rows, query, indices), scores, ranks)
-
-
-def _positions(run_format: RunFormat) -> tuple[int, int, int, int | None]:
-    """The positions of the query_id, the doc_id, the rank and the score in a row."""
-    at = run_format.columns.index
-    return at("query_id"), at("doc_id"), at("rank"), at("score") if run_format.has_scores else None
 
 
 def explain_columns(count: int, name: str | None) -> str:
@@ -278,9 +309,10 @@ def explain_columns(count: int, name: str | None) -> str:
     )
 
 
-def _explain_numbers(rank: bytes, score: bytes | None) -> str:
-    if score is None:
-        return f"rank {shown(rank)} is not a whole number ({described()})"
+def _explain_numbers(rank: bytes | None, score: bytes | None) -> str:
+    if rank is None or score is None:
+        what = "score" if rank is None else "rank"
+        return f"{what} {shown(rank or score or b'')} is not a {'whole ' * (rank is not None)}number ({described()})"
     return f"rank {shown(rank)} must be a whole number and score {shown(score)} a number ({described()})"
 
 

@@ -9,14 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.columns import FileRows
 from beamrank.formats.corpora.reader import list_units, read_unit
 from beamrank.formats.corpora.registry import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora.registry import CorpusConfig
 from beamrank.formats.guess import guess_format
 from beamrank.formats.qrels import read_qrels
-from beamrank.formats.run_formats import FORMATS as RUN_FORMATS
-from beamrank.formats.runs import explain_columns
+from beamrank.formats.runs import RunRows
 from beamrank.formats.topics.reader import read_topics
 from beamrank.formats.topics.registry import FORMATS as TOPICS_FORMATS
 from beamrank.formats.topics.registry import TopicsConfig
@@ -134,17 +132,10 @@ def _guess(url: str) -> str | None:
 
 
 def _read_first_stage(url: str) -> dict[bytes, Hashes]:
-    rows = FileRows(url)
-    formats = {len(each.columns): name for name, each in RUN_FORMATS.items()}
-    name: str | None = None
+    rows = RunRows(url)
     found: dict[bytes, list[int]] = {}
-    for line, columns in rows:
-        name = name or formats.get(len(columns))
-        if name is None or formats.get(len(columns)) != name:
-            rows.bad(line, explain_columns(len(columns), name))
-            continue
-        names = RUN_FORMATS[name].columns
-        found.setdefault(columns[names.index("query_id")], []).append(hash(columns[names.index("doc_id")]))
+    for row in rows.rows():
+        found.setdefault(row.query_id, []).append(hash(row.doc_id))
     rows.check("run", len(found))
     return {query_id: _sorted(found[query_id]) for query_id in list(found)}
 
