@@ -1,5 +1,6 @@
 """A checkpoint that scores texts in memory, as a stage scores a shard, without files and without Beam."""
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypedDict
 
@@ -23,6 +24,7 @@ from models.scoring.texts import check_limits, score_texts
 from models.tokenizer.protocol import Tokenizer
 from models.tokenizer.registry import tokenizer_of
 
+_log = logging.getLogger(__name__)
 RerankerKind = Literal["mono", "duo"]
 
 
@@ -79,6 +81,8 @@ class Reranker:
         found = resolve_checkpoint(checkpoint, kind)
         found.check_length(max_length)
         self.tokenizer = tokenizer_of(found)
+        for warning in found.check_tokenizer(self.tokenizer.vocab_size, self.tokenizer.special):
+            _log.warning("%s", warning)
         check_limits(found, self.tokenizer, self.limits)
         self.max_doc_tokens = max_doc_tokens(max_length * found.architecture.chunks)
         backend, where = choose_backend(backend, found.architecture, find_backend(backend).resolve(device, dtype))

@@ -5,11 +5,11 @@ The check reads config.json and the header of the weights; it needs no torch whe
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
@@ -22,17 +22,16 @@ from models.architectures.protocol import Architecture, ModelFiles
 from models.architectures.registry import read_architecture
 from models.checkpoints.files import (
     PROMPTS,
-    SAFETENSORS,
     digest_files,
     digest_of,
     read_config,
     read_json,
     read_modules,
-    tensor_shapes,
     weighted_modules,
-    weights_file,
 )
 from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
+from models.checkpoints.tokenizer_fit import check_fit
+from models.checkpoints.weights import tensor_reader, tensor_shapes, weight_files
 
 if TYPE_CHECKING:
     import torch
@@ -57,8 +56,9 @@ class Checkpoint:
         digest: SHA-256 over these files.
         reference: finds it from any machine; a Hugging Face id has its commit.
         kind: `mono` or `duo`, its use.
-        weights: the weights' file name.
+        weights: the names of the weights' files; of several, their index is first.
         architecture: the model that the files describe.
+        config: config.json.
         files: the files that the digest covers.
     """
 
@@ -66,9 +66,15 @@ class Checkpoint:
     digest: str
     reference: str
     kind: str
-    weights: str
+    weights: tuple[str, ...]
     architecture: Architecture
+    config: Mapping[str, Any] = field(compare=False)
     files: tuple[DigestedFile, ...] = field(default=(), compare=False)
+
+    @property
+    def weights_bytes(self) -> int:
+        """The size of the weights' files."""
+        return sum(os.path.getsize(os.path.join(self.folder, name)) for name in self.weights)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -92,12 +98,18 @@ class Checkpoint:
         for _ in _read_weights(self):
             pass
 
-    def check_tokenizer(self, ids: int, special: SpecialTokens) -> None:
-        """Raises PreflightError where a tokenizer does not fit the model.
+    def check_tokenizer(self, ids: int, special: SpecialTokens) -> tuple[str, ...]:
+        """Compares a tokenizer with the model: see `check_fit`.
 
         Args:
-            ids: it gives ids from 0 to `ids` - 1, and the model needs an embedding for each.
+            ids: it gives ids from 0 to `ids` - 1.
             special: its special tokens.
+
+        Returns:
+            Warnings.
+
+        Raises:
+            PreflightError: it does not fit the model.
         """
         template = self.architecture.template(special)
         if NO_TOKEN in (*template.start, *chain(*template.ends), template.pad_id):
@@ -107,13 +119,10 @@ class Checkpoint:
                 "texts of this model's input: name them in tokenizer_config.json (cls_token, sep_token, pad_token), or "
                 "give the checkpoint its own tokenizer"
             )
-        rows = self.architecture.vocab_size
-        if ids > rows:
-            raise PreflightError(
-                f"the tokenizer of the checkpoint {self.reference} has {ids:,} ids and the model's embedding table "
-                f"{rows:,} rows: it is not the tokenizer that the model was trained with, and some of its tokens have "
-                "no embedding. Give the checkpoint its own tokenizer"
-            )
+        # The ids of a prompt are looked up by their spelling.
+        prompt, rows = self.architecture.prompt, self.architecture.vocab_size
+        warnings = check_fit(self.reference, {} if prompt else self.config, rows, ids, special)
+        return () if prompt else warnings
 
 
 def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
@@ -137,15 +146,14 @@ def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
     config = read_config(folder, definite)
     modules = read_modules(folder)
     _refuse_prompts(os.path.join(folder, PROMPTS), definite)
-    weights = weights_file(folder)
-    tensors = tensor_shapes(os.path.join(folder, weights), definite)
+    weights = weight_files(folder)
+    tensors = tensor_shapes(folder, definite)
     for module in weighted_modules(modules):
-        below = os.path.join(folder, module.folder)
-        shapes = tensor_shapes(os.path.join(below, weights_file(below)), definite)
+        shapes = tensor_shapes(os.path.join(folder, module.folder), definite)
         tensors |= {f"{module.folder}/{name}": shape for name, shape in shapes.items()}
     architecture = read_architecture(ModelFiles(definite, config, tensors, modules, folder), SEGMENTS[kind])
     files = digest_files(folder)
-    return Checkpoint(folder, digest_of(files, folder), definite, kind, weights, architecture, files)
+    return Checkpoint(folder, digest_of(files, folder), definite, kind, weights, architecture, config, files)
 
 
 def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":
@@ -167,7 +175,7 @@ def _read_weights(checkpoint: Checkpoint) -> "Iterator[tuple[str, torch.Tensor]]
     """
     names = checkpoint.architecture.tensors
     for folder in sorted({name.rpartition("/")[0] for name in names}):
-        read = _reader(os.path.join(checkpoint.folder, folder))
+        read = tensor_reader(os.path.join(checkpoint.folder, folder))
         for name in names:
             below, _, own = name.rpartition("/")
             if below != folder:
@@ -179,19 +187,6 @@ def _read_weights(checkpoint: Checkpoint) -> "Iterator[tuple[str, torch.Tensor]]
                     "Its training diverged, or the file is damaged"
                 )
             yield name, tensor
-
-
-def _reader(folder: str) -> "Callable[[str], torch.Tensor]":
-    """A function that reads a tensor of a folder's weights by its name."""
-    path = os.path.join(folder, weights_file(folder))
-    if path.endswith(SAFETENSORS):
-        from safetensors.torch import load_file
-
-        return load_file(path).__getitem__
-    import torch
-
-    tensors: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    return tensors.__getitem__
 
 
 def _refuse_prompts(path: str, reference: str) -> None:

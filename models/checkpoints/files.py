@@ -1,18 +1,26 @@
-"""The files of a checkpoint's folder: Hugging Face's names, what config.json and the weights' header hold, a digest."""
+"""The files of a checkpoint's folder: Hugging Face's names, what config.json and modules.json hold, a digest."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
-from safetensors import safe_open
 
 from beamrank.digests import digest
 from beamrank.errors import PreflightError
 from beamrank.storage.digested import DigestedFile, digest_file
 from beamrank.storage.documents import parse_json, read_at_most, validated
 from models.architectures.protocol import Module
+from models.checkpoints.weights import (
+    ADAPTER,
+    PARTS,
+    PICKLED,
+    SAFETENSORS,
+    WEIGHTS,
+    refuse_adapter,
+    weight_files,
+)
 
 CONFIG = "config.json"
 # The SentencePiece models of XLM-R and CamemBERT, T5, DeBERTa, and others; the byte-level BPE of RoBERTa.
@@ -26,18 +34,16 @@ TOKENIZER_FILES = (
     *_VOCABULARIES,
 )
 SENTENCE_TRANSFORMERS = "modules.json"
-SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
-SHARDED = tuple(f"{weights}.index.json" for weights in (SAFETENSORS, PICKLED))
 PROMPTS = "config_sentence_transformers.json"
 MODULE_FILES = (CONFIG, SAFETENSORS, PICKLED)
 # As patterns, with the names that sentence-transformers gives the folders of modules.
 _MODULES_BELOW = tuple(f"[0-9]*_{kind}/{name}" for kind in ("Pooling", "Dense", "LayerNorm") for name in MODULE_FILES)
 CHECKPOINT_FILES = (
-    *(CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, PROMPTS, *SHARDED, SAFETENSORS, PICKLED),
+    *(CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, PROMPTS, ADAPTER),
+    *(*WEIGHTS, *PARTS.values()),
     *_MODULES_BELOW,
 )
 
-_FLOATS = frozenset({"F16", "BF16", "F32", "F64", "torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
 _MOST_JSON_BYTES = 1 << 24
 
 
@@ -96,25 +102,9 @@ def weighted_modules(modules: Sequence[Module]) -> tuple[Module, ...]:
     return tuple(module for module in modules[1:] if module.kind in _WEIGHTED)
 
 
-def weights_file(folder: str) -> str:
-    """The name of a folder's weights.
-
-    Raises:
-        PreflightError: the folder has no weights, or none in a format that can be read.
-    """
-    for name in (SAFETENSORS, PICKLED):
-        if os.path.isfile(os.path.join(folder, name)):
-            return name
-    if any(os.path.isfile(os.path.join(folder, name)) for name in SHARDED):
-        raise PreflightError(f"the weights in {folder} are split over several files: save them as one {SAFETENSORS}")
-    raise PreflightError(
-        f"there are no weights in {folder}: neither {SAFETENSORS} nor {PICKLED}; no other format is read"
-    )
-
-
 def digest_files(folder: str, names: Sequence[str] | None = None) -> tuple[DigestedFile, ...]:
     """The digest of each file of a folder: of those named, or of configuration, tokenizer, weights and modules."""
-    wanted = (CONFIG, *TOKENIZER_FILES, weights_file(folder), *_module_files(folder)) if names is None else names
+    wanted = (CONFIG, *TOKENIZER_FILES, *weight_files(folder), *_module_files(folder)) if names is None else names
     paths = [os.path.join(folder, name) for name in wanted]
     return tuple(digest_file(path) for path in paths if os.path.exists(path))
 
@@ -125,7 +115,9 @@ def _module_files(folder: str) -> tuple[str, ...]:
     weighted = weighted_modules(modules)
     if not weighted:
         return ()
-    weights = [os.path.join(each.folder, weights_file(os.path.join(folder, each.folder))) for each in weighted]
+    weights = [
+        os.path.join(each.folder, name) for each in weighted for name in weight_files(os.path.join(folder, each.folder))
+    ]
     return (SENTENCE_TRANSFORMERS, *(os.path.join(each.folder, CONFIG) for each in modules[1:]), *weights)
 
 
@@ -156,11 +148,12 @@ def read_config(folder: str, reference: str) -> dict[str, Any]:
     """The config.json of a checkpoint.
 
     Raises:
-        PreflightError: it is missing or is not a JSON object.
+        PreflightError: it is missing or is not a JSON object, or the folder holds an adapter.
     """
     try:
         config = read_json(os.path.join(folder, CONFIG))
     except FileNotFoundError as error:
+        refuse_adapter(folder)
         raise PreflightError(
             f"the checkpoint {reference} has no {CONFIG}: it is not in Hugging Face's format. `beamrank convert` makes "
             "such a folder of a TensorFlow checkpoint (docs/reference/checkpoints.md)"
@@ -168,34 +161,3 @@ def read_config(folder: str, reference: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise PreflightError(f"the {CONFIG} of the checkpoint {reference} does not hold a JSON object")
     return config
-
-
-def tensor_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor in a file of weights, by its header.
-
-    Raises:
-        PreflightError: the file cannot be read, or holds more than tensors.
-    """
-    try:
-        if path.endswith(SAFETENSORS):
-            with safe_open(path, framework="numpy") as file:
-                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-                _check_types({name: each.get_dtype() for name, each in slices.items()})
-                return {name: tuple(each.get_shape()) for name, each in slices.items()}
-        import torch
-
-        tensors = torch.load(path, map_location="meta", weights_only=True)
-        _check_types({name: str(tensor.dtype) for name, tensor in tensors.items()})
-        return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    # An unpickler raises errors of any type on broken bytes.
-    except Exception as error:
-        raise PreflightError(
-            f"the weights of the checkpoint {reference} cannot be read from {path}: {error}. Only plain tensors are"
-        ) from error
-
-
-def _check_types(types: Mapping[str, str]) -> None:
-    """Refuses quantized weights, which mean nothing without their scales; positions may be integers."""
-    for name, kind in types.items():
-        if kind not in _FLOATS and not name.endswith("_ids"):
-            raise ValueError(f"{name} is of type {kind}, and weights must be float16, bfloat16, float32 or float64")

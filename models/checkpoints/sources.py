@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 
@@ -17,13 +18,12 @@ from models.checkpoints.files import (
     CHECKPOINT_FILES,
     CONFIG,
     MODULE_FILES,
-    PICKLED,
-    SAFETENSORS,
     SENTENCE_TRANSFORMERS,
     digest_files,
     digest_of,
     module_folders,
 )
+from models.checkpoints.weights import PARTS, PICKLED, PICKLED_PARTS, WEIGHTS, first_format
 
 EMBEDDED = "embedded:"
 EMBEDDED_PAIR = tuple(f"{EMBEDDED}{kind}" for kind in SEGMENTS)
@@ -83,10 +83,11 @@ def _downloaded(repository: str, revision: str | None, files: Sequence[str]) -> 
 
     name = repository if revision is None else f"{repository}@{revision}"
     try:
-        wanted = [name for name in files if name != PICKLED]
+        wanted = [name for name in files if name not in (PICKLED, PICKLED_PARTS)]
         folder = snapshot_download(repository, revision=revision, allow_patterns=wanted)
         commit = Path(folder).name
-        if PICKLED in files and not (Path(folder) / SAFETENSORS).exists():
+        found = first_format(os.listdir(folder))
+        if PICKLED in files and (found is None or found.startswith(PICKLED)):
             folder = snapshot_download(repository, revision=commit, allow_patterns=list(files))
     except (OSError, ValueError) as error:
         at_revision = f" --revision {revision}" if revision else ""
@@ -125,10 +126,10 @@ def _copied(url: str, files: Sequence[str]) -> str:
 
 def _state(url: str, files: Sequence[str]) -> dict[str, StoredFile]:
     """The files of a checkpoint at a store, each with its size and version there."""
-    wanted = set(files)
     try:
         found = stored_files(url)
-        if SENTENCE_TRANSFORMERS in wanted & found.keys():
+        wanted = {name for name in found if any(fnmatchcase(name, each) for each in _of_one_format(files, found))}
+        if SENTENCE_TRANSFORMERS in wanted:
             for folder in module_folders(storage.join(url, SENTENCE_TRANSFORMERS)):
                 below = stored_files(storage.join(url, folder))
                 of_module = {f"{folder}/{name}": below[name] for name in set(MODULE_FILES) & below.keys()}
@@ -137,5 +138,11 @@ def _state(url: str, files: Sequence[str]) -> dict[str, StoredFile]:
         raise PreflightError(f"cannot list the checkpoint {url}: {error}") from error
     if not found:
         raise PreflightError(f"cannot list the checkpoint {url}: it does not exist. Check the URL")
-    unwanted = {PICKLED} if SAFETENSORS in found else set()
-    return {name: found[name] for name in sorted((wanted & found.keys()) - unwanted)}
+    return {name: found[name] for name in sorted(wanted)}
+
+
+def _of_one_format(files: Sequence[str], found: Collection[str]) -> list[str]:
+    """The wanted files without weights in other formats than the one that is read."""
+    weights = first_format(found)
+    others = {*PARTS.values(), *WEIGHTS} - {weights, PARTS.get(weights or "")}
+    return [name for name in files if name not in others]

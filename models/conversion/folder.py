@@ -15,7 +15,8 @@ from beamrank.storage import files as storage
 from beamrank.storage.local_writes import new_folder
 from models.architectures.encoder.shape import EncoderShape
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
-from models.checkpoints.files import CONFIG, SAFETENSORS
+from models.checkpoints.files import CONFIG
+from models.checkpoints.weights import SAFETENSORS
 from models.conversion.card import render_card
 from models.conversion.original_bert import (
     NEXT_SENTENCE,

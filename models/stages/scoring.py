@@ -1,7 +1,6 @@
 """The bases of stages with a model: checkpoint, device, and the limits of inputs."""
 
 import logging
-import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -266,7 +265,7 @@ def _engine(
     start = time.monotonic()
     with checkpoint.held():
         engine = ScoringEngine(checkpoint, device, dtype, threads, token_budget, backend)
-    load = ModelLoad(time.monotonic() - start, os.path.getsize(os.path.join(checkpoint.folder, checkpoint.weights)))
+    load = ModelLoad(time.monotonic() - start, checkpoint.weights_bytes)
     _loads.append(load)
     _log.info("loaded %s in %.3f s", checkpoint.reference, load.seconds)
     return engine

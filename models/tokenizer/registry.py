@@ -53,6 +53,17 @@ def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
     return tokenizer
 
 
+def warnings_of(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """What the user of a checkpoint should know about its model, and about how its tokenizer fits it.
+
+    Raises:
+        PreflightError: as `tokenizer_of`.
+    """
+    tokenizer = load_tokenizer(checkpoint.folder, checkpoint.architecture.prompt)
+    fit = checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
+    return (*checkpoint.architecture.warnings, *fit)
+
+
 def fetch_tokenizer(reference: str, prompt: Prompt | None = None) -> Tokenizer:
     """The tokenizer of a checkpoint, of which only the small files are brought to this machine.
 

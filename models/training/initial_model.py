@@ -19,15 +19,14 @@ from models.architectures.classifier import check_labels
 from models.checkpoints.files import (
     CHECKPOINT_FILES,
     CONFIG,
-    SAFETENSORS,
     TOKENIZER_FILES,
     digest_files,
     digest_of,
     read_config,
-    tensor_shapes,
-    weights_file,
 )
 from models.checkpoints.sources import locate
+from models.checkpoints.tokenizer_fit import check_fit
+from models.checkpoints.weights import SAFETENSORS, tensor_shapes
 from models.tokenizer.bert import BertTokenizer, load_bert
 from models.training.chunked_bert import ChunkedBert, chunked_config
 from models.training.config import ChunksConfig
@@ -37,8 +36,6 @@ _NEW = ("classifier.", "bert.pooler.", "cls.", f"{POOLING}.")
 _OF_NEXT_SENTENCE = ("bert.pooler.", "cls.seq_relationship.")
 _Model = TypeVar("_Model", bound=PreTrainedModel)
 _LABELS = {1: ("relevant",), 2: ("not_relevant", "relevant")}
-# Word embeddings may be padded to a multiple of this for a GPU.
-_PADDED_ROWS = 128
 
 
 class Start:
@@ -50,6 +47,7 @@ class Start:
         digest: SHA-256 of its files.
         tokenizer: its tokenizer.
         positions: the maximum length of its inputs.
+        warnings: about its tokenizer.
         labels: logits of its trained head; None if it has none.
         default_labels: as many labels as its head, if that is one of a re-ranker.
     """
@@ -63,7 +61,7 @@ class Start:
             random_weights: whether the weights of the checkpoint, if it has any, are left where they are.
 
         Raises:
-            PreflightError: it does not exist, is not a BERT, or has another vocabulary or too few positions.
+            PreflightError: it does not exist, is not a BERT, or has another tokenizer or too few positions.
         """
         read = (CONFIG, *TOKENIZER_FILES)
         self.folder, self.reference = locate(reference, read if random_weights else CHECKPOINT_FILES)
@@ -76,7 +74,9 @@ class Start:
         self._config = config
         self.labels = None if random_weights else _head_labels(self.folder, self.reference)
         self.default_labels: Literal[1, 2] = 1 if self.labels == 1 else 2
-        _check_vocabulary(self.reference, config.vocab_size, self.tokenizer.vocab_size)
+        tokenizer = self.tokenizer
+        rows, document = config.vocab_size, read_config(self.folder, self.reference)
+        self.warnings = check_fit(self.reference, document, rows, tokenizer.vocab_size, tokenizer.special)
         if max_length > self.positions:
             raise PreflightError(
                 f"the model {self.reference} has {self.positions} positions and input.max_length is {max_length}: "
@@ -232,7 +232,7 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
         raise PreflightError(f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'")
     sizes = bert_tensors(read_shape(document, 0, reference), labels=1)
     if not random_weights:
-        found = tensor_shapes(os.path.join(folder, weights_file(folder)), reference)
+        found = tensor_shapes(folder, reference)
         _check_tensors(reference, [name for name, size in sizes.items() if size not in _shapes_of(name, found)])
     # The training decides how many labels there are; transformers would name these.
     document.pop("num_labels", None)
@@ -245,24 +245,13 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
 
 
 def _head_labels(folder: str, reference: str) -> int | None:
-    shapes = tensor_shapes(os.path.join(folder, weights_file(folder)), reference)
+    shapes = tensor_shapes(folder, reference)
     return next(iter(shapes.get(f"{CLASSIFIER}.weight", ())), None)
 
 
 def _shapes_of(name: str, found: Mapping[str, tuple[int, ...]]) -> set[tuple[int, ...] | None]:
-    """The shape of a classifier's tensor in a file, which may hold only an encoder, or use TensorFlow's names."""
-    old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
-    return {found.get(each) for each in (name, old, name.removeprefix("bert."), old.removeprefix("bert."))}
-
-
-def _check_vocabulary(reference: str, rows: int, entries: int) -> None:
-    if 0 <= rows - entries < _PADDED_ROWS:
-        return
-    raise PreflightError(
-        f"the vocabulary of {reference} does not match: its tokenizer has {entries:,} entries, and its word embeddings "
-        f"{rows:,} rows. Tokens would mean other words than the model has learned: put the model's own tokenizer "
-        "beside its weights"
-    )
+    """The shape of a classifier's tensor in a file, which may hold only an encoder."""
+    return {found.get(each) for each in (name, name.removeprefix("bert."))}
 
 
 def _check_tensors(reference: str, unfit: list[str]) -> None:

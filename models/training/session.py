@@ -72,7 +72,7 @@ class Session:
     def lines(self, position: Position | None = None) -> list[str]:
         """Lines to report about the start and the data that was read up to a position."""
         head = () if self.kind == "tcp" else self.start.lines(self.labels)
-        return [*head, *self.source.notes(position or {}), *(self.dev.lines if self.dev else ())]
+        return [*self.start.warnings, *head, *self.source.notes(position or {}), *(self.dev.lines if self.dev else ())]
 
     def train(self, stop: Callable[[], bool], progress: Progress, command: str) -> TrainState:
         """Trains, and then writes the model card. See `Trainer.train`."""

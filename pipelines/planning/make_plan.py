@@ -21,6 +21,7 @@ from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
 from models.stages import first_stage_of, plan_stages
 from models.stages.planning import Planning, resolve_checkpoints
+from models.tokenizer.registry import warnings_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_names import RUNS, RunFile
 
@@ -57,7 +58,7 @@ def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None)
         console.note(f"a trial: the first {len(topics.kept):,} of {total:,} topics are run (topics.limit)")
     checkpoints = resolve_checkpoints(config)
     for checkpoint in checkpoints.values():
-        for warning in checkpoint.architecture.warnings:
+        for warning in warnings_of(checkpoint):
             console.warn(warning)
     list_units(config.corpus)
     corpus = digest_corpus(config.corpus)

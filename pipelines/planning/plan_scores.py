@@ -16,6 +16,7 @@ from models.checkpoints.check import resolve_checkpoint
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
 from models.stages.pairs import ScorePairs
+from models.tokenizer.registry import warnings_of
 from pipelines.console.progress import ConsoleProgress
 
 
@@ -46,7 +47,7 @@ def plan_scores(config: ScoreConfig, console: ConsoleProgress, scoring: Device |
     checkpoint = resolve_checkpoint(config.checkpoint, files[0].kind)
     checkpoint.check_length(config.input.max_length)
     checkpoint.check_weights()
-    for warning in checkpoint.architecture.warnings:
+    for warning in warnings_of(checkpoint):
         console.warn(warning)
     device = scoring or find_backend(config.backend).resolve(config.device, config.dtype)
     stage = ScorePairs.from_config(config, files[0], checkpoint, device)

@@ -58,7 +58,7 @@ def test_copy_is_fetched_once_by_two_processes(store, checkpoint, index):
 
 def test_corrupt_copy_is_fetched_again(store, checkpoint):
     first = resolve_checkpoint(checkpoint, "mono")
-    weights = Path(first.folder) / first.weights
+    weights = Path(first.folder) / first.weights[0]
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1] + b"\0")
     assert resolve_checkpoint(checkpoint, "mono") == first

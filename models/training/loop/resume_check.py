@@ -10,7 +10,8 @@ from beamrank.formats.folders import find_files
 from beamrank.formats.topics import TopicsConfig, topics_files
 from beamrank.report.trainings import FOLDER
 from beamrank.storage import files as storage
-from models.checkpoints.files import CONFIG, PICKLED, SAFETENSORS, SHARDED
+from models.checkpoints.files import CONFIG
+from models.checkpoints.weights import WEIGHTS
 from models.training.config import Kind, TrainConfig
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
@@ -46,7 +47,7 @@ def check_output(output: str, start_folder: str) -> None:
     """
     if os.path.realpath(output) == os.path.realpath(start_folder):
         raise ConfigError(f"output: {output} is also the start, which would be overwritten: give another folder")
-    found = [name for name in (CONFIG, SAFETENSORS, PICKLED, *SHARDED) if os.path.exists(os.path.join(output, name))]
+    found = [name for name in (CONFIG, *WEIGHTS) if os.path.exists(os.path.join(output, name))]
     if found and not os.path.isdir(os.path.join(output, FOLDER)):
         raise ConfigError(
             f"output: {output} holds a model that was not made by a training here ({found[0]} without {FOLDER}/) and "

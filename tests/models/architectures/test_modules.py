@@ -22,11 +22,12 @@ from tests.support.oracle import assert_parity
 _QUERY = "who wrote the oldest code of the standard library"
 _TEXTS = ["the library of Alexandria", "code", "Guido van Rossum wrote it. " * 12, "naïve Ωmega 東京 read the standard"]
 _PAIRS = [(_QUERY, text) for text in _TEXTS]
+_IDS = {"pad_token_id": 0, "cls_token_id": 101, "sep_token_id": 102}
 _ROWS = 30522
 
 
 def _config(name: str) -> dict[str, Any]:
-    return {**CASES[name].config, "vocab_size": _ROWS, "max_position_embeddings": 128, "pad_token_id": 0}
+    return {**CASES[name].config, "vocab_size": _ROWS, "max_position_embeddings": 128, **_IDS}
 
 
 def _save_encoder(folder: Path, name: str) -> None:

@@ -39,7 +39,7 @@ def test_checkpoint_describes_its_files(tmp_path):
     checkpoint = resolve_checkpoint(folder, "mono")
     assert (checkpoint.folder, checkpoint.reference, checkpoint.kind) == (folder, folder, "mono")
     architecture = checkpoint.architecture
-    assert (architecture.num_labels, checkpoint.weights, architecture.warnings) == (1, "model.safetensors", ())
+    assert (architecture.num_labels, checkpoint.weights, architecture.warnings) == (1, ("model.safetensors",), ())
     assert (architecture.positions, architecture.vocab_size) == (128, 1000)
 
 
@@ -62,7 +62,7 @@ def test_digest_covers_config_tokenizer_and_weights(tmp_path):
 def test_pytorch_weights_are_read(tmp_path, options):
     wanted = load_weights(resolve_checkpoint(save_tiny(tmp_path), "mono"))
     checkpoint = resolve_checkpoint(_pickle(tmp_path, **options), "mono")
-    assert checkpoint.weights == "pytorch_model.bin"
+    assert checkpoint.weights == ("pytorch_model.bin",)
     found = load_weights(checkpoint)
     assert found.keys() == wanted.keys()
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
@@ -226,7 +226,7 @@ def test_folders_that_hold_no_checkpoint_are_refused(tmp_path):
     with pytest.raises(PreflightError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
         resolve_checkpoint(str(tmp_path), "mono")
     (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(PreflightError, match="split over several files"):
+    with pytest.raises(PreflightError, match="is not an index of weights"):
         resolve_checkpoint(str(tmp_path), "mono")
     (tmp_path / "model.safetensors").write_bytes(b"cut short")
     with pytest.raises(PreflightError, match=r"the weights of the checkpoint .* cannot be read from"):

@@ -125,7 +125,7 @@ def _offline(hub: Path, reference: str) -> str:
     program = (
         "import sys; from models.checkpoints.check import load_weights, resolve_checkpoint\n"
         "try: found = resolve_checkpoint(sys.argv[1], 'mono'); "
-        "print(found.reference, found.architecture.num_labels, found.weights)\n"
+        "print(found.reference, found.architecture.num_labels, *found.weights)\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub)}

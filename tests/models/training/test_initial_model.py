@@ -145,8 +145,11 @@ def drop_a_layer(folder):
 @pytest.mark.parametrize(
     ("spoil", "max_length", "message"),
     [
-        (lambda folder: save_tokenizer(folder, [*WORDS, "stranger"]), 32, "has 29 entries, and its word embeddings 28"),
-        (lambda folder: save_start(folder, vocab_size=1000), 32, "has 28 entries, and its word embeddings 1,000 rows"),
+        (
+            lambda folder: save_tokenizer(folder, [*WORDS, "stranger"]),
+            32,
+            "has 29 ids and the model's embedding table 28 rows",
+        ),
         (lambda folder: None, 64, r"has 32 positions and input\.max_length is 64"),
         (drop_a_layer, 32, "16 tensors are missing or of another size"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "roberta"}'), 32, "'roberta', not 'bert'"),
