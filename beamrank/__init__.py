@@ -7,6 +7,8 @@ so that `import beamrank` takes milliseconds: torch and Beam take seconds.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from beamrank.version import __version__
+
 if TYPE_CHECKING:
     from beamrank.api import evaluate, read_qrels, read_run, write_run
     from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from models.reranker import Reranker
     from pipelines.execute import run
     from pipelines.output.aggregate import aggregate
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BeamrankError",

@@ -47,7 +47,7 @@ def _commands(group: Any) -> Iterator[tuple[str, Any]]:
         if hasattr(command, "commands"):
             yield from ((f"{name} {each}", inner) for each, inner in _commands(command))
         else:
-            yield name, command
+            yield name, command.load()
 
 
 def _in_usage(parameter: Any) -> str:

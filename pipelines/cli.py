@@ -2,43 +2,73 @@
 
 import os
 import re
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from beamrank import __version__
 from beamrank.errors import BeamrankError
 from beamrank.printable import printable
 from beamrank.storage.url_credentials import refuse_credentials
-from pipelines.commands.aggregate import aggregate
-from pipelines.commands.compare import compare
-from pipelines.commands.convert import group as convert
-from pipelines.commands.demo import demo
-from pipelines.commands.doctor import doctor
-from pipelines.commands.eval import eval_run
-from pipelines.commands.fuse import fuse_runs
-from pipelines.commands.gc import gc
-from pipelines.commands.index import index
-from pipelines.commands.inspect import inspect
-from pipelines.commands.lint import lint
-from pipelines.commands.plan import plan
-from pipelines.commands.report import report
-from pipelines.commands.run import run
-from pipelines.commands.score import score
-from pipelines.commands.stats import stats
-from pipelines.commands.status import status
-from pipelines.commands.train import train
-from pipelines.commands.verify import verify
+from beamrank.version import __version__
+from pipelines.commands.registry import GROUPS, find_commands, load_command, short_help
 from pipelines.console.terminal import READER_GONE, reader_is_gone
 
 _OPTION = re.compile(r"(?P<option>--[a-z-]+)(?:=|$)")
 _KEY = re.compile(r"(?:--set=)?(?P<key>[a-z_0-9]+(?:\.[a-z_0-9]+)*)=")
 
 
-class _Commands(TyperGroup):
-    """The commands. Arguments that can carry a credential are refused before typer, which repeats arguments."""
+class LazyCommand(TyperCommand):
+    """A command whose module is not imported yet."""
+
+    def __init__(self, name: str, entries: Sequence[EntryPoint]) -> None:
+        super().__init__(name.rpartition(".")[2])
+        self._full_name, self._entries = name, entries
+
+    def load(self) -> Any:
+        """The command itself; see `load_command`."""
+        return load_command(self._full_name, self._entries)
+
+    def describe(self) -> None:
+        """Reads the help text."""
+        self.help = short_help(self._entries)
+
+
+class LazyGroup(TyperGroup):
+    """A group of commands that are imported when they are called, or for their own help."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Finds the command that the arguments begin with, and imports it."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, LazyCommand) else command, rest
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Shows the commands with the first paragraphs of their help."""
+        for command in self.commands.values():
+            if isinstance(command, LazyCommand):
+                command.describe()
+        super().format_help(ctx, formatter)
+
+
+class _Commands(LazyGroup):
+    """All commands. Arguments that can carry a credential are refused before typer, which repeats arguments."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, entries in find_commands().items():
+            self._add(name, LazyCommand(name, entries))
+
+    def _add(self, name: str, command: LazyCommand) -> None:
+        group, _, last = name.rpartition(".")
+        if not group:
+            self.commands[name] = command
+            return
+        of_group = self.commands.setdefault(group, LazyGroup(name=group, no_args_is_help=True, help=GROUPS.get(group)))
+        if isinstance(of_group, LazyGroup):
+            of_group.commands[last] = command
 
     def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> Any:
         """Checks the arguments, and the place of the cache, before anything else reads them.
@@ -80,25 +110,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo)
-app.command("index")(index)
-app.command("plan")(plan)
-app.command("run", context_settings={"allow_extra_args": True})(run)
-app.command("score")(score)
-app.command("status")(status)
-app.command("verify")(verify)
-app.command("gc")(gc)
-app.command("aggregate")(aggregate)
-app.command("eval")(eval_run)
-app.command("compare")(compare)
-app.command("fuse")(fuse_runs)
-app.command("lint")(lint)
-app.command("stats")(stats)
-app.command("inspect")(inspect)
-app.command("report")(report)
-app.command("train")(train)
-app.add_typer(convert, name="convert")
-app.command("doctor")(doctor)
 
 
 def _version(wanted: bool) -> None:

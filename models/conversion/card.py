@@ -3,8 +3,8 @@
 import os
 from collections.abc import Sequence
 
-from beamrank import __version__
 from beamrank.storage import files as storage
+from beamrank.version import __version__
 from models.conversion.original_bert import PRETRAINED
 from models.conversion.source import Source
 from models.conversion.tensor_bundle import TensorBundle

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 import torch
 import yaml
 
-from beamrank import __version__
 from beamrank.formats.problems import counted
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.storage import files as storage
+from beamrank.version import __version__
 from models.checkpoints.sources import hub_id
 from models.training.config import Kind, TrainConfig
 from models.training.data.examples import Source

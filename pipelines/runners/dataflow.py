@@ -19,7 +19,6 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 
-from beamrank import __version__
 from beamrank.config.device import is_cuda
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig, ScoreConfig
@@ -28,6 +27,7 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.stages.plan import Plan
 from beamrank.stages.stage_record import StageRecord
 from beamrank.storage import files as storage
+from beamrank.version import __version__
 from models.scoring.backends.choice import AUTO
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.torch import default_token_budget
