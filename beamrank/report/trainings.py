@@ -1,9 +1,9 @@
 """What `beamrank train` leaves of a training: its curves, and what they are to be compared with."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from beamrank.storage import files as storage
 
 FOLDER, RECORD, STEPS, DEV = "training", "training.json", "curve.csv", "dev.csv"
 _SMOOTHED_SHARE = 50
+_Row = TypeVar("_Row")
 
 
 class StepRow(NamedTuple):
@@ -104,23 +105,37 @@ def read_training(folder: str) -> Training:
 
 
 def read_steps(folder: str) -> list[StepRow]:
-    """The steps in the folder of a training's records."""
-    return [StepRow(int(step), float(loss), float(rate)) for step, loss, rate in _rows(storage.join(folder, STEPS))]
+    """The steps in the folder of a training's records.
+
+    Raises:
+        PreflightError: they are damaged.
+    """
+    return _rows(storage.join(folder, STEPS), lambda step, loss, rate: StepRow(int(step), float(loss), float(rate)))
 
 
 def read_dev(folder: str) -> list[DevRow]:
-    """The measurements in the folder of a training's records."""
-    return [DevRow(int(step), float(value)) for step, value in _rows(storage.join(folder, DEV))]
+    """The measurements in the folder of a training's records.
+
+    Raises:
+        PreflightError: they are damaged.
+    """
+    return _rows(storage.join(folder, DEV), lambda step, value: DevRow(int(step), float(value)))
 
 
-def _rows(url: str) -> list[list[str]]:
+def _rows(url: str, parse: Callable[..., _Row]) -> list[_Row]:
     """The rows of a curve's file, without its header; none if it does not exist."""
     try:
-        text = storage.read_bytes(url).decode()
+        content = storage.read_bytes(url)
     except FileNotFoundError:
         return []
-    # A killed training may have left half a row at the end, whose last number can look whole, or an empty file.
-    return list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))[1:]
+    try:
+        text = content.decode()
+        # A killed training may have left half a row at the end, whose last number can look whole, or an empty file.
+        return [parse(*row) for row in list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))[1:]]
+    except (ValueError, TypeError, csv.Error) as error:
+        raise PreflightError(
+            f"{url} is damaged ({error}). Restore it, or remove it: the training goes on, and its curve begins there"
+        ) from error
 
 
 def smoothed(losses: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -196,15 +195,6 @@ def save_checkpoint(model: PreTrainedModel, start_folder: str, folder: str, weig
     for name in TOKENIZER_FILES:
         if os.path.exists(source := os.path.join(start_folder, name)):
             shutil.copyfile(source, os.path.join(folder, name))
-
-
-def publish_checkpoint(source: str, folder: str) -> None:
-    """Moves a checkpoint's files over an earlier one's, each atomically, the weights last."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for name in (CONFIG, *TOKENIZER_FILES, SAFETENSORS):
-        if os.path.exists(path := os.path.join(source, name)):
-            os.replace(path, os.path.join(folder, name))
-    shutil.rmtree(source)
 
 
 def _copied(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:

@@ -1,17 +1,20 @@
 """The data of a training on disk: mined once, then read from files that are mapped into memory.
 
-A folder data-DIGEST holds it, named after everything that decides it. It is complete where it holds store.json.
+A folder data-DIGEST holds it, named after everything that decides it. It is complete where it holds store.json, which
+has the hash of each file; data that was changed or damaged since is made again.
 """
 
-import json
 import shutil
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from beamrank.digests import SHORT, digest
+from pydantic import TypeAdapter
+
+from beamrank.digests import SHORT, checked_json, checked_record, digest
 from beamrank.errors import PreflightError
-from beamrank.storage.documents import parse_json
+from beamrank.storage import files as storage
 from beamrank.storage.file_states import file_version
 from models.tokenizer.bert import BertTokenizer
 from models.training.config import TrainConfig
@@ -29,28 +32,45 @@ _PREFIX, _TEMPORARY, _RECORD = "data-", ".data.tmp", "store.json"
 _RULES = 2
 
 
+@dataclass(frozen=True)
+class _Store:
+    """Lines to report about the data, and the hashes of its files by name."""
+
+    lines: list[str]
+    files: dict[str, str]
+
+
+_STORE = TypeAdapter(_Store)
+
+
 def open_mined(
     config: TrainConfig, tokenizer: BertTokenizer, max_tokens: int, folder: Path, processes: Processes
-) -> Source:
+) -> tuple[Source, str]:
     """The groups of a training, from its data in a folder; the first process mines what is not there yet.
 
     Triples of ids are streamed, and only their texts are in the folder.
+
+    Returns:
+        The groups, and a digest of the data.
 
     Raises:
         PreflightError: a file is missing or invalid, the corpus lacks docs, or nothing can be trained on.
     """
     target = folder / f"{_PREFIX}{_digest(config, tokenizer, max_tokens)[:SHORT]}"
-    lines = _read_lines(target)
-    if lines is None and processes.first:
+    if processes.first and not _is_whole(target):
         _mine(config, tokenizer, max_tokens, target)
     processes.wait()
     dtype = token_dtype(tokenizer)
-    found = lines or _read_lines(target) or ()
+    store = _read_store(target)
+    assert store is not None
     if config.data.triples is not None:
-        return TriplesSource(config.data.triples, config.seed, TextsById(target, dtype), found)
-    texts = (TokenRows(target, QUERIES, dtype), TokenRows(target, DOCS, dtype))
-    taught = config.data.teacher is not None
-    return MinedSource(Pools.load(target), texts, config.sampling, config.seed, taught=taught, lines=found)
+        source: Source = TriplesSource(config.data.triples, config.seed, TextsById(target, dtype), store.lines)
+    else:
+        texts = (TokenRows(target, QUERIES, dtype), TokenRows(target, DOCS, dtype))
+        taught = config.data.teacher is not None
+        pools = Pools.load(target)
+        source = MinedSource(pools, texts, config.sampling, config.seed, taught=taught, lines=store.lines)
+    return source, digest(store.files)
 
 
 def remove_mined(folder: Path) -> None:
@@ -68,22 +88,25 @@ def _mine(config: TrainConfig, tokenizer: BertTokenizer, max_tokens: int, target
     else:
         pools, lines = mine(config.data, config.sampling.ranks, config.folds, tokenizer, max_tokens, temporary)
         pools.save(temporary)
-    record = {"lines": lines, "bytes": _sizes(temporary)}
-    (temporary / _RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+    (temporary / _RECORD).write_bytes(checked_json(asdict(_Store(lines, _hashes(temporary)))))
     temporary.rename(target)
 
 
-def _read_lines(target: Path) -> list[str] | None:
-    """The lines to report about complete data; None if it is incomplete."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        record = parse_json((target / _RECORD).read_bytes())
-        if record["bytes"] == _sizes(target):
-            return list(record["lines"])
-    return None
+def _is_whole(target: Path) -> bool:
+    with suppress(OSError):
+        store = _read_store(target)
+        return store is not None and store.files == _hashes(target)
+    return False
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.name != _RECORD}
+def _read_store(target: Path) -> _Store | None:
+    """The record of the data in a folder; None if it is incomplete or damaged."""
+    record = target / _RECORD
+    return checked_record(_STORE, record.read_bytes()) if record.exists() else None
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {path.name: storage.sha256(str(path)) for path in sorted(folder.iterdir()) if path.name != _RECORD}
 
 
 def _digest(config: TrainConfig, tokenizer: BertTokenizer, max_tokens: int) -> str:

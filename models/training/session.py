@@ -26,10 +26,11 @@ from models.training.dev import read_dev
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
 from models.training.loop.masked_words import MaskedTask, mask_id
+from models.training.loop.publishing import publish_checkpoint, unpublished
 from models.training.loop.resume_check import check_output, training_identity
 from models.training.loop.state import StateFolder, TrainState
 from models.training.loop.tasks import DuoTask, MonoTask, Scorer, Task, group_loss, pair_loss
-from models.training.loop.trainer import Schedule, Trainer
+from models.training.loop.trainer import Schedule, Trainer, candidate_folder
 from models.training.mined_data import open_mined, remove_mined
 
 _CPU_TOKEN_BUDGET, _GPU_TOKEN_BUDGET = 2048, 1 << 17
@@ -59,7 +60,14 @@ class Session:
         identity = training_identity(config, kind, self.start, processes)
         self.states = StateFolder(storage.join(config.output, FOLDER), identity, processes)
         self.before = self.states.read()
-        self.source = self._source(dry_run or self.before.finished)
+        self._check_published(dry_run)
+        self.source, data = self._source(dry_run or self.before.finished)
+        if self.before.step and not self.before.finished and data != self.before.data:
+            raise ConfigError(
+                f"the training data is not that of the state in {config.output}: files of `data` changed after it was "
+                "written, and keep their size. Restore them, or give another output"
+            )
+        self.before.data = data
         self.inputs_per_group = 2 * (self.source.docs_per_group - 1) if kind == "duo" else self.source.docs_per_group
         self.schedule = _schedule(config, self.source, self.inputs_per_group, processes.count)
         self.dev = None if config.dev is None else read_dev(config, config.dev, self.start.tokenizer, kind)
@@ -89,7 +97,7 @@ class Session:
         )
         if self.processes.first:
             self._write_record()
-        state = trainer.train(stop)
+        state = trainer.train(self.before, stop)
         if state.finished and self.processes.first:
             write_card(self, state, command)
             remove_mined(Path(self.config.output) / FOLDER)
@@ -101,6 +109,14 @@ class Session:
             remove_mined(Path(self.config.output) / FOLDER)
         if self.processes.first and not storage.exists(card_path(self.config)):
             write_card(self, self.before, command)
+
+    def _check_published(self, dry_run: bool) -> None:
+        """Makes sure that the published model is that of the state; completes what a killed training began."""
+        candidate, output = candidate_folder(self.config.output), Path(self.config.output)
+        if dry_run:
+            unpublished(candidate, output, self.before.published)
+        elif self.processes.first and self.before.published:
+            publish_checkpoint(candidate, output, self.before.published)
 
     def _write_record(self) -> None:
         dev = self.dev
@@ -126,16 +142,17 @@ class Session:
             model.activation_checkpointing_enable({"use_reentrant": False})
         return model.to(self.processes.device)
 
-    def _source(self, temporary: bool) -> Source:
+    def _source(self, temporary: bool) -> tuple[Source, str]:
+        """The training data, and a digest of it if it was mined."""
         config, data = self.config, self.config.data
         if self.kind == "tcp":
             assert data.corpus is not None
             passages = CorpusSource(data.corpus, data.max_bad_rows, config.seed)
             if not config.pack:
-                return passages
-            return PackedSource(passages, self.start.tokenizer, self._masking().room_tokens)
+                return passages, ""
+            return PackedSource(passages, self.start.tokenizer, self._masking().room_tokens), ""
         if data.triples is not None and data.corpus is None:
-            return TriplesSource(data.triples, config.seed)
+            return TriplesSource(data.triples, config.seed), ""
         max_tokens = max_doc_tokens(self.limits.max_length * config.inputs_per_passage)
         if not temporary:
             folder = Path(config.output) / FOLDER

@@ -54,9 +54,25 @@ class BertAdam:
 
     @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Loads the moments from `state`."""
-        for name, moment in self.state().items():
-            moment.copy_(state[name])
+        """Loads the moments from `state`.
+
+        Raises:
+            ValueError: it has other names or shapes.
+        """
+        copy_matching(state, self.state())
+
+
+@torch.no_grad()
+def copy_matching(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
+    """Copies tensors by name.
+
+    Raises:
+        ValueError: the names or shapes differ; `copy_` alone would repeat a tensor of shape (1,).
+    """
+    for name in sorted(source.keys() | target.keys()):
+        if name not in source or name not in target or source[name].shape != target[name].shape:
+            raise ValueError(f"the tensor {name} is missing, unknown or of another shape")
+        target[name].copy_(source[name])
 
 
 def learning_rate_at(step: int, peak: float, warmup_steps: int, steps: int) -> float:

@@ -1,26 +1,28 @@
 """A training's state on disk, from which it resumes as if it had never been interrupted.
 
 A state is a folder, `state-STEP`, renamed into place when complete: weights, moments of the optimizer, the random
-numbers of each process (all as safetensors) and state.json. Nothing in it is a pickle.
+numbers of each process (all as safetensors) and state.json, which has the hash of each file. Nothing in it is a pickle.
 """
 
-import json
-import os
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from beamrank.digests import checked_json, checked_values
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.storage.documents import parse_json
+from beamrank.storage import files as storage
+from beamrank.storage.documents import validated
 from models.training.data.examples import Position
 from models.training.loop.distributed import Processes
-from models.training.loop.optimizer import BertAdam
+from models.training.loop.optimizer import BertAdam, copy_matching
+from models.training.loop.publishing import synced_hash
 
 _PREFIX = "state-"
 _WEIGHTS, _MOMENTS, _STATE = "weights.safetensors", "moments.safetensors", "state.json"
@@ -37,6 +39,8 @@ class TrainState:
         best_value: the dev measure of that model.
         seconds: the duration of the training so far.
         finished: whether the training is complete.
+        data: a digest of the mined data; empty if the data is streamed.
+        published: the hashes of the files of the model that was published, by name.
     """
 
     step: int = 0
@@ -45,6 +49,22 @@ class TrainState:
     best_value: float = -1.0
     seconds: float = 0.0
     finished: bool = False
+    data: str = ""
+    published: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Document:
+    """state.json: the identity of the training, its progress, and the hashes of the other files by name."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    identity: dict[str, Any]
+    progress: TrainState
+    files: dict[str, str]
+
+
+_DOCUMENT = TypeAdapter(_Document)
 
 
 class StateFolder:
@@ -80,22 +100,28 @@ class StateFolder:
         self._processes.wait()
 
     def read(self) -> TrainState:
-        """The progress of the training; step 0 if there is no state.
+        """The progress of the training; step 0 if there is no state. Every file of the state is checked.
 
         Raises:
             ConfigError: the state is that of another training.
-            PreflightError: it cannot be read.
+            PreflightError: a file is missing, was changed or is damaged.
         """
         newest = self._newest()
         if newest is None:
             return TrainState()
         try:
-            document = parse_json((newest / _STATE).read_bytes())
-            state, identity = TrainState(**document["progress"]), dict(document["identity"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise PreflightError(f"the state {newest} cannot be read ({error!r}): remove it to start over") from error
-        _compare(identity, self._identity, newest)
-        return state
+            document = validated(_DOCUMENT, checked_values((newest / _STATE).read_bytes()))
+        except (OSError, ValueError) as error:
+            raise _unusable(newest / _STATE, str(error)) from error
+        for name, expected in document.files.items():
+            try:
+                found = storage.sha256(str(newest / name))
+            except OSError as error:
+                raise _unusable(newest / name, str(error)) from error
+            if found != expected:
+                raise _unusable(newest / name, "it was changed after it was written")
+        _compare(document.identity, self._identity, newest)
+        return document.progress
 
     def restore(self, model: torch.nn.Module, optimizer: BertAdam) -> None:
         """Loads weights, moments and random numbers from the newest state.
@@ -106,18 +132,15 @@ class StateFolder:
         newest = self._newest()
         assert newest is not None
         try:
-            weights = load_file(newest / _WEIGHTS)
-            with torch.no_grad():
-                for name, parameter in model.named_parameters():
-                    parameter.copy_(weights[name])
+            copy_matching(load_file(newest / _WEIGHTS), dict(model.named_parameters()))
             optimizer.restore(load_file(newest / _MOMENTS))
             random = load_file(newest / _random_name(self._processes.rank))
-        except (OSError, KeyError, RuntimeError, ValueError, SafetensorError) as error:
-            raise PreflightError(f"the state {newest} cannot be read ({error!r}): remove it to start over") from error
-        torch.set_rng_state(random["cpu"])
-        # A state that was written on a CPU has no random numbers of a GPU.
-        if self._processes.device == "cuda" and "cuda" in random:
-            torch.cuda.set_rng_state(random["cuda"])
+            torch.set_rng_state(random["cpu"])
+            # A state that was written on a CPU has no random numbers of a GPU.
+            if self._processes.device == "cuda" and "cuda" in random:
+                torch.cuda.set_rng_state(random["cuda"])
+        except (OSError, KeyError, RuntimeError, ValueError, TypeError, SafetensorError) as error:
+            raise _unusable(newest, repr(error)) from error
 
     def _names(self, state: TrainState) -> tuple[Path, Path]:
         name = f"{_PREFIX}{state.step:08d}"
@@ -129,11 +152,9 @@ class StateFolder:
             temporary.mkdir(parents=True)
 
     def _publish(self, temporary: Path, final: Path, state: TrainState) -> None:
-        document = {"identity": self._identity, "progress": asdict(state)}
-        (temporary / _STATE).write_text(json.dumps(document, indent=1), encoding="utf-8")
-        for path in temporary.iterdir():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+        hashes = {path.name: synced_hash(path) for path in sorted(temporary.iterdir())}
+        (temporary / _STATE).write_bytes(checked_json(asdict(_Document(self._identity, state, hashes))))
+        synced_hash(temporary / _STATE)
         if final.exists():
             final.rename(temporary.with_suffix(".old"))
         temporary.rename(final)
@@ -158,6 +179,13 @@ def _random_state(device: str) -> dict[str, Tensor]:
     if device == "cuda":
         states["cuda"] = torch.cuda.get_rng_state()
     return states
+
+
+def _unusable(path: Path, reason: str) -> PreflightError:
+    folder = path if path.name.startswith(_PREFIX) else path.parent
+    return PreflightError(
+        f"the training cannot resume: {path} cannot be used ({reason}). Restore it, or remove {folder} to start over"
+    )
 
 
 def _compare(found: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:

@@ -1,11 +1,11 @@
 """The training loop of mono, duo and tcp, in one process or several, from the beginning or from a state."""
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,14 +17,20 @@ from beamrank.storage import files as storage
 from models.training.curves import Curves
 from models.training.data.examples import Group, Position, Source
 from models.training.dev import DevSet
-from models.training.initial_model import publish_checkpoint, save_checkpoint
+from models.training.initial_model import save_checkpoint
 from models.training.loop.distributed import Processes
 from models.training.loop.losses import check_finite
 from models.training.loop.optimizer import BertAdam, clip_gradients, learning_rate_at, without_denormals
+from models.training.loop.publishing import checkpoint_hashes, publish_checkpoint
 from models.training.loop.state import StateFolder, TrainState
 from models.training.loop.tasks import Task
 
 _CANDIDATE = "candidate"
+
+
+def candidate_folder(output: str) -> Path:
+    """Where a model is written before it is published to the output folder."""
+    return Path(output, FOLDER, _CANDIDATE)
 
 
 @dataclass(frozen=True)
@@ -81,14 +87,14 @@ class Trainer:
         self._optimizer = BertAdam(self._model.named_parameters(), schedule.weight_decay)
 
     @without_denormals()
-    def train(self, stop: Callable[[], bool]) -> TrainState:
-        """Trains to the end, or until `stop` returns true; then it saves a state from which the next call resumes.
+    def train(self, state: TrainState, stop: Callable[[], bool]) -> TrainState:
+        """Trains on from a state to the end, or until `stop` returns true; then it saves a state to resume from.
 
         Raises:
             DataError: the loss or its gradient is not finite.
+            PreflightError: the records of an earlier call are damaged.
             BeamrankError: the device is out of memory.
         """
-        state = self._states.read()
         if state.finished:
             return state
         if state.step:
@@ -109,6 +115,7 @@ class Trainer:
             saving |= self._measure_if_due(state, curves)
             if state.step < self._schedule.steps and (stopping or saving):
                 self._states.save(self._model, self._optimizer, state)
+                self._publish(state)
                 saved = time.monotonic()
                 if stopping:
                     return state
@@ -162,35 +169,42 @@ class Trainer:
         return total
 
     def _measure_if_due(self, state: TrainState, curves: Curves | None) -> bool:
-        """Measures the dev run and publishes the best model, if it is time; returns whether it was."""
+        """Measures the dev run and records the best model, if it is time; returns whether it was."""
         last = state.step == self._schedule.steps
         if self._dev is None or not (last or state.step % self._schedule.dev_steps == 0):
             return False
         if curves:
             folder = self._save_candidate()
-            value = self._dev.measured(folder, self._processes.device, self._schedule.threads)
+            value = self._dev.measured(str(folder), self._processes.device, self._schedule.threads)
             curves.add_dev(DevRow(state.step, value))
             curves.draw()
             self._progress.note(f"step {state.step:,}: dev {self._dev.measure} {value:.4f}")
             if value > state.best_value:
                 state.best_step, state.best_value = state.step, value
-                publish_checkpoint(folder, self._output)
-            shutil.rmtree(folder, ignore_errors=True)
+                state.published = checkpoint_hashes(folder)
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
         self._processes.wait()
         return True
 
     def _finish(self, state: TrainState, curves: Curves | None) -> None:
         if curves:
             if self._dev is None:
-                publish_checkpoint(self._save_candidate(), self._output)
+                state.published = checkpoint_hashes(self._save_candidate())
             curves.draw()
             for line in self._source.notes(state.position):
                 self._progress.note(line)
         state.finished = True
         self._states.finish(state)
+        self._publish(state)
 
-    def _save_candidate(self) -> str:
-        folder = storage.join(self._records, _CANDIDATE)
-        os.makedirs(folder, exist_ok=True)
-        save_checkpoint(self._model, self._start_folder, folder, self._schedule.weights)
+    def _save_candidate(self) -> Path:
+        folder = candidate_folder(self._output)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_checkpoint(self._model, self._start_folder, str(folder), self._schedule.weights)
         return folder
+
+    def _publish(self, state: TrainState) -> None:
+        """Publishes the model that a saved state records."""
+        if self._first:
+            publish_checkpoint(candidate_folder(self._output), Path(self._output), state.published)

@@ -9,7 +9,8 @@ from transformers import BertConfig, BertForSequenceClassification
 from beamrank.errors import PreflightError
 from models.architectures.bert import TOKEN_TYPES
 from models.checkpoints.check import resolve_checkpoint
-from models.training.initial_model import Start, publish_checkpoint, save_checkpoint
+from models.training.initial_model import Start, save_checkpoint
+from models.training.loop.publishing import checkpoint_hashes, publish_checkpoint
 from tests.support.training import WORDS, logits_of, save_start, save_tokenizer
 
 _CLS, _SEP, _BLUE, _SKY, _RED = (WORDS.index(word) for word in ("[CLS]", "[SEP]", "blue", "sky", "red"))
@@ -171,7 +172,8 @@ def test_publish_replaces_an_earlier_checkpoint_only(encoder, tmp_path):
         torch.manual_seed(seed)
         model = BertForSequenceClassification(BertConfig.from_pretrained(encoder, num_labels=2))
         save_checkpoint(model, encoder, str(tmp_path / "candidate"), "float32")
-        publish_checkpoint(str(tmp_path / "candidate"), str(output))
+        candidate = tmp_path / "candidate"
+        publish_checkpoint(candidate, output, checkpoint_hashes(candidate))
         (output / "README.md").write_text("card")
     head = load_file(output / "model.safetensors")["classifier.weight"]
     assert torch.equal(head, model.classifier.weight)

@@ -239,15 +239,27 @@ def test_output_of_another_model_is_refused(config, tmp_path):
         make_session(config, "mono", output=tmp_path / "other")
 
 
-def test_resume_names_a_damaged_state(config):
+def test_resume_refuses_other_data_of_the_same_size(config):
     make_session(config, "mono").train(stop_after(3), SILENT, "")
-    state = config.parent / "out/training/state-00000003"
-    shutil.copy(state / "state.json", state / "moments.safetensors")
-    with pytest.raises(PreflightError, match="remove it to start over"):
-        make_session(config, "mono").train(lambda: False, SILENT, "")
-    (state / "state.json").write_text("{")
-    with pytest.raises(PreflightError, match="remove it to start over"):
+    corpus = config.parent / "corpus.jsonl"
+    corpus.write_text(corpus.read_text().replace("gold", "rose"))
+    with pytest.raises(ConfigError, match="the training data is not that of the state"):
         make_session(config, "mono")
+
+
+def test_killed_training_completes_the_publication_of_its_model(dev_config, tmp_path):
+    """Between the state that records the best model, and the move of its files."""
+    make_session(dev_config, "mono", output=tmp_path / "whole").train(stop_after(10), SILENT, "")
+    killed, candidate = tmp_path / "killed", tmp_path / "killed/training/candidate"
+    shutil.copytree(tmp_path / "whole", killed)
+    candidate.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (killed / name).rename(candidate / name)
+    make_session(dev_config, "mono", output=killed, dry_run=True)
+    assert candidate.exists()
+    make_session(dev_config, "mono", output=killed)
+    assert not candidate.exists()
+    assert_same(tmp_path / "whole", killed)
 
 
 def test_state_holds_no_pickle(config):
