@@ -145,6 +145,10 @@ class Plan:
         """A stage's manifest if it exists. Writes nothing."""
         return self._manifest(name, lambda folder, _, digests: folder.manifest(digests), {})
 
+    def stated(self, name: str) -> Manifest | None:
+        """Like `finished`, also if parts that manifests name are missing or damaged."""
+        return self._manifest(name, StageFolder.stated, {})
+
     def _manifest(
         self,
         name: str,

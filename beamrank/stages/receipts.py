@@ -252,20 +252,26 @@ class StageFolder:
     def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
         return storage.join(self.url, manifest_name(shard_digests))
 
-    def manifest(self, shard_digests: tuple[str, ...]) -> Manifest | None:
-        """The manifest over exactly these shards, if it and every part that it names exist."""
+    def manifest(self, shard_digests: tuple[str, ...], *, any_parts: bool = False) -> Manifest | None:
+        """The manifest over exactly these shards, if it and, unless `any_parts`, every part that it names exist."""
         try:
             found = Manifest.from_json(storage.read_bytes(self._manifest_url(shard_digests)))
         except FileNotFoundError:
             return None
         if found is None or found.digest != digest(shard_digests) or found.shard_digests != shard_digests:
             return None
+        if any_parts:
+            return found
         sizes = storage.sizes_bytes(self.url)
         return found if all(sizes.get(each.part) == each.part_bytes for each in found.receipts) else None
 
     def whole(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """The manifest, as it is or as it would be sealed now; None while shards are missing. Writes nothing."""
         return self.manifest(shard_digests) or self._gather(stage, shard_digests)
+
+    def stated(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """Like `whole`, also if parts that the manifest names are missing."""
+        return self.manifest(shard_digests, any_parts=True) or self._gather(stage, shard_digests)
 
     def _gather(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
         """The manifest of a finished stage. Receipts are read only if none is missing by name."""

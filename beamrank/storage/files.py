@@ -16,6 +16,7 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.storage import local_writes, special_files
 from beamrank.storage.conditional_put import create
 from beamrank.storage.special_files import check_regular, is_pipe
+from beamrank.storage.store_refusals import refusal_cause
 from beamrank.storage.url_credentials import hide_credentials
 
 
@@ -98,6 +99,8 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
         raise
     except (OSError, BeamrankError) as error:
         refuse_impossible_path(url, error)
+        if isinstance(error, OSError) and is_remote(url):
+            check_refusal(url, error)
         # A library's own kind, such as aiohttp's, may not name the URL.
         if isinstance(error, OSError) and type(error).__module__ != "builtins":
             raise _unreachable(url, error) from error
@@ -105,6 +108,7 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
     except Exception as error:
         if isinstance(filesystem, LocalFileSystem):
             raise
+        check_refusal(url, error)
         raise _unreachable(url, error) from error
 
 
@@ -118,6 +122,14 @@ def refuse_impossible_path(url: str, error: Exception) -> None:
     if number in (errno.ENAMETOOLONG, errno.ELOOP):
         shown = url if len(url) <= _SHOWN else f"{url[:_SHOWN]}..."
         raise PreflightError(f"cannot use the path {shown}: {os.strerror(number)}") from error
+
+
+def check_refusal(url: str, error: Exception) -> None:
+    """Raises UnreachableError with the likely cause where an error is a store's refusal of a request."""
+    cause = refusal_cause(error)
+    if cause is not None:
+        answer = " ".join(hide_credentials(str(error)).split()).rstrip(".")
+        raise UnreachableError(f"{url} is refused by its store ({answer}): {cause} (docs/guide/storage.md)") from error
 
 
 def _missing_library(url: str, error: ImportError) -> str:

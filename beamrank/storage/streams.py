@@ -161,5 +161,9 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
     except (DataError, storage.UnreachableError) as error:
         raise kind(str(error)) from error
     except _READ_ERRORS as error:
+        try:
+            storage.check_refusal(url, error)
+        except storage.UnreachableError as refusal:
+            raise kind(str(refusal)) from error
         hint = "" if getattr(error, "errno", None) else ". It may be damaged or truncated: fetch it again"
         raise kind(f"cannot read {url}: {str(error) or type(error).__name__}{hint}") from error

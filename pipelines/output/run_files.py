@@ -18,7 +18,9 @@ from beamrank.formats.run_writer import run_lines
 from beamrank.progress import SILENT, Progress
 from beamrank.ranking.rankings import Ranking, doc_orders
 from beamrank.stages.plan import Plan
+from beamrank.stages.receipts import Manifest
 from beamrank.storage import files as storage
+from beamrank.tables.schemas import RowKind
 from pipelines.console.counts import count_lines
 from pipelines.output.owner import check_current
 from pipelines.output.run_metadata import describe_data, describe_retrieval, machine_of, write_metadata
@@ -82,6 +84,7 @@ def spooled_runs(
     files: Sequence[RunFile],
     evaluators: Evaluators,
     failed: dict[RunFile, BeamrankError] | None = None,
+    manifests: Mapping[RowKind, Manifest] | None = None,
 ) -> Iterator[dict[RunFile, "RunSpool"]]:
     """Makes runs in one pass over the parts.
 
@@ -91,10 +94,11 @@ def spooled_runs(
         files: the runs.
         evaluators: see the rankings of the runs that they measure, until a run has failed.
         failed: receives the runs that cannot be made; by default the first error is raised.
+        manifests: of the stages, if they are not those that are sealed.
     """
     with ExitStack() as stack:
         spools = {file: stack.enter_context(RunSpool(config.run_tag, file.run_format)) for file in files}
-        for shard in iter_shards(plan, config):
+        for shard in iter_shards(plan, config, manifests):
             for file, spool in spools.items():
                 try:
                     spool.add(shard.of(file))

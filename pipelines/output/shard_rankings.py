@@ -59,13 +59,15 @@ class ShardRankings:
         return mono_ranking(candidates, pool_segments(mono, self._config.mono.pooling))
 
 
-def iter_shards(plan: Plan, config: RunConfig) -> Iterator[ShardRankings]:
-    """The rankings of each shard.
+def iter_shards(
+    plan: Plan, config: RunConfig, manifests: Mapping[RowKind, Manifest] | None = None
+) -> Iterator[ShardRankings]:
+    """The rankings of each shard, from the sealed stages unless other manifests are given.
 
     Raises:
         PreflightError: stages are not finished; it names them, and how to run them or to do without them.
     """
-    manifests = {stage.rows: manifest for stage, manifest in sealed_stages(plan)}
+    manifests = manifests or {stage.rows: manifest for stage, manifest in sealed_stages(plan)}
     for shard in plan.shards:
         yield ShardRankings(plan, config, manifests, shard.index)
 

@@ -1,12 +1,14 @@
 """Verifies the files in `runs/` against the sealed stages."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from beamrank.config.run import RunConfig
-from beamrank.errors import BeamrankError
+from beamrank.errors import BeamrankError, ReceiptError
 from beamrank.stages.plan import Plan
+from beamrank.stages.receipts import Manifest
 from beamrank.stages.verify import Finding, Verification
 from beamrank.storage import files as storage
+from beamrank.tables.schemas import RowKind
 from pipelines.output.run_files import Evaluators, finish_evaluations, measures_content, run_evaluators, spooled_runs
 from pipelines.output.run_metadata import ENDING, is_unchanged
 from pipelines.output.run_names import MEASURES, RUNS, RunFile, run_files
@@ -18,9 +20,13 @@ _DELETE_OR_AGGREGATE = f"{_AGGREGATE_AGAIN}; delete it if you do not need it"
 
 def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
     """Adds the findings about the runs and their measures, which are written from sealed stages."""
-    unsealed = [stage.name for stage in plan.stages if plan.seal_of(stage.name) is None]
-    if unsealed:
-        found.notes.append(f"the run is not finished ({', '.join(unsealed)}): its runs were not checked")
+    stated = [(stage, plan.stated(stage.name)) for stage in plan.stages]
+    manifests = {stage.rows: manifest for stage, manifest in stated if manifest is not None}
+    unknown = [stage.name for stage, manifest in stated if manifest is None]
+    if unknown:
+        damaged = any(finding.file.partition("/")[0] in unknown for finding in found.findings)
+        why = "receipts and manifests are damaged" if damaged else "the run is not finished"
+        found.notes.append(f"{why} ({', '.join(unknown)}): its runs were not checked")
         return
     present = storage.sizes_bytes(storage.join(plan.output, RUNS))
     own = {file.base: file for file in run_files(plan, config)}
@@ -39,7 +45,7 @@ def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
             found.notes.append(f"not checked: {RUNS}/{base}, which is not a run of the current plan")
     ours = [file for file in files.values() if file is not None]
     evaluators = _evaluators(plan, config, found) if MEASURES in present else {}
-    found.findings += _verify_files(plan, config, ours, evaluators)
+    found.findings += _verify_files(plan, config, ours, evaluators, manifests, found.notes)
     for base in sorted({*metadata, *(f"{file.base}{ENDING}" for file in ours)}):
         is_own = base.removesuffix(ENDING) in own
         if base not in present:
@@ -64,19 +70,30 @@ def _evaluators(plan: Plan, config: RunConfig, found: Verification) -> Evaluator
         return {}
 
 
-def _verify_files(plan: Plan, config: RunConfig, files: Sequence[RunFile], evaluators: Evaluators) -> Iterator[Finding]:
-    """Recreates all runs, and compares them with the files."""
+def _verify_files(
+    plan: Plan,
+    config: RunConfig,
+    files: Sequence[RunFile],
+    evaluators: Evaluators,
+    manifests: Mapping[RowKind, Manifest],
+    notes: list[str],
+) -> Iterator[Finding]:
+    """Recreates all runs, and compares them with the files; notes those whose parts are damaged."""
     failed: dict[RunFile, BeamrankError] = {}
     own = run_files(plan, config)
-    with spooled_runs(plan, config, files, evaluators, failed) as spools:
+    with spooled_runs(plan, config, files, evaluators, failed, manifests) as spools:
         for file, spool in spools.items():
             name = f"{RUNS}/{file.base}"
-            if file in failed:
+            if isinstance(failed.get(file), ReceiptError):
+                notes.append(f"not checked: {name}, which is made from a damaged part")
+            elif file in failed:
                 yield Finding(name, f"cannot be made from the sealed stages ({failed[file]})", _DELETE_OR_AGGREGATE)
             elif spool.sha256() != storage.sha256(storage.join(plan.output, name)):
                 remedy = _WRITE_AGAIN if file in own else _DELETE_OR_AGGREGATE
                 yield Finding(name, "is not the run that the sealed stages of the current plan give", remedy)
-    if evaluators and not failed:
+    if evaluators and failed:
+        notes.append(f"not checked: {RUNS}/{MEASURES}, as not all runs can be made")
+    elif evaluators:
         expected = measures_content(finish_evaluations(plan, evaluators))
         if storage.read_bytes(storage.join(plan.output, RUNS, MEASURES)) != expected:
             problem = "does not hold the measures that runs and qrels give"

@@ -135,11 +135,13 @@ def check_apart(config: RunConfig) -> None:
 
 def check_writable(output: str) -> None:
     """Raises PreflightError where files cannot be written into an output."""
-    storage.check_folder(output)
     probe = storage.join(output, temporary_name("writable"))
     try:
+        storage.check_folder(output)
         storage.publish(probe, b"")
         storage.remove(probe)
+    except storage.UnreachableError as error:
+        raise PreflightError(f"cannot write to the output {output}: {error}") from error
     except (OSError, ValueError) as error:
         raise PreflightError(
             f"cannot write to the output {output}: {error}. Give a folder that this user may write, with --output or "

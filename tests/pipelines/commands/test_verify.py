@@ -140,10 +140,62 @@ def test_verify_accepts_an_unfinished_run(output):
     assert (result.exit_code, result.stdout) == (0, "")
     assert "the runs are not written yet" in result.stderr
     next(output.glob("duo/manifest-*")).unlink()
+    next(output.glob("duo/receipts/*")).unlink()
     result = _invoke("verify", output)
     assert (result.exit_code, result.stdout) == (0, "")
     assert "the run is not finished (duo): its runs were not checked" in result.stderr
     assert not list(output.glob("duo/manifest-*")), "verify writes nothing"
+
+
+def _damage_runs(output: Path) -> set[str]:
+    names = {"runs/candidates.trec", "runs/duo-sum.trec", "runs/mono.trec"}
+    for name in names:
+        with (output / name).open("a") as file:
+            file.write("x")
+    return names
+
+
+@pytest.mark.parametrize(
+    ("damaged", "lost", "reason"),
+    [
+        ("tokenize-*/part-*", set(), None),
+        ("topics-*", set(), None),
+        ("machines/*", set(), None),
+        ("mono/manifest-*", set(), None),
+        ("mono/receipts/*", set(), None),
+        ("duo/part-*", {"runs/duo-sum.trec"}, "not checked: runs/duo-sum.trec, which is made from a damaged part"),
+        ("mono/part-*", {"runs/duo-sum.trec", "runs/mono.trec"}, "not checked: runs/mono.trec, which is made from a"),
+    ],
+)
+@pytest.mark.parametrize("how", ["flip", "delete"])
+def test_verify_checks_every_run_that_can_be_made(output, damaged, lost, reason, how):
+    expected = _damage_runs(output) - lost
+    path = min(output.glob(damaged))
+    if how == "flip":
+        _flip(path, 1)
+    else:
+        path.unlink()
+    result = _invoke("verify", output)
+    assert result.exit_code == 1
+    found = {line.partition(":")[0] for line in result.stdout.splitlines()}
+    if damaged == "topics-*":
+        assert "the runs were not checked: the plan" in result.stderr
+        assert not found & expected
+        return
+    assert {name for name in found if name.startswith("runs/") and name.endswith("trec")} == expected
+    if reason:
+        assert reason in result.stderr
+        assert "not checked: runs/measures.json" in result.stderr
+    assert "not finished" not in result.stderr
+
+
+def test_verify_tells_that_no_run_can_be_made(output):
+    """Neither the receipt nor the manifest tells which part is the shard's."""
+    _flip(min(output.glob("retrieve/manifest-*")), 1)
+    _flip(min(output.glob("retrieve/receipts/*")), 1)
+    result = _invoke("verify", output)
+    assert result.exit_code == 1
+    assert "receipts and manifests are damaged (retrieve, " in result.stderr
 
 
 def test_verify_remedy_redoes_one_shard(cascade, finished, output):

@@ -1,0 +1,55 @@
+"""Why a store refused a request: its likely cause, in words that tell what to do."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_EXPIRED = "the credentials have expired, or have the session token of others; log in again"
+_REGION = "the bucket is in another region, or at another endpoint: set AWS_REGION, or AWS_ENDPOINT_URL"
+_CLOCK = "the clock of this machine is wrong: set it"
+_UNKNOWN_KEY = "the store does not know these credentials: check them, and the endpoint (AWS_ENDPOINT_URL)"
+_FORBIDDEN = (
+    "these credentials may not do this (reading takes the permission to list, too: without it a file that does not "
+    "exist is refused). Credentials that have expired, a clock that is wrong, and a bucket whose requester pays "
+    "(requester_pays in fsspec's configuration) are other causes"
+)
+_UNCONDITIONAL = (
+    "the store does not support a request that beamrank needs, most likely a put that creates and never replaces "
+    "(If-None-Match): use a version of the store, or another one, that does"
+)
+# By the code of S3, or by the HTTP status where the answer had no body.
+_CAUSES = {
+    **dict.fromkeys(("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "401"), _EXPIRED),
+    **dict.fromkeys(("PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307"), _REGION),
+    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch"), _UNKNOWN_KEY),
+    **dict.fromkeys(("AccessDenied", "403"), _FORBIDDEN),
+    **dict.fromkeys(("NotImplemented", "501"), _UNCONDITIONAL),
+    "RequestTimeTooSkewed": _CLOCK,
+    "400": f"the store does not tell why. Most often {_EXPIRED}; else {_REGION}",
+}
+
+
+def refusal_cause(error: BaseException) -> str | None:
+    """The likely cause of an error of a store's library; None where the store did not refuse, or for another reason."""
+    for code, headers in _answers(error):
+        region = headers.get("x-amz-bucket-region")
+        if region and _CAUSES.get(code) in (_REGION, _CAUSES["400"]):
+            return f"the bucket is in the region {region}: set AWS_REGION={region}"
+        if code in _CAUSES:
+            return _CAUSES[code]
+    return None
+
+
+def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The codes and headers of a store's answers in a chain of errors."""
+    while error is not None:
+        response: Any = getattr(error, "response", None)
+        if isinstance(response, dict):
+            about = response.get("ResponseMetadata", {})
+            headers = about.get("HTTPHeaders", {})
+            yield str(response.get("Error", {}).get("Code")), headers
+            yield str(about.get("HTTPStatusCode")), headers
+        # Those of gcsfs and adlfs; for 403 gcsfs has the text alone.
+        yield str(getattr(error, "code", None) or getattr(error, "status_code", None)), {}
+        if str(error).startswith("Forbidden: "):
+            yield "403", {}
+        error = error.__cause__ or error.__context__

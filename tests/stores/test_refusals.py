@@ -1,0 +1,98 @@
+"""Stores that refuse every request: errors name the URL and the likely cause, and never damage."""
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import fsspec
+import pytest
+
+from beamrank.errors import DataError, PreflightError
+from beamrank.storage import files as storage
+from beamrank.storage.streams import open_stream
+from pipelines.planning.make_plan import check_writable
+
+REGION = {"x-amz-bucket-region": "eu-north-1"}
+ANSWERS: dict[str, tuple[int, dict[str, str], str, str]] = {
+    # The answer, and what is said of it with a body and without one, as HEAD's.
+    "ExpiredToken": (400, {}, "expired", "expired"),
+    "InvalidAccessKeyId": (403, {}, "does not know these credentials", "may not do this"),
+    "PermanentRedirect": (301, REGION, "AWS_REGION=eu-north-1", "AWS_REGION=eu-north-1"),
+    "AuthorizationHeaderMalformed": (400, REGION, "AWS_REGION=eu-north-1", "AWS_REGION=eu-north-1"),
+    "RequestTimeTooSkewed": (403, {}, "clock of this machine", "a clock that is wrong"),
+    "AccessDenied": (403, {}, "requester pays", "requester pays"),
+}
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Starts a store that answers every request, or those of one method, so; others succeed and give nothing."""
+    servers = []
+
+    def start(status: int, code: str, headers: dict[str, str], only: str = "") -> None:
+        class Refusing(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                refused = not only or self.command == only
+                body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode() if refused else b""
+                self.send_response(status if refused else 404)
+                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_HEAD = do_GET = do_PUT = do_POST = answer
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name in ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_port}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED", "NO_GCE_CHECK"):
+            monkeypatch.setenv(name, "true")
+        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        for protocol in ("s3", "gs"):
+            fsspec.get_filesystem_class(protocol).clear_instance_cache()
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("code", ANSWERS)
+def test_refusal_names_its_likely_cause(refusing, code):
+    status, headers, with_body, without_body = ANSWERS[code]
+    refusing(status, code, headers)
+    url = "s3://bucket/a.run"
+    for use, words in (
+        (storage.size_bytes, without_body),
+        (storage.read_bytes, with_body),
+        (storage.sizes_bytes, with_body),
+        (lambda url: storage.publish(url, b"x"), with_body),
+    ):
+        with pytest.raises(storage.UnreachableError, match=f"^{url} is refused by its store .*{words}"):
+            use(url)
+    with pytest.raises(DataError, match=without_body) as raised, open_stream(url) as file:
+        file.read()
+    assert "damaged" not in str(raised.value)
+    with pytest.raises(PreflightError, match=r"cannot write to the output s3://bucket/out: .* is refused"):
+        check_writable("s3://bucket/out")
+
+
+def test_store_without_conditional_puts_is_named(refusing):
+    refusing(501, "NotImplemented", {}, only="PUT")
+    with pytest.raises(PreflightError, match=r"s3://bucket/out/.*If-None-Match"):
+        check_writable("s3://bucket/out")
+
+
+def test_refusal_by_google_names_its_likely_cause(refusing, monkeypatch):
+    monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
+    refusing(403, "Forbidden", {})
+    for use in (storage.size_bytes, storage.read_bytes, storage.sizes_bytes):
+        with pytest.raises(storage.UnreachableError, match=r"^gs://bucket/a\.run is refused by its store .*may not"):
+            use("gs://bucket/a.run")
