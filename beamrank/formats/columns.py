@@ -16,7 +16,7 @@ from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_doc_id
 from beamrank.formats.ids import shown as shown_text
 from beamrank.formats.names import Columns, find_columns
 from beamrank.formats.problems import Problems, counted
-from beamrank.formats.row_checks import RowError, json_object
+from beamrank.formats.row_checks import RowError, json_object, whole_of
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
 
@@ -198,7 +198,8 @@ class FileRows:
         except RowError as error:
             raise PreflightError(f"{self.url}: the first row {error}") from error
         lists = [name for name in names if isinstance(row[name], list)]
-        if len(lists) == 1 and len(names) > 1:
+        is_row = self._is_complete(found) and names[found["doc_id"]] not in lists
+        if len(lists) == 1 < len(names) and not is_row:
             query = found.get("query_id", next(at for at, name in enumerate(names) if name not in lists))
             return [names[query], *lists], []
         given = {meaning: at for meaning, at in found.items() if row[names[at]] is not None}
@@ -308,8 +309,7 @@ def _written(value: Any) -> bytes:
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, bytes):
         return value
-    if isinstance(value, float | Decimal) and value == value // 1:
-        return b"%d" % int(value)
+    value = whole_of(value)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return str(value).encode()
     raise RowError(f"has a value that is neither text nor a number: {value!r:.60}")

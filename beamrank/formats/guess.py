@@ -27,12 +27,20 @@ _BYTE_ORDER_MARKS = {
 }
 _FEWEST_BYTES = 8
 _TREC = re.compile(rb"\s*<(top|doc)\b", re.IGNORECASE)
+# XML's declaration, comments and the element around all topics may come before the first one.
+_TOPIC_XML = re.compile(
+    rb"\s*<[^>]*>(?:[^<]*<[^>]*>){0,20}?[^<]*<topic\s[^>]*number\s*=|\s*<topic\s[^>]*number\s*=", re.I
+)
 # The value of `format` that stands for the guessed one.
 AUTO = "auto"
 
 _SMART = re.compile(rb"\s*\.I\s+\S")
 _LOOKED_LINES = 20
-_RANK_LLM = re.compile(rb'(?=.*"candidates"\s*:)\s*(\[\s*)?\{\s*"(query|candidates)"\s*:\s*[{\[]', re.DOTALL)
+_RANK_LLM = re.compile(
+    rb'(?=.*"candidates"\s*:)\s*(\[\s*)?\{\s*"(query|candidates)"\s*:\s*[{\[]'
+    rb'|(?=.*"hits"\s*:\s*\[)\s*(\[\s*)?\{\s*"(query|hits)"\s*:\s*["{\[]',
+    re.DOTALL,
+)
 _MTEB = re.compile(rb'(?=.*"(positive|negative)"\s*:\s*\[)\{\s*"(query|positive|negative)"\s*:\s*["\[]')
 _LIST = re.compile(rb"\s*\[\s*\{")
 _CBOR = re.compile(rb"\x83(\x00|\x63CAR)")
@@ -80,10 +88,24 @@ def guessed(url: str, key: str, formats: Collection[str]) -> str:
     if name in formats:
         return str(name)
     described = "" if name is None else f": it looks like {name}"
+    columns = beginning.split(b"\n", 1)[0].count(b"\t") + 1
+    if name is None and columns > 2:
+        described = (
+            f": its first line has {columns} columns (`tsv` has an id and a text; `top1000` two ids, the query and"
+        )
+        described += " the passage; others need a header line that names them)"
     raise PreflightError(
         f"the format of {url} cannot be guessed{described}{packed_as(beginning)}. Set `{key}` to one of "
         f"{', '.join(formats)}"
     )
+
+
+def check_text(url: str) -> None:
+    """Raises PreflightError where a file is not text in UTF-8, as far as its beginning shows it."""
+    with errors_as(PreflightError, url), open_stream(url) as file:
+        packed = packed_as(file.read(_GUESSED_BYTES))
+    if packed:
+        raise PreflightError(f"{url} does not hold text{packed}")
 
 
 def packed_as(beginning: bytes) -> str:
@@ -122,6 +144,8 @@ def _look(beginning: bytes) -> _Look | None:
         return _Look("car", "TREC CAR's CBOR")
     if _TREC.match(beginning):
         return _Look("trec", "TREC's (it begins with <top> or <DOC>)")
+    if _TOPIC_XML.match(beginning):
+        return _Look("trec", "TREC's (it has <topic number>)")
     if _SMART.match(beginning):
         return _Look("smart", "SMART's (it begins with .I)")
     if _RANK_LLM.match(beginning):
@@ -132,16 +156,31 @@ def _look(beginning: bytes) -> _Look | None:
         return _Look("jsonl", "a JSON list")
     if line.startswith(b"{"):
         return _Look("beir", "BEIR's JSONL (`_id`)") if _has_beir_id(line) else _Look("jsonl", "JSONL")
-    if any(map(_is_top1000, beginning.split(b"\n")[:_LOOKED_LINES])):
+    if _is_top1000(beginning.split(b"\n")[:_LOOKED_LINES]):
         return _Look("top1000", "MS MARCO's top1000 (query_id, doc_id, query, passage)")
     if line.count(b"\t") == 1:
         return _Look("tsv", "two columns with a tab between them")
     return None
 
 
-def _is_top1000(line: bytes) -> bool:
-    """Qrels have four columns too, of one word each."""
-    return line.count(b"\t") == 3 and len(line.split()) > 6
+def _is_top1000(lines: list[bytes]) -> bool:
+    """Whether rows are a query_id, a doc_id, a query, the same for each query_id, and a passage.
+
+    Qrels have four columns too, of one word each; MS MARCO's docs have a URL and a title before the text.
+    """
+    queries: dict[bytes, bytes] = {}
+    has_words = False
+    for line in lines:
+        columns = line.split(b"\t")
+        if len(columns) != 4:
+            continue
+        query_id, doc_id, query, _ = columns
+        if any(len(each.split()) != 1 or b"://" in each for each in (query_id, doc_id)):
+            return False
+        if queries.setdefault(query_id, query) != query:
+            return False
+        has_words = has_words or len(line.split()) > 6
+    return has_words
 
 
 def _has_beir_id(line: bytes) -> bool:

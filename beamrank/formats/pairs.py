@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from itertools import accumulate, compress, pairwise
 from typing import Any, Literal, NamedTuple, cast
@@ -108,7 +109,7 @@ def _check(url: str) -> PairsFile:
             if schema.names.count(name) > 1:
                 raise PreflightError(f"{url} has more than one column `{name}`: give each its own name")
         for name in TEXTS[kind]:
-            check_text_type(url, name, schema.field(name).type)
+            check_text_type(file, url, name)
         id_type = _id_type(url, schema.field(ID).type)
         nulls = {name: _nulls(file, name) for name in (ID, *TEXTS[kind])}
         some = {name: count for name, count in nulls.items() if count}
@@ -133,7 +134,12 @@ def _id_type(url: str, column_type: Any) -> Any:
         column_type = column_type.value_type
     if pa.types.is_integer(column_type):
         return column_type
-    if any(test(column_type) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+    if pa.types.is_decimal(column_type):
+        return pa.int64()
+    if any(
+        test(column_type)
+        for test in (pa.types.is_null, pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    ):
         return pa.string()
     raise PreflightError(f"the column `{ID}` of {url} is of type {column_type}: it must hold strings or integers")
 
@@ -141,6 +147,8 @@ def _id_type(url: str, column_type: Any) -> Any:
 def _nulls(file: Any, name: str) -> int:
     """The nulls of a column, as far as the file counts them."""
     metadata = file.metadata
+    if pa.types.is_null(file.schema_arrow.field(name).type):
+        return int(metadata.num_rows)
     column = next(each for each in range(metadata.num_columns) if metadata.schema.column(each).path == name)
     statistics = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
     return sum(each.null_count for each in statistics if each is not None and each.has_null_count)
@@ -152,36 +160,46 @@ def read_pairs(rows: FileRows, kind: PairKind, id_type: Any) -> PairRows:
     Args:
         rows: the rows.
         kind: `mono` or `duo`.
-        id_type: the type of the ids, `PairsFile.id_type`.
+        id_type: the type of the ids, `PairsFile.id_type`; DECIMAL (DuckDB's sums and counts) becomes int64.
 
     Raises:
         DataError: the file cannot be read, or is not, or no longer, the one that was digested.
     """
     columns = (ID, *TEXTS[kind])
+    most_id = 1 << (64 if pa.types.is_unsigned_integer(id_type) else 63)
     table = _read_rows(rows, columns)
     ids, *texts = ([value for chunk in table.column(name).chunks for value in column_values(chunk)] for name in columns)
     usable = np.ones(table.num_rows, np.bool_)
     bad = []
     for row, values in enumerate(zip(ids, *texts, strict=True)):
         try:
-            _check_row(columns, values)
+            _check_row(columns, values, most_id)
         except RowError as error:
             usable[row] = False
             bad.append(BadRow(f"{rows.file.url} at row {rows.start + row} (from 0)", f"the row {error}"))
-    valid_ids = pa.array([None if isinstance(each, bytes) else each for each in ids], id_type)
+    valid_ids = pa.array([None if _id_reason(each, most_id) else each for each in ids], id_type)
     return PairRows(valid_ids, usable, [cast(list[str], list(compress(column, usable))) for column in texts], bad)
 
 
-def _check_row(columns: Sequence[str], values: Sequence[object]) -> None:
+def _check_row(columns: Sequence[str], values: Sequence[object], most_id: int) -> None:
     given_id, query, *_ = values
-    if given_id is None:
-        raise RowError(f"has no `{ID}`")
-    if isinstance(given_id, bytes):
-        raise RowError(f"has an `{ID}` that is not valid UTF-8")
+    if reason := _id_reason(given_id, most_id):
+        raise RowError(reason)
     for name, value in zip(columns[1:], values[1:], strict=True):
         text_of(name, value)
     if not str(query).strip():
         raise RowError(f"has a `{columns[1]}` without text")
+
+
+def _id_reason(given_id: object, most_id: int) -> str:
+    """Why an id cannot be used; empty for one that can."""
+    if given_id is None:
+        return f"has no `{ID}`"
+    if isinstance(given_id, bytes):
+        return f"has an `{ID}` that is not valid UTF-8"
+    if isinstance(given_id, Decimal) or (isinstance(given_id, int) and not -most_id <= given_id < most_id):
+        return f"has the `{ID}` {given_id}, which is not a whole number of 64 bits"
+    return ""
 
 
 def _read_rows(rows: FileRows, columns: tuple[str, ...]) -> Any:

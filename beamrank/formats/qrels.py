@@ -2,16 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from operator import index
-
-import numpy as np
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.columns import FileRows, shown, whole
 from beamrank.formats.folders import find_files
 from beamrank.formats.ids import are_usable, given_queries
 from beamrank.formats.names import Columns
+from beamrank.formats.row_checks import whole_of
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
 # in an array, and nDCG without a cutoff takes time with the square of that. (trec_eval itself promises 127.)
@@ -177,8 +175,7 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
     found: dict[str, dict[str, int]] = {}
     for query_id, docs in given_queries("the qrels", relevance):
         for doc_id, level in docs.items():
-            if isinstance(level, float | Decimal | np.floating) and level == level // 1:
-                level = int(level)
+            level = whole_of(level)
             if not hasattr(level, "__index__") or abs(level) > MAX_RELEVANCE:
                 raise DataError(
                     f"doc {doc_id!r} of query {query_id!r} has relevance {level!r}, not a whole number between "

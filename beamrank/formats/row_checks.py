@@ -1,6 +1,8 @@
 """One row of a corpus or a topics file: its id and its text, or why it cannot be used."""
 
 import json
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 SURROGATE_REASON = "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
@@ -21,6 +23,15 @@ def id_of(value: object) -> str:
     if not isinstance(value, str):
         raise RowError(f"has an id that is {_kind(value)}, not a string")
     return value
+
+
+def whole_of(value: Any) -> Any:
+    """A whole number of any type as an integer; any other value as it is."""
+    is_number = isinstance(value, (Real, Decimal)) and not isinstance(value, bool)
+    try:
+        return int(value) if is_number and value == int(value) else value
+    except (ValueError, OverflowError):
+        return value
 
 
 def text_of(name: str, value: object) -> str:

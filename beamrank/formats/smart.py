@@ -9,12 +9,14 @@ from beamrank.formats.row_checks import RowError
 TEXT_FIELDS = ("T", "W")
 
 _RECORD = re.compile(rb"^\.I(?=\s|$)", re.MULTILINE)
+_EMPTY_END = re.compile(rb"(?:^|(?<=\n))\.I\s*\Z")
 _NUMBER = re.compile(r"\.I\s+(\S+)\s*")
 _FIELD = re.compile(r"\.([A-Z])\s*")
 
 
 def split(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The records of a file, and any text before the first, each with its line."""
+    """The records of a file, and any text before the first, each with its line; an empty `.I` at the end is none."""
+    content = _EMPTY_END.sub(b"", content)
     starts = [found.start() for found in _RECORD.finditer(content)]
     line = 1
     for start, end in zip([0, *starts], [*starts, len(content)], strict=True):

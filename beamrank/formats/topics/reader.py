@@ -6,7 +6,7 @@ from typing import TypeVar
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora.readers.mteb import is_mteb
 from beamrank.formats.folders import find_files, folder_files, folder_hint
-from beamrank.formats.guess import AUTO, format_hint, guessed
+from beamrank.formats.guess import AUTO, check_text, format_hint, guessed
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_query_id
 from beamrank.formats.problems import Problems, counted
 from beamrank.formats.row_checks import RowError
@@ -45,6 +45,7 @@ def _read_file(url: str, config: TopicsConfig, topics: dict[str, Topic]) -> None
     """Adds the topics of a file."""
     topics_format = FORMATS[config.format]
     if topics_format.read is not None:
+        check_text(url)
         for topic in topics_format.read(url):
             if topics.setdefault(topic.query_id, topic) != topic:
                 raise PreflightError(f"{url} has another text of query {topic.query_id!r} than an earlier file")

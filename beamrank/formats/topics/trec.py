@@ -1,5 +1,10 @@
-"""TREC topics: <top> with <num> and <title>, which is the text; or <DOC> with <DOCNO>, and the text after it."""
+"""TREC topics: <top> with <num> and <title>, which is the text; <DOC> with <DOCNO>, and the text after it; XML.
 
+The XML of the Web, Clinical Trials and TREC-COVID tracks has <topic number="1"> with an element <query> or <title>, or
+with the text alone.
+"""
+
+import html
 import re
 from collections.abc import Iterator
 
@@ -16,10 +21,19 @@ _TITLE = re.compile(_FIELD.format(tag="title", label="Topic"), re.IGNORECASE | r
 
 # Where they are fields: at the beginning of a line, or after another tag.
 _TOP_TAGS = {tag: re.compile(rf"(?:^[ \t]*|>[ \t]*)<{tag}>", re.IGNORECASE | re.MULTILINE) for tag in ("num", "title")}
+_TOPIC_XML = re.compile(rb"<topic\s[^>]*?\bnumber\s*=\s*[\"'][^>]*>.*?</topic\s*>", re.IGNORECASE | re.DOTALL)
+_NUMBER = re.compile(r"<topic\s[^>]*?\bnumber\s*=\s*([\"'])(.*?)\1[^>]*>(.*)</topic\s*>", re.IGNORECASE | re.DOTALL)
+# What is around the topics: the declaration of XML, comments, the element that holds them all.
+_AROUND = re.compile(rb"<!--.*?-->|<\?[^>]*>|</?[a-z][^<>]*>", re.IGNORECASE | re.DOTALL)
+_ELEMENT = re.compile(r"<([a-z_][\w.-]*)[^>]*?(?:/>|>(.*?)</\1\s*>)", re.IGNORECASE | re.DOTALL)
+_QUERY_ELEMENTS = ("query", "title")
 
 
 def split(content: bytes) -> Iterator[tuple[int, bytes]]:
     """The topics of a file and anything else between them, each with its line."""
+    if _TOPIC_XML.search(content):
+        yield from _split_xml(content)
+        return
     end = 0
     opening: re.Match[bytes] | None = None
     for tag in _TAG.finditer(content):
@@ -30,6 +44,19 @@ def split(content: bytes) -> Iterator[tuple[int, bytes]]:
             yield content.count(b"\n", 0, opening.start()) + 1, content[opening.start() : tag.end()]
             end, opening = tag.end(), None
     yield from _stray(content, end, len(content))
+
+
+def _split_xml(content: bytes) -> Iterator[tuple[int, bytes]]:
+    line, end = 1, 0
+    for topic in [*_TOPIC_XML.finditer(content), None]:
+        between = content[end : topic.start() if topic else len(content)]
+        stray = re.sub(rb"<topic\b", b"topic ", between, flags=re.IGNORECASE)
+        if _AROUND.sub(b"", stray).strip():
+            yield line, between.strip()
+        line += between.count(b"\n")
+        if topic:
+            yield line, topic[0]
+            line, end = line + topic[0].count(b"\n"), topic.end()
 
 
 def _stray(content: bytes, start: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -44,13 +71,30 @@ def parse(text: str) -> tuple[str, str]:
     Raises:
         RowError: it is not a topic.
     """
+    topic = _NUMBER.fullmatch(text)
+    if topic is not None:
+        return topic[2].strip(), _topic_text(topic[3])
     parts = _PARTS.fullmatch(text)
     if parts is None:
-        raise RowError("is not inside <top> and </top>, or <DOC> and </DOC>")
+        raise RowError("is not inside <top> and </top>, <topic number> and </topic>, or <DOC> and </DOC>")
     tag, body = parts.groups()
     if _OPENING.search(body):
         raise RowError("is not closed before the next one begins")
     return _parse_doc(body) if tag.lower() == "doc" else _parse_top(body)
+
+
+def _topic_text(body: str) -> str:
+    if re.search(r"<topic\b", body, re.IGNORECASE):
+        raise RowError("is not closed before the next one begins")
+    elements = {found[1].lower(): found[2] or "" for found in reversed(list(_ELEMENT.finditer(body)))}
+    name = next((name for name in _QUERY_ELEMENTS if name in elements), None)
+    if name is None and elements:
+        names = ", ".join(f"<{name}>" for name in reversed(elements))
+        raise RowError(
+            f"has neither <{'> nor <'.join(_QUERY_ELEMENTS)}>; it has: {names}. Write the topics as `tsv`, with the "
+            "text that is the query"
+        )
+    return _collapsed(html.unescape(body if name is None else elements[name]))
 
 
 def _parse_doc(body: str) -> tuple[str, str]:

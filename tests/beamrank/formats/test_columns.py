@@ -58,7 +58,10 @@ def test_qrels_are_equal_in_every_container(tmp_path, name, content):
         ("run.csv", "qid,docno,score\n1,d2,1.5\n1,d1,2.5\n"),
         ("run.tsv", "qid docid rank score\n1 d2 2 1.5\n1 d1 1 2.5\n"),
         ("run.trec", "query_id Q0 doc_id rank score run_tag\n1 Q0 d2 2 1.5 x\n1 Q0 d1 1 2.5 x\n"),
-        ("run.jsonl", '{"qid": 1, "docid": "d1", "score": 2.5}\n{"qid": 1, "docid": "d2", "score": 1.5, "x": []}\n'),
+        (
+            "run.jsonl",
+            '{"qid": 1, "docid": "d1", "score": 2.5, "x": []}\n{"qid": 1, "docid": "d2", "score": 1.5, "x": []}\n',
+        ),
         ("run.parquet", {"query_id": [1, 1], "doc_id": ["d1", "d2"], "rank": [1, 2], "score": [2.5, 1.5]}),
         ("tag.parquet", {"query_id": [1, 1], "doc_id": ["d1", "d2"], "rank": pa.nulls(2), "score": [2.5, 1.5]}),
         ("all.parquet", {"qid": ["1", "1"], "docno": ["d1", "d2"], "score": [2.5, 1.5], "query": ["a b", None]}),

@@ -4,6 +4,7 @@ import random
 import tarfile
 import tempfile
 import zipfile
+from decimal import Decimal
 from pathlib import Path
 
 import cbor2
@@ -47,6 +48,28 @@ def test_parquet_unit_is_a_row_group(tmp_path):
 )
 def test_parquet_reads_the_text_from_any_kind_of_string(tmp_path, columns, fields, docs):
     assert docs_of(read_batches(_parquet(tmp_path / "c.parquet", columns, fields))) == docs
+
+
+def test_whole_decimals_are_ids_of_docs(tmp_path):
+    ids = pa.array([Decimal(7), None, Decimal(10) ** 37], pa.decimal128(38, 0))
+    (batch,) = read_batches(_parquet(tmp_path / "c.parquet", {"doc_id": ids, "text": ["a", "b", "c"]}))
+    assert (batch.doc_ids, len(batch.bad)) == (["7", "1" + "0" * 37], 1)
+    ids = pa.array([Decimal("7.00"), Decimal("7.50")], pa.decimal128(9, 2))
+    (batch,) = read_batches(_parquet(tmp_path / "c.parquet", {"doc_id": ids, "text": ["a", "b"]}))
+    assert (batch.doc_ids, len(batch.bad)) == (["7"], 1)
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.int32(), pa.float64(), pa.string(), pa.bool_()])
+def test_column_that_is_null_throughout_may_have_any_type(tmp_path, kind):
+    columns = {"_id": ["a", "b"], "title": pa.nulls(2, kind), "text": ["x", "y"]}
+    pq.write_table(pa.table(columns), tmp_path / "c.parquet")
+    assert read_docs(tmp_path / "c.parquet", "beir") == [("a", "x"), ("b", "y")]
+    (batch,) = read_batches(_parquet(tmp_path / "c.parquet", columns, ("title", "text")))
+    assert [row.reason for row in batch.bad] == ["the row has a field `title` that is null, not a string"] * 2
+    if not pa.types.is_string(kind) and not pa.types.is_null(kind):
+        columns |= {"title": pa.array([None, 1]).cast(kind)}
+        with pytest.raises(PreflightError, match=f"the column `title` of .* is of type {kind}: it must hold strings"):
+            list_units(_parquet(tmp_path / "c.parquet", columns, ("title", "text")))
 
 
 def test_parquet_counts_rows_that_cannot_be_used(tmp_path):

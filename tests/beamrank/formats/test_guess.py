@@ -77,6 +77,12 @@ def test_topics_format_is_guessed(tmp_path, name):
             r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, car, car-pages, jsonl",
         ),
         (b"", "cannot be guessed"),
+        (b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n", "its first line has 4 columns"),
+        (b"1\ta\tone title\topen the oven door\n1\tb\tanother\tcrisp crust of bread\n", "has 4 columns"),
+        ('{"id": "1", "contents": "x"}\n'.encode("utf-16"), "UTF-16.*iconv -f utf-16 -t utf-8"),
+        ("1\toven\n".encode("utf-16"), "UTF-16.*iconv -f utf-16 -t utf-8"),
+        ("1\tthe oven door\n".encode("utf-16-le"), "UTF-16.*iconv -f utf-16le -t utf-8"),
+        ("<DOC>\n<DOCNO>1</DOCNO>x</DOC>\n".encode("utf-16-be"), "UTF-16.*iconv -f utf-16be -t utf-8"),
         (gzip.compress(b"1\tx\n", mtime=0), r"compressed with gzip: give it a name that ends in \.gz"),
     ],
 )
@@ -84,6 +90,15 @@ def test_format_that_cannot_be_guessed_is_an_error(tmp_path, content, message):
     (tmp_path / "c").write_bytes(content)
     with pytest.raises(PreflightError, match=message):
         list_units(CorpusConfig(path=str(tmp_path / "c")))
+
+
+@pytest.mark.parametrize("name", ["tsv", "jsonl", "beir", "trec", "smart", "car", "rank_llm", "mteb", "top1000"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_topics_in_utf16_are_named_in_every_format(tmp_path, name, encoding):
+    (tmp_path / "t").write_bytes(_TOPICS.get(name, _TOPICS["jsonl"]).decode().encode(encoding))
+    for given in {name, "auto"}:
+        with pytest.raises(PreflightError, match=r"UTF-16.*iconv"):
+            read_topics(TopicsConfig(path=str(tmp_path / "t"), format=given))
 
 
 def test_files_that_do_not_exist_are_named(tmp_path):

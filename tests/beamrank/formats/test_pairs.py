@@ -1,5 +1,6 @@
 """Files of pairs and triples are checked before anything starts, and read by rows."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,30 @@ def test_ids_keep_their_values_and_kind(tmp_path, ids, id_type):
     assert rows.ids.type == id_type
     assert rows.ids.to_pylist() == ids.to_pylist()
     assert rows.texts == [["x", "y"]] * 3
+
+
+def test_whole_decimals_are_ids_and_others_are_bad_rows(tmp_path):
+    ids = [Decimal(7), Decimal(2) ** 63 - 1, Decimal(2) ** 63, None]
+    columns = {"id": pa.array(ids, pa.decimal128(38, 0)), "query": ["q"] * 4, "doc": ["x"] * 4}
+    url = _write(tmp_path / "pairs.parquet", columns)
+    assert find_pairs([url])[0].id_type == pa.int64()
+    rows = _read(url, 0, 4, id_type=pa.int64())
+    assert rows.ids.to_pylist() == [7, 2**63 - 1, None, None]
+    assert [row.reason for row in rows.bad] == [
+        f"the row has the `id` {2**63}, which is not a whole number of 64 bits",
+        "the row has no `id`",
+    ]
+    url = _write(tmp_path / "pairs.parquet", columns | {"id": pa.array([Decimal("7.5")] * 4, pa.decimal128(9, 1))})
+    assert len(_read(url, 0, 4, id_type=pa.int64()).bad) == 4
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.int32(), pa.string()])
+@pytest.mark.parametrize("name", ["id", "doc"])
+def test_column_that_is_null_throughout_is_one_of_bad_rows(tmp_path, kind, name):
+    url = _write(tmp_path / "pairs.parquet", PAIRS | {name: pa.nulls(5, kind)})
+    (found,) = find_pairs([url])
+    rows = _read(url, 0, 5, id_type=found.id_type)
+    assert (len(rows.bad), found.nulls) == (5, {name: 5})
 
 
 @pytest.mark.parametrize("row_group_size", [1, 2, 5])

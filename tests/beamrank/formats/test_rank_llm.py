@@ -52,6 +52,45 @@ def test_rank_llm_is_topics_corpus_and_candidates(tmp_path, lines):
     assert run.scores["7"].tolist() == [2, 1]
 
 
+def _hits(qid="264014", **named):
+    hits = [
+        {"content": "Title: Fleas Content: weeks", "qid": qid, "docid": 6641238, "rank": 1, "score": 15.09, **named},
+        {"content": "The life cycle of a flea", "qid": qid, "docid": "4834547", "rank": 2, "score": 14.97, **named},
+    ]
+    return {"query": "how long is life cycle of flea", "hits": hits}
+
+
+@pytest.mark.parametrize("lines", [False, True])
+@pytest.mark.parametrize("query", ["bm25", {"text": "bm25", "qid": 7}, {"text": "bm25"}])
+def test_rank_llm_hits_are_topics_corpus_and_candidates(tmp_path, lines, query):
+    url = _write(tmp_path / "retrieve_results.json", [_hits(), {**_hits(7), "query": query}], lines)
+    for name in ("rank_llm", "auto"):
+        topics = read_topics(TopicsConfig(path=url, format=name))
+        assert topics == [("264014", "how long is life cycle of flea"), ("7", "bm25")]
+        batches = read_batches(corpus_of(url, name))
+        texts = [("6641238", "Title: Fleas Content: weeks"), ("4834547", "The life cycle of a flea")]
+        assert docs_of(batches) == texts * 2
+        assert [query_id for batch in batches for query_id in batch.query_ids] == ["264014"] * 2 + ["7"] * 2
+    run = read_candidates(url, "rank", 0)
+    assert run.order == {"264014": ["6641238", "4834547"], "7": ["6641238", "4834547"]}
+    assert run.scores["7"].tolist() == pytest.approx([15.09, 14.97])
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        ({"query": "x", "hits": []}, 'the id of the query "x" is unknown: no hit has a `qid`'),
+        ({"query": "x", "hits": [{"qid": 1, "docid": 2}, {"qid": 2, "docid": 2}]}, "its hits have several: 1, 2"),
+        ({"query": {"qid": 3, "text": "x"}, "hits": [{"qid": 1, "docid": 2}]}, "its hits have several: 1, 3"),
+        ({"query": 3, "hits": [{"qid": 1, "docid": 2}]}, "a row is not a request of rank_llm"),
+    ],
+)
+def test_rank_llm_hits_without_one_query_are_refused(tmp_path, request_, reason):
+    url = _write(tmp_path / "r.json", [request_])
+    with pytest.raises(PreflightError, match=reason):
+        read_topics(TopicsConfig(path=url, format="rank_llm"))
+
+
 def test_rank_llm_without_scores_keeps_the_order_of_the_file(tmp_path):
     docs = [{"docid": doc_id, "doc": {"text": "x"}} for doc_id in ("c", "a", "b")]
     url = _write(tmp_path / "r.json", [{"query": {"qid": "q", "text": "t"}, "candidates": docs}])
@@ -90,7 +129,7 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
     ("content", "message"),
     [
         ('[{"query": {"qid": "1"', "is not JSON: .*may be truncated"),
-        ('[{"query": {"qid": "1", "text": "x"}, "hits": []}]', "r.json:1: a row is not a request of rank_llm"),
+        ('[{"query": {"qid": "1", "text": "x"}, "docs": []}]', "r.json:1: a row is not a request of rank_llm"),
         ('[{"query": {"qid": true, "text": "x"}, "candidates": []}]', "is not a request"),
         ('{"query": {"qid": "1", "text": "x"}, "candidates": []}\n{"query"', "r.json:2: the row is not JSON"),
         ("[]", "holds no topics"),

@@ -89,6 +89,17 @@ def test_smart_topics_keep_their_numbers_or_count(tmp_path):
     assert read_topics(config.model_copy(update={"ids": "order"})) == list(zip("123", texts, strict=True))
 
 
+def test_empty_record_at_the_end_of_smart_is_none(tmp_path):
+    content = b".I 1\n.W\nx\n.I\n"
+    (tmp_path / "c.all").write_bytes(content)
+    (batch,) = read_batches(corpus_of(tmp_path / "c.all", "smart"))
+    assert (batch.doc_ids, batch.bad) == (["1"], [])
+    assert read_topics(TopicsConfig(path=f"{tmp_path}/c.all", format="smart")) == [("1", "x")]
+    (tmp_path / "c.all").write_bytes(b".I\n.W\ny\n" + content)
+    with pytest.raises(PreflightError, match=r"c\.all:1: the topic does not begin with `\.I`"):
+        read_topics(TopicsConfig(path=f"{tmp_path}/c.all", format="smart"))
+
+
 def test_smart_topics_error_names_the_line(tmp_path):
     (tmp_path / "cran.qry").write_text("x\n" + _TOPICS + ".I 004\n.W\nagain\n.I 5\n.A\nno text\n")
     with pytest.raises(PreflightError) as caught:
@@ -105,7 +116,7 @@ def test_smart_topics_error_names_the_line(tmp_path):
 @settings(max_examples=100, deadline=None)
 @given(texts=st.lists(st.text(st.sampled_from("ab .é\nI"), max_size=12), min_size=1))
 def test_smart_splits_records_at_their_first_lines(texts):
-    texts = [text.replace("\n.I", "\n.") for text in texts]
+    texts = [text.replace("\n.", "\n,") for text in texts]
     content = "".join(f".I {i}\n.W\n {text}\n" for i, text in enumerate(texts)).encode()
     records = list(smart.split(content))
     assert [smart.parse(record.decode())[0] for _, record in records] == [str(i) for i in range(len(texts))]

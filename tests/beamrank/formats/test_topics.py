@@ -72,6 +72,59 @@ def test_topics_are_read(read, name, content, topics):
     assert read(content, name) == topics
 
 
+_COVID = """<?xml version="1.0" encoding="UTF-8"?>
+<topics task="COVIDSEARCH Round 1" batch="1">
+  <!-- one -->
+  <topic number="1">
+    <query>coronavirus
+ origin &amp; age</query>
+    <question>what is the origin</question>
+  </topic>
+  <topic number='2'><narrative>long</narrative><query>b</query></topic>
+</topics>
+"""
+_WEB = """<webtrack2009>
+<topic number="1" type="faceted">
+  <query> obama family tree </query>
+  <subtopic number="1" type="nav"> Find the <query>no</query> </subtopic>
+</topic>
+</webtrack2009>"""
+_TRIALS = (
+    '<topics task="2021 TREC Clinical Trials">\n<topic number="1">\nA 45-year-old man,\n BP < 90\n</topic>\n</topics>'
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "topics"),
+    [
+        (_COVID, [("1", "coronavirus origin & age"), ("2", "b")]),
+        (_WEB, [("1", "obama family tree")]),
+        (_TRIALS, [("1", "A 45-year-old man, BP < 90")]),
+        ('<topic number="7"><title>a</title></topic>', [("7", "a")]),
+    ],
+)
+def test_topics_with_numbers_as_attributes_are_read(tmp_path, content, topics):
+    (tmp_path / "t.xml").write_text(content)
+    for name in ("trec", "auto"):
+        assert _read(tmp_path / "t.xml", name) == topics
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('<topics><topic number="1"><disease>x</disease><gene>y</gene></topic></topics>', "it has: <disease>, <gene>"),
+        ('<topics>\n<topic number="1">a</topic>\nb c\n</topics>', r"t\.txt:2: the topic is not inside"),
+        ('<topic number="1">a\n<topic number="2">b</topic>', "is not closed before the next one begins"),
+        ('<topic number="1">a</topic>\n<topic number="2">b', r"t\.txt:1: the topic is not inside"),
+        ('<topic number="1"></topic>', "'1' has no text"),
+        ('<topic number=" "><query>a</query></topic>', "has an empty id"),
+    ],
+)
+def test_topics_with_numbers_as_attributes_that_cannot_be_read_are_named(read, content, reason):
+    with pytest.raises(PreflightError, match=reason):
+        read(content, "trec")
+
+
 def test_topics_are_read_from_folders_compressed_and_remote_files(tmp_path):
     (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "x"}\n')
     assert _read(tmp_path, "beir") == [("q1", "x")]

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, WrongFormatError, parse_rows
-from beamrank.formats.row_checks import id_of, joined, text_of
+from beamrank.formats.row_checks import id_of, joined, text_of, whole_of
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 
@@ -32,7 +32,7 @@ def check(url: str, fields: Fields) -> None:
         for name in (id_name, *names):
             if file.schema_arrow.names.count(name) > 1:
                 raise PreflightError(f"{url} has more than one column `{name}`: give each its own name")
-            check_text_type(url, name, file.schema_arrow.field(name).type, number=name == id_name)
+            check_text_type(file, url, name, number=name == id_name)
 
 
 def row_groups(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
@@ -118,23 +118,34 @@ def _column(url: str, schema: Any, names: tuple[str, ...]) -> str:
     )
 
 
-def check_text_type(url: str, name: str, column_type: Any, number: bool = False) -> None:
-    """Raises PreflightError where a column does not hold strings; with `number` it may hold integers."""
+def check_text_type(file: Any, url: str, name: str, number: bool = False) -> None:
+    """Raises PreflightError where a column of a file does not hold strings; with `number` it may hold integers.
+
+    A column that is null in every row can have any type: programs that write it choose one.
+    """
+    column_type = file.schema_arrow.field(name).type
     if pa.types.is_dictionary(column_type):
         column_type = column_type.value_type
     tests = [pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view]
     tests += [pa.types.is_binary, pa.types.is_large_binary]
-    tests += [pa.types.is_integer] if number else []
-    if not any(test(column_type) for test in tests):
+    tests += [pa.types.is_integer, pa.types.is_decimal] if number else []
+    if any(test(column_type) for test in tests):
+        return
+    batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=[name])
+    if not all(len(batch) == batch.column(0).null_count for batch in batches):
         raise PreflightError(f"the column `{name}` of {url} is of type {column_type}: it must hold strings")
 
 
 def column_values(column: Any) -> list[object]:
-    """A column as Python values; bytes that are not valid UTF-8 stay bytes."""
+    """A column as Python values; bytes that are not valid UTF-8 stay bytes, and numbers that are not whole Decimal."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if column.null_count == len(column):
+        return [None] * len(column)
     if pa.types.is_integer(column.type):
         return list(column.to_pylist())
+    if pa.types.is_decimal(column.type):
+        return [whole_of(value) for value in column.to_pylist()]
     return [_decoded(value) for value in column.cast(pa.large_binary()).to_pylist()]
 
 

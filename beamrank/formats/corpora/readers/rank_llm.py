@@ -1,6 +1,7 @@
 """rank_llm's JSON of retrieved results as a corpus: a list, or a line each, of a query and its candidates with texts.
 
 {"query": {"qid": "1", "text": "..."}, "candidates": [{"docid": "d", "score": 9.5, "doc": {"contents": "..."}}, ...]}
+{"query": "...", "hits": [{"qid": "1", "docid": "d", "rank": 1, "score": 9.5, "content": "..."}, ...]}
 """
 
 import json
@@ -68,10 +69,28 @@ def _request(url: str, line: int, row: Any) -> Request:
     match row:
         case {"query": {"qid": qid, "text": str(text)}, "candidates": list(candidates)} if type(qid) in (int, str):
             return Request(line, id_of(qid), text, candidates)
+        case {"query": str(text) | {"text": str(text)}, "hits": list(hits)}:
+            return Request(line, _query_id(url, line, row["query"], hits), text, [_candidate(hit) for hit in hits])
     raise WrongFormatError(
-        f'{url}:{line}: a row is not a request of rank_llm ({{"query": {{"qid", "text"}}, "candidates": [...]}}): '
+        f'{url}:{line}: a row is not a request of rank_llm ({{"query": {{"qid", "text"}}, "candidates": [...]}}, or '
+        f'{{"query": text, "hits": [{{"qid", "docid", "content"}}]}}): '
         f"{json.dumps(row)[:200]}"
     )
+
+
+def _query_id(url: str, line: int, query: Any, hits: list[Any]) -> str:
+    """The id of a query, which its hits may have in its place."""
+    named = [query["qid"]] if isinstance(query, dict) and "qid" in query else []
+    found = {str(each) for each in [*named, *(hit["qid"] for hit in hits if isinstance(hit, dict) and "qid" in hit)]}
+    if len(found) != 1:
+        reason = "no hit has a `qid`" if not found else f"its hits have several: {', '.join(sorted(found)[:3])}"
+        raise WrongFormatError(f"{url}:{line}: the id of the query {json.dumps(query):.60} is unknown: {reason}")
+    return found.pop()
+
+
+def _candidate(hit: Any) -> Any:
+    """A hit as a candidate."""
+    return {**hit, "doc": hit} if isinstance(hit, dict) and "doc" not in hit else hit
 
 
 def doc_of(candidate: Any, fields: Fields = None) -> tuple[str, str]:
