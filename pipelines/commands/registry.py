@@ -37,9 +37,6 @@ _OURS = {
     "convert.duo": "pipelines.commands.convert.checkpoint:convert_duo",
     "convert.bert": "pipelines.commands.convert.checkpoint:convert_bert",
     "convert.msmarco": "pipelines.commands.convert.msmarco:convert_msmarco",
-    "convert.nfl6": "pipelines.commands.convert.nfl6:convert_nfl6",
-    "convert.webap": "pipelines.commands.convert.webap:convert_webap",
-    "convert.wikipassageqa": "pipelines.commands.convert.wikipassageqa:convert_wikipassageqa",
     "doctor": "pipelines.commands.doctor:doctor",
 }
 

@@ -185,7 +185,7 @@ def test_index_names_every_page() -> None:
     assert pages - {path for path, _ in _LINK.findall(index)} == set()
 
 
-@pytest.mark.parametrize("folder", ["beamrank", "models", "transforms", "pipelines", "configs", "examples", "infra"])
+@pytest.mark.parametrize("folder", ["beamrank", "models", "transforms", "pipelines", "contrib", "configs", "examples", "infra"])
 def test_code_mentions_pages_that_exist(folder: str) -> None:
     texts = [path for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".yaml", ".json", ".md", ".ipynb"}]
     mentioned = {page for path in texts for page in re.findall(r"docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))}
@@ -194,7 +194,7 @@ def test_code_mentions_pages_that_exist(folder: str) -> None:
 
 def test_pages_mention_files_and_modules_that_exist() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
-    roots = "tests|benchmarks|experiments|models|transforms|pipelines|beamrank|infra|configs|examples"
+    roots = "tests|benchmarks|experiments|models|transforms|pipelines|contrib|beamrank|infra|configs|examples"
     files = set(re.findall(rf"(?<![\w/])((?:{roots})/[\w/.-]+\.\w+)", text))
     modules = {name.replace(".", "/") for name in re.findall(rf"python -m ((?:{roots})[\w.]*\w)", text)}
     found = {name for name in modules if (ROOT / f"{name}.py").exists() or (ROOT / name / "__main__.py").exists()}
@@ -203,7 +203,7 @@ def test_pages_mention_files_and_modules_that_exist() -> None:
 
 def test_contributing_names_every_folder_of_the_layers() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    layers = ["beamrank", "models", "transforms", "pipelines"]
+    layers = ["beamrank", "models", "transforms", "pipelines", "contrib"]
     folders = [path for layer in layers for path in (ROOT / layer).iterdir() if path.is_dir() and path.name[0] != "_"]
     assert [path for path in folders if f"`{path.relative_to(ROOT)}`" not in text] == []
 

@@ -14,7 +14,7 @@ from beamrank.config.run import RunConfig, load_config
 from beamrank.config.yaml import read_document
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.qrels import read_qrels
-from beamrank.nonfactoid.configs import wikipassageqa_configs
+from contrib.papers.configs import wikipassageqa_configs
 from models.training.config import load_train_config
 from pipelines.cli import app
 from pipelines.planning.make_plan import chosen_topics, planned

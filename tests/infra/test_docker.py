@@ -28,7 +28,7 @@ def test_image_has_this_beam_and_files_that_exist(path):
     assert re.findall(r"^ARG BEAM_VERSION=(\S+)", dockerfile, re.MULTILINE) == [version("apache-beam")]
     sources = re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE)
     names = {name for line in sources for name in line.split()}
-    assert {"pyproject.toml", "beamrank", "models", "transforms", "pipelines"} <= names
+    assert {"pyproject.toml", "beamrank", "models", "transforms", "pipelines", "contrib"} <= names
     assert [name for name in names if not (ROOT / name).exists()] == []
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert {name.split("/")[0] for name in names} <= allowed

@@ -1,4 +1,11 @@
+import os
 import runpy
+import subprocess
+import sys
+import tomllib
+import zipfile
+
+import pytest
 
 from tests import ROOT
 
@@ -8,4 +15,31 @@ def test_wheel_ships_no_experiments_benchmarks_or_tests(monkeypatch):
     monkeypatch.setattr("setuptools.setup", given.update)
     monkeypatch.chdir(ROOT)
     runpy.run_path("setup.py")
-    assert {package.split(".")[0] for package in given["packages"]} == {"beamrank", "models", "transforms", "pipelines"}
+    assert {package.split(".")[0] for package in given["packages"]} == {
+        "beamrank",
+        "models",
+        "transforms",
+        "pipelines",
+        "contrib",
+    }
+
+
+@pytest.mark.slow
+def test_every_entry_point_loads_from_the_wheel(tmp_path):
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, timeout=300)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    code = (
+        "from importlib.metadata import distribution\n"
+        "found = [each for each in distribution('beamrank').entry_points]\n"
+        "print(*{each.load().__module__.partition('.')[0] for each in found}, len(found))"
+    )
+    environ = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environ, cwd=tmp_path, timeout=120, check=True
+    )
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    count = len(declared["scripts"]) + sum(map(len, declared["entry-points"].values()))
+    assert sorted(done.stdout.split()) == sorted(["pipelines", "contrib", str(count)])

@@ -25,7 +25,7 @@ from unittest.mock import patch
 import typer.main
 
 from beamrank.errors import BeamrankError
-from pipelines.cli import app
+from pipelines.cli import LazyCommand, app
 from tests import ROOT
 
 _BLOCK = re.compile(
@@ -143,6 +143,7 @@ def parse(example: Example) -> None:
     while commands := getattr(command, "commands", None):
         name, *arguments = arguments
         command = commands[name]
+        command = command.load() if isinstance(command, LazyCommand) else command
     command.make_context(name, arguments)
 
 

@@ -6,10 +6,10 @@ nfL6.json is an array of objects with `question`, `answer` (the best one), `nbes
 from collections import Counter
 from collections.abc import Iterator
 
-from beamrank.nonfactoid.collection import Collection, Part
-from beamrank.nonfactoid.configs import bm25_configs
-from beamrank.nonfactoid.source import Source, plain
 from beamrank.records import Doc, Topic
+from contrib.papers.collection import Collection, Part
+from contrib.papers.configs import bm25_configs
+from contrib.papers.source import Source, plain
 
 _KEYS = ("id", "question", "answer")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beamrank.errors import PreflightError
-from beamrank.nonfactoid.webap import read_webap
+from contrib.papers.webap import read_webap
 
 _XML = """<?xml version="1.0" encoding="UTF-8"?>
 <ROOT>

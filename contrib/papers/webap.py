@@ -16,12 +16,12 @@ import numpy as np
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.columns import unreadable
 from beamrank.formats.ids import IdError, check_doc_id
-from beamrank.nonfactoid.collection import Collection, Part
-from beamrank.nonfactoid.configs import bm25_configs
-from beamrank.nonfactoid.source import Source, plain
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
+from contrib.papers.collection import Collection, Part
+from contrib.papers.configs import bm25_configs
+from contrib.papers.source import Source, plain
 
 _GRADES = {"NONE": 0, "FAIR": 1, "GOOD": 2, "EXCEL": 3, "PERFECT": 4}
 _FOLDER = "gradedText"

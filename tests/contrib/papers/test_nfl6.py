@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from beamrank.errors import PreflightError
-from beamrank.nonfactoid.nfl6 import read_nfl6
 from beamrank.records import Doc, Topic
+from contrib.papers.nfl6 import read_nfl6
 
 
 def _row(query_id: str, question: str, answer: str) -> dict[str, Any]:

@@ -6,11 +6,11 @@ QID, Question, DocumentID, DocumentName and RelevantPassages, which are numbers 
 
 from collections.abc import Mapping
 
-from beamrank.nonfactoid.collection import Collection, Part
-from beamrank.nonfactoid.configs import wikipassageqa_configs
-from beamrank.nonfactoid.source import Source, plain
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
+from contrib.papers.collection import Collection, Part
+from contrib.papers.configs import wikipassageqa_configs
+from contrib.papers.source import Source, plain
 
 _PARTS = ("train", "dev", "test")
 _COLUMNS = ("QID", "Question", "DocumentID", "DocumentName", "RelevantPassages")

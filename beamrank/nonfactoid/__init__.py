@@ -1,1 +1,0 @@
-"""The collections of Mass et al. 2019: from the released files to corpus, topics, qrels and candidates."""
