@@ -185,7 +185,9 @@ def test_index_names_every_page() -> None:
     assert pages - {path for path, _ in _LINK.findall(index)} == set()
 
 
-@pytest.mark.parametrize("folder", ["beamrank", "models", "transforms", "pipelines", "contrib", "configs", "examples", "infra"])
+@pytest.mark.parametrize(
+    "folder", ["beamrank", "models", "transforms", "pipelines", "contrib", "configs", "examples", "infra"]
+)
 def test_code_mentions_pages_that_exist(folder: str) -> None:
     texts = [path for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".yaml", ".json", ".md", ".ipynb"}]
     mentioned = {page for path in texts for page in re.findall(r"docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))}

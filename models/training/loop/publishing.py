@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from beamrank.errors import PreflightError
-from models.checkpoints.files import CONFIG, SAFETENSORS, TOKENIZER_FILES
+from models.checkpoints.files import CONFIG, TOKENIZER_FILES
+from models.checkpoints.weights import SAFETENSORS
 
 # The weights last: where these are, the others are too.
 _NAMES = (CONFIG, *TOKENIZER_FILES, SAFETENSORS)
