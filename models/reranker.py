@@ -15,6 +15,7 @@ from beamrank.machine import usable_cores
 from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Truncation, max_doc_tokens
 from beamrank.tables.shard import tokenized_schema, tokenized_table
 from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.tokenizers import tokenizer_of
 from models.scoring.backends.choice import choose_backend
 from models.scoring.backends.registry import find_backend
 from models.scoring.duo import score_duo
@@ -22,7 +23,6 @@ from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
 from models.scoring.texts import check_limits, score_texts
 from models.tokenizer.protocol import Tokenizer
-from models.tokenizer.registry import tokenizer_of
 
 _log = logging.getLogger(__name__)
 RerankerKind = Literal["mono", "duo"]

@@ -70,12 +70,14 @@ class InputTemplate:
         ends: the token ids after each text.
         token_types: the token type of each text and of what follows it; `start` has that of the first text.
         pad_id: the token id that fills a batch.
+        leads: how many of the tokens between two texts have the type of the second one, for each two; () for none.
     """
 
     start: tuple[int, ...]
     ends: tuple[tuple[int, ...], ...]
     token_types: tuple[int, ...]
     pad_id: int
+    leads: tuple[int, ...] = ()
 
     @property
     def query_special_tokens(self) -> int:
@@ -225,6 +227,8 @@ def lay_out(inputs: PackedInputs, rows: npt.NDArray[np.intp], width: int) -> Pad
         segment += position >= after[:, None]
     places = np.take_along_axis(inputs.starts[rows] - (ends - kept), segment, axis=1) + position
     token_ids = np.take(inputs.tokens, places, mode="clip").astype(np.int32)
+    for after, lead in zip(afters.T, template.leads, strict=False):
+        segment += (position >= after[:, None] - lead) & (position < after[:, None])
     token_types = np.array(template.token_types, dtype=np.int32)[segment]
     padding = position >= afters[:, -1:]
     token_ids[padding] = template.pad_id

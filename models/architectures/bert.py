@@ -10,7 +10,14 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.chunk_sizes import CHUNKED_BERT, chunk_sizes
-from models.architectures.encoder.family import Family, Names, Source, Template, refuse_missing_types, tensor_shapes
+from models.architectures.encoder.family import (
+    Family,
+    Names,
+    Source,
+    missing_token_types,
+    refuse_missing_types,
+    tensor_shapes,
+)
 from models.architectures.encoder.shape import (
     GELUS,
     Attention,
@@ -25,6 +32,7 @@ from models.architectures.encoder.shape import (
     read_sizes,
 )
 from models.architectures.protocol import Shapes
+from models.tokenizer.layout import FamilyLayout
 
 CLASSIFIER = "classifier"
 TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
@@ -43,7 +51,7 @@ NAMES: Names = {
     "inner_norm": "encoder.layer.{}.output.LayerNorm",
 }
 _PREFIX = "bert."
-_TEMPLATE = Template()
+_LAYOUT = FamilyLayout()
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ _SIZES = TypeAdapter(_Sizes)
 
 def bert_template(special: SpecialTokens, segments: int) -> InputTemplate:
     """`[CLS] text [SEP] text [SEP] ...`; each text, its [SEP] included, has its own token type."""
-    return _TEMPLATE.fill(special, segments)
+    return _LAYOUT.fill(special, segments)
 
 
 def read_shape(config: Mapping[str, Any], token_types: int, reference: str) -> EncoderShape:
@@ -112,7 +120,7 @@ def missing_types(token_types: int, segments: int, checkpoint: str) -> tuple[str
     if token_types >= segments:
         return ()
     if token_types < SEGMENTS["mono"]:
-        refuse_missing_types(token_types, segments, checkpoint)
+        refuse_missing_types(token_types, tuple(range(segments)), checkpoint)
     return (
         f"{checkpoint} has token type embeddings for 2 segments, duoBERT's input has 3. The second doc "
         "gets a row of zeros, as TensorFlow gave the models of 2019 that came so; any other model scores badly",
@@ -137,17 +145,19 @@ def _read_head(source: Source, shape: EncoderShape, labels: int) -> Head:
         raise PreflightError(f"config.json of {source.checkpoint} cannot be used: {error}") from error
 
 
-def _check_types(source: Source, shape: EncoderShape, segments: int) -> tuple[str, ...]:
-    if source.config["model_type"] == CHUNKED_BERT and segments != SEGMENTS["mono"]:
+def _check_types(source: Source, shape: EncoderShape, types: tuple[int, ...]) -> tuple[str, ...]:
+    if source.config["model_type"] == CHUNKED_BERT and len(types) != SEGMENTS["mono"]:
         raise PreflightError(f"{source.checkpoint} reads passages in chunks, which is for mono alone")
-    return missing_types(shape.token_types or 0, segments, source.checkpoint)
+    if any(types):
+        return missing_types(shape.token_types or 0, len(types), source.checkpoint)
+    return missing_token_types(source, shape, types)
 
 
 BERT = Family(
     prefix=_PREFIX,
     names=NAMES,
     classifier=CLASSIFIER,
-    layout=_TEMPLATE,
+    layout=_LAYOUT,
     read_shape=lambda source: read_shape(source.config, count_types(source), source.files.reference),
     read_head=_read_head,
     check_types=_check_types,

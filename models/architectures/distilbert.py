@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from models.architectures.encoder.family import Family, Names, Source, Template, untyped_duo
+from models.architectures.encoder.family import Family, Names, Source, missing_token_types
 from models.architectures.encoder.shape import (
     GELUS,
     Attention,
@@ -17,6 +17,7 @@ from models.architectures.encoder.shape import (
     read_activation,
     read_sizes,
 )
+from models.tokenizer.layout import FamilyLayout
 
 _NAMES: Names = {
     "words": "embeddings.word_embeddings",
@@ -79,8 +80,8 @@ DISTILBERT = Family(
     prefix="distilbert.",
     names=_NAMES,
     classifier="classifier",
-    layout=Template(typed=False),
+    layout=FamilyLayout(typed=False, classes=("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")),
     read_shape=_read_shape,
     read_head=_read_head,
-    check_types=untyped_duo,
+    check_types=missing_token_types,
 )

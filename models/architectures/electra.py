@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from pydantic import TypeAdapter
 
 from models.architectures.bert import NAMES, count_types, read_shape
-from models.architectures.encoder.family import Family, Source, Template, missing_token_types
+from models.architectures.encoder.family import Family, Source, missing_token_types
 from models.architectures.encoder.shape import Dense, EncoderShape, Head, Size, read_sizes
+from models.tokenizer.layout import FamilyLayout
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ ELECTRA = Family(
     prefix="electra.",
     names={**NAMES, "projection": "embeddings_project"},
     classifier="classifier.out_proj",
-    layout=Template(),
+    layout=FamilyLayout(),
     read_shape=_read_shape,
     read_head=_read_head,
     check_types=missing_token_types,

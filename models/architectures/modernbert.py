@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, TypeAdapter
 
 from beamrank.errors import PreflightError
-from models.architectures.encoder.family import Family, Names, Slice, Source, Template, untyped_duo
+from models.architectures.encoder.family import Family, Names, Slice, Source, missing_token_types
 from models.architectures.encoder.shape import (
     GELUS,
     Activation,
@@ -23,6 +23,7 @@ from models.architectures.encoder.shape import (
     read_activation,
     read_sizes,
 )
+from models.tokenizer.layout import FamilyLayout
 
 _NAMES: Names = {
     "words": "embeddings.tok_embeddings",
@@ -150,8 +151,8 @@ MODERNBERT = Family(
     prefix="model.",
     names=_NAMES,
     classifier="classifier",
-    layout=Template(typed=False),
+    layout=FamilyLayout(typed=False, classes=()),
     read_shape=_read_shape,
     read_head=_read_head,
-    check_types=untyped_duo,
+    check_types=missing_token_types,
 )

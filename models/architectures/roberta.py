@@ -7,8 +7,9 @@ from pydantic import Field, TypeAdapter
 
 from beamrank.errors import PreflightError
 from models.architectures.bert import NAMES, count_types, read_shape
-from models.architectures.encoder.family import Family, Source, Template, untyped_duo
+from models.architectures.encoder.family import Family, Source, missing_token_types
 from models.architectures.encoder.shape import Dense, EncoderShape, Head, read_sizes
+from models.tokenizer.layout import FamilyLayout
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,12 @@ ROBERTA = Family(
     names=NAMES,
     classifier="classifier.out_proj",
     # The tokenizers give every token type 0.
-    layout=Template(separators=2, typed=False),
+    layout=FamilyLayout(
+        separators=2,
+        typed=False,
+        classes=("RobertaTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer", "BartTokenizer"),
+    ),
     read_shape=_read_shape,
     read_head=_read_head,
-    check_types=untyped_duo,
+    check_types=missing_token_types,
 )

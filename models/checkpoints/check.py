@@ -7,12 +7,13 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from beamrank.digests import digest
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import SEGMENTS
 from beamrank.records import NO_TOKEN, SpecialTokens
@@ -153,7 +154,11 @@ def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
         tensors |= {f"{module.folder}/{name}": shape for name, shape in shapes.items()}
     architecture = read_architecture(ModelFiles(definite, config, tensors, modules, folder), SEGMENTS[kind])
     files = digest_files(folder)
-    return Checkpoint(folder, digest_of(files, folder), definite, kind, weights, architecture, config, files)
+    content = digest_of(files, folder)
+    # A layout that is not the family's decides scores too. An architecture from outside has one layout.
+    own = getattr(architecture, "own_layout", None)
+    whole = content if own is None else digest([content, asdict(own)])
+    return Checkpoint(folder, whole, definite, kind, weights, architecture, config, files)
 
 
 def load_weights(checkpoint: Checkpoint) -> "dict[str, torch.Tensor]":

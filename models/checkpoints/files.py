@@ -21,18 +21,9 @@ from models.checkpoints.weights import (
     refuse_adapter,
     weight_files,
 )
+from models.tokenizer.files import TOKENIZER_FILES
 
 CONFIG = "config.json"
-# The SentencePiece models of XLM-R and CamemBERT, T5, DeBERTa, and others; the byte-level BPE of RoBERTa.
-_VOCABULARIES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model", "vocab.json", "merges.txt")
-TOKENIZER_FILES = (
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    *_VOCABULARIES,
-)
 SENTENCE_TRANSFORMERS = "modules.json"
 PROMPTS = "config_sentence_transformers.json"
 MODULE_FILES = (CONFIG, SAFETENSORS, PICKLED)

@@ -16,13 +16,13 @@ from beamrank.stages.tasks import ShardTask
 from beamrank.storage.digested import FileRows
 from beamrank.tables import schemas
 from models.checkpoints.check import Checkpoint
+from models.checkpoints.tokenizers import tokenizer_of
 from models.scoring.backends.protocol import Device
 from models.scoring.engine import StageCounts
 from models.scoring.texts import check_limits, score_texts
 from models.stages.base import Decides
 from models.stages.scoring import ModelStage
 from models.stages.tokenize import open_tokenizer
-from models.tokenizer.registry import tokenizer_of
 
 
 @dataclass(frozen=True, kw_only=True)

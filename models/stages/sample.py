@@ -17,10 +17,10 @@ from beamrank.records import Doc, Topic
 from beamrank.storage.streams import text_bytes
 from beamrank.tables.shard import as_mono, candidates_table, tokenized_schema, tokenized_table
 from models.checkpoints.check import Checkpoint
+from models.checkpoints.tokenizers import tokenizer_of
 from models.reranker import Reranker, RerankerKind
 from models.stages.likely import likely_candidates
 from models.stages.planning import threads_of
-from models.tokenizer.registry import tokenizer_of
 
 # Spread evenly over the topics and the corpus. Batches are for threads: each must get work.
 _TOPICS, _TOPICS_PER_THREAD = 24, 6

@@ -21,6 +21,7 @@ from beamrank.stages.receipts import Receipt
 from beamrank.stages.stage_record import ScoringWork
 from beamrank.stages.tasks import ShardTask
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
+from models.checkpoints.tokenizers import tokenizer_of
 from models.scoring.backends.choice import choose_backend
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
@@ -29,7 +30,6 @@ from models.scoring.known import CountingScorer, KnownScorer, KnownScores
 from models.stages.base import Decides, ShardStage, Worker
 from models.stages.earlier import EarlierScores
 from models.stages.planning import Planning, threads_of
-from models.tokenizer.registry import tokenizer_of
 
 _log = logging.getLogger(__name__)
 

@@ -33,12 +33,12 @@ from beamrank.tables.join import (
 )
 from beamrank.tables.shard import tokenized_schema
 from models.checkpoints.check import Checkpoint
+from models.checkpoints.tokenizers import fetch_tokenizer, tokenizer_of
 from models.stages.base import Cost, CostOf, Decides, Execution, SentTokens, Stage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
 from models.stages.stored_tokens import UnusableTokensError, stored_tokens
 from models.tokenizer.protocol import Tokenizer
-from models.tokenizer.registry import fetch_tokenizer, tokenizer_of
 
 _FLUSH_TOKENS = 4 << 20
 

@@ -3,7 +3,8 @@
 The library finds special tokens in a text by their spelling, and a document could end its own segment or speak for a
 model's user. Its `encode_special_tokens` stops that search, but a model may still know the spelling as a piece of its
 vocabulary: a Unigram model takes `</s>` for the best piece of all. So special tokens get names here that no text can
-reach, in the vocabulary and among the added tokens. Their ids stay, and so do those of all other text.
+reach, in the vocabulary and among the added tokens. Their ids stay, and so do those of all other text. Special tokens
+without a role in an input were added for texts, and are found there, as in transformers.
 """
 
 import json
@@ -18,6 +19,7 @@ from beamrank.digests import digest
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Prompt
 from beamrank.records import NO_TOKEN, SpecialTokens
+from models.tokenizer.files import is_control
 
 # What tokenizers call the special tokens of an input where no file names them.
 _USUAL = {"cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>"), "pad": ("[PAD]", "<pad>")}
@@ -65,10 +67,16 @@ def read_definition(
     Raises:
         PreflightError: a named special token is not in the vocabulary, or special tokens cannot be told from text.
     """
-    by_role = {role: _find(source, original, role, named) for role in _USUAL}
-    added = original.get_added_tokens_decoder().values()
-    spelled = {token.content for token in added if token.special}
-    spelled |= {token for token in (*named.values(), *by_role.values()) if token is not None}
+    by_role, special = _by_role(source, original, named), special_ids(source, original, named)
+    added = original.get_added_tokens_decoder().items()
+    # What a prompt is written with stands in no text.
+    free = {
+        token.content: token_id
+        for token_id, token in added
+        if not (token.special and (prompt is not None or is_control(token.content, named.values())))
+    }
+    spelled = {token.content for _, token in added if token.content not in free}
+    spelled |= {token for token in (named.get("unk"), *by_role.values()) if token is not None}
     definition = json.loads(content)
     plain = _without_special(definition, {token: f" \0{place}" for place, token in enumerate(sorted(spelled))})
     try:
@@ -76,20 +84,29 @@ def read_definition(
     except Exception as error:
         raise PreflightError(f"{source}: its special tokens cannot be told from its text: {error}") from error
     library.encode_special_tokens = True
-    cls_id, sep_id, pad_id = (NO_TOKEN if token is None else original.token_to_id(token) for token in by_role.values())
-    special = SpecialTokens(cls_id, sep_id, pad_id)
     unknown = definition["model"].get("unk_id", original.token_to_id(definition["model"].get("unk_token") or ""))
     control = {original.token_to_id(token): token for token in spelled}
     _check_spelling(source, library, {token_id: token for token_id, token in control.items() if token_id != unknown})
     if prompt is not None:
         special = special._replace(fixed=_encode_parts(original, prompt))
     ids = [*original.get_vocab(with_added_tokens=False).values(), *special[:3], *chain(*special.fixed)]
-    ids += [token_id for token_id, token in original.get_added_tokens_decoder().items() if not token.special]
+    ids += free.values()
     decides = {part: plain.get(part) for part in _DECIDES_IDS}
     around = [special, *([asdict(prompt)] if prompt else [])]
     return Definition(
         library, special, max(ids) + 1, digest([decides, *around]), prompt or Prompt(()), _splits_at_spaces(plain)
     )
+
+
+def special_ids(source: str, original: Any, named: Mapping[str, str]) -> SpecialTokens:
+    """The special tokens of a tokenizer of the library; arguments and errors as for `read_definition`."""
+    found = _by_role(source, original, named).values()
+    cls_id, sep_id, pad_id = (NO_TOKEN if token is None else original.token_to_id(token) for token in found)
+    return SpecialTokens(cls_id, sep_id, pad_id)
+
+
+def _by_role(source: str, original: Any, named: Mapping[str, str]) -> dict[str, str | None]:
+    return {role: _find(source, original, role, named) for role in _USUAL}
 
 
 def _splits_at_spaces(definition: Mapping[str, Any]) -> bool:
@@ -143,7 +160,7 @@ def _without_special(definition: dict[str, Any], names: Mapping[str, str]) -> di
     added = [
         {**token, "content": names[token["content"]], "special": True, "normalized": False}
         if token["content"] in names
-        else token
+        else {**token, "special": False}
         for token in definition.get("added_tokens", [])
     ]
     ignored = dict.fromkeys(("truncation", "padding", "post_processor", "decoder"))

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from models.tokenizer.files import (
     MOST_BYTES,
     VOCABULARY,
     TokenizerConfig,
+    added_tokens,
+    is_control,
     named_tokens,
     read_config,
     read_fast,
@@ -24,7 +27,7 @@ from models.tokenizer.files import (
 
 _WANTED = "give a checkpoint with a plain BERT WordPiece tokenizer"
 _SPECIAL = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]"}
-_BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
+BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,13 @@ def read_vocabulary(folder: str) -> BertVocabulary:
         PreflightError: both are missing, a file is damaged, or it is another kind of tokenizer.
     """
     config = read_config(folder)
+    named = named_tokens(folder, config)
+    if added := added_tokens(folder, config):
+        raise PreflightError(f"{folder}: {_adds(added)}: {_WANTED}")
     fast_url = storage.join(folder, FAST)
     slow_url = storage.join(folder, VOCABULARY)
     if storage.exists(fast_url):
-        settings = _from_tokenizer_json(fast_url)
+        settings = _from_tokenizer_json(fast_url, named)
     elif storage.exists(slow_url):
         settings = _from_vocab_txt(slow_url, config)
     else:
@@ -92,18 +98,24 @@ def read_vocabulary(folder: str) -> BertVocabulary:
     settings["lowercase"] = _first(config.do_lower_case, settings["lowercase"])
     settings["tokenize_chinese_chars"] = _first(config.tokenize_chinese_chars, settings["tokenize_chinese_chars"])
     settings["strip_accents"] = _first(config.strip_accents, settings["strip_accents"], settings["lowercase"])
-    settings |= {f"{role}_token": token for role, token in {**_SPECIAL, **named_tokens(folder, config)}.items()}
+    roles = {"unk": settings["unk_token"], **_SPECIAL}
+    settings |= {f"{role}_token": named.get(role, token) for role, token in roles.items()}
     _check_special_tokens(folder, settings)
     return BertVocabulary(**settings)
 
 
 def names_bert(config: TokenizerConfig) -> bool:
     """Whether a vocab.txt with this configuration is BERT's."""
-    return (config.tokenizer_class or "BertTokenizer").removesuffix("Fast") in _BERT_CLASSES
+    return config.kind is None or config.kind in BERT_CLASSES
 
 
-def why_not_bert(tokenizer: Any) -> str | None:
-    """What makes a tokenizer of the library another one than plain BERT's; None if it is BERT's."""
+def why_not_bert(tokenizer: Any, named: Mapping[str, str]) -> str | None:
+    """What makes a tokenizer of the library another one than plain BERT's; None if it is BERT's.
+
+    Args:
+        tokenizer: of the library.
+        named: the special tokens that its configuration names, by role.
+    """
     model, normalizer = tokenizer.model, tokenizer.normalizer
     for part, found, wanted in (
         ("model", model, models.WordPiece),
@@ -114,13 +126,18 @@ def why_not_bert(tokenizer: Any) -> str | None:
             return f"its {part} is {'none' if found is None else type(found).__name__}, not {wanted.__name__}"
     if not normalizer.clean_text:
         return "its normalizer has clean_text off, which BERT has on"
-    extra = sorted(token.content for token in tokenizer.get_added_tokens_decoder().values() if not token.special)
-    return f"it adds tokens to BERT's vocabulary ({', '.join(map(repr, extra[:5]))})" if extra else None
+    added = tokenizer.get_added_tokens_decoder().values()
+    extra = [token.content for token in added if not (token.special and is_control(token.content, named.values()))]
+    return _adds(extra) if extra else None
 
 
-def _from_tokenizer_json(url: str) -> dict[str, Any]:
+def _adds(tokens: Collection[str]) -> str:
+    return f"it adds tokens to BERT's vocabulary ({', '.join(map(repr, sorted(tokens)[:5]))})"
+
+
+def _from_tokenizer_json(url: str, named: Mapping[str, str]) -> dict[str, Any]:
     tokenizer, _ = read_fast(url)
-    reason = why_not_bert(tokenizer)
+    reason = why_not_bert(tokenizer, named)
     if reason is not None:
         raise PreflightError(f"{url}: {reason}: {_WANTED}")
     return {

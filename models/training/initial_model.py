@@ -18,7 +18,6 @@ from models.architectures.classifier import check_labels
 from models.checkpoints.files import (
     CHECKPOINT_FILES,
     CONFIG,
-    TOKENIZER_FILES,
     digest_files,
     digest_of,
     read_config,
@@ -27,6 +26,7 @@ from models.checkpoints.sources import locate
 from models.checkpoints.tokenizer_fit import check_fit
 from models.checkpoints.weights import SAFETENSORS, tensor_shapes
 from models.tokenizer.bert import BertTokenizer, load_bert
+from models.tokenizer.files import TOKENIZER_FILES
 from models.training.chunked_bert import ChunkedBert, chunked_config
 from models.training.config import ChunksConfig
 

@@ -1,7 +1,7 @@
 """A family of checkpoints on the encoder: what its files must hold, and the architecture that they describe."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beamrank.errors import PreflightError
@@ -11,6 +11,7 @@ from models.architectures.classifier import check_class, check_tensors, count_la
 from models.architectures.encoder.modules import read_modular_head
 from models.architectures.encoder.shape import EncoderShape, Head, Part
 from models.architectures.protocol import ModelFiles
+from models.tokenizer.layout import FamilyLayout, extend_layout, own_layout
 
 if TYPE_CHECKING:
     import torch
@@ -28,24 +29,6 @@ Names = Mapping[str, str | Slice]
 """The checkpoint's name for each part of the encoder, below the prefix, with `{}` for a layer's number."""
 
 
-class Template(NamedTuple):
-    """How the family's tokenizer lays a pair out.
-
-    Attributes:
-        separators: how many separators stand between two texts; one stands after the last.
-        typed: whether each text has its own token type.
-    """
-
-    separators: int = 1
-    typed: bool = True
-
-    def fill(self, special: SpecialTokens, segments: int) -> InputTemplate:
-        """The template for inputs of so many texts."""
-        ends = ((special.sep_id,) * self.separators,) * (segments - 1) + ((special.sep_id,),)
-        types = tuple(range(segments)) if self.typed else (0,) * segments
-        return InputTemplate((special.cls_id,), ends, types, special.pad_id)
-
-
 @dataclass(frozen=True)
 class EncoderClassifier:
     """An encoder with a classifier: an `Architecture`."""
@@ -54,9 +37,10 @@ class EncoderClassifier:
     head: Head
     names: Names
     prefix: str
-    layout: Template
+    layout: FamilyLayout
     segments: int
     warnings: tuple[str, ...]
+    own_layout: InputTemplate | None
 
     @property
     def num_labels(self) -> int:
@@ -87,6 +71,9 @@ class EncoderClassifier:
         return None
 
     def template(self, special: SpecialTokens) -> InputTemplate:
+        """The layout of the checkpoint's own tokenizer, which is the family's unless its files say otherwise."""
+        if self.own_layout is not None:
+            return replace(self.own_layout, pad_id=special.pad_id)
         return self.layout.fill(special, self.segments)
 
     def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
@@ -99,9 +86,10 @@ class EncoderClassifier:
         for part, (_, bias), (name, number, of) in _parts(self.shape, self.head, self.names, self.prefix):
             for kind in ("weight", "bias") if bias else ("weight",):
                 found[f"{part}.{kind}"] = weights[f"{name}.{kind}"].chunk(of)[number]
-        if self.layout.typed:
+        if "types.weight" in found:
             types = found["types.weight"]
-            rows = types.new_zeros(max(0, self.segments - len(types)), types.shape[1])
+            wanted = _types(self.layout, self.own_layout, self.segments)
+            rows = types.new_zeros(max(0, max(wanted) + 1 - len(types)), types.shape[1])
             found["types.weight"] = torch.cat([types, rows])
         return EncoderScorer(self.shape, self.head, found, dtype)
 
@@ -134,17 +122,17 @@ class Family:
         layout: the layout of an input.
         read_shape: the encoder's sizes.
         read_head: the head over so many logits.
-        check_types: warnings about the token types for inputs of so many texts; raises PreflightError where the model
-            cannot have been trained on them.
+        check_types: warnings about the token types of an input's texts; raises PreflightError where the model cannot
+            have been trained on them.
     """
 
     prefix: str
     names: Names
     classifier: str
-    layout: Template
+    layout: FamilyLayout
     read_shape: Callable[[Source], EncoderShape]
     read_head: Callable[[Source, EncoderShape, int], Head]
-    check_types: Callable[[Source, EncoderShape, int], tuple[str, ...]]
+    check_types: Callable[[Source, EncoderShape, tuple[int, ...]], tuple[str, ...]]
 
     def read(self, files: ModelFiles, segments: int) -> EncoderClassifier:
         """Checks a sequence classifier of the family.
@@ -166,8 +154,21 @@ class Family:
             shape = self.read_shape(source)
             head = self.read_head(source, shape, labels)
         check_tensors(files, tensor_shapes(shape, head, self.names, source.prefix))
-        warnings = self.check_types(source, shape, segments)
-        return EncoderClassifier(shape, head, self.names, source.prefix, self.layout, segments, warnings)
+        pair = own_layout(files.folder, files.reference, self.layout, reads_types=shape.token_types is not None)
+        own = None if pair is None else self._for_texts(pair, segments, shape)
+        warnings = self.check_types(source, shape, _types(self.layout, own, segments))
+        return EncoderClassifier(shape, head, self.names, source.prefix, self.layout, segments, warnings, own)
+
+    def _for_texts(self, pair: InputTemplate, segments: int, shape: EncoderShape) -> InputTemplate:
+        """A tokenizer's layout of a pair for so many texts.
+
+        No tokenizer lays three texts out, so a table of three token types was made and trained by other code, whatever
+        the tokenizer says of types.
+        """
+        own = extend_layout(pair, segments)
+        if segments > SEGMENTS["mono"] and self.layout.typed and (shape.token_types or 0) >= segments:
+            return replace(own, token_types=tuple(range(segments)))
+        return own
 
     def _find_prefix(self, files: ModelFiles) -> str:
         """The prefix of the encoder's tensors; a file that was saved from the encoder has none."""
@@ -183,32 +184,37 @@ def tensor_shapes(shape: EncoderShape, head: Head, names: Names, prefix: str) ->
     return shapes
 
 
-def missing_token_types(source: Source, shape: EncoderShape, segments: int) -> tuple[str, ...]:
-    """Raises PreflightError where an input has more texts than the model has token types."""
-    refuse_missing_types(shape.token_types or 0, segments, source.checkpoint)
-    return ()
+def missing_token_types(source: Source, shape: EncoderShape, types: tuple[int, ...]) -> tuple[str, ...]:
+    """A warning where only separators tell the docs of duo's input apart.
 
-
-def refuse_missing_types(token_types: int, segments: int, checkpoint: str) -> None:
-    """Raises PreflightError where an input has more texts than a model has token types."""
-    if token_types < segments:
-        kind = next(kind for kind, count in SEGMENTS.items() if count == segments)
-        raise PreflightError(
-            f"{checkpoint} knows {token_types} token type{'s' if token_types > 1 else ''}, and {kind}BERT's input has "
-            f"{segments} segments: it cannot have been trained for this"
-        )
-
-
-def untyped_duo(source: Source, shape: EncoderShape, segments: int) -> tuple[str, ...]:
-    """A warning where only separators tell the docs of duo's input apart."""
-    del shape
-    if segments == SEGMENTS["mono"]:
+    Raises:
+        PreflightError: an input has more token types than the model.
+    """
+    refuse_missing_types(shape.token_types, types, source.checkpoint)
+    if len(types) == SEGMENTS["mono"] or any(types):
         return ()
     return (
         f"{source.checkpoint} has no token types, so only the separators divide duo's input of three texts "
         "(docs/reference/model-inputs.md). A model that was not trained on this layout, such as every mono, scores "
         "badly",
     )
+
+
+def refuse_missing_types(known: int | None, types: tuple[int, ...], checkpoint: str) -> None:
+    """Raises PreflightError where an input has more token types than a model; None for one that reads none."""
+    if known is not None and known <= max(types):
+        kind = next(kind for kind, count in SEGMENTS.items() if count == len(types))
+        raise PreflightError(
+            f"{checkpoint} knows {known} token type{'s' if known > 1 else ''}, and {kind}BERT's input has "
+            f"{max(types) + 1} segments: it cannot have been trained for this"
+        )
+
+
+def _types(family: FamilyLayout, own: InputTemplate | None, segments: int) -> tuple[int, ...]:
+    """The token type of each text."""
+    if own is not None:
+        return own.token_types
+    return tuple(range(segments)) if family.typed else (0,) * segments
 
 
 def _parts(shape: EncoderShape, head: Head, names: Names, prefix: str) -> Iterator[tuple[str, Part, Slice]]:

@@ -5,11 +5,12 @@ from typing import Any
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS
 from models.architectures.classifier import check_class, count_labels
+from models.architectures.encoder.family import refuse_missing_types
 from models.architectures.fallback.architecture import TransformersModel, slower
-from models.architectures.fallback.layout import read_pair_layout
 from models.architectures.fallback.skeleton import checked_tensors, count_products, make_skeleton
 from models.architectures.fallback.tasks import Readout
 from models.architectures.protocol import ModelFiles
+from models.tokenizer.layout import pair_layout
 
 _MOST = 1 << 24
 
@@ -45,6 +46,9 @@ def read_classifier(files: ModelFiles, segments: int) -> TransformersModel:
         )
     skeleton = make_skeleton(files, "classifier")
     classifier = _find_classifier(skeleton, reference)
+    types = _count_types(skeleton)
+    layout = pair_layout(files.folder, reference, reads_types=None if types is None else True)
+    refuse_missing_types(types, layout.token_types, f"the checkpoint {reference}")
     return TransformersModel(
         config=files.config,
         readout=Readout("classifier", classifier),
@@ -53,7 +57,7 @@ def read_classifier(files: ModelFiles, segments: int) -> TransformersModel:
         vocab_size=skeleton.get_input_embeddings().num_embeddings,
         token_cost=count_products(skeleton),
         tensors=checked_tensors(skeleton, files),
-        layout=read_pair_layout(files.folder, reference),
+        layout=layout,
         warnings=(slower(files),),
     )
 
@@ -70,6 +74,12 @@ def _find_classifier(skeleton: Any, reference: str) -> str:
             f"the checkpoint {reference} has no linear classifier over {labels} labels, so its head is not known"
         )
     return f"{found[-1]}.weight"
+
+
+def _count_types(skeleton: Any) -> int | None:
+    """The rows of the table of token types; None without one."""
+    tables = (each for name, each in skeleton.named_modules() if name.endswith("token_type_embeddings"))
+    return next((each.num_embeddings for each in tables), None)
 
 
 def _count_positions(skeleton: Any, reference: str) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, Prompt
 from models.architectures.fallback.architecture import TransformersModel, slower
-from models.architectures.fallback.layout import load_folder_tokenizer
 from models.architectures.fallback.skeleton import checked_tensors, count_products, make_skeleton
 from models.architectures.fallback.tasks import Readout, Task
 from models.architectures.protocol import ModelFiles
+from models.tokenizer.conversion import load_with_transformers
 
 # T5 has relative positions, without a table that ends.
 _T5_POSITIONS = 1 << 14
@@ -125,7 +125,7 @@ def read_generator(files: ModelFiles, segments: int) -> TransformersModel:
 
 
 def _find_tokens(generator: Generator, files: ModelFiles) -> tuple[tuple[str, str], tuple[int, int]]:
-    vocabulary: Mapping[str, int] = load_folder_tokenizer(files.folder, files.reference).get_vocab()
+    vocabulary: Mapping[str, int] = load_with_transformers(files.folder, files.reference).get_vocab()
     named = generator.named.get(files.reference.partition("@")[0])
     choices = [named] if named else generator.words
     found = [words for words in choices if all(word in vocabulary for word in words)]

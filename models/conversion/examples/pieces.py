@@ -18,9 +18,9 @@ from beamrank.formats.examples.writer import WRITERS, Writer
 from beamrank.records import BadRow
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.tables.shard import special_tokens
+from models.checkpoints.tokenizers import fetch_tokenizer
 from models.conversion.examples.layout import ExampleSettings, Relevant, Texts, examples_in_tables, lay_out_examples
 from models.tokenizer.protocol import Tokenizer
-from models.tokenizer.registry import fetch_tokenizer
 
 _SHOWN_BAD_ROWS = 5
 # As many of a text as the tokenize stage stores.

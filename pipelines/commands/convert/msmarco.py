@@ -80,11 +80,11 @@ def _convert(
     max_bad_rows: int,
     processes: int | None,
 ) -> None:
+    from models.checkpoints.tokenizers import fetch_tokenizer
     from models.conversion.examples.convert import convert_examples
     from models.conversion.examples.layout import ExampleSettings
     from models.conversion.examples.sources import Making
     from models.tokenizer.bert import BertTokenizer
-    from models.tokenizer.registry import fetch_tokenizer
 
     schema, limits, docs = made
     read_by = checkpoint or _CHECKPOINT

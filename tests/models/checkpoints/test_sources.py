@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 from beamrank.errors import PreflightError
 from models.checkpoints.check import load_weights, resolve_checkpoint
 from models.checkpoints.disk_cache import cache_folder
-from models.checkpoints.files import CHECKPOINT_FILES, TOKENIZER_FILES
+from models.checkpoints.files import CHECKPOINT_FILES
 from models.checkpoints.sources import locate
+from models.tokenizer.files import TOKENIZER_FILES
 from tests.support.checkpoints import save_tiny
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

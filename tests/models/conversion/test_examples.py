@@ -21,11 +21,11 @@ from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import Topic
 from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.tokenizers import fetch_tokenizer
 from models.conversion.examples.convert import convert_examples
 from models.conversion.examples.layout import ExampleSettings
 from models.conversion.examples.sources import Making
 from models.conversion.examples.top1000 import ScanPiece, scan_path, write_query_ids
-from models.tokenizer.registry import fetch_tokenizer
 from tests import ROOT
 from tests.support.models import tensorflow_examples
 from tests.support.services import environments

@@ -11,10 +11,11 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.ranking.input_layout import Prompt
 from beamrank.records import NO_TOKEN, SpecialTokens
 from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.tokenizers import fetch_tokenizer
 from models.reranker import Reranker
 from models.tokenizer.bert import BertTokenizer
 from models.tokenizer.library import LibraryTokenizer
-from models.tokenizer.registry import fetch_tokenizer, load_tokenizer
+from models.tokenizer.registry import load_tokenizer
 from tests.models.tokenizer.reference import UNICODE_TEXTS, all_ids
 from tests.support.checkpoints import save_tiny
 from tests.support.models.tokenizers import TEXTS, save_sentencepiece, save_tokenizer
