@@ -66,8 +66,10 @@ def own_layout(folder: str, reference: str, family: FamilyLayout, reads_types: b
     if storage.exists(url):
         library = read_fast(url)[0]
         special = special_ids(url, library, named)
-        # A folder without the family's tokens is refused with its tokenizer.
-        if NO_TOKEN in special[:2] or (usual and _library_pair(library, reads_types) == _pair(family, special)):
+        # Without a post-processor the class decides; without the family's tokens the tokenizer is refused later.
+        silent = library.post_processor is None and not generic
+        known = usual and (silent or _library_pair(library, reads_types) == _pair(family, special))
+        if known or NO_TOKEN in special[:2]:
             return None
     elif not any(storage.exists(storage.join(folder, name)) for name in TOKENIZER_FILES):
         return None

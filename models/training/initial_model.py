@@ -12,7 +12,7 @@ from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
 from beamrank.formats.problems import counted
-from models.architectures.bert import CLASSIFIER, bert_tensors, read_shape
+from models.architectures.bert import BERT, CLASSIFIER, bert_tensors, read_shape
 from models.architectures.chunk_sizes import POOLING
 from models.architectures.classifier import check_labels
 from models.checkpoints.files import (
@@ -27,6 +27,7 @@ from models.checkpoints.tokenizer_fit import check_fit
 from models.checkpoints.weights import SAFETENSORS, tensor_shapes
 from models.tokenizer.bert import BertTokenizer, load_bert
 from models.tokenizer.files import TOKENIZER_FILES
+from models.tokenizer.layout import own_layout
 from models.training.chunked_bert import ChunkedBert, chunked_config
 from models.training.config import ChunksConfig
 
@@ -76,6 +77,13 @@ class Start:
         tokenizer = self.tokenizer
         rows, document = config.vocab_size, read_config(self.folder, self.reference)
         self.warnings = check_fit(self.reference, document, rows, tokenizer.vocab_size, tokenizer.special)
+        if own_layout(self.folder, self.reference, BERT.layout, reads_types=True) is not None:
+            raise PreflightError(
+                f"the tokenizer of the model {self.reference} lays a pair out otherwise than BERT's, as inputs are "
+                "trained. The trained model would keep its files (tokenizer_class and model_input_names in "
+                "tokenizer_config.json, the post-processor of tokenizer.json) and be scored on other inputs. Give it "
+                "BERT's: [CLS] query [SEP] doc [SEP] with token types 0 and 1"
+            )
         if max_length > self.positions:
             raise PreflightError(
                 f"the model {self.reference} has {self.positions} positions and input.max_length is {max_length}: "

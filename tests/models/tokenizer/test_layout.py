@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, processors
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import Truncation
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.files import checkpoint_digest
 from models.reranker import Reranker
@@ -200,7 +201,7 @@ def _cut_each(unused: int) -> Callable[[Any, str, str], tuple[list[int], list[in
     return encode
 
 
-_RULES = {"hf": _longest_first, "original": _cut_each(1), "paper": _cut_each(0)}
+_RULES: dict[Truncation, Any] = {"hf": _longest_first, "original": _cut_each(1), "paper": _cut_each(0)}
 
 
 @pytest.mark.parametrize("name", _ALL)

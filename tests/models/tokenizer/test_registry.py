@@ -248,3 +248,102 @@ def test_checkpoint_scores_with_any_tokenizer(tmp_path):
     scores = Reranker(str(folder), max_length=96).score([("the dog", text) for text in UNICODE_TEXTS[2:6]])
     assert len(set(scores.tolist())) == 4
     assert "tokenizer.json" in {Path(file.url).name for file in resolve_checkpoint(str(folder), "mono").files}
+
+
+def _write(folder: Path, name: str, **content: Any) -> None:
+    path = folder / name
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **content}))
+
+
+def _vocabulary_alone(folder: Path) -> int:
+    """The files of 2019 in place of tokenizer.json; the number of words."""
+    words = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in sorted(words, key=words.__getitem__)))
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    return len(words)
+
+
+def _add_to_fast(folder: Path, *tokens: AddedToken) -> None:
+    library = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for token in tokens:
+        (library.add_special_tokens if token.special else library.add_tokens)([token])
+    library.save(str(folder / "tokenizer.json"))
+
+
+def _declare(folder: Path, name: str, **content: Any) -> None:
+    _vocabulary_alone(folder)
+    _write(folder, name, **content)
+
+
+_ADDED = {"content": "dogfox", "lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
+_WAYS = {
+    "special in tokenizer.json": lambda folder: _add_to_fast(folder, AddedToken("[EOT]", special=True)),
+    "plain in tokenizer.json": lambda folder: _add_to_fast(folder, AddedToken("dogfox")),
+    "not yet in tokenizer.json": lambda folder: _write(folder, "tokenizer_config.json", extra_special_tokens=["[EOT]"]),
+    "named extra tokens": lambda folder: _write(folder, "tokenizer_config.json", extra_special_tokens={"eot": "[EOT]"}),
+    "added_tokens.json": lambda folder: _write(folder, "added_tokens.json", dogfox=_vocabulary_alone(folder)),
+    "added_tokens_decoder": lambda folder: _write(
+        folder, "tokenizer_config.json", added_tokens_decoder={_vocabulary_alone(folder): {**_ADDED, "special": False}}
+    ),
+    "additional_special_tokens": lambda folder: _declare(
+        folder, "tokenizer_config.json", additional_special_tokens=["[EOT]", {**_ADDED, "__type": "AddedToken"}]
+    ),
+    "a word of the vocabulary": lambda folder: _declare(
+        folder, "special_tokens_map.json", additional_special_tokens=["fox"]
+    ),
+}
+
+
+@pytest.mark.parametrize("family", ["bert", "electra"])
+@pytest.mark.parametrize("way", _WAYS)
+def test_added_tokens_have_their_own_ids_as_in_transformers(way, family, tmp_path):
+    folder = save_tokenizer(family, tmp_path)
+    plain = load_tokenizer(folder)
+    _WAYS[way](tmp_path)
+    ours, theirs = load_tokenizer(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    texts = [*TEXTS[:4], "a dogfox", "dogfoxes [EOT]the foxes[EOT] DOGFOX", "[eot] x[EOT]x", "fox"]
+    ids = all_ids(ours, texts)
+    assert ids == theirs(texts, add_special_tokens=False)["input_ids"]
+    assert ids != all_ids(plain, texts)
+    assert ours.vocab_size > max(token_id for each in ids for token_id in each)
+    assert ours.digest != plain.digest
+    assert all_ids(ours, ["a [SEP] b [CLS]"]) == all_ids(plain, ["a [SEP] b [CLS]"])
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "deberta-v2"])
+def test_tokens_added_to_other_tokenizers_have_their_own_ids(family, tmp_path):
+    folder = save_tokenizer(family, tmp_path)
+    _add_to_fast(tmp_path, AddedToken("[EOT]", special=True), AddedToken("dogfox"))
+    texts = ["the dogfox [EOT] and", "x[EOT]x dogfoxes"]
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    assert all_ids(load_tokenizer(folder), texts) == theirs(texts, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"added_tokens_decoder": {"3": {**_ADDED, "content": "[SEP]", "special": True}}},
+        {"additional_special_tokens": [], "mask_token": "[MASK]", "extra_special_tokens": {}},
+    ],
+)
+def test_vocabulary_with_its_own_special_tokens_keeps_the_table_of_words(settings, tmp_path):
+    folder = save_tokenizer("bert", tmp_path)
+    _vocabulary_alone(tmp_path)
+    before = load_tokenizer(folder).digest
+    _write(tmp_path, "tokenizer_config.json", **settings)
+    _write(tmp_path, "added_tokens.json")
+    assert isinstance(load_tokenizer(folder), BertTokenizer)
+    assert load_tokenizer(folder).digest == before
+
+
+@pytest.mark.parametrize("kind", ["BertJapaneseTokenizer", "T5Tokenizer"])
+def test_class_in_config_json_that_a_vocabulary_does_not_implement_is_refused(kind, tmp_path):
+    save_tokenizer("bert", tmp_path)
+    _vocabulary_alone(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    _write(tmp_path, "config.json", model_type="bert", tokenizer_class=kind)
+    with pytest.raises(PreflightError, match=r"has no tokenizer\.json, and"):
+        load_tokenizer(str(tmp_path))
+    _write(tmp_path, "config.json", tokenizer_class="BertTokenizerFast")
+    assert isinstance(load_tokenizer(str(tmp_path)), BertTokenizer)

@@ -179,3 +179,19 @@ def test_publish_replaces_an_earlier_checkpoint_only(encoder, tmp_path):
     assert torch.equal(head, model.classifier.weight)
     assert (output / "README.md").read_text() == "card"
     assert not (tmp_path / "candidate").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model_input_names": ["input_ids"]}, "lays a pair out otherwise than BERT's"),
+        ({"tokenizer_class": "DistilBertTokenizer"}, "lays a pair out otherwise than BERT's"),
+        ({"additional_special_tokens": ["[Q]"]}, r"adds tokens to BERT's vocabulary \('\[Q\]'\)"),
+    ],
+)
+def test_start_whose_tokenizer_does_otherwise_than_bert_is_refused(settings, message, encoder):
+    """The trained model would keep these files, and be scored on other inputs than it was trained on."""
+    path = Path(encoder) / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    with pytest.raises(PreflightError, match=message):
+        Start(encoder, 32)
