@@ -16,12 +16,12 @@ from beamrank.stages.shards import cut_shards, first_topics
 from beamrank.storage import files as storage
 from beamrank.storage.local_writes import temporary_name
 from beamrank.storage.special_files import check_regular
+from models.checkpoints.tokenizers import warnings_of
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
 from models.stages import first_stage_of, plan_stages
 from models.stages.planning import Planning, resolve_checkpoints
-from models.tokenizer.registry import warnings_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_names import RUNS, RunFile
 

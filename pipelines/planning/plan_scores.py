@@ -13,10 +13,10 @@ from beamrank.stages.shards import cut_rows
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file
 from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.tokenizers import warnings_of
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
 from models.stages.pairs import ScorePairs
-from models.tokenizer.registry import warnings_of
 from pipelines.console.progress import ConsoleProgress
 
 

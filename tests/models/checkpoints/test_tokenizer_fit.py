@@ -10,7 +10,7 @@ from beamrank.errors import PreflightError
 from beamrank.records import NO_TOKEN, SpecialTokens
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.tokenizer_fit import check_fit
-from models.tokenizer.registry import tokenizer_of, warnings_of
+from models.checkpoints.tokenizers import tokenizer_of, warnings_of
 from models.training.initial_model import Start
 from tests.support.checkpoints import SPECIAL_TOKENS, save_tiny
 

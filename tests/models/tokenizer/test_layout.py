@@ -23,8 +23,11 @@ from tests.support.oracle import assert_parity
 
 _LENGTH = 40
 _BERT: dict[str, Any] = {**SIZES, "vocab_size": 720, "max_position_embeddings": 96, "num_labels": 1}
-_ROBERTA: dict[str, Any] = {**_BERT, "max_position_embeddings": 98, "pad_token_id": 0}
-_MODERN: dict[str, Any] = {**_BERT, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_ROBERTA: dict[str, Any] = {**_BERT, "max_position_embeddings": 98, "pad_token_id": 1}
+# With the special tokens of BERT's tokenizer.
+_KLUE = {**_ROBERTA, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+_MODERN: dict[str, Any] = {**_BERT, "pad_token_id": 3, "bos_token_id": 1, "eos_token_id": 2}
+_MODERN |= {"cls_token_id": 1, "sep_token_id": 2}
 _DISTIL = {"dim": 36, "n_layers": 2, "n_heads": 3, "hidden_dim": 50, "vocab_size": 720, "num_labels": 1}
 _UNTYPED = ["input_ids", "attention_mask"]
 _TYPED = [*_UNTYPED, "token_type_ids"]
@@ -106,8 +109,8 @@ _EQUAL: dict[str, tuple[str, dict[str, Any], str, Change]] = {
         _settings(tokenizer_class="PreTrainedTokenizerFast", model_input_names=_TYPED),
     ),
     "electra": ("electra", _BERT, "electra", _nothing),
-    "roberta": ("roberta", {**_ROBERTA, "pad_token_id": 1}, "roberta", _nothing),
-    "xlm-roberta": ("xlm-roberta", {**_ROBERTA, "pad_token_id": 1}, "xlm-roberta", _nothing),
+    "roberta": ("roberta", _ROBERTA, "roberta", _nothing),
+    "xlm-roberta": ("xlm-roberta", _ROBERTA, "xlm-roberta", _nothing),
     "distilbert": ("distilbert", _DISTIL, "distilbert", _nothing),
     "distilbert with bert's": ("distilbert", _DISTIL, "bert", _settings(model_input_names=_UNTYPED)),
     "modernbert": ("modernbert", _MODERN, "modernbert", _settings(model_input_names=_UNTYPED)),
@@ -125,22 +128,22 @@ _OTHER: dict[str, tuple[str, dict[str, Any], str, Change]] = {
     "bert without a start": ("bert", _BERT, "bert", _template("$A:0 [SEP]:0 $B:1")),
     "bert of the library without types": ("bert", _BERT, "modernbert", _nothing),
     "electra without types": ("electra", _BERT, "electra", _settings(model_input_names=_UNTYPED)),
-    "roberta with bert's": ("roberta", {**_ROBERTA, "type_vocab_size": 2}, "bert", _nothing),
+    "roberta with bert's": ("roberta", {**_KLUE, "type_vocab_size": 2}, "bert", _nothing),
     "roberta with bert's vocabulary": (
         "roberta",
-        {**_ROBERTA, "type_vocab_size": 2},
+        {**_KLUE, "type_vocab_size": 2},
         "bert",
         _only_vocabulary("BertTokenizer", "config.json"),
     ),
     "roberta with bert's, one type": (
         "roberta",
-        {**_ROBERTA, "type_vocab_size": 1},
+        {**_KLUE, "type_vocab_size": 1},
         "bert",
         _settings(model_input_names=_UNTYPED),
     ),
     "roberta, one separator": (
         "roberta",
-        {**_ROBERTA, "pad_token_id": 1},
+        _ROBERTA,
         "roberta",
         _template("<s>:0 $A:0 </s>:0 $B:0 </s>:0"),
     ),
@@ -230,9 +233,9 @@ def test_layout_is_in_the_digest_where_it_is_not_the_familys(name, tmp_path):
         ("bert", _BERT, "bert", _settings(tokenizer_class="PreTrainedTokenizerFast"), "transformers 4 and none in"),
         ("albert", _BERT, "bert", _settings(tokenizer_class="PreTrainedTokenizerFast"), "transformers 4 and none in"),
         ("bert", {**_BERT, "type_vocab_size": 1}, "bert", _nothing, "knows 1 token type, and monoBERT's input has 2"),
-        ("roberta", {**_ROBERTA, "type_vocab_size": 1}, "bert", _nothing, "knows 1 token type, and monoBERT's input"),
+        ("roberta", {**_KLUE, "type_vocab_size": 1}, "bert", _nothing, "knows 1 token type, and monoBERT's input"),
         ("albert", {**_BERT, "type_vocab_size": 1}, "bert", _nothing, "knows 1 token type, and monoBERT's input has 2"),
-        ("roberta", _ROBERTA, "bert", _only_vocabulary(), r"has no tokenizer\.json, and"),
+        ("roberta", _KLUE, "bert", _only_vocabulary(), r"has no tokenizer\.json, and"),
         ("bert", _BERT, "bert", _only_vocabulary("BertJapaneseTokenizer", "config.json"), r"BertJapanese|fugashi"),
         ("bert", _BERT, "bert", _settings(tokenizer_class="BertJapaneseTokenizer"), "cannot load the tokenizer of"),
         ("bert", _BERT, "bert", _only_vocabulary("XLMRobertaTokenizer", "config.json"), r"has no tokenizer\.json, and"),
@@ -287,7 +290,7 @@ def _runs(sequences: list[int | None]) -> list[list[int]]:
 
 
 def test_duo_of_two_types_is_refused_where_its_tokenizer_gives_them(tmp_path):
-    folder = _save(tmp_path, "roberta", {**_ROBERTA, "type_vocab_size": 2}, "bert")
+    folder = _save(tmp_path, "roberta", {**_KLUE, "type_vocab_size": 2}, "bert")
     with pytest.raises(PreflightError, match="knows 2 token types, and duoBERT's input has 3 segments"):
         resolve_checkpoint(folder, "duo")
 
