@@ -44,7 +44,10 @@ class ModelFiles:
 
 
 class Architecture(Protocol):
-    """A cross-encoder of one family, as its files describe it. The weights are not loaded."""
+    """A cross-encoder of one family, as its files describe it. The weights are not loaded.
+
+    One whose layout the checkpoint's tokenizer decides has `own_layout`, an `InputTemplate` or None for the family's.
+    """
 
     @property
     def num_labels(self) -> int:
