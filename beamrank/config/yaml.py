@@ -141,6 +141,8 @@ def explain(error: ValidationError, model: type[Section]) -> str:
         message = finding["msg"].removeprefix("Value error, ")
         if finding["type"] == "extra_forbidden":
             message = f"unknown key{_suggest(finding['loc'], model)}"
+        elif finding["type"] == "string_unicode":
+            message = "it is not UTF-8, as the files must be that hold the configuration: give another name"
         lines.append(f"{where}: {message}")
     if len(findings) > _MOST_FINDINGS:
         lines.append(f"and {len(findings) - _MOST_FINDINGS:,} more")

@@ -14,6 +14,8 @@ from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 
 FOLDER, RECORD, STEPS, DEV = "training", "training.json", "curve.csv", "dev.csv"
+# The first column of the row of the candidates, which belong to no step.
+GIVEN = "as given"
 _SMOOTHED_SHARE = 50
 _Row = TypeVar("_Row")
 
@@ -131,7 +133,8 @@ def _rows(url: str, parse: Callable[..., _Row]) -> list[_Row]:
     try:
         text = content.decode()
         # A killed training may have left half a row at the end, whose last number can look whole, or an empty file.
-        return [parse(*row) for row in list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))[1:]]
+        rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))[1:]
+        return [parse(*row) for row in rows if row[:1] != [GIVEN]]
     except (ValueError, TypeError, csv.Error) as error:
         raise PreflightError(
             f"{url} is damaged ({error}). Restore it, or remove it: the training goes on, and its curve begins there"

@@ -295,9 +295,10 @@ def replace(url: str, content: bytes) -> None:
         with located(url) as (filesystem, path):
             filesystem.pipe_file(path, content)
         return
-    while not local_writes.replace_file(absolute(url), [content]):
-        # An earlier version, in another run, swept away the temporary file: write it again.
-        pass
+    path = absolute(url)
+    # An earlier version, in another run, may sweep away the temporary file: then it is written again.
+    if not any(local_writes.replace_file(path, [content]) for _ in range(local_writes.ATTEMPTS)):
+        raise local_writes.swept_away(path)
 
 
 def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
@@ -312,7 +313,7 @@ def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
     path = absolute(url)
     local_writes.remove_leftovers(os.path.dirname(path), os.path.basename(path))
     if not local_writes.replace_file(path, chunks):
-        raise FileNotFoundError(errno.ENOENT, "another process removed the temporary file of", path)
+        raise local_writes.swept_away(path)
 
 
 def remove_leftovers(folder: str) -> None:

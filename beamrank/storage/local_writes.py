@@ -18,6 +18,7 @@ from beamrank.processes import is_running, machine_id, start_seconds
 from beamrank.storage.special_files import open_special
 
 TEMPORARY_SUFFIX = ".tmp"
+ATTEMPTS = 100
 # Versions before this one wrote 32 random digits.
 _TEMPORARY = re.compile(
     r"\.(?P<base>.+)\.(?:(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}|[0-9a-f]{32})\.tmp",
@@ -89,7 +90,7 @@ def new_folder(target: str | Path) -> Iterator[Path]:
 
 def publish_file(path: str, content: bytes) -> bool:
     """Writes a file that does not exist yet, whole or not at all; returns whether it did."""
-    while True:
+    for _ in range(ATTEMPTS):
         # An earlier version, in another run, may sweep away the temporary file: then it is written again.
         with _temporary_beside(path) as temporary, suppress(FileNotFoundError):
             _write_synced(temporary, [content])
@@ -97,6 +98,12 @@ def publish_file(path: str, content: bytes) -> bool:
                 return False
             _sync_folder(path)
             return True
+    raise swept_away(path)
+
+
+def swept_away(path: str) -> OSError:
+    """The error where other processes remove the temporary files of a path, or none can be made."""
+    return FileNotFoundError(errno.ENOENT, "the temporary file was removed while it was written", path)
 
 
 def replace_file(path: str, chunks: Iterable[bytes]) -> bool:
@@ -132,19 +139,19 @@ def _temporary_beside(path: str) -> Iterator[str]:
     os.makedirs(folder, exist_ok=True)
     temporary = os.path.join(folder, temporary_name(base))
     try:
-        with _naming(path):
+        with _naming(path, temporary):
             yield temporary
     finally:
         Path(temporary).unlink(missing_ok=True)
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Names a file in errors of writing it; Python does not."""
+def _naming(path: str, temporary: str = "") -> Iterator[None]:
+    """Names a file in errors of writing it; Python does not, or names the temporary one."""
     try:
         yield
     except OSError as error:
-        if error.errno in _WRITE_ERRORS and error.filename is None:
+        if error.filename == temporary or (error.errno in _WRITE_ERRORS and error.filename is None):
             error.filename = path
         raise
 

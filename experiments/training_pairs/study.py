@@ -24,6 +24,7 @@ import yaml
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import compare_values
+from beamrank.report.trainings import GIVEN
 from benchmarks.machine import measured_on
 from benchmarks.results import command_line
 from benchmarks.subprocess_meter import be_quiet, run_apart
@@ -125,7 +126,7 @@ def _fine_tune(settings: Settings, folder: Path, start: str, output: str, docume
 
 def _curve(path: Path) -> list[Row]:
     with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+        rows = [row for row in csv.DictReader(file) if row["step"] != GIVEN]
     return [{"pairs": int(row["step"]) * BATCH, _MEASURE: round(float(row[_MEASURE]), 4)} for row in rows]
 
 

@@ -2,11 +2,12 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from beamrank.report.trainings import DEV, STEPS, DevRow, StepRow, read_dev, read_steps, smoothed
+from beamrank.report.trainings import DEV, GIVEN, STEPS, DevRow, StepRow, read_dev, read_steps, smoothed
 from beamrank.storage import files as storage
 
 _PICTURE = "curves.png"
@@ -15,15 +16,16 @@ _PICTURE = "curves.png"
 class Curves:
     """The rows of a training, in files that it appends to."""
 
-    def __init__(self, folder: str, measure: str, step: int) -> None:
-        """Continues after a step; drops later rows of an interrupted training."""
+    def __init__(self, folder: str, measure: str, step: int, given: float | None = None) -> None:
+        """Continues after a step; drops later rows of an interrupted training. `given` is the candidates' measure."""
         self._folder = Path(folder)
         self._measure = measure
         self._folder.mkdir(parents=True, exist_ok=True)
         self.steps = [row for row in read_steps(folder) if row.step <= step]
         self.dev = [row for row in read_dev(folder) if row.step <= step]
         self._write(STEPS, StepRow._fields, self.steps)
-        self._write(DEV, ("step", measure), self.dev)
+        self._given = given
+        self._write(DEV, ("step", measure), [*([] if given is None else [(GIVEN, given)]), *self.dev])
 
     def add_step(self, row: StepRow) -> None:
         """Adds a step to curve.csv."""
@@ -50,11 +52,14 @@ class Curves:
         panels[1].set_ylabel("learning rate")
         if self.dev:
             panels[2].plot([row.step for row in self.dev], [row.value for row in self.dev], "o-", color="tab:orange")
+            if self._given is not None:
+                panels[2].axhline(self._given, linestyle="--", color="tab:gray", label=GIVEN)
+                panels[2].legend()
             panels[2].set_ylabel(f"dev {self._measure}")
         panels[-1].set_xlabel("step")
         figure.savefig(self._folder / _PICTURE)
 
-    def _write(self, name: str, header: tuple[str, ...], rows: list[StepRow] | list[DevRow]) -> None:
+    def _write(self, name: str, header: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
         content = io.StringIO()
         csv.writer(content).writerows([header, *rows])
         storage.replace(str(self._folder / name), content.getvalue().encode())

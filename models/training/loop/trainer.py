@@ -12,7 +12,7 @@ import torch
 
 from beamrank.errors import BeamrankError
 from beamrank.progress import Progress
-from beamrank.report.trainings import FOLDER, DevRow, StepRow
+from beamrank.report.trainings import FOLDER, GIVEN, DevRow, StepRow
 from beamrank.storage import files as storage
 from models.training.curves import Curves
 from models.training.data.examples import Group, Position, Source
@@ -100,7 +100,7 @@ class Trainer:
         if state.step:
             self._states.restore(self._model, self._optimizer)
             self._progress.note(f"resuming after step {state.step:,}")
-        curves = Curves(self._records, self._dev.measure if self._dev else "", state.step) if self._first else None
+        curves = self._curves(state) if self._first else None
         self._model.train()
         stream = self._source.stream(state.position)
         saved = started = time.monotonic() - state.seconds
@@ -167,6 +167,13 @@ class Trainer:
                 "optimizer.accumulation, or set optimizer.gradient_checkpointing or dtype bfloat16"
             ) from error
         return total
+
+    def _curves(self, state: TrainState) -> Curves:
+        if self._dev is None:
+            return Curves(self._records, "", state.step)
+        given = self._dev.first_stage()
+        self._progress.note(f"{GIVEN}: dev {self._dev.measure} {given:.4f}")
+        return Curves(self._records, self._dev.measure, state.step, given)
 
     def _measure_if_due(self, state: TrainState, curves: Curves | None) -> bool:
         """Measures the dev run and records the best model, if it is time; returns whether it was."""

@@ -63,6 +63,14 @@ def test_other_errors_of_links_and_syncs_are_raised(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_errors_name_the_file_and_not_the_temporary_one():
+    """No file can be made below /proc."""
+    for write in (storage.publish, storage.replace):
+        with pytest.raises(FileNotFoundError) as raised:
+            write("/proc/file", b"one")
+        assert raised.value.filename == "/proc/file"
+
+
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
 def test_files_are_written_where_nothing_can_be_synced(tmp_path, monkeypatch, number):
     _fail(monkeypatch, "fsync", number)

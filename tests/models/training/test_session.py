@@ -161,7 +161,10 @@ def test_dev_run_keeps_the_best_model(kind, dev_config, tmp_path):
     assert session.dev is not None
     assert session.dev.first_stage() == pytest.approx(0.25)
     lines = finish(session)
-    measured = {int(step): float(value) for step, value in rows(tmp_path / "out", "dev.csv")[1:]}
+    header, given, *steps = rows(tmp_path / "out", "dev.csv")
+    assert (header, given[0], float(given[1])) == (["step", "RR@10"], "as given", session.dev.first_stage())
+    assert "as given: dev RR@10 0.2500" in lines
+    measured = {int(step): float(value) for step, value in steps}
     assert list(measured) == [10, 20, 30, 40]
     best = max(measured.values())
     assert best > 0.25

@@ -171,7 +171,7 @@ def test_train_folds_measures_every_topic_with_a_model_that_did_not_see_it(confi
         held_out = read_run(str(output / f"fold-{number}/held-out.trec"))
         assert held_out.order.keys() == {each for each in relevance if folds.holds_out(each)}
         # The fold is measured once, after the last step.
-        assert (output / f"fold-{number}/training/dev.csv").read_text().count("\n") == 2
+        assert (output / f"fold-{number}/training/dev.csv").read_text().count("\n") == 3
 
     before = (output / "pooled.trec").read_bytes(), (output / "fold-0/model.safetensors").stat().st_mtime_ns
     shutil.rmtree(output / "fold-2")

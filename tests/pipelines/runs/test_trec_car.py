@@ -79,8 +79,9 @@ def test_training_on_folds_reranks_the_test_topics(release: Path, start: Path) -
     progress = session.train(lambda: False, SILENT, "beamrank train")
     assert progress.step == _STEPS
     with open(release / "checkpoints/monobert-large-trec-car/training/dev.csv", newline="") as file:
-        header, *rows = csv.reader(file)
+        header, given, *rows = csv.reader(file)
     assert "AP" in header[1]
+    assert given[0] == "as given"
     assert [int(step) for step, _ in rows] == [_STEPS]
     few_topics = [*_FEW_SHARDS, "topics.limit=100", "mono.k=10", "input.max_length=128", "measures=[AP, R@10]"]
     run_here(release / "configs/trec-car-test.yaml", overrides=few_topics)
