@@ -7,6 +7,7 @@ so that `import beamrank` takes milliseconds: torch and Beam take seconds.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from beamrank.packages import check_packages
 from beamrank.version import __version__
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not _HOME_OF[name].startswith("beamrank."):
+        check_packages()
     globals()[name] = found = getattr(importlib.import_module(_HOME_OF[name]), name)
     return found
 

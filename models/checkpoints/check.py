@@ -33,6 +33,7 @@ from models.checkpoints.files import (
 from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
 from models.checkpoints.tokenizer_fit import check_fit
 from models.checkpoints.weights import tensor_reader, tensor_shapes, weight_files
+from models.forks import check_process
 
 if TYPE_CHECKING:
     import torch
@@ -176,8 +177,10 @@ def _read_weights(checkpoint: Checkpoint) -> "Iterator[tuple[str, torch.Tensor]]
     """The tensors by name, as they are stored.
 
     Raises:
+        BeamrankError: this process was forked from one that used torch.
         PreflightError: a weight is NaN or infinite.
     """
+    check_process("load")
     names = checkpoint.architecture.tensors
     for folder in sorted({name.rpartition("/")[0] for name in names}):
         read = tensor_reader(os.path.join(checkpoint.folder, folder))

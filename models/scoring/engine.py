@@ -13,6 +13,7 @@ import numpy.typing as npt
 from beamrank.errors import BeamrankError, DataError
 from beamrank.ranking.input_layout import Lengths, PackedInputs, lay_out
 from models.checkpoints.check import Checkpoint
+from models.forks import check_process
 from models.scoring.backends.protocol import OutOfMemory
 from models.scoring.backends.registry import find_backend
 from models.scoring.batching import Rows, chunk_rows, even_budget, fill_batches
@@ -113,8 +114,9 @@ class ScoringEngine:
 
         Raises:
             DataError: an input does not fit the model, or scores are not finite.
-            BeamrankError: memory runs out with a single input.
+            BeamrankError: memory runs out with a single input, or this process was forked from one that scored.
         """
+        check_process("score")
         model = self.checkpoint.architecture
         inputs = inputs.in_chunks(model.chunks)
         self._check(inputs)
