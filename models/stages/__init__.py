@@ -53,7 +53,13 @@ def plan_stages(planning: Planning) -> list[Stage]:
     """The stages of a run, in the order in which they are done."""
     config = planning.config
     first = first_stage_of(config).from_config(config.first_stage, planning).with_relevant(config)
-    stages: dict[str, Stage] = {first.name: first}
+    return [first, *plan_later_stages(planning)]
+
+
+def plan_later_stages(planning: Planning) -> list[Stage]:
+    """Those after the first stage, whose index they do not need."""
+    config = planning.config
+    stages: dict[str, Stage] = {}
     # All tokens before all scores.
     tokens = {model: TokenizeDocs.from_config(model, planning) for model in planning.checkpoints}
     for each in tokens.values():

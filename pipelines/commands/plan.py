@@ -91,7 +91,7 @@ def _rows(found: "Estimate") -> Iterator[list[str]]:
 
 
 def _reused(found: "Estimate") -> int:
-    """The inferences that are expected to be taken over from earlier runs."""
+    """The inferences that can be taken over from earlier runs."""
     return sum(stage.remaining_reused for stage in found.stages)
 
 
@@ -106,8 +106,12 @@ def _words(found: "Estimate") -> Iterator[str]:
         yield f"{_are(later)} counted whole: which of their shards still count is known once {first} is finished"
     if not unfinished:
         yield "all stages finished"
-    if _reused(found):
-        yield "taken over from earlier runs if candidates and texts are the same; others are scored"
+    undecided = [stage.stage for stage in found.stages if stage.remaining_undecided]
+    if undecided:
+        yield (
+            f"{_are(undecided)} counted twice: an inference is taken over if its docs and texts are among those of an "
+            "earlier run, or else made; which is known once its candidates are"
+        )
     yield from found.not_reused
     if found.note is not None:
         yield found.note

@@ -21,8 +21,9 @@ from pipelines.planning.remaining import find_remaining
 class StageEstimate:
     """The whole stage, and as `remaining_*` its shards without a receipt.
 
-    `remaining_reused` inferences are expected to be taken over from earlier runs; they are not among
-    `remaining_inferences`. Those of a candidate that is new, or whose text changed, will be made.
+    `remaining_inferences` are the most that are made, and `remaining_reused` the most that are taken over from earlier
+    runs; `remaining_undecided` count in both, since the candidates or texts of their queries can have changed. The
+    seconds are those of `remaining_inferences`.
     """
 
     stage: str
@@ -32,6 +33,7 @@ class StageEstimate:
     remaining_shards: int
     remaining_inferences: int
     remaining_reused: int
+    remaining_undecided: int
     remaining_bytes: int
     remaining_seconds: float
 
@@ -85,12 +87,13 @@ def estimate(config: RunConfig) -> Estimate:
         missing = remaining.shards.get(step, range(len(shards)))
         open_topics = [topic.query_id for shard in missing for topic in shards[shard].topics]
         rest, expected = cost(len(open_topics)), remaining.reused.get(step)
-        share = 0.0 if expected is None else expected.share(open_topics)
-        reused = round(share * rest.inferences)
-        seconds = rest.seconds * (1 - share)
-        stages.append(
-            StageEstimate(step, *cost(len(topics)), len(missing), rest.inferences - reused, reused, rest.bytes, seconds)
-        )
+        made, reused, seconds = rest.inferences, 0, rest.seconds
+        if expected is not None and (inputs := expected.inputs * len(open_topics)):
+            scored, taken = expected.most_scored(open_topics), expected.most_taken(open_topics)
+            made, reused, seconds = made * scored // inputs, made * taken // inputs, seconds * scored / inputs
+        undecided = max(0, made + reused - rest.inferences)
+        whole = cost(len(topics))
+        stages.append(StageEstimate(step, *whole, len(missing), made, reused, undecided, rest.bytes, seconds))
     passes = 0
     if config.mono is not None:
         passes = join_passes(len(topics) * config.mono.k, list_units(config.corpus), len(shards), doc_tokens)

@@ -20,7 +20,7 @@ from models.checkpoints.tokenizers import warnings_of
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
-from models.stages import first_stage_of, plan_stages
+from models.stages import first_stage_of, plan_later_stages, plan_stages
 from models.stages.planning import Planning, resolve_checkpoints
 from pipelines.console.progress import ConsoleProgress
 from pipelines.output.run_names import RUNS, RunFile
@@ -43,14 +43,12 @@ def make_plan(config: RunConfig, console: ConsoleProgress, scoring: Device | Non
     return _decide(config, console, scoring)
 
 
-def planned(config: RunConfig) -> Plan | None:
-    """Like `make_plan`, but writes nothing; None if the index must be built first."""
-    if not first_stage_of(config).is_ready(config):
-        return None
-    return _decide(config, ConsoleProgress(quiet=True), None)
+def planned(config: RunConfig) -> Plan:
+    """Like `make_plan`, but writes nothing; without its first stage if the index must be built first."""
+    return _decide(config, ConsoleProgress(quiet=True), None, whole=first_stage_of(config).is_ready(config))
 
 
-def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None) -> Plan:
+def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None, whole: bool = True) -> Plan:
     parse_measures(config.measures)
     topics = chosen_topics(config)
     if topics.left_out:
@@ -63,7 +61,8 @@ def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None)
     list_units(config.corpus)
     corpus = digest_corpus(config.corpus)
     device = scoring or find_backend(config.backend).resolve(config.device, config.dtype)
-    stages = plan_stages(Planning(config, corpus.digest, checkpoints, device, console))
+    planning = Planning(config, corpus.digest, checkpoints, device, console)
+    stages = plan_stages(planning) if whole else plan_later_stages(planning)
     shards = cut_shards(topics.kept, config.shards)
     values = config.model_dump(mode="json")
     if not topics.left_out:

@@ -9,6 +9,7 @@ from beamrank.stages.plan import CURRENT, read_plan
 from beamrank.stages.status import read_receipts
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
+from models.stages.first_stage import FirstStage
 from pipelines.planning.expected_reuse import ExpectedReuse, expected_reuse
 from pipelines.planning.make_plan import planned
 from pipelines.planning.plan_changes import Change, plan_changes
@@ -19,7 +20,7 @@ class Remaining:
     """The shards without a receipt by step, and the differences from the plan that was run last.
 
     A stage that is not among `shards`, or whose input is unfinished, remains whole. `reused` is what stages that score
-    will take over. `note` explains what is unknown.
+    can take over. `note` explains what is unknown.
     """
 
     shards: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -39,9 +40,9 @@ def find_remaining(config: RunConfig) -> Remaining:
     if CURRENT not in names and not config.reuse:
         return Remaining()
     plan = planned(config)
-    if plan is None:
-        return Remaining(note="shards and scores of earlier runs are not counted until the index is built")
     reused = expected_reuse(plan, config)
+    if not plan.of_step(FirstStage.step):
+        return Remaining(note="which shards and candidates stay is known once the index is built", reused=reused)
     if CURRENT not in names:
         return Remaining(reused=reused)
     done = read_receipts(plan)

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from beamrank.stages.status import read_status
 from pipelines.cli import app
 from tests.support.checkpoints import save_tiny
 from tests.support.runs import plan_run
-from tests.support.small_collection import small_cascade
+from tests.support.small_collection import DOCS, SmallCollection, small_cascade
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +85,10 @@ def test_plan_names_a_changed_key_and_its_stages(config: Path) -> None:
     found = _stages(config, "--set", "mono.k=4")
     assert [stage["remaining_shards"] for stage in found.values()] == [0, 4, 4, 4]
     figures = [[found[each][f"remaining_{name}"] for name in ("inferences", "reused")] for each in ("mono", "duo")]
-    assert figures == [[0, 10 * 4], [0, 10 * 3 * 2]]
-    assert "taken over from earlier runs if candidates and texts are the same" in said
+    # The two docs that mono no longer scores could be among the best three.
+    assert figures == [[0, 10 * 4], [10 * 3 * 2, 10 * 3 * 2]]
+    assert "duo is counted twice" in said
+    assert [found[each]["remaining_undecided"] for each in ("mono", "duo")] == [0, 60]
     assert found["tokenize"]["remaining_seconds"] == 0 < found["tokenize"]["seconds"]
     assert "measures" not in _planned(config, "--set", "measures=[AP]")
 
@@ -99,6 +102,25 @@ def test_plan_predicts_what_is_taken_over_from_other_outputs(config: Path, tmp_p
     said = _planned(config, *to_new, "--set", "input.truncation=paper")
     assert re.search(r"mono: not taken over: \S+/out/plan-\w+.json: input.truncation was another", said)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.jvm
+def test_plan_of_a_changed_corpus_has_bounds_before_and_after_its_index(tmp_path: Path) -> None:
+    collection = SmallCollection(tmp_path).with_index().with_models()
+    collection.keys["index"]["update"] = True
+    collection.run()
+    collection.write("corpus.jsonl", (json.dumps({"id": each, "contents": f"{DOCS[each]} heron"}) for each in DOCS))
+    figures = ("inferences", "reused", "undecided")
+    before = _stages(collection.path)
+    assert [before["mono"][f"remaining_{figure}"] for figure in figures] == [60, 60, 60]
+    assert "known once the index is built" in _planned(collection.path)
+    # Planning a run updates the index.
+    planned = collection.plan()
+    after = _stages(collection.path)
+    assert [[after[each][f"remaining_{figure}"] for figure in figures] for each in ("mono", "duo")] == [[60] * 3] * 2
+    planned.run()
+    for status in read_status(planned.plan)[2:]:
+        assert 0 < status.inferences <= after[status.stage]["remaining_inferences"]
 
 
 def test_plan_counts_missing_shards_by_topics(config: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from beamrank.config.run import load_config
 from beamrank.digests import checked_json, checked_values
 from beamrank.errors import BeamrankError
 from beamrank.stages import machines
@@ -25,6 +26,7 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.execute import run
 from pipelines.launcher import Launcher
 from pipelines.output.owner import Owner
+from pipelines.planning.estimate import estimate
 from pipelines.planning.make_plan import make_plan
 from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
@@ -52,7 +54,9 @@ def _counts(output: Path) -> dict[str, Counts]:
 
 
 def _assert_as_fresh(collection: SmallCollection, output: Path, **keys: Any) -> dict[str, Counts]:
-    """A run into an output gives the bytes of one into an empty folder; returns its counts."""
+    """A run gives the bytes of one into an empty folder, within the bounds of `plan`; returns the counts."""
+    overrides = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
+    predicted = estimate(load_config(str(collection.path), overrides, str(output))).stages
     _run(collection, output, **keys)
     plan = read_plan(str(output))
     shutil.rmtree(collection.folder / "fresh", ignore_errors=True)
@@ -66,6 +70,10 @@ def _assert_as_fresh(collection: SmallCollection, output: Path, **keys: Any) -> 
         assert (output / "runs" / path.name).read_bytes() == path.read_bytes()
     assert verify_stages(str(output)).findings == []
     found, all_scored = _counts(output), _counts(fresh)
+    for stage in predicted:
+        if stage.stage in found and stage.remaining_shards:
+            most = (stage.remaining_inferences, stage.remaining_reused)
+            assert all(count <= bound for count, bound in zip(found[stage.stage], most, strict=True)), stage
     assert {stage: sum(counts) for stage, counts in found.items()} == {
         stage: scored for stage, (scored, _) in all_scored.items()
     }
