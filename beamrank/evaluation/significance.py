@@ -189,10 +189,10 @@ CORRECTIONS: dict[str, Callable[[Sequence[float]], list[float]]] = {
 def corrected(p_values: Sequence[float | None], correction: str) -> list[float | None]:
     """P-values that are corrected for the number of tests, with a name in `CORRECTIONS`.
 
-    An undefined one stays so; it counts as a test, and as 1.
+    An undefined one stays so, and is no test.
     """
-    adjusted = CORRECTIONS[correction]([1.0 if p_value is None else p_value for p_value in p_values])
-    return [None if p_value is None else one for p_value, one in zip(p_values, adjusted, strict=True)]
+    adjusted = iter(CORRECTIONS[correction]([p_value for p_value in p_values if p_value is not None]))
+    return [None if p_value is None else next(adjusted) for p_value in p_values]
 
 
 def _t_test(run: Values, baseline: Values) -> tuple[float, float, float | None]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from beamrank.printable import printable
+
 Cell: TypeAlias = str | int | float | None
 
 _UNDEFINED = "-"
@@ -95,4 +97,4 @@ def shown(cell: Cell, spec: str = "") -> str:
 
 
 def _escape(text: str, special: Mapping[str, str]) -> str:
-    return "".join(special.get(character, character) for character in text)
+    return "".join(special.get(character, character) for character in printable(text))

@@ -66,7 +66,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading inside a section, with an anchor that tables link to."""
+    """A heading inside a section, with an anchor that tables link to. The page folds what follows it."""
 
     text: str
     anchor: str

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from beamrank.evaluation.tables import Cell, Table, latex, markdown
+from beamrank.printable import printable
 from beamrank.report.blocks import Block, Picture, Section, TableBlock
 from beamrank.report.report import Report
 from beamrank.report.sections import SECTIONS
@@ -17,6 +18,8 @@ from beamrank.report.trainings import Training
 from beamrank.storage import files as storage
 
 PAGE = "report.html"
+# A column with a text of so many characters needs room.
+_WIDE = 24
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,8 @@ def render(parts: Sequence[Part]) -> bytes:
     source = files("beamrank.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     shown = [{"title": part.title, "sections": [_as_values(section) for section in part.sections]} for part in parts]
-    # Lone surrogates of damaged ids have no UTF-8.
-    return environment.from_string(source).render(reports=shown).encode("utf-8", "replace")
+    # Lone surrogates of damaged ids and names have no UTF-8.
+    return environment.from_string(source).render(reports=shown).encode("utf-8", "backslashreplace")
 
 
 def _files(part: Part) -> Iterator[tuple[str, bytes]]:
@@ -87,7 +90,7 @@ def _files(part: Part) -> Iterator[tuple[str, bytes]]:
 
 
 def _joined(blocks: Sequence[TableBlock], write: Callable[[Table], str], caption: str) -> bytes:
-    return "\n".join(caption.format(block.caption) + write(block.table) for block in blocks).encode()
+    return "\n".join(caption.format(printable(block.caption)) + write(block.table) for block in blocks).encode()
 
 
 def _as_values(section: Section) -> Mapping[str, Any]:
@@ -106,15 +109,20 @@ def _block_values(block: Block) -> Mapping[str, Any]:
 def _table_values(block: TableBlock) -> Mapping[str, Any]:
     table = block.table
     numbers = [not table.is_text(position) for position in range(len(table.columns))]
+    texts = table.shown()
     anchors = [*block.anchors, *[None] * (len(table.rows) - len(block.anchors))]
     rows = [
         [
             _cell(cell, text, number, anchor if position == 0 else None)
-            for position, (cell, text, number) in enumerate(zip(row, texts, numbers, strict=True))
+            for position, (cell, text, number) in enumerate(zip(row, shown, numbers, strict=True))
         ]
-        for row, texts, anchor in zip(table.rows, table.shown(), anchors, strict=True)
+        for row, shown, anchor in zip(table.rows, texts, anchors, strict=True)
     ]
-    columns = [{"name": name, "number": number} for name, number in zip(table.header, numbers, strict=True)]
+    longest = [max((len(row[position]) for row in texts), default=0) for position in range(len(numbers))]
+    columns = [
+        {"name": name, "number": number, "wide": length > _WIDE}
+        for name, number, length in zip(table.header, numbers, longest, strict=True)
+    ]
     return {"columns": columns, "rows": rows}
 
 

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from beamrank.printable import printable
 from beamrank.report.stored.curves import CurvePoint
 from beamrank.report.stored.distributions import Scores
 from beamrank.report.trainings import Training, smoothed
@@ -14,6 +16,10 @@ from beamrank.report.trainings import Training, smoothed
 # Small, so that its text is readable on a phone too.
 _SIZE = (5.8, 4.2)
 _LINES = ("-", "--", "-.", ":")
+# Above all other lines.
+_CONFIGURED: Any = {"zorder": 5, "linewidth": 2.2}
+_BINS = 40
+_MOST_LABELS = 6
 # Names of runs are not formulas.
 _STYLE: Any = {"svg.fonttype": "path", "text.parse_math": False, "legend.frameon": False}
 
@@ -29,14 +35,18 @@ def depth_curve(points: Sequence[CurvePoint], measure: str) -> bytes:
     return content.getvalue()
 
 
-def pair_curves(points: Sequence[CurvePoint], measure: str) -> bytes:
-    """Figure 3: a measure against the pairs asked, a line for each aggregation; SAMPLE with its standard deviation."""
+def pair_curves(points: Sequence[CurvePoint], measure: str, configured: str | None) -> bytes:
+    """Figure 3: a measure against the pairs asked, a line for each aggregation; SAMPLE with its standard deviation.
+
+    The line of the configured aggregation is above the others.
+    """
     with _figure() as (axes, content):
         ours = [point for point in points if point.figure == 3 and point.measure == measure]
         whole = [point for point in ours if point.opponents is None]
         for number, name in enumerate(dict.fromkeys(point.aggregation for point in whole)):
             line = [point for point in whole if point.aggregation == name]
-            axes.plot(*_xy(line), _LINES[number % len(_LINES)], marker=".", label=str(name))
+            style = _CONFIGURED if name == configured else {}
+            axes.plot(*_xy(line), _LINES[number % len(_LINES)], marker=".", label=str(name), **style)
         for opponents in dict.fromkeys(point.opponents for point in ours if point.opponents is not None):
             means, spread = (
                 [point for point in ours if (point.opponents, point.trial) == (opponents, trial)]
@@ -50,12 +60,13 @@ def pair_curves(points: Sequence[CurvePoint], measure: str) -> bytes:
     return content.getvalue()
 
 
-def depth_pair_curves(points: Sequence[CurvePoint], measure: str) -> bytes:
-    """Figure 4: a measure against all inferences, a line for each k1."""
+def depth_pair_curves(points: Sequence[CurvePoint], measure: str, configured: int | None) -> bytes:
+    """Figure 4: a measure against all inferences, a line for each k1, the configured one above the others."""
     with _figure() as (axes, content):
         ours = [point for point in points if point.figure == 4 and point.measure == measure]
         for k1 in dict.fromkeys(point.k1 for point in ours):
-            axes.plot(*_xy([point for point in ours if point.k1 == k1]), marker=".", label=f"k1 = {k1}")
+            style = _CONFIGURED if k1 == configured else {}
+            axes.plot(*_xy([point for point in ours if point.k1 == k1]), marker=".", label=f"k1 = {k1}", **style)
         axes.set(xlabel="inferences per query, k0 + k1 (k1 - 1)", ylabel=measure)
         axes.legend()
     return content.getvalue()
@@ -66,24 +77,47 @@ def difference_bars(differences: Sequence[float], measure: str) -> bytes:
     with _figure() as (axes, content):
         values = np.array(differences)
         colors = np.where(values < 0, "tab:red", "tab:blue").tolist()
-        axes.bar(np.arange(len(values)), values, width=1.0, color=colors)
+        axes.bar(np.arange(1, len(values) + 1), values, width=1.0, color=colors)
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set(xlabel="topics, sorted by difference", ylabel=f"difference of {measure}")
     return content.getvalue()
 
 
 def score_histogram(scores: Scores, title: str) -> bytes:
-    """The share of docs by score, a line for each label."""
-    with _figure() as (axes, content):
-        every = np.concatenate(list(scores.values()))
-        edges = np.histogram_bin_edges(every, bins=40)
-        for label in sorted(scores, key=lambda each: (each is not None, each or 0)):
-            counts, _ = np.histogram(scores[label], bins=edges)
-            name = "not judged" if label is None else f"label {label}"
-            axes.stairs(counts / max(counts.sum(), 1), edges, label=f"{name} ({len(scores[label]):,})")
-        axes.set(xlabel=f"score of {title}", ylabel="share of docs")
-        axes.legend(fontsize="small")
+    """The share of docs by score, a panel for each label, with the median; beyond the sixth, labels share one."""
+    groups = list(_by_label(scores).items())
+    edges = _edges(np.concatenate(list(scores.values())))
+    with _figure(len(groups), height=1.0 + 1.2 * len(groups), whole=False) as (panels, content):
+        for number, (axes, (name, values)) in enumerate(zip(np.atleast_1d(panels), groups, strict=True)):
+            counts, _ = np.histogram(values, bins=edges)
+            axes.stairs(counts / max(counts.sum(), 1), edges, fill=True, color=f"C{number}")
+            axes.axvline(float(np.median(values)), color="black", linewidth=1, linestyle="--")
+            axes.set_title(f"{name} ({len(values):,} docs)", loc="left", fontsize="small")
+        axes.set(xlabel=f"score of {title}; dashed: the median")
+        axes.figure.supylabel("share of docs")
     return content.getvalue()
+
+
+def _by_label(scores: Scores) -> dict[str, NDArray[np.float32]]:
+    """The scores by the name of their label, those of docs without judgment first."""
+    levels = sorted(label for label in scores if label is not None)
+    alone, rest = levels[: _MOST_LABELS - 1], levels[_MOST_LABELS - 1 :]
+    found = {"not judged": scores[None]} if None in scores else {}
+    found |= {f"label {label}": scores[label] for label in alone}
+    if rest:
+        name = f"label {rest[0]}" if len(rest) == 1 else f"labels {rest[0]} to {rest[-1]}"
+        found[name] = np.concatenate([scores[label] for label in rest])
+    return found
+
+
+def _edges(values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Those of bins of equal width, at most as many as float32 has numbers between the smallest and largest score."""
+    low, high = float(values.min()), float(values.max())
+    # The spacing of the largest number overflows, and that of its half does not.
+    step = 2 * float(np.spacing(np.float32(max(abs(low), abs(high)) / 2)))
+    if low == high:
+        low, high = low - max(0.5, step), high + max(0.5, step)
+    return np.linspace(low, high, 1 + int(min(_BINS, (high - low) / step + 1)))
 
 
 def training_curves(trainings: Sequence[Training], measure: str, inputs: str) -> bytes:
@@ -108,7 +142,7 @@ def training_curves(trainings: Sequence[Training], measure: str, inputs: str) ->
 
 def learning_curves(trainings: Sequence[Training]) -> bytes:
     """The loss of each training, smoothed, above its learning rate."""
-    with _figure(panels=2) as ((losses, rates), content):
+    with _figure(panels=2, height=5.9) as ((losses, rates), content):
         for each in trainings:
             steps = [row.step for row in each.steps]
             losses.plot(steps, smoothed(np.array([row.loss for row in each.steps])), label=each.name)
@@ -125,18 +159,26 @@ def _xy(points: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:
 
 
 @contextmanager
-def _figure(panels: int = 1) -> Iterator[tuple[Any, io.BytesIO]]:
+def _figure(panels: int = 1, height: float = _SIZE[1], whole: bool = True) -> Iterator[tuple[Any, io.BytesIO]]:
+    """Axes below each other, and where their SVG is written at the end; `whole` if x is a count."""
     # It takes a second to import.
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
+    from matplotlib.ticker import MaxNLocator
 
     content = io.BytesIO()
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": "beamrank"}):
-        figure = Figure(figsize=(_SIZE[0], _SIZE[1] * (1 + 0.4 * (panels - 1))), layout="constrained")
+        figure = Figure(figsize=(_SIZE[0], height), layout="constrained")
         axes = figure.subplots(panels, 1, sharex=True)
         colors = matplotlib.color_sequences["tab20"][::2] + matplotlib.color_sequences["tab20"][1::2]
         for each in [axes] if panels == 1 else axes:
             each.grid(alpha=0.3)
             each.set_prop_cycle(color=colors)
+            if whole:
+                each.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
         yield axes, content
+        # No font has the bytes of a name that are not UTF-8.
+        for text in figure.findobj(Text):
+            text.set_text(printable(text.get_text()))
         figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})

@@ -49,7 +49,7 @@ class ReportSettings:
 
 @dataclass(frozen=True)
 class Tested:
-    """A measure of a run beside the baseline's, with the p-value corrected over the whole table."""
+    """A measure of a run beside the baseline's; the corrected p-value is None unless the run is one of the steps."""
 
     run: str
     measure: str
@@ -83,6 +83,7 @@ class Report:
         files: the path of each run of other systems, and facts about it.
         missing: what the report lacks, and why, a line each.
         evaluations: of each run; empty without qrels.
+        trial: words for a heading if only the first topics were run; else empty.
         tested: each measure of each run beside the baseline.
         points: of the curves.
         not_drawn: measures that curves cannot have.
@@ -104,6 +105,7 @@ class Report:
     files: Mapping[str, RunNotes] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    trial: str = ""
     tested: list[Tested] = field(default_factory=list)
     points: list[CurvePoint] = field(default_factory=list)
     not_drawn: list[str] = field(default_factory=list)
@@ -127,7 +129,10 @@ class Report:
         return dict(sorted(found.items(), key=lambda each: (each[1], each[0])))
 
     def test_differences(self) -> None:
-        """Tests each measure of each run beside the baseline's."""
+        """Tests each measure of each run beside the baseline's, and corrects the p-values of the steps.
+
+        The other runs are further aggregations of the same pairs, which nobody chose.
+        """
         found = [
             (run, measure, comparison)
             for run in self.runs
@@ -138,8 +143,8 @@ class Report:
         ]
         # How many docs the qrels judge does not measure a run: it is shown, and not tested.
         tested = [each for each in found if not each[1].startswith("Judged")]
-        adjusted = corrected([comparison.p_value for *_, comparison in tested], "holm")
-        self.tested = [Tested(*each, p_value) for each, p_value in zip(tested, adjusted, strict=True)]
+        chosen = [comparison.p_value if run in self.steps else None for run, _, comparison in tested]
+        self.tested = [Tested(*each, p_value) for each, p_value in zip(tested, corrected(chosen, "holm"), strict=True)]
 
     def largest_differences(self, count: int, queries: Sequence[str]) -> list[str]:
         """The topics with the largest differences, in the order of the table; without qrels, the first of `queries`."""

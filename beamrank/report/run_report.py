@@ -107,6 +107,7 @@ def _empty(plan: Plan, config: RunConfig, settings: ReportSettings) -> Report:
         baseline=chosen_baseline(settings.baseline, runs, plan.output),
         measures=config.measures,
         topics={topic.query_id: topic.text for topic in plan.topics},
+        trial=f" (a trial: the first {len(plan.topics):,} topics alone, topics.limit)" if plan.limited else "",
         execution=Execution(plan, config, statuses, read_receipts(plan)),
     )
     report.missing += [

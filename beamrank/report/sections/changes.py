@@ -1,15 +1,21 @@
 """Table 3 of the multi-stage paper: judged docs whose rank changes most."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
-from beamrank.report.blocks import Block, Passage, marked_text
+from beamrank.report.blocks import Block, Heading, Passage, marked_text
 from beamrank.report.report import Report
 from beamrank.report.stored.rank_changes import Opponent, RankChange
 
 
 def blocks(report: Report) -> Sequence[Block]:
-    """The passages, with the query's words marked."""
-    return [_passage(report, change) for change in report.changes]
+    """The passages of each step below its heading, with the query's words marked."""
+    found: list[Block] = []
+    steps = groupby(report.changes, key=lambda change: (change.before, change.after))
+    for number, ((before, after), changes) in enumerate(steps, 1):
+        passages = [_passage(report, change) for change in changes]
+        found += [Heading(f"{before} → {after}: the {len(passages):,} largest", f"changes-{number}"), *passages]
+    return found
 
 
 def _passage(report: Report, change: RankChange) -> Passage:

@@ -1,6 +1,7 @@
 """Figures 2, 3 and 4 of the multi-stage paper."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from beamrank.report.blocks import Block, Paragraph, Picture
 from beamrank.report.pictures import depth_curve, depth_pair_curves, pair_curves
@@ -10,15 +11,25 @@ from beamrank.report.report import Report
 def blocks(report: Report) -> Sequence[Block]:
     """A picture of each figure, by the first measure that has curves."""
     found: list[Block] = []
+    duo = report.execution.config.duo if report.execution else None
+    aggregation, k1 = (duo.aggregation, duo.k) if duo else (None, None)
     for figure, draw, caption in (
         (2, depth_curve, "{} against k0, the candidates that mono scores"),
-        (3, pair_curves, "{} against the pairs that duo is asked for k1 candidates; k1 = 0 is mono"),
-        (4, depth_pair_curves, "{} against the inferences of mono and duo together; along a line, k0 grows"),
+        (
+            3,
+            partial(pair_curves, configured=aggregation),
+            "{} against the pairs that duo is asked for k1 candidates; k1 = 0 is mono",
+        ),
+        (
+            4,
+            partial(depth_pair_curves, configured=k1),
+            "{} against the inferences of mono and duo together; along a line, k0 grows",
+        ),
     ):
         points = [point for point in report.points if point.figure == figure]
         if points:
             measure = points[0].measure
-            found.append(Picture(f"figure-{figure}", caption.format(measure), draw(points, measure)))
+            found.append(Picture(f"figure-{figure}", caption.format(measure) + report.trial, draw(points, measure)))
     if found:
         found.append(
             Paragraph(

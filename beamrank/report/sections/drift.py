@@ -23,7 +23,8 @@ def blocks(report: Report) -> Sequence[Block]:
         TableBlock("Scores of docs that both runs scored: the new score minus the earlier one", _scores(drift)),
     ]
     if any(run.comparisons for run in drift.runs):
-        found.append(TableBlock("Measures over the judged topics of both runs", _measures(drift), exported=True))
+        title = f"Measures over the judged topics of both runs{report.trial}"
+        found.append(TableBlock(title, _measures(drift), exported=True))
     if any(run.changes for run in drift.runs):
         found.append(TableBlock("The topics whose first ten docs differ", _topics(drift, report)))
     return found

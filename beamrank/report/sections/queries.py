@@ -17,7 +17,7 @@ def blocks(report: Report) -> Sequence[Block]:
     differences, measure = report.differences(), report.main_measure
     anchors = {query_id: f"query-{number}" for number, query_id in enumerate(report.views, 1)}
     if differences and measure is not None:
-        title = f"{measure} of {report.last} minus {report.baseline}"
+        title = f"{measure} of {report.last} minus {report.baseline}{report.trial}"
         bars = difference_bars(list(differences.values()), measure)
         table = _table(report, differences, measure)
         found += [
@@ -27,7 +27,7 @@ def blocks(report: Report) -> Sequence[Block]:
     if report.views:
         why = "the largest differences" if differences else "the first places of the plan"
         docs = "the best docs of each and relevant ones further below"
-        found.append(Paragraph(f"The {len(report.views)} queries with {why} follow, with {docs}."))
+        found.append(Paragraph(f"The queries with {why} follow ({len(report.views):,}), with {docs}."))
     for query_id, views in report.views.items():
         text = report.topics.get(query_id, "")
         found.append(Heading(": ".join(filter(None, (query_id, text))), anchors[query_id]))

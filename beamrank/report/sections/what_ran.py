@@ -61,7 +61,7 @@ def _inputs(report: Report, run: Execution) -> list[list[Cell]]:
         ("run tag", run.plan.run_tag),
         ("plan", run.plan.digest),
         ("corpus", f"{config.corpus.path} ({config.corpus.format})"),
-        ("topics", f"{shown_paths(config.topics.path)}: {len(run.plan.topics):,} topics"),
+        ("topics", f"{shown_paths(config.topics.path)}: {len(run.plan.topics):,} topics{report.trial}"),
         ("first stage", f"{config.first_stage_name}: {_flat(first.model_dump())}"),
     ]
     if config.qrels is not None:

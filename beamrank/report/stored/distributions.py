@@ -17,7 +17,7 @@ class ScoreDistributions:
         self._kept: dict[str, dict[int | None, list[NDArray[np.float32]]]] = {}
 
     def add(self, doc_ids: Sequence[str], judgments: Mapping[str, int], scores: Mapping[str, NDArray[Any]]) -> None:
-        """Takes the scores of a query's docs, by run; NaN stands for a missing score."""
+        """Takes the scores of a query's docs, by run; NaN is a missing one, and no picture has an infinite one."""
         judged = np.array([place for place, doc_id in enumerate(doc_ids) if doc_id in judgments], np.int64)
         levels = np.array([judgments[doc_ids[place]] for place in judged], np.int64)
         unjudged = np.ones(len(doc_ids), bool)
@@ -28,7 +28,7 @@ class ScoreDistributions:
                 self._keep(run, label, values[judged[levels == label]])
 
     def _keep(self, run: str, label: int | None, values: NDArray[Any]) -> None:
-        found = values[~np.isnan(values)].astype(np.float32)
+        found = values[np.isfinite(values)].astype(np.float32)
         if len(found):
             self._kept.setdefault(run, {}).setdefault(label, []).append(found)
 

@@ -193,7 +193,7 @@ def write_drift(drift: Drift) -> bytes:
     writer.writerow(TopicChange._fields)
     for run in drift.runs:
         writer.writerows(change._replace(causes="; ".join(change.causes)) for change in run.changes)  # type: ignore[arg-type]
-    return content.getvalue().encode()
+    return content.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _causes(new: _Ranking, old: _Ranking) -> tuple[str, ...]:

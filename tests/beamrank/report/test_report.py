@@ -66,16 +66,19 @@ def test_measures_equal_the_evaluator_for_every_stage_and_aggregation(output):
         assert found[run].notes == expected.notes
 
 
-def test_differences_are_tested_and_corrected_over_the_whole_table(report):
+def test_differences_are_tested_and_those_of_configured_runs_corrected(report):
     base = report.evaluations["given_run"]
     expected = [
-        each.p_value
+        (run, each.p_value)
         for run in report.runs[1:]
         for name, each in compare_evaluations(report.evaluations[run], base).items()
         if not name.startswith("Judged")
     ]
-    assert [each.comparison.p_value for each in report.tested] == expected
-    assert [each.corrected_p_value for each in report.tested] == corrected(expected, "holm")
+    assert [(each.run, each.comparison.p_value) for each in report.tested] == expected
+    chosen = [p_value for run, p_value in expected if run in ("mono", "duo-sum")]
+    found = {run: [each.corrected_p_value for each in report.tested if each.run == run] for run in report.runs}
+    assert found["mono"] + found["duo-sum"] == corrected(chosen, "holm")
+    assert {each for run in report.runs if run not in report.steps for each in found[run]} == {None}
 
 
 def test_rank_changes_are_the_largest_of_judged_docs(output, report):
@@ -171,6 +174,28 @@ def test_ids_and_texts_are_escaped(tmp_path):
     assert not [name for name, _ in page.attributes if name.startswith("on")]
     assert "alert(1)</script>" in page.text
     assert "{{7*7}}" in page.text
+
+
+def test_long_tables_and_queries_are_folded(written, report):
+    page = (written / "report.html").read_text()
+    folded = re.findall(r"<details[^>]*><summary>(?:<h3>)?([^<]*)", page)
+    assert any(title.endswith("p is not corrected: 48 rows") for title in folded)
+    assert sum(title.split(":")[0] in report.views for title in folded) == len(report.views)
+    assert page.count("<details") == page.count("</details>") == len(folded)
+
+
+def test_means_of_a_trial_say_so(output):
+    config = output.plan.config | {"topics": {**output.plan.config["topics"], "limit": 7}}
+    limited = dataclasses.replace(output.plan, config=config)
+    found = gather(limited, stored_config(config, "here"), dataclasses.replace(QUICK, earlier=output.plan.output))
+    blocks = [block for make in sections.SECTIONS.values() for block in make(found)]
+    titles = [
+        block.caption
+        for block in blocks
+        if re.match(r"(Means|Measures|Differences|RR@10) ", getattr(block, "caption", ""))
+    ]
+    assert len(titles) == 8
+    assert all("a trial: the first 7 topics alone, topics.limit" in title for title in titles)
 
 
 def test_words_of_the_query_are_marked_whatever_their_case():

@@ -107,3 +107,14 @@ def test_wrong_baseline_and_qrels_of_other_topics_are_errors(files, tmp_path):
     (tmp_path / "qrels.txt").write_text("other 0 a 1\n")
     with pytest.raises(PreflightError, match="no topic in common"):
         _gather(files)
+
+
+def test_name_of_a_file_that_is_not_utf8_is_escaped_in_all_files(files, tmp_path):
+    odd = tmp_path / b"odd\xff<b>.trec".decode("utf-8", "surrogateescape")
+    odd.write_bytes((tmp_path / "second.trec").read_bytes())
+    write_report(str(tmp_path / "page"), [report_part(_gather([files[0], str(odd)], baseline=odd.name))])
+    written = {path.suffix: path.read_bytes().decode() for path in (tmp_path / "page").iterdir()}
+    assert "odd\\udcff&lt;b>.trec" in written[".html"].replace("&gt;", ">")
+    assert "| odd\\\\udcff&lt;b>.trec |" in written[".md"]
+    assert r"odd\textbackslash{}udcff<b>.trec &" in written[".tex"]
+    assert "odd\\udcff" in (tmp_path / "page" / "scores-2.svg").read_text()

@@ -35,6 +35,9 @@ addEventListener("load", () => {
     tables: document.querySelectorAll("table").length,
     asked: performance.getEntriesByType("resource").filter(entry => !entry.name.startsWith("data:")).length,
     width: document.documentElement.scrollWidth, window: innerWidth,
+    captions: [...document.querySelectorAll("caption span, summary")].map(each => each.getBoundingClientRect().right),
+    text: Math.max(0, ...[...document.querySelectorAll("th.wide")].map(each => each.getBoundingClientRect().width)),
+    height: document.documentElement.scrollHeight,
     boxes: [...document.querySelectorAll(".scroll")].map(box => box.getBoundingClientRect().right),
     scrolled: [...document.querySelectorAll(".scroll")].filter(box => box.scrollWidth > box.clientWidth).length,
     labels: [...document.images].every(image => image.alt),
@@ -85,6 +88,9 @@ def test_page_works_without_network_at_any_width(page, width):
     # A wide table scrolls inside its own box.
     assert max(seen["boxes"]) <= width
     assert (seen["scrolled"] > 0) == (width == 400)
+    assert max(seen["captions"]) <= width
+    assert seen["text"] >= 200
+    assert seen["height"] < 9000
 
 
 def test_page_has_a_dark_mode(page):
