@@ -13,6 +13,7 @@ import numpy.typing as npt
 from beamrank.digests import SHORT, hashes64, sha256
 from beamrank.errors import DataError
 from beamrank.storage import files as storage
+from beamrank.storage.mapped import map_numbers
 
 Hashes = npt.NDArray[np.uint64]
 _ENTRY_BYTES = 12
@@ -101,14 +102,8 @@ def _open(url: str, effect: str) -> Any:
     """
     if storage.is_remote(url):
         content = np.frombuffer(storage.read_bytes(url), dtype=np.uint8)
-    elif storage.size_bytes(url) == 0:
-        content = np.empty(0, np.uint8)
     else:
-        try:
-            content = np.memmap(url, dtype=np.uint8, mode="r")
-        except OSError:
-            # Some mounts by FUSE map no files.
-            content = np.fromfile(url, dtype=np.uint8)
+        content = map_numbers(url, np.uint8)
     if not url.endswith(f"-{sha256(content.data)[:SHORT]}.bin"):
         raise DataError(f"{url} changed after it was written. {effect}")
     return content

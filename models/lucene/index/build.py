@@ -42,7 +42,8 @@ def build_index(
         DataError: a doc_id occurs twice, too many rows are unusable, no doc has text, or the corpus changed meanwhile.
         BeamrankError: Anserini failed, or the disk is full.
     """
-    url = storage.absolute(url)
+    # Where a link leads, so that it stays.
+    url = storage.resolved(url)
     base = _work_path(url)
     with exclusive(base.with_name(f"{base.name}.lock")):
         digested = digest_corpus(corpus)

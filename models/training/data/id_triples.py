@@ -10,6 +10,7 @@ from beamrank.digests import hash64, hashes64
 from beamrank.errors import PreflightError
 from beamrank.formats.folders import shown_paths
 from beamrank.formats.topics import read_topics
+from beamrank.storage.mapped import map_array
 from beamrank.storage.streams import errors_as, open_stream
 from models.tokenizer.bert import BertTokenizer
 from models.training.config import DataConfig
@@ -44,7 +45,7 @@ class _Texts:
 
     def __init__(self, folder: Path, name: str, dtype: np.dtype[np.unsignedinteger]) -> None:
         self.tokens = TokenRows(folder, name, dtype)
-        self._ids, self._rows = (np.load(folder / f"{name}-{part}.npy", mmap_mode="r") for part in ("ids", "rows"))
+        self._ids, self._rows = (map_array(folder / f"{name}-{part}.npy") for part in ("ids", "rows"))
 
     def find(self, text_id: str) -> int | None:
         """The row of an id."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
+from beamrank.storage.mapped import map_array
 from models.training.config import SamplingConfig
 from models.training.data.arrays import Indices
 from models.training.data.examples import Group, Position, TokenIds, shuffled
@@ -68,7 +69,7 @@ class Pools:
         """Maps the arrays in a folder into memory."""
 
         def read(name: str) -> Any:
-            return np.load(folder / f"{name}.npy", mmap_mode="r")
+            return map_array(folder / f"{name}.npy")
 
         positives, candidates, negatives = (
             Lists(*(read(f"{name}-{part}") for part in Lists._fields)) for name in _LISTS

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.digests import hashes64
+from beamrank.storage.mapped import map_array, map_numbers
 from beamrank.tables import schemas
 from models.tokenizer.bert import BertTokenizer
 from models.training.data.examples import TokenIds
@@ -68,8 +69,8 @@ class TokenRows:
 
     def __init__(self, folder: Path, name: str, dtype: np.dtype[np.unsignedinteger]) -> None:
         path = (folder / name).with_suffix(".bin")
-        self._ids = np.memmap(path, dtype, mode="r") if path.stat().st_size else np.zeros(0, dtype)
-        self._ends = np.load((folder / name).with_suffix(".npy"), mmap_mode="r")
+        self._ids = map_numbers(path, dtype)
+        self._ends = map_array((folder / name).with_suffix(".npy"))
 
     def __getitem__(self, row: int) -> TokenIds:
         start = int(self._ends[row - 1]) if row else 0

@@ -1,6 +1,5 @@
 """Docs as hashes: what is looked up, and what files give back."""
 
-import errno
 from pathlib import Path
 
 import numpy as np
@@ -57,14 +56,3 @@ def test_changed_docs_of_a_unit_are_refused(tmp_path: Path) -> None:
     flip_bit(path)
     with pytest.raises(DataError, match="changed after it was written"):
         open_unit_docs(str(path))
-
-
-def test_docs_are_read_where_files_cannot_be_mapped(tmp_path, monkeypatch):
-    url = NeededDocs.collect([(7, ["a", "b"])]).publish(str(tmp_path))
-    expected = NeededDocs.open(url).hashes.tolist()
-
-    def mmap(*_: object, **__: object) -> None:
-        raise OSError(errno.ENODEV, "No such device")
-
-    monkeypatch.setattr("mmap.mmap", mmap)
-    assert NeededDocs.open(url).hashes.tolist() == expected

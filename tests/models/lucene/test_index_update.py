@@ -73,6 +73,8 @@ def test_updated_index_equals_one_built_anew(tmp_path, analyzed):
 
 
 def test_updated_index_can_be_updated_again(tmp_path, analyzed):
+    """Its path is a link, which stays."""
+    (tmp_path / "index").symlink_to("elsewhere")
     docs = _texts(100, 1)
     build_index(_corpus(tmp_path, docs), str(tmp_path / "index"), 1)
     for removed in ("d3", "d4"):
@@ -82,6 +84,7 @@ def test_updated_index_can_be_updated_again(tmp_path, analyzed):
     build_index(corpus, str(tmp_path / "anew"), 1)
     assert _hits(tmp_path / "index") == _hits(tmp_path / "anew")
     assert analyzed == [], "docs were removed only"
+    assert (tmp_path / "index").is_symlink()
 
 
 def test_index_of_most_docs_changed_is_built_anew(tmp_path, analyzed):
