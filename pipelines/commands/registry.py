@@ -33,10 +33,6 @@ _OURS = {
     "inspect": "pipelines.commands.inspect:inspect",
     "report": "pipelines.commands.report:report",
     "train": "pipelines.commands.train:train",
-    "convert.mono": "pipelines.commands.convert.checkpoint:convert_mono",
-    "convert.duo": "pipelines.commands.convert.checkpoint:convert_duo",
-    "convert.bert": "pipelines.commands.convert.checkpoint:convert_bert",
-    "convert.msmarco": "pipelines.commands.convert.msmarco:convert_msmarco",
     "doctor": "pipelines.commands.doctor:doctor",
 }
 

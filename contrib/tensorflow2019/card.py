@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from beamrank.storage import files as storage
 from beamrank.version import __version__
-from models.conversion.original_bert import PRETRAINED
-from models.conversion.source import Source
-from models.conversion.tensor_bundle import TensorBundle
+from contrib.tensorflow2019.original_bert import PRETRAINED
+from contrib.tensorflow2019.source import Source
+from contrib.tensorflow2019.tensor_bundle import TensorBundle
 
 _RANKER = """Input: `[CLS] query [SEP] {docs} [SEP]`, each part with a token type of its own, from 0. The score is
 logit 1 (`relevant`) less logit 0 (`not_relevant`): the log-odds that {asked}."""

@@ -14,8 +14,8 @@ from transformers import BertForMaskedLM, BertForPreTraining
 
 from beamrank.errors import PreflightError
 from beamrank.progress import SILENT
-from models.conversion.folder import convert, convert_pretrained
-from models.conversion.source import find_source
+from contrib.tensorflow2019.folder import convert, convert_pretrained
+from contrib.tensorflow2019.source import find_source
 from models.training.config import Kind
 from models.training.initial_model import Start
 from tests import ROOT

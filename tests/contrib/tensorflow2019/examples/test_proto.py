@@ -8,7 +8,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamrank.formats.examples.proto import ExampleError, decode, encode
+from contrib.tensorflow2019.examples.proto import ExampleError, decode, encode
 
 _NAMES = ("query_ids", "doc_ids", "label")
 _Field = descriptor_pb2.FieldDescriptorProto

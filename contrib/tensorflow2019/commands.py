@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from models.conversion.archive import unpacked
-from models.conversion.folder import convert, convert_pretrained
-from models.conversion.source import find_source
+from contrib.tensorflow2019.archive import unpacked
+from contrib.tensorflow2019.folder import convert, convert_pretrained
+from contrib.tensorflow2019.source import find_source
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 

@@ -12,14 +12,20 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.formats.corpora import CorpusUnit, read_unit
-from beamrank.formats.examples.reader import StoredExamples
-from beamrank.formats.examples.schemas import SCHEMAS
-from beamrank.formats.examples.writer import WRITERS, Writer
 from beamrank.records import BadRow
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.tables.shard import special_tokens
+from contrib.tensorflow2019.examples.layout import (
+    ExampleSettings,
+    Relevant,
+    Texts,
+    examples_in_tables,
+    lay_out_examples,
+)
+from contrib.tensorflow2019.examples.reader import StoredExamples
+from contrib.tensorflow2019.examples.schemas import SCHEMAS
+from contrib.tensorflow2019.examples.writer import WRITERS, Writer
 from models.checkpoints.tokenizers import fetch_tokenizer
-from models.conversion.examples.layout import ExampleSettings, Relevant, Texts, examples_in_tables, lay_out_examples
 from models.tokenizer.protocol import Tokenizer
 
 _SHOWN_BAD_ROWS = 5

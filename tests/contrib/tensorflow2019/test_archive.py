@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from beamrank.errors import PreflightError
-from models.conversion.archive import unpacked
-from models.conversion.source import find_source
-from models.conversion.tensor_bundle import TensorBundle
+from contrib.tensorflow2019.archive import unpacked
+from contrib.tensorflow2019.source import find_source
+from contrib.tensorflow2019.tensor_bundle import TensorBundle
 from tests.support.models.tensorflow1 import copy_pretrained
 
 _NAMES = ("bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "vocab.txt")

@@ -7,8 +7,7 @@ import pytest
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from beamrank.errors import PreflightError
-from models.architectures.bert import TOKEN_TYPES
-from models.conversion.original_bert import (
+from contrib.tensorflow2019.original_bert import (
     OriginalConfig,
     check_variables,
     read_config,
@@ -16,6 +15,8 @@ from models.conversion.original_bert import (
     tensorflow_name,
     unused,
 )
+from models.architectures.bert import TOKEN_TYPES
+from tests.models.checkpoints.test_malformed_checkpoints import MALFORMED
 from tests.support.models import tensorflow1
 from tests.support.models.tensorflow1 import CONFIG, known_variables, pretrained_variables
 
@@ -116,6 +117,15 @@ def test_original_bert_refuses_another_model():
 def test_broken_configuration_is_an_error(content, message, tmp_path):
     (tmp_path / "bert_config.json").write_text(content)
     with pytest.raises(PreflightError, match=message):
+        read_config(str(tmp_path / "bert_config.json"))
+
+
+@pytest.mark.parametrize(
+    "text", [*MALFORMED, '{"vocab_size": Infinity}', '{"vocab_size": 9, "num_hidden_layers": 10000000}']
+)
+def test_malformed_configuration_is_refused(tmp_path, text):
+    (tmp_path / "bert_config.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(PreflightError, match=r"bert_config\.json is not"):
         read_config(str(tmp_path / "bert_config.json"))
 
 

@@ -14,18 +14,18 @@ from transformers import BertTokenizer
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units
-from beamrank.formats.examples.proto import encode
-from beamrank.formats.examples.reader import kind_of, stored_examples
-from beamrank.formats.examples.tfrecord import frame
 from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import Topic
+from contrib.tensorflow2019.examples.convert import convert_examples
+from contrib.tensorflow2019.examples.layout import ExampleSettings
+from contrib.tensorflow2019.examples.proto import encode
+from contrib.tensorflow2019.examples.reader import kind_of, stored_examples
+from contrib.tensorflow2019.examples.sources import Making
+from contrib.tensorflow2019.examples.tfrecord import frame
+from contrib.tensorflow2019.examples.top1000 import ScanPiece, scan_path, write_query_ids
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.tokenizers import fetch_tokenizer
-from models.conversion.examples.convert import convert_examples
-from models.conversion.examples.layout import ExampleSettings
-from models.conversion.examples.sources import Making
-from models.conversion.examples.top1000 import ScanPiece, scan_path, write_query_ids
 from tests import ROOT
 from tests.support.models import tensorflow_examples
 from tests.support.services import environments
@@ -191,7 +191,7 @@ def test_processes_and_ranges_do_not_matter(top1000, tmp_path):
 def test_ranges_that_are_sorted_in_several_pieces_do_not_matter(top1000, tmp_path, monkeypatch):
     """A compressed file is one range of any size."""
     _convert(top1000, tmp_path / "out")
-    monkeypatch.setattr("models.conversion.examples.top1000.BATCH_TEXTS", 7)
+    monkeypatch.setattr("contrib.tensorflow2019.examples.top1000.BATCH_TEXTS", 7)
     (tmp_path / "packed").mkdir()
     packed = tmp_path / "packed" / "top1000.dev.tsv.gz"
     packed.write_bytes(gzip.compress(top1000.read_bytes()))

@@ -11,9 +11,13 @@ import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora.readers.parquet import open_parquet
-from beamrank.formats.examples.proto import ExampleError, decode
-from beamrank.formats.examples.schemas import ID_COLUMNS, Schema, feature_type, largest_value, schema_of
-from beamrank.formats.examples.tfrecord import (
+from beamrank.formats.problems import counted
+from beamrank.records import BadRow
+from beamrank.storage import files as storage
+from beamrank.storage.streams import errors_as, open_stream
+from contrib.tensorflow2019.examples.proto import ExampleError, decode
+from contrib.tensorflow2019.examples.schemas import ID_COLUMNS, Schema, feature_type, largest_value, schema_of
+from contrib.tensorflow2019.examples.tfrecord import (
     RecordRange,
     group,
     is_tfrecord,
@@ -21,10 +25,6 @@ from beamrank.formats.examples.tfrecord import (
     read_records,
     record_ranges,
 )
-from beamrank.formats.problems import counted
-from beamrank.records import BadRow
-from beamrank.storage import files as storage
-from beamrank.storage.streams import errors_as, open_stream
 
 # The numbers of some examples, one after the other, and how many each has.
 Feature = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]

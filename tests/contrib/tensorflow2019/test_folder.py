@@ -14,10 +14,10 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens
+from contrib.tensorflow2019.folder import convert
+from contrib.tensorflow2019.source import check_vocabulary, find_source
 from models.architectures.bert import TOKEN_TYPES
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
-from models.conversion.folder import convert
-from models.conversion.source import check_vocabulary, find_source
 from models.scoring.engine import ScoringEngine
 from models.tokenizer.bert import load_bert
 from tests.support.models.tables import template

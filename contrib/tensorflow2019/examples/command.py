@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.formats.examples.schemas import SCHEMAS
-from beamrank.formats.examples.writer import WRITERS
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.input_layout import InputLimits, Truncation
 from beamrank.storage import files as storage
+from contrib.tensorflow2019.examples.schemas import SCHEMAS
+from contrib.tensorflow2019.examples.writer import WRITERS
 from pipelines.commands.arguments import one_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
@@ -80,10 +80,10 @@ def _convert(
     max_bad_rows: int,
     processes: int | None,
 ) -> None:
+    from contrib.tensorflow2019.examples.convert import convert_examples
+    from contrib.tensorflow2019.examples.layout import ExampleSettings
+    from contrib.tensorflow2019.examples.sources import Making
     from models.checkpoints.tokenizers import fetch_tokenizer
-    from models.conversion.examples.convert import convert_examples
-    from models.conversion.examples.layout import ExampleSettings
-    from models.conversion.examples.sources import Making
     from models.tokenizer.bert import BertTokenizer
 
     schema, limits, docs = made

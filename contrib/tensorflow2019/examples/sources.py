@@ -9,15 +9,14 @@ from pathlib import Path
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, CorpusFormat, CorpusUnit, DocBatch, list_units
 from beamrank.formats.corpora.readers.lines import byte_ranges, check_lines, read_lines
-from beamrank.formats.examples.reader import kind_of, stored_examples
 from beamrank.formats.row_checks import RowError
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.topics.top1000 import is_top1000
 from beamrank.stages.plan import read_plan
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream, text_bytes
-from models.conversion.examples.layout import ExampleSettings
-from models.conversion.examples.pieces import (
+from contrib.tensorflow2019.examples.layout import ExampleSettings
+from contrib.tensorflow2019.examples.pieces import (
     BadRows,
     Piece,
     ShardPiece,
@@ -26,7 +25,8 @@ from models.conversion.examples.pieces import (
     map_in_order,
     relevant_of,
 )
-from models.conversion.examples.top1000 import BucketPiece, ScanPiece, scan, write_query_ids
+from contrib.tensorflow2019.examples.reader import kind_of, stored_examples
+from contrib.tensorflow2019.examples.top1000 import BucketPiece, ScanPiece, scan, write_query_ids
 
 # Bytes of a top1000 file whose queries are made into examples at a time.
 _BUCKET_BYTES = 32 << 20

@@ -12,8 +12,8 @@ import pyarrow as pa
 from beamrank.formats.corpora import CorpusUnit, read_unit
 from beamrank.records import Topic
 from beamrank.tables.schemas import token_type
-from models.conversion.examples.layout import ExampleSettings, Relevant, examples_in_tables
-from models.conversion.examples.pieces import BATCH_TEXTS, MAX_TOKENS, BadRows, open_tokenizer
+from contrib.tensorflow2019.examples.layout import ExampleSettings, Relevant, examples_in_tables
+from contrib.tensorflow2019.examples.pieces import BATCH_TEXTS, MAX_TOKENS, BadRows, open_tokenizer
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,8 @@ from beamrank.progress import Progress
 from beamrank.ranking.input_layout import SEGMENTS, PackedInputs, lay_out
 from beamrank.storage import files as storage
 from beamrank.storage.local_writes import new_folder
-from models.architectures.encoder.shape import EncoderShape
-from models.checkpoints.check import Checkpoint, resolve_checkpoint
-from models.checkpoints.files import CONFIG
-from models.checkpoints.weights import SAFETENSORS
-from models.conversion.card import render_card
-from models.conversion.original_bert import (
+from contrib.tensorflow2019.card import render_card
+from contrib.tensorflow2019.original_bert import (
     NEXT_SENTENCE,
     PRETRAINED,
     OriginalConfig,
@@ -28,8 +24,12 @@ from models.conversion.original_bert import (
     read_weights,
     unused,
 )
-from models.conversion.source import SPECIAL_TOKENS, Source, check_vocabulary
-from models.conversion.tensor_bundle import TensorBundle
+from contrib.tensorflow2019.source import SPECIAL_TOKENS, Source, check_vocabulary
+from contrib.tensorflow2019.tensor_bundle import TensorBundle
+from models.architectures.encoder.shape import EncoderShape
+from models.checkpoints.check import Checkpoint, resolve_checkpoint
+from models.checkpoints.files import CONFIG
+from models.checkpoints.weights import SAFETENSORS
 from models.scoring.engine import ScoringEngine
 from models.tokenizer.bert import load_bert
 

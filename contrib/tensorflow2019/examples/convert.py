@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.examples.reader import ids_url
-from beamrank.formats.examples.writer import WRITERS
 from beamrank.formats.problems import counted
 from beamrank.progress import Progress
 from beamrank.storage import files as storage
 from beamrank.storage.local_writes import new_folder
-from models.conversion.examples.pieces import BadRows, Piece, WritePiece, map_in_order
-from models.conversion.examples.sources import Making, pieces_of
+from contrib.tensorflow2019.examples.pieces import BadRows, Piece, WritePiece, map_in_order
+from contrib.tensorflow2019.examples.reader import ids_url
+from contrib.tensorflow2019.examples.sources import Making, pieces_of
+from contrib.tensorflow2019.examples.writer import WRITERS
 
 _SETS = re.compile(r"(?<![a-z])(train|dev|eval|test)(?![a-z])")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
-from models.conversion.tensor_bundle import INDEX_SUFFIX
+from contrib.tensorflow2019.tensor_bundle import INDEX_SUFFIX
 
 SPECIAL_TOKENS = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import DataError
-from beamrank.formats.examples.tfrecord import RecordRange, frame, is_tfrecord, read_records, record_ranges
+from contrib.tensorflow2019.examples.tfrecord import RecordRange, frame, is_tfrecord, read_records, record_ranges
 
 _CONTENTS = [b"first", b"", b"x" * 300, bytes(range(256)), b"last"]
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beamrank.formats.examples.proto import encode
-from beamrank.formats.examples.reader import ids_url
-from beamrank.formats.examples.schemas import FEATURES, ID_COLUMNS
-from beamrank.formats.examples.tfrecord import frame
+from contrib.tensorflow2019.examples.proto import encode
+from contrib.tensorflow2019.examples.reader import ids_url
+from contrib.tensorflow2019.examples.schemas import FEATURES, ID_COLUMNS
+from contrib.tensorflow2019.examples.tfrecord import frame
 
 # More records at a time are slower: they do not fit into a processor's cache.
 _ENCODED_RECORDS = 2048

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from beamrank.errors import PreflightError
-from models.conversion.tensor_bundle import TensorBundle
+from contrib.tensorflow2019.tensor_bundle import TensorBundle
 from tests import ROOT
 from tests.support.models import tensorflow1
 from tests.support.models.tensorflow1 import LONG_NAMES, Variables, copy_checkpoint, known_variables

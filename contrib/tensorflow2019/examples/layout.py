@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.formats.examples.schemas import SCHEMAS
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, lay_out
 from beamrank.records import SpecialTokens
+from contrib.tensorflow2019.examples.schemas import SCHEMAS
 from models.architectures.bert import bert_template
 
 _LAID_OUT = 2048

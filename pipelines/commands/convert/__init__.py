@@ -1,1 +1,0 @@
-"""`beamrank convert WHAT`: other formats to ours, and back."""
