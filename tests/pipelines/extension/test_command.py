@@ -79,4 +79,4 @@ def test_help_imports_no_command():
         "print(sorted(name for name in sys.modules if name.startswith('pipelines.commands.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "['pipelines.commands.convert', 'pipelines.commands.registry']\n"
+    assert done.stdout == "['pipelines.commands.registry']\n"
