@@ -14,6 +14,7 @@ class Relative(Enum):
     """Marks a key whose value, if it is a relative path, is relative to the configuration file."""
 
     PATH = auto()
+    GLOB = auto()
     CHECKPOINT = auto()
 
 
@@ -21,6 +22,7 @@ class Relative(Enum):
 NAMED = ("irds:", "prebuilt:")
 # An empty one would be the configuration's own folder.
 Path = Annotated[str, Field(min_length=1), Relative.PATH]
+Glob = Annotated[str, Field(min_length=1), Relative.GLOB]
 
 
 def _check_named(paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -30,7 +32,7 @@ def _check_named(paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 # One file or several.
-Paths = Annotated[str | tuple[str, ...], AfterValidator(_check_named), Relative.PATH]
+Paths = Annotated[str | tuple[str, ...], AfterValidator(_check_named), Relative.GLOB]
 # A path, or another name of a checkpoint.
 CheckpointName = Annotated[str, Relative.CHECKPOINT]
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]

@@ -7,13 +7,13 @@ from pydantic import Field
 from beamrank.config.device import DeviceName
 from beamrank.config.models import InputConfig
 from beamrank.config.run import RunConfig
-from beamrank.section import CheckpointName, Path, Positive, Section
+from beamrank.section import CheckpointName, Glob, Path, Positive, Section
 
 
 class ScoreConfig(Section):
     """Pairs or triples of texts, and the checkpoint that scores them."""
 
-    pairs: Annotated[tuple[Path, ...], Field(min_length=1)]
+    pairs: Annotated[tuple[Glob, ...], Field(min_length=1)]
     """Files, folders or globs."""
     checkpoint: CheckpointName
     """`embedded:mono` or `embedded:duo`, a Hugging Face id, a folder or its URL."""

@@ -13,6 +13,7 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.section import NAMED, Relative, Section, relative, section_of
 from beamrank.storage import files as storage
 from beamrank.storage.documents import read_at_most
+from beamrank.storage.globs import absolute_glob
 from beamrank.storage.url_credentials import refuse_credentials
 
 _MOST_BYTES = 1 << 16
@@ -60,14 +61,16 @@ def anchor_paths(document: dict[str, Any], model: type[Section], folder: str) ->
             anchor_paths(value, section, folder)
         elif isinstance(value, str) and kind is Relative.CHECKPOINT:
             document[name] = _anchored_checkpoint(value, folder)
-        elif isinstance(value, str) and value and kind is Relative.PATH:
-            document[name] = _anchored(value, folder)
-        elif isinstance(value, list) and kind is Relative.PATH:
-            document[name] = [_anchored(each, folder) if isinstance(each, str) and each else each for each in value]
+        elif kind is not None and isinstance(value, str):
+            document[name] = _anchored(value, folder, kind)
+        elif kind is not None and isinstance(value, list):
+            document[name] = [_anchored(each, folder, kind) if isinstance(each, str) else each for each in value]
 
 
-def _anchored(path: str, folder: str) -> str:
-    return path if path.startswith(NAMED) else storage.join_relative(folder, path)
+def _anchored(path: str, folder: str, kind: Relative) -> str:
+    if not path or path.startswith(NAMED):
+        return path
+    return absolute_glob(path, folder) if kind is Relative.GLOB else storage.join_relative(folder, path)
 
 
 def _anchored_checkpoint(reference: str, folder: str) -> str:

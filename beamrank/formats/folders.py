@@ -6,6 +6,7 @@ from typing import Protocol
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.globs import NOT_DATA, find, is_data
 from beamrank.storage.streams import errors_as
 
 _HUB_FILE = re.compile(r"\.(parquet|jsonl(\.gz)?)$")
@@ -27,9 +28,9 @@ def find_files(paths: str | Sequence[str]) -> list[str]:
     for path in [paths] if isinstance(paths, str) else paths:
         with errors_as(PreflightError, path):
             is_glob = _GLOB.search(path) and not storage.exists(path)
-            found = storage.find(path) if is_glob else [path]
+            found = find(path) if is_glob else [path]
         if not found:
-            raise PreflightError(f"no file matches {path}: give a path, a glob, or a list of them")
+            raise PreflightError(f"no file matches {path}: give a path, a glob, or a list of them. {NOT_DATA}")
         files |= dict.fromkeys(found)
     return list(files)
 
@@ -50,7 +51,7 @@ def folder_files(folder: str, base: str) -> list[str]:
     """
     names = [name for name in storage.sizes_bytes(folder) if _is_named(name, base)]
     below = storage.join(folder, base.partition(".")[0])
-    files = [] if names else [name for name in sorted(storage.sizes_bytes(below)) if _HUB_FILE.search(name)]
+    files = [] if names else sorted(filter(_is_of_hub, storage.sizes_bytes(below)))
     if files:
         return [storage.join(below, name) for name in files]
     if len(names) != 1:
@@ -62,7 +63,7 @@ def folder_files(folder: str, base: str) -> list[str]:
 def holds_file(folder: str, base: str) -> bool:
     """Whether `folder_files` finds something."""
     below = storage.sizes_bytes(storage.join(folder, base.partition(".")[0]))
-    return any(_is_named(name, base) for name in storage.sizes_bytes(folder)) or any(map(_HUB_FILE.search, below))
+    return any(_is_named(name, base) for name in storage.sizes_bytes(folder)) or any(map(_is_of_hub, below))
 
 
 def folder_hint(names: Iterable[str], formats: Mapping[str, _Format], key: str) -> str:
@@ -73,6 +74,10 @@ def folder_hint(names: Iterable[str], formats: Mapping[str, _Format], key: str) 
         if base is not None and any(_is_named(file, base) for file in present):
             return f", or set `{key}: {name}` for the {base} in it"
     return ""
+
+
+def _is_of_hub(name: str) -> bool:
+    return is_data(name) and _HUB_FILE.search(name) is not None
 
 
 def _is_named(name: str, base: str) -> bool:

@@ -18,6 +18,7 @@ from beamrank.formats.row_checks import RowError, text_of
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, FileRows
+from beamrank.storage.globs import NOT_DATA, find
 from beamrank.storage.streams import errors_as
 
 PairKind = Literal["mono", "duo"]
@@ -91,13 +92,13 @@ def _described(file: PairsFile) -> str:
 
 
 def _files(path: str) -> list[str]:
-    found = storage.find(path)
+    found = find(path)
     if found and not storage.is_folder(path):
         return found
-    files = [url for url in found if storage.name(url).endswith(_ENDINGS) and not storage.name(url).startswith(".")]
+    files = [url for url in found if url.endswith(_ENDINGS)]
     if not files:
         reason = f"holds no files named *{', *'.join(_ENDINGS)}" if storage.exists(path) else "does not exist"
-        raise PreflightError(f"{path} {reason}: give a Parquet file, a folder of them or a glob")
+        raise PreflightError(f"{path} {reason}: give a Parquet file, a folder of them or a glob. {NOT_DATA}")
     return files
 
 

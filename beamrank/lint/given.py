@@ -20,6 +20,7 @@ from beamrank.formats.topics.registry import FORMATS as TOPICS_FORMATS
 from beamrank.formats.topics.registry import TopicsConfig
 from beamrank.lint.id_forms import IdForm, id_form
 from beamrank.storage import files as storage
+from beamrank.storage.globs import find
 from beamrank.storage.streams import errors_as, open_stream
 
 _GUESSED_BYTES = 1 << 16
@@ -91,7 +92,7 @@ def _read_judgments(url: str) -> dict[bytes, dict[bytes, int]]:
 
 
 def _read_doc_ids(path: str) -> Iterator[bytes]:
-    files = [url for url in storage.find(path) if not storage.name(url).startswith(".")]
+    files = find(path)
     if not files:
         raise PreflightError(f"there is no corpus at {path}")
     name = _guess(files[0])

@@ -5,12 +5,13 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.registry import known_implementations
 
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.storage import local_writes, special_files
@@ -26,6 +27,12 @@ class UnreachableError(OSError):
 
 _READ_AT_ONCE = 64
 _SHOWN = 300
+# Links of a chain of URLs that serve their copies without a look at the store.
+_COPYING = {
+    name for name, each in known_implementations.items() if each["class"].startswith("fsspec.implementations.cached.")
+}
+# What a store or a client unpacks without being asked, by Content-Encoding.
+_UNPACKED = {"gzip", "x-gzip", "deflate", "br", "zstd"}
 _EXTRAS = {"abfs": "azure", "abfss": "azure", "az": "azure", "s3": "s3", "s3a": "s3"}
 
 
@@ -82,9 +89,10 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
     Errors of a store's own libraries become OSErrors, like those of a disk.
     """
     url = absolute(url)
+    _refuse_copies(url)
     try:
         if is_remote(url):
-            filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+            filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False, **_unpacked_only(url))
         else:  # not by its URL, in which `::` would begin another one
             filesystem, path = LocalFileSystem(use_listings_cache=False), url
     except ImportError as error:
@@ -110,6 +118,24 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
             raise
         check_refusal(url, error)
         raise _unreachable(url, error) from error
+
+
+def _unpacked_only(url: str) -> dict[str, Any]:
+    """Options by which a web server gives a file as it is: the ranges of a packed answer are others than the file's."""
+    protocol = url.partition("://")[0]
+    if protocol not in ("http", "https"):
+        return {}
+    own = fsspec.config.conf.get(protocol, {}).get("headers", {})
+    return {"headers": {**own, "Accept-Encoding": "identity"}}
+
+
+def _refuse_copies(url: str) -> None:
+    for link in url.split("::") if is_remote(url) else ():
+        if link.partition("://")[0] in _COPYING:
+            raise PreflightError(
+                f"{url} reads copies that are kept on this machine, so a file that has changed at its store would be "
+                f"read in its old form: leave {link.partition('://')[0]}:: out of the URL"
+            )
 
 
 def refuse_impossible_path(url: str, error: Exception) -> None:
@@ -154,17 +180,57 @@ def exists(url: str) -> bool:
 def is_folder(url: str) -> bool:
     """Whether a folder exists."""
     with located(url) as (filesystem, path):
-        return bool(filesystem.isdir(path))
+        return folder_at(filesystem, path)
+
+
+def folder_at(filesystem: Any, path: str) -> bool:
+    """Whether a folder exists in a file system; at a store, an empty object may have the folder's name."""
+    if filesystem.isdir(path):
+        return True
+    if isinstance(filesystem, LocalFileSystem) or not filesystem.isfile(path) or filesystem.size(path):
+        return False
+    return any(entry["name"].startswith(f"{path}/") for entry in entries_in(filesystem, path))
+
+
+def entries_in(filesystem: Any, folder: str) -> list[dict[str, Any]]:
+    """What is in a folder of a file system, without the object by which a store's console marks the folder itself."""
+    entries = filesystem.ls(folder, detail=True)
+    itself = f"{folder.rstrip('/')}/"
+    return [
+        each
+        for each in entries
+        if each["name"] != itself and (each["type"], f"{each['name']}/") != ("directory", itself)
+    ]
+
+
+def is_empty(folder: str) -> bool:
+    """Whether nothing is in a folder, or there is none."""
+    with located(folder) as (filesystem, path):
+        try:
+            return not entries_in(filesystem, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
 
 
 def check_folder(output: str) -> None:
     """Makes sure that files can be written below an output.
 
     Raises:
-        PreflightError: it is a file, a device or a pipe.
+        PreflightError: it is a file, a device or a pipe, or ends with this process.
     """
+    check_lasting(output)
     if exists(output) and not is_folder(output):
         raise PreflightError(f"the output {output} is not a folder: give one, or a path where nothing exists")
+
+
+def check_lasting(output: str) -> None:
+    """Makes sure that an output does not end with this process.
+
+    Raises:
+        PreflightError: it does.
+    """
+    if any(link.startswith("memory:") for link in output.split("::")):
+        raise PreflightError(f"the output {output} would end with this process: give a folder, or a URL of a store")
 
 
 def is_special(url: str) -> bool:
@@ -177,9 +243,13 @@ def size_bytes(url: str) -> int:
 
     Raises:
         FileNotFoundError: the file does not exist.
+        PreflightError: its server does not tell.
     """
     with located(url) as (filesystem, path):
-        return int(filesystem.info(path)["size"])
+        size = filesystem.info(path)["size"]
+        if size is None:
+            raise PreflightError(f"the server of {url} does not tell the file's size: download it, and give the copy")
+        return int(size)
 
 
 def sizes_bytes(folder: str) -> dict[str, int]:
@@ -197,33 +267,40 @@ def list_files(folder: str) -> list[dict[str, Any]]:
     """Fsspec's entries of the files in a folder; empty if there is no folder."""
     with located(folder) as (filesystem, path):
         try:
-            entries = filesystem.ls(path, detail=True)
+            entries = entries_in(filesystem, path)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [entry for entry in entries if entry["type"] == "file"]
-
-
-def find(url: str) -> list[str]:
-    """The files that a path names, sorted: the file itself, every file below a folder, or a glob's matches."""
-    with located(url) as (filesystem, path):
-        if filesystem.isfile(path):
-            return [absolute(url)]
-        found = filesystem.find(path) if filesystem.isdir(path) else filesystem.glob(path)
-        return sorted(str(filesystem.unstrip_protocol(one)).removeprefix("file://") for one in found)
+        # Of a local link fsspec does not say what it leads to.
+        return [
+            each for each in entries if each["type"] == "file" or (each.get("islink") and os.path.isfile(each["name"]))
+        ]
 
 
 def open_binary(url: str, *, pipe: bool = False) -> BinaryIO:
     """A file for reading; with `pipe` a named pipe too, which can be read only once and from its beginning.
 
     Raises:
-        PreflightError: it is neither a file nor a folder.
+        PreflightError: it is neither a file nor a folder, or its store unpacks it.
     """
     with located(url) as (filesystem, path):
         if isinstance(filesystem, LocalFileSystem):
             if pipe and is_pipe(path):
                 return open(path, "rb")
             check_regular(path)
-        return cast(BinaryIO, filesystem.open(path, "rb"))
+        file = filesystem.open(path, "rb")
+        _refuse_unpacked(url, getattr(file, "details", {}))
+        return cast(BinaryIO, file)
+
+
+def _refuse_unpacked(url: str, details: Mapping[str, Any]) -> None:
+    """Refuses a file that its store unpacks: gcsfs reads as many bytes of the content as the packed file has."""
+    encoding = details.get("contentEncoding")
+    if encoding in _UNPACKED:
+        raise PreflightError(
+            f"{url} is stored with Content-Encoding: {encoding}. The store unpacks it but tells its packed size, "
+            "so its end would be lost. Store it as a plain compressed file: `gcloud storage objects update "
+            f"--clear-content-encoding {url}`, with a name that ends in .gz; or upload it again without -Z"
+        )
 
 
 def read_bytes(url: str) -> bytes:
@@ -255,6 +332,7 @@ def _whole_read(filesystem: Any) -> dict[str, int]:
 def download(url: str, path: str) -> None:
     """Copies a file to this machine."""
     with located(url) as (filesystem, source):
+        _refuse_unpacked(url, filesystem.info(source))
         filesystem.get_file(source, path)
 
 

@@ -30,7 +30,8 @@ _COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "xz": lzma.compress,
     "zstd": lambda content: bytes(pa.compress(content, "zstd", asbytes=True)),
 }
-_NOT_READ = (".zip", ".7z", ".rar", ".lz4", ".lzma")
+# The last ones are Hadoop's.
+NOT_READ = (".zip", ".7z", ".rar", ".lz", ".lz4", ".lzma", ".br", ".deflate", ".lzo", ".snappy")
 _BUFFER_BYTES = _MEMBER_BYTES = 1 << 20
 # About how much smaller text is compressed.
 _TIMES_SMALLER = 4
@@ -43,7 +44,7 @@ def compression(url: str) -> str | None:
     Raises:
         PreflightError: beamrank does not read this compression.
     """
-    if without_compression(url).endswith(_NOT_READ):
+    if without_compression(url).endswith(NOT_READ):
         raise PreflightError(
             f"{url} has a format that beamrank does not read: unpack it, or compress the one file in it with gzip, "
             "bzip2, xz or zstd"
@@ -75,7 +76,7 @@ def check_packable(url: str) -> None:
     Raises:
         ConfigError: it is packed in a way that is only read, or not at all.
     """
-    ending = next((each for each in _NOT_READ if without_compression(url).endswith(each)), "")
+    ending = next((each for each in NOT_READ if without_compression(url).endswith(each)), "")
     method = ending or compression(url)
     if method is not None and method not in _COMPRESSORS:
         raise ConfigError(

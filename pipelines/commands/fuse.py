@@ -50,6 +50,7 @@ def fuse_runs(
     if storage.is_folder(output):
         raise ConfigError(f"--output {output} is a folder: give the path of a file")
     check_packable(output)
+    storage.check_lasting(output)
     runs = []
     for url in run:
         found = read_run(url)

@@ -13,7 +13,7 @@ from beamrank.evaluation.tables import MEAN, Column, Table
 from beamrank.formats.corpora import corpus_digest
 from beamrank.formats.qrels import read_qrels
 from beamrank.section import NAMED
-from beamrank.storage.files import absolute
+from beamrank.storage.globs import absolute_glob
 from models.lucene.index import local_index
 from models.stages.bm25 import ensure_index
 from models.stages.planning import threads_of
@@ -56,7 +56,9 @@ def index(
     With --sweep, search it for the judged topics with each combination of k1 and b, and print the measures. Choose on
     topics that you do not report.
     """
-    judged = [] if qrels is None else [f"qrels={json.dumps(qrels if qrels.startswith(NAMED) else absolute(qrels))}"]
+    judged = (
+        [] if qrels is None else [f"qrels={json.dumps(qrels if qrels.startswith(NAMED) else absolute_glob(qrels))}"]
+    )
     settings = load_run_config(config, [*(overrides or ()), *judged])
     if settings.index is None:
         raise ConfigError(f"{config} has no `index:` section: its first stage is an existing run")

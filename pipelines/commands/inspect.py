@@ -12,7 +12,7 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, Cell, Column, Table
 from beamrank.formats.problems import first_few
 from beamrank.stages.plan import Plan, read_plan
-from beamrank.storage import files as storage
+from beamrank.storage.globs import absolute_glob
 from pipelines.commands.arguments import qrels_option
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
@@ -47,7 +47,7 @@ def inspect(
     plan = read_plan(folder)
     config = stored_config(plan.config, folder)
     if qrels is not None:
-        config = config.model_copy(update={"qrels": storage.absolute(qrels)})
+        config = config.model_copy(update={"qrels": absolute_glob(qrels)})
     if query is not None:
         _show_query(plan, config, query, depth, texts, as_json)
         return

@@ -11,6 +11,7 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
 from beamrank.stages.plan import Plan, read_plan
 from beamrank.storage import files as storage
+from beamrank.storage.globs import absolute_glob
 from beamrank.storage.url_credentials import refuse_credentials
 from pipelines.commands.arguments import Quiet, Verbose, console_progress, qrels_option
 from pipelines.console.progress import ConsoleProgress
@@ -152,7 +153,7 @@ def _reports(
     from beamrank.report.run_files import gather_files
     from beamrank.report.run_report import gather
 
-    changed: dict[str, object] = {} if qrels is None else {"qrels": storage.absolute(qrels)}
+    changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
     changed |= {"measures": measures} if measures else {}
     found = []
     for folder in folders:

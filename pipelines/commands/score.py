@@ -10,6 +10,7 @@ import typer
 from beamrank.config.score import ScoreConfig
 from beamrank.config.yaml import anchor_paths, check_document
 from beamrank.storage import files as storage
+from beamrank.storage.globs import absolute_glob
 from pipelines.commands.arguments import Quiet, Verbose, console_progress
 from pipelines.console.run_log import run_log
 from pipelines.console.terminal import write_line
@@ -53,7 +54,7 @@ def score(
     # All that follows `--` arrives here too.
     paths = list(itertools.takewhile(lambda each: not each.startswith("-"), pairs))
     document: dict[str, Any] = {
-        "pairs": [path and storage.absolute(path) for path in paths],
+        "pairs": [path and absolute_glob(path) for path in paths],
         "checkpoint": checkpoint,
         "output": output,
         "input": {"truncation": truncation, "max_query_length": max_query_length, "max_length": max_length},

@@ -123,6 +123,7 @@ def check_apart(config: RunConfig) -> None:
     if config.index is not None:
         written["index.path"] = (config.index.path, [INFO_NAME, "segments_1"])
     for key, (folder, names) in written.items():
+        storage.check_lasting(folder)
         taken = find_taken(config.corpus, [storage.join(folder, name) for name in names])
         if taken is not None:
             raise PreflightError(

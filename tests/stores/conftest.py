@@ -44,3 +44,8 @@ def any_store(request: pytest.FixtureRequest, started: dict[str, Store], monkeyp
 @pytest.fixture
 def s3(started: dict[str, Store], monkeypatch: pytest.MonkeyPatch) -> Store:
     return reach(started["s3"], monkeypatch)
+
+
+@pytest.fixture
+def gcs(started: dict[str, Store], monkeypatch: pytest.MonkeyPatch) -> Store:
+    return reach(started["gcs"], monkeypatch)

@@ -9,6 +9,7 @@ import pytest
 
 from beamrank.storage import files as storage
 from beamrank.storage.file_states import stored_file
+from beamrank.storage.globs import find
 from tests.support.processes import run_together
 
 # Above these sizes a file goes up in several requests: 100 MiB with s3fs, 50 MiB with gcsfs.
@@ -75,7 +76,7 @@ def test_files_of_another_process_are_seen(store):
     program = "import sys; from beamrank.storage import files; files.replace(sys.argv[1], b'12')"
     subprocess.run([sys.executable, "-c", program, f"{folder}/a"], check=True, env=dict(os.environ))
     assert storage.sizes_bytes(folder) == {"a": 2}
-    assert storage.find(folder) == [f"{folder}/a"]
+    assert find(folder) == [f"{folder}/a"]
 
 
 def test_replace_stream_that_fails_keeps_the_old_file(store):

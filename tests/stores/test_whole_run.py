@@ -11,6 +11,7 @@ from beamrank.stages.receipts import Manifest
 from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
 from pipelines.output.run_metadata import ENDING
+from tests.support.outputs import files_below
 from tests.support.processes import beamrank, beamrank_here
 from tests.support.runs import run_here
 from tests.support.services.stores import Store
@@ -53,7 +54,7 @@ def _assert_whole(output: str, expected: dict[str, bytes]) -> None:
     assert sorted(expected) == ["bm25.trec", "duo-sum.trec", "measures.json", "mono.trec"]
     assert _runs(output) == expected
     assert [(stage.done, stage.eta_seconds) for stage in read_status(read_plan(output))] == [(3, 0.0)] * 4
-    for found in storage.find(output):
+    for found in files_below(output):
         content = storage.read_bytes(found)
         assert b"AKIATESTSONLY" not in content
         assert b"a-secret-of-the-tests" not in content

@@ -20,6 +20,13 @@ CORPUS = "c0" * 32
 SHARDS = 3
 
 
+def files_below(folder: str) -> list[str]:
+    """Every file below a folder, hidden ones too, sorted."""
+    with storage.located(folder) as (filesystem, path):
+        found = filesystem.find(path)
+        return sorted(str(filesystem.unstrip_protocol(each)).removeprefix("file://") for each in found)
+
+
 def retrieve_record(**keys: Any) -> StageRecord:
     """BM25 as a plan holds it."""
     settings = {"index": "somewhere"}

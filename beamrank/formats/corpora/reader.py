@@ -10,9 +10,10 @@ from beamrank.formats.corpora.units import CorpusUnit, DocBatch, WrongFormatErro
 from beamrank.formats.folders import folder_files, folder_hint, holds_file
 from beamrank.formats.guess import AUTO, format_hint, guessed
 from beamrank.storage import files as storage
-from beamrank.storage.streams import errors_as, open_stream, without_compression
+from beamrank.storage.globs import NOT_DATA, find
+from beamrank.storage.streams import NOT_READ, compression, errors_as, open_stream, without_compression
 
-_NOT_DOCS = re.compile(r"\.|readme", re.IGNORECASE)
+_NOT_DOCS = re.compile(r"readme", re.IGNORECASE)
 _HINT_BYTES = 1 << 16
 # Formats that are recognized by the columns of a Parquet file.
 _IN_PARQUET = {"beir": beir.is_beir, "mteb": mteb.is_mteb}
@@ -31,7 +32,7 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
 def resolved(corpus: CorpusConfig) -> CorpusConfig:
     """A corpus with the name of its format, where that is `auto`.
 
-    A folder that has BEIR's packaging has that format; otherwise the first file decides.
+    A folder that has BEIR's packaging has that format; otherwise the first file that is not empty decides.
 
     Raises:
         PreflightError: the format cannot be guessed.
@@ -41,12 +42,13 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
     with errors_as(PreflightError, corpus.path):
         if storage.is_folder(corpus.path) and holds_file(corpus.path, FORMATS["beir"].file_in_folder or ""):
             return corpus.model_copy(update={"format": "beir"})
-        found = [url for url in storage.find(corpus.path) if not _NOT_DOCS.match(storage.name(url))]
+        found = [url for url in find(corpus.path) if not _NOT_DOCS.match(storage.name(url))]
         if not found:
             raise PreflightError(f"the corpus {corpus.path} does not exist: give a file, a folder or a glob")
-        name = guessed(found[0], "corpus.format", FORMATS)
+        first = next(filter(storage.size_bytes, found), found[0])
+        name = guessed(first, "corpus.format", FORMATS)
         if name == "parquet":
-            name = next((each for each, matches in _IN_PARQUET.items() if matches(found[0])), name)
+            name = next((each for each, matches in _IN_PARQUET.items() if matches(first)), name)
         return corpus.model_copy(update={"format": name})
 
 
@@ -55,7 +57,7 @@ def _corpus_files(corpus: CorpusConfig) -> list[str]:
     is_folder = storage.is_folder(corpus.path)
     if corpus_format.file_in_folder and is_folder:
         return folder_files(corpus.path, corpus_format.file_in_folder)
-    found = storage.find(corpus.path)
+    found = find(corpus.path)
     if found and not is_folder:
         return found
     files = [url for url in found if _is_of(url, corpus)]
@@ -63,20 +65,24 @@ def _corpus_files(corpus: CorpusConfig) -> list[str]:
         endings = f"holds no files named *{', *'.join(corpus_format.endings)}"
         reason = endings if storage.exists(corpus.path) else "does not exist"
         hint = folder_hint(map(storage.name, found), FORMATS, "corpus.format")
-        raise PreflightError(f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob{hint}")
+        raise PreflightError(
+            f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob{hint}. {NOT_DATA}"
+        )
     return files
 
 
 def _is_of(url: str, corpus: CorpusConfig) -> bool:
-    """Whether a file of the corpus's folder holds docs."""
+    """Whether a file of the corpus's folder holds docs.
+
+    Raises:
+        PreflightError: it does, in a compression that beamrank does not read.
+    """
     corpus_format = FORMATS[corpus.format]
     path = without_compression(url.removeprefix(storage.absolute(corpus.path)).lstrip("/"))
+    if path.endswith(NOT_READ) and path.rpartition(".")[0].endswith(corpus_format.endings):
+        compression(url)
     not_docs = corpus_format.not_docs
-    return (
-        not storage.name(url).startswith(".")
-        and path.endswith(corpus_format.endings)
-        and (not_docs is None or not not_docs.fullmatch(path))
-    )
+    return path.endswith(corpus_format.endings) and (not_docs is None or not not_docs.fullmatch(path))
 
 
 def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusUnit]:

@@ -7,7 +7,7 @@ from pydantic import Field
 from beamrank.formats.corpora.readers import beir, car, jsonl, mteb, parquet, rank_llm, smart, top1000, trec, tsv
 from beamrank.formats.corpora.units import CorpusFormat
 from beamrank.formats.guess import AUTO
-from beamrank.section import OneOf, Path, Section
+from beamrank.section import Glob, OneOf, Section
 
 FORMATS: dict[str, CorpusFormat] = {
     "beir": beir.FORMAT,
@@ -27,7 +27,7 @@ FORMATS: dict[str, CorpusFormat] = {
 class CorpusConfig(Section):
     """The docs."""
 
-    path: Path
+    path: Glob
     """A file, a folder or a glob."""
     format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO
     """The format of its files; `auto` guesses it from the first one."""

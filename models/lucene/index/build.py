@@ -84,7 +84,7 @@ def _install(folder: Path, url: str, info: IndexInfo) -> None:
         _upload(index, url, info, content)
         return
     storage.replace(str(index / INFO_NAME), content)
-    if storage.find(url):
+    if not storage.is_empty(url):
         Path(url).rename(folder / "outdated")
     index.rename(url)
 

@@ -63,7 +63,7 @@ _INFO = TypeAdapter(IndexInfo)
 
 def needs_building(url: str) -> bool:
     """Whether an index has to be built: the folder does not exist, or holds only an interrupted upload."""
-    return not storage.find(url) or _is_unfinished(storage.sizes_bytes(url))
+    return storage.is_empty(url) or _is_unfinished(storage.sizes_bytes(url))
 
 
 def _is_unfinished(sizes: Mapping[str, int]) -> bool:

@@ -6,8 +6,10 @@ import pytest
 
 from beamrank.config.run import RunConfig, load_config
 from beamrank.config.yaml import read_document
-from beamrank.errors import ConfigError
+from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import parse_measures
+from beamrank.formats.corpora import corpus_files
+from beamrank.formats.qrels import read_qrels
 from models.training.config import Kind, load_train_config
 from tests import ROOT
 
@@ -158,3 +160,41 @@ def test_shipped_training_of_the_example_has_its_data():
     assert {"msmarco-passage.yaml", "beir.yaml", "trec-car-test.yaml", "own-run.yaml"} <= {
         path.name for path in _SHIPPED
     }
+
+
+def test_folder_of_a_configuration_is_no_pattern(tmp_path):
+    """A relative glob in exp[1] must not find the files of exp1."""
+    keys = """
+corpus: {path: docs/*.jsonl, format: jsonl}
+topics: {path: [topics.tsv, "t*.txt"]}
+qrels: q.txt
+candidates: {run: run.trec}
+mono: {checkpoint: ./model}
+output: out
+reuse: [earlier]
+"""
+    for name in ("exp[1]", "exp1"):
+        (tmp_path / name / "docs").mkdir(parents=True)
+        (tmp_path / name / "docs" / "mine.jsonl").touch()
+    (tmp_path / "exp1" / "docs" / "other.jsonl").touch()
+    (tmp_path / "exp1" / "q.txt").touch()
+    (tmp_path / "exp[1]" / "c.yaml").write_text(keys)
+    config = load_config(str(tmp_path / "exp[1]" / "c.yaml"))
+    literal, escaped = f"{tmp_path}/exp[1]", f"{tmp_path}/exp[[]1]"
+    assert config.corpus.path == f"{escaped}/docs/*.jsonl"
+    assert corpus_files(config.corpus) == [f"{literal}/docs/mine.jsonl"]
+    assert config.topics.path == (f"{escaped}/topics.tsv", f"{escaped}/t*.txt")
+    assert config.candidates is not None
+    assert config.mono is not None
+    assert (config.candidates.run, config.output, config.reuse) == (
+        f"{literal}/run.trec",
+        f"{literal}/out",
+        (f"{literal}/earlier",),
+    )
+    assert config.mono.checkpoint == f"{literal}/model"
+    with pytest.raises(PreflightError, match="no file matches"):
+        read_qrels(config.qrels or "")
+    (tmp_path / "exp[1]" / "q.txt").write_text("q 0 d 1\n")
+    found = load_config(str(tmp_path / "exp[1]" / "c.yaml"))
+    assert found.qrels == f"{literal}/q.txt"
+    assert read_qrels(found.qrels).relevance == {"q": {"d": 1}}

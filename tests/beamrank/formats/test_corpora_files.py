@@ -16,7 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.corpora import FORMATS, CorpusUnit, corpus_digest, find_taken, list_units, place, read_unit
+from beamrank.formats.corpora import (
+    FORMATS,
+    CorpusUnit,
+    corpus_digest,
+    corpus_files,
+    find_taken,
+    list_units,
+    place,
+    read_unit,
+)
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
@@ -407,3 +416,34 @@ def test_nfcorpus_has_3633_docs(shared_data, tmp_path):
     assert len({doc_id for doc_id, _ in whole}) == len(whole) == 3633
     assert dict(whole)["MED-10"].startswith("Statin Use and Breast Cancer Survival: A Nationwide Cohort Study from Fin")
     assert docs_of(read_batches(corpus, 100_000)) == whole
+
+
+@pytest.mark.parametrize("ending", ["lz4", "zip", "snappy", "deflate", "br", "lzo"])
+def test_folder_with_a_file_in_another_compression_is_refused(tmp_path, ending):
+    """It would be left out in silence."""
+    (tmp_path / "part-0.jsonl").write_text('{"id": "a", "contents": "x"}\n')
+    (tmp_path / f"z-notes.{ending}").write_bytes(b"no docs")
+    assert len(corpus_files(corpus_of(tmp_path, "jsonl"))) == 1
+    (tmp_path / f"part-1.JSONL.{ending}").write_bytes(b"packed")
+    for name in ("jsonl", "auto"):
+        with pytest.raises(PreflightError, match=rf"part-1.JSONL.{ending} has a format that beamrank does not read"):
+            corpus_files(corpus_of(tmp_path, name))
+
+
+def test_corpus_format_is_guessed_from_a_file_that_is_not_empty(tmp_path):
+    """Spark writes an empty file for a partition without rows."""
+    (tmp_path / "part-0.json").touch()
+    (tmp_path / "part-1.json").write_text('{"id": "a", "contents": "x"}\n')
+    (tmp_path / "_SUCCESS").touch()
+    assert [doc for unit in list_units(corpus_of(tmp_path, "auto")) for doc in next(read_unit(unit)).doc_ids] == ["a"]
+
+
+def test_folder_of_links_to_files_is_read(tmp_path):
+    """As the cache of Hugging Face lays out a data set."""
+    (tmp_path / "blobs").mkdir()
+    for number in range(2):
+        (tmp_path / "blobs" / str(number)).write_text(f'{{"_id": "d{number}", "text": "x"}}\n')
+    (tmp_path / "set" / "corpus").mkdir(parents=True)
+    (tmp_path / "set" / "corpus" / "0.jsonl").write_bytes((tmp_path / "blobs" / "0").read_bytes())
+    (tmp_path / "set" / "corpus" / "1.jsonl").symlink_to("../../blobs/1")
+    assert [Path(url).name for url in corpus_files(corpus_of(tmp_path / "set", "auto"))] == ["0.jsonl", "1.jsonl"]

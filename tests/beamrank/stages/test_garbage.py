@@ -14,7 +14,7 @@ from beamrank.stages.scan_reports import ScanReport
 from beamrank.stages.status import read_status
 from beamrank.stages.verify import verify_stages
 from beamrank.storage import files as storage
-from tests.support.outputs import CORPUS, SHARDS, commit, finished_output, make_plan, seal_stage
+from tests.support.outputs import CORPUS, SHARDS, commit, files_below, finished_output, make_plan, seal_stage
 
 _HOUR = 3600.0
 _OTHER_PART = "part-00000-aaaaaaaaaaaa.parquet"
@@ -41,7 +41,7 @@ def _write(output: str, *names: str) -> set[str]:
 
 
 def _files(output: str) -> set[str]:
-    return {path.partition("/out/")[2] for path in storage.find(output)}
+    return {path.partition("/out/")[2] for path in files_below(output)}
 
 
 def test_gc_of_a_sealed_run_removes_only_needed_docs(output):

@@ -18,7 +18,7 @@ from beamrank.stages.verify import verify_stages
 from beamrank.storage import files as storage
 from beamrank.storage.documents import parse_json
 from models.lucene.index.info import INFO_NAME, require_index
-from tests.support.outputs import finished_output, make_plan, scoring_record, tokenize_record
+from tests.support.outputs import files_below, finished_output, make_plan, scoring_record, tokenize_record
 
 _DEEP = 200_000
 _NUMBER: Any = 5
@@ -67,7 +67,7 @@ def _read_all(output: str = _OUTPUT) -> None:
 def finished() -> dict[str, bytes]:
     """The files of a finished output at a store in memory."""
     finished_output(_OUTPUT)
-    return {url: storage.read_bytes(url) for url in storage.find(_OUTPUT)}
+    return {url: storage.read_bytes(url) for url in files_below(_OUTPUT)}
 
 
 @pytest.fixture(params=_DOCUMENTS.values(), ids=list(_DOCUMENTS))

@@ -12,7 +12,7 @@ from beamrank.stages.plan import Plan
 from beamrank.stages.receipts import part_bytes
 from beamrank.stages.verify import Verification, verify_stages
 from beamrank.storage import files as storage
-from tests.support.outputs import commit, finished_output, make_plan, seal_stage, shard_table
+from tests.support.outputs import commit, files_below, finished_output, make_plan, seal_stage, shard_table
 from tests.support.progress import RecordedProgress
 
 
@@ -26,7 +26,7 @@ def verify(output: str) -> Verification:
 
 
 def _files(output: str) -> list[str]:
-    return sorted(path.partition("/out/")[2] for path in storage.find(output))
+    return sorted(path.partition("/out/")[2] for path in files_below(output))
 
 
 def _changed(found: Verification) -> set[str]:

@@ -76,14 +76,6 @@ def test_listing_of_a_missing_folder_is_empty(tmp_path):
     assert storage.sizes_bytes(str(tmp_path / "nothing")) == file_states(str(tmp_path / "nothing")) == {}
 
 
-def test_find_takes_a_file_a_folder_or_a_glob(tmp_path):
-    for name in ("b.tsv", "a.tsv", "sub/c.tsv"):
-        storage.publish(str(tmp_path / name), b"")
-    for path, found in {"a.tsv": ["a.tsv"], "": ["a.tsv", "b.tsv", "sub/c.tsv"], "*.tsv": ["a.tsv", "b.tsv"]}.items():
-        assert storage.find(str(tmp_path / path)) == [str(tmp_path / name) for name in found]
-    assert storage.find(str(tmp_path / "none")) == []
-
-
 @pytest.mark.parametrize(
     ("folder_of", "path", "joined"),
     [
