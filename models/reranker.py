@@ -79,7 +79,7 @@ class Reranker:
         self.kind = kind
         self.limits = InputLimits(truncation, max_query_length, max_length)
         found = resolve_checkpoint(checkpoint, kind)
-        found.check_length(max_length)
+        found.check_length(max_length, truncation)
         self.tokenizer = tokenizer_of(found)
         for warning in found.check_tokenizer(self.tokenizer.vocab_size, self.tokenizer.special):
             _log.warning("%s", warning)

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from beamrank.digests import digest
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.ranking.input_layout import SEGMENTS
+from beamrank.ranking.input_layout import SEGMENTS, Truncation
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import validated
@@ -34,6 +34,7 @@ from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
 from models.checkpoints.tokenizer_fit import check_fit
 from models.checkpoints.weights import tensor_reader, tensor_shapes, weight_files
 from models.forks import check_process
+from models.tokenizer.files import keeps_ends
 
 if TYPE_CHECKING:
     import torch
@@ -86,8 +87,14 @@ class Checkpoint:
                 stack.enter_context(file.held())
             yield
 
-    def check_length(self, max_length: int) -> None:
-        """Raises PreflightError where inputs of max_length tokens are too long for the model."""
+    def check_length(self, max_length: int, truncation: Truncation = "original") -> None:
+        """Raises PreflightError where inputs of max_length tokens are too long, or cut otherwise than the model's."""
+        if truncation == "hf" and keeps_ends(self.folder):
+            raise PreflightError(
+                f"the tokenizer of the checkpoint {self.reference} cuts texts at the beginning (truncation_side left), "
+                "and input.truncation `hf` keeps it: set truncation_side to right in tokenizer_config.json, "
+                "or another input.truncation"
+            )
         positions = self.architecture.positions
         if max_length > positions:
             raise PreflightError(

@@ -25,12 +25,12 @@ from models.tokenizer.files import TOKENIZER_FILES
 
 CONFIG = "config.json"
 SENTENCE_TRANSFORMERS = "modules.json"
-PROMPTS = "config_sentence_transformers.json"
+PROMPTS, TRANSFORMER = "config_sentence_transformers.json", "sentence_bert_config.json"
 MODULE_FILES = (CONFIG, SAFETENSORS, PICKLED)
 # As patterns, with the names that sentence-transformers gives the folders of modules.
 _MODULES_BELOW = tuple(f"[0-9]*_{kind}/{name}" for kind in ("Pooling", "Dense", "LayerNorm") for name in MODULE_FILES)
 CHECKPOINT_FILES = (
-    *(CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, PROMPTS, ADAPTER),
+    *(CONFIG, *TOKENIZER_FILES, SENTENCE_TRANSFORMERS, PROMPTS, TRANSFORMER, ADAPTER),
     *(*WEIGHTS, *PARTS.values()),
     *_MODULES_BELOW,
 )

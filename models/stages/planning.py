@@ -45,7 +45,7 @@ def resolve_checkpoints(config: RunConfig) -> dict[str, Checkpoint]:
     """
     found = {kind: resolve_checkpoint(section.checkpoint, kind) for kind, section in config.models.items()}
     for checkpoint in found.values():
-        checkpoint.check_length(config.input.max_length)
+        checkpoint.check_length(config.input.max_length, config.input.truncation)
         checkpoint.check_weights()
     mono = found.get("mono")
     if mono is not None and config.mono is not None and config.mono.segments and mono.architecture.chunks > 1:

@@ -19,7 +19,8 @@ from beamrank.digests import digest
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Prompt
 from beamrank.records import NO_TOKEN, SpecialTokens
-from models.tokenizer.files import is_control
+from beamrank.storage import files as storage
+from models.tokenizer.files import FAST, is_control, read_config, read_fast
 
 # What tokenizers call the special tokens of an input where no file names them.
 _USUAL = {"cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>"), "pad": ("[PAD]", "<pad>")}
@@ -27,6 +28,8 @@ _USUAL = {"cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>"), "pad": ("[PAD]", "<
 _SPLITTERS = {"BertPreTokenizer": "", "Whitespace": "", "WhitespaceSplit": "", "ByteLevel": "use_regex"}
 _SPLITTERS |= {"Metaspace": "split"}
 _SPACES = " {2,}"
+# The classes of transformers whose add_prefix_space replaces that of tokenizer.json; by default it is off.
+_SET_PREFIX_SPACE = ("RobertaTokenizer", "BartTokenizer", "GPT2Tokenizer", "DebertaTokenizer", "LongformerTokenizer")
 _DECIDES_IDS = ("normalizer", "pre_tokenizer", "model", "added_tokens")
 
 
@@ -96,6 +99,24 @@ def read_definition(
     return Definition(
         library, special, max(ids) + 1, digest([decides, *around]), prompt or Prompt(()), _splits_at_spaces(plain)
     )
+
+
+def check_prefix_space(folder: str) -> None:
+    """Raises PreflightError where a byte-level tokenizer's class puts a space before a text, and its file does not.
+
+    Or the other way round: the class takes the setting of tokenizer_config.json and not that of tokenizer.json.
+    """
+    config, url = read_config(folder), storage.join(folder, FAST)
+    if config.kind not in _SET_PREFIX_SPACE or not storage.exists(url):
+        return
+    wanted, definition = bool(config.add_prefix_space), json.loads(read_fast(url)[1])
+    for part in _parts(definition.get("pre_tokenizer"), "pretokenizers"):
+        if part["type"] == "ByteLevel" and part["add_prefix_space"] != wanted:
+            raise PreflightError(
+                f"{folder} contradicts itself: tokenizer.json has add_prefix_space {not wanted}, and its class, "
+                f"{config.tokenizer_class}, reads {wanted} from tokenizer_config.json, so the ids that the model was "
+                "trained on are not known. Set add_prefix_space in tokenizer_config.json and in tokenizer.json to one"
+            )
 
 
 def special_ids(source: str, original: Any, named: Mapping[str, str]) -> SpecialTokens:

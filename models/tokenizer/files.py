@@ -44,6 +44,8 @@ class TokenizerConfig:
     do_lower_case: StrictBool | None = None
     tokenize_chinese_chars: StrictBool | None = None
     strip_accents: StrictBool | None = None
+    add_prefix_space: StrictBool | None = None
+    truncation_side: str | None = None
     model_input_names: list[str] | None = None
     unk_token: _Token | None = None
     cls_token: _Token | None = None
@@ -118,6 +120,14 @@ def names_agree(folder: str, config: TokenizerConfig) -> bool:
     """Whether the two files do not name other tokens for a role; transformers prefers either, by its version."""
     named = _read(folder, _MAP, _CONFIG, TokenizerConfig()).named
     return all(named.get(role, token) == token for role, token in config.named.items())
+
+
+def keeps_ends(folder: str) -> bool:
+    """Whether a tokenizer cuts the beginnings of texts, where it is asked to cut them."""
+    side, url = read_config(folder).truncation_side, storage.join(folder, FAST)
+    if side is None and storage.exists(url):
+        side = (read_fast(url)[0].truncation or {}).get("direction")
+    return side == "left"
 
 
 def added_tokens(folder: str, config: TokenizerConfig) -> set[str]:

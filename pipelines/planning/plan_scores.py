@@ -45,7 +45,7 @@ def plan_scores(config: ScoreConfig, console: ConsoleProgress, scoring: Device |
     _check_apart(config)
     _check_nulls(files, console)
     checkpoint = resolve_checkpoint(config.checkpoint, files[0].kind)
-    checkpoint.check_length(config.input.max_length)
+    checkpoint.check_length(config.input.max_length, config.input.truncation)
     checkpoint.check_weights()
     for warning in warnings_of(checkpoint):
         console.warn(warning)

@@ -155,3 +155,23 @@ def test_default_prompt_is_refused(tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": {"q": "?"}, "default_prompt_name": "q"}))
     with pytest.raises(PreflightError, match="puts the prompt 'q' before its inputs"):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
+
+
+@pytest.mark.parametrize("lowers", [True, False])
+def test_modules_that_lower_the_case_of_texts_score_so_or_are_refused(lowers, tmp_path):
+    """sentence-transformers puts a normalizer before the tokenizer's, which an uncased BERT's has already."""
+    _save_modules(tmp_path, "bert")
+    folder = tmp_path / "model"
+    path = folder / "sentence_bert_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "do_lower_case": True}))
+    if not lowers:
+        content = json.loads((folder / "tokenizer.json").read_text())
+        content["normalizer"]["lowercase"] = False
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "do_lower_case": False}))
+        with pytest.raises(PreflightError, match=r"do_lower_case in sentence_bert_config\.json"):
+            _reranker(folder)
+    else:
+        wanted = _predicted(CrossEncoder(str(folder), device="cpu"))
+        assert_parity(_reranker(folder).score(_PAIRS).tolist(), wanted)

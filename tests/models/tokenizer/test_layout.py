@@ -303,3 +303,50 @@ def test_conversion_of_a_pair_needs_no_transformers(tmp_path):
         "sys.exit('transformers' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script, folder], check=True)
+
+
+@pytest.mark.parametrize("where", ["tokenizer_config.json", "tokenizer.json"])
+def test_hf_truncation_of_a_tokenizer_that_keeps_the_ends_is_refused(where, tmp_path):
+    folder = _save(tmp_path, *_EQUAL["roberta"])
+    if where == "tokenizer.json":
+        path = str(tmp_path / where)
+        library = Tokenizer.from_file(path)
+        library.enable_truncation(16, direction="left")
+        library.save(path)
+        settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+        settings.pop("truncation_side", None)
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    else:
+        _settings(truncation_side="left")(tmp_path)
+    assert AutoTokenizer.from_pretrained(folder).truncation_side == "left"
+    with pytest.raises(PreflightError, match=r"truncation_side left"):
+        Reranker(folder, truncation="hf", max_length=_LENGTH)
+    Reranker(folder, truncation="paper", max_length=_LENGTH, max_query_length=16)
+
+
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "bert with xlm-r's"])
+def test_padding_side_decides_no_score(name, tmp_path):
+    folder = _save(tmp_path, *_ALL[name])
+    before = Reranker(folder, dtype="float32", truncation="hf", max_length=_LENGTH).score(_PAIRS)
+    _settings(padding_side="left")(tmp_path)
+    after = Reranker(folder, dtype="float32", truncation="hf", max_length=_LENGTH).score(_PAIRS)
+    assert after.tolist() == before.tolist()
+
+
+@pytest.mark.parametrize("kind", ["RobertaTokenizerFast", "TokenizersBackend"])
+@pytest.mark.parametrize("stated", [True, False])
+def test_space_before_a_text_is_that_of_transformers_or_refused(kind, stated, tmp_path):
+    """RoBERTa's own class takes the setting, and not tokenizer.json, which has a space here."""
+    folder = _save(tmp_path, *_EQUAL["roberta"])
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**content, "pre_tokenizer": level}))
+    _settings(tokenizer_class=kind, add_prefix_space=stated)(tmp_path)
+    options: dict[str, Any] = {"dtype": "float32", "truncation": "hf", "max_length": _LENGTH}
+    if kind == "RobertaTokenizerFast" and not stated:
+        with pytest.raises(
+            PreflightError, match="has add_prefix_space True, and its class, RobertaTokenizerFast, reads"
+        ):
+            Reranker(folder, **options)
+    else:
+        assert_parity(Reranker(folder, **options).score(_PAIRS).tolist(), _of_transformers(folder, _longest_first))
