@@ -109,8 +109,8 @@ def _words(found: "Estimate") -> Iterator[str]:
     undecided = [stage.stage for stage in found.stages if stage.remaining_undecided]
     if undecided:
         yield (
-            f"{_are(undecided)} counted twice: an inference is taken over if its docs and texts are among those of an "
-            "earlier run, or else made; which is known once its candidates are"
+            f"{_are(undecided)} counted in both columns: whether an inference is made or taken over is known once its "
+            "candidates are"
         )
     yield from found.not_reused
     if found.note is not None:
