@@ -1,7 +1,8 @@
 """The configuration is checked whole, with errors that name the key; the configurations that are shipped are valid."""
 
-from pathlib import Path
+from pathlib import os
 
+import Path
 import pytest
 
 from beamrank.config.run import RunConfig, load_config
@@ -57,6 +58,11 @@ def test_overrides_are_yaml(path):
     assert (config.mono.k, config.bm25.k1, config.run_tag) == (7, 0.82, "x")
     assert config.measures == ("RR@10", "AP")
     assert load_config(str(path), ["measures=[AP]"]).measures == ("AP",)
+
+
+def test_output_that_is_not_utf8_is_refused(path):
+    with pytest.raises(ConfigError, match="output: it is not UTF-8"):
+        load_config(str(path), [], os.fsdecode(b"out\xff"))
 
 
 @pytest.mark.parametrize(
