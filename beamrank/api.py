@@ -1,17 +1,22 @@
 """Runs and qrels as dictionaries: how Python code reads, writes and evaluates them."""
 
+import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
+from beamrank.arguments import Texts, texts_of
 from beamrank.errors import ConfigError
-from beamrank.evaluation.evaluate import Evaluation, evaluate_one
+from beamrank.evaluation.evaluate import Evaluation, evaluate_one, without
 from beamrank.evaluation.measures import parse_measures, split_measures
 from beamrank.formats import qrels, run_writer, runs
+from beamrank.formats.excluded import excluded_of
 from beamrank.formats.run_formats import FORMATS
 from beamrank.formats.runs import RunScores
 
 _Path: TypeAlias = str | os.PathLike[str]
+
+_log = logging.getLogger(__name__)
 
 
 def read_run(path: _Path) -> RunScores:
@@ -71,14 +76,20 @@ def write_run(
 def evaluate(
     run: Mapping[str, Mapping[str, float]] | _Path,
     qrels: Mapping[str, Mapping[str, int]] | _Path,
-    measures: str | Sequence[str],
+    measures: Texts,
+    *,
+    exclude: Mapping[str, Collection[str]] | _Path | None = None,
 ) -> Evaluation:
     """Measures a run; means are over all topics of the qrels, as with trec_eval's -c.
+
+    Judged topics that the run lacks count as 0, and are counted in the log, as are ids that do not meet.
 
     Args:
         run: {query_id: {doc_id: score}}, or a path. Ties are ordered by doc_id, descending, in both.
         qrels: {query_id: {doc_id: relevance}}, or a path.
         measures: names as ir_measures or trec_eval writes them: a list, or a string with spaces or commas between them.
+        exclude: docs that are left out of the rankings, as BEIR and MTEB do it: `self` is the doc with the query's own
+            id; else a file of pairs (docs/reference/formats.md), or {query_id: [doc_id, ...]}.
 
     Returns:
         `means` by measure, `per_query` by query_id and measure, and `notes` on how run and qrels fit together.
@@ -88,15 +99,22 @@ def evaluate(
         PreflightError: a file is wrong, or run and qrels have no topic in common.
         DataError: a dictionary is wrong.
     """
-    names = split_measures(measures) if isinstance(measures, str) else measures
+    names = split_measures(measures) if isinstance(measures, str) else texts_of("measures", measures)
     parse_measures(names)
-    return evaluate_one(
-        runs.run_of(run) if isinstance(run, Mapping) else runs.read_run(os.fsdecode(run)),
-        _qrels(qrels),
+    excluded = None if exclude is None else excluded_of(exclude)
+    judged = _qrels(qrels)
+    read = runs.run_of(run) if isinstance(run, Mapping) else runs.read_run(os.fsdecode(run))
+    found = evaluate_one(
+        without(read, excluded, judged),
+        judged,
         names,
         "the run" if isinstance(run, Mapping) else f"the run {os.fsdecode(run)}",
         "the qrels" if isinstance(qrels, Mapping) else f"the qrels {os.fsdecode(qrels)}",
-    ).evaluation
+    )
+    notes = found.evaluation.notes
+    for line in (*map(str, notes.missing()), *map(str, found.own), *notes.warnings()):
+        _log.warning("%s", line)
+    return found.evaluation
 
 
 def _qrels(given: Mapping[str, Mapping[str, int]] | _Path) -> qrels.Qrels:

@@ -15,14 +15,19 @@ class Relative(Enum):
 
     PATH = auto()
     GLOB = auto()
+    PATH_OR_SELF = auto()
     CHECKPOINT = auto()
 
 
 # How names begin that stand for files elsewhere, and are no paths: ids of ir_datasets, pyserini's topics.
 NAMED = ("irds:", "prebuilt:")
+# In place of the file of the docs to exclude: the doc that is the query itself.
+SELF = "self"
 # An empty one would be the configuration's own folder.
 Path = Annotated[str, Field(min_length=1), Relative.PATH]
 Glob = Annotated[str, Field(min_length=1), Relative.GLOB]
+# A path, or `self`.
+PathOrSelf = Annotated[str, Field(min_length=1), Relative.PATH_OR_SELF]
 
 
 def _check_named(paths: str | tuple[str, ...]) -> str | tuple[str, ...]:

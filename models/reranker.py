@@ -1,13 +1,14 @@
 """A checkpoint that scores texts in memory, as a stage scores a shard, without files and without Beam."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beamrank.arguments import check_ordered
 from beamrank.config.models import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
@@ -103,9 +104,14 @@ class Reranker:
             float32[n].
 
         Raises:
+            ConfigError: the inputs are a set, which has no order.
             DataError: an input does not have two or three strings, or a score is not finite.
         """
-        rows = [tuple(each) if isinstance(each, Iterable) and not isinstance(each, str) else (each,) for each in inputs]
+        check_ordered("inputs", inputs)
+        whole = (str, Set, Mapping)  # no tuples: the order of a set's texts is that of their hashes
+        rows = [
+            tuple(each) if isinstance(each, Iterable) and not isinstance(each, whole) else (each,) for each in inputs
+        ]
         _check_inputs(rows, SEGMENTS[self.kind])
         if not rows:
             return np.empty(0, np.float32)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from beamrank.arguments import Texts, check_ordered, texts_of
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
@@ -59,9 +60,9 @@ def run(
     runner: str = "local",
     set: Mapping[str, Any] | None = None,
     output: str | os.PathLike[str] | None = None,
-    reuse: Sequence[str | os.PathLike[str]] = (),
+    reuse: Texts = (),
     stage: str | None = None,
-    flags: Sequence[str] = (),
+    flags: Texts = (),
     quiet: bool = True,
 ) -> RunResult:
     """Runs a configuration in this process, as `beamrank run` does. Finished shards are skipped.
@@ -85,15 +86,15 @@ def run(
         BeamrankError: the run failed; finished shards are kept.
     """
     prepare_environment()
-    overrides = [f"{key}={json.dumps(value)}" for key, value in (set or {}).items()]
+    overrides = [_override(key, value) for key, value in (set or {}).items()]
     source = config if isinstance(config, Mapping) else os.fspath(config)
-    settings = load_config(
-        source, overrides, None if output is None else os.fspath(output), [os.fspath(each) for each in reuse]
-    )
+    settings = load_config(source, overrides, None if output is None else os.fspath(output), texts_of("reuse", reuse))
     chosen = None if stage is None else _word(Stage, stage, "stage")
     console = ConsoleProgress(quiet=quiet)
     with run_log(console):
-        return execute(settings, _word(Runner, runner, "runner"), flags, chosen, wait=True, console=console)
+        return execute(
+            settings, _word(Runner, runner, "runner"), texts_of("flags", flags), chosen, wait=True, console=console
+        )
 
 
 def execute(
@@ -184,6 +185,14 @@ def _finish(
     warn_of_losses(written.evaluations, console)
     runs = {file.name: path for file, path in written.paths.items() if file.run_format == settings.run_formats[0]}
     return RunResult(plan.output, runs, written.evaluations, submitted)
+
+
+def _override(key: str, value: object) -> str:
+    check_ordered(key, value)
+    try:
+        return f"{key}={json.dumps(value)}"
+    except TypeError as error:
+        raise ConfigError(f"{key}: {error}: give what a YAML file can hold") from error
 
 
 def _word(words: type[_Word], given: str, what: str) -> _Word:

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 from pydantic import field_validator, model_validator
 
 from beamrank.formats.runs import Ties
-from beamrank.section import Path, Positive, Section
+from beamrank.section import Path, PathOrSelf, Positive, Section
 
 FIRST_K = 1000
 
@@ -43,6 +43,9 @@ class FirstStageConfig(Section):
     add_relevant: bool = False
     """Put a relevant doc at rank k if none is among the candidates, as in Mass et al. 2019; needs `qrels`. It flatters
     every measure, so the names of the runs end in `-with-relevant`."""
+    exclude: PathOrSelf | None = None
+    """Leave docs out before `k` is counted: `self` the doc with the query's own id (BEIR's ArguAna and Quora), a file
+    those that it names, a query_id and a doc_id a line, or BRIGHT's JSONL."""
 
     @property
     def name_ending(self) -> str:

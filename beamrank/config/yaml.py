@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from beamrank.arguments import check_ordered
 from beamrank.config.yaml_document import MAX_DEPTH, parse_yaml
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.section import NAMED, Relative, Section, relative, section_of
+from beamrank.section import NAMED, SELF, Relative, Section, relative, section_of
 from beamrank.storage import files as storage
 from beamrank.storage.documents import read_at_most
 from beamrank.storage.globs import absolute_glob
@@ -41,6 +42,7 @@ def read_document(source: str | Mapping[str, Any], overrides: Sequence[str] = ()
         document = _copied(source)
     for override in overrides:
         _apply_override(document, override)
+    _check_order(document)
     refuse_credentials(document, source if isinstance(source, str) else "CONFIG")
     return document
 
@@ -51,6 +53,13 @@ def _copied(source: Mapping[str, Any]) -> dict[str, Any]:
         return copy.deepcopy(dict(source))
     except RecursionError:
         raise ConfigError("CONFIG is nested too deeply, or holds itself") from None
+
+
+def _check_order(values: Mapping[Any, Any], prefix: str = "") -> None:
+    for key, value in values.items():
+        check_ordered(f"{prefix}{key}", value)
+        if isinstance(value, Mapping):
+            _check_order(value, f"{prefix}{key}.")
 
 
 def anchor_paths(document: dict[str, Any], model: type[Section], folder: str) -> None:
@@ -68,7 +77,7 @@ def anchor_paths(document: dict[str, Any], model: type[Section], folder: str) ->
 
 
 def _anchored(path: str, folder: str, kind: Relative) -> str:
-    if not path or path.startswith(NAMED):
+    if not path or path.startswith(NAMED) or (kind is Relative.PATH_OR_SELF and path == SELF):
         return path
     return absolute_glob(path, folder) if kind is Relative.GLOB else storage.join_relative(folder, path)
 

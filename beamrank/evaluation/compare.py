@@ -1,18 +1,21 @@
 """Several runs beside a baseline: their measures, tests that are corrected together, the agreement of the rankings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from beamrank.evaluation import agreement
 from beamrank.evaluation.agreement import Agreement
-from beamrank.evaluation.evaluate import Evaluation, evaluate_one
+from beamrank.evaluation.evaluate import Evaluation, evaluate_one, without
 from beamrank.evaluation.measures import parse_measures
 from beamrank.evaluation.significance import TESTS, Comparison, compare_evaluations, corrected
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
+from beamrank.formats.excluded import Excluded, own_facts
+from beamrank.formats.notes import Note, of_files
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import Run, read_run
+from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
 
 # The share of judged docs is not a quality of a run: it is shown, and not tested.
@@ -64,6 +67,8 @@ class RunComparison:
         correction: a name in `significance.CORRECTIONS`.
         runs: the baseline and the others, in the order given.
         notes: what a user should know about the files and about what is missing.
+        warnings: ids of runs and qrels that do not meet.
+        names: of the runs, by their paths.
     """
 
     baseline: str
@@ -72,6 +77,8 @@ class RunComparison:
     correction: str
     runs: list[ComparedRun]
     notes: list[str]
+    warnings: list[str]
+    names: Mapping[str, str]
 
     def table(self) -> Table:
         """A row for each measure and agreement of each run."""
@@ -87,14 +94,13 @@ class RunComparison:
         return Table(columns, list(self._rows()))
 
     def _rows(self) -> Iterator[list[Cell]]:
-        names = short_names([each.run for each in self.runs])
         for measure in self.runs[0].measures:
             for each in self.runs:
-                yield [names[each.run], measure, each.measures[measure], *_cells(each.differences.get(measure))]
+                yield [self.names[each.run], measure, each.measures[measure], *_cells(each.differences.get(measure))]
         for method in agreement.METHODS:
             for each in self.runs:
                 if each.agreement is not None:
-                    yield [names[each.run], method, each.agreement.means[method], *_cells(None)]
+                    yield [self.names[each.run], method, each.agreement.means[method], *_cells(None)]
 
     def as_object(self) -> dict[str, object]:
         """For JSON; what is undefined is null."""
@@ -103,7 +109,7 @@ class RunComparison:
             "queries": self.queries,
             "test": self.test,
             "correction": self.correction,
-            "runs": [_run_object(each) for each in self.runs],
+            "runs": [{"name": self.names[each.run], **_run_object(each)} for each in self.runs],
         }
 
 
@@ -114,6 +120,11 @@ def compare_runs(
     measures: Sequence[str],
     test: str = "t-test",
     correction: str = "holm",
+    *,
+    excluded: Excluded | None = None,
+    names: Mapping[str, str] | None = None,
+    agree: bool = True,
+    progress: Progress = SILENT,
 ) -> RunComparison:
     """Compares run files with a baseline. Two runs are in memory at a time.
 
@@ -124,6 +135,10 @@ def compare_runs(
         measures: names, as ir_measures or trec_eval writes them.
         test: a name in `significance.TESTS`.
         correction: a name in `significance.CORRECTIONS`.
+        excluded: the docs that are left out.
+        names: of the runs, by their paths; default: those of the files.
+        agree: whether the agreement of the rankings is computed.
+        progress: receives the rows that are read.
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
@@ -133,28 +148,38 @@ def compare_runs(
     qrels = None if qrels_url is None else read_qrels(qrels_url)
     notes = ["no qrels: measures, differences and tests need judgments (--qrels)"] if qrels is None else []
     notes += [] if qrels is None else qrels.notes.lines()
+    urls = [baseline_url, *run_urls]
+    shown = names or {url: url for url in urls}
+    facts: dict[str, list[Note]] = {}
+    warnings: list[str] = []
 
-    def evaluated(url: str, run: Run) -> Evaluation | None:
+    def read(url: str) -> tuple[Run, Evaluation | None]:
+        run = without(read_run(url, progress=progress), excluded, qrels)
         if qrels is None:
-            notes.extend(f"{url}: {line}" for line in run.notes.lines())
-            return None
+            facts[shown[url]] = [*run.notes.facts(), *own_facts(run.order)]
+            return run, None
         found = evaluate_one(run, qrels, measures, f"the run {url}", f"the qrels {qrels_url}")
-        notes.extend(f"{url}: {line}" for line in (*run.notes.lines(), *found.evaluation.notes.lines()))
-        return found.evaluation
+        facts[shown[url]] = found.facts()
+        warnings.extend(f"{shown[url]}: {line}" for line in found.evaluation.notes.warnings())
+        return run, found.evaluation
 
-    baseline = read_run(baseline_url)
-    base = evaluated(baseline_url, baseline)
+    baseline, base = read(baseline_url)
+    about_topics: list[str] = []
     runs = [ComparedRun(baseline_url, len(baseline.order), {} if base is None else base.means, {}, None)]
     for url in run_urls:
-        run = read_run(url)
-        found = evaluated(url, run)
+        run, found = read(url)
         differences = {} if found is None or base is None else _differences(found, base, tested, test)
-        agreed = agreement.agreement(baseline.order, run.order)
-        notes += _topic_notes(url, run, baseline_url, baseline, agreed)
+        agreed = agreement.agreement(baseline.order, run.order) if agree else None
+        if agreed is not None:
+            about_topics += _topic_notes(shown[url], run, shown[baseline_url], baseline, agreed)
         runs.append(ComparedRun(url, len(run.order), {} if found is None else found.means, differences, agreed))
+    notes += [*of_files(facts), *about_topics]
     if base is not None:
-        notes += _test_notes(runs, base, tested)
-    return RunComparison(baseline_url, _judged(qrels), test, correction, _corrected(runs, tested, correction), notes)
+        notes += _test_notes(runs, shown, base, tested)
+    found_runs = _corrected(runs, tested, correction)
+    return RunComparison(
+        baseline_url, _judged(qrels), test, correction, found_runs, notes, warnings, names or short_names(urls)
+    )
 
 
 def _judged(qrels: Qrels | None) -> int | None:
@@ -198,7 +223,9 @@ def _topic_notes(url: str, run: Run, baseline_url: str, baseline: Run, agreed: A
         yield f"{url}: topics that only this run or the baseline has: {alone:,}; the agreement leaves them out"
 
 
-def _test_notes(runs: Sequence[ComparedRun], baseline: Evaluation, tested: Sequence[str]) -> Iterator[str]:
+def _test_notes(
+    runs: Sequence[ComparedRun], names: Mapping[str, str], baseline: Evaluation, tested: Sequence[str]
+) -> Iterator[str]:
     _, *others = runs
     left_out = [name for name in baseline.means if name not in others[0].differences]
     if left_out:
@@ -208,7 +235,7 @@ def _test_notes(runs: Sequence[ComparedRun], baseline: Evaluation, tested: Seque
     for each in others:
         same = [name for name, found in each.differences.items() if name in tested and found.p_value is None]
         if same:
-            yield f"{each.run}: no topic differs from the baseline, so that p is undefined: {', '.join(same)}"
+            yield f"{names[each.run]}: no topic differs from the baseline, so that p is undefined: {', '.join(same)}"
 
 
 def short_names(urls: Sequence[str]) -> dict[str, str]:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from beamrank.errors import PreflightError
-from beamrank.evaluation.measures import Measure, iter_values, parse_measures
+from beamrank.evaluation.measures import Measure, differs_in_version_9, iter_values, parse_measures
+from beamrank.formats.excluded import Excluded, own_facts
+from beamrank.formats.notes import Note
 from beamrank.formats.problems import first_few
 from beamrank.formats.qrels import Qrels, QrelsNotes, read_qrels
 from beamrank.formats.runs import Run, RunNotes, read_run
@@ -14,6 +16,13 @@ Rankings: TypeAlias = Iterable[tuple[str, Sequence[str]]]
 
 _COUNT_JUDGMENTS = ("NumQ", "NumRel")
 _TOPICS_AT_ONCE = 500
+# Below these shares of the judged topics, the ids of a run and its qrels do not meet.
+FEWEST_TOPICS, FEWEST_MET = 0.5, 0.05
+_SHOWN = 3
+_SMART = (
+    ". Qrels of a SMART collection, such as Cranfield, may number the topics in their order: `topics.ids: order` gives "
+    "them these ids"
+)
 
 
 @dataclass(frozen=True)
@@ -25,22 +34,70 @@ class EvaluationNotes:
         not_in_run: judged topics that the run lacks.
         not_in_topics: judged topics that the topics file lacks.
         not_judged: topics of the run that the qrels lack.
+        met: judged topics of the run with a judged doc anywhere in their ranking.
+        first_topics: the first topics of the run.
+        unmet: the first judged topic without one, its first docs, and its first judged docs; empty if there is none.
+        of_version_10: measures that trec_eval 9 computes otherwise for one of the topics.
+        are_numbered: whether the judged topics can be the places of the topics of the run.
     """
 
     topics: int
     not_in_run: tuple[str, ...]
     not_in_topics: tuple[str, ...]
     not_judged: tuple[str, ...]
+    met: int = 0
+    first_topics: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
+    are_numbered: bool = False
+    of_version_10: tuple[str, ...] = ()
+
+    @property
+    def in_run(self) -> int:
+        """How many judged topics the run has."""
+        return self.topics - len(self.not_in_run)
+
+    def warnings(self) -> list[str]:
+        """What makes the means wrong, unless it is meant: ids of the run and of the qrels that do not meet."""
+        found = []
+        if self.in_run < FEWEST_TOPICS * self.topics:
+            found.append(
+                f"judged topics that are in the run: {self.in_run:,} of {self.topics:,}; the others count as 0 in "
+                f"every mean. The first topics of the run are {first_few(self.first_topics)}; it lacks "
+                f"{first_few(self.not_in_run)}. Measure a trial against the judgments of its topics alone"
+            )
+        if self.in_run and self.met < FEWEST_MET * self.in_run:
+            query_id, doc_ids, judged = self.unmet
+            found.append(
+                f"judged topics of the run that rank any judged doc: {self.met:,} of {self.in_run:,}. Topic "
+                f"{query_id!r} has {doc_ids}; judged are {judged}. Give the qrels of these topics and docs"
+            )
+        return [f"{warning}{_SMART * self.are_numbered}" for warning in found]
+
+    def missing(self) -> list[Note]:
+        """A note, if judged topics are missing."""
+        if not self.not_in_run:
+            return []
+        where = f"{len(self.not_in_run):,} of {self.topics:,} ({first_few(self.not_in_run)})"
+        return [Note("judged topics that are not in the run", where, "they count as 0")]
+
+    def facts(self) -> list[Note]:
+        """Notes for the user."""
+        found = (
+            (self.not_in_topics, f" of {self.topics:,}", "judged topics that are not among the topics", ""),
+            (self.not_judged, "", "topics of the run without judgments", "they are left out"),
+        )
+        first, last = (
+            [Note(what, f"{len(ids):,}{of} ({first_few(ids)})", why)] if ids else [] for ids, of, what, why in found
+        )
+        notes = [*first, *self.missing(), *last]
+        if self.of_version_10:
+            why = "trec_eval 9 rounds the number of relevant docs of a recall otherwise, so its values can differ"
+            notes.append(Note("computed as in trec_eval 10", ", ".join(self.of_version_10), why))
+        return notes
 
     def lines(self) -> list[str]:
         """Notes for the user, a line each."""
-        judged = f" of {self.topics:,}"
-        found = (
-            (self.not_in_topics, judged, "judged topics that are not among the topics", ""),
-            (self.not_in_run, judged, "judged topics that are not in the run", "; they count as 0"),
-            (self.not_judged, "", "topics of the run without judgments", "; they are left out"),
-        )
-        return [f"{what}: {len(ids):,}{of} ({first_few(ids)}){effect}" for ids, of, what, effect in found if ids]
+        return [str(note) for note in self.facts()]
 
 
 @dataclass(frozen=True)
@@ -66,15 +123,20 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class RunEvaluation:
-    """The measures of a run file, and notes about the file and its qrels."""
+    """The measures of a run file, and notes about the file, its qrels and queries that are docs."""
 
     evaluation: Evaluation
     run_notes: RunNotes
     qrels_notes: QrelsNotes
+    own: tuple[Note, ...] = ()
+
+    def facts(self) -> list[Note]:
+        """Notes for the user about the run."""
+        return [*self.run_notes.facts(), *self.evaluation.notes.facts(), *self.own]
 
     def lines(self) -> list[str]:
-        """Notes for the user, a line each."""
-        return [*self.run_notes.lines(), *self.qrels_notes.lines(), *self.evaluation.notes.lines()]
+        """Notes for the user about the run and its qrels, a line each."""
+        return [*self.qrels_notes.lines(), *map(str, self.facts())]
 
 
 class Evaluator:
@@ -92,15 +154,21 @@ class Evaluator:
         # Added up in the run's order, as the MS MARCO script does it, the means agree with it to the last digit.
         self._per_query: dict[str, dict[str, float]] = {}
         self._not_judged: list[str] = []
+        self._first_topics: list[str] = []
+        self._met = 0
+        self._unmet: tuple[str, ...] = ()
         self._waiting: dict[str, Sequence[str]] = {}
 
     def add(self, rankings: Rankings) -> None:
         """Takes each query's doc_ids, best first."""
         for query_id, doc_ids in rankings:
+            if len(self._first_topics) < _SHOWN:
+                self._first_topics.append(query_id)
             if query_id not in self._qrels.relevance:
                 self._not_judged.append(query_id)
             elif doc_ids:
                 self._waiting[query_id] = doc_ids
+                self._meet(query_id, doc_ids)
             if len(self._waiting) == _TOPICS_AT_ONCE:
                 self._measure_waiting()
 
@@ -121,10 +189,22 @@ class Evaluator:
             not_in_run=tuple(missing),
             not_in_topics=() if topics is None else tuple(sorted(set(rows).difference(topics))),
             not_judged=tuple(self._not_judged),
+            met=self._met,
+            first_topics=tuple(self._first_topics),
+            unmet=self._unmet,
+            of_version_10=tuple(differs_in_version_9(self._measures, self._qrels.relevance)),
+            are_numbered=_are_places(rows, len(rows) - len(missing) + len(self._not_judged)),
         )
         values = {name: [row[name] for row in rows.values()] for name in self._measures}
         means = {name: _aggregate(measure, values[name]) for name, measure in self._measures.items()}
         return Evaluation(means, rows, notes)
+
+    def _meet(self, query_id: str, doc_ids: Sequence[str]) -> None:
+        judged = self._qrels.relevance[query_id]
+        if not judged.keys().isdisjoint(doc_ids):
+            self._met += 1
+        elif not self._unmet:
+            self._unmet = query_id, first_few(doc_ids), first_few(judged)
 
     def _measure_waiting(self) -> None:
         self._fill({one: _scored(doc_ids) for one, doc_ids in self._waiting.items()})
@@ -165,8 +245,10 @@ def evaluate(
     return evaluator.evaluation(topics)
 
 
-def evaluate_run_files(run_urls: Sequence[str], qrels_url: str, measures: Sequence[str]) -> list[RunEvaluation]:
-    """Measures several run files against a qrels file, which is read once.
+def evaluate_run_files(
+    run_urls: Sequence[str], qrels_url: str, measures: Sequence[str], excluded: Excluded | None = None
+) -> list[RunEvaluation]:
+    """Measures several run files against a qrels file, which is read once, without the docs that are left out.
 
     Raises:
         ConfigError: a measure is unknown (found before anything is read).
@@ -175,9 +257,20 @@ def evaluate_run_files(run_urls: Sequence[str], qrels_url: str, measures: Sequen
     parse_measures(measures)
     qrels = read_qrels(qrels_url)
     return [
-        evaluate_one(read_run(run_url), qrels, measures, f"the run {run_url}", f"the qrels {qrels_url}")
+        evaluate_one(
+            without(read_run(run_url), excluded, qrels), qrels, measures, f"the run {run_url}", f"the qrels {qrels_url}"
+        )
         for run_url in run_urls
     ]
+
+
+def without(run: Run, excluded: Excluded | None, qrels: Qrels | None) -> Run:
+    """A run without the docs that are left out.
+
+    Raises:
+        PreflightError: it has no others.
+    """
+    return run if excluded is None else excluded.left_out(run, {} if qrels is None else qrels.relevance)
 
 
 def evaluate_one(run: Run, qrels: Qrels, measures: Sequence[str], run_name: str, qrels_name: str) -> RunEvaluation:
@@ -192,7 +285,11 @@ def evaluate_one(run: Run, qrels: Qrels, measures: Sequence[str], run_name: str,
             f"{run_name} and {qrels_name} have no topic in common: "
             f"the run's first is {next(iter(run.order))!r}, the qrels' {next(iter(qrels.relevance))!r}"
         )
-    return RunEvaluation(evaluation, run.notes, qrels.notes)
+    return RunEvaluation(evaluation, run.notes, qrels.notes, tuple(own_facts(run.order)))
+
+
+def _are_places(query_ids: Iterable[str], count: int) -> bool:
+    return all(query_id.isdecimal() and int(query_id) <= count for query_id in query_ids)
 
 
 def _scored(doc_ids: Sequence[str]) -> dict[str, float]:

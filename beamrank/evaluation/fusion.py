@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from beamrank.errors import ConfigError
 from beamrank.formats.runs import Run
+from beamrank.progress import SILENT, Progress
 
 Scores: TypeAlias = NDArray[np.float64]
 Ranking: TypeAlias = list[tuple[str, float]]
@@ -88,6 +89,7 @@ def fuse(
     weights: Sequence[float] = (),
     norm: str | None = None,
     k: int | None = None,
+    progress: Progress = SILENT,
 ) -> dict[str, Ranking]:
     """Fuses runs: each query's docs with their fused scores, best first.
 
@@ -100,6 +102,7 @@ def fuse(
         weights: of the runs, for a method that takes weights.
         norm: a name in `NORMALIZATIONS`, for a method that reads scores; default: min-max.
         k: how many docs of a query are kept; default: all.
+        progress: receives the topics that are fused.
 
     Raises:
         ConfigError: there are fewer than two runs, or the arguments do not fit the method.
@@ -109,7 +112,8 @@ def fuse(
     normalize = NORMALIZATIONS[norm or next(iter(NORMALIZATIONS))]
     query_ids = dict.fromkeys(query_id for run in runs for query_id in run.order)
     fused: dict[str, Ranking] = {}
-    for query_id in query_ids:
+    for number, query_id in enumerate(query_ids):
+        progress.update(number, len(query_ids), "topics fused")
         values: dict[str, list[float]] = {}
         for position, run in enumerate(runs):
             doc_ids = run.order.get(query_id)

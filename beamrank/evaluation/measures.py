@@ -3,6 +3,7 @@
 import difflib
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -110,7 +111,7 @@ def interpolated_precision(measure: Measure, judgments: Mapping[str, int], score
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)
     if measure["judged_only"]:
         ranked = [doc_id for doc_id in ranked if judgments.get(doc_id, -1) >= 0]
-    wanted = math.floor(measure["recall"] * len(relevant) + 0.5)
+    wanted = _wanted(measure["recall"], len(relevant))
     best, found = 0.0, 0
     for rank, doc_id in enumerate(ranked, 1):
         if doc_id in relevant:
@@ -118,6 +119,28 @@ def interpolated_precision(measure: Measure, judgments: Mapping[str, int], score
             if found >= wanted:
                 best = max(best, found / rank)
     return best
+
+
+def differs_in_version_9(measures: Mapping[str, Measure], relevance: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """The names of those that read another rank in trec_eval 9 for a topic: IPrec of some recalls."""
+    counts = {
+        level: Counter(sum(each >= level for each in docs.values()) for docs in relevance.values())
+        for level in {measure["rel"] for measure in measures.values() if measure.NAME == "IPrec"}
+    }
+    return [
+        name
+        for name, measure in measures.items()
+        if measure.NAME == "IPrec"
+        and any(
+            _wanted(measure["recall"], count) != int(measure["recall"] * count + 0.9)
+            for count in counts[measure["rel"]]
+        )
+    ]
+
+
+def _wanted(recall: float, relevant: int) -> int:
+    """How many relevant docs have this recall, as in trec_eval 10."""
+    return math.floor(recall * relevant + 0.5)
 
 
 def _translate(name: str) -> list[str]:

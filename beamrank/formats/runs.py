@@ -14,7 +14,10 @@ from beamrank.errors import DataError
 from beamrank.formats.columns import FileRows, number, shown
 from beamrank.formats.ids import are_usable, given_queries
 from beamrank.formats.names import Columns
+from beamrank.formats.notes import Note
 from beamrank.formats.run_formats import FORMATS, RunFormat, described
+from beamrank.progress import SILENT, Progress
+from beamrank.storage import files as storage
 
 # A file of passages has rows of any number of words.
 _TOP1000 = ". MS MARCO's top1000 files are unranked: give one as `candidates.run`"
@@ -23,6 +26,8 @@ _TOP1000 = ". MS MARCO's top1000 files are unranked: give one as `candidates.run
 _NAMED = (("query_id", "doc_id", "rank"), ("query_id", "doc_id", "score"))
 
 Ties = Literal["rank", "doc_id"]
+
+_ROWS_AT_ONCE = 1 << 16
 
 RunScores: TypeAlias = dict[str, dict[str, float]]
 Indices: TypeAlias = NDArray[np.signedinteger[Any]]
@@ -40,6 +45,7 @@ class RunNotes:
         comments: lines that begin with `#`.
         comment_rows: comments that have as many columns as a row.
         remarks: what else the reader found, a line each.
+        excluded: what was left out of the run (formats/excluded.py).
     """
 
     format: str
@@ -51,26 +57,30 @@ class RunNotes:
     comments: int = 0
     comment_rows: int = 0
     remarks: tuple[str, ...] = ()
+    excluded: tuple[Note, ...] = ()
+
+    def facts(self) -> list[Note]:
+        """Notes for the user."""
+        counts = (
+            (
+                "rows with the score of the row before",
+                self.tied_scores,
+                "ordered by doc_id, descending, as in trec_eval. A run that is given as the first stage orders them by "
+                "rank, unless `candidates.ties` is `doc_id`",
+            ),
+            ("rows with the rank of the row before", self.tied_ranks, "in the order of the file"),
+            (
+                "rows whose rank disagrees with the scores",
+                self.rank_disagreements,
+                "the scores decide, the rank column is not read",
+            ),
+            ("lines that look like rows but begin with `#`", self.comment_rows, "read as comments"),
+        )
+        return [*(Note(what, f"{count:,}", why) for what, count, why in counts if count), *self.excluded]
 
     def lines(self) -> list[str]:
         """Notes for the user, a line each."""
-        notes = []
-        if self.tied_scores:
-            notes.append(
-                f"rows with the score of the row before: {self.tied_scores:,}; ordered by doc_id, descending, as in "
-                "trec_eval. A run that is given as the first stage orders them by rank, unless `candidates.ties` is "
-                "`doc_id`"
-            )
-        if self.tied_ranks:
-            notes.append(f"rows with the rank of the row before: {self.tied_ranks:,}; in the order of the file")
-        if self.rank_disagreements:
-            notes.append(
-                f"rows whose rank disagrees with the scores: {self.rank_disagreements:,}; "
-                "the scores decide, the rank column is not read"
-            )
-        if self.comment_rows:
-            notes.append(f"lines that look like rows but begin with `#`: {self.comment_rows:,}; read as comments")
-        return notes
+        return [str(note) for note in self.facts()]
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,7 @@ class _Query:
         self.lines.append(row.line)
 
 
-def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None) -> Run:
+def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None, progress: Progress = SILENT) -> Run:
     """Reads a run from any fsspec URL, compressed or not; its format is detected.
 
     A run with scores is ordered by float32 score, descending, ties by doc_id, descending in UTF-8 bytes: trec_eval's
@@ -114,6 +124,7 @@ def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None)
         url: the file.
         ties: how tied scores are ordered: `rank` takes the rank column instead (for a run that feeds a stage).
         columns: names of its columns, where they have others than usual.
+        progress: receives the rows that are read.
 
     Raises:
         PreflightError: the file does not exist, or lines are wrong: columns, ranks, scores that are not finite in
@@ -122,9 +133,11 @@ def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None)
     """
     rows = RunRows(url, columns)
     queries: dict[bytes, _Query] = {}
-    for row in rows.rows():
+    for read, row in enumerate(rows.rows()):
         query = queries.get(row.query_id) or queries.setdefault(row.query_id, _Query())
         query.add(row)
+        if read % _ROWS_AT_ONCE == 0:
+            progress.update(read, None, f"rows of {storage.name(url)} read")
     order: dict[str, list[str]] = {}
     scores: dict[str, NDArray[np.float32]] = {}
     tied_scores = tied_ranks = disagreements = 0

@@ -12,6 +12,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.corpora.reader import list_units, read_unit
 from beamrank.formats.corpora.registry import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora.registry import CorpusConfig
+from beamrank.formats.excluded import Excluded, read_excluded
 from beamrank.formats.guess import guess_format
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import RunRows
@@ -37,12 +38,14 @@ class Given:
         qrels: the relevance of each judged doc, by query_id and doc_id.
         docs: the sorted hashes of the corpus's doc_ids.
         first_stage: the sorted hashes of the doc_ids of each topic of a run.
+        excluded: the docs that no ranking should hold.
     """
 
     topics: frozenset[bytes] | None = None
     qrels: Mapping[bytes, Mapping[bytes, int]] | None = None
     docs: Hashes | None = None
     first_stage: Mapping[bytes, Hashes] | None = None
+    excluded: Excluded | None = None
 
     @cached_property
     def topic_forms(self) -> dict[IdForm, bytes]:
@@ -51,7 +54,11 @@ class Given:
 
 
 def read_given(
-    topics: str | None = None, qrels: str | None = None, corpus: str | None = None, first_stage: str | None = None
+    topics: str | None = None,
+    qrels: str | None = None,
+    corpus: str | None = None,
+    first_stage: str | None = None,
+    exclude: str | None = None,
 ) -> Given:
     """Reads the files that a run is checked against; formats of topics and corpora are found by their content.
 
@@ -65,6 +72,7 @@ def read_given(
         None if qrels is None else _read_judgments(qrels),
         None if corpus is None else np.unique(np.fromiter(map(hash, _read_doc_ids(corpus)), np.int64)),
         None if first_stage is None else _read_first_stage(first_stage),
+        None if exclude is None else read_excluded(exclude),
     )
 
 

@@ -53,6 +53,7 @@ TOPIC_CHECKS: dict[str, Check[TopicCheck]] = {
     "L801": Check(suspicious.constant_scores, "warning", "three or more docs of a query that all have the same score"),
     "L901": Check(against.new_doc, "error", "a doc that `--first-stage` does not have for the query"),
     "L902": Check(against.lost_docs, "warning", "docs of `--first-stage` that are lost"),
+    "L907": Check(against.excluded_doc, "error", "a doc that `--exclude` leaves out"),
     "L906": Check(against.judged_id_form, "error", "a doc_id that differs from a judged one in prefix or zeros"),
 }
 
@@ -68,9 +69,14 @@ RUN_CHECKS: dict[str, Check[RunCheck]] = {
     "L802": Check(suspicious.identical_rankings, "warning", "two queries with the same five or more docs in one order"),
     "L803": Check(suspicious.same_first_doc, "warning", "three or more queries that all have the same first doc"),
     "L804": Check(suspicious.mixed_activations, "warning", "scores from 0 to 1 for some queries, others for the rest"),
+    "L805": Check(suspicious.own_docs, "warning", "the doc of the query's own id among the first ten of many queries"),
     "L903": Check(against.lost_topic, "warning", "a query of `--first-stage` without rows"),
     "L904": Check(against.missing_judged_topic, "warning", "a query of `--qrels` without rows"),
-    "L905": Check(against.nothing_judged, "error", "no judged doc among the first ten of any query of `--qrels`"),
+    "L905": Check(
+        against.nothing_judged,
+        "error",
+        "no judged doc among the first ten of any query of `--qrels`, or any in hardly one query",
+    ),
 }
 
 # The same entries: a check that is added to one of the three is here too.

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from beamrank.formats.excluded import OWN_DEPTH
 from beamrank.formats.run_formats import RunFormat
 from beamrank.lint.given import Given
 from beamrank.lint.topic_rows import TopicRows
@@ -17,7 +18,8 @@ class TopicFacts:
         rows: how many there are.
         first_doc: the doc that an evaluation ranks first.
         ranking: the hash of all its docs in their order.
-        scores: the lowest and the highest; None for a run without scores.
+        scores: the lowest and the highest; None without any.
+        own_line: that of the doc with the topic's id, if it is among the first.
     """
 
     line: int
@@ -25,6 +27,7 @@ class TopicFacts:
     first_doc: bytes
     ranking: int
     scores: tuple[float, float] | None
+    own_line: int | None = None
 
 
 @dataclass
@@ -39,6 +42,8 @@ class RunState:
         run_tags: the first line of each run tag.
         comments: the comments, by line.
         judged: the docs among the first ten that are judged, and all the first ten, of topics with judgments.
+        judged_topics: how many topics have judgments.
+        met: how many of them rank a judged doc.
     """
 
     given: Given
@@ -48,19 +53,23 @@ class RunState:
     run_tags: dict[bytes, int] = field(default_factory=dict)
     comments: dict[int, bytes] = field(default_factory=dict)
     judged: tuple[int, int] = (0, 0)
+    judged_topics: int = 0
+    met: int = 0
 
     def add(self, topic: TopicRows) -> None:
         """Keeps the facts of a topic."""
         self.format = topic.format
         order = range(len(topic.rows)) if topic.order is None else topic.order.tolist()
         docs = [topic.doc_ids[i] for i in order]
-        scores = topic.scores
+        scores = topic.finite.scores
+        first = docs[:OWN_DEPTH]
         self.topics[topic.query_id] = TopicFacts(
             topic.lines[0],
             len(docs),
             docs[0],
             hash(tuple(docs)),
-            None if scores is None else (float(scores.min()), float(scores.max())),
+            None if scores is None or not len(scores) else (float(scores.min()), float(scores.max())),
+            topic.lines[order[first.index(topic.query_id)]] if topic.query_id in first else None,
         )
         if "run_tag" in topic.format.columns:
             tags = topic.column("run_tag")
@@ -68,7 +77,8 @@ class RunState:
                 self.run_tags[tag] = topic.lines[tags.index(tag)]
         judged = (self.given.qrels or {}).get(topic.query_id)
         if judged is not None:
-            first = docs[:10]
+            self.judged_topics += 1
+            self.met += not judged.keys().isdisjoint(docs)
             self.judged = (self.judged[0] + sum(doc_id in judged for doc_id in first), self.judged[1] + len(first))
 
     @property

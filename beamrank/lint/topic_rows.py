@@ -64,11 +64,18 @@ class TopicRows:
     @cached_property
     def scores(self) -> NDArray[np.float64] | None:
         """The scores; None if the format has none, or one is not a finite number in float32."""
-        found = _numbers(float, self.column("score"), "d") if self.format.has_scores else None
-        if found is None:
-            return None
-        with np.errstate(over="ignore"):
-            return found if np.isfinite(found.astype(np.float32)).all() else None
+        return _finite(self.column("score")) if self.format.has_scores else None
+
+    @cached_property
+    def finite(self) -> "TopicRows":
+        """The rows with finite scores, which are compared; all if the format has none."""
+        if self.scores is not None or not self.format.has_scores:
+            return self
+        texts = self.column("score")
+        kept = [place for place, text in enumerate(texts) if _finite([text]) is not None]
+        return TopicRows(
+            self.query_id, self.format, [self.rows[i] for i in kept], [self.lines[i] for i in kept], self.returns
+        )
 
     @cached_property
     def is_constant(self) -> bool:
@@ -89,6 +96,15 @@ def _numbers(kind: Callable[[bytes], float], texts: Sequence[bytes], dtype: str)
         return None if b"_" in b"".join(texts) else np.fromiter(map(kind, texts), dtype, len(texts))
     except (ValueError, OverflowError):
         return None
+
+
+def _finite(texts: Sequence[bytes]) -> NDArray[np.float64] | None:
+    """Scores; None if one is not a finite number in float32."""
+    found = _numbers(float, texts, "d")
+    if found is None:
+        return None
+    with np.errstate(over="ignore"):
+        return found if np.isfinite(found.astype(np.float32)).all() else None
 
 
 def is_rank(text: bytes) -> bool:

@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass
 
-_MSMARCO_DOCS = rb"D?\d+|msmarco_(passage|doc)_\d\d_\d+"
+# Versions 1, 2 and 2.1; those with `#` are segments of docs.
+_MSMARCO_DOCS = rb"D?\d+|msmarco_passage_\d\d_\d+|msmarco_(v2\.1_)?doc_\d\d_\d+(#\d+(_\d+)?)?"
 _TREC_TAG = rb"[A-Za-z0-9_-]{1,15}"
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from beamrank.evaluation.compare import short_names
-from beamrank.evaluation.evaluate import evaluate_one
+from beamrank.evaluation.evaluate import evaluate_one, without
+from beamrank.formats.excluded import Excluded, own_facts
+from beamrank.formats.notes import of_files
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import Run, read_run
 from beamrank.report.report import Report, ReportSettings, chosen_baseline
@@ -16,7 +18,11 @@ _NOT_SHOWN = (
 
 
 def gather_files(
-    urls: Sequence[str], qrels_url: str | None, measures: Sequence[str], settings: ReportSettings
+    urls: Sequence[str],
+    qrels_url: str | None,
+    measures: Sequence[str],
+    settings: ReportSettings,
+    excluded: Excluded | None = None,
 ) -> Report:
     """Reads runs and compares them with the first one, or with the baseline.
 
@@ -25,18 +31,20 @@ def gather_files(
         PreflightError: a file is missing or invalid, or a run and the qrels have no topic in common.
     """
     names = short_names(list(dict.fromkeys(urls)))
-    runs = {name: read_run(url) for url, name in names.items()}
+    qrels = None if qrels_url is None else read_qrels(qrels_url)
+    runs = {name: without(read_run(url), excluded, qrels) for url, name in names.items()}
     baseline = chosen_baseline(settings.baseline, list(runs), "these files")
     steps = [baseline, *(name for name in runs if name != baseline)]
     report = Report(", ".join(runs), list(runs), steps, steps[-1], baseline, measures, missing=[_NOT_SHOWN])
     report.files = {url: runs[name].notes for url, name in names.items()}
-    qrels = None if qrels_url is None else read_qrels(qrels_url)
+    report.missing += of_files({name: own_facts(run.order) for name, run in runs.items()})
     if qrels is None:
         report.missing.append("No qrels are given: measures, tests and rank changes need judgments. Give --qrels")
     else:
         for url, name in names.items():
             found = evaluate_one(runs[name], qrels, measures, f"the run {url}", f"the qrels {qrels_url}")
             report.evaluations[name] = found.evaluation
+            report.missing += [f"{name}: {line}" for line in found.evaluation.notes.warnings()]
     relevance = {} if qrels is None else qrels.relevance
     report.scores = _scores(runs, relevance)
     report.changes = list(_changes(runs, qrels, steps, settings.changes).found())

@@ -10,6 +10,7 @@ from beamrank.config.first_stages import Bm25Config
 from beamrank.config.yaml import explain
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import evaluate
+from beamrank.formats.excluded import Excluded, read_excluded
 from beamrank.formats.qrels import Qrels
 from beamrank.records import Topic
 from models.lucene.bm25 import Bm25Searcher
@@ -66,10 +67,16 @@ def sweep(
         measures: their names.
         threads: how many threads Java searches with.
     """
+    # The points differ in k1 and b alone.
+    excluded = Excluded("nothing", {}) if points[0].exclude is None else read_excluded(points[0].exclude)
     for point in points:
         with Bm25Searcher(folder, point.k1, point.b, threads) as searcher:
-            found = searcher.search(topics, point.k)
+            found = searcher.search(topics, excluded.depth((topic.query_id for topic in topics), point.k))
         order: dict[str, list[str]] = {}
         for query_id, doc_id in zip(found["query_id"].to_pylist(), found["doc_id"].to_pylist(), strict=True):
             order.setdefault(query_id, []).append(doc_id)
-        yield SweepRow(point.k1, point.b, evaluate(order.items(), qrels, measures).means)
+        rankings = (
+            (query_id, [doc_ids[place] for place in excluded.kept(query_id, doc_ids)[: point.k]])
+            for query_id, doc_ids in order.items()
+        )
+        yield SweepRow(point.k1, point.b, evaluate(rankings, qrels, measures).means)

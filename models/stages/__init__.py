@@ -52,7 +52,7 @@ def stages_of(config: RunConfig) -> list[type[Stage]]:
 def plan_stages(planning: Planning) -> list[Stage]:
     """The stages of a run, in the order in which they are done."""
     config = planning.config
-    first = first_stage_of(config).from_config(config.first_stage, planning).with_relevant(config)
+    first = first_stage_of(config).from_config(config.first_stage, planning).with_options(config)
     return [first, *plan_later_stages(planning)]
 
 

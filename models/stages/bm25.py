@@ -114,7 +114,7 @@ class RetrieveBm25(FirstStage):
         start = time.monotonic()
         try:
             with index.held():
-                candidates = searcher.search(task.topics, self.k)
+                candidates = searcher.search(task.topics, self.to_retrieve(task, self.k))
         except DataError:
             # Another attempt opens the index again, which checks its content.
             _open.cache_clear()

@@ -6,23 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import RunConfig
 from beamrank.digests import digest
 from beamrank.errors import DataError
+from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
 from beamrank.formats.ids import IdError, are_usable, check_doc_id
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.added_relevant import missing_relevant
+from beamrank.section import SELF
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.tasks import ShardTask
 from beamrank.tables.shard import candidates_table
 from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides, ShardStage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
+
+# The doc_ids of a query with their scores, best first.
+_Rows: TypeAlias = list[tuple[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +43,9 @@ class FirstStage(ShardStage):
     # The digest of the judgments that name the relevant docs to add, if any are added; the depth; the qrels' files.
     add_relevant: Annotated[str | None, Decides("{type_name}.add_relevant")] = None
     depth: int = 0
+    # `self`, or the digest of the pairs of docs that are left out, and where these are.
+    exclude: Annotated[str | None, Decides("{type_name}.exclude")] = None
+    excluded: str = ""
     qrels: str | tuple[str, ...] = ()
 
     @classmethod
@@ -66,23 +75,43 @@ class FirstStage(ShardStage):
 
     @classmethod
     def worker_paths(cls, config: RunConfig) -> dict[str, str]:
-        """The qrels, if workers add docs that these judge relevant."""
-        if not config.first_stage.add_relevant or cls.worker_on("cpu") is Worker.LAUNCHER or config.qrels is None:
-            return {}
-        return {"qrels": config.qrels if isinstance(config.qrels, str) else config.qrels[0]}
+        """The qrels, if workers add docs that these judge relevant, and the file of those that they leave out."""
+        section, found = config.first_stage, dict[str, str]()
+        if cls.worker_on("cpu") is Worker.LAUNCHER:
+            return found
+        if section.add_relevant and config.qrels is not None:
+            found["qrels"] = config.qrels if isinstance(config.qrels, str) else config.qrels[0]
+        if section.exclude not in (None, SELF):
+            found[f"{cls.type_name}.exclude"] = str(section.exclude)
+        return found
 
-    def with_relevant(self, config: RunConfig) -> Self:
-        """The stage with the relevant docs that its section of the configuration asks for.
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The keys of a stage; one that leaves nothing out has the digest that it had before there was `exclude`."""
+        return {name: value for name, value in super().keys.items() if name != "exclude" or value is not None}
+
+    def with_options(self, config: RunConfig) -> Self:
+        """The stage with what the section of any first stage can ask for: docs that are added or left out.
 
         Raises:
-            PreflightError: the qrels are missing or invalid.
+            PreflightError: the qrels or the file of docs to exclude are missing or invalid.
         """
-        section = config.first_stage
-        if not section.add_relevant or config.qrels is None:
-            return self
-        return replace(
-            self, add_relevant=digest(read_qrels(config.qrels).relevance), depth=section.k, qrels=config.qrels
-        )
+        section, found = config.first_stage, self
+        if section.add_relevant and config.qrels is not None:
+            added = digest(read_qrels(config.qrels).relevance)
+            found = replace(found, add_relevant=added, depth=section.k, qrels=config.qrels)
+        if section.exclude is not None:
+            digest_of_pairs = read_excluded(section.exclude).digest
+            found = replace(found, exclude=digest_of_pairs, depth=section.k, excluded=section.exclude)
+        return found
+
+    def to_retrieve(self, task: ShardTask, k: int) -> int:
+        """How many docs of a topic of a shard `run` finds, so that `commit` has `k` beside those that are left out."""
+        excluded = self._excluded()
+        return k if excluded is None else excluded.depth((topic.query_id for topic in task.topics), k)
+
+    def _excluded(self) -> Excluded | None:
+        return None if self.exclude is None else _read_excluded(self.excluded, self.exclude)
 
     def commit(self, task: ShardTask, candidates: pa.Table, start: float) -> Receipt:
         """Commits the candidates of a shard; topics without candidates are counted and named.
@@ -97,8 +126,18 @@ class FirstStage(ShardStage):
         """
         _check_doc_ids(candidates)
         added: dict[str, int] = {}
+        excluded = self._excluded()
+        if excluded is not None:
+            candidates, added["excluded"] = _without(excluded, candidates, self.depth)
+        if own := _own_docs(candidates):
+            added["own_docs"] = own
         if self.add_relevant is not None:
             judgments = _read_judgments(self.qrels, self.add_relevant)
+            if excluded is not None:
+                judgments = {
+                    query_id: {doc_id: docs[doc_id] for doc_id in docs.keys() - excluded.of(query_id)}
+                    for query_id, docs in judgments.items()
+                }
             candidates, added["relevant_added"] = _with_relevant(task, candidates, judgments, self.depth)
         found = set(candidates["query_id"].unique().to_pylist())
         without = [topic.query_id for topic in task.topics if topic.query_id not in found]
@@ -123,11 +162,7 @@ def _with_relevant(
     Returns:
         The candidates, and the number of docs that were added.
     """
-    columns = (candidates[name].to_pylist() for name in ("query_id", "doc_id", "score"))
-    by_query = {
-        query_id: [(doc_id, score) for _, doc_id, score in rows]
-        for query_id, rows in groupby(zip(*columns, strict=True), key=lambda row: row[0])
-    }
+    by_query = _by_query(candidates)
     added = 0
     for query_id in [topic.query_id for topic in task.topics]:
         rows = by_query.get(query_id, [])
@@ -136,9 +171,51 @@ def _with_relevant(
             score = rows[k - 1][1] if len(rows) >= k else rows[-1][1] - 1 if rows else 0.0
             by_query[query_id] = [*rows[: k - 1], (doc_id, score)]
             added += 1
+    return _table(by_query), added
+
+
+def _without(excluded: Excluded, candidates: pa.Table, k: int) -> tuple[pa.Table, int]:
+    """The best k candidates of each query that are not excluded, and how many stood above these."""
+    kept: dict[str, _Rows] = {}
+    left_out = 0
+    for query_id, rows in _by_query(candidates).items():
+        places = excluded.kept(query_id, [row[0] for row in rows])[:k]
+        left_out += places[-1] + 1 - len(places) if len(places) == k else len(rows) - len(places)
+        if places:
+            kept[query_id] = [rows[place] for place in places]
+    return _table(kept), left_out
+
+
+def _own_docs(candidates: pa.Table) -> int:
+    """How many queries have the doc of their own id among the first."""
+    first = candidates.filter(pc.less_equal(candidates["rank"], OWN_DEPTH))
+    return int(pc.sum(pc.equal(first["query_id"], first["doc_id"])).as_py() or 0)
+
+
+def _by_query(candidates: pa.Table) -> dict[str, _Rows]:
+    columns = (candidates[name].to_pylist() for name in ("query_id", "doc_id", "score"))
+    return {
+        query_id: [(doc_id, score) for _, doc_id, score in rows]
+        for query_id, rows in groupby(zip(*columns, strict=True), key=lambda row: row[0])
+    }
+
+
+def _table(by_query: Mapping[str, _Rows]) -> pa.Table:
     query_ids = sorted(by_query)
-    doc_ids, scores = ([[row[column] for row in by_query[each]] for each in query_ids] for column in (0, 1))
-    return candidates_table(query_ids, doc_ids, scores), added
+    rows = [by_query[query_id] for query_id in query_ids]
+    doc_ids = [[doc_id for doc_id, _ in each] for each in rows]
+    return candidates_table(query_ids, doc_ids, [[score for _, score in each] for each in rows])
+
+
+@lru_cache(maxsize=1)
+def _read_excluded(path: str, expected: str) -> Excluded:
+    excluded = read_excluded(path)
+    if excluded.digest != expected:
+        raise DataError(
+            f"the file of docs to exclude {path} changed since the run was planned. Nothing was committed: run the "
+            "same command again"
+        )
+    return excluded
 
 
 @lru_cache(maxsize=1)

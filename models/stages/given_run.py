@@ -102,8 +102,9 @@ class GivenRun(FirstStage):
     def _commit(self, task: ShardTask, run: Run) -> Receipt:
         start = time.monotonic()
         query_ids = [topic.query_id for topic in task.topics if topic.query_id in run.order]
-        doc_ids = [run.order[query_id][: self.k] for query_id in query_ids]
-        scores = [run.scores[query_id][: self.k] for query_id in query_ids]
+        depth = self.to_retrieve(task, self.k)
+        doc_ids = [run.order[query_id][:depth] for query_id in query_ids]
+        scores = [run.scores[query_id][:depth] for query_id in query_ids]
         return self.commit(task, candidates_table(query_ids, doc_ids, scores), start)
 
 

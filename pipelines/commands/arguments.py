@@ -39,6 +39,18 @@ def qrels_option(help_text: str) -> Any:
     return typer.Option("--qrels", metavar="FILE|irds:DATASET", help=help_text, callback=named)
 
 
+def exclude_option(help_text: str) -> Any:
+    """An option that takes `self`, or a file of pairs."""
+    return typer.Option("--exclude", metavar="self|FILE", help=help_text)
+
+
+Exclude = Annotated[
+    str | None,
+    exclude_option(
+        "Leave docs out of the rankings: `self` the doc with the query's own id (ArguAna, Quora), FILE those that it "
+        "names, a query_id and a doc_id a line, or BRIGHT's JSONL."
+    ),
+]
 ConfigPath = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A YAML configuration: docs/reference/configuration.md.")
 ]

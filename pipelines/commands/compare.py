@@ -1,5 +1,6 @@
 """`beamrank compare RUN...`: runs of any systems beside a baseline, in one table."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -8,7 +9,9 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import compare_runs
 from beamrank.evaluation.measures import COMPARED_MEASURES, explain_names, split_measures
 from beamrank.evaluation.significance import CORRECTIONS, TESTS
-from pipelines.commands.arguments import ResultFormat, one_of, qrels_option
+from beamrank.formats.excluded import read_excluded
+from pipelines.commands.arguments import Exclude, ResultFormat, one_of, qrels_option
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error
 
@@ -31,6 +34,17 @@ def compare(
     correction: Annotated[
         str, one_of("--correction", CORRECTIONS, "Corrects the p-values for the number of tests in the table.")
     ] = "holm",
+    exclude: Exclude = None,
+    names: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="What the runs are called, in their order; that of a --baseline which is not among them comes last.",
+        ),
+    ] = None,
+    agreement: Annotated[
+        bool, typer.Option("--agreement", help="Also show how far the rankings agree; always shown without --qrels.")
+    ] = False,
     result_format: ResultFormat = "table",
 ) -> None:
     """Compare runs with a baseline: measures, differences, corrected tests, and the agreement of the rankings."""
@@ -40,8 +54,37 @@ def compare(
         others.remove(first)
     if not others:
         raise ConfigError("there is nothing to compare: give two runs or more, or one and a --baseline")
-    names = split_measures(measures)
-    found = compare_runs(others, first, qrels, names, test, correction)
-    for line in [*explain_names(names), *found.notes]:
+    asked = split_measures(measures)
+    excluded = None if exclude is None else read_excluded(exclude)
+    with ConsoleProgress().bar("compare") as bar:
+        found = compare_runs(
+            others,
+            first,
+            qrels,
+            asked,
+            test,
+            correction,
+            excluded=excluded,
+            names=_named(names, list(dict.fromkeys([*run, first]))),
+            agree=agreement or qrels is None,
+            progress=bar,
+        )
+    for line in [*explain_names(asked), *found.notes]:
         write_error(f"note: {line}")
+    for line in found.warnings:
+        write_error(f"warning: {line}")
     print_result(found.table(), found.as_object(), result_format)
+
+
+def _named(names: str | None, runs: Sequence[str]) -> dict[str, str] | None:
+    """The name of each run.
+
+    Raises:
+        ConfigError: there are more or fewer names than runs, or one twice.
+    """
+    if names is None:
+        return None
+    given = [name.strip() for name in names.split(",")]
+    if len(given) != len(runs) or len(set(given)) < len(given) or not all(given):
+        raise ConfigError(f"--names {names!r}: give {len(runs)} names, one for each run, separated by commas")
+    return dict(zip(runs, given, strict=True))

@@ -12,7 +12,9 @@ from beamrank.evaluation.evaluate import Evaluation, RunEvaluation, evaluate_run
 from beamrank.evaluation.measures import DEFAULT_MEASURES, explain_names, split_measures
 from beamrank.evaluation.significance import Comparison, compare_evaluations
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, P_VALUE, shown
-from pipelines.commands.arguments import qrels_option
+from beamrank.formats.excluded import read_excluded
+from beamrank.formats.notes import of_files
+from pipelines.commands.arguments import Exclude, qrels_option
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_error, write_line
 
@@ -36,6 +38,7 @@ def eval_run(
             help="Compare with a baseline run (paired t-test). May be given several times.",
         ),
     ] = None,
+    exclude: Exclude = None,
     per_query: Annotated[bool, typer.Option("--per-query", help="Also print the values of each topic.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -43,8 +46,12 @@ def eval_run(
     baselines = against or []
     names = split_measures(measures)
     _note(explain_names(names))
-    found, *others = evaluate_run_files([run, *baselines], qrels, names)
+    excluded = None if exclude is None else read_excluded(exclude)
+    found, *others = evaluate_run_files([run, *baselines], qrels, names, excluded)
     _note(found.lines())
+    for name, each in zip(["", *(f"{name}: " for name in baselines)], [found, *others], strict=True):
+        for warning in each.evaluation.notes.warnings():
+            write_error(f"warning: {name}{warning}")
     compared = _compare(found.evaluation, list(zip(baselines, others, strict=True)))
     if as_json:
         write_line(json.dumps(_as_object(run, found.evaluation, per_query, compared), ensure_ascii=False))
@@ -61,10 +68,10 @@ def _note(lines: Iterable[str]) -> None:
 
 
 def _compare(run: Evaluation, baselines: Sequence[tuple[str, RunEvaluation]]) -> Compared:
+    # The notes on the qrels are printed once.
+    _note(of_files({name: baseline.facts() for name, baseline in baselines}))
     compared = []
     for name, baseline in baselines:
-        # The notes on the qrels are printed once.
-        _note(f"{name}: {line}" for line in (*baseline.run_notes.lines(), *baseline.evaluation.notes.lines()))
         compared.append((name, compare_evaluations(run, baseline.evaluation)))
     left_out = [name for name in run.means if name not in compared[0][1]] if compared else []
     if left_out:

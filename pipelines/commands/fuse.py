@@ -6,6 +6,7 @@ import typer
 
 from beamrank.errors import ConfigError
 from beamrank.evaluation.fusion import METHODS, NORMALIZATIONS, check_fusion, fuse
+from beamrank.formats.notes import of_files
 from beamrank.formats.run_formats import FORMATS
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
@@ -13,6 +14,7 @@ from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.streams import check_packable
 from pipelines.commands.arguments import one_of
+from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_error, write_line
 from pipelines.output.run_metadata import describe_fusion, write_metadata
 
@@ -51,16 +53,14 @@ def fuse_runs(
         raise ConfigError(f"--output {output} is a folder: give the path of a file")
     check_packable(output)
     storage.check_lasting(output)
-    runs = []
-    for url in run:
-        found = read_run(url)
-        runs.append(found)
-        for line in found.notes.lines():
-            write_error(f"note: {url}: {line}")
+    with ConsoleProgress().bar("fuse") as bar:
+        runs = [read_run(url, progress=bar) for url in run]
+        fused = fuse(runs, method, weights=numbers, norm=norm, k=k, progress=bar)
+    for line in of_files({url: found.notes.facts() for url, found in zip(run, runs, strict=True)}):
+        write_error(f"note: {line}")
+    for url, found in zip(run, runs, strict=True):
         if not METHODS[method].reads_ranks and not FORMATS[found.notes.format].has_scores:
             write_error(f"note: {url} has no scores: minus its ranks are taken for them")
-    fused = fuse(runs, method, weights=numbers, norm=norm, k=k)
-    for url, found in zip(run, runs, strict=True):
         if missing := len(fused) - len(found.order):
             write_error(f"note: {url} lacks topics of the other runs: {missing:,}; there it adds nothing")
     write_run(output, fused, run_tag)

@@ -13,6 +13,7 @@ from beamrank.lint.linter import Report, lint_run
 from beamrank.lint.registry import CHECKS
 from beamrank.lint.tracks import TRACKS
 from beamrank.storage import files as storage
+from pipelines.commands.arguments import exclude_option
 from pipelines.console.terminal import write_error, write_line
 
 
@@ -23,6 +24,13 @@ def lint(
     corpus: Annotated[str | None, typer.Option(metavar="PATH", help="The corpus, or a list of doc_ids.")] = None,
     first_stage: Annotated[
         str | None, typer.Option(metavar="RUN", help="The run that was re-ranked: no doc may be new or lost.")
+    ] = None,
+    exclude: Annotated[
+        str | None,
+        exclude_option(
+            "The docs that no ranking should hold: `self` the one with the query's own id (ArguAna, Quora), FILE those "
+            "that it names, a query_id and a doc_id a line, or BRIGHT's JSONL."
+        ),
     ] = None,
     track: Annotated[str, typer.Option(metavar="NAME", help=f"The rules: {', '.join(TRACKS)}.")] = "generic",
     fix: Annotated[bool, typer.Option("--fix", help="Rewrite what has one right answer, in place.")] = False,
@@ -36,7 +44,7 @@ def lint(
             raise PreflightError(f"there is no file {run}")
         if fix:
             check_fixable(run)
-    given = read_given(topics, qrels, corpus, first_stage)
+    given = read_given(topics, qrels, corpus, first_stage, exclude)
     objects = []
     clean = True
     for run in runs:

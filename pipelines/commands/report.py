@@ -9,11 +9,12 @@ import typer
 from beamrank.config.run import RunConfig, stored_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
+from beamrank.formats.excluded import read_excluded
 from beamrank.stages.plan import Plan, read_plan
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.url_credentials import refuse_credentials
-from pipelines.commands.arguments import Quiet, Verbose, console_progress, qrels_option
+from pipelines.commands.arguments import Quiet, Verbose, console_progress, exclude_option, qrels_option
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
@@ -45,6 +46,13 @@ def report(
     qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
     measures: Annotated[
         str | None, typer.Option(help="Measures in place of the run's own, separated by spaces or commas.")
+    ] = None,
+    exclude: Annotated[
+        str | None,
+        exclude_option(
+            "Leave docs out of the rankings of run files, as `eval` does. An output has left out what its first stage "
+            "excludes."
+        ),
     ] = None,
     k0: Annotated[
         str | None, typer.Option(metavar="N,N", help="Depths of mono in the curve; by default all up to mono.k.")
@@ -87,7 +95,7 @@ def report(
         trials=trials,
     )
     names = () if measures is None else tuple(parse_measures(split_measures(measures)))
-    write_line(report_paths(paths, output, settings, console, qrels, names, score_missing))
+    write_line(report_paths(paths, output, settings, console, qrels, names, score_missing, exclude))
 
 
 def report_paths(
@@ -98,6 +106,7 @@ def report_paths(
     qrels: str | None = None,
     measures: Sequence[str] = (),
     score_missing: bool = False,
+    exclude: str | None = None,
 ) -> str:
     """Writes a report of outputs and run files, by default at the first of them.
 
@@ -124,8 +133,13 @@ def report_paths(
         )
     if score_missing and (len(folders), len(absolute)) != (1, 1):
         raise ConfigError("--score-missing scores the pairs of one run: give one DIR")
+    if exclude is not None and (folders or trainings):
+        raise ConfigError(
+            f"--exclude leaves docs out of run files, and {(folders + trainings)[0]} is an output: set `exclude` in "
+            "the section of its first stage, and run it again"
+        )
     score = console if score_missing else None
-    reports = _reports(folders, files, settings, qrels, measures, score)
+    reports = _reports(folders, files, settings, qrels, measures, score, exclude)
     for found in reports:
         for line in found.missing:
             console.note(f"{found.title}: {line}")
@@ -146,6 +160,7 @@ def _reports(
     qrels: str | None,
     measures: Sequence[str],
     score_missing: ConsoleProgress | None,
+    exclude: str | None,
 ) -> "list[Report]":
     """One report a folder, and one of all files. Pairs that are missing are scored if their progress can be shown."""
     # They take a second to import, and other commands do without.
@@ -162,7 +177,8 @@ def _reports(
         pairs = None if score_missing is None else _with_pairs(plan, config, settings, score_missing)
         found.append(gather(plan, config, settings, pairs))
     if files:
-        found.append(gather_files(files, qrels, measures or COMPARED_MEASURES, settings))
+        excluded = None if exclude is None else read_excluded(exclude)
+        found.append(gather_files(files, qrels, measures or COMPARED_MEASURES, settings, excluded))
     return found
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from beamrank.formats.excluded import OWN_SHARE
 from beamrank.stages.receipts import Manifest
 from beamrank.stages.status import StageStatus
 from beamrank.tables.schemas import RowKind
@@ -10,13 +11,17 @@ from beamrank.tables.schemas import RowKind
 
 @dataclass(frozen=True)
 class _Reported:
-    """One count; `of` names the counts that add up to its total, `named` adds the receipts' examples."""
+    """One count; `of` names the counts that add up to its total, `named` adds the receipts' examples.
+
+    A share of the total below `least` is not reported.
+    """
 
     count: str
     of: tuple[str, ...]
     noun: str
     verb: str
     named: bool = False
+    least: float = 0.0
 
 
 _QUERIES = _Reported("truncated_queries", ("queries",), "queries", "were truncated")
@@ -45,6 +50,15 @@ _REPORTED: dict[RowKind, tuple[_Reported, ...]] = {
         ),
         _Reported(
             "relevant_added", ("topics",), "topics", "got a relevant doc (add_relevant): all measures are flattered"
+        ),
+        _Reported("excluded", (), "docs", "were left out of the candidates (exclude)"),
+        _Reported(
+            "own_docs",
+            ("topics",),
+            "topics",
+            "have the doc of their own id among the first ten candidates: where topics are docs, as in ArguAna and "
+            "Quora, `exclude: self` in the first stage leaves it out",
+            least=OWN_SHARE,
         ),
     ),
     "tokenized": (
@@ -86,7 +100,7 @@ def count_lines(rows: RowKind, manifest: Manifest) -> Iterator[str]:
     """A line for each count that is not zero, with its share if every receipt has the counts of the total."""
     for each in _REPORTED[rows]:
         number = manifest.total(each.count)
-        if number:
+        if number and number >= each.least * sum(map(manifest.total, each.of)):
             first = _first(manifest) if each.named else ""
             yield f"{manifest.stage}: {_shared(number, manifest, each)} {each.verb}{first}"
 

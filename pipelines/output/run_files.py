@@ -139,6 +139,9 @@ def _note_evaluations(plan: Plan, config: RunConfig, evaluations: Mapping[str, E
     notes = next(iter(evaluations.values())).notes
     for note in (*explain_names(config.measures), *notes.lines()):
         progress.note(note)
+    # All runs have the same topics.
+    for warning in notes.warnings():
+        progress.warn(warning)
     if plan.limited:
         progress.note(
             f"a trial: the measures are means over the {counted(notes.topics, 'judged topic')} among the "

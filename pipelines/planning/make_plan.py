@@ -7,10 +7,13 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.corpora import digest_corpus, find_taken, list_units
+from beamrank.formats.excluded import read_excluded
 from beamrank.formats.folders import find_files, shown_paths
+from beamrank.formats.notes import Note
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.topics import read_topics
 from beamrank.records import Topic
+from beamrank.section import SELF
 from beamrank.stages.plan import Plan
 from beamrank.stages.shards import cut_shards, first_topics
 from beamrank.storage import files as storage
@@ -54,6 +57,8 @@ def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None,
     if topics.left_out:
         total = len(topics.kept) + topics.left_out
         console.note(f"a trial: the first {len(topics.kept):,} of {total:,} topics are run (topics.limit)")
+    for note in _exclusions(config, topics.kept):
+        console.note(str(note))
     checkpoints = resolve_checkpoints(config)
     for checkpoint in checkpoints.values():
         for warning in warnings_of(checkpoint):
@@ -69,6 +74,18 @@ def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None,
         values["topics"]["limit"] = None
     records = tuple(stage.record() for stage in stages)
     return Plan(config.run_tag, config.output, shards, records, values, corpus)
+
+
+def _exclusions(config: RunConfig, topics: Sequence[Topic]) -> list[Note]:
+    """What a user should know about the docs that the first stage leaves out."""
+    exclude = config.first_stage.exclude
+    if exclude is None:
+        return []
+    if exclude != SELF:
+        # It is read again when candidates are committed.
+        check_regular(exclude)
+    relevance = {} if config.qrels is None else read_qrels(config.qrels).relevance
+    return read_excluded(exclude).facts({topic.query_id for topic in topics}, relevance)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,41 @@ def test_evaluate_gives_the_same_for_dictionaries_and_files(files, measures):
     assert found.notes.not_in_run == ("q3",)
 
 
+def test_evaluate_reads_any_list_of_measures():
+    found = beamrank.evaluate(RUN, QRELS, ["RR", "nDCG@2"])
+    assert beamrank.evaluate(RUN, QRELS, (name for name in ("RR", "nDCG@2"))) == found
+    assert list(found.means) == ["RR", "nDCG@2"]
+    for wrong in ({"RR", "nDCG@2"}, [5], 5, b"RR"):
+        with pytest.raises(ConfigError, match="measures"):
+            beamrank.evaluate(RUN, QRELS, wrong)  # type: ignore[arg-type]
+
+
+def test_evaluate_leaves_docs_out(tmp_path):
+    """As BEIR measures collections whose queries are docs."""
+    run, qrels = {"a": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"a": {"b": 1}}
+    assert beamrank.evaluate(run, qrels, "RR@10 nDCG@10").means == {"RR@10": 0.5, "nDCG@10": pytest.approx(0.63093)}
+    (tmp_path / "pairs.tsv").write_text("a\ta\na\ta\nz\tz\n")
+    for exclude in ("self", tmp_path / "pairs.tsv", {"a": ["a"], "z": ["z"]}):
+        found = beamrank.evaluate(run, qrels, "RR@10 nDCG@10", exclude=exclude)
+        assert found.means == {"RR@10": 1.0, "nDCG@10": 1.0}
+    assert beamrank.evaluate(run, qrels, "RR@10", exclude={"a": ["b"]}).means == {"RR@10": 0.0}
+
+
+def test_evaluate_says_what_is_missing(caplog):
+    qrels = {f"q{query}": {"a": 1} for query in range(10)}
+    beamrank.evaluate({f"q{query}": {"a": 1.0} for query in range(9)}, qrels, "RR")
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        "judged topics that are not in the run: 1 of 10 ('q9')"
+    ]
+    caplog.clear()
+    assert beamrank.evaluate({"q1": {"a": 1.0}}, qrels, "RR").means == {"RR": 0.1}
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert "judged topics that are in the run: 1 of 10" in caplog.text
+    caplog.clear()
+    beamrank.evaluate({"a": {"a": 1.0}}, {"a": {"a": 1}}, "RR")
+    assert "doc of their own id" in caplog.text
+
+
 def test_evaluate_takes_the_numbers_of_numpy() -> None:
     run: Any = {"q1": {"a": np.float32(2)}}
     qrels: Any = {"q1": {"a": np.int64(1)}}

@@ -53,10 +53,15 @@ def test_reranker_gives_no_scores_for_no_inputs(checkpoints):
     assert Reranker(checkpoints.mono).score([]).shape == (0,)
 
 
-@pytest.mark.parametrize("wrong", [("only a query",), ("q", "a", "b"), ("q", None), "qt", None, 5])
+@pytest.mark.parametrize("wrong", [("only a query",), ("q", "a", "b"), ("q", None), "qt", None, 5, {"q", "t"}])
 def test_reranker_names_an_input_that_is_not_a_pair(checkpoints, wrong):
     with pytest.raises(DataError, match=r"input 1 is .*this model scores \(query, text\): give 2 strings each"):
         Reranker(checkpoints.mono).score([("q", "t"), wrong])
+
+
+def test_reranker_refuses_inputs_without_an_order(checkpoints):
+    with pytest.raises(ConfigError, match="inputs is a set"):
+        Reranker(checkpoints.mono).score({("q", "t"), ("q", "u")})
 
 
 def test_reranker_refuses_a_checkpoint_that_is_not_a_string():

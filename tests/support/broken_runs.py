@@ -63,7 +63,11 @@ BROKEN: dict[str, tuple[str | bytes, int] | tuple[str | bytes, int, str]] = {
     "L603": (GOOD.replace("1.5", "2.5"), 2),
     "L604": (GOOD.replace("1.5", "2.50000000001"), 2),
     "L605": (_topic("1", _ELEVEN, _LOGITS + " -4"), 10),
-    "L701": (_topic("1", " ".join(map(str, range(1001))), " ".join(map(str, range(2000, 999, -1)))), 1001, "msmarco"),
+    "L701": (
+        _topic("1", " ".join(map(str, range(2, 1003))), " ".join(map(str, range(2000, 999, -1)))),
+        1001,
+        "msmarco",
+    ),
     "L702": ("1\t12\t1\n1\t13\t2\n2\t12\t1\n", 3, "msmarco"),
     "L801": (_topic("1", "a b c", "2 2 2.0"), 1),
     "L802": (_topic("1", "a b c d e", "5 4 3 2 1") + _topic("2", "a b c d e", "9 8 7 6 5"), 6),
@@ -72,12 +76,14 @@ BROKEN: dict[str, tuple[str | bytes, int] | tuple[str | bytes, int, str]] = {
         _topic("1", _TEN, _LOGITS) + _topic("2", _TEN[::-1], _LOGITS) + _topic("3", _ELEVEN[2:], _SHARES),
         21,
     ),
+    "L805": (GOOD.replace("Q0 b 1 9", "Q0 2 1 9"), 4),
     "L901": (GOOD.replace("Q0 c", "Q0 d"), 3),
     "L902": (GOOD.replace("1 Q0 c 3 1.5 t\n", ""), 1),
     "L903": (GOOD.split("2 Q0 b 1", maxsplit=1)[0], 1),
     "L904": (GOOD.split("2 Q0 b 1", maxsplit=1)[0], 1),
     "L905": ("1 Q0 x 1 3 t\n2 Q0 y 1 3 t\n", 1),
     "L906": ("1 Q0 a 1 3 t\n1 Q0 D007 2 2 t\n2 Q0 b 1 3 t\n", 2),
+    "L907": (GOOD.replace("Q0 c", "Q0 x"), 3),
 }
 # Files that the run is checked against, for the codes that need one.
 TOPICS, DOCS, QRELS = "1\tone\n2\ttwo\n", "a\nb\nc\n", "1 0 a 1\n1 0 7 1\n2 0 b 1\n"
@@ -91,6 +97,7 @@ GIVEN = {
     "L904": ("qrels", QRELS),
     "L905": ("qrels", QRELS),
     "L906": ("qrels", QRELS),
+    "L907": ("exclude", "1 x\n2 y\n"),
 }
 # What else such a run breaks.
 ALSO = {

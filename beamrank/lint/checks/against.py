@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from beamrank.evaluation.evaluate import FEWEST_MET
 from beamrank.formats.columns import shown
 from beamrank.lint.check import Found
 from beamrank.lint.given import among
@@ -43,6 +44,17 @@ def missing_judged_topic(run: RunState) -> Found:
 def nothing_judged(run: RunState) -> Found:
     if run.judged_at_10 == 0:
         yield 1, "no doc among the first ten of any query is judged (Judged@10 is 0): do the doc_ids agree?"
+    elif run.met < FEWEST_MET * run.judged_topics:
+        yield 1, f"a judged doc ranks in {run.met:,} of {run.judged_topics:,} judged queries: do the doc_ids agree?"
+
+
+def excluded_doc(topic: TopicRows, run: RunState) -> Found:
+    if run.given.excluded is None:
+        return
+    excluded = {doc_id.encode() for doc_id in run.given.excluded.of(topic.query_id.decode("utf-8", "replace"))}
+    for line, doc_id in zip(topic.lines, topic.doc_ids, strict=True):
+        if doc_id in excluded:
+            yield line, f"doc {shown(doc_id)} of query {topic.shown} is one that --exclude leaves out"
 
 
 def judged_id_form(topic: TopicRows, run: RunState) -> Found:

@@ -15,7 +15,7 @@ def whole_rank(topic: TopicRows, _run: RunState) -> Found:
         return
     for line, text in zip(topic.lines, topic.column("rank"), strict=True):
         if not is_rank(text):
-            yield line, f"rank {shown(text)} is not a whole number"
+            yield line, f"rank {shown(text)} is not a whole number: the ranks of its query are not compared"
 
 
 def first_rank(topic: TopicRows, run: RunState) -> Found:
@@ -52,6 +52,7 @@ def equal_ranks(topic: TopicRows, _run: RunState) -> Found:
 
 
 def ranks_against_scores(topic: TopicRows, _run: RunState) -> Found:
+    topic = topic.finite
     if topic.ranks is None or topic.scores is None:
         return
     ordered = np.argsort(topic.ranks, kind="stable")

@@ -72,6 +72,7 @@ def tie_at_cutoff(topic: TopicRows, _run: RunState) -> Found:
 
 def _ties(topic: TopicRows) -> tuple[list[int], list[str]]:
     """The line of each row after the first, best first, and how its score ties with the one before."""
+    topic = topic.finite
     if topic.scores is None or topic.is_constant:
         return [], []
     narrow = topic.scores.astype(np.float32)

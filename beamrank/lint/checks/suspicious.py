@@ -1,6 +1,7 @@
 """Checks of patterns that a broken job leaves: a constant model, a wrong join, two activations."""
 
 from beamrank.formats.columns import shown
+from beamrank.formats.excluded import OWN_DEPTH, OWN_SHARE
 from beamrank.lint.check import Found
 from beamrank.lint.state import RunState
 from beamrank.lint.topic_rows import TopicRows
@@ -12,8 +13,8 @@ _SCORED_DOCS = 10
 
 
 def constant_scores(topic: TopicRows, _run: RunState) -> Found:
-    if topic.is_constant:
-        yield topic.lines[0], f"all {len(topic.rows):,} docs of query {topic.shown} have the same score"
+    if topic.finite.is_constant:
+        yield topic.lines[0], f"all {len(topic.finite.rows):,} docs of query {topic.shown} have the same score"
 
 
 def identical_rankings(run: RunState) -> Found:
@@ -30,6 +31,17 @@ def same_first_doc(run: RunState) -> Found:
     docs = {facts.first_doc for facts in run.topics.values()}
     if len(docs) == 1 and len(run.topics) >= _TOPICS:
         yield 1, f"all {len(run.topics):,} queries have the same first doc, {shown(docs.pop())}"
+
+
+def own_docs(run: RunState) -> Found:
+    lines = [facts.own_line for facts in run.topics.values() if facts.own_line is not None]
+    # With --exclude self, each of them is a finding of its own.
+    if run.given.excluded is None and lines and len(lines) >= OWN_SHARE * len(run.topics):
+        yield (
+            lines[0],
+            f"the doc of the query's own id is among the first {OWN_DEPTH} of {len(lines):,} of {len(run.topics):,} "
+            "queries: where queries are docs, as in ArguAna and Quora, BEIR and MTEB leave that doc out",
+        )
 
 
 def mixed_activations(run: RunState) -> Found:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import ir_measures
 import pytest
 
 from beamrank.errors import ConfigError, PreflightError
@@ -39,6 +40,47 @@ def test_notes_name_topics_that_do_not_fit():
         "topics of the run without judgments: 1 ('q9'); they are left out",
     ]
     assert evaluate({"q": ["a"]}.items(), qrels_of({"q": {"a": 1}}), ["RR"], topics=["q"]).notes.lines() == []
+
+
+def test_ids_of_topics_that_do_not_meet_are_a_warning():
+    qrels = qrels_of({str(query): {"d": 1} for query in range(1, 10)})
+    few = evaluate({"1": ["d"], "2": ["d"]}.items(), qrels, ["RR"]).notes.warnings()
+    assert len(few) == 1
+    assert "2 of 9" in few[0]
+    assert all(shown in few[0] for shown in ("'1', '2'", "'3', '4', '5', ..."))
+    assert "ids: order" not in few[0]
+    # Topics of a SMART file by their numbers: as many as judged ones, with other ids.
+    numbered = {f"{query:03}" if query > 3 else str(query): ["d"] for query in range(1, 10)}
+    assert "topics.ids: order" in evaluate(numbered.items(), qrels, ["RR"]).notes.warnings()[0]
+    assert evaluate({str(query): ["d"] for query in range(6)}.items(), qrels, ["RR"]).notes.warnings() == []
+
+
+def test_ids_of_docs_that_do_not_meet_are_a_warning():
+    qrels = qrels_of({f"q{query}": {f"d{query}": 1} for query in range(40)})
+    order = {f"q{query}": ["x", "d1"] for query in range(40)}
+    (warning,) = evaluate(order.items(), qrels, ["RR"]).notes.warnings()
+    assert "1 of 40" in warning
+    assert all(shown in warning for shown in ("'q0'", "'x', 'd1'", "'d0'"))
+    # It counts the whole ranking, and a judged doc that is not relevant.
+    met = order | {"q2": [*(f"x{rank}" for rank in range(2000)), "d2"]}
+    judged = qrels_of(qrels.relevance | {"q2": {"d2": 0}})
+    assert evaluate(met.items(), judged, ["RR"]).notes.warnings() == []
+    none = qrels_of({f"q{query}": {"x": 0} for query in range(4)})
+    assert evaluate({"q0": ["x"], "q1": ["x"]}.items(), none, ["RR"]).notes.warnings() == []
+
+
+def test_measures_of_another_version_of_trec_eval_are_named():
+    qrels = qrels_of({"q": {f"d{number}": 1 for number in range(4)}})
+    found = evaluate({"q": ["d1"]}.items(), qrels, ["IPrec@0.1", "IPrec@0.5", "AP"])
+    assert found.notes.of_version_10 == ("IPrec@0.1",)
+    assert any("trec_eval 10: IPrec@0.1;" in line for line in found.notes.lines())
+    assert evaluate({"q": ["d1"]}.items(), qrels, ["IPrec@0.5", "AP"]).notes.of_version_10 == ()
+
+
+def test_names_of_results_are_those_of_ir_measures():
+    names = ["map", "ndcg_cut_10", "recip_rank", "iprec_at_recall_0.10", "P", "set_F", "MRR@10", "nDCG(gains={1:3})@5"]
+    means = evaluate(ORDER.items(), QRELS, names).means
+    assert [ir_measures.parse_measure(name) for name in means] == list(parse_measures(names).values())
 
 
 def test_judgment_counts_include_missing_topics():

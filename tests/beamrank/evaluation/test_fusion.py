@@ -7,7 +7,9 @@ import pytest
 
 from beamrank.errors import ConfigError
 from beamrank.evaluation.fusion import METHODS, NORMALIZATIONS, check_fusion, fuse
+from beamrank.formats import runs
 from beamrank.formats.runs import read_run, run_of
+from tests.support.progress import RecordedProgress
 
 # `ranx.fuse` with kind rrf, sum, mnz and wsum, of three runs; with zmuv for z, and no normalization for none.
 RANX = json.loads((Path(__file__).parents[2] / "support/data/fusion-ranx-0.3.21.json").read_text())
@@ -74,6 +76,16 @@ def test_constant_scores_add_nothing(norm):
     found = dict(fuse([run_of({"q": {"c": 2, "b": 1}}), constant], "combsum", norm=norm)["q"])
     assert found["a"] == 0
     assert found["c"] > found["b"]
+
+
+def test_fusion_and_reading_report_their_progress(tmp_path, monkeypatch):
+    progress = RecordedProgress()
+    monkeypatch.setattr(runs, "_ROWS_AT_ONCE", 2)
+    (tmp_path / "some.trec").write_text("q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\nq2 Q0 c 1 3 t\n")
+    run = runs.read_run(str(tmp_path / "some.trec"), progress=progress)
+    assert progress.updates == [(0, None, "rows of some.trec read"), (2, None, "rows of some.trec read")]
+    fuse([run, run], "rrf", progress=progress)
+    assert progress.updates[2:] == [(0, 2, "topics fused"), (1, 2, "topics fused")]
 
 
 def test_k_cuts_the_fused_ranking():

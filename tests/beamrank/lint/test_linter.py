@@ -50,6 +50,47 @@ def test_good_run_is_clean(write, content, option):
     assert lint_run(write(content), given).findings.examples == []
 
 
+def _rows(count, docs):
+    return "".join(
+        f"{query} Q0 {doc_id} {rank} {9 - rank} t\n" for query in range(count) for rank, doc_id in docs(query)
+    )
+
+
+def test_one_match_with_the_qrels_does_not_silence_the_rest(write):
+    """Ids of another collection meet by chance."""
+    qrels = write("".join(f"{query} 0 {query} 1\n" for query in range(30)), "qrels")
+    run = write(_rows(30, lambda query: [(1, f"d{query}"), (2, "5" if query == 5 else "x")]))
+    report = lint_run(run, read_given(qrels=qrels))
+    assert report.findings.counts["L905"] == 1
+    assert report.state.judged_at_10
+    run = write(_rows(30, lambda query: [(1, f"d{query}"), (2, f"{query}" if query < 2 else "x")]))
+    assert "L905" not in lint_run(run, read_given(qrels=qrels)).findings.counts
+
+
+@pytest.mark.parametrize("bad", ["nan", "x", "inf"])
+def test_score_that_is_no_number_silences_no_other_check(write, bad):
+    rows = [("a", 1, "5"), ("b", 2, bad), ("c", 3, "4"), ("d", 4, "4"), ("e", 5, "6")]
+    content = "".join(f"1 Q0 {doc_id} {rank} {score} t\n" for doc_id, rank, score in rows)
+    found = lint_run(write(content)).findings
+    expected = {"L601"} if bad == "x" else {"L602"}
+    assert set(found.counts) == expected | {"L603", "L505"}
+    assert {finding.code: finding.line for finding in found.examples}["L505"] == 5
+    constant = "".join(f"1 Q0 {doc_id} {rank} {score} t\n" for doc_id, rank, score in [*rows[1:4], ("f", 5, "4")])
+    assert set(lint_run(write(constant)).findings.counts) - {"L502"} == expected | {"L801"}
+    alone = lint_run(write(f"1 Q0 b 1 {bad} t\n"))
+    assert set(alone.findings.counts) == expected
+
+
+@pytest.mark.parametrize("track", ["msmarco", "trec-dl"])
+def test_tracks_accept_the_ids_of_every_version_of_ms_marco(write, track):
+    ids = ["7130104", "D59219", "msmarco_passage_00_0", "msmarco_passage_69_159748", "msmarco_doc_59_863449#3"]
+    ids += ["msmarco_doc_00_0", "msmarco_v2.1_doc_00_0", "msmarco_v2.1_doc_00_0#0_0", "msmarco_v2.1_doc_59_9#12_24"]
+    rows = "".join(f"1 Q0 {doc_id} {rank} {-rank} t\n" for rank, doc_id in enumerate(ids, 1))
+    assert lint_run(write(rows), track=TRACKS[track]).findings.examples == []
+    for wrong in ("msmarco_v2.1_passage_00_0", "msmarco_v2x1_doc_00_0", "msmarco_doc_00_0#", "msmarco_passage_00_0#0"):
+        assert "L404" in lint_run(write(f"1 Q0 {wrong} 1 3 t\n"), track=TRACKS[track]).findings.counts
+
+
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_topic_that_returns_is_checked_as_a_whole(write, ending, monkeypatch):
     monkeypatch.setattr(run_rows, "_SPILL_BYTES", 10)

@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from beamrank.digests import digest
 from beamrank.errors import DataError
+from beamrank.formats.excluded import read_excluded
 from beamrank.formats.qrels import read_qrels
 from beamrank.records import Topic
+from beamrank.section import SELF
 from beamrank.stages.receipts import StageFolder
 from beamrank.stages.tasks import ShardTask
 from beamrank.tables.shard import candidates_table
@@ -53,6 +56,59 @@ def test_first_stage_that_adds_nothing_counts_nothing(tmp_path: Path):
     )
     assert len(rows) == 7
     assert counts == {"topics": 5, "topics_without_candidates": 1, "candidates": 7}
+
+
+def _excluding(folder: Path, text: str | None, **more: Any) -> GivenRun:
+    path = SELF
+    if text is not None:
+        path = str(folder / "pairs.txt")
+        Path(path).write_text(text)
+    return GivenRun(run_digest="r", k=1, url="run", depth=1, exclude=read_excluded(path).digest, excluded=path, **more)
+
+
+def test_first_stage_leaves_docs_out_before_k_is_counted(tmp_path: Path):
+    stage = _excluding(tmp_path, "q1 a\nq1 a\nq2 a\nq3 b\nq9 a\n")
+    rows, counts = _commit(stage, tmp_path / "retrieve")
+    assert rows == [("q1", "b", 1, 2.0), ("q3", "a", 1, 3.0), ("q4", "a", 1, 3.0)]
+    # `b` of q3 would not have been among the first.
+    assert counts == {"topics": 5, "topics_without_candidates": 2, "candidates": 3, "excluded": 2}
+    task = ShardTask(StageFolder(str(tmp_path)), 0, "a" * 64, _TOPICS)
+    assert (stage.to_retrieve(task, 3), stage.to_retrieve(task, 2**31 - 1)) == (4, 2**31 - 1)
+
+
+def test_first_stage_adds_no_doc_that_it_leaves_out(tmp_path: Path):
+    (tmp_path / "qrels.txt").write_text("q1 0 z 1\nq1 0 y 1\nq2 0 z 1\n")
+    added = digest(read_qrels(str(tmp_path / "qrels.txt")).relevance)
+    stage = _excluding(tmp_path, "q1 y\nq2 z\n", add_relevant=added, qrels=str(tmp_path / "qrels.txt"))
+    rows, counts = _commit(stage, tmp_path / "retrieve")
+    assert [row[:2] for row in rows] == [("q1", "z"), ("q2", "a"), ("q3", "a"), ("q4", "a")]
+    assert counts["relevant_added"] == 1
+
+
+def test_first_stage_counts_topics_that_are_docs(tmp_path: Path):
+    topics = (Topic("a", "x"), Topic("b", "x"))
+    task = ShardTask(StageFolder(str(tmp_path / "retrieve")), 0, "a" * 64, topics)
+    candidates = candidates_table(["a", "b"], [["a", "b"], ["a", "c"]], [[3, 2], [3, 2]])
+    plain = GivenRun(run_digest="r", k=2, url="run")
+    assert plain.commit(task, candidates, 0.0).counts["own_docs"] == 1
+    alone = replace(_excluding(tmp_path, None), depth=2)
+    receipt = alone.commit(replace(task, folder=StageFolder(str(tmp_path / "alone"))), candidates, 0.0)
+    assert (receipt.counts["excluded"], receipt.counts["candidates"]) == (1, 3)
+    assert "own_docs" not in receipt.counts
+
+
+def test_first_stage_without_exclusion_has_the_digest_that_it_had(tmp_path: Path):
+    plain = GivenRun(run_digest="r", k=2, url="run")
+    assert list(plain.keys) == ["add_relevant", "run_digest", "k", "ties"]
+    assert _excluding(tmp_path, None).keys["exclude"] == SELF
+    assert GivenRun.of_record(plain.record()) == plain
+
+
+def test_first_stage_refuses_excluded_docs_that_changed(tmp_path: Path):
+    stage = _excluding(tmp_path, "q1 a\n")
+    (tmp_path / "pairs.txt").write_text("q1 b\n")
+    with pytest.raises(DataError, match=r"pairs.txt changed since the run was planned"):
+        _commit(stage, tmp_path / "retrieve")
 
 
 def test_first_stage_refuses_qrels_that_changed(tmp_path: Path):

@@ -19,8 +19,10 @@ def _run(*arguments):
 
 
 def test_compare_prints_a_row_for_each_run_and_measure():
-    done = _run("compare", "base.trec", "other.trec", "--qrels", "qrels", "--measures", "RR@10 Judged@10")
+    asked = ("compare", "base.trec", "other.trec", "--qrels", "qrels", "--measures", "RR@10 Judged@10")
+    done = _run(*asked, "--agreement")
     assert done.exit_code == 0
+    assert _run(*asked).stdout.splitlines() == done.stdout.splitlines()[:-3]
     header, *rows = (line.split("\t") for line in done.stdout.splitlines())
     assert header == ["run", "measure", "mean", "diff", "p", "p (holm)", "wins", "ties", "losses"]
     assert [row[:4] + row[6:] for row in rows[:2]] == [
@@ -63,6 +65,33 @@ def test_compare_explains_what_is_missing():
     # They share b, second in one and first in the other: of depth 2 on half.
     assert (name, float(value)) == ("RBO", pytest.approx(0.45))
     assert (tau, overlap) == (["third.tsv", "tau", ""], ["third.tsv", "overlap@10", "0.5"])
+
+
+def test_compare_gives_runs_the_names_that_are_asked_for():
+    asked = ("compare", "other.trec", "--baseline", "base.trec", "--qrels", "qrels", "--measures", "RR@10")
+    done = _run(*asked, "--names", "ours, theirs")
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["run", "theirs", "ours"]
+    found = json.loads(_run(*asked, "--names", "ours,theirs", "--format", "json").stdout)["runs"]
+    assert [(each["name"], each["run"]) for each in found] == [("theirs", "base.trec"), ("ours", "other.trec")]
+    for wrong in ("ours", "a,a", "a,", "a,b,c"):
+        assert _run(*asked, "--names", wrong).exception.exit_code == 2
+
+
+def test_compare_says_once_what_several_runs_have(two_runs):
+    (two_runs / "qrels").write_text("q1 0 a 1\nq2 0 c 1\nq3 0 a 1\nq4 0 a 1\nq5 0 a 1\n")
+    done = _run("compare", "base.trec", "other.trec", "third.tsv", "--qrels", "qrels", "--measures", "RR@10")
+    assert [line for line in done.stderr.splitlines() if "not in the run" in line] == [
+        "note: judged topics that are not in the run: base.trec 3 of 5 ('q3', 'q4', 'q5'), other.trec 3 of 5 ('q3', "
+        "'q4', 'q5'), third.tsv 4 of 5 ('q2', 'q3', 'q4', ...); they count as 0"
+    ]
+    assert done.stderr.count("warning: base.trec: judged topics that are in the run: 2 of 5") == 1
+
+
+def test_compare_leaves_docs_out(two_runs):
+    (two_runs / "pairs").write_text("q1 b\n")
+    asked = ("compare", "base.trec", "other.trec", "--qrels", "qrels", "--measures", "RR@10")
+    means = [line.split("\t")[2] for line in _run(*asked, "--exclude", "pairs").stdout.splitlines()[1:]]
+    assert means == ["1.0", "1.0"]
 
 
 def test_test_and_correction_defined_outside_the_package_are_used(monkeypatch):

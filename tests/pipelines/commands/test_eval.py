@@ -178,3 +178,23 @@ def test_eval_gives_published_figures(shared_data, tmp_path):
     assert figures["RR@10"] == "0.40267951625094484"
     assert round(float(figures["RR"]), 4) == round(float(figures["RR@1000"]), 4) == 0.4109
     assert done.stderr == ""
+
+
+def test_eval_leaves_out_the_doc_that_is_the_query(folder):
+    """BEIR's figures of a collection whose queries are docs."""
+    (folder / "a.run").write_text("a Q0 a 1 3 x\na Q0 b 2 2 x\na Q0 c 3 1 x\n")
+    (folder / "qrels").write_text("query-id\tcorpus-id\tscore\na\tb\t1\n")
+    asked = ("a.run", "--qrels", "qrels", "--measures", "RR@10 nDCG@10")
+    done = _eval(*asked)
+    assert done.stdout.startswith("RR@10\t0.5\n")
+    assert "doc of their own id" in done.stderr
+    done = _eval(*asked, "--exclude", "self")
+    assert done.stdout == "RR@10\t1.0\nnDCG@10\t1.0\n"
+    assert "note: exclude self: docs that were left out: 1" in done.stderr
+    assert "own id" not in done.stderr
+
+
+def test_eval_warns_of_ids_that_do_not_meet(folder):
+    (folder / "qrels").write_text("q1 0 x 1\nq9 0 x 1\n")
+    done = _eval("a.run", "--qrels", "qrels")
+    assert "warning: judged topics of the run that rank any judged doc: 0 of 2" in done.stderr

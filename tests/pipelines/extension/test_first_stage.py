@@ -95,6 +95,14 @@ def test_first_stage_runs_with_its_own_section(config, corpus_order) -> None:
     assert "corpus_order.first 2 -> 3: retrieve, tokenize, mono and duo are redone" in printed
 
 
+def test_first_stage_leaves_out_what_its_section_excludes(config, corpus_order) -> None:
+    (config.parent / "pairs.txt").write_text("q0 d2\nq0 d4\nq1 d29\n")
+    keys = {"corpus_order.exclude": str(config.parent / "pairs.txt"), "mono": None, "duo": None}
+    found = read_trec(Path(beamrank.run(str(config), set=keys).runs["corpus_order"]))
+    assert found["q0"] == ["d3", "d5", "d6", "d7"]
+    assert found["q1"] == found["q2"] == ["d2", "d3", "d4", "d5", "d6", "d7"]
+
+
 def test_unregistered_first_stage_is_an_unknown_key(config) -> None:
     with pytest.raises(ConfigError, match="corpus_order: unknown key"):
         load_config(str(config))

@@ -1,0 +1,197 @@
+"""Docs that are left out of rankings: the doc that is the query itself, or the pairs of a file."""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from beamrank.digests import digest
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.columns import FileRows
+from beamrank.formats.ids import check_given_ids
+from beamrank.formats.notes import Note
+from beamrank.formats.problems import first_few
+from beamrank.formats.runs import Run
+from beamrank.section import SELF
+
+_PAIR = ("query_id", "doc_id")
+# The key of BRIGHT's files, and what it holds where there is none.
+_LIST, _NONE = "excluded_ids", "N/A"
+# Where the doc of a query's own id is among the first so many, and that in so large a share of the queries, queries are
+# docs. Fewer meet by chance: topic 12 may well find doc 12.
+OWN_DEPTH = 10
+OWN_SHARE = 0.5
+# What Lucene takes.
+_MOST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """The docs that are left out of the ranking of each query.
+
+    Attributes:
+        source: `self`, or the file, for messages.
+        pairs: the docs by query_id; None for the doc that has the query's own id.
+        repeated: how many pairs the file has again.
+    """
+
+    source: str
+    pairs: Mapping[str, frozenset[str]] | None = None
+    repeated: int = 0
+
+    def of(self, query_id: str) -> frozenset[str]:
+        """The docs that are left out of the ranking of a query."""
+        return frozenset((query_id,)) if self.pairs is None else self.pairs.get(query_id, frozenset())
+
+    def kept(self, query_id: str, doc_ids: Sequence[str]) -> list[int]:
+        """The places of the docs of a ranking that are not left out."""
+        excluded = self.of(query_id)
+        return [place for place, doc_id in enumerate(doc_ids) if doc_id not in excluded]
+
+    def depth(self, query_ids: Iterable[str], k: int) -> int:
+        """How many docs of each query to find, so that `k` are left."""
+        return min(k + max((len(self.of(query_id)) for query_id in query_ids), default=0), _MOST)
+
+    @property
+    def digest(self) -> str:
+        """`self`, or the digest of the pairs, whatever their order."""
+        return SELF if self.pairs is None else digest({one: sorted(docs) for one, docs in self.pairs.items()})
+
+    def facts(self, query_ids: Collection[str], relevance: Mapping[str, Mapping[str, int]]) -> list[Note]:
+        """Notes for the user.
+
+        Args:
+            query_ids: those that are ranked.
+            relevance: the judgments, by query_id and doc_id.
+        """
+        pairs = self.pairs or {}
+        unknown = [query_id for query_id in pairs if query_id not in query_ids]
+        relevant = [
+            f"{query_id} {doc_id}"
+            for query_id, docs in relevance.items()
+            for doc_id in sorted(self.of(query_id).intersection(docs))
+            if docs[doc_id] > 0
+        ]
+        found = (
+            ("pairs that are there again", self.repeated, "", "each counts once"),
+            ("queries without a ranking", len(unknown), f" of {len(pairs):,} ({first_few(unknown)})", "not used"),
+            ("docs that are judged relevant", len(relevant), f" ({first_few(relevant)})", "they count as not found"),
+        )
+        named = f"exclude {self.source}"
+        return [Note(f"{named}: {what}", f"{count:,}{more}", why) for what, count, more, why in found if count]
+
+    def left_out(self, run: Run, relevance: Mapping[str, Mapping[str, int]]) -> Run:
+        """A run without these docs, whose notes say what was left out.
+
+        Raises:
+            PreflightError: it has no others.
+        """
+        order, scores, count, unknown = dict(run.order), dict(run.scores), 0, 0
+        emptied = []
+        for query_id, doc_ids in run.order.items():
+            kept = self.kept(query_id, doc_ids)
+            unknown += len(self.of(query_id)) - (len(doc_ids) - len(kept))
+            if len(kept) == len(doc_ids):
+                continue
+            count += len(doc_ids) - len(kept)
+            if not kept:
+                emptied.append(query_id)
+                del order[query_id], scores[query_id]
+                continue
+            order[query_id] = [doc_ids[place] for place in kept]
+            scores[query_id] = run.scores[query_id][kept]
+        if not order:
+            raise PreflightError(f"the run holds no docs beside those that {self.source} excludes")
+        named = f"exclude {self.source}"
+        facts = [Note(f"{named}: docs that were left out", f"{count:,}")]
+        if unknown and self.pairs is not None:
+            facts.append(Note(f"{named}: docs that are not in the ranking of their query", f"{unknown:,}", "not used"))
+        if emptied:
+            where = f"{len(emptied):,} ({first_few(emptied)})"
+            facts.append(Note(f"{named}: queries that have no other docs", where, "they count as 0"))
+        facts += self.facts(run.order.keys(), relevance)
+        notes = replace(run.notes, queries=len(order), rows=run.notes.rows - count, excluded=tuple(facts))
+        return Run(order, scores, notes)
+
+
+def read_excluded(path: str) -> Excluded:
+    """Reads which docs are left out.
+
+    Args:
+        path: `self`, or a file with a query_id and a doc_id a line, separated by a tab or spaces, with a header or not;
+            or JSONL or Parquet with `query_id` (or `id`) and `doc_id`, or the list `excluded_ids` of BRIGHT.
+
+    Raises:
+        PreflightError: there is no such file, or lines are wrong; the first of each kind is listed.
+    """
+    if path == SELF:
+        return Excluded(SELF)
+    rows = _ExcludedRows(path, [_PAIR])
+    pairs: dict[str, set[str]] = {}
+    repeated = count = 0
+    for line, columns in rows:
+        query_at, doc_at = (0, 1) if rows.positions is None else (rows.positions[name] for name in _PAIR)
+        if len(columns) != (2 if rows.positions is None else len(rows.names)):
+            rows.bad(line, f"{len(columns)} columns, where a query_id and a doc_id are expected")
+            continue
+        try:
+            query_id, doc_id = columns[query_at].decode(), columns[doc_at].decode()
+        except UnicodeDecodeError:
+            rows.bad(line, "the row is not valid UTF-8")
+            continue
+        rows.check_id(line, query_id)
+        rows.check_id(line, doc_id)
+        docs = pairs.setdefault(query_id, set())
+        repeated += doc_id in docs
+        count += 1
+        docs.add(doc_id)
+    rows.check("file of docs to exclude", count)
+    return Excluded(path, {query_id: frozenset(docs) for query_id, docs in pairs.items()}, repeated)
+
+
+def excluded_of(given: str | os.PathLike[str] | Mapping[str, Collection[str]]) -> Excluded:
+    """What a caller excludes: `self`, a file, or docs by query_id.
+
+    Raises:
+        PreflightError: see `read_excluded`.
+        DataError: a dictionary is wrong.
+    """
+    if not isinstance(given, Mapping):
+        return read_excluded(os.fsdecode(given))
+    for query_id, docs in given.items():
+        if isinstance(docs, str) or not isinstance(docs, Collection):
+            raise DataError(f"the docs to exclude of query {query_id!r} are {docs!r:.60}: give a list of doc_ids")
+        check_given_ids("the docs to exclude", query_id, docs)
+    return Excluded("the given docs", {query_id: frozenset(docs) for query_id, docs in given.items()})
+
+
+def own_facts(order: Mapping[str, Sequence[str]]) -> list[Note]:
+    """A note, if queries seem to be docs of the collection."""
+    own = [query_id for query_id, doc_ids in order.items() if query_id in doc_ids[:OWN_DEPTH]]
+    if not own or len(own) < OWN_SHARE * len(order):
+        return []
+    return [
+        Note(
+            f"queries with the doc of their own id among the first {OWN_DEPTH}",
+            f"{len(own):,} of {len(order):,} ({first_few(own)})",
+            "where queries are docs, as in ArguAna and Quora, BEIR and MTEB leave that doc out: exclude `self`",
+        )
+    ]
+
+
+class _ExcludedRows(FileRows):
+    """Records have a query_id and a doc_id, or an id and a list of docs."""
+
+    def _columns_of(self, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, list[bytes]]]:
+        for line, row in rows:
+            query_id = row.get("query_id", row.get("id"))
+            listed = row.get(_LIST, row.get("doc_id"))
+            doc_ids = listed if isinstance(listed, list) else [listed]
+            if not all(isinstance(each, str | int) and not isinstance(each, bool) for each in (query_id, *doc_ids)):
+                self.bad(
+                    line, f"the row has no query_id (or id) and doc_id (or list {_LIST}) of texts or whole numbers"
+                )
+                continue
+            for doc_id in doc_ids:
+                if doc_id != _NONE:
+                    yield line, [str(query_id).encode(), str(doc_id).encode()]

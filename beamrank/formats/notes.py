@@ -1,0 +1,36 @@
+"""What a user should know about files: a note is a line, and equal ones of several files are one line."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class Note(NamedTuple):
+    """A fact about a file.
+
+    Attributes:
+        what: what was found; several files can share it.
+        found: how much of it.
+        why: what that means; shared too.
+    """
+
+    what: str
+    found: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.found}{self.why and '; '}{self.why}"
+
+
+def of_files(notes: Mapping[str, Iterable[Note]]) -> list[str]:
+    """The notes of files, by their names; what several files have is one line."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for name, each in notes.items():
+        for what, count, why in each:
+            found.setdefault((what, why), {})[name] = count
+    return [
+        f"{name}: {Note(what, count, why)}"
+        if len(by_name) == 1
+        else str(Note(what, ", ".join(f"{one} {number}" for one, number in by_name.items()), why))
+        for (what, why), by_name in found.items()
+        for name, count in list(by_name.items())[:1]
+    ]

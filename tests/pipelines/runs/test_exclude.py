@@ -1,0 +1,103 @@
+"""`exclude`: docs that are left out before k is counted, in whole runs behind both first stages."""
+
+from pathlib import Path
+
+import pytest
+
+import beamrank
+from beamrank.config.run import load_config
+from beamrank.errors import ConfigError, PreflightError
+from pipelines.planning.plan_changes import plan_changes
+from tests.support.processes import beamrank_here
+from tests.support.runs import read_trec
+from tests.support.small_collection import DOCS, SmallCollection
+
+# Topics that are docs.
+_TOPICS = {doc_id: DOCS[doc_id] for doc_id in ("d0", "d1", "d2")}
+_GIVEN = {doc_id: [doc_id, *(each for each in sorted(DOCS) if each != doc_id)][:6] for doc_id in _TOPICS}
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> SmallCollection:
+    made = SmallCollection(tmp_path, topics=_TOPICS).given_run(_GIVEN, k=3)
+    return made.with_qrels({"d0": "d1", "d1": "d0", "d2": "d0"})
+
+
+def test_topics_that_are_docs_are_said_and_left_out(collection: SmallCollection):
+    done = beamrank_here("run", collection.path)
+    assert "3 of 3 topics (100.0 %) have the doc of their own id" in done.stderr
+    assert read_trec(collection.output / "runs/candidates.trec") == {each: docs[:3] for each, docs in _GIVEN.items()}
+    (collection.folder / "pairs.txt").write_text("d1 d1\nd1 d1\nd2 d0\nq9 d1\n")
+    done = beamrank_here("run", collection.path, "--set", "candidates.exclude=pairs.txt")
+    assert done.returncode == 0, done.stderr
+    assert "retrieve: 2 docs were left out of the candidates (exclude)" in done.stderr
+    assert "queries without a ranking: 1 of 3 ('q9')" in done.stderr
+    assert "docs that are judged relevant: 1 ('d2 d0')" in done.stderr
+    found = read_trec(collection.output / "runs/candidates.trec")
+    assert found["d0"] == _GIVEN["d0"][:3]
+    assert found["d1"] == _GIVEN["d1"][1:4]
+    assert found["d2"] == [_GIVEN["d2"][0], *_GIVEN["d2"][2:4]]
+    page = beamrank_here("report", collection.output, "--no-texts")
+    assert page.returncode == 0, page.stderr
+    refused = beamrank_here("report", collection.output, "--exclude", "self")
+    assert refused.returncode == 2
+
+
+def test_excluded_docs_are_in_the_digest_by_their_content(collection: SmallCollection):
+    plain = collection.plan().plan
+    alone = collection.plan("candidates.exclude=self").plan
+    assert [change.key for change in plan_changes(plain, alone)] == ["candidates.exclude"]
+    digests = set()
+    for name, content in (("one", "d1 d1\nd2 d0\n"), ("two", "d2\td0\nd1\td1\nd1\td1\n"), ("three", "d1 d1\n")):
+        (collection.folder / name).write_text(content)
+        digests.add(collection.plan(f"candidates.exclude={name}").plan.digest)
+    assert len(digests) == 2
+    assert not digests & {plain.digest, alone.digest}
+
+
+def test_excluded_docs_are_checked_before_the_start(collection: SmallCollection):
+    assert load_config(str(collection.path), ["candidates.exclude=self"]).first_stage.exclude == "self"
+    named = load_config(str(collection.path), ["candidates.exclude=a/self"]).first_stage.exclude
+    assert named == str(collection.folder / "a/self")
+    with pytest.raises(PreflightError, match=r"there is no file"):
+        collection.plan("candidates.exclude=none.txt")
+    with pytest.raises(ConfigError):
+        load_config(str(collection.path), ["candidates.exclude=''"])
+
+
+def test_arguments_that_are_lists_of_texts(collection: SmallCollection, tmp_path: Path):
+    first = beamrank.run(str(collection.path), output=tmp_path / "first")
+    again = beamrank.run(str(collection.path), output=tmp_path / "second", reuse=first.output)
+    assert again.measures == first.measures
+    for wrong in (
+        {"reuse": {first.output}},
+        {"flags": {"--x"}},
+        {"set": {"measures": {"RR", "AP"}}},
+        {"set": {"k": b""}},
+    ):
+        with pytest.raises(ConfigError):
+            beamrank.run(str(collection.path), output=tmp_path / "third", **wrong)
+
+
+def test_run_warns_of_ids_that_do_not_meet(collection: SmallCollection, tmp_path: Path, capsys: pytest.CaptureFixture):
+    qrels = tmp_path / "qrels.txt"
+    qrels.write_text("".join(f"d{number} 0 x 1\n" for number in range(9)))
+    done = beamrank_here("run", collection.path, "--quiet", "--set", f"qrels={qrels}")
+    assert "warning: judged topics that are in the run: 3 of 9" in done.stderr
+    assert "warning: judged topics of the run that rank any judged doc: 0 of 3" in done.stderr
+    beamrank.run(str(collection.path), set={"qrels": str(qrels)}, output=tmp_path / "python")
+    assert "judged topics that are in the run: 3 of 9" in capsys.readouterr().err
+
+
+@pytest.mark.jvm
+def test_bm25_finds_k_docs_beside_those_that_are_left_out(tmp_path: Path):
+    collection = SmallCollection(tmp_path, topics=_TOPICS).with_index(k=4)
+    deep = read_trec(Path(beamrank.run(str(collection.path), output=tmp_path / "deep", set={"bm25.k": 9}).runs["bm25"]))
+    others = {each: [doc_id for doc_id in docs if doc_id != each][:4] for each, docs in deep.items()}
+    assert others != {each: docs[:4] for each, docs in deep.items()}
+    alone = beamrank.run(str(collection.path), output=tmp_path / "alone", set={"bm25.exclude": "self"}).runs["bm25"]
+    assert read_trec(Path(alone)) == others
+    (tmp_path / "pairs.txt").write_text("".join(f"d1 {doc_id}\n" for doc_id in deep["d1"][:5]))
+    keys = {"bm25.exclude": str(tmp_path / "pairs.txt")}
+    found = read_trec(Path(beamrank.run(str(collection.path), output=tmp_path / "file", set=keys).runs["bm25"]))
+    assert found == {each: docs[5:9] if each == "d1" else docs[:4] for each, docs in deep.items()}
