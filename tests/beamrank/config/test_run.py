@@ -1,8 +1,8 @@
 """The configuration is checked whole, with errors that name the key; the configurations that are shipped are valid."""
 
-from pathlib import os
+import os
+from pathlib import Path
 
-import Path
 import pytest
 
 from beamrank.config.run import RunConfig, load_config
