@@ -1,6 +1,8 @@
 """`tf.train.Example` messages whose features are lists of integers, many at a time and without protobuf.
 
 Example { features: 1 { feature: 1, for each { key: 1, value: 2 { int64_list: 3 { value: 1, packed varints } } } } }
+
+Lists that are not packed, with a tag before each varint, are read too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,6 +73,14 @@ class _Spans(NamedTuple):
         return np.asarray(self.starts == self.ends)
 
 
+class _Lists(NamedTuple):
+    """The varints of a feature in the bytes of all messages, and where they are not packed."""
+
+    starts: Lengths
+    ends: Lengths
+    unpacked: npt.NDArray[np.bool_]
+
+
 def decode(contents: Sequence[bytes]) -> dict[str, tuple[npt.NDArray[np.int64], Lengths]]:
     """The features of some messages: the reverse of `encode`.
 
@@ -81,7 +91,7 @@ def decode(contents: Sequence[bytes]) -> dict[str, tuple[npt.NDArray[np.int64], 
     joined = np.frombuffer(b"".join([*contents, bytes(_MOST_VARINT_BYTES)]), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, contents), np.int64, len(contents)))
     features = _only(joined, _Spans(np.concatenate([[0], ends[:-1]]), ends), _KEY)
-    found: dict[str, _Spans] = {}
+    found: dict[str, _Lists] = {}
     at = features.starts
     while (at < features.ends).any():
         _refuse(at >= features.ends, "has fewer features than the others")
@@ -89,22 +99,24 @@ def decode(contents: Sequence[bytes]) -> dict[str, tuple[npt.NDArray[np.int64], 
         key = _field(joined, entry.starts, entry.ends, _KEY)
         values = _values(joined, _to_the_end(joined, key.ends, entry.ends, _VALUE))
         for name, rows in _by_name(joined, key):
-            spans = found.setdefault(name, _Spans(*np.full((2, len(ends)), -1)))
-            _refuse(rows & (spans.starts >= 0), f"has the feature {name!r} twice")
-            spans.starts[rows], spans.ends[rows] = values.starts[rows], values.ends[rows]
+            lists = found.setdefault(name, _Lists(*np.full((2, len(ends)), -1), np.zeros(len(ends), np.bool_)))
+            _refuse(rows & (lists.starts >= 0), f"has the feature {name!r} twice")
+            for known, new in zip(lists, values, strict=True):
+                known[rows] = new[rows]
         at = entry.ends
-    for name, spans in found.items():
-        _refuse(spans.starts < 0, f"lacks the feature {name!r}, which others have")
-    return {name: _decoded(joined, name, spans) for name, spans in found.items()}
+    for name, lists in found.items():
+        _refuse(lists.starts < 0, f"lacks the feature {name!r}, which others have")
+    return {name: _decoded(joined, name, lists) for name, lists in found.items()}
 
 
-def _values(joined: Bytes, feature: _Spans) -> _Spans:
-    """The packed integers of a feature."""
+def _values(joined: Bytes, feature: _Spans) -> _Lists:
+    """The integers of a feature."""
     wrong = ~feature.empty & (joined[feature.starts] != _INT64_LIST)
     _refuse(wrong, "has a feature that is not a list of integers")
     values = _only(joined, feature, _INT64_LIST)
-    _refuse(~values.empty & (joined[values.starts] == _UNPACKED), "has a feature whose integers are not packed")
-    return _only(joined, values, _PACKED)
+    unpacked = ~values.empty & (joined[values.starts] == _UNPACKED)
+    packed = _only(joined, _Spans(values.starts, np.where(unpacked, values.starts, values.ends)), _PACKED)
+    return _Lists(packed.starts, np.where(unpacked, values.ends, packed.ends), unpacked)
 
 
 def _by_name(joined: Bytes, key: _Spans) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
@@ -158,10 +170,10 @@ def _refuse(wrong: npt.NDArray[np.bool_], reason: str, rows: Lengths | None = No
         raise ExampleError(row if rows is None else int(rows[row]), reason)
 
 
-def _decoded(joined: Bytes, name: str, spans: _Spans) -> tuple[npt.NDArray[np.int64], Lengths]:
-    lengths = spans.ends - spans.starts
+def _decoded(joined: Bytes, name: str, lists: _Lists) -> tuple[npt.NDArray[np.int64], Lengths]:
+    lengths = lists.ends - lists.starts
     stops = np.cumsum(lengths)
-    packed = joined[np.repeat(spans.starts - (stops - lengths), lengths) + np.arange(lengths.sum())]
+    packed = joined[np.repeat(lists.starts - (stops - lengths), lengths) + np.arange(lengths.sum())]
     last = packed < 0x80
     ends = np.flatnonzero(last) + 1
     sizes = np.diff(ends, prepend=0)
@@ -174,7 +186,22 @@ def _decoded(joined: Bytes, name: str, spans: _Spans) -> tuple[npt.NDArray[np.in
     for place in range(int(sizes.max(initial=0))):
         rows = np.flatnonzero(sizes > place)
         values[rows] |= (packed[ends[rows] - sizes[rows] + place].astype(np.int64) & 0x7F) << 7 * place
-    return values, counts
+    return _without_tags(values, counts, lists.unpacked) if lists.unpacked.any() else (values, counts)
+
+
+def _without_tags(
+    values: npt.NDArray[np.int64], counts: Lengths, unpacked: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], Lengths]:
+    """The integers of lists that are not packed, in which each second varint is a tag."""
+    rows = np.repeat(np.arange(len(counts)), counts)
+    places = np.arange(len(values)) - (np.cumsum(counts) - counts)[rows]
+    tags = unpacked[rows] & (places % 2 == 0)
+    wrong = tags & (values != _UNPACKED)
+    _refuse(
+        unpacked & (counts % 2 == 1) | (np.bincount(rows[wrong], minlength=len(counts)) > 0),
+        "is not a tf.train.Example",
+    )
+    return values[~tags], np.where(unpacked, counts // 2, counts)
 
 
 def _varints(values: Values) -> Part:

@@ -14,7 +14,7 @@ _NAMES = ("query_ids", "doc_ids", "label")
 _Field = descriptor_pb2.FieldDescriptorProto
 
 
-def _example_class() -> Any:
+def _example_class(packed: bool) -> Any:
     """tf.train.Example, from its published definition."""
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tensorflow", syntax="proto3")
 
@@ -27,7 +27,7 @@ def _example_class() -> Any:
     one, many = _Field.LABEL_OPTIONAL, _Field.LABEL_REPEATED
     message("BytesList", value=(1, _Field.TYPE_BYTES, many, ""))
     message("FloatList", value=(1, _Field.TYPE_FLOAT, many, ""))
-    message("Int64List", value=(1, _Field.TYPE_INT64, many, ""))
+    message("Int64List", value=(1, _Field.TYPE_INT64, many, "")).field[0].options.packed = packed
     feature = message(
         "Feature",
         bytes_list=(1, _Field.TYPE_MESSAGE, one, ".tensorflow.BytesList"),
@@ -48,11 +48,11 @@ def _example_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
 
 
-EXAMPLE = _example_class()
+EXAMPLE, _UNPACKED = _example_class(True), _example_class(False)
 
 
-def _message(values: dict[str, list[int]]) -> Any:
-    example = EXAMPLE()
+def _message(values: dict[str, list[int]], kind: Any = EXAMPLE) -> Any:
+    example = kind()
     for name, numbers in values.items():
         example.features.feature[name].int64_list.value.extend(numbers)
         example.features.feature[name].int64_list.SetInParent()
@@ -87,8 +87,11 @@ def test_messages_are_those_of_protobuf(examples):
 @settings(deadline=None)
 @given(_examples, st.randoms())
 def test_messages_of_protobuf_are_read(examples, random):
-    """The order of features in a message is not defined."""
-    messages = [_message(dict(random.sample(sorted(each.items()), len(each)))) for each in examples]
+    """The order of features in a message is not defined, and integers may be packed or not."""
+    messages = [
+        _message(dict(random.sample(sorted(each.items()), len(each))), random.choice([EXAMPLE, _UNPACKED]))
+        for each in examples
+    ]
     found = decode([message.SerializeToString() for message in messages])
     assert found.keys() == {*_NAMES}
     for name, (values, counts) in _columns(examples).items():
@@ -109,14 +112,14 @@ def _with(**kinds: Any) -> bytes:
     [
         (_with(float_list=[1.5]), "has a feature that is not a list of integers"),
         (_with(bytes_list=[b"x"]), "has a feature that is not a list of integers"),
-        (b"\x0a\x0f\x0a\x0d\x0a\x05label\x12\x04\x1a\x02\x08\x01", "whose integers are not packed"),
+        (b"\x0a\x10\x0a\x0e\x0a\x05label\x12\x05\x1a\x03\x08\x01\x08", "is not a tf.train.Example"),
         (b"\x0a\x10\x0a\x0e\x0a\x05label\x12\x05\x1a\x03\x0a\x01\x80", "whose integers are cut"),
         (_message({"doc_ids": [1]}).SerializeToString(), "lacks the feature 'label', which others have"),
         (b"", "has fewer features than the others"),
         (b"text", "is not a tf.train.Example"),
         (b"\x0a\xff\xff\xff\xff\xff", "is not a tf.train.Example"),
     ],
-    ids=["floats", "bytes", "not packed", "cut integer", "other feature", "empty", "text", "length"],
+    ids=["floats", "bytes", "a tag without integer", "cut integer", "other feature", "empty", "text", "length"],
 )
 def test_other_message_is_named(content, reason):
     first = _message({"label": [1], "other": [1]} if b"other" in content else {"label": [1]}).SerializeToString()
