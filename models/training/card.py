@@ -12,7 +12,7 @@ from beamrank.storage import files as storage
 from beamrank.version import __version__
 from models.checkpoints.sources import hub_id
 from models.training.config import Kind, TrainConfig
-from models.training.data.examples import Source
+from models.training.data.examples import Position, Source
 from models.training.dev import DevSet
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
@@ -48,6 +48,9 @@ class Trained(Protocol):
     dtype: torch.dtype
     source: Source
     dev: DevSet | None
+
+    def data_lines(self, position: Position) -> list[str]:
+        """Lines to report about the data that was read up to a position."""
 
 
 def write_card(session: Trained, state: TrainState, command: str) -> None:
@@ -100,6 +103,7 @@ def _chunks(config: TrainConfig) -> str:
 def _recipe(session: Trained, state: TrainState, command: str) -> str:
     config, optimizer, limits = session.config, session.config.optimizer, session.limits
     objective = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in config.objective.items())
+    query = "" if session.kind == "tcp" else f"query {limits.max_query_length}, "
     rows = {
         "start": _start(session),
         "recipe": config.recipe or "none",
@@ -108,7 +112,7 @@ def _recipe(session: Trained, state: TrainState, command: str) -> str:
         "learning rate": f"{optimizer.learning_rate:g}, warm-up {session.schedule.warmup_steps:,} steps, linear decay",
         "optimizer": f"BERT's Adam, weight decay {optimizer.weight_decay:g}, clip {optimizer.clip_norm:g}",
         "dropout": f"{optimizer.dropout:g}",
-        "input": f"`{limits.truncation}`, query {limits.max_query_length}, in all {limits.max_length} tokens",
+        "input": f"`{limits.truncation}`, {query}in all {limits.max_length} tokens",
         "seed": str(config.seed),
         "device": f"{session.processes.count} x {_device(session.processes.device)}, {str(session.dtype)[6:]}",
         "time": f"{state.seconds / 60:,.1f} minutes",
@@ -138,7 +142,7 @@ def _data(session: Trained, state: TrainState) -> str:
         lines.append(
             f"- groups of a query and {session.source.docs_per_group} docs: {session.source.groups_per_epoch:,}"
         )
-    lines += [f"- {line}" for line in session.source.notes(state.position)]
+    lines += [f"- {line}" for line in session.data_lines(state.position)]
     return "\n".join(["## Trained on\n", *lines, ""])
 
 

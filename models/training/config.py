@@ -25,6 +25,7 @@ OBJECTIVES: dict[str, tuple[str, ...]] = {
     "duo": ("pairwise", "margin_mse", "pairwise_kl"),
     "tcp": ("masked_words", "next_sentence"),
 }
+_LEAST_QUERY_TOKENS = 3
 TAUGHT = frozenset({"margin_mse", "listwise_kl", "pairwise_kl"})
 
 
@@ -45,7 +46,8 @@ class DataConfig(Section):
     min_relevance: Positive = 1
     """Judged docs with at least this relevance are positives."""
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
-    """More broken corpus rows than this are an error, and so are more triples with an id that has no text."""
+    """More broken corpus rows than this are an error, and so are more triples with an id that has no text. Of triples,
+    which are streamed, so are more broken lines among 1,000 triples."""
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
@@ -68,7 +70,8 @@ class SamplingConfig(Section):
     `triplets`: each of a topic's m positives with n/m of its n negatives, always the same, at most `sampling.negatives`
     of them. `natural`: each candidate by itself, relevant or not (`pointwise` only)."""
     negatives: Positive | None = None
-    """See `sampling.mode`; default: 1, with `triplets` all."""
+    """See `sampling.mode`; default: 1, with `triplets` all. A topic with fewer in the run has them several times in a
+    group."""
     ranks: tuple[Positive, Positive] = (1, 1000)
     """The first and the last rank of the run that candidates are drawn from."""
 
@@ -129,11 +132,11 @@ class DevConfig(Section):
     k: Positive | None = None
     """Candidates that are re-ranked; default: 100, for duo 10."""
     max_topics: Positive | None = None
-    """Only the first so many judged topics of the run, in the order of `dev.topics`."""
+    """Only the first so many judged topics that the run has, in the order of `dev.topics`."""
     add_relevant: bool = False
     """Put a relevant doc at rank k if none is among the first k, as in Mass et al. 2019."""
     measure: str = "RR@10"
-    """One measure, by its name in ir_measures or trec_eval."""
+    """One measure, by its name in ir_measures or trec_eval; none that counts docs or judgments."""
     every_steps: Positive = 1000
     """Steps between measurements; there is one more at the end."""
 
@@ -281,6 +284,9 @@ def load_train_config(path: str, kind: Kind, overrides: Sequence[str] = (), outp
     """
     refuse_credentials(output or "", "--output")
     document = with_recipe(read_document(path, overrides), kind)
+    if kind == "tcp" and isinstance(document.get("input", {}), dict):
+        # There are no queries, so their limit leaves no room to anything.
+        document["input"] = {**document.get("input", {}), "max_query_length": _LEAST_QUERY_TOKENS}
     anchor_paths(document, TrainConfig, storage.parent(path))
     if output is not None:
         document["output"] = storage.absolute(output)

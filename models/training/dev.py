@@ -1,6 +1,6 @@
 """The dev run: candidates that a model in training re-ranks, with the code that scores in a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ class DevSet:
         candidates: `schemas.CANDIDATES`.
         tokens: `schemas.tokenized`.
         qrels: the judgments of its topics.
+        queries: the texts of these, by query_id.
         limits: the truncation rule.
         lines: lines to report about it.
     """
@@ -45,12 +46,29 @@ class DevSet:
     candidates: pa.Table
     tokens: pa.Table
     qrels: Qrels
+    queries: Mapping[str, str]
     limits: InputLimits
     lines: tuple[str, ...]
 
     def first_stage(self) -> float:
         """The measure of the given run."""
         return self._value(first_stage_ranking(self.candidates))
+
+    def sees_order(self) -> bool:
+        """Whether the measure of some order of the first candidates differs from that of another."""
+        orders = list(doc_orders(first_stage_ranking(self.candidates)))
+        extremes: list[float] = []
+        for sign in (1, -1):
+            ordered = [
+                (
+                    query_id,
+                    [*sorted(doc_ids[: self.k], key=lambda doc_id: sign * levels.get(doc_id, 0)), *doc_ids[self.k :]],
+                )
+                for query_id, doc_ids in orders
+                for levels in [self.qrels.relevance[query_id]]
+            ]
+            extremes += evaluate(ordered, self.qrels, [self.measure]).means.values()
+        return extremes[0] != extremes[1]
 
     def measured(self, folder: str, device: str, threads: int) -> float:
         """The measure of the run, re-ranked by the checkpoint in a folder.
@@ -83,7 +101,10 @@ class DevSet:
 
 
 def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind: Kind) -> DevSet:
-    """Reads and tokenizes a dev run. The measure is over its judged topics, those without candidates included.
+    """Reads and tokenizes a dev run.
+
+    The measure is over its judged topics, those without candidates included; with `max_topics`, over the first of those
+    that have candidates.
 
     Raises:
         PreflightError: a file is missing or invalid, or no judged topic is in the run.
@@ -95,7 +116,8 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
     if config.folds is not None:
         topics = [topic for topic in topics if config.folds.holds_out(topic.query_id)]
     order = read_run(dev.run, ties="rank").order
-    topics = topics[: dev.max_topics]
+    if dev.max_topics is not None:
+        topics = [topic for topic in topics if topic.query_id in order][: dev.max_topics]
     ranked = {topic.query_id: order[topic.query_id] for topic in topics if topic.query_id in order}
     if not ranked:
         raise PreflightError(
@@ -125,6 +147,7 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
             max_doc_tokens(config.input.max_length * config.inputs_per_passage),
         ),
         qrels=Qrels(relevance, judged.notes),
+        queries=queries,
         limits=InputLimits(**config.input.model_dump()),
         lines=tuple(lines),
     )

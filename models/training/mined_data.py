@@ -29,7 +29,7 @@ from models.training.loop.resume_check import collection_files
 
 _PREFIX, _TEMPORARY, _RECORD = "data-", ".data.tmp", "store.json"
 # Raised when the same files come to give other arrays.
-_RULES = 2
+_RULES = 3
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,10 @@ def open_mined(
     store = _read_store(target)
     assert store is not None
     if config.data.triples is not None:
-        source: Source = TriplesSource(config.data.triples, config.seed, TextsById(target, dtype), store.lines)
+        texts_by_id, most = TextsById(target, dtype), config.data.max_bad_rows
+        source: Source = TriplesSource(
+            config.data.triples, config.seed, texts_by_id, store.lines, most, texts_by_id.trained_queries
+        )
     else:
         texts = (TokenRows(target, QUERIES, dtype), TokenRows(target, DOCS, dtype))
         taught = config.data.teacher is not None

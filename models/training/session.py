@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
-from beamrank.errors import ConfigError
+from beamrank.digests import hashes64
+from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import parse_measures
+from beamrank.formats.problems import first_few
 from beamrank.progress import Progress
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.report.trainings import FOLDER, TrainingRecord
@@ -17,12 +19,14 @@ from beamrank.storage import files as storage
 from models.scoring.backends.torch import resolve_dtype
 from models.training.card import card_path, write_card
 from models.training.config import Kind, TrainConfig
+from models.training.data.arrays import is_in
 from models.training.data.corpus import CorpusSource, PackedSource
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import Position, Source
 from models.training.data.masking import Masking
+from models.training.data.texts import normal_text
 from models.training.data.triples import TriplesSource
-from models.training.dev import read_dev
+from models.training.dev import DevSet, read_dev
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
 from models.training.loop.masked_words import MaskedTask, mask_id
@@ -35,6 +39,10 @@ from models.training.mined_data import open_mined, remove_mined
 
 _CPU_TOKEN_BUDGET, _GPU_TOKEN_BUDGET = 2048, 1 << 17
 _DEV_STEPS = 1000
+# Measures that do not say how good a ranking is.
+_COUNTS = frozenset({"NumQ", "NumRel", "NumRet", "Judged"})
+# An epoch is rounded up to whole steps.
+_MANY_PASSES = 1.5
 
 
 class Session:
@@ -71,6 +79,8 @@ class Session:
         self.inputs_per_group = 2 * (self.source.docs_per_group - 1) if kind == "duo" else self.source.docs_per_group
         self.schedule = _schedule(config, self.source, self.inputs_per_group, processes.count)
         self.dev = None if config.dev is None else read_dev(config, config.dev, self.start.tokenizer, kind)
+        if self.dev is not None:
+            self._check_dev(self.dev)
         torch.manual_seed(config.seed)
         self.model = self._model()
         self.task = self._task()
@@ -80,7 +90,12 @@ class Session:
     def lines(self, position: Position | None = None) -> list[str]:
         """Lines to report about the start and the data that was read up to a position."""
         head = () if self.kind == "tcp" else self.start.lines(self.labels)
-        return [*self.start.warnings, *head, *self.source.notes(position or {}), *(self.dev.lines if self.dev else ())]
+        return [*self.start.warnings, *head, *self.data_lines(position or {}), *(self.dev.lines if self.dev else ())]
+
+    def data_lines(self, position: Position) -> list[str]:
+        """Lines to report about the data that was read up to a position, and how it is used."""
+        lines = [*self.source.notes(position), *_passes(self.config, self.source, self.schedule)]
+        return lines if self.dev is None else [*lines, *_trained_topics(self.dev, self.source)]
 
     def train(self, stop: Callable[[], bool], progress: Progress, command: str) -> TrainState:
         """Trains, and then writes the model card. See `Trainer.train`."""
@@ -109,6 +124,16 @@ class Session:
             remove_mined(Path(self.config.output) / FOLDER)
         if self.processes.first and not storage.exists(card_path(self.config)):
             write_card(self, self.before, command)
+
+    def _check_dev(self, dev: DevSet) -> None:
+        """Raises PreflightError if the measure of the dev run cannot choose among several models."""
+        once = self.schedule.steps <= self.schedule.dev_steps
+        if not (once or self.before.finished or dev.sees_order()):
+            raise PreflightError(
+                f"dev.measure {dev.measure} is {dev.first_stage():.4f} in any order of the first {dev.k} candidates, "
+                "so it cannot choose the best model: give a measure of the first ranks, such as RR@10, or a run and "
+                "qrels with relevant docs among these candidates"
+            )
 
     def _check_published(self, dry_run: bool) -> None:
         """Makes sure that the published model is that of the state; completes what a killed training began."""
@@ -152,7 +177,7 @@ class Session:
                 return passages, ""
             return PackedSource(passages, self.start.tokenizer, self._masking().room_tokens), ""
         if data.triples is not None and data.corpus is None:
-            return TriplesSource(data.triples, config.seed), ""
+            return TriplesSource(data.triples, config.seed, max_bad_rows=data.max_bad_rows), ""
         max_tokens = max_doc_tokens(self.limits.max_length * config.inputs_per_passage)
         if not temporary:
             folder = Path(config.output) / FOLDER
@@ -195,6 +220,12 @@ def _check_measure(name: str) -> None:
     names = list(parse_measures([name]))
     if len(names) > 1:
         raise ConfigError(f"dev.measure {name!r} means {len(names)} measures ({', '.join(names)}): give one")
+    (measure,) = parse_measures([name]).values()
+    if measure.NAME in _COUNTS:
+        raise ConfigError(
+            f"dev.measure {name!r} counts topics, docs or judgments, which says nothing about a model: give a measure "
+            "such as RR@10 or nDCG@10"
+        )
 
 
 def _resolve_dtype(requested: str, device: str) -> torch.dtype:
@@ -253,3 +284,30 @@ def _steps(source: Source, epochs: float, groups_per_step: int) -> int:
             "triples and corpora are streamed, so the length of an epoch is unknown: give optimizer.steps, not epochs"
         )
     return max(1, math.ceil(source.groups_per_epoch * epochs / groups_per_step))
+
+
+def _passes(config: TrainConfig, source: Source, schedule: Schedule) -> list[str]:
+    """A line if a step has more groups than there are, or the epochs become many more by rounding."""
+    groups, epochs = source.groups_per_epoch, config.optimizer.epochs
+    if groups is None:
+        return []
+    passes = schedule.steps * schedule.groups_per_step / groups
+    asked = f", not {epochs:g}" if epochs and passes > _MANY_PASSES * epochs else ""
+    if not asked and schedule.groups_per_step <= groups:
+        return []
+    return [
+        f"a step takes {schedule.groups_per_step:,} groups, and there are {groups:,}: the training makes {passes:,.1f} "
+        f"passes over them{asked}; lower optimizer.batch_size"
+    ]
+
+
+def _trained_topics(dev: DevSet, source: Source) -> list[str]:
+    """A line about topics of the dev run that are trained on, under any id."""
+    known = is_in(hashes64(map(normal_text, dev.queries.values())), source.queries)
+    found = [query_id for query_id, each in zip(dev.queries, known, strict=True) if each]
+    if not found:
+        return []
+    return [
+        f"topics of the dev run that are also trained on: {len(found):,} of {len(known):,} ({first_few(found)}), so "
+        "its measure is better than for new topics"
+    ]

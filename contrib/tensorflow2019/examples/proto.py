@@ -99,7 +99,9 @@ def decode(contents: Sequence[bytes]) -> dict[str, tuple[npt.NDArray[np.int64], 
         key = _field(joined, entry.starts, entry.ends, _KEY)
         values = _values(joined, _to_the_end(joined, key.ends, entry.ends, _VALUE))
         for name, rows in _by_name(joined, key):
-            lists = found.setdefault(name, _Lists(*np.full((2, len(ends)), -1), np.zeros(len(ends), np.bool_)))
+            lists = found.setdefault(
+                name, _Lists(np.full(len(ends), -1), np.full(len(ends), -1), np.zeros(len(ends), np.bool_))
+            )
             _refuse(rows & (lists.starts >= 0), f"has the feature {name!r} twice")
             for known, new in zip(lists, values, strict=True):
                 known[rows] = new[rows]

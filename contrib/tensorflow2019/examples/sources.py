@@ -14,7 +14,7 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.topics.top1000 import is_top1000
 from beamrank.stages.plan import read_plan
 from beamrank.storage import files as storage
-from beamrank.storage.streams import open_stream, text_bytes
+from beamrank.storage.streams import text_bytes
 from contrib.tensorflow2019.examples.layout import ExampleSettings
 from contrib.tensorflow2019.examples.pieces import (
     BadRows,
@@ -27,6 +27,7 @@ from contrib.tensorflow2019.examples.pieces import (
 )
 from contrib.tensorflow2019.examples.reader import kind_of, stored_examples
 from contrib.tensorflow2019.examples.top1000 import BucketPiece, ScanPiece, scan, write_query_ids
+from models.training.data.triples_layout import header_bytes, is_header
 
 # Bytes of a top1000 file whose queries are made into examples at a time.
 _BUCKET_BYTES = 32 << 20
@@ -112,6 +113,8 @@ def _parse_triple(line: str) -> tuple[str, str]:
     columns = [column.strip() for column in line.split("\t")]
     if len(columns) != 3 or not all(columns):
         raise RowError("is not query<TAB>relevant passage<TAB>other passage")
+    if is_header(columns):
+        raise RowError("is a header")
     return "triple", "\t".join(columns)
 
 
@@ -121,9 +124,7 @@ def _read_triples(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 def _check_triples(url: str, _fields: Sequence[str] | None) -> None:
     check_lines(url, TRIPLES, _parse_triple)
-    with open_stream(url) as file:
-        if all(column.strip().isdigit() for column in file.readline().split(b"\t")):
-            raise PreflightError(f"{url} holds triples of ids, not of texts: give triples.train.small.tsv")
+    header_bytes(url, ids=False)
 
 
 TRIPLES = CorpusFormat("triples", (".tsv",), _check_triples, byte_ranges, _read_triples)

@@ -5,10 +5,11 @@ from itertools import islice
 
 import numpy as np
 
-from beamrank.errors import DataError
+from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, DocBatch, list_units, read_unit
 from models.tokenizer.bert import BertTokenizer
 from models.training.data.examples import Group, Position
+from models.training.data.texts import normal_text
 
 _BLOCK_DOCS = 1000
 # Passages that are tokenized together to be packed.
@@ -20,15 +21,22 @@ class CorpusSource:
 
     docs_per_group = 1
     groups_per_epoch: int | None = None
+    queries = np.zeros(0, np.uint64)
 
     def __init__(self, corpus: CorpusConfig, max_bad_rows: int, seed: int) -> None:
-        """Lists the corpus's units. More than `max_bad_rows` invalid rows are an error, once they are read.
+        """Lists the corpus's units, and reads to the first passage.
+
+        More than `max_bad_rows` invalid rows are an error, once they are read.
 
         Raises:
-            PreflightError: the corpus cannot be read.
+            PreflightError: the corpus cannot be read, has no passage, or too many rows before the first are invalid.
         """
         self._units = list_units(corpus)
         self._corpus, self._max_bad_rows, self._seed = corpus, max_bad_rows, seed
+        try:
+            next(self.stream({}))
+        except DataError as error:
+            raise PreflightError(str(error)) from error
 
     def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
         """See `Source`; the position is the epoch, the place of the unit, and how many of its passages are read.
@@ -70,7 +78,7 @@ class CorpusSource:
             order = np.random.default_rng([self._seed, at["epoch"], unit, docs]).permutation(len(batch.texts))
             for place in range(max(0, start - docs), len(order)):
                 start = docs + place + 1
-                if text := batch.texts[order[place]]:
+                if normal_text(text := batch.texts[order[place]]):
                     yield Group("", (text,), None), at | {"docs": start}
             docs += len(batch.texts)
         yield None, at
@@ -86,7 +94,10 @@ class CorpusSource:
                 f"more than data.max_bad_rows ({self._max_bad_rows:,}) rows of the corpus {self._corpus.path} are "
                 f"invalid; the next one is {row.place}: {row.reason}. Fix the corpus, or raise data.max_bad_rows"
             )
-        return at | {"bad_rows": at["bad_rows"] + len(batch.bad), "empty": at["empty"] + batch.texts.count("")}
+        return at | {
+            "bad_rows": at["bad_rows"] + len(batch.bad),
+            "empty": at["empty"] + sum(not normal_text(each) for each in batch.texts),
+        }
 
 
 class PackedSource:
@@ -94,6 +105,7 @@ class PackedSource:
 
     docs_per_group = 1
     groups_per_epoch: int | None = None
+    queries = np.zeros(0, np.uint64)
 
     def __init__(self, passages: CorpusSource, tokenizer: BertTokenizer, room_tokens: int) -> None:
         """Packs up to `room_tokens` tokens, each passage with its [SEP]; a longer passage has an input of its own."""

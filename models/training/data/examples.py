@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
 TokenIds: TypeAlias = bytes
@@ -38,10 +39,12 @@ class Source(Protocol):
     Attributes:
         docs_per_group: how many docs each group has.
         groups_per_epoch: how many groups an epoch has; None if that is unknown in advance.
+        queries: uint64, the hashes of the queries' texts, as far as they are known in advance.
     """
 
     docs_per_group: int
     groups_per_epoch: int | None
+    queries: NDArray[np.uint64]
 
     def stream(self, position: Position) -> Iterator[tuple[Group[Any], Position]]:
         """Yields groups from a position on, each with the position after it; an empty position is the beginning."""

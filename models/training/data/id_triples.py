@@ -5,6 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from beamrank.digests import hash64, hashes64
 from beamrank.errors import PreflightError
@@ -17,11 +18,13 @@ from models.training.config import DataConfig
 from models.training.data.arrays import Hashes, Indices, is_in
 from models.training.data.collection import MISSING, scan_docs
 from models.training.data.examples import Group, TokenIds
-from models.training.data.tokens import DOCS, QUERIES, HashedTexts, TokenRows, TokenWriter
+from models.training.data.tokens import DOCS, EMPTY, QUERIES, HashedTexts, TokenRows, TokenWriter
 from models.training.data.triples import parse_triple
+from models.training.data.triples_layout import header_bytes
 
 _BLOCK_TRIPLES = 50_000
 _PENDING_DOCS = 1 << 20
+_PARTS = ("ids", "rows", "texts", "named")
 
 
 class TextsById:
@@ -34,24 +37,41 @@ class TextsById:
         """A triple with token ids; None if a text is missing or empty, or both docs have the same."""
         query = self._queries.find(triple.query)
         positive, negative = map(self._docs.find, triple.docs)
-        if query is None or positive is None or negative is None or positive == negative:
+        if query is None or positive is None or negative is None or self._docs.same(positive, negative):
             return None
-        docs = (self._docs.tokens[positive], self._docs.tokens[negative])
-        return Group(self._queries.tokens[query], docs, triple.relevant)
+        docs = (self._docs.text(positive), self._docs.text(negative))
+        return Group(self._queries.text(query), docs, triple.relevant)
+
+    @property
+    def trained_queries(self) -> Hashes:
+        """The hashes of the texts of the queries that triples name."""
+        return self._queries.named()
 
 
 class _Texts:
-    """Token ids by row, and the row of each id."""
+    """Token ids, and for each id its row of these, and a hash of its text."""
 
     def __init__(self, folder: Path, name: str, dtype: np.dtype[np.unsignedinteger]) -> None:
-        self.tokens = TokenRows(folder, name, dtype)
-        self._ids, self._rows = (map_array(folder / f"{name}-{part}.npy") for part in ("ids", "rows"))
+        self._tokens = TokenRows(folder, name, dtype)
+        self._ids, self._rows, self._texts, self._named = (map_array(folder / f"{name}-{part}.npy") for part in _PARTS)
 
     def find(self, text_id: str) -> int | None:
-        """The row of an id."""
+        """The place of an id that has a text."""
         wanted = np.uint64(hash64(text_id))
         at = int(np.searchsorted(self._ids, wanted))
-        return int(self._rows[at]) if at < len(self._ids) and self._ids[at] == wanted else None
+        return at if at < len(self._ids) and self._ids[at] == wanted else None
+
+    def same(self, one: int, other: int) -> bool:
+        """Whether two places have the same text."""
+        return bool(self._texts[one] == self._texts[other])
+
+    def text(self, place: int) -> TokenIds:
+        """The token ids of a place."""
+        return self._tokens[int(self._rows[place])]
+
+    def named(self) -> Hashes:
+        """The hashes of the texts that triples name."""
+        return np.asarray(self._texts[self._named])
 
 
 def store_texts(data: DataConfig, tokenizer: BertTokenizer, max_tokens: int, folder: Path) -> list[str]:
@@ -66,31 +86,31 @@ def store_texts(data: DataConfig, tokenizer: BertTokenizer, max_tokens: int, fol
     assert data.corpus
     assert data.topics
     topics = read_topics(data.topics)
-    texts = HashedTexts(TokenWriter(folder, QUERIES, tokenizer, max_tokens), str.strip)
+    texts = HashedTexts(TokenWriter(folder, QUERIES, tokenizer, max_tokens))
     texts.add([topic.text for topic in topics])
     queries = hashes64(topic.query_id for topic in topics)
     order = np.argsort(queries)
     queries = queries[order]
-    _save(folder, QUERIES, queries, order, texts.close())
+    named = np.zeros(len(queries), np.bool_)
     lines: list[str] = []
-    docs = _distinct(_doc_ids(data, queries, None, lines))
-    texts = HashedTexts(TokenWriter(folder, DOCS, tokenizer, max_tokens), str.strip)
+    docs = _distinct(_doc_ids(data, queries, None, lines, named))
+    _save(folder, QUERIES, queries, order, texts.close(), named)
+    texts = HashedTexts(TokenWriter(folder, DOCS, tokenizer, max_tokens))
     rows, corpus_lines = scan_docs(data.corpus, docs, data.max_bad_rows, texts.add, None)
     known = rows != MISSING
     if not known.all():
         lines.clear()
-        for _ in _doc_ids(data, queries, docs[known], lines):
+        for _ in _doc_ids(data, queries, docs[known], lines, named):
             pass
-    _save(folder, DOCS, docs[known], rows[known], texts.close())
+    _save(folder, DOCS, docs[known], rows[known], texts.close(), np.ones(int(known.sum()), np.bool_))
     return corpus_lines + lines
 
 
-def _save(folder: Path, name: str, ids: Hashes, rows: Indices, texts: Hashes) -> None:
-    """Writes the row of each id. Equal texts share a row, so that a triple of both is found; an empty text has none."""
-    _, first, same = np.unique(texts, return_index=True, return_inverse=True)
-    full = texts[rows] != hash64("")
-    np.save(folder / f"{name}-ids.npy", ids[full])
-    np.save(folder / f"{name}-rows.npy", first[same[rows[full]]])
+def _save(folder: Path, name: str, ids: Hashes, rows: Indices, texts: Hashes, named: NDArray[np.bool_]) -> None:
+    """Writes the row and the hash of each id's text, and whether triples name it; an empty text has none."""
+    texts = texts[rows]
+    for part, values in zip(_PARTS, (ids, rows, texts, named), strict=True):
+        np.save(folder / f"{name}-{part}.npy", values[texts != EMPTY])
 
 
 def _distinct(blocks: Iterable[Hashes]) -> Hashes:
@@ -103,7 +123,9 @@ def _distinct(blocks: Iterable[Hashes]) -> Hashes:
     return np.union1d(found, pending)
 
 
-def _doc_ids(data: DataConfig, queries: Hashes, docs: Hashes | None, lines: list[str]) -> Iterator[Hashes]:
+def _doc_ids(
+    data: DataConfig, queries: Hashes, docs: Hashes | None, lines: list[str], named: NDArray[np.bool_]
+) -> Iterator[Hashes]:
     """Reads the triples: yields the hashes of their doc_ids, some at a time, and adds a line about those without texts.
 
     Args:
@@ -111,6 +133,7 @@ def _doc_ids(data: DataConfig, queries: Hashes, docs: Hashes | None, lines: list
         queries: the hashes of the topics' ids, sorted.
         docs: those of the docs in the corpus, sorted; None if they are not known yet.
         lines: receives the line at the end.
+        named: bool[topics], receives which of the topics are named.
 
     Raises:
         PreflightError: too many triples have an id without a text.
@@ -120,6 +143,7 @@ def _doc_ids(data: DataConfig, queries: Hashes, docs: Hashes | None, lines: list
         hashes = hashes64(each for three in ids for each in three).reshape(-1, 3)
         found = np.ones(hashes.shape, np.bool_)
         found[:, 0] = is_in(hashes[:, 0], queries)
+        named[np.searchsorted(queries, hashes[found[:, 0], 0])] = True
         if docs is not None:
             found[:, 1:] = is_in(hashes[:, 1:], docs)
         missing = np.flatnonzero(~found.all(axis=1))
@@ -147,8 +171,10 @@ def _no_text(data: DataConfig, text_id: str, column: int) -> str:
 
 def _blocks(url: str) -> Iterator[tuple[list[int], list[tuple[str, ...]]]]:
     """The numbers of the lines and the ids on them, some at a time."""
+    header = header_bytes(url, ids=True)
     with errors_as(PreflightError, url), open_stream(url) as file:
-        parsed = ((number, parse_triple(line)) for number, line in enumerate(file, 1))
+        lines = islice(enumerate(file, 1), int(header > 0), None)
+        parsed = ((number, parse_triple(line)) for number, line in lines)
         valid = ((number, (triple.query, *triple.docs)) for number, triple in parsed if triple is not None)
         while block := list(islice(valid, _BLOCK_TRIPLES)):
             yield [number for number, _ in block], [ids for _, ids in block]

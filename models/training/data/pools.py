@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from beamrank.errors import PreflightError
 from beamrank.storage.mapped import map_array
 from models.training.config import SamplingConfig
-from models.training.data.arrays import Indices
+from models.training.data.arrays import Hashes, Indices
 from models.training.data.examples import Group, Position, TokenIds, shuffled
 from models.training.data.tokens import TokenRows
 
@@ -47,6 +47,7 @@ class Pools:
 
     Attributes:
         topics: int32[pools], the rows of token ids of the queries.
+        queries: uint64[pools], the hashes of their texts.
         positives: relevant docs, retrieved or not.
         candidates: docs of the run between the ranks, best first, relevant or not.
         negatives: the candidates that are not relevant and do not have the text of a relevant doc.
@@ -54,6 +55,7 @@ class Pools:
     """
 
     topics: NDArray[np.int32]
+    queries: Hashes
     positives: Lists
     candidates: Lists
     negatives: Lists
@@ -74,10 +76,10 @@ class Pools:
         positives, candidates, negatives = (
             Lists(*(read(f"{name}-{part}") for part in Lists._fields)) for name in _LISTS
         )
-        return cls(read("topics"), positives, candidates, negatives, read("relevant"))
+        return cls(read("topics"), read("query-texts"), positives, candidates, negatives, read("relevant"))
 
     def _arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        yield from (("topics", self.topics), ("relevant", self.relevant))
+        yield from (("topics", self.topics), ("query-texts", self.queries), ("relevant", self.relevant))
         for name, lists in zip(_LISTS, (self.positives, self.candidates, self.negatives), strict=True):
             yield from ((f"{name}-{part}", values) for part, values in lists._asdict().items())
 
@@ -118,9 +120,9 @@ class MinedSource:
             lines: report what was left out.
 
         Raises:
-            PreflightError: there are no groups.
+            PreflightError: there are no groups, or none with a positive.
         """
-        self._pools, self._seed, self._taught, self._lines = pools, seed, taught, list(lines)
+        self._pools, self._seed, self._taught = pools, seed, taught
         self._queries, self._docs = texts
         self._negatives = sampling.negatives or _NEGATIVES
         self._draw = {"balanced": self._balanced, "natural": self._natural, "triplets": self._triplet}[sampling.mode]
@@ -132,7 +134,11 @@ class MinedSource:
         }
         self._count = counts[sampling.mode]
         if not self._count:
-            raise PreflightError("the mined set is empty: " + "; ".join(self._lines or ["no topic has candidates"]))
+            raise PreflightError("the mined set is empty: " + "; ".join(lines or ["no topic has candidates"]))
+        self._lines = [*lines, *(_unlabelled(pools) if sampling.mode == "natural" else ())]
+        if sampling.mode == "balanced":
+            self._lines += _few_negatives(pools, self._negatives)
+        self.queries = np.unique(pools.queries)
         self.docs_per_group = {"balanced": 1 + self._negatives, "natural": 1, "triplets": 2}[sampling.mode]
         self.groups_per_epoch: int | None = self._count
 
@@ -173,6 +179,30 @@ class MinedSource:
         query = self._queries[int(self._pools.topics[drawn.pool])]
         docs = tuple(self._docs[row] for row in drawn.rows)
         return Group(query, docs, tuple(drawn.relevant), tuple(drawn.scores) if self._taught else None)
+
+
+def _unlabelled(pools: Pools) -> list[str]:
+    """A line about topics whose candidates are all negatives; PreflightError if they are those of every topic."""
+    ends = np.concatenate([[0], np.cumsum(pools.relevant)])[pools.candidates.ends]
+    without = int(np.count_nonzero(np.diff(ends, prepend=0) == 0))
+    if without == len(ends):
+        raise PreflightError(
+            "sampling.mode natural takes only candidates, and none of them is relevant, so nothing can be learned: "
+            "give a run with relevant docs within sampling.ranks, or mode balanced, which has the positives of qrels"
+        )
+    return [f"topics whose candidates are all negatives: {without:,} of {len(ends):,}"] if without else []
+
+
+def _few_negatives(pools: Pools, wanted: int) -> list[str]:
+    """A line about topics whose negatives are drawn more than once in a group."""
+    counts = np.diff(pools.negatives.ends, prepend=0)
+    few = int(np.count_nonzero(counts < wanted))
+    if not few:
+        return []
+    return [
+        f"topics with fewer than {wanted:,} negatives: {few:,} of {len(counts):,}, the fewest {int(counts.min()):,}; "
+        "theirs are drawn several times in a group"
+    ]
 
 
 _NO_TRIPLETS: tuple["array[int]", "array[int]"] = (array("q"), array("q"))

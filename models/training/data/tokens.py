@@ -1,18 +1,21 @@
 """Token ids of texts on disk: written once, then read by row from a file that is mapped into memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.digests import hashes64
+from beamrank.digests import hash64, hashes64
 from beamrank.storage.mapped import map_array, map_numbers
 from beamrank.tables import schemas
 from models.tokenizer.bert import BertTokenizer
 from models.training.data.examples import TokenIds
+from models.training.data.texts import normal_text
 
 QUERIES, DOCS = "queries", "docs"
+EMPTY = np.uint64(hash64(""))
+"""The hash of a text without a visible character."""
 _BATCH_TEXTS = 4096
 
 
@@ -46,17 +49,16 @@ class TokenWriter:
 
 
 class HashedTexts:
-    """Writes token ids, and keeps a hash of each text, by which equal texts are found."""
+    """Writes token ids, and keeps a hash of each text, by which copies and empty texts are found."""
 
-    def __init__(self, writer: TokenWriter, normal: Callable[[str], str]) -> None:
-        """Takes what makes two texts equal."""
-        self._writer, self._normal = writer, normal
+    def __init__(self, writer: TokenWriter) -> None:
+        self._writer = writer
         self._hashes = [np.zeros(0, np.uint64)]
 
     def add(self, texts: Sequence[str]) -> None:
         """Appends texts."""
         self._writer.add(texts)
-        self._hashes.append(hashes64(map(self._normal, texts)))
+        self._hashes.append(hashes64(map(normal_text, texts)))
 
     def close(self) -> NDArray[np.uint64]:
         """uint64[texts], after the last."""

@@ -165,6 +165,14 @@ def test_configuration_error_names_the_key_and_the_cure(change, message, load):
     assert message in str(error.value)
 
 
+def test_tcp_has_no_limit_of_queries(load):
+    document = {"start": "bert", "data": {"corpus": _MINED["corpus"]}, "optimizer": {"steps": 3}, "output": "out"}
+    assert load(document | {"input": {"max_length": 64}}, "tcp").input.max_length == 64
+    assert load(document | {"recipe": "tcp"}, "tcp", "input.max_length=8").input.max_length == 8
+    with pytest.raises(ConfigError, match="input"):
+        load(document | {"input": "long"}, "tcp")
+
+
 def test_duo_refuses_objectives_and_truncation_of_mono(load):
     with pytest.raises(ConfigError, match="'bertlets' is not an objective of duo: pairwise, margin_mse, pairwise_kl"):
         load(_TRIPLES | {"recipe": "msmarco", "objective": "bertlets"}, "duo")

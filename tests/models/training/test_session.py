@@ -361,6 +361,72 @@ def test_dev_run_of_other_topics_is_refused(tmp_path):
         make_session(config, "mono")
 
 
+@pytest.mark.parametrize("measure", ["num_rel", "num_q", "num_ret", "NumRet(rel=1)", "Judged@10"])
+def test_dev_measure_that_counts_is_refused(measure, dev_config):
+    with pytest.raises(ConfigError, match="says nothing about a model"):
+        make_session(dev_config, "mono", [f"dev.measure={measure}"])
+
+
+def test_dev_measure_that_sees_no_order_is_refused(dev_config, tmp_path):
+    with pytest.raises(PreflightError, match=r"R@1000 is 1\.0000 in any order of the first 100 candidates"):
+        make_session(dev_config, "mono", ["dev.measure=R@1000"])
+    with pytest.raises(PreflightError, match=r"RR@3 is 0\.0000 in any order of the first 3 candidates"):
+        make_session(dev_config, "mono", ["dev.k=3", "dev.measure=RR@3"])
+    # Measured once, it chooses nothing.
+    once = make_session(dev_config, "mono", ["dev.measure=R@1000", "dev.every_steps=40"])
+    assert once.dev is not None
+    assert not once.dev.sees_order()
+
+
+def test_dev_topics_that_are_trained_on_are_said(dev_config, tmp_path):
+    topics = (tmp_path / "topics.tsv").read_text().splitlines()
+    others = [line.upper().replace("Q", "x", 1) for line in topics[:2]] + ["x2\twhat is coal or snow"]
+    (tmp_path / "dev.tsv").write_text("\n".join(others) + "\n")
+    (tmp_path / "dev.qrels").write_text("".join(f"x{n} 0 d{n} 1\n" for n in range(3)))
+    (tmp_path / "dev.trec").write_text("".join(f"x{n} Q0 d{d} {d + 1} {-d} r\n" for n in range(3) for d in range(4)))
+    files = ["dev.topics.path=dev.tsv", "dev.qrels=dev.qrels", "dev.run=dev.trec", "optimizer.steps=3"]
+    session = make_session(dev_config, "mono", files)
+    line = "topics of the dev run that are also trained on: 2 of 3 ('x0', 'x1'), so its measure is better than for new"
+    line += " topics"
+    assert line in session.lines()
+    assert line in plan_training(session).notes
+    finish(session)
+    assert f"- {line}\n" in (tmp_path / "out/README.md").read_text()
+
+
+def test_dev_topics_count_where_the_run_has_them(dev_config, tmp_path):
+    rows = (tmp_path / "run.trec").read_text().splitlines(keepends=True)
+    (tmp_path / "dev.trec").write_text("".join(row for row in rows if not row.startswith("q0 ")))
+    for most, topics in ((1, ["q1"]), (2, ["q1", "q2"])):
+        dev = make_session(dev_config, "mono", ["dev.run=dev.trec", f"dev.max_topics={most}"]).dev
+        assert dev is not None
+        assert list(dev.qrels.relevance) == topics
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (
+            {"epochs": 1, "batch_size": 200},
+            "a step takes 100 groups, and there are 10: the training makes 10.0 passes over them, not 1",
+        ),
+        ({"epochs": 2, "batch_size": 20}, None),
+        (
+            {"epochs": 0.1, "batch_size": 8},
+            "a step takes 4 groups, and there are 10: the training makes 0.4 passes over them, not 0.1",
+        ),
+        (
+            {"steps": 5, "batch_size": 40},
+            "a step takes 20 groups, and there are 10: the training makes 10.0 passes over them",
+        ),
+    ],
+)
+def test_passes_of_large_steps_are_said(keys, line, tmp_path):
+    config = write_train_config(tmp_path, save_start(tmp_path / "start"), optimizer=keys)
+    found = [each for each in make_session(config, "mono").lines() if "passes" in each]
+    assert found == ([] if line is None else [f"{line}; lower optimizer.batch_size"])
+
+
 def test_dev_measure_may_have_the_name_of_trec_eval(tmp_path):
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=_DEV | {"measure": "recip_rank"})
     session = make_session(config, "mono")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.errors import PreflightError
+from beamrank.errors import DataError, PreflightError
 from models.training.data.examples import Source
 from models.training.data.triples import TriplesSource
 
@@ -44,6 +44,85 @@ def test_triples_have_another_order_each_epoch(tmp_path):
     assert sorted(first) == sorted(second)
     assert first != second
     assert source.estimated_triples() == pytest.approx(2501, rel=0.01)
+
+
+_LABELLED = ["what is it\tit is blue\t0", "what is that\tthat is red\t1", "what was it\tit was gold\t0"]
+
+
+def moved(order: str) -> list[str]:
+    return ["\t".join(line.split("\t")[int(place)] for place in order) for line in _LABELLED]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (_LABELLED, r"column 3 holds only numbers \(0, 1\) in the first 3 lines"),
+        (["query\tpassage\tlabel", *_LABELLED], r"column 3 holds only numbers \(0, 1\)"),
+        (moved("201"), r"column 1 holds only numbers"),
+        (moved("021"), r"column 2 holds only numbers"),
+        ([line.replace("\t0", "\t0.25") for line in _LABELLED], r"column 3 holds only numbers \(0\.25, 1\)"),
+        (["1000\tD500\tD600", "1001\tD501\tD601"], "holds triples of ids, not of texts: "),
+        (["apple\tbanana\tcherry", "apple\tcherry\tdate"], "holds triples of ids, not of texts: "),
+        (["what is it\tD500\tD600", "what is that\tD501\tD601"], r"not of texts \(column 2 and 3\)"),
+        (["q1\tit is blue\tit is red", "q2\tit is red\tit is gold"], r"not of texts \(column 1\)"),
+    ],
+)
+def test_triples_refuse_other_columns(lines, message, tmp_path):
+    (tmp_path / "other.tsv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(PreflightError, match=message):
+        TriplesSource(str(tmp_path / "other.tsv"), seed=3)
+
+
+@pytest.mark.parametrize(
+    "line", ["\u4f60\u597d\t\u4e2d\u56fd1\t\u5317\u4eac2", "what is it\tblue\tred", "q 1\t42\tit is 43"]
+)
+def test_triples_accept_short_texts(line, tmp_path):
+    (tmp_path / "triples.tsv").write_text(f"{line}\nwhat is that\tcovid19 it is\tred\n")
+    assert len(take(TriplesSource(str(tmp_path / "triples.tsv"), seed=3), 2)) == 2
+
+
+@pytest.mark.parametrize(
+    "header", ["query\tpositive\tnegative", "Query\tpos_passage\tNeg Passage", "qid\tpos_id\tneg_id"]
+)
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_header_of_triples_is_left_out(header, ending, tmp_path):
+    plain, headed = tmp_path / f"plain.tsv{ending}", tmp_path / f"headed.tsv{ending}"
+    text = "".join(f"what is {n}\tit is {n}\tit was {n}\n" for n in range(1200))
+    for path, content in ((plain, text), (headed, f"{header}\n{text}")):
+        path.write_bytes(gzip.compress(content.encode()) if ending else content.encode())
+    one, other = (TriplesSource(str(path), seed=1) for path in (plain, headed))
+    groups = take(other, 2500)
+    assert [group for group, _ in groups] == [group for group, _ in take(one, 2500)]
+    for at in (0, 999, 1000, 1199, 1200):
+        assert take(other, 20, groups[at][1]) == groups[at + 1 : at + 21]
+    assert other.notes({}) == [f"the first line of {headed} is a header, and is left out"]
+    assert one.notes({}) == []
+
+
+def test_triples_with_one_text_twice_are_left_out(tmp_path):
+    lines = [
+        "what is it\tit is blue\tIt  IS blue\u200b",
+        "what is it\tit is blue\t\u2063",
+        "what is it\tit is blue\tred",
+    ]
+    (tmp_path / "triples.tsv").write_text("\n".join(lines) + "\n")
+    source = TriplesSource(str(tmp_path / "triples.tsv"), seed=1, max_bad_rows=0)
+    ((group, position),) = take(source, 1)
+    assert group.docs == ("it is blue", "red")
+    assert ": 2; ignored" in source.notes(position)[0]
+
+
+def test_triples_have_a_limit_of_broken_lines(tmp_path):
+    good, broken = "query {0}\tpositive {0}\tnegative {0}", "query {0}\ta\tb\tc"
+    path = tmp_path / "triples.tsv"
+    path.write_text("\n".join([good.format(0), *map(broken.format, range(250))]) + "\n")
+    with pytest.raises(PreflightError, match=r"250 of 251 lines are not query.* at byte 30: it has 4 columns"):
+        TriplesSource(str(path), seed=3)
+    assert len(take(TriplesSource(str(path), seed=3, max_bad_rows=250), 3)) == 3
+    path.write_text("\n".join([*map(good.format, range(1500)), *map(broken.format, range(50))]) + "\n")
+    late = TriplesSource(str(path), seed=3, max_bad_rows=9)
+    with pytest.raises(DataError, match=r"10 of 510 lines are not query"):
+        take(late, 1501)
 
 
 def test_triples_of_ids_are_refused(tmp_path):

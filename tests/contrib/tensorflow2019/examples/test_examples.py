@@ -144,9 +144,19 @@ def test_empty_source_is_refused(tmp_path):
 
 def test_triples_of_ids_are_refused(tmp_path):
     path = tmp_path / "qidpidtriples.train.tsv"
-    path.write_text("1000094\t5399011\t4239068\n")
-    with pytest.raises(PreflightError, match="holds triples of ids, not of texts"):
+    for line in ("1000094\t5399011\t4239068\n", "1000\tD500\tD600\n"):
+        path.write_text(line)
+        with pytest.raises(PreflightError, match="holds triples of ids, not of texts"):
+            _convert(path, tmp_path / "out")
+    path.write_text("what is it\tit is blue\t0\n")
+    with pytest.raises(PreflightError, match="column 3 holds only numbers"):
         _convert(path, tmp_path / "out")
+
+
+def test_header_of_triples_is_no_example(tmp_path):
+    path = tmp_path / "triples.tsv"
+    path.write_text("query\tpositive\tnegative\na query\tthe golgi\tblood sugar\n")
+    assert len(_convert(path, tmp_path / "out", max_bad_rows=1)) == 2
 
 
 def test_more_broken_lines_than_max_bad_rows_write_nothing(top1000, tmp_path):

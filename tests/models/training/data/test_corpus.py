@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.errors import DataError
+from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig
 from models.tokenizer.bert import load_bert
 from models.training.data.corpus import CorpusSource, PackedSource
@@ -45,6 +45,22 @@ def test_corpus_source_counts_unusable_rows_once(tmp_path):
         assert list(islice(source.stream(whole[place][1]), 8 - place)) == whole[place + 1 :]
     with pytest.raises(DataError, match=r"data\.max_bad_rows \(0\) .* is .*corpus\.tsv at byte \d+: the row has 1 col"):
         list(islice(CorpusSource(corpus, 0, seed=0).stream({}), 9))
+
+
+def test_corpus_source_checks_its_first_rows_before_it_is_read(tmp_path):
+    path = tmp_path / "corpus.tsv"
+    path.write_text("d0\tone\n" + "broken\n" * 250)
+    corpus = CorpusConfig(path=str(path), format="tsv")
+    with pytest.raises(PreflightError, match=r"more than data\.max_bad_rows \(100\) rows"):
+        CorpusSource(corpus, 100, seed=0)
+    path.write_text("d0\tone\nd1\t \u200b\nd2\t\u3164\n")
+    source = CorpusSource(corpus, 100, seed=0)
+    found = list(islice(source.stream({}), 3))
+    assert {group.docs for group, _ in found} == {("one",)}
+    assert source.notes(found[-1][1]) == ["empty passages of the corpus: 2; ignored"]
+    path.write_text("d1\t \u200b\n")
+    with pytest.raises(PreflightError, match="has no usable passage"):
+        CorpusSource(corpus, 100, seed=0)
 
 
 def test_corpus_source_refuses_a_corpus_that_was_emptied(tmp_path):

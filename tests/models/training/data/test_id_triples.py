@@ -153,3 +153,28 @@ def test_ids_of_another_collection_are_an_error(config, tmp_path):
     (tmp_path / "ids.tsv").write_text("nothing\n")
     with pytest.raises(PreflightError, match="holds no triples"):
         session(config, "out", of_ids())
+
+
+def test_header_of_ids_is_left_out_and_labels_are_refused(config, tmp_path):
+    whole = session(config, "whole", of_ids())
+    content = (tmp_path / "ids.tsv").read_text()
+    (tmp_path / "headed.tsv").write_text(f"query_id\tpos_id\tneg_id\n{content}")
+    headed = session(config, "headed", of_ids("headed.tsv", max_bad_rows=1))
+    one, other = (list(islice(each.source.stream({}), 1100)) for each in (whole, headed))
+    assert [group for group, _ in other] == [group for group, _ in one]
+    assert f"the first line of {tmp_path}/headed.tsv is a header, and is left out" in headed.lines()
+    (tmp_path / "pairs.tsv").write_text("".join(f"{query_id(n)}\t{doc_id(n)}\t{n % 2}\n" for n in range(10)))
+    with pytest.raises(PreflightError, match=r"column 3 holds only numbers \(0, 1\)"):
+        session(config, "pairs", of_ids("pairs.tsv"))
+
+
+def test_copies_of_a_text_keep_their_own_tokens(config, tmp_path):
+    """Two docs that differ in letter case are one text, and a cased tokenizer gives them other tokens."""
+    docs = [("1", "blue is"), ("2", "what"), ("7", "BLUE  is\u200b"), ("9", "\u2063")]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps({"id": i, "contents": t}) + "\n" for i, t in docs))
+    triples = [("1", "7"), ("7", "2"), ("9", "2"), ("1", "2")]
+    (tmp_path / "ids.tsv").write_text("".join(f"{query_id(1)}\t{one}\t{other}\n" for one, other in triples))
+    found = session(config, "out", of_ids())
+    groups = list(islice(found.source.stream({}), 2))
+    assert found.source.notes(groups[-1][1])[-1].endswith(": 2; ignored")
+    assert len(found.source.queries) == 1

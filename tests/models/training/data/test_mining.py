@@ -168,6 +168,104 @@ def test_mining_adds_the_teachers_scores(tmp_path):
         assert group.teacher_scores == pytest.approx((4.0, 1 / negative if negative else 2.0))
 
 
+def negatives_of(found: Mined) -> list[set[str]]:
+    """The texts of each topic's negatives."""
+    spans = (found.pools.negatives.span(pool) for pool in range(len(found.pools.topics)))
+    return [{text_of(found.docs[int(row)]) for row in found.pools.negatives.rows[slice(*span)]} for span in spans]
+
+
+def test_copy_of_a_positive_that_the_teacher_did_not_score_is_no_negative(tmp_path):
+    data = data_config(tmp_path, teacher=str(tmp_path / "teacher.trec"))
+    corpus = (tmp_path / "corpus.jsonl").read_text().replace('"green"', '"BLUE\\u200b "')
+    (tmp_path / "corpus.jsonl").write_text(corpus)
+    (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq0 0 d5 1\n")
+    rows = (tmp_path / "teacher.trec").read_text().splitlines()
+    (tmp_path / "teacher.trec").write_text("\n".join(row for row in rows if not row.startswith("q0 Q0 d0 ")) + "\n")
+    found = mined(data, SamplingConfig(), tmp_path)
+    assert negatives_of(found) == [{"red", "white", "black"}]
+    assert "negatives with the text of a positive, ignored: 1" in found.lines
+    assert "docs without a teacher's score, ignored: 2" in found.lines
+
+
+def test_texts_without_a_visible_character_are_not_trained_on(tmp_path):
+    data = data_config(tmp_path)
+    corpus = (tmp_path / "corpus.jsonl").read_text().replace('"blue"', '""').replace('"red"', '" \\u00a0\\u200b"')
+    (tmp_path / "corpus.jsonl").write_text(corpus)
+    topics = (tmp_path / "topics.tsv").read_text().replace("what is grass", "\u2063")
+    (tmp_path / "topics.tsv").write_text(topics)
+    (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq1 0 d1 1\nq8 0 d8 1\nq8 0 d0 1\n")
+    found = mined(data, SamplingConfig(), tmp_path)
+    assert (found.source.groups_per_epoch, negatives_of(found)) == (1, [{"cream", "green", "white"}])
+    assert "topics whose positives have no text: 1 of 10 ('q0'); ignored" in found.lines
+    assert "topics without a text: 1 of 10 ('q1'); ignored" in found.lines
+    assert "positives without a text, ignored: 2" in found.lines
+    assert "candidates without a text, ignored: 4" in found.lines
+
+
+@pytest.mark.parametrize("mode", ["balanced", "natural"])
+@pytest.mark.parametrize("block", [1, 100])
+def test_topics_of_one_text_share_what_is_relevant(mode, block, tmp_path, monkeypatch):
+    monkeypatch.setattr(mining, "_BLOCK_TOPICS", block)
+    data = data_config(tmp_path)
+    topics = (tmp_path / "topics.tsv").read_text().replace("what is grass", "What  is SKY")
+    (tmp_path / "topics.tsv").write_text(topics)
+    # d2 is relevant to the text of q0, as a topic that is not in the run has it.
+    (tmp_path / "topics.tsv").write_text(topics + "other\twhat is sky\n")
+    (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq1 0 d1 1\nother 0 d2 1\nq2 0 d2 1\n")
+    found = mined(data, SamplingConfig(mode=mode), tmp_path)
+    assert negatives_of(found) == [
+        {"white", "black", "gold"},
+        {"white", "black", "gold", "teal"},
+        {"white", "black", "gold", "teal", "pink"},
+    ]
+    line = "topics with the text of another: 2 of 11 ('q0', 'q1'); what is relevant to one is no negative of another"
+    assert line in found.lines
+    assert "negatives with the text of a positive, ignored: 3" in found.lines
+
+
+def test_topics_with_few_negatives_are_counted(tmp_path):
+    data = data_config(tmp_path)
+    (tmp_path / "run.trec").write_text("q0 Q0 d1 1 1 r\nq1 Q0 d2 1 3 r\nq1 Q0 d3 2 2 r\nq1 Q0 d4 3 1 r\n")
+    found = mined(data, SamplingConfig(negatives=3), tmp_path)
+    expected = "topics with fewer than 3 negatives: 1 of 2, the fewest 1; theirs are drawn several times in a group"
+    assert expected in found.source.notes({})
+    assert not any("fewer than" in line for line in mined(data, SamplingConfig(), tmp_path).source.notes({}))
+
+
+def test_natural_sampling_counts_topics_without_a_positive(tmp_path):
+    data = data_config(tmp_path)
+    (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq1 0 d9 1\n")
+    found = mined(data, SamplingConfig(mode="natural"), tmp_path)
+    assert "topics whose candidates are all negatives: 1 of 2" in found.source.notes({})
+    (tmp_path / "qrels.txt").write_text("q1 0 d9 1\n")
+    with pytest.raises(PreflightError, match="none of them is relevant, so nothing can be learned"):
+        mined(data, SamplingConfig(mode="natural"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("score", "ranks"),
+    [
+        (lambda topic, rank: 7 - rank, True),
+        (lambda topic, rank: rank, True),
+        (lambda topic, rank: -rank - topic, True),
+        (lambda topic, rank: 1 / (60 + rank), True),
+        (lambda topic, rank: 9.5 - rank - 0.1 * topic, False),
+        (lambda topic, rank: float(rank < 2 + topic % 2), False),
+    ],
+    ids=["down", "up", "shifted", "reciprocal", "scores", "grades"],
+)
+def test_teachers_ranks_are_refused(score, ranks, tmp_path):
+    data = data_config(tmp_path, teacher=str(tmp_path / "teacher.trec"))
+    rows = [line.split() for line in (tmp_path / "run.trec").read_text().splitlines()]
+    taught = [f"{row[0]} Q0 {row[2]} 1 {score(int(row[0][1:]), int(row[3]))} t" for row in rows]
+    (tmp_path / "teacher.trec").write_text("\n".join(taught) + "\n")
+    if not ranks:
+        assert mined(data, SamplingConfig(), tmp_path).source.groups_per_epoch
+        return
+    with pytest.raises(PreflightError, match=r"the scores of .*teacher\.trec are ranks"):
+        mined(data, SamplingConfig(), tmp_path)
+
+
 def write_random_collection(folder: Path, seed: int) -> DataConfig:
     """Topics with positives that are retrieved or not, and docs that share their texts; four files of qrels."""
     dice = random.Random(seed)

@@ -1,0 +1,88 @@
+"""What the columns of a file of triples hold, by the content of its first lines: a header, labels, ids or texts."""
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+from typing import TypeAlias
+
+from beamrank.errors import PreflightError
+from beamrank.storage.streams import errors_as, open_stream
+from models.training.data.texts import normal_text
+
+CHECKED_LINES = 1000
+Columns: TypeAlias = tuple[str, str, str]
+
+_NAME = re.compile(
+    r"(?:(?:quer(?:y|ies)|questions?|anchors?|topics?|sentences?|q|qid|pid|did|docs?|documents?|docids?|docnos?|passages?"
+    r"|texts?|contents?|positives?|negatives?|pos|neg|(?:non|ir)?relevant|others?|hard|labels?|relevance|scores?|ids?"
+    r"|titles?|\d)[ _.-]*)+"
+)
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?|true|false", re.IGNORECASE)
+_LABELS = frozenset({"0", "1"})
+
+
+def parse_columns(line: bytes) -> Columns | None:
+    """The three columns of a line; None if it has others, an empty one, or is not UTF-8."""
+    try:
+        columns = tuple(column.strip() for column in line.decode("utf-8").split("\t"))
+    except UnicodeDecodeError:
+        return None
+    return columns if len(columns) == 3 and all(columns) else None
+
+
+def header_bytes(url: str, *, ids: bool) -> int:
+    """Checks the columns of a file; returns the bytes of its header line, 0 without one.
+
+    Args:
+        url: the file.
+        ids: whether it holds triples of ids; otherwise they are texts.
+
+    Raises:
+        PreflightError: the file cannot be read, or a column of its first lines holds labels, or ids in place of texts.
+    """
+    with errors_as(PreflightError, url), open_stream(url) as file:
+        lines = list(islice(file, CHECKED_LINES))
+    rows = [columns for line in lines if (columns := parse_columns(line)) is not None]
+    header = len(rows) > 1 and parse_columns(lines[0]) == rows[0] and is_header(rows[0]) and not is_header(rows[1])
+    _check(url, rows[1:] if header else rows, ids)
+    return len(lines[0]) if header else 0
+
+
+def is_header(columns: Sequence[str]) -> bool:
+    """Whether each column is a name, such as `query`, `pos_id` or `negative passage`."""
+    return all(_NAME.fullmatch(normal_text(column)) and not column.isdecimal() for column in columns)
+
+
+def _check(url: str, rows: Sequence[Columns], ids: bool) -> None:
+    if not rows:
+        return
+    columns = list(zip(*rows, strict=True))
+    if ids:
+        if set(columns[2]) <= _LABELS:
+            raise _labels(url, 3, columns[2])
+        return
+    words = all(text.isascii() and not re.search(r"\s", text) for row in rows for text in row)
+    numbers = [number for number, values in enumerate(columns, 1) if all(map(_NUMBER.fullmatch, values))]
+    if numbers and not words:
+        raise _labels(url, numbers[-1], columns[numbers[-1] - 1])
+    named = [number for number, values in enumerate(columns, 1) if all(map(_is_id, values))]
+    if named or words:
+        where = "" if words else f" (column {' and '.join(map(str, named))})"
+        raise PreflightError(
+            f"{url} holds triples of ids, not of texts{where}: the ids would be trained on as texts. Give data.corpus "
+            "and data.topics, which have the texts of these ids, or a file of texts such as triples.train.small.tsv"
+        )
+
+
+def _is_id(text: str) -> bool:
+    """Whether a text is one word of ASCII with a digit in it."""
+    return text.isascii() and not re.search(r"\s", text) and any(map(str.isdigit, text))
+
+
+def _labels(url: str, number: int, values: Sequence[str]) -> PreflightError:
+    shown = ", ".join(sorted(set(values))[:3])
+    return PreflightError(
+        f"{url}: column {number} holds only numbers ({shown}) in the first {len(values):,} lines, so these are labels, "
+        "scores or ids, and the lines are no triples: query<TAB>relevant passage<TAB>other passage. Labelled pairs are "
+        "given as data.qrels, with data.corpus, data.topics and a data.run of candidates"
+    )
