@@ -7,9 +7,9 @@ from typing import Protocol
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.globs import NOT_DATA, find, is_data
-from beamrank.storage.streams import errors_as
+from beamrank.storage.streams import errors_as, has_ending
 
-_HUB_FILE = re.compile(r"\.(parquet|jsonl(\.gz)?)$")
+_HUB_ENDINGS = (".parquet", ".jsonl")
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -77,7 +77,7 @@ def folder_hint(names: Iterable[str], formats: Mapping[str, _Format], key: str) 
 
 
 def _is_of_hub(name: str) -> bool:
-    return is_data(name) and _HUB_FILE.search(name) is not None
+    return is_data(name) and has_ending(name, _HUB_ENDINGS)
 
 
 def _is_named(name: str, base: str) -> bool:

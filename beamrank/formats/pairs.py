@@ -19,7 +19,7 @@ from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, FileRows
 from beamrank.storage.globs import NOT_DATA, find
-from beamrank.storage.streams import errors_as
+from beamrank.storage.streams import errors_as, has_ending
 
 PairKind = Literal["mono", "duo"]
 
@@ -95,7 +95,7 @@ def _files(path: str) -> list[str]:
     found = find(path)
     if found and not storage.is_folder(path):
         return found
-    files = [url for url in found if url.endswith(_ENDINGS)]
+    files = [url for url in found if has_ending(url, _ENDINGS)]
     if not files:
         reason = f"holds no files named *{', *'.join(_ENDINGS)}" if storage.exists(path) else "does not exist"
         raise PreflightError(f"{path} {reason}: give a Parquet file, a folder of them or a glob. {NOT_DATA}")

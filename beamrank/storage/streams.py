@@ -31,7 +31,7 @@ _COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "zstd": lambda content: bytes(pa.compress(content, "zstd", asbytes=True)),
 }
 # The last ones are Hadoop's.
-NOT_READ = (".zip", ".7z", ".rar", ".lz", ".lz4", ".lzma", ".br", ".deflate", ".lzo", ".snappy")
+_NOT_READ = (".zip", ".7z", ".rar", ".lz", ".lz4", ".lzma", ".br", ".deflate", ".lzo", ".snappy")
 _BUFFER_BYTES = _MEMBER_BYTES = 1 << 20
 # About how much smaller text is compressed.
 _TIMES_SMALLER = 4
@@ -44,7 +44,7 @@ def compression(url: str) -> str | None:
     Raises:
         PreflightError: beamrank does not read this compression.
     """
-    if without_compression(url).endswith(NOT_READ):
+    if without_compression(url).endswith(_NOT_READ):
         raise PreflightError(
             f"{url} has a format that beamrank does not read: unpack it, or compress the one file in it with gzip, "
             "bzip2, xz or zstd"
@@ -65,6 +65,18 @@ def without_compression(name: str) -> str:
     return _outer(name)[0].removesuffix(_TAR)
 
 
+def has_ending(name: str, endings: tuple[str, ...]) -> bool:
+    """Whether a file's name ends so, in any case and without the ending of a compression.
+
+    Raises:
+        PreflightError: it does, in a compression that beamrank does not read.
+    """
+    inner = without_compression(name)
+    if inner.endswith(_NOT_READ) and inner.rpartition(".")[0].endswith(endings):
+        compression(name)
+    return inner.endswith(endings)
+
+
 def text_bytes(url: str) -> int:
     """The size of a file's text, of a compressed file about."""
     return storage.size_bytes(url) * (_TIMES_SMALLER if _outer(url)[1] else 1)
@@ -76,7 +88,7 @@ def check_packable(url: str) -> None:
     Raises:
         ConfigError: it is packed in a way that is only read, or not at all.
     """
-    ending = next((each for each in NOT_READ if without_compression(url).endswith(each)), "")
+    ending = next((each for each in _NOT_READ if without_compression(url).endswith(each)), "")
     method = ending or compression(url)
     if method is not None and method not in _COMPRESSORS:
         raise ConfigError(

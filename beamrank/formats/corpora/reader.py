@@ -11,7 +11,7 @@ from beamrank.formats.folders import folder_files, folder_hint, holds_file
 from beamrank.formats.guess import AUTO, format_hint, guessed
 from beamrank.storage import files as storage
 from beamrank.storage.globs import NOT_DATA, find
-from beamrank.storage.streams import NOT_READ, compression, errors_as, open_stream, without_compression
+from beamrank.storage.streams import errors_as, has_ending, open_stream, without_compression
 
 _NOT_DOCS = re.compile(r"readme", re.IGNORECASE)
 _HINT_BYTES = 1 << 16
@@ -79,10 +79,8 @@ def _is_of(url: str, corpus: CorpusConfig) -> bool:
     """
     corpus_format = FORMATS[corpus.format]
     path = without_compression(url.removeprefix(storage.absolute(corpus.path)).lstrip("/"))
-    if path.endswith(NOT_READ) and path.rpartition(".")[0].endswith(corpus_format.endings):
-        compression(url)
     not_docs = corpus_format.not_docs
-    return path.endswith(corpus_format.endings) and (not_docs is None or not not_docs.fullmatch(path))
+    return has_ending(url, corpus_format.endings) and (not_docs is None or not not_docs.fullmatch(path))
 
 
 def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusUnit]:

@@ -447,3 +447,14 @@ def test_folder_of_links_to_files_is_read(tmp_path):
     (tmp_path / "set" / "corpus" / "0.jsonl").write_bytes((tmp_path / "blobs" / "0").read_bytes())
     (tmp_path / "set" / "corpus" / "1.jsonl").symlink_to("../../blobs/1")
     assert [Path(url).name for url in corpus_files(corpus_of(tmp_path / "set", "auto"))] == ["0.jsonl", "1.jsonl"]
+
+
+def test_folder_of_hugging_face_takes_every_spelling_and_compression(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    for name in ("a.jsonl", "B.JSONL", "c.jsonl.zst", "_d.jsonl", ".e.jsonl"):
+        (tmp_path / "corpus" / name).touch()
+    found = corpus_files(corpus_of(tmp_path, "auto"))
+    assert [Path(url).name for url in found] == ["B.JSONL", "a.jsonl", "c.jsonl.zst"]
+    (tmp_path / "corpus" / "f.jsonl.lz4").touch()
+    with pytest.raises(PreflightError, match=r"f.jsonl.lz4 has a format that beamrank does not read"):
+        corpus_files(corpus_of(tmp_path, "auto"))

@@ -27,7 +27,7 @@ def _read(url: str, start: int, end: int, kind: Any = "mono", id_type: Any = Non
 
 def test_pairs_are_found_in_files_folders_and_globs(tmp_path):
     (tmp_path / "folder").mkdir()
-    b, a = _write(tmp_path / "folder/b.parquet", PAIRS), _write(tmp_path / "folder/a.parquet", PAIRS)
+    b, a = _write(tmp_path / "folder/b.parquet", PAIRS), _write(tmp_path / "folder/A.PARQUET", PAIRS)
     single = _write(tmp_path / "0.pq", PAIRS)
     (tmp_path / "folder/_SUCCESS").touch()
     (tmp_path / "folder/.hidden.parquet").touch()
@@ -35,6 +35,9 @@ def test_pairs_are_found_in_files_folders_and_globs(tmp_path):
     assert [(file.url, file.rows, file.kind, file.id_type) for file in found] == [
         (url, 5, "mono", pa.string()) for url in (a, b, single)
     ]
+    (tmp_path / "folder/c.parquet.lz4").touch()
+    with pytest.raises(PreflightError, match=r"c.parquet.lz4 has a format that beamrank does not read"):
+        find_pairs([str(tmp_path / "folder")])
 
 
 @pytest.mark.parametrize(
