@@ -12,7 +12,7 @@ from beamrank.arguments import check_ordered
 from beamrank.config.models import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
-from beamrank.machine import usable_cores
+from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Truncation, max_doc_tokens
 from beamrank.tables.shard import tokenized_schema, tokenized_table
 from models.checkpoints.check import resolve_checkpoint
@@ -64,7 +64,7 @@ class Reranker:
             kind: `mono` scores a text for a query; `duo` compares two texts.
             dtype: `auto`, `float32`, `bfloat16` or `float16`.
             device: `auto`, `cpu`, `cuda`, or `cuda:N` for one GPU of several.
-            threads: how many threads a CPU computes with; by default one a core.
+            threads: how many threads a CPU computes with; by default and at most one a core.
             backend: the library that runs the model: `torch`, `openvino`, or `auto` for the faster one.
             truncation: `original`, `paper`, or `hf` (mono only): how texts are cut.
             max_query_length: of the query, in tokens, [CLS] and [SEP] included.
@@ -87,8 +87,8 @@ class Reranker:
         check_limits(found, self.tokenizer, self.limits)
         self.max_doc_tokens = max_doc_tokens(max_length * found.architecture.chunks)
         backend, where = choose_backend(backend, found.architecture, find_backend(backend).resolve(device, dtype))
-        cores = threads or usable_cores()
-        self.engine = ScoringEngine(found, where.device, where.dtype, cores, where.token_budget, backend)
+        most = usable_threads(threads)
+        self.engine = ScoringEngine(found, where.device, where.dtype, most, where.token_budget, backend)
 
     def score(self, inputs: Iterable[Sequence[str]]) -> npt.NDArray[np.float32]:
         """The log-odds of relevance, in the order of the inputs. Equal inputs are scored once.

@@ -22,6 +22,8 @@ _MOST_VALUES = 50_000
 _TAGS = {name: f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
 _LONGEST_NUMBER = 100
 _MOST = 2**63
+# Other forms of YAML 1.1 mean something else than they seem to: 010 is 8, 1:30 is 90, and 0o10 is text.
+_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _UNREADABLE = re.compile("[\0\ud800-\udfff]")
 _QUOTED = re.compile(r"(['\"])[^'\"<\s]{2,}\1")
 
@@ -103,6 +105,8 @@ class _Loader(yaml.SafeLoader):
         number: float = make(node)
         if isinstance(number, int) and abs(number) > _MOST:
             raise ValueError
+        if node.tag == _TAGS["int"] and not _DECIMAL.fullmatch(node.value):
+            raise _refusal(node, "a number is not written as plain digits, such as 10 (YAML 1.1 reads 010 as 8)")
         return number
 
     def construct_nothing_else(self, node: Node) -> Any:

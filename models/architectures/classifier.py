@@ -1,5 +1,6 @@
 """Checks that every sequence classifier shares: its labels, its tensors, and that nothing follows it."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from beamrank.errors import PreflightError
 from beamrank.storage.documents import validated
 from models.architectures.protocol import ModelFiles, Shapes
 
+_NUMBER = re.compile(r"\.\d+\.")
 _POSITIVE = {"relevant", "positive", "true", "yes", "1", "label_1", "entailment", "duplicate", "match"}
 _NEGATIVE = {"irrelevant", "negative", "false", "no", "0", "label_0", "not_entailment", "contradiction"}
 _NEGATIVE |= {f"{prefix}_{name}" for prefix in ("not", "non") for name in _POSITIVE}
@@ -99,7 +101,7 @@ def check_tensors(files: ModelFiles, expected: Shapes) -> None:
     """Makes sure that a checkpoint has the tensors that its config.json requires.
 
     Raises:
-        PreflightError: one is missing or has another shape.
+        PreflightError: one is missing or has another shape, or there are more layers or biases.
     """
     missing = [name for name in expected if name not in files.tensors]
     if missing:
@@ -112,3 +114,21 @@ def check_tensors(files: ModelFiles, expected: Shapes) -> None:
             raise PreflightError(
                 f"the checkpoint {files.reference}: {name} is {files.tensors[name]}, config.json calls for {size}"
             )
+    _refuse_unread(files, expected)
+
+
+def _refuse_unread(files: ModelFiles, expected: Shapes) -> None:
+    """Refuses weights that the model of config.json would leave out: of further layers, or biases."""
+    kinds = {_NUMBER.sub(".#.", name) for name in expected}
+    parts = {name.rpartition(".")[0] for name in expected}
+    unread = [
+        name
+        for name in files.tensors.keys() - expected.keys()
+        if _NUMBER.sub(".#.", name) in kinds or (name.endswith(".bias") and name.rpartition(".")[0] in parts)
+    ]
+    if unread:
+        raise PreflightError(
+            f"the checkpoint {files.reference} has {len(unread)} tensors that config.json does not call for "
+            f"({', '.join(sorted(unread)[:3])}): without them its scores would be those of another model. Give it the "
+            "config.json that it was saved with (the number of layers, the keys about biases)"
+        )

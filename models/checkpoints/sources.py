@@ -72,8 +72,8 @@ def _embedded(reference: str) -> str:
     folder = Path(str(resources.files("models"))) / "embedded" / reference.removeprefix(EMBEDDED)
     if not (folder / CONFIG).is_file():
         raise PreflightError(
-            f"this installation has no checkpoint {reference}: {folder} does not exist. Give a folder or a "
-            "Hugging Face id"
+            f"this installation has no checkpoint {reference!r}: it has {', '.join(EMBEDDED_PAIR)}. Give one of them, "
+            "a folder or a Hugging Face id"
         )
     return str(folder)
 

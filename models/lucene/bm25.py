@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.machine import usable_threads
 from beamrank.records import Topic
 from beamrank.tables.shard import candidates_table
 from models.lucene import jvm
@@ -38,6 +39,7 @@ class Bm25Searcher:
             PreflightError: the folder is not an index, Lucene cannot open it, or it holds no docs.
         """
         self._folder = folder
+        threads = usable_threads(threads)
         self._batch_topics = threads * 4
         require_index(folder)
         jvm.start(threads)

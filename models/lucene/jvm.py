@@ -250,7 +250,11 @@ def _start_java(processors: int | None) -> None:
     jnius_config.set_options(*options)
     with _environment(JAVA_HOME=str(runtime.home), JVM_PATH=str(runtime.library), **UTF8_NAMES):
         try:
-            import jnius  # noqa: F401
+            import jnius
+
+            # Lucene tells on standard error which of its implementations it takes.
+            warning = jnius.autoclass("java.util.logging.Level").WARNING
+            jnius.autoclass("java.util.logging.Logger").getLogger("").setLevel(warning)
         except Exception as error:
             raise PreflightError(
                 f"Java {runtime.version} ({runtime.source}: {runtime.home}) does not start with {' '.join(options)}: "

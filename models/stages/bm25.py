@@ -10,6 +10,7 @@ from beamrank.config.first_stages import Bm25Config
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import corpus_digest
+from beamrank.machine import usable_threads
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.tasks import ShardTask
 from beamrank.stages.verify import Finding, Verification
@@ -179,7 +180,9 @@ def ensure_index(config: RunConfig, corpus: str, progress: PlanningProgress) -> 
         changed = is_outdated(path, corpus)
         progress.note(f"updating the index {path}: the corpus changed" if changed else f"building the index {path}")
         with progress.bar("index") as bar:
-            info = build_index(config.corpus, path, threads_of(config), bar, config.max_bad_rows, config.index.update)
+            info = build_index(
+                config.corpus, path, usable_threads(config.threads), bar, config.max_bad_rows, config.index.update
+            )
         if info.bad_rows:
             first = "; ".join(f"{row.place}: {row.reason}" for row in info.bad_examples[:3])
             progress.warn(f"{info.bad_rows} rows of the corpus are not in the index (first: {first})")

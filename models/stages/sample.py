@@ -12,6 +12,7 @@ import pyarrow as pa
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusUnit, list_units, read_unit
+from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import Lengths
 from beamrank.records import Doc, Topic
 from beamrank.storage.streams import text_bytes
@@ -20,7 +21,6 @@ from models.checkpoints.check import Checkpoint
 from models.checkpoints.tokenizers import tokenizer_of
 from models.reranker import Reranker, RerankerKind
 from models.stages.likely import likely_candidates
-from models.stages.planning import threads_of
 
 # Spread evenly over the topics and the corpus. Batches are for threads: each must get work.
 _TOPICS, _TOPICS_PER_THREAD = 24, 6
@@ -41,7 +41,7 @@ class Sample:
         checkpoints: Mapping[str, Checkpoint],
         max_doc_tokens: int,
     ) -> None:
-        self.topics = _spread(topics, max(_TOPICS, _TOPICS_PER_THREAD * threads_of(config)))
+        self.topics = _spread(topics, max(_TOPICS, _TOPICS_PER_THREAD * usable_threads(config.threads)))
         self.checkpoints = checkpoints
         self._config = config
         self._max_doc_tokens = max_doc_tokens

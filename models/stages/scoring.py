@@ -16,6 +16,7 @@ from beamrank.config.device import is_cuda
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
+from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import InputLimits, Truncation
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.stage_record import ScoringWork
@@ -127,7 +128,7 @@ class ModelStage(ShardStage):
                 self.backend,
                 device,
                 self.dtype,
-                self.threads,
+                usable_threads(self.threads),
                 self.token_budget,
             )
 

@@ -12,6 +12,7 @@ from beamrank.digests import hashes64
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.problems import first_few
+from beamrank.machine import usable_threads
 from beamrank.progress import Progress
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.report.trainings import FOLDER, TrainingRecord
@@ -59,7 +60,7 @@ class Session:
         self.labels: int = config.labels or self.start.default_labels
         config = config.model_copy(update={"labels": self.labels})
         self.config, self.kind, self.processes = config, kind, processes
-        torch.set_num_threads(config.threads or torch.get_num_threads())
+        torch.set_num_threads(usable_threads(config.threads) if config.threads else torch.get_num_threads())
         check_output(config.output, self.start.folder)
         self.limits = InputLimits(**config.input.model_dump())
         self.dtype = _resolve_dtype(config.dtype, processes.device)

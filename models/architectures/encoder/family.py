@@ -10,7 +10,7 @@ from beamrank.records import SpecialTokens
 from models.architectures.classifier import check_class, check_tensors, count_labels
 from models.architectures.encoder.modules import read_modular_head
 from models.architectures.encoder.shape import EncoderShape, Head, Part
-from models.architectures.protocol import ModelFiles
+from models.architectures.protocol import ModelFiles, Shapes
 from models.tokenizer.layout import FamilyLayout, extend_layout, own_layout
 
 if TYPE_CHECKING:
@@ -153,7 +153,9 @@ class Family:
             labels = count_labels(files, f"{self.classifier}.weight")
             shape = self.read_shape(source)
             head = self.read_head(source, shape, labels)
-        check_tensors(files, tensor_shapes(shape, head, self.names, source.prefix))
+        expected = tensor_shapes(shape, head, self.names, source.prefix)
+        check_tensors(files, expected)
+        self._refuse_other_parts(files, expected, source.prefix)
         pair = own_layout(files.folder, files.reference, self.layout, reads_types=shape.token_types is not None)
         own = None if pair is None else self._for_texts(pair, segments, shape)
         warnings = self.check_types(source, shape, _types(self.layout, own, segments))
@@ -169,6 +171,23 @@ class Family:
         if segments > SEGMENTS["mono"] and self.layout.typed and (shape.token_types or 0) >= segments:
             return replace(own, token_types=tuple(range(segments)))
         return own
+
+    def _refuse_other_parts(self, files: ModelFiles, expected: Shapes, prefix: str) -> None:
+        """Refuses an encoder with parts that are not the family's, such as adapters or relative positions."""
+        names = [each.name if isinstance(each, Slice) else each for each in self.names.values()]
+        roots = tuple({f"{prefix}{name.partition('.')[0]}." for name in names if "{}" in name})
+        unknown = [
+            name
+            for name in sorted(files.tensors.keys() - expected.keys())
+            if name.startswith(roots) and not name.endswith(("_ids", "inv_freq"))
+        ]
+        if unknown:
+            raise PreflightError(
+                f"the checkpoint {files.reference} has {len(unknown)} tensors in its layers that a "
+                f"{files.config['model_type']} of this config.json does not have ({', '.join(unknown[:3])}): parts "
+                "such as adapters or relative positions, without which its scores would be others. Merge them into the "
+                "weights, or give the config.json that it was saved with"
+            )
 
     def _find_prefix(self, files: ModelFiles) -> str:
         """The prefix of the encoder's tensors; a file that was saved from the encoder has none."""

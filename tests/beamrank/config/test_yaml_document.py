@@ -108,7 +108,7 @@ def test_configuration_must_be_a_regular_file(tmp_path):
 
 
 def test_plain_values_are_read():
-    text = "a: [1, -2, 0x10, 1.5, 1e3, .5]\nb: {c: true, d: null, e: ~, f: 'x', g: \"y\"}\nh: 2001-99-99\ni: |\n  j\n"
+    text = "a: [1, -2, +16, 1.5, 1e3, .5]\nb: {c: true, d: null, e: ~, f: 'x', g: \"y\"}\nh: 2001-99-99\ni: |\n  j\n"
     assert parse_yaml(text, "here") == {
         "a": [1, -2, 16, 1.5, "1e3", 0.5],
         "b": {"c": True, "d": None, "e": None, "f": "x", "g": "y"},
@@ -116,3 +116,13 @@ def test_plain_values_are_read():
         "i": "j\n",
     }
     assert parse_yaml("\ufeffa: 1", "here") == {"a": 1}
+
+
+@pytest.mark.parametrize("number", ["010", "0x10", "1_000", "1:30", "0b11", "-010", "00"])
+def test_integers_in_other_forms_than_digits_are_refused(number):
+    with pytest.raises(ConfigError, match="line 1: a number is not written as plain digits"):
+        parse_yaml(f"mono: {{k: {number}}}", "here")
+
+
+def test_quoted_digits_and_octal_of_later_yaml_are_text():
+    assert parse_yaml("a: '010'\nb: 0o10\nc: 0\nd: -3", "here") == {"a": "010", "b": "0o10", "c": 0, "d": -3}

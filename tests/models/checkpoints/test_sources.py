@@ -117,7 +117,7 @@ def test_missing_folder_is_refused():
 
 
 def test_missing_embedded_checkpoint_is_refused():
-    with pytest.raises(PreflightError, match="this installation has no checkpoint embedded:trio"):
+    with pytest.raises(PreflightError, match="no checkpoint 'embedded:trio': it has embedded:mono, embedded:duo"):
         resolve_checkpoint("embedded:trio", "mono")
 
 

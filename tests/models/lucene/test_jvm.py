@@ -180,3 +180,19 @@ except SystemExit as ended:
     print(ended.code)
 """
     assert _run(script) == "interrupted\nterminated\n"
+
+
+def test_info_of_java_is_not_written():
+    script = """
+import os
+from models.lucene import jvm
+def log():
+    from jnius import autoclass
+    logger = autoclass("java.util.logging.Logger").getLogger("org.apache.lucene.store")
+    logger.info("which implementation")
+    logger.warning("what is wrong")
+os.dup2(1, 2)
+jvm.call(log)
+"""
+    assert "what is wrong" in (found := _run(script))
+    assert "which implementation" not in found
