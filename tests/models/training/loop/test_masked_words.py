@@ -158,6 +158,7 @@ def test_next_sentence_needs_pairs_of_inputs(start, tmp_path):
 def test_pretraining_refuses_a_vocabulary_without_mask(start, tmp_path):
     words = ["[MASKED]" if word == "[MASK]" else word for word in WORDS]
     save_tokenizer(Path(start), words)
+    (Path(start) / "tokenizer.json").unlink()
     with pytest.raises(PreflightError, match=r"has no \[MASK\]"):
         make_session(write_config(tmp_path), "tcp")
 
