@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
@@ -19,6 +28,12 @@ class Relative(Enum):
     CHECKPOINT = auto()
 
 
+class Unset(Enum):
+    """Marks a key that is left out of digests while it is None, so that older configurations keep theirs."""
+
+    LEFT_OUT = auto()
+
+
 # How names begin that stand for files elsewhere, and are no paths: ids of ir_datasets, pyserini's topics.
 NAMED = ("irds:", "prebuilt:")
 # In place of the file of the docs to exclude: the doc that is the query itself.
@@ -30,14 +45,19 @@ Glob = Annotated[str, Field(min_length=1), Relative.GLOB]
 PathOrSelf = Annotated[str, Field(min_length=1), Relative.PATH_OR_SELF]
 
 
-def _check_named(paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
+def check_paths(paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """One path or several.
+
+    Raises:
+        ValueError: one is missing.
+    """
     if not paths or not all(paths):
         raise ValueError("a path is missing: give a path, a glob, or a list of them")
     return paths
 
 
 # One file or several.
-Paths = Annotated[str | tuple[str, ...], AfterValidator(_check_named), Relative.GLOB]
+Paths = Annotated[str | tuple[str, ...], AfterValidator(check_paths), Relative.GLOB]
 # A path, or another name of a checkpoint.
 CheckpointName = Annotated[str, Relative.CHECKPOINT]
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -50,6 +70,14 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @model_serializer(mode="wrap")
+    def _leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        for name, field in type(self).model_fields.items():
+            if Unset.LEFT_OUT in field.metadata and getattr(self, name) is None:
+                values.pop(name, None)
+        return values
 
     @model_validator(mode="before")
     @classmethod
@@ -64,7 +92,7 @@ class Section(BaseModel):
 
 def section_of(field: FieldInfo | None) -> type[Section] | None:
     """The section that a key holds; None if it holds a value."""
-    kinds = (field.annotation, *get_args(field.annotation)) if field else ()
+    kinds = _kinds(field.annotation) if field else ()
     return next((each for each in kinds if isinstance(each, type) and issubclass(each, Section)), None)
 
 
@@ -78,10 +106,18 @@ def relative(field: FieldInfo) -> Relative | None:
 
 
 def keys(model: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every key that holds a value, in order, with its dotted name."""
+    """Every key that can hold a value, in order, with its dotted name."""
     for name, field in model.model_fields.items():
         section = section_of(field)
-        yield from [(prefix + name, field)] if section is None else keys(section, f"{prefix}{name}.")
+        if section is None or str in _kinds(field.annotation):
+            yield prefix + name, field
+        if section is not None:
+            yield from keys(section, f"{prefix}{name}.")
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    """A type, and the types of which it is made."""
+    return annotation, *(kind for each in get_args(annotation) for kind in _kinds(each))
 
 
 @dataclass(frozen=True, eq=False)

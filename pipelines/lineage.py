@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from beamrank.config.run import RunConfig
+from beamrank.formats.folders import paths_of
 from beamrank.stages.plan import Plan
 from beamrank.version import __version__
 from pipelines.console.progress import ConsoleProgress
@@ -122,7 +123,7 @@ def _inputs(plan: Plan, config: RunConfig) -> Iterator["InputDataset"]:
         if "checkpoint_digest" in stage.keys:
             digests[stage.settings["checkpoint"]] = stage.keys["checkpoint_digest"]
     given = [config.corpus.path, config.topics.path, config.qrels, config.candidates and config.candidates.run]
-    paths = [path for each in given if each for path in ([each] if isinstance(each, str) else each)]
+    paths = [path for each in given if each for path in paths_of(each)]
     for path in dict.fromkeys([*paths, *digests]):
         version = digests.get(path)
         facets: Any = {}

@@ -1,11 +1,12 @@
 """The sections of the first stages and of the index that they search."""
 
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import field_validator, model_validator
 
+from beamrank.formats.names import RunColumns
 from beamrank.formats.runs import Ties
-from beamrank.section import Path, PathOrSelf, Positive, Section
+from beamrank.section import Path, PathOrSelf, Positive, Section, Unset
 
 FIRST_K = 1000
 
@@ -83,5 +84,7 @@ class CandidatesConfig(FirstStageConfig):
 
     run: Path
     """A TREC or MS MARCO run, or an MS MARCO top1000 file, in place of `index` and `bm25`."""
+    columns: Annotated[RunColumns | None, Unset.LEFT_OUT] = None
+    """Where columns or fields of the run have other names than usual."""
     ties: Ties = "rank"
     """The order of tied scores: by `rank`, or by `doc_id`, descending, as in trec_eval."""

@@ -1,5 +1,7 @@
 """The formats that a configuration leaves to `auto`."""
 
+from collections.abc import Iterator
+
 from pydantic import ValidationError
 
 from beamrank.config.run import RunConfig
@@ -8,6 +10,7 @@ from beamrank.errors import ConfigError
 from beamrank.formats import corpora, topics
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.folders import shown_paths
+from beamrank.formats.names import given_columns
 from beamrank.formats.topics import TopicsConfig
 
 
@@ -18,16 +21,23 @@ def with_formats(config: RunConfig) -> tuple[RunConfig, list[str]]:
         PreflightError: a format cannot be guessed.
         ConfigError: a guessed format does not go with other keys.
     """
-    resolved: dict[str, CorpusConfig | TopicsConfig] = {
-        "corpus": corpora.resolved(config.corpus),
-        "topics": topics.resolved(config.topics),
-    }
+    corpus, given_topics = corpora.resolved(config.corpus), topics.resolved(config.topics)
+    resolved: dict[str, CorpusConfig | TopicsConfig] = {"corpus": corpus, "topics": given_topics}
     found = {key: section for key, section in resolved.items() if section != getattr(config, key)}
+    notes = [note for key, section in found.items() for note in _guesses(key, section, getattr(config, key))]
+    notes += [*corpora.notes(corpus), *topics.notes(given_topics)]
     if not found:
-        return config, []
-    notes = [f"{shown_paths(each.path)} is read as `{key}.format: {each.format}`" for key, each in found.items()]
+        return config, notes
     try:
         values = {name: getattr(config, name) for name in config.model_fields_set}
         return type(config).model_validate(values | found), notes
     except ValidationError as error:
         raise ConfigError(f"{'; '.join(notes)}: {explain(error, RunConfig)}") from error
+
+
+def _guesses(key: str, section: CorpusConfig | TopicsConfig, given: CorpusConfig | TopicsConfig) -> Iterator[str]:
+    if section.format != given.format:
+        yield f"{shown_paths(section.path)} is read as `{key}.format: {section.format}`"
+    if section.columns != given.columns:
+        named = ", ".join(f"{meaning}: {name}" for meaning, name in given_columns(section.columns).items())
+        yield f"{shown_paths(section.path)} is read with `{key}.columns: {{{named}}}`"

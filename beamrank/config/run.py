@@ -15,9 +15,10 @@ from beamrank.evaluation.measures import DEFAULT_MEASURES, split_measures
 from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.ids import is_usable
+from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.run_formats import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
-from beamrank.section import OneOf, Path, Paths, Positive, Section
+from beamrank.section import OneOf, Path, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 
@@ -41,8 +42,9 @@ class RunConfig(Section):
     """The docs."""
     topics: RunTopicsConfig
     """The topics."""
-    qrels: Paths | None = None
-    """Judgments, a file, a glob, or a list of them; without them nothing is evaluated."""
+    qrels: QrelsFiles | None = None
+    """Judgments, a file, a glob, or a list of them; or a mapping with `path` and `columns`. Without them nothing is
+    evaluated."""
     index: IndexConfig | None = None
     """The Lucene index."""
     bm25: Bm25Config | None = None

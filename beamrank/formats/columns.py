@@ -211,7 +211,7 @@ class FileRows:
             wanted = " or ".join(f"({', '.join(layout)})" for layout in self._layouts)
             raise PreflightError(
                 f"{self.url} needs columns for {wanted}, and it has: {', '.join(names)}. Rename its columns, or name "
-                "them in `columns`"
+                f"them in `columns`{self.accepted}"
             )
         self.positions = {meaning: at for at, meaning in enumerate(found)}
         self.names = tuple(names[at] for at in found.values())
@@ -232,6 +232,11 @@ class FileRows:
         if packed:
             raise PreflightError(f"{self.url} does not hold text{packed}")
         return text.removeprefix(BYTE_ORDER_MARK)
+
+    @property
+    def accepted(self) -> str:
+        """The end of a message: what is accepted beside named columns."""
+        return ""
 
     def bad(self, line: int, reason: str) -> None:
         """Notes the problem of a line."""

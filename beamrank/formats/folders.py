@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
@@ -18,14 +18,29 @@ class _Format(Protocol):
     def file_in_folder(self) -> str | None: ...
 
 
-def find_files(paths: str | Sequence[str]) -> list[str]:
+class _Located(Protocol):
+    @property
+    def path(self) -> str | Sequence[str]: ...
+
+
+# A path, a glob, several, or the section of a configuration that holds them.
+Given: TypeAlias = str | Sequence[str] | _Located
+
+
+def paths_of(given: Given) -> tuple[str, ...]:
+    """The paths of a key that takes one or several, or a section with them."""
+    paths = given if isinstance(given, str | Sequence) else given.path
+    return (paths,) if isinstance(paths, str) else tuple(paths)
+
+
+def find_files(given: Given) -> list[str]:
     """The files of a key that takes one or several: each path, or what its glob matches, sorted; each file once.
 
     Raises:
         PreflightError: a glob matches nothing.
     """
     files: dict[str, None] = {}
-    for path in [paths] if isinstance(paths, str) else paths:
+    for path in paths_of(given):
         with errors_as(PreflightError, path):
             is_glob = _GLOB.search(path) and not storage.exists(path)
             found = find(path) if is_glob else [path]
@@ -35,9 +50,9 @@ def find_files(paths: str | Sequence[str]) -> list[str]:
     return list(files)
 
 
-def shown_paths(paths: str | Sequence[str]) -> str:
+def shown_paths(given: Given) -> str:
     """The value of such a key, for messages."""
-    return paths if isinstance(paths, str) else ", ".join(paths)
+    return ", ".join(paths_of(given))
 
 
 def folder_files(folder: str, base: str) -> list[str]:

@@ -6,8 +6,10 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from beamrank.errors import PreflightError
+from beamrank.formats.csv_rows import csv_row
+from beamrank.formats.header import Names, find_header, split_tsv
 from beamrank.formats.ids import BYTE_ORDER_MARK
-from beamrank.storage.streams import errors_as, open_stream
+from beamrank.storage.streams import errors_as, open_stream, without_compression
 
 _GUESSED_BYTES = 1 << 16
 
@@ -85,6 +87,8 @@ def guessed(url: str, key: str, formats: Collection[str]) -> str:
     with errors_as(PreflightError, url), open_stream(url) as file:
         beginning = file.read(_GUESSED_BYTES)
     name = guess_format(beginning)
+    if name is None and without_compression(url).endswith(".csv"):
+        name = "csv"
     if name in formats:
         return str(name)
     described = "" if name is None else f": it looks like {name}"
@@ -160,7 +164,15 @@ def _look(beginning: bytes) -> _Look | None:
         return _Look("top1000", "MS MARCO's top1000 (query_id, doc_id, query, passage)")
     if line.count(b"\t") == 1:
         return _Look("tsv", "two columns with a tab between them")
+    if _names_columns(split_tsv(line)):
+        return _Look("tsv", "columns with tabs between them, below a header line")
+    if _names_columns(csv_row(line)):
+        return _Look("csv", "CSV with a header line")
     return None
+
+
+def _names_columns(line: list[str]) -> bool:
+    return any(find_header("", line, Names(meaning, {})) for meaning in ("doc_id", "query_id"))
 
 
 def _is_top1000(lines: list[bytes]) -> bool:

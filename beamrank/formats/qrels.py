@@ -3,17 +3,38 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.columns import FileRows, shown, whole
 from beamrank.formats.folders import find_files
 from beamrank.formats.ids import are_usable, given_queries
-from beamrank.formats.names import Columns
+from beamrank.formats.names import Columns, QrelsColumns, given_columns
 from beamrank.formats.row_checks import whole_of
+from beamrank.section import Paths, Relative, Section, check_paths
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
 # in an array, and nDCG without a cutoff takes time with the square of that. (trec_eval itself promises 127.)
 MAX_RELEVANCE = 10_000
+
+
+class QrelsConfig(Section):
+    """Judgments whose columns have names."""
+
+    path: Paths
+    """A file, a glob, or a list of them."""
+    columns: QrelsColumns | None = None
+    """Where columns or fields have other names than usual."""
+
+
+def _check_qrels(given: str | tuple[str, ...] | QrelsConfig) -> str | tuple[str, ...] | QrelsConfig:
+    return given if isinstance(given, QrelsConfig) else check_paths(given)
+
+
+# What a configuration gives as qrels.
+QrelsFiles: TypeAlias = Annotated[str | tuple[str, ...] | QrelsConfig, AfterValidator(_check_qrels), Relative.GLOB]
 
 
 @dataclass(frozen=True)
@@ -77,7 +98,7 @@ class Qrels:
         return Qrels(kept, self.notes)
 
 
-def read_qrels(paths: str | Sequence[str], columns: Columns | None = None) -> Qrels:
+def read_qrels(paths: str | Sequence[str] | QrelsConfig, columns: Columns | None = None) -> Qrels:
     """Reads qrels from files at any fsspec URL, compressed or not.
 
     Columns are separated by tabs or spaces, and a first line may hold their names; a line that begins with `#` is a
@@ -85,7 +106,7 @@ def read_qrels(paths: str | Sequence[str], columns: Columns | None = None) -> Qr
     it means to trec_eval: the doc was in the pool, but was not judged.
 
     Args:
-        paths: a file, a glob, or a list of them.
+        paths: a file, a glob, or a list of them; or the section of a configuration that names them.
         columns: names of their columns, where these have others than usual.
 
     Raises:
@@ -94,6 +115,8 @@ def read_qrels(paths: str | Sequence[str], columns: Columns | None = None) -> Qr
             UTF-8, ids that cannot be used (`beamrank.formats.ids`). The first of each kind is listed.
     """
     relevance: dict[str, dict[str, int]] = {}
+    if isinstance(paths, QrelsConfig):
+        columns = given_columns(paths.columns)
     files = [_read_file(url, relevance, columns or {}) for url in find_files(paths)]
     repeated = sum(notes.repeated for notes in files)
     judgments = sum(map(len, relevance.values()))

@@ -234,6 +234,10 @@ class RunRows(FileRows):
         super().__init__(url, _NAMED, columns=columns)
 
     @property
+    def accepted(self) -> str:
+        return f"; {described()}"
+
+    @property
     def format(self) -> RunFormat:
         """The format of the rows so far."""
         return FORMATS[self.name]

@@ -38,11 +38,13 @@ class Decides:
 
     `key` is its name in the configuration; names in braces are filled in from the stage. If the field's own name ends
     in `_digest`, that key holds the path or name of the digested content. A field that `selects` decides which inputs
-    are scored, and not the score that an input has.
+    are scored, and not the score that an input has. A field that is `optional` is no key while it is None, so that
+    digests from before it existed hold.
     """
 
     key: str
     selects: bool = False
+    optional: bool = False
 
 
 class Worker(StrEnum):
@@ -185,7 +187,8 @@ class Stage(ABC):
     @property
     def keys(self) -> dict[str, Any]:
         """The fields that decide the bytes of its parts, as JSON values."""
-        return {name: value for name, value in _dumped(self).items() if name in _decided(type(self))}
+        marks, values = _decided(type(self)), _dumped(self).items()
+        return {name: each for name, each in values if name in marks and (each is not None or not marks[name].optional)}
 
     @property
     def score_keys(self) -> dict[str, Any]:
@@ -209,7 +212,7 @@ class Stage(ABC):
             inputs=self.inputs,
             reads_input=self.reads_input,
             keys=keys,
-            settings={name: value for name, value in _dumped(self).items() if name not in keys},
+            settings={name: value for name, value in _dumped(self).items() if name not in _decided(type(self))},
             run_name=self.run_name,
             corpus_digest=self.corpus,
             work=self.work,

@@ -16,8 +16,9 @@ from beamrank.config.run import RunConfig
 from beamrank.digests import digest
 from beamrank.errors import DataError
 from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
+from beamrank.formats.folders import paths_of, shown_paths
 from beamrank.formats.ids import IdError, are_usable, check_doc_id
-from beamrank.formats.qrels import read_qrels
+from beamrank.formats.qrels import QrelsConfig, read_qrels
 from beamrank.ranking.added_relevant import missing_relevant
 from beamrank.section import SELF
 from beamrank.stages.receipts import Receipt
@@ -44,9 +45,9 @@ class FirstStage(ShardStage):
     add_relevant: Annotated[str | None, Decides("{type_name}.add_relevant")] = None
     depth: int = 0
     # `self`, or the digest of the pairs of docs that are left out, and where these are.
-    exclude: Annotated[str | None, Decides("{type_name}.exclude")] = None
+    exclude: Annotated[str | None, Decides("{type_name}.exclude", optional=True)] = None
     excluded: str = ""
-    qrels: str | tuple[str, ...] = ()
+    qrels: str | tuple[str, ...] | QrelsConfig = ()
 
     @classmethod
     @abstractmethod
@@ -80,15 +81,10 @@ class FirstStage(ShardStage):
         if cls.worker_on("cpu") is Worker.LAUNCHER:
             return found
         if section.add_relevant and config.qrels is not None:
-            found["qrels"] = config.qrels if isinstance(config.qrels, str) else config.qrels[0]
+            found["qrels"] = paths_of(config.qrels)[0]
         if section.exclude not in (None, SELF):
             found[f"{cls.type_name}.exclude"] = str(section.exclude)
         return found
-
-    @property
-    def keys(self) -> dict[str, Any]:
-        """The keys of a stage; one that leaves nothing out has the digest that it had before there was `exclude`."""
-        return {name: value for name, value in super().keys.items() if name != "exclude" or value is not None}
 
     def with_options(self, config: RunConfig) -> Self:
         """The stage with what the section of any first stage can ask for: docs that are added or left out.
@@ -219,12 +215,12 @@ def _read_excluded(path: str, expected: str) -> Excluded:
 
 
 @lru_cache(maxsize=1)
-def _read_judgments(qrels: str | tuple[str, ...], expected: str) -> Mapping[str, Mapping[str, int]]:
+def _read_judgments(qrels: str | tuple[str, ...] | QrelsConfig, expected: str) -> Mapping[str, Mapping[str, int]]:
     relevance = read_qrels(qrels).relevance
     if digest(relevance) != expected:
         raise DataError(
-            f"the qrels {qrels} changed since the run was planned, and they decide which relevant docs are added. "
-            "Nothing was committed: run the same command again"
+            f"the qrels {shown_paths(qrels)} changed since the run was planned, and they decide which relevant docs "
+            "are added. Nothing was committed: run the same command again"
         )
     return relevance
 

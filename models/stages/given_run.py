@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Self
 from beamrank.config.first_stages import CandidatesConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
+from beamrank.formats.names import RunColumns, given_columns
 from beamrank.formats.runs import Run, Ties
 from beamrank.formats.topics.candidates import read_candidates
 from beamrank.stages.receipts import Receipt
@@ -49,6 +50,7 @@ class GivenRun(FirstStage):
     run_digest: Annotated[str, Decides("candidates.run")]
     k: Annotated[int, Decides("candidates.k")]
     ties: Annotated[Ties, Decides("candidates.ties")] = "rank"
+    columns: Annotated[RunColumns | None, Decides("candidates.columns", optional=True)] = None
     url: str
     max_bad_rows: int = 0
 
@@ -58,6 +60,7 @@ class GivenRun(FirstStage):
             run_digest=candidates_digest(section.run),
             k=section.k,
             ties=section.ties,
+            columns=section.columns,
             url=section.run,
             max_bad_rows=planning.config.max_bad_rows,
         )
@@ -97,7 +100,7 @@ class GivenRun(FirstStage):
 
     def _read(self) -> Run:
         with DigestedFile(self.url, "", self.run_digest).held():
-            return read_candidates(self.url, self.ties, self.max_bad_rows)
+            return read_candidates(self.url, self.ties, self.max_bad_rows, given_columns(self.columns))
 
     def _commit(self, task: ShardTask, run: Run) -> Receipt:
         start = time.monotonic()

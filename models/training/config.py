@@ -10,8 +10,9 @@ from beamrank.config.yaml import anchor_paths, check_document, read_document
 from beamrank.digests import hash64
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import CorpusConfig
+from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.topics import TopicsConfig
-from beamrank.section import CheckpointName, Path, Paths, Positive, Section
+from beamrank.section import CheckpointName, Path, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.url_credentials import refuse_credentials
 from models.training.recipes import with_recipe
@@ -37,8 +38,8 @@ class DataConfig(Section):
     triples of texts neither."""
     corpus: CorpusConfig | None = None
     topics: TopicsConfig | None = None
-    qrels: Paths | None = None
-    """The positives: a file, a glob, or a list of them."""
+    qrels: QrelsFiles | None = None
+    """The positives: a file, a glob, or a list of them; or a mapping with `path` and `columns`."""
     run: Path | None = None
     """The candidates: a TREC or MS MARCO run."""
     teacher: Path | None = None
@@ -123,7 +124,7 @@ class DevConfig(Section):
     """A run that the model re-ranks every `every_steps`; the best model is kept."""
 
     topics: TopicsConfig
-    qrels: Paths
+    qrels: QrelsFiles
     """Its judgments; the measure is over its judged topics."""
     run: Path
     """The run that is re-ranked."""

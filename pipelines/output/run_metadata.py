@@ -107,7 +107,11 @@ def machine_of(output: str, stage: Manifest) -> Machine:
 
 def describe_data(config: RunConfig) -> Component:
     """The test collection."""
-    paths = {"source": config.corpus.path, "qrels": config.qrels, "topics": config.topics.path}
+    paths = {
+        "source": config.corpus.path,
+        "qrels": getattr(config.qrels, "path", config.qrels),
+        "topics": config.topics.path,
+    }
     named = {"name": storage.name(config.corpus.path), **paths}
     return {"test collection": {key: value for key, value in named.items() if value is not None}}
 

@@ -3,6 +3,7 @@
 from beamrank.config.guessed_formats import with_formats
 from beamrank.config.run import RunConfig
 from beamrank.formats.corpora import CorpusConfig
+from beamrank.formats.folders import paths_of
 from beamrank.formats.topics import TopicsConfig
 from models.lucene.index.prebuilt import find_prebuilt
 from models.lucene.prebuilt_topics import fetch_topics
@@ -60,10 +61,10 @@ def _collection(section: RunConfig | DataConfig | DevConfig, progress: PlanningP
     if section.topics is not None:
         changed["topics"] = _topics(section.topics, progress)
     qrels = section.qrels
-    if isinstance(qrels, str):
-        changed["qrels"] = exported(qrels, "qrels", progress)
-    elif qrels is not None:
-        changed["qrels"] = tuple(exported(each, "qrels", progress) for each in qrels)
+    if qrels is not None:
+        files = tuple(exported(each, "qrels", progress) for each in paths_of(qrels))
+        if files != paths_of(qrels):
+            changed["qrels"] = files
     return changed
 
 

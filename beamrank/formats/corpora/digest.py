@@ -8,9 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from beamrank.digests import digest, sha256
-from beamrank.formats.corpora.reader import corpus_files, resolved
+from beamrank.formats.corpora.reader import corpus_files, has_header, resolved
 from beamrank.formats.corpora.registry import CorpusConfig
 from beamrank.formats.corpora.units import CorpusUnit
+from beamrank.formats.names import given_columns
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
 
@@ -37,7 +38,7 @@ class DigestedCorpus:
 
 
 def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
-    """SHA-256 over the format, the fields, and the name and content of each file.
+    """SHA-256 over the format, the fields, the name and content of each file, `columns`, and which files have headers.
 
     Names are relative to the folder that holds all the files, so a corpus may be moved. A remote file is not read: its
     store's checksum represents its content.
@@ -50,7 +51,10 @@ def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
     folder = os.path.commonpath([storage.parent(url) for url in urls])
     files = [digest_file(url, read=not storage.is_remote(url)) for url in urls]
     names = [[os.path.relpath(storage.absolute(file.url), folder), file.content] for file in files]
-    described = json.dumps([_TEXT_RULES, corpus.format, corpus.fields, names], ensure_ascii=True)
+    headers = [name for (name, _), url in zip(names, urls, strict=True) if has_header(url, corpus)]
+    named = [given_columns(corpus.columns), headers]
+    decides = [_TEXT_RULES, corpus.format, corpus.fields, names, *([named] if any(named) else [])]
+    described = json.dumps(decides, ensure_ascii=True)
     return DigestedCorpus(sha256(described.encode()), {file.url: file for file in files})
 
 
@@ -63,4 +67,5 @@ def unit_digest(unit: CorpusUnit, file: DigestedFile) -> str:
     """SHA-256 of everything that decides the docs of a unit of this file: of its name only the ending."""
     ending = _ENDING.search(storage.name(unit.url).lower())
     decides = [unit.format.name, unit.fields, file.content, unit.start, unit.end, ending and ending.group()]
-    return digest([_TEXT_RULES, *decides])
+    named = [unit.doc_id, unit.header] if unit.doc_id or unit.header else []
+    return digest([_TEXT_RULES, *decides, *named])

@@ -4,17 +4,22 @@ import re
 from collections.abc import Iterator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora.readers import beir, mteb
+from beamrank.formats.corpora.readers import beir, jsonl, mteb
 from beamrank.formats.corpora.registry import FORMATS, CorpusConfig
 from beamrank.formats.corpora.units import CorpusUnit, DocBatch, WrongFormatError, split_batch
 from beamrank.formats.folders import folder_files, folder_hint, holds_file
 from beamrank.formats.guess import AUTO, format_hint, guessed
+from beamrank.formats.header import Names, header_notes
+from beamrank.formats.names import DocColumns, find_columns, given_columns
+from beamrank.formats.row_checks import RowError
 from beamrank.storage import files as storage
 from beamrank.storage.globs import NOT_DATA, find
 from beamrank.storage.streams import errors_as, has_ending, open_stream, without_compression
 
 _NOT_DOCS = re.compile(r"readme", re.IGNORECASE)
 _HINT_BYTES = 1 << 16
+# What these formats call the id.
+_JSON_IDS = {"jsonl": "id", "beir": "_id"}
 # Formats that are recognized by the columns of a Parquet file.
 _IN_PARQUET = {"beir": beir.is_beir, "mteb": mteb.is_mteb}
 
@@ -26,17 +31,76 @@ def corpus_files(corpus: CorpusConfig) -> list[str]:
         PreflightError: there are none, or their storage cannot be reached.
     """
     with errors_as(PreflightError, corpus.path):
-        return _corpus_files(resolved(corpus))
+        return _corpus_files(_with_format(corpus))
 
 
 def resolved(corpus: CorpusConfig) -> CorpusConfig:
-    """A corpus with the name of its format, where that is `auto`.
+    """A corpus with the name of its format, where that is `auto`, and of the id in JSON, where that is not the usual.
 
     A folder that has BEIR's packaging has that format; otherwise the first file that is not empty decides.
 
     Raises:
-        PreflightError: the format cannot be guessed.
+        PreflightError: the format cannot be guessed, or has no named columns or header and the corpus names some.
     """
+    corpus = _with_format(corpus)
+    corpus_format = FORMATS[corpus.format]
+    for key, usable in (("columns", corpus_format.check_named), ("header", corpus_format.has_header)):
+        if getattr(corpus, key) is not None and usable is None:
+            raise PreflightError(f"`corpus.{key}` means nothing to `format: {corpus.format}`: leave it out")
+    own = _JSON_IDS.get(corpus.format)
+    if own is None or corpus.columns is not None:
+        return corpus
+    try:
+        files = corpus_files(corpus)
+    except PreflightError:  # It is reported where they are read.
+        return corpus
+    with errors_as(PreflightError, files[0]):
+        name = _id_in_json(files[0], corpus, own)
+    return corpus if name is None else corpus.model_copy(update={"columns": DocColumns(doc_id=name)})
+
+
+def _id_in_json(url: str, corpus: CorpusConfig, own: str) -> str | None:
+    """The field of the id in a file that does not have the format's own."""
+    if url.endswith(FORMATS["parquet"].endings):
+        return None
+    names = list(jsonl.first_row(url) or {})
+    try:
+        at = None if not names or own in names else find_columns(names, ["doc_id"], {}).get("doc_id")
+    except RowError as error:
+        raise PreflightError(f"{url}: the first row {error}") from error
+    if at is None:
+        return None
+    try:
+        _check(url, corpus)
+    except WrongFormatError:
+        return names[at]
+    return None
+
+
+def has_header(url: str, corpus: CorpusConfig) -> bool:
+    """Whether the first line of a file of a corpus, whose format is named, is a header.
+
+    Raises:
+        PreflightError: it lacks names that the corpus gives, or cannot be read.
+    """
+    recognize = FORMATS[corpus.format].has_header
+    return recognize is not None and recognize(url, _names(corpus))
+
+
+def notes(corpus: CorpusConfig) -> list[str]:
+    """What a user should know of the headers that were recognized."""
+    if FORMATS[corpus.format].has_header is None or corpus.header is not None:
+        return []
+    files = corpus_files(corpus)
+    return header_notes("corpus", files, corpus.format == "csv", _names(corpus))
+
+
+def _names(corpus: CorpusConfig) -> Names:
+    return Names("doc_id", given_columns(corpus.columns), corpus.fields, corpus.header)
+
+
+def _with_format(corpus: CorpusConfig) -> CorpusConfig:
+    """A corpus with the name of its format."""
     if corpus.format != AUTO:
         return corpus
     with errors_as(PreflightError, corpus.path):
@@ -99,15 +163,30 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
     for url in corpus_files(corpus):
         with errors_as(PreflightError, url):
             try:
-                corpus_format.check(url, corpus.fields)
+                header = _check(url, corpus)
             except WrongFormatError as error:
                 raise PreflightError(f"{error}{_hint(url, corpus.format)}") from error
             ranges = corpus_format.ranges(url, unit_bytes)
         for start, end in ranges:
-            units.append(CorpusUnit(len(units), url, corpus_format, corpus.fields, start, end))
+            units.append(CorpusUnit(len(units), url, corpus_format, corpus.fields, start, end, _doc_id(corpus), header))
     if not units:
         raise PreflightError(f"the corpus {corpus.path} holds no docs: its files are empty")
     return units
+
+
+def _check(url: str, corpus: CorpusConfig) -> bool:
+    """Checks a file; returns whether it has a header."""
+    corpus_format, header = FORMATS[corpus.format], has_header(url, corpus)
+    if corpus_format.check_named is not None:
+        unit = CorpusUnit(0, url, corpus_format, corpus.fields, 0, 0, _doc_id(corpus), header)
+        corpus_format.check_named(unit)
+    elif corpus_format.check is not None:
+        corpus_format.check(url, corpus.fields)
+    return header
+
+
+def _doc_id(corpus: CorpusConfig) -> str | None:
+    return None if corpus.columns is None else corpus.columns.doc_id
 
 
 def _hint(url: str, given: str) -> str:

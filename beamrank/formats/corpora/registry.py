@@ -4,15 +4,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from beamrank.formats.corpora.readers import beir, car, jsonl, mteb, parquet, rank_llm, smart, top1000, trec, tsv
+from beamrank.formats.corpora.readers import beir, car, csv, jsonl, mteb, parquet, rank_llm, smart, top1000, trec, tsv
 from beamrank.formats.corpora.units import CorpusFormat
 from beamrank.formats.guess import AUTO
-from beamrank.section import Glob, OneOf, Section
+from beamrank.formats.names import DocColumns
+from beamrank.section import Glob, OneOf, Section, Unset
 
 FORMATS: dict[str, CorpusFormat] = {
     "beir": beir.FORMAT,
     "car": car.PARAGRAPHS_FORMAT,
     "car-pages": car.PAGES_FORMAT,
+    "csv": csv.FORMAT,
     "jsonl": jsonl.FORMAT,
     "mteb": mteb.FORMAT,
     "parquet": parquet.FORMAT,
@@ -33,3 +35,7 @@ class CorpusConfig(Section):
     """The format of its files; `auto` guesses it from the first one."""
     fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """The fields of a doc that are joined by one space to make its text; default: the format's own."""
+    columns: Annotated[DocColumns | None, Unset.LEFT_OUT] = None
+    """Where the id has another name than usual."""
+    header: Annotated[bool | None, Unset.LEFT_OUT] = None
+    """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from beamrank.errors import PreflightError
+from beamrank.formats.header import Names
 from beamrank.formats.ids import IdError, check_doc_id
 from beamrank.formats.row_checks import RowError
 from beamrank.records import BadRow
@@ -31,6 +32,8 @@ class CorpusUnit:
         start: the first byte, row group or other unit of the format.
         end: the end of the range, exclusive; 0, like `start`, for a whole file. A line belongs to the unit in which it
             begins.
+        doc_id: the column or field of the id, if `corpus.columns` names one.
+        header: whether the first line of the file names the columns.
     """
 
     index: int
@@ -39,6 +42,8 @@ class CorpusUnit:
     fields: Fields
     start: int
     end: int
+    doc_id: str | None = None
+    header: bool = False
 
 
 @dataclass(slots=True)
@@ -92,17 +97,21 @@ class CorpusFormat:
         place: where a doc is, for messages: of a unit, and a position that `read` gave.
         file_in_folder: the one file that a folder of this format holds.
         not_docs: matches the paths below a folder, in lower case, of other files that the endings do not tell apart.
+        check_named: `check` of a format whose columns or fields have names: it is given the file as one unit.
+        has_header: whether the first line of a file is a header, if those of a format can be.
         lists_candidates: a doc is the candidate of one query; the same doc_id in another query's row is another doc.
     """
 
     name: str
     endings: tuple[str, ...]
-    check: Callable[[str, Fields], None]
+    check: Callable[[str, Fields], None] | None
     ranges: Callable[[str, int], list[tuple[int, int]]]
     read: Callable[[CorpusUnit], Iterator[DocBatch]]
     place: Callable[[CorpusUnit, int], str] = line_place
     file_in_folder: str | None = None
     not_docs: re.Pattern[str] | None = None
+    check_named: Callable[[CorpusUnit], None] | None = None
+    has_header: Callable[[str, Names], bool] | None = None
     lists_candidates: bool = False
 
 

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora.readers.mteb import is_mteb
 from beamrank.formats.guess import guess_format
+from beamrank.formats.names import Columns
 from beamrank.formats.runs import Run, Ties, read_run
 from beamrank.formats.topics import mteb, rank_llm, top1000
 from beamrank.storage.streams import errors_as, open_stream
@@ -22,7 +23,7 @@ FORMATS: dict[str, ReadCandidates] = {
 }
 
 
-def read_candidates(url: str, ties: Ties, max_bad_rows: int) -> Run:
+def read_candidates(url: str, ties: Ties, max_bad_rows: int, columns: Columns | None = None) -> Run:
     """Reads a run, or the candidates of a file that looks like one of `FORMATS`.
 
     Raises:
@@ -32,4 +33,8 @@ def read_candidates(url: str, ties: Ties, max_bad_rows: int) -> Run:
         name = guess_format(file.read(_GUESSED_BYTES))
         name = "mteb" if name == "parquet" and is_mteb(url) else name
     reader = FORMATS.get(name or "")
-    return read_run(url, ties=ties) if reader is None else reader(url, ties, max_bad_rows)
+    if reader is None:
+        return read_run(url, ties=ties, columns=columns)
+    if columns:
+        raise PreflightError(f"{url} looks like {name}, whose fields have fixed names: leave `candidates.columns` out")
+    return reader(url, ties, max_bad_rows)

@@ -7,10 +7,19 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beamrank.formats.names import Columns
 from beamrank.formats.qrels import FORMATS as QRELS_FORMATS
-from beamrank.formats.row_checks import RowError, check_surrogates, id_of, json_object, missing_field, text_of
+from beamrank.formats.row_checks import (
+    RowError,
+    check_surrogates,
+    id_of,
+    json_object,
+    missing_field,
+    text_of,
+    whole_of,
+)
 
-_IDS, _TEXTS = ("query_id", "_id", "id"), ("text", "query")
+_IDS, _TEXTS = ("query_id", "_id", "id", "qid", "topic_id"), ("text", "query")
 _QRELS = QRELS_FORMATS["trec"].columns
 
 
@@ -22,41 +31,49 @@ def split(content: bytes) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def split_parquet(content: bytes) -> Iterator[tuple[int, bytes]]:
+def split_parquet(content: bytes, columns: Columns | None = None) -> Iterator[tuple[int, bytes]]:
     """The rows of a Parquet file as lines of JSON, each with its number; of its columns, those that topics have."""
+    known = [*_IDS, *_TEXTS, *(columns or {}).values()]
     try:
         with pq.ParquetFile(pa.BufferReader(content)) as file:
-            columns = [name for name in (*_IDS, *_TEXTS) if name in file.schema_arrow.names]
-            rows = file.read(columns=columns).to_pylist()
+            names = file.schema_arrow.names
+            found = [name for name in dict.fromkeys(known) if name in names]
+            rows = file.read(columns=found).to_pylist()
     except pa.ArrowInvalid as error:
         raise RowError(f"is not Parquet: {error}") from error
-    id_name = next((name for name in columns if name in _IDS), "_id")
+    if rows and not found:
+        raise missing_field("` or `".join(_IDS), names)
     for number, row in enumerate(rows, start=1):
-        row = {"_id" if name == id_name else name: value for name, value in row.items()}
+        row = {name: whole_of(value) for name, value in row.items()}
         yield number, json.dumps(row, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
 
 
-def split_beir(content: bytes) -> Iterator[tuple[int, bytes]]:
+def split_beir(content: bytes, columns: Columns | None = None) -> Iterator[tuple[int, bytes]]:
     """The lines of BEIR's own packaging, or the rows of the Parquet files that Hugging Face has of it."""
-    return split_parquet(content) if content.startswith(b"PAR1") else split(content)
+    return split_parquet(content, columns) if content.startswith(b"PAR1") else split(content)
 
 
-def parse_json(line: str) -> tuple[str, str]:
-    """`query_id`, `_id` or `id` (an integer becomes its decimal digits), and `text` or `query`.
-
-    Raises:
-        RowError: a field is missing or is not a string.
-    """
-    return _parse_json(line, _IDS, _TEXTS)
-
-
-def parse_beir(line: str) -> tuple[str, str]:
-    """`_id` and `text`.
+def parse_json(line: str, columns: Columns | None = None) -> tuple[str, str]:
+    """`query_id`, `_id` or `id` (an integer becomes its decimal digits), and `text` or `query`; or named ones.
 
     Raises:
         RowError: a field is missing or is not a string.
     """
-    return _parse_json(line, ("_id",), ("text",))
+    return _parse_json(line, *_keys(columns, _IDS, _TEXTS))
+
+
+def parse_beir(line: str, columns: Columns | None = None) -> tuple[str, str]:
+    """`_id` and `text`, or named ones.
+
+    Raises:
+        RowError: a field is missing or is not a string.
+    """
+    return _parse_json(line, *_keys(columns, ("_id", *(name for name in _IDS if name != "id")), ("text",)))
+
+
+def _keys(columns: Columns | None, ids: tuple[str, ...], texts: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    given = columns or {}
+    return (given["query_id"],) if "query_id" in given else ids, (given["text"],) if "text" in given else texts
 
 
 def _parse_json(line: str, id_keys: tuple[str, ...], text_keys: tuple[str, ...]) -> tuple[str, str]:
@@ -68,9 +85,10 @@ def _parse_json(line: str, id_keys: tuple[str, ...], text_keys: tuple[str, ...])
 
 
 def _key(row: dict[str, object], keys: tuple[str, ...]) -> str:
-    for key in keys:
-        if key in row:
-            return key
+    # A column that is null throughout is none.
+    for found in ([key for key in keys if row.get(key) is not None], [key for key in keys if key in row]):
+        if found:
+            return found[0]
     raise missing_field("` or `".join(keys), row)
 
 

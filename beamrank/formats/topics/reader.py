@@ -7,7 +7,9 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora.readers.mteb import is_mteb
 from beamrank.formats.folders import find_files, folder_files, folder_hint
 from beamrank.formats.guess import AUTO, check_text, format_hint, guessed
+from beamrank.formats.header import Names, header_notes
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_query_id
+from beamrank.formats.names import given_columns
 from beamrank.formats.problems import Problems, counted
 from beamrank.formats.row_checks import RowError
 from beamrank.formats.topics.registry import FORMATS, TopicsConfig
@@ -53,7 +55,7 @@ def _read_file(url: str, config: TopicsConfig, topics: dict[str, Topic]) -> None
     with errors_as(PreflightError, url), open_stream(url) as file:
         content = file.read().removeprefix(BYTE_ORDER_MARK)
     try:
-        count, problems = _parse(content, config, topics)
+        count, problems = _parse(content, url, config, topics)
     except (DataError, PreflightError) as error:
         raise PreflightError(f"{url}: {error}") from error
     if count and not problems.count:
@@ -83,14 +85,27 @@ def resolved(config: _Config) -> _Config:
     """Topics with the name of their format, where that is `auto`: the first file decides.
 
     Raises:
-        PreflightError: there is no file, or its format cannot be guessed.
+        PreflightError: there is no file, its format cannot be guessed, or has no named columns or header and the
+            topics name some.
     """
-    if config.format != AUTO:
-        return config
-    first = find_files(config.path)[0]
-    if not storage.exists(first):
-        raise PreflightError(f"there are no topics at {first}: give `topics.path` a file")
-    return config.model_copy(update={"format": _guessed(first)})
+    if config.format == AUTO:
+        first = find_files(config.path)[0]
+        if not storage.exists(first):
+            raise PreflightError(f"there are no topics at {first}: give `topics.path` a file")
+        config = config.model_copy(update={"format": _guessed(first)})
+    topics_format = FORMATS[config.format]
+    for key, usable in (("columns", topics_format.named is not None), ("header", topics_format.has_header)):
+        if getattr(config, key) is not None and not usable:
+            raise PreflightError(f"`topics.{key}` means nothing to `format: {config.format}`: leave it out")
+    return config
+
+
+def notes(config: TopicsConfig) -> list[str]:
+    """What a user should know of the headers that were recognized."""
+    if not FORMATS[config.format].has_header or config.header is not None:
+        return []
+    names = Names("query_id", given_columns(config.columns))
+    return header_notes("topics", topics_files(config), config.format == "csv", names)
 
 
 def _guessed(url: str) -> str:
@@ -116,7 +131,7 @@ def _topics_files(path: str, name: str) -> list[str]:
     raise PreflightError(f"the topics {path} are a folder: give `topics.path` a file{hint}")
 
 
-def _parse(content: bytes, config: TopicsConfig, topics: dict[str, Topic]) -> tuple[int, Problems]:
+def _parse(content: bytes, url: str, config: TopicsConfig, topics: dict[str, Topic]) -> tuple[int, Problems]:
     """Adds the valid topics of a file; returns how many rows are valid, and the problems of the others."""
     topics_format = FORMATS[config.format]
     original = topics_format.parse_original if config.decoding == "original" else None
@@ -125,7 +140,11 @@ def _parse(content: bytes, config: TopicsConfig, topics: dict[str, Topic]) -> tu
     lines: dict[str, int] = {}
     count = 0
     try:
-        rows = list(topics_format.split(content))
+        if topics_format.named is not None:
+            given, parse = topics_format.named(content, url, given_columns(config.columns), config.header)
+        else:
+            given = topics_format.split(content)
+        rows = list(given)
     except RowError as error:
         problems.add(1, f"the file {error}")
         return 0, problems

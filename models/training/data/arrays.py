@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from beamrank.digests import hash64, hashes64
 from beamrank.formats.folders import find_files
-from beamrank.formats.qrels import read_qrels
+from beamrank.formats.names import given_columns
+from beamrank.formats.qrels import QrelsConfig, QrelsFiles, read_qrels
 from beamrank.formats.runs import iterate_run, read_run
 
 Hashes: TypeAlias = NDArray[np.uint64]
@@ -77,18 +78,19 @@ def is_in(values: NDArray[Any], among: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(among[np.minimum(np.searchsorted(among, values), len(among) - 1)] == values)
 
 
-def judgments(paths: str | Sequence[str]) -> Rows:
+def judgments(qrels: QrelsFiles) -> Rows:
     """All judgments; one file is in memory at a time, unless two judge the same query.
 
     Raises:
         PreflightError: see `read_qrels`.
     """
     builder = _Builder()
-    for url in find_files(paths):
-        builder.add_judgments(read_qrels(url).relevance)
+    columns = given_columns(qrels.columns) if isinstance(qrels, QrelsConfig) else {}
+    for url in find_files(qrels):
+        builder.add_judgments(read_qrels(url, columns).relevance)
     if builder.queries_are_apart():
         builder = _Builder()
-        builder.add_judgments(read_qrels(paths).relevance)
+        builder.add_judgments(read_qrels(qrels).relevance)
     return builder.rows()
 
 

@@ -1,12 +1,12 @@
 """Checks before a training resumes: whose state it is, and whose model its output folder holds."""
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, corpus_files
 from beamrank.formats.folders import find_files
+from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.topics import TopicsConfig, topics_files
 from beamrank.report.trainings import FOLDER
 from beamrank.storage import files as storage
@@ -63,9 +63,7 @@ def _data_files(config: TrainConfig) -> list[str]:
     return [url for url in files if url is not None]
 
 
-def collection_files(
-    corpus: CorpusConfig | None, topics: TopicsConfig | None, qrels: str | Sequence[str] | None
-) -> list[str]:
+def collection_files(corpus: CorpusConfig | None, topics: TopicsConfig | None, qrels: QrelsFiles | None) -> list[str]:
     """The files of a collection.
 
     Raises:

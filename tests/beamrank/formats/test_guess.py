@@ -74,7 +74,7 @@ def test_topics_format_is_guessed(tmp_path, name):
     [
         (
             b"one column\n",
-            r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, car, car-pages, jsonl",
+            r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, car, car-pages, csv, jsonl",
         ),
         (b"", "cannot be guessed"),
         (b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n", "its first line has 4 columns"),

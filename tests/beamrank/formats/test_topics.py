@@ -191,7 +191,11 @@ def test_topics_may_be_decoded_as_in_2019(tmp_path):
         ("car", "A\rB\r", r"holds a carriage return \(CR\)"),
         ("trec", _TOP.replace("\n", "\r"), r"t\.txt:1: the topic holds a carriage return \(CR\)"),
         ("tsv", "\tx\n", "empty id"),
-        ("jsonl", '{"qid": "1", "text": "x"}', "has no field `query_id` or `_id` or `id`; it has: qid, text"),
+        (
+            "jsonl",
+            '{"key": "1", "text": "x"}',
+            "has no field `query_id` or `_id` or `id` or `qid` or `topic_id`; it has: key, text",
+        ),
         ("jsonl", '{"id": "1", "title": "x"}', "has no field `text` or `query`; it has: id, title"),
         ("jsonl", '{"id": "1", "text": null}', "`text` that is null"),
         ("jsonl", '{"id": "1", "text": "\\ud800"}', "surrogate"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from beamrank.formats.corpora.readers import parquet
 from beamrank.formats.corpora.readers.jsonl import line_parser
 from beamrank.formats.corpora.readers.lines import ParseLine, byte_ranges, check_lines, read_lines
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, line_place
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, line_place
 
 _TITLE, _TEXT = "title", "text"
 _OPTIONAL = frozenset({_TITLE})
@@ -22,10 +22,10 @@ def is_beir(url: str) -> bool:
         return {"_id", _TEXT} <= set(file.schema_arrow.names)
 
 
-def _parser(fields: Fields) -> ParseLine:
-    if fields is None:
-        return line_parser("_id", (_TITLE, _TEXT), optional=_OPTIONAL)
-    return line_parser("_id", fields)
+def _parser(unit: CorpusUnit) -> ParseLine:
+    if unit.fields is None:
+        return line_parser(unit.doc_id or "_id", (_TITLE, _TEXT), optional=_OPTIONAL)
+    return line_parser(unit.doc_id or "_id", unit.fields)
 
 
 def _columns(url: str) -> tuple[str, ...]:
@@ -34,11 +34,11 @@ def _columns(url: str) -> tuple[str, ...]:
         return (_TITLE, _TEXT) if _TITLE in file.schema_arrow.names else (_TEXT,)
 
 
-def _check(url: str, fields: Fields) -> None:
-    if _is_parquet(url):
-        parquet.check(url, fields or _columns(url))
+def _check(unit: CorpusUnit) -> None:
+    if _is_parquet(unit.url):
+        parquet.check(replace(unit, fields=unit.fields or _columns(unit.url)))
     else:
-        check_lines(url, FORMAT, _parser(fields))
+        check_lines(unit.url, FORMAT, _parser(unit))
 
 
 def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
@@ -47,7 +47,7 @@ def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     if not _is_parquet(unit.url):
-        return read_lines(unit, _parser(unit.fields))
+        return read_lines(unit, _parser(unit))
     if unit.fields is not None:
         return parquet.read(unit)
     return parquet.read(replace(unit, fields=_columns(unit.url)), _OPTIONAL)
@@ -58,5 +58,12 @@ def _place(unit: CorpusUnit, position: int) -> str:
 
 
 FORMAT = CorpusFormat(
-    "beir", (".jsonl", *parquet.FORMAT.endings), _check, _ranges, _read, _place, file_in_folder="corpus.jsonl"
+    "beir",
+    (".jsonl", *parquet.FORMAT.endings),
+    None,
+    _ranges,
+    _read,
+    _place,
+    file_in_folder="corpus.jsonl",
+    check_named=_check,
 )

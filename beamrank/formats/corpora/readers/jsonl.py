@@ -4,6 +4,7 @@ import json
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from beamrank.errors import DataError
@@ -12,7 +13,6 @@ from beamrank.formats.corpora.units import (
     CorpusFormat,
     CorpusUnit,
     DocBatch,
-    Fields,
     WrongFormatError,
     line_place,
     parse_rows,
@@ -30,6 +30,17 @@ _CHECKED_BYTES = 1 << 18
 _MOST_BYTES = 1 << 28
 # The end of a unit that is such a document.
 _WHOLE = -1
+
+
+def first_row(url: str) -> dict[str, Any] | None:
+    """The first object of a file; None if it cannot be read."""
+    with open_stream(url) as file:
+        text = file.read(_CHECKED_BYTES).removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
+    try:
+        row, _ = json.JSONDecoder().raw_decode(text.lstrip().removeprefix("[").lstrip())
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def line_parser(id_name: str, fields: tuple[str, ...], optional: frozenset[str] = frozenset()) -> ParseLine:
@@ -61,8 +72,8 @@ def line_parser(id_name: str, fields: tuple[str, ...], optional: frozenset[str] 
     return parse
 
 
-def _parser(fields: Fields) -> ParseLine:
-    return line_parser("id", fields or ("contents",))
+def _parser(unit: CorpusUnit) -> ParseLine:
+    return line_parser(unit.doc_id or "id", unit.fields or ("contents",))
 
 
 def _is_document(url: str) -> bool:
@@ -101,7 +112,7 @@ def _check_size(url: str, size_bytes: int) -> None:
 
 
 def _docs(unit: CorpusUnit, rows: list[Any]) -> DocBatch:
-    return parse_rows(unit, range(len(rows)), map(json.dumps, rows), _parser(unit.fields))
+    return parse_rows(unit, range(len(rows)), map(json.dumps, rows), _parser(unit))
 
 
 def _first_rows(beginning: bytes) -> list[Any]:
@@ -124,16 +135,17 @@ def _first_rows(beginning: bytes) -> list[Any]:
     return [] if text[end:].strip() else rows
 
 
-def _check(url: str, fields: Fields) -> None:
+def _check(unit: CorpusUnit) -> None:
+    url = unit.url
     if not _is_document(url):
-        check_lines(url, FORMAT, _parser(fields))
+        check_lines(url, FORMAT, _parser(unit))
         return
     if compression(url) is None:
         _check_size(url, storage.size_bytes(url))
     with open_stream(url) as file:
         beginning = file.read(_CHECKED_BYTES)
         rows = _first_rows(beginning) or _rows(url, beginning + file.read(_MOST_BYTES))
-    batch = _docs(CorpusUnit(0, url, FORMAT, fields, 0, _WHOLE), rows)
+    batch = _docs(replace(unit, end=_WHOLE), rows)
     if batch.bad and not batch.doc_ids:
         raise WrongFormatError(
             f"none of the first {len(rows)} elements of {url} can be read as `format: jsonl`. "
@@ -149,11 +161,11 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     if unit.end == _WHOLE:
         yield _read_document(unit)
     else:
-        yield from read_lines(unit, _parser(unit.fields))
+        yield from read_lines(unit, _parser(unit))
 
 
 def _place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at element {position} (from 0)" if unit.end == _WHOLE else line_place(unit, position)
 
 
-FORMAT = CorpusFormat("jsonl", (".jsonl", ".ndjson", ".json"), _check, _ranges, _read, _place)
+FORMAT = CorpusFormat("jsonl", (".jsonl", ".ndjson", ".json"), None, _ranges, _read, _place, check_named=_check)

@@ -27,7 +27,7 @@ def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
 
 
 def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
-    """The docs of the lines that begin in a unit.
+    """The docs of the lines that begin in a unit; a header is none.
 
     Raises:
         DataError: the file cannot be read to its end.
@@ -36,16 +36,18 @@ def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
         if unit.end:
             for offset, block in _blocks_between(file, unit.start, unit.end):
                 lines = _decoded_lines(block, first=offset == 0)
-                yield parse_rows(unit, _line_starts(block, offset), lines, _valid_only(parse))
+                skip = int(unit.header and offset == 0)
+                yield parse_rows(unit, _line_starts(block, offset)[skip:], lines[skip:], _valid_only(parse))
             return
         ordinal = 0
         for block in _blocks(file):
             lines = _decoded_lines(block, first=ordinal == 0)
-            yield parse_rows(unit, range(ordinal, ordinal + len(lines)), lines, _valid_only(parse))
+            skip = int(unit.header and ordinal == 0)
+            yield parse_rows(unit, range(ordinal + skip, ordinal + len(lines)), lines[skip:], _valid_only(parse))
             ordinal += len(lines)
 
 
-def check_lines(url: str, corpus_format: CorpusFormat, parse: ParseLine) -> None:
+def check_lines(url: str, corpus_format: CorpusFormat, parse: ParseLine, header: bool = False) -> None:
     """Checks that something at the beginning of a file can be used.
 
     Raises:
@@ -56,7 +58,8 @@ def check_lines(url: str, corpus_format: CorpusFormat, parse: ParseLine) -> None
     end = 0 if compression(url) else len(block)
     lines = _decoded_lines(block, first=True) if block else []
     positions = _line_starts(block, 0) if end else list(range(len(lines)))
-    batch = parse_rows(CorpusUnit(0, url, corpus_format, None, 0, end), positions, lines, _valid_only(parse))
+    unit = CorpusUnit(0, url, corpus_format, None, 0, end)
+    batch = parse_rows(unit, positions[header:], lines[header:], _valid_only(parse))
     if batch.bad and not batch.doc_ids:
         first = batch.bad[0]
         raise WrongFormatError(

@@ -8,27 +8,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, WrongFormatError, parse_rows
-from beamrank.formats.row_checks import id_of, joined, text_of, whole_of
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, WrongFormatError, parse_rows
+from beamrank.formats.names import find_id
+from beamrank.formats.row_checks import RowError, id_of, joined, text_of, whole_of
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 
-_ID_COLUMNS = ("doc_id", "_id", "id")
 _TEXT_COLUMNS = ("contents", "text")
 _BATCH_ROWS = 4096
 
 ParquetRow = tuple[object, ...]
 
 
-def check(url: str, fields: Fields) -> None:
+def check(unit: CorpusUnit) -> None:
     """Checks that a file has the columns, each once and of a type that can hold them.
 
     Raises:
         WrongFormatError: it is not a Parquet file.
         PreflightError: a column is missing, there twice, or of another type.
     """
+    url = unit.url
     with open_parquet(url) as file:
-        id_name, names = _columns(url, file.schema_arrow, fields)
+        id_name, names = _columns(unit, file.schema_arrow)
         for name in (id_name, *names):
             if file.schema_arrow.names.count(name) > 1:
                 raise PreflightError(f"{url} has more than one column `{name}`: give each its own name")
@@ -44,7 +45,7 @@ def row_groups(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
 def read(unit: CorpusUnit, optional: frozenset[str] = frozenset()) -> Iterator[DocBatch]:
     """The docs of a unit; `optional` are columns that may hold null."""
     with open_parquet(unit.url) as file:
-        id_name, names = _columns(unit.url, file.schema_arrow, unit.fields)
+        id_name, names = _columns(unit, file.schema_arrow)
         row = sum(file.metadata.row_group(group).num_rows for group in range(unit.start))
         parse = _row_parser(names, optional)
         columns = list(dict.fromkeys((id_name, *names)))
@@ -99,12 +100,25 @@ def numbered_rows(
             row += len(values)
 
 
-def _columns(url: str, schema: Any, fields: Fields) -> tuple[str, tuple[str, ...]]:
+def _columns(unit: CorpusUnit, schema: Any) -> tuple[str, tuple[str, ...]]:
     """The id column, and those that make the text."""
-    id_name = _column(url, schema, _ID_COLUMNS)
-    if fields is None:
-        return id_name, (_column(url, schema, _TEXT_COLUMNS),)
-    return id_name, tuple(_column(url, schema, (name,)) for name in fields)
+    id_name = _id_column(unit, schema)
+    if unit.fields is None:
+        return id_name, (_column(unit.url, schema, _TEXT_COLUMNS),)
+    return id_name, tuple(_column(unit.url, schema, (name,)) for name in unit.fields)
+
+
+def _id_column(unit: CorpusUnit, schema: Any) -> str:
+    try:
+        at = find_id(schema.names, "doc_id", {} if unit.doc_id is None else {"doc_id": unit.doc_id})
+    except RowError as error:
+        raise PreflightError(f"{unit.url} {error}") from error
+    if at is None:
+        raise PreflightError(
+            f"{unit.url} has no column `doc_id` or `_id` or `id`; it has: {', '.join(schema.names)}. Name it in "
+            "`corpus.columns: {doc_id: ...}`"
+        )
+    return str(schema.names[at])
 
 
 def _column(url: str, schema: Any, names: tuple[str, ...]) -> str:
@@ -161,4 +175,4 @@ def place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at row {position} (from 0)"
 
 
-FORMAT = CorpusFormat("parquet", (".parquet", ".pq"), check, row_groups, read, place)
+FORMAT = CorpusFormat("parquet", (".parquet", ".pq"), None, row_groups, read, place, check_named=check)

@@ -1,10 +1,10 @@
-"""MS MARCO's TSV: one doc a line, id<TAB>text."""
+"""TSV: one doc a line, id<TAB>text as in MS MARCO's, or the columns that a header line names."""
 
 from collections.abc import Iterator
 
-from beamrank.errors import PreflightError
-from beamrank.formats.corpora.readers.lines import byte_ranges, check_lines, read_lines
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields
+from beamrank.formats.corpora.readers.lines import ParseLine, byte_ranges, check_lines, read_lines
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch
+from beamrank.formats.header import Names, find_header, first_line
 from beamrank.formats.row_checks import RowError
 
 
@@ -23,14 +23,29 @@ def parse(line: str) -> tuple[str, str]:
     return columns[0], columns[1]
 
 
-def _check(url: str, fields: Fields) -> None:
-    if fields is not None:
-        raise PreflightError(f"the columns of a TSV corpus have no names: leave `fields` out for {url}")
-    check_lines(url, FORMAT, parse)
+def _has_header(url: str, names: Names) -> bool:
+    return find_header(url, first_line(url, is_csv=False), names) is not None
+
+
+def _parser(unit: CorpusUnit) -> ParseLine:
+    if not unit.header:
+        return parse
+    header = find_header(unit.url, first_line(unit.url, is_csv=False), names_of(unit))
+    assert header is not None
+    return lambda line: header.parse(line.split("\t"))
+
+
+def names_of(unit: CorpusUnit) -> Names:
+    """The names of the columns of a unit."""
+    return Names("doc_id", {} if unit.doc_id is None else {"doc_id": unit.doc_id}, unit.fields, unit.header)
+
+
+def _check(unit: CorpusUnit) -> None:
+    check_lines(unit.url, FORMAT, _parser(unit), unit.header)
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return read_lines(unit, parse)
+    return read_lines(unit, _parser(unit))
 
 
-FORMAT = CorpusFormat("tsv", (".tsv", ".txt"), _check, byte_ranges, _read)
+FORMAT = CorpusFormat("tsv", (".tsv", ".txt"), None, byte_ranges, _read, check_named=_check, has_header=_has_header)

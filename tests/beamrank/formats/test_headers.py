@@ -1,0 +1,221 @@
+"""Header lines of TSV and CSV, and names of ids, in corpora and topics."""
+
+import gzip
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beamrank.config.guessed_formats import with_formats
+from beamrank.config.run import load_config
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import CorpusConfig, corpus_digest, list_units, resolved, unit_digest
+from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.storage.digested import digest_file
+from tests.support.corpora import docs_of, read_batches
+
+_LONG = "x" * 40
+
+
+def _corpus(folder, content, name="c.tsv", **keys):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return CorpusConfig(path=str(path), **keys)
+
+
+def _topics(folder, content, name="t.tsv", **keys):
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return [tuple(each) for each in read_topics(TopicsConfig(path=f"{folder}/{name}", **keys))]
+
+
+@pytest.mark.parametrize(
+    ("content", "keys"),
+    [
+        ("id\ttext\nd1\tone two\nd2\t\n", {}),
+        ("\ufeffDocID\ttitle\turl\tbody\r\nd1\tone\thttp://x\ttwo\r\nd2\t\thttp://y\t\r\n", {}),
+        ("text\tid\none two\td1\n\td2\n", {}),
+        ("a\tb\nd1\tone two\nd2\t\n", {"header": True}),
+        ("key\tdocid\tx\ty\n1\td1\tone\ttwo\n2\td2\t\t\n", {"fields": ("x", "y")}),
+        ("id\tkey\tx\n1\td1\tone two\n2\td2\t\n", {"fields": ("x",), "columns": {"doc_id": "key"}}),
+    ],
+)
+@pytest.mark.parametrize("unit_bytes", [3, 1 << 20])
+def test_header_of_a_tsv_names_its_columns(tmp_path, content, keys, unit_bytes):
+    corpus = _corpus(tmp_path, content, format="tsv", **keys)
+    batches = read_batches(corpus, unit_bytes)
+    assert docs_of(batches) == [("d1", "one two"), ("d2", "")]
+    assert [row for batch in batches for row in batch.bad] == []
+    (tmp_path / "c.tsv.gz").write_bytes(gzip.compress(content.encode()))
+    assert docs_of(read_batches(corpus.model_copy(update={"path": f"{tmp_path}/c.tsv.gz"}))) == docs_of(batches)
+
+
+def test_each_file_decides_about_its_first_line(tmp_path):
+    (tmp_path / "a.tsv").write_text(f"1\t{_LONG}\n2\tid\n")
+    (tmp_path / "b.tsv").write_text(f"id\ttext\n3\t{_LONG}\nid\ttext\n")
+    corpus = CorpusConfig(path=str(tmp_path), format="tsv")
+    docs = [("1", _LONG), ("2", "id"), ("3", _LONG), ("id", "text")]
+    for unit_bytes in (10, 1 << 20):
+        assert docs_of(read_batches(corpus, unit_bytes)) == docs
+    no_header = corpus.model_copy(update={"header": False})
+    assert docs_of(read_batches(no_header)) == [*docs[:2], ("id", "text"), *docs[2:]]
+
+
+def test_what_decides_about_a_header_is_in_the_digests(tmp_path):
+    with_header = _corpus(tmp_path, "id\ttext\n1\tx\n", format="tsv")
+    as_data = with_header.model_copy(update={"header": False})
+    said = with_header.model_copy(update={"header": True})
+    assert corpus_digest(with_header) == corpus_digest(said) != corpus_digest(as_data)
+    file = digest_file(with_header.path)
+    first, second, third = (unit_digest(list_units(each)[0], file) for each in (with_header, said, as_data))
+    assert first == second != third
+    plain = _corpus(tmp_path, "1\tx\n", "plain.tsv", format="tsv")
+    assert corpus_digest(plain) == corpus_digest(plain.model_copy(update={"header": False}))
+    jsonl = _corpus(tmp_path, '{"id": "1", "key": "2", "contents": "x"}\n', "c.jsonl", format="jsonl")
+    named = CorpusConfig.model_validate({**jsonl.model_dump(), "columns": {"doc_id": "key"}})
+    assert corpus_digest(jsonl) != corpus_digest(named)
+    file = digest_file(jsonl.path)
+    assert unit_digest(list_units(jsonl)[0], file) != unit_digest(list_units(named)[0], file)
+
+
+@pytest.mark.parametrize(
+    ("content", "keys", "reason"),
+    [
+        ("1\tx\n", {"header": True, "columns": {"doc_id": "id"}}, "has no column `id`, which `columns` names"),
+        ("1\tx\n", {"columns": {"doc_id": "id"}}, "has no header line that names the doc_id"),
+        ("id\ttext\n1\tx\n", {"fields": ("body",), "header": True}, "has no column `body`, which `fields` names"),
+        ("docid\tdocno\ttext\n1\tx\ty\n", {"header": True}, "`docid` and `docno`, and each could be the doc_id"),
+        ("id\ttitle\ttext\n1\tx\n", {}, "1 column|2 columns where the header names 3"),
+        ("id\n1\n", {}, "1 column where id<TAB>text, exactly 2, are expected"),
+    ],
+)
+def test_headers_that_do_not_fit_are_refused(tmp_path, content, keys, reason):
+    with pytest.raises(PreflightError, match=reason):
+        list_units(_corpus(tmp_path, content, format="tsv", **keys))
+
+
+@pytest.mark.parametrize("key", [{"header": True}, {"columns": {"doc_id": "x"}}])
+def test_keys_that_mean_nothing_to_a_format_are_refused(tmp_path, key):
+    with pytest.raises(PreflightError, match=f"`corpus.{next(iter(key))}` means nothing to `format: trec`"):
+        list_units(_corpus(tmp_path, "<DOC><DOCNO>1</DOCNO></DOC>", format="trec", **key))
+    with pytest.raises(PreflightError, match=f"`topics.{next(iter(key))}` means nothing to `format: trec`"):
+        _topics(tmp_path, "<top>", format="trec", **({"columns": {"text": "x"}} if "columns" in key else key))
+
+
+@pytest.mark.parametrize(
+    ("content", "keys"),
+    [
+        ('id,text\n1,"a, ""b""\nc"\n2,\n', {}),
+        ('\ufeffdocno,url,contents\r\n1,x,"a, ""b""\nc"\r\n\r\n2,,\r\n', {}),
+        ('1,"a, ""b""\nc"\n2,""', {"header": False}),
+        ('text,key\n"a, ""b""\nc",1\n,2\n', {"columns": {"doc_id": "key"}}),
+    ],
+)
+def test_csv_is_a_corpus(tmp_path, content, keys):
+    for name in ("csv", "auto"):
+        batches = read_batches(_corpus(tmp_path, content, "c.csv", format=name, **keys), 5)
+        assert docs_of(batches) == [("1", 'a, "b"\nc'), ("2", "")]
+        assert [row for batch in batches for row in batch.bad] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("1,x\n2,y\n", "has no header line that names the doc_id and the text; it has: 1, x"),
+        ('id,text\n1,"x\n', r"c\.csv:2: the row is not CSV"),
+        ("id,text\na b,x\n", "none of the first 1 rows .*holds white space"),
+        (b"id,text\n1,\xff\n", "is not valid UTF-8"),
+        ("id,text\n1,x,y\n", "has 3 columns where the header names 2"),
+        ("id\n1\n", "has no header line"),
+    ],
+)
+def test_csv_that_cannot_be_read_is_refused(tmp_path, content, reason):
+    with pytest.raises(PreflightError, match=reason):
+        list_units(_corpus(tmp_path, content, "c.csv", format="csv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "keys"),
+    [
+        ("t.tsv", "qid\tquery\n1\ta b\n", {}),
+        ("t.tsv", "id\ttext\tlang\r\n1\ta b\ten\r\n", {}),
+        ("t.tsv", "x\ty\n1\ta b\n", {"header": True}),
+        ("t.tsv", "x\ty\n1\ta b\n", {"columns": {"query_id": "x", "text": "y"}}),
+        ("t.csv", 'query_id,query\n1,"a b"\n', {}),
+        ("t.csv", '1,"a b"\n', {"header": False}),
+        ("t.jsonl", '{"qid": 1, "query": "a b"}\n', {}),
+        ("t.jsonl", '{"number": 1, "id": 2, "q": "a b"}\n', {"columns": {"query_id": "number", "text": "q"}}),
+        ("t.jsonl", '{"id": 1, "text": null, "query": "a b"}\n', {}),
+    ],
+)
+def test_topics_have_named_columns(tmp_path, name, content, keys):
+    assert _topics(tmp_path, content, name, **keys) == [("1", "a b")]
+
+
+def test_topics_of_parquet_have_named_columns(tmp_path):
+    path = f"{tmp_path}/t.parquet"
+    for columns, keys in (
+        ({"qid": [1], "query": ["a b"]}, {}),
+        ({"query_id": pa.array([1]).cast(pa.decimal128(38, 0)), "text": ["a b"]}, {}),
+        ({"key": [1], "q": ["a b"], "query": pa.nulls(1)}, {"columns": {"query_id": "key", "text": "q"}}),
+        ({"id": pa.nulls(1), "qid": ["1"], "text": pa.nulls(1), "query": ["a b"]}, {}),
+    ):
+        pq.write_table(pa.table(columns), path)
+        assert [tuple(each) for each in read_topics(TopicsConfig.model_validate({"path": path, **keys}))] == [
+            ("1", "a b")
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "keys", "reason"),
+    [
+        ("t.tsv", "id\ttext\tlang\n1\ta b\n", {}, "t.tsv:2: the topic has 2 columns where the header names 3"),
+        ("t.tsv", b"id\ttext\n1\t\xff\n", {}, "t.tsv:2: the topic is not valid UTF-8"),
+        ("t.tsv", "id\ttext\n", {}, "holds no topics"),
+        ("t.csv", "1,a b\n", {}, "has no header line that names the query_id and the text, but 1, a b"),
+        ("t.csv", b"id,text\n1,\xff\n", {}, "t.csv:2: the topic is not valid UTF-8"),
+        ("t.csv", 'id,text\n1,"a\n', {}, "t.csv:2: the row is not CSV"),
+        ("t.jsonl", '{"id": "1", "text": "x"}\n', {"columns": {"query_id": "key"}}, "has no field `key`; it has: id"),
+        ("t.jsonl", '{"id": NaN, "text": "x"}\n', {}, "has an id that is a number, not a string"),
+    ],
+)
+def test_topics_with_named_columns_that_cannot_be_read_are_refused(tmp_path, name, content, keys, reason):
+    with pytest.raises(PreflightError, match=reason):
+        _topics(tmp_path, content, name, **keys)
+
+
+@pytest.mark.parametrize("key", ["docid", "docno", "pid", "doc_id"])
+def test_ids_of_json_and_parquet_have_usual_names(tmp_path, key):
+    fields = ("title", "text")
+    for content in (f'{{"{key}": 1, "title": "a", "text": "b"}}\n', f'[{{"{key}": "1", "title": "a", "text": "b"}}]'):
+        corpus = _corpus(tmp_path, content, "c.jsonl", fields=fields)
+        assert docs_of(read_batches(corpus)) == [("1", "a b")]
+        assert resolved(corpus).columns.doc_id == key
+        assert corpus_digest(corpus) == corpus_digest(resolved(corpus))
+    pq.write_table(pa.table({key: ["1"], "title": ["a"], "text": ["b"]}), tmp_path / "c.parquet")
+    assert docs_of(read_batches(CorpusConfig(path=f"{tmp_path}/c.parquet", fields=fields))) == [("1", "a b")]
+
+
+def test_guessed_headers_and_names_are_said(tmp_path):
+    (tmp_path / "c.jsonl").write_text('{"docno": "1", "contents": "x"}\n')
+    (tmp_path / "t.tsv").write_text("qid\tquery\n1\tx\n")
+    (tmp_path / "u.tsv").write_text("query\tvector\nid\tx\n")
+    values = {
+        "corpus": {"path": f"{tmp_path}/c.jsonl", "format": "jsonl"},
+        "topics": {"path": [f"{tmp_path}/t.tsv", f"{tmp_path}/u.tsv"], "format": "tsv"},
+        "qrels": {"path": f"{tmp_path}/q.tsv", "columns": {"doc_id": "passage"}},
+        "candidates": {"run": f"{tmp_path}/run.trec", "k": 10},
+        "output": f"{tmp_path}/out",
+    }
+    config, notes = with_formats(load_config(values))
+    assert (config.qrels.path, config.qrels.columns.doc_id) == (f"{tmp_path}/q.tsv", "passage")
+    assert config.corpus.columns.doc_id == "docno"
+    assert notes == [
+        f"{tmp_path}/c.jsonl is read with `corpus.columns: {{doc_id: docno}}`",
+        f"the first line of {tmp_path}/t.tsv is a header (qid, query), and no row",
+        f"the first line of {tmp_path}/u.tsv is read as a row, and may be a header (query, vector): set "
+        "`topics.header` to true or false",
+    ]
+    assert with_formats(config)[0] == config
+    dumped = config.model_dump(mode="json")
+    assert not {"header", "columns"} & (dumped["topics"].keys() | dumped["candidates"].keys())
+    assert type(config).model_validate(dumped) == config
