@@ -1,7 +1,7 @@
 """Evaluation: ir_measures over a run that was ordered once, so that its providers cannot disagree about ties."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from beamrank.errors import PreflightError
@@ -46,8 +46,8 @@ class EvaluationNotes:
     not_in_topics: tuple[str, ...]
     not_judged: tuple[str, ...]
     met: int = 0
-    first_topics: tuple[str, ...] = ()
-    unmet: tuple[str, ...] = ()
+    first_topics: tuple[str, ...] = field(default=(), compare=False)
+    unmet: tuple[str, ...] = field(default=(), compare=False)
     are_numbered: bool = False
     of_version_10: tuple[str, ...] = ()
 
@@ -139,6 +139,51 @@ class RunEvaluation:
         return [*self.qrels_notes.lines(), *map(str, self.facts())]
 
 
+class Meeting:
+    """How the topics and docs of a run and of its qrels meet; its rankings arrive some queries at a time."""
+
+    def __init__(self, qrels: Qrels, measures: Mapping[str, Measure]) -> None:
+        """Takes the judgments, and the measures by their names."""
+        self._qrels, self._measures = qrels, measures
+        self._first_topics: list[str] = []
+        self._in_run: set[str] = set()
+        self._not_judged: list[str] = []
+        self._met = 0
+        self._unmet: tuple[str, ...] = ()
+
+    def add(self, query_id: str, doc_ids: Sequence[str]) -> bool:
+        """Takes the ranking of a query; returns whether it can be measured."""
+        if len(self._first_topics) < _SHOWN:
+            self._first_topics.append(query_id)
+        judged = self._qrels.relevance.get(query_id)
+        if judged is None:
+            self._not_judged.append(query_id)
+            return False
+        if not doc_ids:
+            return False
+        self._in_run.add(query_id)
+        if not judged.keys().isdisjoint(doc_ids):
+            self._met += 1
+        elif not self._unmet:
+            self._unmet = query_id, first_few(doc_ids), first_few(judged)
+        return True
+
+    def notes(self, topics: Collection[str] | None) -> EvaluationNotes:
+        """What was found, and which judged topics are not among those that were to be run."""
+        judged = self._qrels.relevance
+        return EvaluationNotes(
+            topics=len(judged),
+            not_in_run=tuple(query_id for query_id in judged if query_id not in self._in_run),
+            not_in_topics=() if topics is None else tuple(sorted(set(judged).difference(topics))),
+            not_judged=tuple(self._not_judged),
+            met=self._met,
+            first_topics=tuple(self._first_topics),
+            unmet=self._unmet,
+            of_version_10=tuple(differs_in_version_9(self._measures, judged)),
+            are_numbered=_are_places(judged, len(self._in_run) + len(self._not_judged)),
+        )
+
+
 class Evaluator:
     """Measures a run whose rankings arrive some queries at a time; it holds some hundred of them."""
 
@@ -153,22 +198,14 @@ class Evaluator:
         self._defaults = {name: float(measure.DEFAULT) for name, measure in self._measures.items()}
         # Added up in the run's order, as the MS MARCO script does it, the means agree with it to the last digit.
         self._per_query: dict[str, dict[str, float]] = {}
-        self._not_judged: list[str] = []
-        self._first_topics: list[str] = []
-        self._met = 0
-        self._unmet: tuple[str, ...] = ()
+        self._meeting = Meeting(qrels, self._measures)
         self._waiting: dict[str, Sequence[str]] = {}
 
     def add(self, rankings: Rankings) -> None:
         """Takes each query's doc_ids, best first."""
         for query_id, doc_ids in rankings:
-            if len(self._first_topics) < _SHOWN:
-                self._first_topics.append(query_id)
-            if query_id not in self._qrels.relevance:
-                self._not_judged.append(query_id)
-            elif doc_ids:
+            if self._meeting.add(query_id, doc_ids):
                 self._waiting[query_id] = doc_ids
-                self._meet(query_id, doc_ids)
             if len(self._waiting) == _TOPICS_AT_ONCE:
                 self._measure_waiting()
 
@@ -181,30 +218,12 @@ class Evaluator:
                 floats, whose last digits depend on it.
         """
         self._measure_waiting()
-        missing = [query_id for query_id in self._qrels.relevance if query_id not in self._per_query]
-        self._fill({query_id: {} for query_id in missing}, _COUNT_JUDGMENTS)
+        notes = self._meeting.notes(topics)
+        self._fill({query_id: {} for query_id in notes.not_in_run}, _COUNT_JUDGMENTS)
         rows = dict(sorted(self._per_query.items())) if by_id else self._per_query
-        notes = EvaluationNotes(
-            topics=len(rows),
-            not_in_run=tuple(missing),
-            not_in_topics=() if topics is None else tuple(sorted(set(rows).difference(topics))),
-            not_judged=tuple(self._not_judged),
-            met=self._met,
-            first_topics=tuple(self._first_topics),
-            unmet=self._unmet,
-            of_version_10=tuple(differs_in_version_9(self._measures, self._qrels.relevance)),
-            are_numbered=_are_places(rows, len(rows) - len(missing) + len(self._not_judged)),
-        )
         values = {name: [row[name] for row in rows.values()] for name in self._measures}
         means = {name: _aggregate(measure, values[name]) for name, measure in self._measures.items()}
         return Evaluation(means, rows, notes)
-
-    def _meet(self, query_id: str, doc_ids: Sequence[str]) -> None:
-        judged = self._qrels.relevance[query_id]
-        if not judged.keys().isdisjoint(doc_ids):
-            self._met += 1
-        elif not self._unmet:
-            self._unmet = query_id, first_few(doc_ids), first_few(judged)
 
     def _measure_waiting(self) -> None:
         self._fill({one: _scored(doc_ids) for one, doc_ids in self._waiting.items()})

@@ -1,11 +1,12 @@
 """The measures of every stage and aggregation from stored scores, query by query."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from beamrank.config.run import RunConfig
-from beamrank.evaluation.evaluate import Evaluation, EvaluationNotes, Evaluator
+from beamrank.evaluation.evaluate import Evaluation, Evaluator, Meeting
+from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.aggregation import METHODS, aggregate
 from beamrank.report.stored.positions import judged_positions, supported, values
@@ -40,15 +41,14 @@ class StageMeasures:
         self._runs, self._aggregations = list(runs), aggregations
         self._others = {run: Evaluator(qrels, others) for run in runs} if others else {}
         self._found: dict[str, list[dict[str, float]]] = {}
-        self._not_judged: list[str] = []
+        self._meeting = Meeting(qrels, parse_measures(measures))
 
     def add(self, queries: Iterable[StoredQuery]) -> None:
         """Takes the stored scores of some queries."""
         for query in queries:
-            judgments = self._qrels.relevance.get(query.query_id)
-            if judgments is None:
-                self._not_judged.append(query.query_id)
+            if not self._meeting.add(query.query_id, query.doc_ids):
                 continue
+            judgments = self._qrels.relevance[query.query_id]
             orders = stage_orders(query, self._aggregations)
             places = np.empty((len(query.doc_ids), len(orders)), np.int64)
             for column, order in enumerate(orders):
@@ -61,16 +61,13 @@ class StageMeasures:
             for evaluator, order in zip(self._others.values(), orders, strict=False):
                 evaluator.add([(query.query_id, [query.doc_ids[place] for place in order])])
 
-    def evaluations(self, topics: Iterable[str]) -> dict[str, Evaluation]:
+    def evaluations(self, topics: Collection[str]) -> dict[str, Evaluation]:
         """The measures of each run over all judged topics."""
-        missing = tuple(query_id for query_id in self._qrels.relevance if query_id not in self._found)
+        notes = self._meeting.notes(topics)
         found = {}
         for column, run in enumerate(self._runs):
             rows = {query_id: dict(each[column]) for query_id, each in self._found.items()}
-            rows |= {query_id: dict.fromkeys(self._fast, 0.0) for query_id in missing}
-            notes = EvaluationNotes(
-                len(rows), missing, tuple(sorted(set(rows).difference(topics))), tuple(self._not_judged)
-            )
+            rows |= {query_id: dict.fromkeys(self._fast, 0.0) for query_id in notes.not_in_run}
             means = {name: float(np.mean([row[name] for row in rows.values()])) for name in self._fast}
             if self._others:
                 other = self._others[run].evaluation()

@@ -55,3 +55,6 @@ def test_index_sweep_prints_the_measures_of_each_point(tmp_path):
     assert all(0 < row["measures"][name] <= 1 for row in rows for name in ("AP", "RR@10"))
     assert len({row["measures"]["AP"] for row in rows}) > 1
     assert "best AP: " in done.stderr
+    (tmp_path / "pairs.txt").write_text("".join(f"{query_id} d{i}\n" for i, query_id in enumerate(TOPICS)))
+    done = CliRunner().invoke(app, [*arguments, *given, "--set", "bm25.exclude=pairs.txt"])
+    assert [row["measures"]["AP"] for row in json.loads(done.stdout)] == [0] * 4
