@@ -13,9 +13,9 @@ import typer.main
 from pydantic.fields import FieldInfo
 
 from beamrank.config.run import RunConfig
-from beamrank.lint.registry import CHECKS
-from beamrank.lint.tracks import TRACKS, Track
 from beamrank.section import OneOf, Section, keys
+from contrib.lint.registry import CHECKS
+from contrib.lint.tracks import TRACKS, Track
 from docs.pipeline_picture import picture
 from models.training.config import TrainConfig
 from pipelines.cli import app

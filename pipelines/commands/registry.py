@@ -27,8 +27,6 @@ _OURS = {
     "aggregate": "pipelines.commands.aggregate:aggregate",
     "eval": "pipelines.commands.eval:eval_run",
     "compare": "pipelines.commands.compare:compare",
-    "fuse": "pipelines.commands.fuse:fuse_runs",
-    "lint": "pipelines.commands.lint:lint",
     "stats": "pipelines.commands.stats:stats",
     "inspect": "pipelines.commands.inspect:inspect",
     "report": "pipelines.commands.report:report",

@@ -87,18 +87,6 @@ def describe_retrieval(plan: Plan, file: RunFile) -> Iterator[Component]:
         before = name
 
 
-def describe_fusion(
-    runs: Sequence[str], method: str, norm: str | None, weights: Sequence[float]
-) -> Iterator[Component]:
-    """The runs that are fused, and how."""
-    names = [storage.name(run) for run in runs]
-    # Such as mono.trec of two outputs.
-    names = names if len(set(names)) == len(names) else list(runs)
-    yield from ({"name": name, "run": run} for name, run in zip(names, runs, strict=True))
-    settings = {"norm": norm, "weights": list(weights), "interpolates": names}
-    yield {"name": method, **{key: value for key, value in settings.items() if value}}
-
-
 def machine_of(output: str, stage: Manifest) -> Machine:
     """The machine that did the most shards of a stage; this one if its description is missing."""
     ((name, _),) = Counter(receipt.machine for receipt in stage.receipts).most_common(1)

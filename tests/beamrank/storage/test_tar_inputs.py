@@ -13,8 +13,8 @@ from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightErro
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.topics.candidates import read_candidates
-from beamrank.lint.fix import check_fixable
 from beamrank.storage.streams import compression, open_stream, without_compression
+from contrib.lint.fix import check_fixable
 from models.training.data.triples import TriplesSource
 from tests.beamrank.storage.test_compressed_inputs import IDS, INPUTS, each_input
 from tests.support.corpora import COMPRESSORS

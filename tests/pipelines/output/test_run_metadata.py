@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from beamrank.config.run import RunConfig
 from beamrank.machine import describe_machine
 from pipelines.cli import app
-from pipelines.output.run_metadata import describe_data, describe_fusion, describe_retrieval, write_metadata
+from pipelines.output.run_metadata import describe_data, describe_retrieval, write_metadata
 from pipelines.output.run_names import RunFile
 from tests.support.outputs import make_plan, retrieve_record, scoring_record
 from tests.support.runs import undisturbed_run
@@ -50,7 +50,7 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
         yield from ((path, each) for each in (value if isinstance(value, list) else [value]))
 
 
-def _checked(run: Path) -> dict[str, Any]:
+def checked_metadata(run: Path) -> dict[str, Any]:
     """The metadata of a run file."""
     found: dict[str, Any] = yaml.safe_load(Path(f"{run}.metadata.yaml").read_text())
     assert list(found) == ["schema-version", "run-version", "tag", *_COMPONENTS]
@@ -72,7 +72,7 @@ def test_every_run_of_a_run_and_of_aggregate_has_metadata(config_path, tmp_path)
     assert done.exit_code == 0
     runs = sorted((output / "runs").glob("*.trec"))
     assert [run.name for run in runs] == ["bm25.trec", "duo-min-k3.trec", "duo-sum.trec", "mono.trec"]
-    found = {run.name: _checked(run) for run in runs}
+    found = {run.name: checked_metadata(run) for run in runs}
     duo = found["duo-min-k3.trec"]["method"]["retrieval"]
     assert [each["name"] for each in duo] == ["bm25", "monobert", "duobert"]
     assert (duo[2]["aggregation"], duo[2]["k"], duo[2]["reranks"]) == ("min", 3, "monobert")
@@ -95,7 +95,7 @@ def test_metadata_at_the_head_of_its_run_passes_lint(config_path, tmp_path):
 def test_metadata_gives_the_memory_in_its_unit(tmp_path):
     machine = dataclasses.replace(describe_machine(), memory_gib=23.5)
     write_metadata(str(tmp_path / "run"), "tag", machine, [{"name": "bm25"}])
-    assert _checked(tmp_path / "run")["platform"]["hardware"]["ram"] == "23.5 GiB"
+    assert checked_metadata(tmp_path / "run")["platform"]["hardware"]["ram"] == "23.5 GiB"
 
 
 def test_metadata_names_the_opponents_of_a_sampled_run():
@@ -122,25 +122,9 @@ def test_metadata_holds_the_command_without_flags_of_beam(tmp_path, monkeypatch)
     command = ["/bin/beamrank", "run", "a b.yaml", "--runner", "spark", "--", "--s3_secret_access_key=hidden"]
     monkeypatch.setattr(sys, "argv", command)
     write_metadata(str(tmp_path / "run"), "tag", describe_machine(), [{"name": "bm25"}])
-    assert _checked(tmp_path / "run")["implementation"]["executable"] == {
+    assert checked_metadata(tmp_path / "run")["implementation"]["executable"] == {
         "cmd": "beamrank run 'a b.yaml' --runner spark"
     }
     monkeypatch.setattr(sys, "argv", ["script.py", "--token", "hidden"])
     write_metadata(str(tmp_path / "run"), "tag", describe_machine(), [{"name": "bm25"}])
-    assert "executable" not in _checked(tmp_path / "run")["implementation"]
-
-
-def test_metadata_of_a_fused_run_names_its_runs(tmp_path):
-    for name in ("a.trec", "b.trec"):
-        (tmp_path / name).write_text("q1 Q0 d1 1 2 t\n")
-    runs = [str(tmp_path / name) for name in ("a.trec", "b.trec")]
-    options = ["--method", "wsum", "--weights", "1,3", "--output", str(tmp_path / "fused.trec")]
-    assert CliRunner().invoke(app, ["fuse", *runs, *options]).exit_code == 0
-    found = _checked(tmp_path / "fused.trec")
-    expected = {"name": "wsum", "norm": "min-max", "weights": [1.0, 3.0], "interpolates": ["a.trec", "b.trec"]}
-    assert (found["tag"], found["method"]["retrieval"][-1]) == ("fused-wsum", expected)
-
-
-def test_metadata_of_a_fused_run_names_runs_of_one_file_name_by_their_paths():
-    *runs, last = describe_fusion(["a/mono.trec", "b/mono.trec"], "rrf", None, [])
-    assert [run["name"] for run in runs] == last["interpolates"] == ["a/mono.trec", "b/mono.trec"]
+    assert "executable" not in checked_metadata(tmp_path / "run")["implementation"]

@@ -1,9 +1,9 @@
 """Checks of how many docs a topic has."""
 
 from beamrank.formats.columns import shown
-from beamrank.lint.check import Found
-from beamrank.lint.state import RunState
-from beamrank.lint.topic_rows import TopicRows
+from contrib.lint.check import Found
+from contrib.lint.state import RunState
+from contrib.lint.topic_rows import TopicRows
 
 
 def too_many_docs(topic: TopicRows, run: RunState) -> Found:

@@ -7,9 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from beamrank.errors import BeamrankError
-from beamrank.evaluation import fusion
 from beamrank.storage.streams import open_stream
+from contrib.fusion import methods as fusion
+from contrib.fusion.command import describe_fusion
 from pipelines.cli import app
+from tests.pipelines.output.test_run_metadata import checked_metadata
 from tests.support.processes import BEAMRANK
 
 pytestmark = pytest.mark.usefixtures("two_runs")
@@ -95,3 +97,19 @@ def test_errors_have_their_exit_codes(two_runs, arguments, code, message):
     assert message in str(done.exception)
     assert (two_runs / "base.trec").read_text() == base
     assert not (two_runs / "o").exists()
+
+
+def test_metadata_of_a_fused_run_names_its_runs(tmp_path):
+    for name in ("a.trec", "b.trec"):
+        (tmp_path / name).write_text("q1 Q0 d1 1 2 t\n")
+    runs = [str(tmp_path / name) for name in ("a.trec", "b.trec")]
+    options = ["--method", "wsum", "--weights", "1,3", "--output", str(tmp_path / "fused.trec")]
+    assert CliRunner().invoke(app, ["fuse", *runs, *options]).exit_code == 0
+    found = checked_metadata(tmp_path / "fused.trec")
+    expected = {"name": "wsum", "norm": "min-max", "weights": [1.0, 3.0], "interpolates": ["a.trec", "b.trec"]}
+    assert (found["tag"], found["method"]["retrieval"][-1]) == ("fused-wsum", expected)
+
+
+def test_metadata_of_a_fused_run_names_runs_of_one_file_name_by_their_paths():
+    *runs, last = describe_fusion(["a/mono.trec", "b/mono.trec"], "rrf", None, [])
+    assert [run["name"] for run in runs] == last["interpolates"] == ["a/mono.trec", "b/mono.trec"]

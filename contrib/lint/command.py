@@ -7,12 +7,12 @@ import typer
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.problems import counted
-from beamrank.lint.fix import Fix, check_fixable, fix_run
-from beamrank.lint.given import read_given
-from beamrank.lint.linter import Report, lint_run
-from beamrank.lint.registry import CHECKS
-from beamrank.lint.tracks import TRACKS
 from beamrank.storage import files as storage
+from contrib.lint.fix import Fix, check_fixable, fix_run
+from contrib.lint.given import read_given
+from contrib.lint.linter import Report, lint_run
+from contrib.lint.registry import CHECKS
+from contrib.lint.tracks import TRACKS
 from pipelines.commands.arguments import exclude_option
 from pipelines.console.terminal import write_error, write_line
 

@@ -4,11 +4,11 @@ import numpy as np
 
 from beamrank.evaluation.evaluate import FEWEST_MET
 from beamrank.formats.columns import shown
-from beamrank.lint.check import Found
-from beamrank.lint.given import among
-from beamrank.lint.id_forms import IdForm, could_be, id_form
-from beamrank.lint.state import RunState
-from beamrank.lint.topic_rows import TopicRows
+from contrib.lint.check import Found
+from contrib.lint.given import among
+from contrib.lint.id_forms import IdForm, could_be, id_form
+from contrib.lint.state import RunState
+from contrib.lint.topic_rows import TopicRows
 
 
 def new_doc(topic: TopicRows, run: RunState) -> Found:

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.formats.columns import shown
-from beamrank.lint.check import Found
-from beamrank.lint.state import RunState
-from beamrank.lint.topic_rows import TopicRows, is_score
+from contrib.lint.check import Found
+from contrib.lint.state import RunState
+from contrib.lint.topic_rows import TopicRows, is_score
 
 _CUTOFFS = (10, 100, 1000)
 

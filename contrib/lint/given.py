@@ -19,10 +19,10 @@ from beamrank.formats.runs import RunRows
 from beamrank.formats.topics.reader import read_topics
 from beamrank.formats.topics.registry import FORMATS as TOPICS_FORMATS
 from beamrank.formats.topics.registry import TopicsConfig
-from beamrank.lint.id_forms import IdForm, id_form
 from beamrank.storage import files as storage
 from beamrank.storage.globs import find
 from beamrank.storage.streams import errors_as, open_stream
+from contrib.lint.id_forms import IdForm, id_form
 
 _GUESSED_BYTES = 1 << 16
 

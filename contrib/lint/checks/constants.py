@@ -3,10 +3,10 @@
 from beamrank.config.yaml_document import parse_yaml
 from beamrank.errors import ConfigError
 from beamrank.formats.columns import shown
-from beamrank.lint.check import Found
-from beamrank.lint.state import RunState
-from beamrank.lint.topic_rows import TopicRows
-from beamrank.lint.tracks import matches
+from contrib.lint.check import Found
+from contrib.lint.state import RunState
+from contrib.lint.topic_rows import TopicRows
+from contrib.lint.tracks import matches
 
 _START, _END = b"ir_metadata.start", b"ir_metadata.end"
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from beamrank.formats.excluded import OWN_DEPTH
 from beamrank.formats.run_formats import RunFormat
-from beamrank.lint.given import Given
-from beamrank.lint.topic_rows import TopicRows
-from beamrank.lint.tracks import Track
+from contrib.lint.given import Given
+from contrib.lint.topic_rows import TopicRows
+from contrib.lint.tracks import Track
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""All checks, by code. A new check is a function in `beamrank/lint/checks` and its entry here.
+"""All checks, by code. A new check is a function in `contrib/lint/checks` and its entry here.
 
 A code never changes its meaning. The first digit is the subject; docs/reference/lint.md lists the codes.
 """
@@ -6,8 +6,8 @@ A code never changes its meaning. The first digit is the subject; docs/reference
 from collections import ChainMap
 from typing import Any
 
-from beamrank.lint.check import Check, LineCheck, RunCheck, TopicCheck
-from beamrank.lint.checks import against, constants, counts, docs, lines, ranks, scores, suspicious, topics
+from contrib.lint.check import Check, LineCheck, RunCheck, TopicCheck
+from contrib.lint.checks import against, constants, counts, docs, lines, ranks, scores, suspicious, topics
 
 _WHITE_SPACE = "separates the columns as in the first row"
 _BY_SCORE = "the ranks follow the scores"

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from beamrank.errors import ConfigError
-from beamrank.evaluation.fusion import METHODS, NORMALIZATIONS, check_fusion, fuse
 from beamrank.formats import runs
 from beamrank.formats.runs import read_run, run_of
+from contrib.fusion.methods import METHODS, NORMALIZATIONS, check_fusion, fuse
 from tests.support.progress import RecordedProgress
 
 # `ranx.fuse` with kind rrf, sum, mnz and wsum, of three runs; with zmuv for z, and no normalization for none.

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from beamrank.lint.findings import Findings
-from beamrank.lint.given import Given
-from beamrank.lint.registry import CHECKS, LINE_CHECKS, RUN_CHECKS, TOPIC_CHECKS
-from beamrank.lint.run_rows import Line, RunRows, TopicReturnsError
-from beamrank.lint.state import RunState
-from beamrank.lint.topic_rows import TopicRows
-from beamrank.lint.tracks import TRACKS, Track
 from beamrank.storage import files as storage
 from beamrank.storage.special_files import is_pipe
+from contrib.lint.findings import Findings
+from contrib.lint.given import Given
+from contrib.lint.registry import CHECKS, LINE_CHECKS, RUN_CHECKS, TOPIC_CHECKS
+from contrib.lint.run_rows import Line, RunRows, TopicReturnsError
+from contrib.lint.state import RunState
+from contrib.lint.topic_rows import TopicRows
+from contrib.lint.tracks import TRACKS, Track
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from beamrank.formats.columns import shown
 from beamrank.formats.ids import IdError, check_query_id
-from beamrank.lint.check import Found
-from beamrank.lint.id_forms import id_form
-from beamrank.lint.state import RunState
-from beamrank.lint.topic_rows import TopicRows
-from beamrank.lint.tracks import matches
+from contrib.lint.check import Found
+from contrib.lint.id_forms import id_form
+from contrib.lint.state import RunState
+from contrib.lint.topic_rows import TopicRows
+from contrib.lint.tracks import matches
 
 
 def unknown_topic(topic: TopicRows, run: RunState) -> Found:

@@ -1,11 +1,11 @@
 """`beamrank fuse RUN...`: one run from several."""
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
 
 from beamrank.errors import ConfigError
-from beamrank.evaluation.fusion import METHODS, NORMALIZATIONS, check_fusion, fuse
 from beamrank.formats.notes import of_files
 from beamrank.formats.run_formats import FORMATS
 from beamrank.formats.run_writer import write_run
@@ -13,10 +13,11 @@ from beamrank.formats.runs import read_run
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.streams import check_packable
+from contrib.fusion.methods import METHODS, NORMALIZATIONS, check_fusion, fuse
 from pipelines.commands.arguments import one_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_error, write_line
-from pipelines.output.run_metadata import describe_fusion, write_metadata
+from pipelines.output.run_metadata import Component, write_metadata
 
 _RANKED = ", ".join(name for name, method in METHODS.items() if method.reads_ranks)
 _WEIGHTED = ", ".join(name for name, method in METHODS.items() if method.takes_weights)
@@ -78,3 +79,15 @@ def _numbers(weights: str | None) -> list[float]:
         return [float(weight) for weight in (weights or "").replace(",", " ").split()]
     except ValueError as error:
         raise ConfigError(f"--weights {weights!r} must be numbers that are separated by commas") from error
+
+
+def describe_fusion(
+    runs: Sequence[str], method: str, norm: str | None, weights: Sequence[float]
+) -> Iterator[Component]:
+    """The runs that are fused, and how."""
+    names = [storage.name(run) for run in runs]
+    # Such as mono.trec of two outputs.
+    names = names if len(set(names)) == len(names) else list(runs)
+    yield from ({"name": name, "run": run} for name, run in zip(names, runs, strict=True))
+    settings = {"norm": norm, "weights": list(weights), "interpolates": names}
+    yield {"name": method, **{key: value for key, value in settings.items() if value}}

@@ -12,8 +12,8 @@ from beamrank.formats.columns import unreadable
 from beamrank.formats.guess import packed_as
 from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.run_formats import FORMATS, RunFormat
-from beamrank.lint.topic_rows import TopicRows
 from beamrank.storage.streams import open_stream
+from contrib.lint.topic_rows import TopicRows
 
 MAX_LINE_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 20

@@ -4,11 +4,11 @@ import numpy as np
 
 from beamrank.formats.columns import shown
 from beamrank.formats.ids import IdError, are_usable, check_doc_id
-from beamrank.lint.check import Found
-from beamrank.lint.given import among
-from beamrank.lint.state import RunState
-from beamrank.lint.topic_rows import TopicRows
-from beamrank.lint.tracks import matches
+from contrib.lint.check import Found
+from contrib.lint.given import among
+from contrib.lint.state import RunState
+from contrib.lint.topic_rows import TopicRows
+from contrib.lint.tracks import matches
 
 
 def duplicate_doc(topic: TopicRows, _run: RunState) -> Found:

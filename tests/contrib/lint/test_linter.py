@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
-from beamrank.lint import run_rows
-from beamrank.lint.check import Check
-from beamrank.lint.findings import EXAMPLES
-from beamrank.lint.fix import fix_run
-from beamrank.lint.given import Given, read_given
-from beamrank.lint.linter import lint_run
-from beamrank.lint.registry import CHECKS, TOPIC_CHECKS
-from beamrank.lint.tracks import TRACKS
+from contrib.lint import run_rows
+from contrib.lint.check import Check
+from contrib.lint.findings import EXAMPLES
+from contrib.lint.fix import fix_run
+from contrib.lint.given import Given, read_given
+from contrib.lint.linter import lint_run
+from contrib.lint.registry import CHECKS, TOPIC_CHECKS
+from contrib.lint.tracks import TRACKS
 from tests.support.broken_runs import ALSO, BROKEN, GIVEN, GOOD, MSMARCO, lint_broken
 
 

@@ -2,9 +2,9 @@
 
 from beamrank.formats.columns import shown
 from beamrank.formats.excluded import OWN_DEPTH, OWN_SHARE
-from beamrank.lint.check import Found
-from beamrank.lint.state import RunState
-from beamrank.lint.topic_rows import TopicRows
+from contrib.lint.check import Found
+from contrib.lint.state import RunState
+from contrib.lint.topic_rows import TopicRows
 
 # Fewer docs or topics than these agree by chance.
 _DOCS = 5

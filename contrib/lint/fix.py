@@ -10,12 +10,12 @@ import numpy as np
 
 from beamrank.errors import BeamrankError, ConfigError, DataError
 from beamrank.formats.run_writer import strictly_decreasing
-from beamrank.lint.linter import Report, is_pipe_url, lint_run
-from beamrank.lint.registry import CHECKS
-from beamrank.lint.run_rows import Line, RunRows, TopicReturnsError
-from beamrank.lint.topic_rows import TopicRows
 from beamrank.storage import files as storage
 from beamrank.storage.streams import check_packable, packed
+from contrib.lint.linter import Report, is_pipe_url, lint_run
+from contrib.lint.registry import CHECKS
+from contrib.lint.run_rows import Line, RunRows, TopicReturnsError
+from contrib.lint.topic_rows import TopicRows
 
 
 @dataclass

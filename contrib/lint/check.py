@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from beamrank.lint.run_rows import Line
-from beamrank.lint.state import RunState
-from beamrank.lint.topic_rows import TopicRows
+from contrib.lint.run_rows import Line
+from contrib.lint.state import RunState
+from contrib.lint.topic_rows import TopicRows
 
 Severity = Literal["error", "warning"]
 # The line and the message of each finding.

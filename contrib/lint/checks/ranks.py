@@ -3,9 +3,9 @@
 import numpy as np
 
 from beamrank.formats.columns import shown
-from beamrank.lint.check import Found
-from beamrank.lint.state import RunState
-from beamrank.lint.topic_rows import TopicRows, is_rank
+from contrib.lint.check import Found
+from contrib.lint.state import RunState
+from contrib.lint.topic_rows import TopicRows, is_rank
 
 _DISTANCES = ". All are: are these distances? A higher score must be better"
 

@@ -7,9 +7,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from beamrank.lint.findings import EXAMPLES
-from beamrank.lint.tracks import TRACKS
-from pipelines.commands.lint import lint
+from contrib.lint.command import lint
+from contrib.lint.findings import EXAMPLES
+from contrib.lint.tracks import TRACKS
 from tests.support.broken_runs import GOOD, MSMARCO
 from tests.support.processes import BEAMRANK
 from tests.support.small_collection import small_cascade

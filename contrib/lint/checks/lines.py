@@ -3,10 +3,10 @@
 from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.run_formats import FORMATS
 from beamrank.formats.runs import explain_columns
-from beamrank.lint.check import Found
-from beamrank.lint.run_rows import MAX_LINE_BYTES, Line
-from beamrank.lint.state import RunState
-from beamrank.lint.topic_rows import is_rank
+from contrib.lint.check import Found
+from contrib.lint.run_rows import MAX_LINE_BYTES, Line
+from contrib.lint.state import RunState
+from contrib.lint.topic_rows import is_rank
 
 
 def columns(line: Line, _run: RunState) -> str | None:

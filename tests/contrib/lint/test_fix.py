@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError
 from beamrank.formats.runs import read_run
-from beamrank.lint.fix import fix_run
-from beamrank.lint.linter import lint_run
-from beamrank.lint.registry import CHECKS
 from beamrank.storage.streams import open_stream, packed
+from contrib.lint.fix import fix_run
+from contrib.lint.linter import lint_run
+from contrib.lint.registry import CHECKS
 from tests.support.broken_runs import ALSO, BROKEN, GOOD, lint_broken
 
 

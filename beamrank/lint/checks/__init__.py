@@ -1,1 +1,0 @@
-"""The checks: a function each, registered in `beamrank/lint/registry.py`."""

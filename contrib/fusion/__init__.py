@@ -1,0 +1,1 @@
+"""Fusion: one run from several."""

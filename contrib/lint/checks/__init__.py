@@ -1,0 +1,1 @@
+"""The checks: a function each, registered in `contrib/lint/registry.py`."""
