@@ -32,6 +32,15 @@ def check_class(files: ModelFiles) -> None:
             f"the checkpoint {reference} is a {name:.100}; a re-ranker's score is the logits of a sequence classifier. "
             "Fine-tune it as a ...ForSequenceClassification first"
         )
+    check_attention(config, reference)
+
+
+def check_attention(config: Mapping[str, Any], reference: str) -> None:
+    """Makes sure that a model is computed as its family: it reads both ways, by positions that are embedded.
+
+    Raises:
+        PreflightError: it does otherwise, or comes with its own code.
+    """
     if config.get("position_embedding_type", "absolute") != "absolute":
         raise PreflightError(
             f"the checkpoint {reference} has position_embedding_type {config['position_embedding_type']!r}; only "
@@ -114,21 +123,21 @@ def check_tensors(files: ModelFiles, expected: Shapes) -> None:
             raise PreflightError(
                 f"the checkpoint {files.reference}: {name} is {files.tensors[name]}, config.json calls for {size}"
             )
-    _refuse_unread(files, expected)
+    refuse_unread(files.reference, files.tensors, expected)
 
 
-def _refuse_unread(files: ModelFiles, expected: Shapes) -> None:
-    """Refuses weights that the model of config.json would leave out: of further layers, or biases."""
+def refuse_unread(reference: str, tensors: Shapes, expected: Shapes) -> None:
+    """Raises PreflightError for weights that the model of config.json would leave out: of further layers, or biases."""
     kinds = {_NUMBER.sub(".#.", name) for name in expected}
     parts = {name.rpartition(".")[0] for name in expected}
     unread = [
         name
-        for name in files.tensors.keys() - expected.keys()
+        for name in tensors.keys() - expected.keys()
         if _NUMBER.sub(".#.", name) in kinds or (name.endswith(".bias") and name.rpartition(".")[0] in parts)
     ]
     if unread:
         raise PreflightError(
-            f"the checkpoint {files.reference} has {len(unread)} tensors that config.json does not call for "
+            f"the checkpoint {reference} has {len(unread)} tensors that config.json does not call for "
             f"({', '.join(sorted(unread)[:3])}): without them its scores would be those of another model. Give it the "
             "config.json that it was saved with (the number of layers, the keys about biases)"
         )

@@ -11,10 +11,12 @@ from transformers import BertConfig, BertForPreTraining, BertForSequenceClassifi
 from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
-from beamrank.formats.problems import counted
-from models.architectures.bert import BERT, CLASSIFIER, bert_tensors, read_shape
+from beamrank.formats.problems import counted, first_few
+from beamrank.ranking.input_layout import SEGMENTS
+from models.architectures.bert import BERT, CLASSIFIER, bert_tensors, missing_types, read_shape
 from models.architectures.chunk_sizes import POOLING
-from models.architectures.classifier import check_labels
+from models.architectures.classifier import check_attention, check_labels, refuse_unread
+from models.architectures.protocol import Shapes
 from models.checkpoints.files import (
     CHECKPOINT_FILES,
     CONFIG,
@@ -33,6 +35,13 @@ from models.training.config import ChunksConfig
 
 _TYPES = "embeddings.token_type_embeddings.weight"
 _NEW = ("classifier.", "bert.pooler.", "cls.", f"{POOLING}.")
+# What pre-training leaves for other trainings, and heads that another training than that of the start needs.
+_LEARNED_BEFORE = {
+    "bert.embeddings.token_type_embeddings.": "table of token types",
+    "bert.pooler.": "pooler",
+    "cls.predictions.": "head of masked words",
+}
+_OTHER_HEADS = ("cls.", f"{CLASSIFIER}.")
 _OF_NEXT_SENTENCE = ("bert.pooler.", "cls.seq_relationship.")
 _Model = TypeVar("_Model", bound=PreTrainedModel)
 _LABELS = {1: ("relevant",), 2: ("not_relevant", "relevant")}
@@ -47,7 +56,7 @@ class Start:
         digest: SHA-256 of its files.
         tokenizer: its tokenizer.
         positions: the maximum length of its inputs.
-        warnings: about its tokenizer.
+        warnings: about its tokenizer, and about weights that it lacks or that are not used.
         labels: logits of its trained head; None if it has none.
         default_labels: as many labels as its head, if that is one of a re-ranker.
     """
@@ -76,7 +85,9 @@ class Start:
         self.default_labels: Literal[1, 2] = 1 if self.labels == 1 else 2
         tokenizer = self.tokenizer
         rows, document = config.vocab_size, read_config(self.folder, self.reference)
-        self.warnings = check_fit(self.reference, document, rows, tokenizer.vocab_size, tokenizer.special)
+        self.warnings = self._own_warnings = check_fit(
+            self.reference, document, rows, tokenizer.vocab_size, tokenizer.special
+        )
         if own_layout(self.folder, self.reference, BERT.layout, reads_types=True) is not None:
             raise PreflightError(
                 f"the tokenizer of the model {self.reference} lays a pair out otherwise than BERT's, as inputs are "
@@ -175,10 +186,12 @@ class Start:
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )  # type: ignore[misc]
-        except (OSError, ValueError, RuntimeError) as error:
+        # ImportError: of weights that only another library reads, such as quantized ones.
+        except (OSError, ValueError, RuntimeError, ImportError) as error:
             raise PreflightError(f"cannot load the model {self.reference}: {error}") from error
         mismatched = {name: shape for name, shape, _ in found["mismatched_keys"]}
         _check_tensors(self.reference, [*mismatched, *found["missing_keys"]])
+        self.warnings = (*self._own_warnings, *_weight_warnings(self.reference, found))
         return model, next((shape[0] for name, shape in mismatched.items() if name.endswith(_TYPES)), None)
 
 
@@ -228,10 +241,9 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
     document = read_config(folder, reference)
     if document.get("model_type") != "bert":
         raise PreflightError(f"the model {reference} has the model_type {document.get('model_type')!r}, not 'bert'")
+    check_attention(document, reference)
     sizes = bert_tensors(read_shape(document, 0, reference), labels=1)
-    if not random_weights:
-        found = tensor_shapes(folder, reference)
-        _check_tensors(reference, [name for name, size in sizes.items() if size not in _shapes_of(name, found)])
+    types = None if random_weights else _check_weights(reference, tensor_shapes(folder, reference), sizes)
     # The training decides how many labels there are; transformers would name these.
     document.pop("num_labels", None)
     try:
@@ -239,12 +251,36 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
     # transformers validates some keys, and raises anything for others.
     except Exception as error:
         raise PreflightError(f"the {CONFIG} of the model {reference} cannot be used: {error}") from error
+    missing_types(types or config.type_vocab_size, SEGMENTS["mono"], f"the model {reference}")
     return config
+
+
+def _check_weights(reference: str, found: Shapes, sizes: Shapes) -> int | None:
+    """Compares weights with the sizes of a configuration; returns their token types, if they have a table of these."""
+    _check_tensors(reference, [name for name, size in sizes.items() if size not in _shapes_of(name, found)])
+    prefix = "" if f"{BERT.names['words']}.weight" in found else BERT.prefix
+    expected = {name if prefix else name.removeprefix(BERT.prefix): size for name, size in sizes.items()}
+    refuse_unread(reference, found, expected)
+    BERT.refuse_other_parts(reference, found, expected, prefix)
+    return next(iter(found.get(f"{prefix}{_TYPES}", ())), None)
 
 
 def _head_labels(folder: str, reference: str) -> int | None:
     shapes = tensor_shapes(folder, reference)
     return next(iter(shapes.get(f"{CLASSIFIER}.weight", ())), None)
+
+
+def _weight_warnings(reference: str, found: Mapping[str, Any]) -> list[str]:
+    """Lines about parts of a loaded model that are new without being a head of the task, and tensors not in it."""
+    new = [
+        f"the {what} is new: {reference} has none"
+        for prefix, what in _LEARNED_BEFORE.items()
+        if any(name.startswith(prefix) for name in found["missing_keys"])
+    ]
+    unused = sorted(name for name in found["unexpected_keys"] if not name.startswith(_OTHER_HEADS))
+    if not unused:
+        return new
+    return [*new, f"tensors of {reference} that are not used: {len(unused):,} ({first_few(unused)})"]
 
 
 def _shapes_of(name: str, found: Mapping[str, tuple[int, ...]]) -> set[tuple[int, ...] | None]:

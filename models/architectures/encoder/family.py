@@ -155,7 +155,7 @@ class Family:
             head = self.read_head(source, shape, labels)
         expected = tensor_shapes(shape, head, self.names, source.prefix)
         check_tensors(files, expected)
-        self._refuse_other_parts(files, expected, source.prefix)
+        self.refuse_other_parts(files.reference, files.tensors, expected, source.prefix)
         pair = own_layout(files.folder, files.reference, self.layout, reads_types=shape.token_types is not None)
         own = None if pair is None else self._for_texts(pair, segments, shape)
         warnings = self.check_types(source, shape, _types(self.layout, own, segments))
@@ -172,21 +172,21 @@ class Family:
             return replace(own, token_types=tuple(range(segments)))
         return own
 
-    def _refuse_other_parts(self, files: ModelFiles, expected: Shapes, prefix: str) -> None:
-        """Refuses an encoder with parts that are not the family's, such as adapters or relative positions."""
+    def refuse_other_parts(self, reference: str, tensors: Shapes, expected: Shapes, prefix: str) -> None:
+        """Raises PreflightError for parts of an encoder that are not the family's: adapters, relative positions."""
         names = [each.name if isinstance(each, Slice) else each for each in self.names.values()]
         roots = tuple({f"{prefix}{name.partition('.')[0]}." for name in names if "{}" in name})
         unknown = [
             name
-            for name in sorted(files.tensors.keys() - expected.keys())
+            for name in sorted(tensors.keys() - expected.keys())
             if name.startswith(roots) and not name.endswith(("_ids", "inv_freq"))
         ]
         if unknown:
             raise PreflightError(
-                f"the checkpoint {files.reference} has {len(unknown)} tensors in its layers that a "
-                f"{files.config['model_type']} of this config.json does not have ({', '.join(unknown[:3])}): parts "
-                "such as adapters or relative positions, without which its scores would be others. Merge them into the "
-                "weights, or give the config.json that it was saved with"
+                f"the checkpoint {reference} has {len(unknown)} tensors in its layers that a model of this config.json "
+                f"does not have ({', '.join(unknown[:3])}): parts such as adapters or relative positions, without "
+                "which its scores would be others. Merge them into the weights, or give the config.json that it was "
+                "saved with"
             )
 
     def _find_prefix(self, files: ModelFiles) -> str:

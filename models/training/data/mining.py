@@ -18,7 +18,7 @@ from models.training.config import DataConfig, FoldsConfig
 from models.training.data.arrays import Hashes, Indices, Rows, is_in, judgments, run_rows
 from models.training.data.collection import scan_docs
 from models.training.data.pools import Lists, Pools
-from models.training.data.teacher import refuse_ranks
+from models.training.data.teacher import check_teacher
 from models.training.data.tokens import DOCS, EMPTY, QUERIES, HashedTexts, TokenWriter
 
 _BLOCK_TOPICS = 100_000
@@ -54,7 +54,7 @@ def mine(
     left_out = _LeftOut(query_ids)
     if data.teacher is not None:
         taught = run_rows(data.teacher).of(hashes)
-        refuse_ranks(taught, data.teacher)
+        left_out.reasons += check_teacher(taught, data.teacher)
         positives, candidates = (left_out.unscored(each, taught) for each in (positives, candidates))
         del taught
     left_out.note("without a text", queries == EMPTY)

@@ -1,4 +1,4 @@
-"""The scores of a teacher: what cannot be learned from."""
+"""The scores of a teacher: what cannot, or can hardly, be learned from."""
 
 import numpy as np
 
@@ -10,7 +10,23 @@ _CHECKED_TOPICS = 1000
 _LEAST_DOCS = 4
 
 
-def refuse_ranks(taught: Rows, url: str) -> None:
+def check_teacher(taught: Rows, url: str) -> list[str]:
+    """Returns a line where the scores are all between 0 and 1; refuses ranks.
+
+    Raises:
+        PreflightError: see `_refuse_ranks`.
+    """
+    _refuse_ranks(taught, url)
+    values = taught.values
+    if not len(values) or values.min() < 0 or values.max() > 1:
+        return []
+    return [
+        f"the scores of the teacher {url} are all between 0 and 1, and the objectives learn from their differences: if "
+        "they are probabilities, give log-odds (logits); if they are cosines, a temperature of 10 or more"
+    ]
+
+
+def _refuse_ranks(taught: Rows, url: str) -> None:
     """Makes sure that scores are not just the places of docs, as in a run that was written without its scores.
 
     They are if they count up or down in every topic, or are the same in every topic.

@@ -10,7 +10,7 @@ from beamrank.digests import hashes64
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, errors_as, open_stream
-from models.training.data.examples import Group, Position
+from models.training.data.examples import Group, Position, TokenIds
 from models.training.data.texts import normal_text
 from models.training.data.triples_layout import CHECKED_LINES, header_bytes, parse_columns
 
@@ -81,6 +81,7 @@ class TriplesSource:
         with errors_as(PreflightError, url), open_stream(url) as file:
             _skip(file, header)
             block = self._read_block(file, header, PreflightError, CHECKED_LINES)
+        self._lines += _contradictions(block.groups)
         if queries is None:
             queries = hashes64(normal_text(group.query) for group in block.groups)
         self.queries = np.unique(queries)
@@ -148,6 +149,23 @@ class TriplesSource:
                 f"{self._max_bad_rows:,}; the first is {first}. Fix the file, or raise data.max_bad_rows"
             )
         return _Block(groups, end, lines - len(groups))
+
+
+def _contradictions(groups: Sequence[Group[Any]]) -> list[str]:
+    """A line about triples whose other passage is relevant to the same query in another triple."""
+    pairs = [[(_key(group.query), _key(doc)) for doc in group.docs] for group in groups]
+    relevant = {one for one, _ in pairs}
+    count = sum(other in relevant for _, other in pairs)
+    if not count:
+        return []
+    return [
+        f"triples whose other passage is relevant to the same query in another triple: {count:,} of the first "
+        f"{len(groups):,}; the model learns both"
+    ]
+
+
+def _key(text: str | TokenIds) -> str | TokenIds:
+    return normal_text(text) if isinstance(text, str) else text
 
 
 def _problem(line: bytes) -> str:

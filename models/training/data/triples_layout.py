@@ -6,6 +6,8 @@ from itertools import islice
 from typing import TypeAlias
 
 from beamrank.errors import PreflightError
+from beamrank.formats.guess import check_text
+from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.storage.streams import errors_as, open_stream
 from models.training.data.texts import normal_text
 
@@ -14,17 +16,25 @@ Columns: TypeAlias = tuple[str, str, str]
 
 _NAME = re.compile(
     r"(?:(?:quer(?:y|ies)|questions?|anchors?|topics?|sentences?|q|qid|pid|did|docs?|documents?|docids?|docnos?|passages?"
-    r"|texts?|contents?|positives?|negatives?|pos|neg|(?:non|ir)?relevant|others?|hard|labels?|relevance|scores?|ids?"
-    r"|titles?|\d)[ _.-]*)+"
+    r"|texts?|contents?|positives?|negatives?|pos|neg|(?:non[ _.-]*|ir)?relevant|others?|hard|labels?|relevance|scores?"
+    r"|ids?|titles?|\d)[ _.-]*)+"
 )
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?|true|false", re.IGNORECASE)
 _LABELS = frozenset({"0", "1"})
+# What the name of a column says that it holds, the first that fits; "relevance" holds "relevant".
+_MEANINGS = {
+    "label": re.compile("label|relevance|score"),
+    "other": re.compile("neg|non|irrel|hard|other"),
+    "relevant": re.compile("pos|rel"),
+    "query": re.compile("quer|question|anchor|topic|^q"),
+}
+_ORDER = ("query", "relevant", "other")
 
 
 def parse_columns(line: bytes) -> Columns | None:
     """The three columns of a line; None if it has others, an empty one, or is not UTF-8."""
     try:
-        columns = tuple(column.strip() for column in line.decode("utf-8").split("\t"))
+        columns = tuple(column.strip() for column in line.removeprefix(BYTE_ORDER_MARK).decode("utf-8").split("\t"))
     except UnicodeDecodeError:
         return None
     return columns if len(columns) == 3 and all(columns) else None
@@ -38,19 +48,36 @@ def header_bytes(url: str, *, ids: bool) -> int:
         ids: whether it holds triples of ids; otherwise they are texts.
 
     Raises:
-        PreflightError: the file cannot be read, or a column of its first lines holds labels, or ids in place of texts.
+        PreflightError: the file cannot be read, its header names another order, or a column of its first lines holds
+            labels, or ids in place of texts.
     """
+    check_text(url)
     with errors_as(PreflightError, url), open_stream(url) as file:
         lines = list(islice(file, CHECKED_LINES))
     rows = [columns for line in lines if (columns := parse_columns(line)) is not None]
     header = len(rows) > 1 and parse_columns(lines[0]) == rows[0] and is_header(rows[0]) and not is_header(rows[1])
     _check(url, rows[1:] if header else rows, ids)
+    if header:
+        _check_order(url, rows[0])
     return len(lines[0]) if header else 0
 
 
 def is_header(columns: Sequence[str]) -> bool:
     """Whether each column is a name, such as `query`, `pos_id` or `negative passage`."""
     return all(_NAME.fullmatch(normal_text(column)) and not column.isdecimal() for column in columns)
+
+
+def _check_order(url: str, names: Columns) -> None:
+    """Refuses a header by which a column holds something else than is read from it."""
+    for number, (name, expected) in enumerate(zip(names, _ORDER, strict=True), 1):
+        plain = normal_text(name)
+        meaning = next((meaning for meaning, known in _MEANINGS.items() if known.search(plain)), expected)
+        if meaning != expected:
+            raise PreflightError(
+                f"{url}: column {number} is {name!r} by the header, and is read as the {expected} text of a triple: "
+                "query<TAB>relevant passage<TAB>other passage. The model would learn something else: bring the columns "
+                "into this order"
+            )
 
 
 def _check(url: str, rows: Sequence[Columns], ids: bool) -> None:

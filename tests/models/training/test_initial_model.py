@@ -162,6 +162,53 @@ def test_start_refuses_what_cannot_be_trained(spoil, max_length, message, encode
         Start(encoder, max_length)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "config", "tensor", "message"),
+    [
+        ({}, {"is_decoder": True}, None, "is a decoder"),
+        ({}, {"position_embedding_type": "relative_key"}, None, "position_embedding_type 'relative_key'"),
+        ({}, {"auto_map": {"AutoModel": "own--model.Own"}}, None, "its own code"),
+        ({}, {"num_hidden_layers": 1}, None, r"16 tensors that config.json does not call for \(encoder\.layer\.1\."),
+        ({}, {}, "encoder.layer.0.attention.self.query.lora_A.weight", "1 tensors in its layers"),
+        ({"type_vocab_size": 1}, {}, None, "knows 1 token type"),
+    ],
+)
+def test_start_that_no_run_could_score_is_refused(sizes, config, tensor, message, tmp_path):
+    """As a run refuses it: transformers would leave parts out, or read another way, without a word."""
+    folder = Path(save_start(tmp_path / "start", **sizes))
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | config))
+    if tensor:
+        weights = load_file(folder / "model.safetensors")
+        save_file(weights | {tensor: torch.ones(4, 32)}, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(PreflightError, match=message):
+        Start(str(folder), 32)
+
+
+def test_start_without_a_library_that_reads_it_is_refused(encoder):
+    path = Path(encoder) / "config.json"
+    quantized = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | quantized))
+    with pytest.raises(PreflightError, match="cannot load the model"):
+        Start(encoder, 32).model("mono", 2, 0.1, True)
+
+
+def test_new_and_unused_parts_of_a_start_are_said(encoder):
+    """Without a pooler, as masked language models are saved, one of random weights is trained."""
+    start = Start(encoder, 32)
+    start.model("mono", 2, 0.1, True)
+    assert not start.warnings
+    start.masked_model(0.1, True)
+    assert ["head of masked words is new" in line for line in start.warnings] == [True]
+    path = Path(encoder) / "model.safetensors"
+    weights = {name: weight for name, weight in load_file(path).items() if "pooler" not in name}
+    save_file(weights | {"score.weight": torch.ones(1, 32)}, path, {"format": "pt"})
+    start = Start(encoder, 32)
+    start.model("mono", 2, 0.1, True)
+    pooler, unused = start.warnings
+    assert pooler.startswith("the pooler is new")
+    assert "not used: 1 ('score.weight')" in unused
+
+
 def test_start_accepts_padded_word_embeddings(tmp_path):
     assert Start(save_start(tmp_path / "padded", vocab_size=64), 32).tokenizer.vocab_size == len(WORDS)
 

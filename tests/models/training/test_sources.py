@@ -74,6 +74,41 @@ def test_triples_refuse_other_columns(lines, message, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("header", "column"),
+    [
+        ("query\tnegative\tpositive", 2),
+        ("positive\tquery\tnegative", 1),
+        ("Query\tnon-relevant\tRelevant", 2),
+        ("qid\tneg_id\tpos_id", 2),
+        ("anchor\tpositive\tscore", 3),
+    ],
+)
+def test_header_of_another_order_is_refused(header, column, tmp_path):
+    """The model would learn to prefer the passages that are not relevant."""
+    (tmp_path / "triples.tsv").write_text(f"{header}\nwhat is it\tit is red\tit is blue\n")
+    with pytest.raises(PreflightError, match=f"column {column} is .* by the header"):
+        TriplesSource(str(tmp_path / "triples.tsv"), seed=3)
+
+
+def test_triples_in_another_encoding_are_refused(tmp_path):
+    (tmp_path / "triples.tsv").write_bytes("what is it\tit is red\tit is blue\n".encode("utf-16"))
+    with pytest.raises(PreflightError, match="UTF-16"):
+        TriplesSource(str(tmp_path / "triples.tsv"), seed=3)
+
+
+def test_byte_order_mark_of_triples_is_no_text(tmp_path):
+    (tmp_path / "triples.tsv").write_text("\ufeffwhat is it\tit is red\tit is blue\n")
+    assert take(TriplesSource(str(tmp_path / "triples.tsv"), seed=3), 1)[0][0].query == "what is it"
+
+
+def test_triples_that_contradict_each_other_are_said(tmp_path):
+    lines = ["what is it\tblue\tred", "What is it\tgold\t Blue", "what is that\tred\tblue"]
+    (tmp_path / "triples.tsv").write_text("\n".join(lines) + "\n")
+    (line,) = TriplesSource(str(tmp_path / "triples.tsv"), seed=3).notes({})
+    assert ": 1 of the first 3;" in line
+
+
+@pytest.mark.parametrize(
     "line", ["\u4f60\u597d\t\u4e2d\u56fd1\t\u5317\u4eac2", "what is it\tblue\tred", "q 1\t42\tit is 43"]
 )
 def test_triples_accept_short_texts(line, tmp_path):
@@ -82,7 +117,13 @@ def test_triples_accept_short_texts(line, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "header", ["query\tpositive\tnegative", "Query\tpos_passage\tNeg Passage", "qid\tpos_id\tneg_id"]
+    "header",
+    [
+        "query\tpositive\tnegative",
+        "Query\tpos_passage\tNeg Passage",
+        "qid\tpos_id\tneg_id",
+        "q\trelevant\tnon-relevant",
+    ],
 )
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_header_of_triples_is_left_out(header, ending, tmp_path):

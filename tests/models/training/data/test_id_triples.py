@@ -94,7 +94,10 @@ def test_triples_of_ids_have_the_order_and_tokens_of_texts(ending, config):
     for at in (0, 998, 999, 1000, 2299, 2300, 3400):
         resumed = (group for group, _ in islice(ids.source.stream(other[at][1]), 30))
         assert token_ids(ids, resumed) == wanted[at + 1 : at + 31]
-    (line,), (same,) = text.source.notes(one[_TRIPLES - 1][1]), ids.source.notes(other[_TRIPLES - 1][1])
+    (contradiction, line), (also, same) = (
+        each.source.notes(groups[_TRIPLES - 1][1]) for each, groups in ((text, one), (ids, other))
+    )
+    assert contradiction == also
     assert (line.partition(" in ")[0], same.partition(" in ")[0]) == (
         "invalid lines",
         "triples that are invalid, without a text or with one text twice",
@@ -128,7 +131,7 @@ def test_ids_without_a_text_are_counted(config, tmp_path):
         file.write(f"{query_id(1)}\t{doc_id(2)}\tnowhere\nunknown\t{doc_id(2)}\t{doc_id(3)}\n")
     found = session(config, "out", of_ids(max_bad_rows=2))
     groups = list(islice(found.source.stream({}), _TRIPLES))
-    (line, invalid) = found.source.notes(groups[-1][1])
+    (line, _, invalid) = found.source.notes(groups[-1][1])
     place = f"{tmp_path}/ids.tsv:{_TRIPLES + 6}: doc_id 'nowhere' is not in the corpus {tmp_path}/corpus.jsonl"
     assert line == f"triples that have an id without a text: 2; the first: {place}; ignored"
     assert invalid.endswith(": 7; ignored")

@@ -266,6 +266,20 @@ def test_teachers_ranks_are_refused(score, ranks, tmp_path):
         mined(data, SamplingConfig(), tmp_path)
 
 
+def test_teacher_between_0_and_1_is_said(tmp_path):
+    """Such as probabilities, whose differences teach next to nothing where log-odds are expected."""
+    for scale, lines in ((0.01, 1), (1.0, 0)):
+        data = data_config(tmp_path / str(scale), teacher=str(tmp_path / str(scale) / "teacher.trec"))
+        rows = [line.split() for line in (tmp_path / str(scale) / "run.trec").read_text().splitlines()]
+        taught = [
+            f"{row[0]} Q0 {row[2]} 1 {scale * (20.5 - int(row[3]) ** 1.1 - len(row[2]) * int(row[0][1:]) % 3)} t"
+            for row in rows
+        ]
+        (tmp_path / str(scale) / "teacher.trec").write_text("\n".join(taught) + "\n")
+        found = mined(data, SamplingConfig(), tmp_path / str(scale)).source.notes({})
+        assert len([line for line in found if "between 0 and 1" in line]) == lines
+
+
 def write_random_collection(folder: Path, seed: int) -> DataConfig:
     """Topics with positives that are retrieved or not, and docs that share their texts; four files of qrels."""
     dice = random.Random(seed)
