@@ -46,17 +46,18 @@ def read_classifier(files: ModelFiles, segments: int) -> TransformersModel:
         )
     skeleton = make_skeleton(files, "classifier")
     classifier = _find_classifier(skeleton, reference)
+    labels, tensors = count_labels(files, classifier), checked_tensors(skeleton, files)
     types = _count_types(skeleton)
     layout = pair_layout(files.folder, reference, reads_types=None if types is None else True)
     refuse_missing_types(types, layout.token_types, f"the checkpoint {reference}")
     return TransformersModel(
         config=files.config,
         readout=Readout("classifier", classifier),
-        num_labels=count_labels(files, classifier),
+        num_labels=labels,
         positions=_count_positions(skeleton, reference),
         vocab_size=skeleton.get_input_embeddings().num_embeddings,
         token_cost=count_products(skeleton),
-        tensors=checked_tensors(skeleton, files),
+        tensors=tensors,
         layout=layout,
         warnings=(slower(files),),
     )
