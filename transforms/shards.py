@@ -16,6 +16,7 @@ from beamrank import logs
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.tasks import ShardTask
 from beamrank.storage import files as storage
+from beamrank.storage.digested import reread
 from beamrank.storage.settings import StoreSettings
 from models.stages.base import ShardWork
 from models.stages.stored_tokens import UnusableTokensError
@@ -127,7 +128,7 @@ def _run(stage: ShardWork, task: ShardTask) -> _Outcome:
     def run() -> Receipt:
         nonlocal ran
         ran = True
-        return stage.run(task)
+        return reread(lambda: stage.run(task))
 
     return _Outcome(run_shard(task, run), ran)
 

@@ -1,10 +1,10 @@
 """Files that are digested first and read later: their content must not change in between."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
@@ -12,8 +12,13 @@ from beamrank.storage.file_states import file_version
 
 _ATTEMPTS = 3
 _log = logging.getLogger(__name__)
+_Read = TypeVar("_Read")
 # The hashes that this process has computed, by URL and version.
 _known: dict[tuple[str, str], str] = {}
+
+
+class RewrittenError(DataError):
+    """A file was written while it was read: other content may have been read, also if it has the old one now."""
 
 
 @dataclass(frozen=True)
@@ -43,34 +48,40 @@ class DigestedFile:
         is hashed once in a process.
 
         Raises:
-            DataError: the file has other content, or is written or removed while it is read.
+            RewrittenError: the file is written while it is read, if only its time changes (see `reread`).
+            DataError: the file has other content, or is removed.
         """
-        version = self._find_version()
+        version = self.find_version()
         if version != self.version:
             found = digest_file(self.url, read=bool(self.sha256))
             if found.content != self.content:
-                raise self._changed("changed")
+                raise DataError(self._changed("changed"))
             version = found.version
         try:
             yield
-        except DataError:
-            # A file that is truncated while it is read looks damaged.
+        except Exception:
+            # A file that is written while it is read looks damaged.
             self._check(version)
             raise
         self._check(version)
 
     def _check(self, version: str) -> None:
-        if self._find_version() != version:
-            raise self._changed("changed")
+        if self.find_version() != version:
+            raise RewrittenError(self._changed("changed"))
 
-    def _find_version(self) -> str:
+    def find_version(self) -> str:
+        """The version of the file now.
+
+        Raises:
+            DataError: the file was removed.
+        """
         try:
             return file_version(self.url)
         except FileNotFoundError as error:
-            raise self._changed("was removed") from error
+            raise DataError(self._changed("was removed")) from error
 
-    def _changed(self, what: str) -> DataError:
-        return DataError(
+    def _changed(self, what: str) -> str:
+        return (
             f"{self.url} {what} after its digest was taken, so its new content would count as the old one. Nothing was "
             "committed from it. Run the same command again to use the new content, or restore the file first"
         )
@@ -82,6 +93,21 @@ class FileRows(NamedTuple):
     file: DigestedFile
     start: int
     end: int
+
+
+def reread(read: Callable[[], _Read]) -> _Read:
+    """What a function returns that reads digested files: where one was written meanwhile, it is called again.
+
+    Raises:
+        RewrittenError: a file was written during each call.
+        DataError: a file has other content than was digested.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return read()
+        except RewrittenError as error:
+            _log.warning("%s: comparing its content, and trying again", error)
+    return read()
 
 
 def digest_file(url: str, *, read: bool = True) -> DigestedFile:

@@ -79,6 +79,10 @@ class Checkpoint:
         """The size of the weights' files."""
         return sum(os.path.getsize(os.path.join(self.folder, name)) for name in self.weights)
 
+    def find_versions(self) -> tuple[str, ...]:
+        """The versions of all files now, which change whenever a file is written."""
+        return tuple(file.find_version() for file in self.files)
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """`DigestedFile.held` for all files; weights are mapped into memory, so they are read while a model scores."""

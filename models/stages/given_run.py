@@ -14,7 +14,7 @@ from beamrank.formats.topics.candidates import read_candidates
 from beamrank.stages.receipts import Receipt
 from beamrank.stages.shards import Shard
 from beamrank.stages.tasks import ShardTask
-from beamrank.storage.digested import DigestedFile, digest_file
+from beamrank.storage.digested import DigestedFile, digest_file, reread
 from beamrank.tables.shard import candidates_table
 from models.stages.base import Decides, Execution, Worker
 from models.stages.first_stage import FirstStage
@@ -88,7 +88,7 @@ class GivenRun(FirstStage):
             PreflightError: the run cannot be read, has wrong lines (duplicates among them) or none of the topics.
             DataError: the file changed after its digest was taken.
         """
-        run = self._read()
+        run = reread(self._read)
         _check_topics(self.url, run, execution.shards)
         for task in execution.tasks:
             self._commit(task, run)

@@ -84,9 +84,9 @@ class ScorePairs(ModelStage):
 
     def score(self, rows: FileRows) -> tuple[pa.Table, StageCounts, list[BadRow]]:
         """The scores of some rows, `schemas.scores`; those of bad rows are null."""
-        engine = self.engine()
         pairs = read_pairs(rows, self.columns, pa.type_for_alias(self.id_type))
-        with engine.checkpoint.held():
+        with self.resolved().held():
+            engine = self.engine()
             tokenizer = open_tokenizer(self.checkpoint, self.tokenizer_digest, engine.checkpoint.architecture.prompt)
             log_odds, counts = score_texts(engine, tokenizer, self.limits, pairs.texts)
         scores = np.zeros(len(pairs.ids), np.float32)

@@ -118,12 +118,14 @@ class ModelStage(ShardStage):
         return _checkpoint(self.checkpoint, self.checkpoint_digest, self.kind)
 
     def engine(self) -> ScoringEngine:
-        """This process's engine."""
+        """This process's engine, loaded again where a file was written: weights are mapped into memory."""
+        versions = self.resolved().find_versions()
         device = self.device if self.gpu is None else f"{self.device}:{self.gpu}"
         with _LOADING:
             return _engine(
                 self.checkpoint,
                 self.checkpoint_digest,
+                versions,
                 self.kind,
                 self.backend,
                 device,
@@ -260,7 +262,15 @@ def _checkpoint(reference: str, digest: str, kind: str) -> Checkpoint:
 
 @lru_cache(maxsize=1)
 def _engine(
-    reference: str, digest: str, kind: str, backend: str, device: str, dtype: str, threads: int, token_budget: int
+    reference: str,
+    digest: str,
+    versions: tuple[str, ...],  # noqa: ARG001
+    kind: str,
+    backend: str,
+    device: str,
+    dtype: str,
+    threads: int,
+    token_budget: int,
 ) -> ScoringEngine:
     checkpoint = _checkpoint(reference, digest, kind)
     start = time.monotonic()

@@ -19,6 +19,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError
 from beamrank.logs import LoggedStderr
+from beamrank.storage.digested import RewrittenError
 from models.lucene.jvm import JavaError
 from pipelines.runners.job_server import check_job_server
 from pipelines.runners.options import WORKER_MODULE
@@ -30,7 +31,7 @@ _GRACE_SECONDS = 15.0
 # A runner gives the text of what a worker raised: `module.Class: message`. Java's errors become plain ones.
 _OURS = {
     f"{kind.__module__}.{kind.__name__}": BeamrankError if kind is JavaError else kind
-    for kind in (BeamrankError, ConfigError, DataError, JavaError, PreflightError, ReceiptError)
+    for kind in (BeamrankError, ConfigError, DataError, JavaError, PreflightError, ReceiptError, RewrittenError)
 }
 _RAISED = re.compile(
     rf"(?<![\w.])({'|'.join(map(re.escape, _OURS))}): (.*?)(?= \[while running|\n\n|\nTraceback|\Z)", re.DOTALL

@@ -10,7 +10,7 @@ import pytest
 from beamrank.digests import sha256
 from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.digested import digest_file
+from beamrank.storage.digested import RewrittenError, digest_file, reread
 from tests.support.changed_files import rewrite
 
 
@@ -124,3 +124,33 @@ def test_file_that_is_being_written_is_refused(path, monkeypatch):
     monkeypatch.setattr(storage, "sha256", written_meanwhile)
     with pytest.raises(PreflightError, match="it is being written"):
         digest_file(str(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ([Path.touch], None),
+        ([_write_elsewhere, Path.touch], None),
+        ([_change_and_set_the_time_back], DataError),
+        ([Path.unlink], DataError),
+        ([Path.touch, Path.touch, Path.touch], RewrittenError),
+    ],
+    ids=["touched", "twice", "changed", "removed", "each time"],
+)
+def test_file_of_the_same_content_is_read_again(path, changes, error):
+    file, left = digest_file(str(path)), list(changes)
+
+    def read() -> bytes:
+        with file.held():
+            content = path.read_bytes()
+            if left:
+                left.pop(0)(path)
+        return content
+
+    if error is None:
+        assert reread(read) == b"d1\ttext\n"
+    else:
+        with pytest.raises(DataError, match="after its digest was taken") as found:
+            reread(read)
+        assert found.type is error
+    assert left == []

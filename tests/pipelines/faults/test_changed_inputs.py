@@ -2,7 +2,9 @@
 
 import pkgutil
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -207,10 +209,50 @@ def _copy_over(path: Path) -> None:
 @pytest.mark.parametrize("change", [Path.touch, _copy_over], ids=["touched", "copied"])
 def test_touched_or_copied_inputs_are_the_same(collection, expected, change) -> None:
     run = collection.plan()
-    for name in ("corpus.jsonl", "given.trec"):
+    for name in ("corpus.jsonl", "given.trec", "mono/model.safetensors", "duo/vocab.txt"):
         change(collection.folder / name)
     run.run()
     assert run_bytes(collection.output) == expected
+
+
+def _overwrite(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def _put_back(path: Path, content: bytes) -> None:
+    if path.read_bytes() != content:
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("change", [Path.touch, _copy_over, _overwrite], ids=["touched", "copied", "overwritten"])
+def test_input_that_is_written_once_while_it_is_read_is_read_again(collection, expected, change, monkeypatch) -> None:
+    run = collection.plan()
+    calls = []
+
+    def disturb_first_call(reader: str, path: Path) -> None:
+        place = f"models.stages.{reader}"
+        whole = pkgutil.resolve_name(place)
+        disturbed = _during(partial(change, path), partial(_put_back, path, path.read_bytes()), whole)
+
+        def read(*given: Any, **keys: Any) -> Any:
+            calls.append(reader)
+            return (disturbed if calls.count(reader) == 1 else whole)(*given, **keys)
+
+        monkeypatch.setattr(place, read)
+
+    disturb_first_call("given_run.read_candidates", collection.folder / "given.trec")
+    disturb_first_call("scoring.ScoringEngine", collection.folder / "mono/model.safetensors")
+    for kind in ("mono", "duo"):
+        disturb_first_call(f"{kind}.score_{kind}", collection.folder / kind / "model.safetensors")
+    run.run()
+    assert run_bytes(collection.output) == expected
+    # Of four shards, one is scored again. Of five loads, three are after a change.
+    assert Counter(calls) == {
+        "given_run.read_candidates": 2,
+        "scoring.ScoringEngine": 5,
+        "mono.score_mono": 5,
+        "duo.score_duo": 5,
+    }
 
 
 # A local index.
