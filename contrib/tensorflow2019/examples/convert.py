@@ -6,14 +6,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.formats.problems import counted
 from beamrank.progress import Progress
 from beamrank.storage import files as storage
 from beamrank.storage.local_writes import new_folder
-from contrib.tensorflow2019.examples.pieces import BadRows, Piece, WritePiece, map_in_order
+from contrib.tensorflow2019.examples.pieces import BadRows, Piece, ShardPiece, WritePiece, map_in_order
 from contrib.tensorflow2019.examples.reader import ids_url
 from contrib.tensorflow2019.examples.sources import Making, pieces_of
+from contrib.tensorflow2019.examples.top1000 import BucketPiece
 from contrib.tensorflow2019.examples.writer import WRITERS
 
 _SETS = re.compile(r"(?<![a-z])(train|dev|eval|test)(?![a-z])")
@@ -37,8 +38,9 @@ def convert_examples(
         The files.
 
     Raises:
+        ConfigError: there are qrels, and all sources have labels of their own.
         PreflightError: a source is missing or invalid, or two would have the same files.
-        DataError: too many rows are unusable, or a file is damaged.
+        DataError: too many rows are unusable, a file is damaged, or no candidate of a source is relevant by the qrels.
     """
     names = [_set_name(source) for source in sources]
     if len({*names}) < len(names):
@@ -46,7 +48,7 @@ def convert_examples(
             f"the sources {', '.join(sources)} would be written to the same files, dataset_{names[0]}{WRITERS[to][0]}: "
             "convert them one by one"
         )
-    bad = BadRows()
+    bad, labelled = BadRows(), False
     with new_folder(target) as folder:
         for name, source in zip(names, sources, strict=True):
             with tempfile.TemporaryDirectory(dir=folder) as work:
@@ -54,24 +56,37 @@ def convert_examples(
                 pieces = list(pieces_of(source, making, bad))
                 if not pieces:
                     raise PreflightError(f"{source} is empty: there is nothing to convert")
-                count = _write(pieces, folder / f"dataset_{name}", to, making, bad)
-            progress.note(f"{source}: {counted(count, 'example')}")
+                count, relevant = _write(pieces, folder / f"dataset_{name}", to, making, bad)
+            progress.note(f"{source}: {counted(count, 'example')}, {relevant:,} of them relevant")
+            by_qrels = isinstance(pieces[0], BucketPiece | ShardPiece)
+            labelled |= by_qrels
+            if by_qrels and making.relevance and not relevant:
+                raise DataError(
+                    f"no candidate of {source} is relevant by the qrels, so each label would be 0: give the qrels of "
+                    "these queries and docs, or none"
+                )
             if bad.count > max_bad_rows:
                 raise DataError(f"{_described(bad)}. More than max_bad_rows {max_bad_rows}: nothing was written")
+        if making.relevance and not labelled:
+            raise ConfigError("--qrels: triples and files of examples have labels of their own: leave it out")
         written = sorted(path.name for path in folder.iterdir())
     if bad.count:
         progress.warn(f"{_described(bad)}; they are left out")
     return [target / name for name in written]
 
 
-def _write(pieces: Sequence[Piece], base: Path, to: str, making: Making, bad: BadRows) -> int:
-    """Writes the pieces of a source: Parquet to a file each, the others to one file."""
+def _write(pieces: Sequence[Piece], base: Path, to: str, making: Making, bad: BadRows) -> tuple[int, int]:
+    """Writes the pieces of a source: Parquet to a file each, the others to one file.
+
+    Returns:
+        How many examples there are, and how many of them have label 1.
+    """
     ending = WRITERS[to][0]
     numbered = [(making.work / f"dataset_{number:05}{ending}", piece) for number, piece in enumerate(pieces)]
-    total = 0
-    for number, (path, count, found) in enumerate(map_in_order(WritePiece(to), numbered, making.processes)):
+    total = total_relevant = 0
+    for number, (path, count, relevant, found) in enumerate(map_in_order(WritePiece(to), numbered, making.processes)):
         bad.add(found.first, found.count)
-        total += count
+        total, total_relevant = total + count, total_relevant + relevant
         if not count:
             continue
         if to == "parquet":
@@ -83,7 +98,7 @@ def _write(pieces: Sequence[Piece], base: Path, to: str, making: Making, bad: Ba
         _append(path, target, header=to == "tsv")
         if beside.exists():
             _append(beside, Path(ids_url(str(target))))
-    return total
+    return total, total_relevant
 
 
 def _append(path: Path, target: Path, header: bool = False) -> None:

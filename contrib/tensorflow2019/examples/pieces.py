@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,15 @@ class BadRows:
         """Adds rows, or the first of `count` rows."""
         self.count += len(bad) if count is None else count
         self.first += bad[: _SHOWN_BAD_ROWS - len(self.first)]
+
+
+class Written(NamedTuple):
+    """A file of examples: how many it has, how many of them have label 1, and the rows that could not be used."""
+
+    path: Path
+    examples: int
+    relevant: int
+    bad: BadRows
 
 
 class Piece(Protocol):
@@ -115,19 +124,20 @@ class WritePiece:
 
     to: str
 
-    def __call__(self, numbered: tuple[Path, Piece]) -> tuple[Path, int, BadRows]:
-        """Returns the path, how many examples it has, and the rows that could not be used."""
+    def __call__(self, numbered: tuple[Path, Piece]) -> Written:
+        """Writes a piece to a path."""
         path, piece = numbered
         writer: Writer | None = None
-        count, bad = 0, BadRows()
+        count, relevant, bad = 0, 0, BadRows()
         for table in piece.tables(bad):
             if writer is None:
                 writer = WRITERS[self.to][1](path, table.schema)
             writer.write(table)
             count += table.num_rows
+            relevant += int(table["label"].to_numpy().sum())
         if writer is not None:
             writer.close()
-        return path, count, bad
+        return Written(path, count, relevant, bad)
 
 
 def map_in_order(work: Callable[[Item], Result], items: Sequence[Item], processes: int) -> Iterator[Result]:

@@ -27,6 +27,7 @@ from contrib.tensorflow2019.examples.pieces import (
 )
 from contrib.tensorflow2019.examples.reader import kind_of, stored_examples
 from contrib.tensorflow2019.examples.top1000 import BucketPiece, ScanPiece, scan, write_query_ids
+from models.training.data.texts import normal_text
 from models.training.data.triples_layout import header_bytes, is_header
 
 # Bytes of a top1000 file whose queries are made into examples at a time.
@@ -115,6 +116,9 @@ def _parse_triple(line: str) -> tuple[str, str]:
         raise RowError("is not query<TAB>relevant passage<TAB>other passage")
     if is_header(columns):
         raise RowError("is a header")
+    query, positive, negative = map(normal_text, columns)
+    if not (query and positive and negative) or positive == negative:
+        raise RowError("has a text without a visible character, or the same passage twice")
     return "triple", "\t".join(columns)
 
 

@@ -17,16 +17,17 @@ Columns: TypeAlias = tuple[str, str, str]
 _NAME = re.compile(
     r"(?:(?:quer(?:y|ies)|questions?|anchors?|topics?|sentences?|q|qid|pid|did|docs?|documents?|docids?|docnos?|passages?"
     r"|texts?|contents?|positives?|negatives?|pos|neg|(?:non[ _.-]*|ir)?relevant|others?|hard|labels?|relevance|scores?"
-    r"|ids?|titles?|\d)[ _.-]*)+"
+    r"|ids?|titles?|answers?|responses?|contexts?|premise|hypothesis|entailment|contradiction|good|bad|(?:in)?correct"
+    r"|wrong|\d)[ _.-]*)+"
 )
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?|true|false", re.IGNORECASE)
 _LABELS = frozenset({"0", "1"})
 # What the name of a column says that it holds, the first that fits; "relevance" holds "relevant".
 _MEANINGS = {
     "label": re.compile("label|relevance|score"),
-    "other": re.compile("neg|non|irrel|hard|other"),
-    "relevant": re.compile("pos|rel"),
-    "query": re.compile("quer|question|anchor|topic|^q"),
+    "other": re.compile("neg|non|irrel|hard|other|bad|incorrect|wrong|contradict"),
+    "relevant": re.compile("pos|rel|good|correct|entail"),
+    "query": re.compile("quer|question|anchor|premise|topic|^q"),
 }
 _ORDER = ("query", "relevant", "other")
 

@@ -81,6 +81,7 @@ def test_triples_refuse_other_columns(lines, message, tmp_path):
         ("Query\tnon-relevant\tRelevant", 2),
         ("qid\tneg_id\tpos_id", 2),
         ("anchor\tpositive\tscore", 3),
+        ("good_answer\tbad_answer\tquestion", 1),
     ],
 )
 def test_header_of_another_order_is_refused(header, column, tmp_path):

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import BertTokenizer
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units
 from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import InputLimits
@@ -49,12 +49,16 @@ def top1000(tmp_path: Path) -> Path:
     return path
 
 
-def _convert(source: Path, target: Path, to: str = "tfrecord", max_bad_rows: int = 0, **settings) -> list[dict]:
+def _convert(
+    source: Path, target: Path, to: str = "tfrecord", max_bad_rows: int = 0, relevance=None, **settings
+) -> list[dict]:
     """The examples of the one source, with their ids."""
     tokenizer = fetch_tokenizer("embedded:mono")
     fake = ("00000000", tokenizer.encode(["FAKE DOCUMENT"], 512).ids[0].as_py())
     made = {"schema": "mono", "limits": InputLimits("original", 64, 512), "fake": fake, **settings}
-    making = Making(ExampleSettings(special=tokenizer.special, **made), "embedded:mono", RELEVANT, 1, target, 1 << 12)
+    if relevance is None:
+        relevance = RELEVANT if source.name.startswith("top1000") else {}
+    making = Making(ExampleSettings(special=tokenizer.special, **made), "embedded:mono", relevance, 1, target, 1 << 12)
     written = convert_examples([str(source)], target, to, making, max_bad_rows, SILENT)
     if to != "tfrecord":
         return []
@@ -159,6 +163,24 @@ def test_header_of_triples_is_no_example(tmp_path):
     assert len(_convert(path, tmp_path / "out", max_bad_rows=1)) == 2
 
 
+def test_triples_with_one_text_twice_or_none_are_no_examples(tmp_path):
+    """As in a training: a copy of the relevant passage would have both labels."""
+    path = tmp_path / "triples.tsv"
+    path.write_text("what\tit is\tIt  IS\nwhat\tit is\t\u2063\nwhat\tit is\tit was\n", encoding="utf-8")
+    assert len(_convert(path, tmp_path / "out", max_bad_rows=2)) == 2
+
+
+def test_qrels_that_label_nothing_are_refused(top1000, tmp_path):
+    """Of other queries, of other docs, or for examples that have labels."""
+    _convert(top1000, tmp_path / "examples")
+    for relevance in ({"7": {"1": 1}}, {query_id: {"1": 1} for query_id in QUERIES}):
+        with pytest.raises(DataError, match="each label would be 0"):
+            _convert(top1000, tmp_path / "out", relevance=relevance)
+    with pytest.raises(ConfigError, match="labels of their own"):
+        _convert(tmp_path / "examples" / "dataset_dev.tf", tmp_path / "out", relevance=RELEVANT)
+    assert not (tmp_path / "out").exists()
+
+
 def test_more_broken_lines_than_max_bad_rows_write_nothing(top1000, tmp_path):
     top1000.write_text(top1000.read_text(encoding="utf-8") + "broken\n" * 3, encoding="utf-8")
     with pytest.raises(DataError, match=r"rows that could not be used: 3 \(first: .* the row has 1 column"):
@@ -176,8 +198,10 @@ def test_examples_of_a_run_are_those_of_its_top1000_file(tmp_path, checkpoints):
     ]
     (tmp_path / "top1000.dev.tsv").write_text("".join(lines))
     for schema, docs in (("mono", None), ("duo", 4)):
-        of_run = _convert(collection.output, tmp_path / f"run-{schema}", schema=schema, docs=docs)
-        of_file = _convert(tmp_path / "top1000.dev.tsv", tmp_path / f"file-{schema}", schema=schema, docs=docs)
+        of_run, of_file = (
+            _convert(source, tmp_path / f"{name}-{schema}", relevance={}, schema=schema, docs=docs)
+            for name, source in (("run", collection.output), ("file", tmp_path / "top1000.dev.tsv"))
+        )
         assert sorted(of_run, key=str) == sorted(of_file, key=str)
 
 
