@@ -9,12 +9,11 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
+from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.topics.candidates import read_candidates
 from beamrank.storage.streams import compression, open_stream, without_compression
-from contrib.lint.fix import check_fixable
 from models.training.data.triples import TriplesSource
 from tests.beamrank.storage.test_compressed_inputs import IDS, INPUTS, each_input
 from tests.support.corpora import COMPRESSORS
@@ -177,12 +176,6 @@ def test_tar_without_its_ending_is_named(tmp_path):
     url = str((tmp_path / "collection.tar").rename(tmp_path / "collection.tsv"))
     with pytest.raises(PreflightError, match=r"The file is a tar archive: give it a name that ends in \.tar"):
         list_units(CorpusConfig(path=url))
-
-
-@pytest.mark.parametrize("name", ["run.tar.gz", "run.tgz", "run.Z"])
-def test_fix_of_a_run_that_cannot_be_packed_again_is_refused(name):
-    with pytest.raises(ConfigError, match=rf"cannot write {name}, which is packed with (tar|compress)"):
-        check_fixable(name)
 
 
 @pytest.mark.parametrize("cut", [False, True])

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from contrib.lint.command import lint
 from contrib.lint.findings import EXAMPLES
 from contrib.lint.tracks import TRACKS
-from tests.support.broken_runs import GOOD, MSMARCO
+from tests.contrib.lint.broken_runs import GOOD, MSMARCO
 from tests.support.processes import BEAMRANK
 from tests.support.small_collection import small_cascade
 

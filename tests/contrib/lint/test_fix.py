@@ -8,13 +8,13 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamrank.errors import BeamrankError
+from beamrank.errors import BeamrankError, ConfigError
 from beamrank.formats.runs import read_run
 from beamrank.storage.streams import open_stream, packed
-from contrib.lint.fix import fix_run
+from contrib.lint.fix import check_fixable, fix_run
 from contrib.lint.linter import lint_run
 from contrib.lint.registry import CHECKS
-from tests.support.broken_runs import ALSO, BROKEN, GOOD, lint_broken
+from tests.contrib.lint.broken_runs import ALSO, BROKEN, GOOD, lint_broken
 
 
 def _ranking(path):
@@ -153,3 +153,9 @@ def test_scores_that_cannot_be_lowered_are_left_as_they_are(write):
     with pytest.raises(BeamrankError, match=r"left as it is: .* is not finite"):
         fix_run(lint_run(str(path)))
     assert path.read_text() == before
+
+
+@pytest.mark.parametrize("name", ["run.tar.gz", "run.tgz", "run.Z"])
+def test_fix_of_a_run_that_cannot_be_packed_again_is_refused(name):
+    with pytest.raises(ConfigError, match=rf"cannot write {name}, which is packed with (tar|compress)"):
+        check_fixable(name)

@@ -18,7 +18,7 @@ from contrib.lint.given import Given, read_given
 from contrib.lint.linter import lint_run
 from contrib.lint.registry import CHECKS, TOPIC_CHECKS
 from contrib.lint.tracks import TRACKS
-from tests.support.broken_runs import ALSO, BROKEN, GIVEN, GOOD, MSMARCO, lint_broken
+from tests.contrib.lint.broken_runs import ALSO, BROKEN, GIVEN, GOOD, MSMARCO, lint_broken
 
 
 def _codes(report):
