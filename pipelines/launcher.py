@@ -21,6 +21,7 @@ from beamrank.stages.scan_reports import read_scans
 from beamrank.stages.stage_record import StageRecord
 from beamrank.stages.tasks import ShardTask
 from beamrank.storage import files as storage
+from models.scoring.engine import inputs_done
 from models.stages import stage_of
 from pipelines.console.progress import Bar, ConsoleProgress, at_most_every, duration
 from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
@@ -232,4 +233,4 @@ class Launcher:
             if stage.work is not None:
                 self._times.scored = receipt
 
-        return StageProgress(self.plan.folder(stage.name), digests, bar, scan, first_done)
+        return StageProgress(self.plan.folder(stage.name), digests, bar, scan, first_done, inputs_done)

@@ -2,7 +2,9 @@
 
 import logging
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import NamedTuple, Protocol
@@ -22,6 +24,14 @@ from models.scoring.batching import Rows, chunk_rows, even_budget, fill_batches
 _KEPT_OF_A_LIMIT = 3 / 4
 
 _log = logging.getLogger(__name__)
+# The shards that this process is scoring: their inputs, and the sizes of the batches that are done.
+_at_work: list[tuple[int, list[int]]] = []
+
+
+def inputs_done() -> tuple[int, int]:
+    """How many inputs of the shard that this process is scoring are done, of how many; zeros between two shards."""
+    shards = _at_work[:]
+    return sum(sum(batches) for _, batches in shards), sum(inputs for inputs, _ in shards)
 
 
 @dataclass(frozen=True)
@@ -124,11 +134,13 @@ class ScoringEngine:
         batches = fill_batches(lengths, even_budget(lengths, self.token_budget, self._backend.streams))
 
         def score(rows: Rows) -> list[_Scored]:
-            return self._score_batch(inputs, lengths, rows)
+            scored = self._score_batch(inputs, lengths, rows)
+            done.append(len(rows))
+            return scored
 
         streams = ThreadPoolExecutor(self._backend.streams, initializer=self._backend.start_thread)
         # Other threads read a shard or commit one meanwhile.
-        with self._turn, streams as pool:
+        with self._turn, streams as pool, _counting(len(lengths)) as done:
             scored = [each for some in pool.map(score, batches) for each in some]
         splits = len(scored) - len(batches)
         if splits:
@@ -176,6 +188,17 @@ class ScoringEngine:
                 f"token id {largest} is not in the vocabulary of the checkpoint {reference}, which has "
                 f"{model.vocab_size} entries: the shard was tokenized for another model"
             )
+
+
+@contextmanager
+def _counting(inputs: int) -> Iterator[list[int]]:
+    """The sizes of the batches of a shard that are done, for `inputs_done`."""
+    shard = (inputs, list[int]())
+    _at_work.append(shard)
+    try:
+        yield shard[1]
+    finally:
+        _at_work.remove(shard)
 
 
 class _Scored(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from beamrank.stages.pace import work_ratio
 from beamrank.stages.receipts import Receipt, StageFolder
 from beamrank.stages.stage_record import StageRecord
-from pipelines.console.progress import Bar, Meter, duration
+from pipelines.console.progress import Bar, Meter, duration, fraction
 
 
 @dataclass
@@ -67,10 +67,20 @@ class StageProgress:
         bar: Bar,
         scan: Scan | None,
         first_done: Callable[[Receipt], None],
+        inputs_done: Callable[[], tuple[int, int]],
     ) -> None:
-        """`first_done` receives the receipt of the first shard that this job finishes."""
+        """Prepares to count.
+
+        Args:
+            folder: of the stage.
+            digests: of its shards.
+            bar: shows the progress.
+            scan: of the corpus, if the stage reads it.
+            first_done: receives the receipt of the first shard that this job finishes.
+            inputs_done: how many inputs of a shard are scored, of how many, as far as this process knows.
+        """
         self._folder, self._digests, self._bar, self._scan = folder, digests, bar, scan
-        self._first_done = first_done
+        self._first_done, self._inputs_done = first_done, inputs_done
         self._before = folder.done(digests)
         self._is_first = True
 
@@ -81,7 +91,9 @@ class StageProgress:
         if self._scan and read < self._scan.units:
             self._bar.update(self._scan.before + read, self._scan.total, "corpus units read")
         else:
-            self._bar.update(len(done), len(self._digests), "shards")
+            inputs = self._inputs_done()
+            within = f" ({fraction(*inputs)} inputs of the next)" if inputs[1] else ""
+            self._bar.update(len(done), len(self._digests), f"shards{within}")
             self._note_first(done - self._before)
         return len(done) + read
 

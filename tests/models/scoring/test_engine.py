@@ -10,7 +10,7 @@ from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightErro
 from beamrank.ranking.input_layout import PackedInputs
 from models.checkpoints.check import resolve_checkpoint
 from models.scoring.backends.torch import default_token_budget, resolve_device, resolve_dtype
-from models.scoring.engine import ScoringEngine
+from models.scoring.engine import ScoringEngine, inputs_done
 from tests.support.checkpoints import save_tiny
 from tests.support.models.tables import template
 
@@ -77,6 +77,22 @@ def test_stage_counts(tmp_path, text):
     assert scores.tokens == 15 + 9 + 26 + 3
     assert scores.padded_tokens == 128
     assert scores.halvings == 0
+
+
+def test_inputs_are_counted_while_a_shard_is_scored(mono_checkpoint, text, monkeypatch):
+    engine = ScoringEngine(resolve_checkpoint(mono_checkpoint, "mono"), "cpu", "float32", 1, 512)
+    forward, seen, sizes = engine._backend.forward, [], []
+
+    def counted(batch):
+        seen.append(inputs_done())
+        sizes.append(len(batch.lengths))
+        return forward(batch)
+
+    monkeypatch.setattr(engine._backend, "forward", counted)
+    engine.score(stretches(text, 60))
+    assert len(sizes) > 5
+    assert seen == [(sum(sizes[:place]), 60) for place in range(len(sizes))]
+    assert inputs_done() == (0, 0)
 
 
 def test_engine_scores_an_empty_shard(mono_engine):

@@ -186,7 +186,7 @@ def test_stage_progress_shows_corpus_units_then_shards(clock, tmp_path):
     bar = Bar(SILENT, "tokenize", lambda _: "", lambda line, *_: lines.append(line))
     first: list[Receipt] = []
     scan = Scan(lambda: read[0], units=2, before=2, total=4)
-    ask = StageProgress(folder, digests, bar, scan, first.append)
+    ask = StageProgress(folder, digests, bar, scan, first.append, lambda: (0, 0))
     assert ask() == 1
     clock.now += 30
     read[0] = 1
@@ -204,3 +204,17 @@ def test_stage_progress_shows_corpus_units_then_shards(clock, tmp_path):
     ]
     assert first == [receipt]
     assert bar.meter.seconds_left == 4.0
+
+
+def test_stage_progress_shows_inputs_within_a_shard(clock, tmp_path):
+    inputs, lines = [(0, 0)], []
+    bar = Bar(SILENT, "pairs", lambda _: "", lambda line, *_: lines.append(line))
+    ask = StageProgress(StageFolder(str(tmp_path)), ["0" * 64], bar, None, lambda _: None, lambda: inputs[0])
+    for inputs[0] in ((0, 0), (0, 4096), (1024, 4096)):
+        assert ask() == 0
+        clock.now += 30
+    assert lines == [
+        "pairs: 0 of 1 shards, elapsed 0:00:00, ETA unknown",
+        "pairs: 0 of 1 shards (0 of 4,096 inputs of the next), elapsed 0:00:30, ETA unknown",
+        "pairs: 0 of 1 shards (1,024 of 4,096 inputs of the next), elapsed 0:01:00, ETA unknown",
+    ]
