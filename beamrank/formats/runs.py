@@ -145,7 +145,7 @@ def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None,
         found = _ordered(rows, key, queries.pop(key), ties)
         tied_scores += int(np.count_nonzero(found.scores[1:] == found.scores[:-1]))
         tied_ranks += int(np.count_nonzero(found.ranks[1:] == found.ranks[:-1]))
-        disagreements += int(np.count_nonzero(found.ranks[1:] <= found.ranks[:-1]))
+        disagreements += _disagreements(rows, found)
         order[found.query_id], scores[found.query_id] = found.doc_ids, found.scores
     row_count = sum(map(len, order.values()))
     rows.check("run", row_count)
@@ -156,17 +156,18 @@ def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None,
         rows=row_count,
         tied_scores=tied_scores if has_scores else 0,
         tied_ranks=0 if has_scores else tied_ranks,
-        rank_disagreements=disagreements if has_scores else 0,
+        rank_disagreements=disagreements,
         comments=len(rows.comments),
         comment_rows=sum(len(comment.split()) == len(rows.format.columns) for comment in rows.comments),
     )
     return Run(order, scores, notes)
 
 
-def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[str], NDArray[np.float32]]]:
+def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[str], NDArray[np.float32], int]]:
     """Yields the queries of a run with their docs and scores as in `read_run`, and holds one query at a time.
 
-    A query whose rows are apart in the file is yielded more than once.
+    The number is that of `RunNotes.rank_disagreements`. A query whose rows are apart in the file is yielded more than
+    once.
 
     Raises:
         PreflightError: see `read_run`; lines that are wrong are reported at the end.
@@ -178,7 +179,7 @@ def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[
             query.add(row)
         found = _ordered(rows, key, query, ties)
         count += len(found.doc_ids)
-        yield found.query_id, found.doc_ids, found.scores
+        yield found.query_id, found.doc_ids, found.scores, _disagreements(rows, found)
     rows.check("run", count)
 
 
@@ -310,6 +311,11 @@ def _ordered(rows: RunRows, key: bytes, query: _Query, ties: Ties) -> _Ordered:
     scores = np.frombuffer(query.scores, dtype=np.float32)[indices]
     query_id = _checked_query_id(rows, key, query.lines[0])
     return _Ordered(query_id, _decode_docs(rows, query, indices), scores, ranks)
+
+
+def _disagreements(rows: RunRows, found: _Ordered) -> int:
+    """How many rows of a query have a rank that is not above that of the row before them, where scores decide."""
+    return int(np.count_nonzero(found.ranks[1:] <= found.ranks[:-1])) if rows.format.has_scores else 0
 
 
 def explain_columns(count: int, name: str | None) -> str:

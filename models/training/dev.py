@@ -1,7 +1,7 @@
 """The dev run: candidates that a model in training re-ranks, with the code that scores in a run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -115,7 +115,8 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
     topics = [topic for topic in read_topics(dev.topics) if topic.query_id in judged.relevance]
     if config.folds is not None:
         topics = [topic for topic in topics if config.folds.holds_out(topic.query_id)]
-    order = read_run(dev.run, ties="rank").order
+    run = read_run(dev.run, ties="rank")
+    order = run.order
     if dev.max_topics is not None:
         topics = [topic for topic in topics if topic.query_id in order][: dev.max_topics]
     ranked = {topic.query_id: order[topic.query_id] for topic in topics if topic.query_id in order}
@@ -149,5 +150,6 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
         qrels=Qrels(relevance, judged.notes),
         queries=queries,
         limits=InputLimits(**config.input.model_dump()),
-        lines=tuple(lines),
+        # Ties are by rank here.
+        lines=(*lines, *(f"dev.run: {line}" for line in replace(run.notes, tied_scores=0).lines())),
     )

@@ -94,16 +94,25 @@ def judgments(qrels: QrelsFiles) -> Rows:
     return builder.rows()
 
 
-def run_rows(url: str, ranks: tuple[int, int] | None = None) -> Rows:
+def run_rows(url: str, ranks: tuple[int, int] | None = None, notes: list[str] | None = None) -> Rows:
     """The rows of a run in its order, ties by rank: those between two ranks, or all.
+
+    A line about rows whose rank disagrees with their score is added to `notes`.
 
     Raises:
         PreflightError: see `read_run`.
     """
     chosen = slice(None) if ranks is None else slice(ranks[0] - 1, ranks[1])
     builder = _Builder()
-    for query_id, doc_ids, scores in iterate_run(url, ties="rank"):
+    disagreements = 0
+    for query_id, doc_ids, scores, count in iterate_run(url, ties="rank"):
+        disagreements += count
         builder.add(query_id, doc_ids[chosen], scores[chosen].tolist())
+    if notes is not None and disagreements:
+        notes.append(
+            f"rows of {url} whose rank disagrees with the scores: {disagreements:,}; the scores decide, the rank "
+            "column is not read"
+        )
     if builder.queries_are_apart():
         run = read_run(url, ties="rank")
         builder = _Builder()

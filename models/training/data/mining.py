@@ -50,8 +50,8 @@ def mine(
     query_ids, hashes, queries = _read_topics(data, folds, TokenWriter(folder, QUERIES, tokenizer, max_tokens))
     judged = judgments(data.qrels).of(hashes)
     relevant = positives = judged.where(judged.values >= data.min_relevance)
-    candidates = run_rows(data.run, ranks).of(hashes)
     left_out = _LeftOut(query_ids)
+    candidates = run_rows(data.run, ranks, left_out.reasons).of(hashes)
     if data.teacher is not None:
         taught = run_rows(data.teacher).of(hashes)
         left_out.reasons += check_teacher(taught, data.teacher)

@@ -138,6 +138,8 @@ class MinedSource:
         self._lines = [*lines, *(_unlabelled(pools) if sampling.mode == "natural" else ())]
         if sampling.mode == "balanced":
             self._lines += _few_negatives(pools, self._negatives)
+        if taught:
+            self._lines += _opposed(pools)
         self.queries = np.unique(pools.queries)
         self.docs_per_group = {"balanced": 1 + self._negatives, "natural": 1, "triplets": 2}[sampling.mode]
         self.groups_per_epoch: int | None = self._count
@@ -191,6 +193,25 @@ def _unlabelled(pools: Pools) -> list[str]:
             "give a run with relevant docs within sampling.ranks, or mode balanced, which has the positives of qrels"
         )
     return [f"topics whose candidates are all negatives: {without:,} of {len(ends):,}"] if without else []
+
+
+def _opposed(pools: Pools) -> list[str]:
+    """A line if the teacher scores the relevant docs of most topics below the others."""
+    positives, negatives = (_means(lists) for lists in (pools.positives, pools.negatives))
+    below = int(np.count_nonzero(positives < negatives))
+    if 2 * below <= len(positives):
+        return []
+    return [
+        f"topics whose relevant docs the teacher scores below the others, on average: {below:,} of {len(positives):,}; "
+        "if its scores are distances, or logits of not relevant, the model learns them upside down: negate them"
+    ]
+
+
+def _means(lists: Lists) -> NDArray[np.float64]:
+    """The mean score of each pool's list."""
+    starts = np.concatenate([[0], lists.ends[:-1]]).astype(np.int64)
+    sums = np.add.reduceat(lists.scores.astype(np.float64), starts)
+    return np.asarray(sums / (lists.ends - starts))
 
 
 def _few_negatives(pools: Pools, wanted: int) -> list[str]:

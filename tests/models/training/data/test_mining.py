@@ -280,6 +280,22 @@ def test_teacher_between_0_and_1_is_said(tmp_path):
         assert len([line for line in found if "between 0 and 1" in line]) == lines
 
 
+def test_scores_in_the_other_direction_are_said(tmp_path):
+    """Of a teacher: distances, or logits of not relevant; of a run: its best docs would be the worst."""
+    data = data_config(tmp_path, teacher=str(tmp_path / "teacher.trec"))
+    qrels = {tuple(line.split()[::2]) for line in (tmp_path / "qrels.txt").read_text().splitlines()}
+    rows = [line.split() for line in (tmp_path / "run.trec").read_text().splitlines()]
+    for sign, lines in ((1, 0), (-1, 1)):
+        taught = [f"{r[0]} Q0 {r[2]} 1 {sign * 9.5 * ((r[0], r[2]) in qrels) + int(r[0][1:]) / 7} t" for r in rows]
+        (tmp_path / "teacher.trec").write_text("\n".join(taught) + "\n")
+        found = mined(data, SamplingConfig(), tmp_path).source.notes({})
+        assert len([line for line in found if "upside down" in line]) == lines
+        assert not [line for line in found if "rank disagrees" in line]
+    (tmp_path / "run.trec").write_text("".join(f"{r[0]} Q0 {r[2]} {r[3]} {r[3]} t\n" for r in rows))
+    found = mined(data, SamplingConfig(), tmp_path).source.notes({})
+    assert len([line for line in found if "rank disagrees" in line]) == 1
+
+
 def write_random_collection(folder: Path, seed: int) -> DataConfig:
     """Topics with positives that are retrieved or not, and docs that share their texts; four files of qrels."""
     dice = random.Random(seed)
@@ -373,8 +389,9 @@ def test_iterated_run_has_the_queries_of_the_run(tmp_path):
     for ties in ("rank", "doc_id"):
         run = read_run(str(tmp_path / "run"), ties=ties)
         found = list(iterate_run(str(tmp_path / "run"), ties=ties))
-        assert {query_id: doc_ids for query_id, doc_ids, _ in found} == run.order
-        assert all(np.array_equal(scores, run.scores[query_id]) for query_id, _, scores in found)
+        assert {query_id: doc_ids for query_id, doc_ids, *_ in found} == run.order
+        assert all(np.array_equal(scores, run.scores[query_id]) for query_id, _, scores, _ in found)
+        assert sum(count for *_, count in found) == run.notes.rank_disagreements > 0
     (tmp_path / "run").write_text("".join(rows) + "q9 Q0 d1 1\n")
     with pytest.raises(PreflightError, match="line 41: 4 columns"):
         list(iterate_run(str(tmp_path / "run")))
