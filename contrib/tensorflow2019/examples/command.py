@@ -19,6 +19,8 @@ from pipelines.console.terminal import write_line
 _FAKE = ("00000000", "FAKE DOCUMENT")
 _DUO_DOCS = 30
 _CHECKPOINT = "embedded:mono"
+_SCHEMA = "mono"
+_LIMITS = InputLimits("original", 64, 512)
 
 
 def convert_msmarco(
@@ -32,7 +34,7 @@ def convert_msmarco(
     ],
     output: Annotated[str, typer.Option(help="The folder to write; must not exist, or be empty.")],
     to: Annotated[str, one_of("--to", WRITERS, "The format to write.")] = "tfrecord",
-    schema: Annotated[str, one_of("--schema", SCHEMAS, "What an example holds.")] = "mono",
+    schema: Annotated[str, one_of("--schema", SCHEMAS, "What an example holds.")] = _SCHEMA,
     qrels: Annotated[str | None, typer.Option(help="The labels; without them all are 0.")] = None,
     docs: Annotated[
         int | None,
@@ -51,9 +53,13 @@ def convert_msmarco(
     ] = None,
     truncation: Annotated[
         Truncation, typer.Option(help="How texts are cut: docs/reference/model-inputs.md.")
-    ] = "original",
-    max_query_length: Annotated[int, typer.Option(min=4, help="Tokens of a query, with special ones.")] = 64,
-    max_length: Annotated[int, typer.Option(min=16, help="Tokens of an example, with special ones.")] = 512,
+    ] = _LIMITS.truncation,
+    max_query_length: Annotated[
+        int, typer.Option(min=4, help="Tokens of a query, with special ones.")
+    ] = _LIMITS.max_query_length,
+    max_length: Annotated[
+        int, typer.Option(min=16, help="Tokens of an example, with special ones.")
+    ] = _LIMITS.max_length,
     max_bad_rows: Annotated[int, typer.Option(min=0, help="More rows that cannot be used are an error.")] = 100,
     processes: Annotated[int | None, typer.Option(min=1, help="By default one for each processor core.")] = None,
 ) -> None:
@@ -67,7 +73,29 @@ def convert_msmarco(
         if not storage.exists(source):
             raise PreflightError(f"{source} does not exist")
     limits = InputLimits(truncation, max_query_length, max_length)
+    _refuse_unused(
+        sources,
+        {
+            "--schema": schema != _SCHEMA,
+            "--docs": docs is not None,
+            "--truncation": truncation != _LIMITS.truncation,
+            "--max-query-length": max_query_length != _LIMITS.max_query_length,
+            "--max-length": max_length != _LIMITS.max_length,
+        },
+    )
     _convert(sources, target, to, (schema, limits, docs), checkpoint, qrels, max_bad_rows, processes)
+
+
+def _refuse_unused(sources: list[str], given: dict[str, bool]) -> None:
+    """Raises ConfigError for flags about the making of examples where all sources hold examples."""
+    from contrib.tensorflow2019.examples.reader import kind_of
+
+    unused = [flag for flag, each in given.items() if each]
+    if unused and all(not storage.is_folder(source) and kind_of(source) for source in sources):
+        raise ConfigError(
+            f"{', '.join(unused)}: examples are converted as they are, whatever their schema and lengths: leave this "
+            "out, or make them again from their texts"
+        )
 
 
 def _convert(

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from beamrank.errors import PreflightError
+from beamrank.errors import ConfigError, PreflightError
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.files import checkpoint_digest
 from pipelines.cli import app
@@ -48,6 +48,10 @@ def test_convert_msmarco_prints_the_files(tmp_path):
     assert (output / "query_doc_ids_eval.txt").read_text().count("\t00000000\n") == 4
     again = CliRunner().invoke(app, arguments)
     assert "is not an empty folder" in str(again.exception)
+    shorter = ["convert", "msmarco", str(output / "dataset_eval.tf"), "--output", str(tmp_path / "shorter")]
+    done = CliRunner().invoke(app, [*shorter, "--max-length", "128"])
+    assert isinstance(done.exception, ConfigError)
+    assert "--max-length: examples are converted as they are" in str(done.exception)
 
 
 def test_convert_msmarco_names_a_missing_source(tmp_path):
