@@ -1,6 +1,6 @@
 """The dev run: candidates that a model in training re-ranks, with the code that scores in a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from models.reranker import Reranker, tokenize_shard
 from models.tokenizer.bert import BertTokenizer
 from models.training.config import DevConfig, Kind, TrainConfig
 from models.training.data.collection import read_texts
+from models.training.data.texts import normal_text
 
 _DEPTHS = {"mono": 100, "duo": 10}
 
@@ -135,6 +136,12 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
     texts, lines = read_texts(corpus, {one for doc_ids in shown.values() for one in doc_ids}, config.data.max_bad_rows)
     queries = {topic.query_id: topic.text for topic in topics}
     relevance = {query_id: judged.relevance[query_id] for query_id in queries}
+    counts = {
+        "judged topics that the run does not have, which count as 0": (len(queries) - len(ranked), len(queries)),
+        "topics without a text": (_empty(queries.values()), len(queries)),
+        "candidates without a text": (_empty(texts.values()), len(texts)),
+    }
+    lines += [f"dev run, {what}: {count:,} of {total:,}" for what, (count, total) in counts.items() if count]
     return DevSet(
         kind=kind,
         k=depth,
@@ -153,3 +160,7 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
         # Ties are by rank here.
         lines=(*lines, *(f"dev.run: {line}" for line in replace(run.notes, tied_scores=0).lines())),
     )
+
+
+def _empty(texts: Iterable[str]) -> int:
+    return sum(not normal_text(text) for text in texts)

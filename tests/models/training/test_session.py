@@ -403,6 +403,26 @@ def test_dev_topics_count_where_the_run_has_them(dev_config, tmp_path):
         assert list(dev.qrels.relevance) == topics
 
 
+def test_dev_run_says_what_it_lacks(dev_config, tmp_path):
+    rows = (tmp_path / "run.trec").read_text().splitlines(keepends=True)
+    # The scores are in another direction than the ranks, two topics have no row, one no text, one doc no text.
+    asked = (row.split() for row in rows if row.split()[0] not in ("q0", "q1"))
+    (tmp_path / "dev.trec").write_text("".join(f"{row[0]} Q0 {row[2]} {row[3]} {row[3]} r\n" for row in asked))
+    (tmp_path / "dev.tsv").write_text((tmp_path / "topics.tsv").read_text().replace("what is milk", "\u200b"))
+    (tmp_path / "dev.jsonl").write_text((tmp_path / "corpus.jsonl").read_text().replace('"gold"', '" "'))
+    files = ["dev.run=dev.trec", "dev.topics.path=dev.tsv", "dev.corpus.path=dev.jsonl", "dev.corpus.format=jsonl"]
+    dev = make_session(dev_config, "mono", files).dev
+    assert dev is not None
+    lines = dev.lines
+    assert [line.split(":")[0] for line in lines] == [
+        "dev run, judged topics that the run does not have, which count as 0",
+        "dev run, topics without a text",
+        "dev run, candidates without a text",
+        "dev.run",
+    ]
+    assert [line.rsplit(": ")[-1] for line in lines[:3]] == ["2 of 10", "1 of 10", "1 of 10"]
+
+
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
