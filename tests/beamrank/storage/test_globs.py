@@ -94,8 +94,9 @@ def test_find_refuses_a_link_that_leads_nowhere(tmp_path, path):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_find_refuses_a_folder_that_may_not_be_listed(tmp_path):
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_mode & 0o777 == 0o700:
+            folder.chmod(0o755)
     _write(tmp_path, "docs/open.jsonl", "docs/private/more.jsonl")
     (tmp_path / "docs" / "private").chmod(0o700)
     paths = [str(tmp_path / path) for path in ("docs", "docs/**/*.jsonl", "docs/*/more.jsonl", "docs/*.jsonl")]

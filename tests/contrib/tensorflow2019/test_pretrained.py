@@ -83,7 +83,7 @@ def _train(kind: Kind, start: str, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     words = " ".join(tensorflow1.TOKENS[5:])
     (folder / "corpus.tsv").write_text(f"d0\t{words}\nd1\t{words} what is a word13\n")
-    (folder / "triples.tsv").write_text("what is word12\tword12 word13\tword20\n" * 8)
+    (folder / "triples.tsv").write_text("what is word12\tword12 word13\tword20 word21\n" * 8)
     data = {"triples": "triples.tsv"} if kind == "mono" else {"corpus": {"path": "corpus.tsv", "format": "tsv"}}
     document = {
         "start": start,

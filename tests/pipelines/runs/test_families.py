@@ -28,6 +28,7 @@ def _save(family: str, folder: Path) -> None:
     save_tokenizer(family, folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     sizes = {**SIZES, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    sizes |= {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep")}
     random_model(family, **sizes, **_FAMILIES[family]).save_pretrained(folder)
 
 
