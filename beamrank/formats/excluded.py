@@ -145,7 +145,7 @@ def read_excluded(path: str) -> Excluded:
         repeated += doc_id in docs
         count += 1
         docs.add(doc_id)
-    rows.check("file of docs to exclude", count)
+    rows.check("file of docs to exclude", count + rows.without_docs)
     return Excluded(path, {query_id: frozenset(docs) for query_id, docs in pairs.items()}, repeated)
 
 
@@ -180,7 +180,13 @@ def own_facts(order: Mapping[str, Sequence[str]]) -> list[Note]:
 
 
 class _ExcludedRows(FileRows):
-    """Records have a query_id and a doc_id, or an id and a list of docs."""
+    """Records have a query_id and a doc_id, or an id and a list of docs.
+
+    Attributes:
+        without_docs: how many records exclude nothing, as most of BRIGHT's do.
+    """
+
+    without_docs = 0
 
     def _columns_of(self, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, list[bytes]]]:
         for line, row in rows:
@@ -192,6 +198,7 @@ class _ExcludedRows(FileRows):
                     line, f"the row has no query_id (or id) and doc_id (or list {_LIST}) of texts or whole numbers"
                 )
                 continue
-            for doc_id in doc_ids:
-                if doc_id != _NONE:
-                    yield line, [str(query_id).encode(), str(doc_id).encode()]
+            named = [doc_id for doc_id in doc_ids if doc_id != _NONE]
+            self.without_docs += not named
+            for doc_id in named:
+                yield line, [str(query_id).encode(), str(doc_id).encode()]

@@ -46,10 +46,12 @@ def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, st
         if isinstance(response, dict):
             about = response.get("ResponseMetadata", {})
             headers = about.get("HTTPHeaders", {})
-            yield str(response.get("Error", {}).get("Code")), headers
-            yield str(about.get("HTTPStatusCode")), headers
-        # Those of gcsfs and adlfs; for 403 gcsfs has the text alone.
-        yield str(getattr(error, "code", None) or getattr(error, "status_code", None)), {}
+            # The status where the answer had no body: a store that says why has a code of its own.
+            yield str(response.get("Error", {}).get("Code", about.get("HTTPStatusCode"))), headers
+        # Those of gcsfs and adlfs, which always say why; for 403 gcsfs has the text alone.
+        code = str(getattr(error, "code", None) or getattr(error, "status_code", None))
+        if code in ("401", "403", "501"):
+            yield code, {}
         if str(error).startswith("Forbidden: "):
             yield "403", {}
         error = error.__cause__ or error.__context__

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import torch
 import yaml
 
+from beamrank.formats.folders import paths_of
 from beamrank.formats.problems import counted
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.storage import files as storage
@@ -135,7 +136,7 @@ def _data(session: Trained, state: TrainState) -> str:
     data = session.config.data
     files = {name: getattr(data, name) for name in ("triples", "qrels", "run", "teacher")}
     files |= {name: section.path for name in ("corpus", "topics") if (section := getattr(data, name))}
-    named = {name: [paths] if isinstance(paths, str) else paths for name, paths in files.items() if paths}
+    named = {name: paths_of(paths) for name, paths in files.items() if paths}
     lines = [f"- {line}" for line in session.config.card.data] or ["- The configuration names no data sets."]
     lines += [f"- {name}: `{storage.name(path)}`" for name, paths in named.items() for path in paths]
     if session.source.groups_per_epoch:

@@ -64,7 +64,7 @@ def _collection(section: RunConfig | DataConfig | DevConfig, progress: PlanningP
     if qrels is not None:
         files = tuple(exported(each, "qrels", progress) for each in paths_of(qrels))
         if files != paths_of(qrels):
-            changed["qrels"] = files
+            changed["qrels"] = files[0] if isinstance(qrels, str) else files
     return changed
 
 

@@ -7,9 +7,12 @@ from typing import Any
 
 import fsspec
 import pytest
+from botocore.exceptions import ClientError
+from gcsfs.retry import HttpError
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.store_refusals import refusal_cause
 from beamrank.storage.streams import open_stream
 from pipelines.planning.make_plan import check_writable
 
@@ -96,3 +99,10 @@ def test_refusal_by_google_names_its_likely_cause(refusing, monkeypatch):
     for use in (storage.size_bytes, storage.read_bytes, storage.sizes_bytes):
         with pytest.raises(storage.UnreachableError, match=r"^gs://bucket/a\.run is refused by its store .*may not"):
             use("gs://bucket/a.run")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_error_that_says_why_gets_no_other_cause(scheme):
+    response = {"Error": {"Code": "KeyTooLongError"}, "ResponseMetadata": {"HTTPStatusCode": 400, "HTTPHeaders": {}}}
+    s3, gs = ClientError(response, "PutObject"), HttpError({"code": 400, "message": "Invalid bucket name"})
+    assert refusal_cause(s3 if scheme == "s3" else gs) is None

@@ -48,7 +48,8 @@ def convert_examples(
             f"the sources {', '.join(sources)} would be written to the same files, dataset_{names[0]}{WRITERS[to][0]}: "
             "convert them one by one"
         )
-    bad, labelled = BadRows(), False
+    bad = BadRows()
+    labelled: bool | None = None  # whether the qrels gave any relevant example; None if no source uses them
     with new_folder(target) as folder:
         for name, source in zip(names, sources, strict=True):
             with tempfile.TemporaryDirectory(dir=folder) as work:
@@ -59,15 +60,18 @@ def convert_examples(
                 count, relevant = _write(pieces, folder / f"dataset_{name}", to, making, bad)
             progress.note(f"{source}: {counted(count, 'example')}, {relevant:,} of them relevant")
             by_qrels = isinstance(pieces[0], BucketPiece | ShardPiece)
-            labelled |= by_qrels
-            if by_qrels and making.relevance and not relevant:
-                raise DataError(
-                    f"no candidate of {source} is relevant by the qrels, so each label would be 0: give the qrels of "
-                    "these queries and docs, or none"
-                )
+            if by_qrels and making.relevance:
+                labelled = bool(labelled) or relevant > 0
+                if not relevant:
+                    progress.warn(f"no candidate of {source} is relevant by the qrels: each of its labels is 0")
             if bad.count > max_bad_rows:
                 raise DataError(f"{_described(bad)}. More than max_bad_rows {max_bad_rows}: nothing was written")
-        if making.relevance and not labelled:
+        if labelled is False:
+            raise DataError(
+                "no candidate is relevant by the qrels, so each label would be 0: give the qrels of these queries and "
+                "docs, or none"
+            )
+        if making.relevance and labelled is None:
             raise ConfigError("--qrels: triples and files of examples have labels of their own: leave it out")
         written = sorted(path.name for path in folder.iterdir())
     if bad.count:

@@ -212,8 +212,9 @@ def missing_token_types(source: Source, shape: EncoderShape, types: tuple[int, .
     refuse_missing_types(shape.token_types, types, source.checkpoint)
     if len(types) == SEGMENTS["mono"] or any(types):
         return ()
+    why = "has no token types" if shape.token_types is None else "has a tokenizer that gives every text token type 0"
     return (
-        f"{source.checkpoint} has no token types, so only the separators divide duo's input of three texts "
+        f"{source.checkpoint} {why}, so only the separators divide duo's input of three texts "
         "(docs/reference/model-inputs.md). A model that was not trained on this layout, such as every mono, scores "
         "badly",
     )

@@ -15,10 +15,10 @@ CHECKED_LINES = 1000
 Columns: TypeAlias = tuple[str, str, str]
 
 _NAME = re.compile(
-    r"(?:(?:quer(?:y|ies)|questions?|anchors?|topics?|sentences?|q|qid|pid|did|docs?|documents?|docids?|docnos?|passages?"
+    r"(?:(?:quer(?:y|ies)|questions?|anchors?|topics?|sentences?|q|qid|pid|did|documents?|docids?|docnos?|docs?|passages?"
     r"|texts?|contents?|positives?|negatives?|pos|neg|(?:non[ _.-]*|ir)?relevant|others?|hard|labels?|relevance|scores?"
     r"|ids?|titles?|answers?|responses?|contexts?|premise|hypothesis|entailment|contradiction|good|bad|(?:in)?correct"
-    r"|wrong|\d)[ _.-]*)+"
+    r"|wrong|\d)[ _.-]*)++"
 )
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?|true|false", re.IGNORECASE)
 _LABELS = frozenset({"0", "1"})
@@ -57,6 +57,8 @@ def header_bytes(url: str, *, ids: bool) -> int:
         lines = list(islice(file, CHECKED_LINES))
     rows = [columns for line in lines if (columns := parse_columns(line)) is not None]
     header = len(rows) > 1 and parse_columns(lines[0]) == rows[0] and is_header(rows[0]) and not is_header(rows[1])
+    # Ids such as q1 and doc12 look like names of columns.
+    header = header and not (ids and any(map(str.isdigit, "".join(rows[0]))))
     _check(url, rows[1:] if header else rows, ids)
     if header:
         _check_order(url, rows[0])
@@ -94,7 +96,12 @@ def _check(url: str, rows: Sequence[Columns], ids: bool) -> None:
     if numbers and not words:
         raise _labels(url, numbers[-1], columns[numbers[-1] - 1])
     named = [number for number, values in enumerate(columns, 1) if all(map(_is_id, values))]
-    if named or words:
+    if words and not named:
+        raise PreflightError(
+            f"{url} holds single words, not texts, in every column of its first {len(rows):,} lines: if they are ids, "
+            "give data.corpus and data.topics, which have their texts; else give triples of texts"
+        )
+    if named:
         where = "" if words else f" (column {' and '.join(map(str, named))})"
         raise PreflightError(
             f"{url} holds triples of ids, not of texts{where}: the ids would be trained on as texts. Give data.corpus "

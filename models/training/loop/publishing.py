@@ -41,7 +41,7 @@ def unpublished(source: Path, folder: Path, hashes: Mapping[str, str]) -> list[s
         if not _is(source / name, hashes[name]):
             raise PreflightError(
                 f"{folder / name} is not as the training wrote it: it was changed, damaged or removed. Restore it, or "
-                f"remove the folder {source.parent} to train again"
+                f"remove the folder {folder}, or give another output, to train again"
             )
     return missing
 

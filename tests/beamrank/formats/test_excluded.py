@@ -25,6 +25,7 @@ _BRIGHT = (
         ("x.tsv", "query-id\tcorpus-id\nq1\ta\n", {"q1": {"a"}}),
         ("x.jsonl", '{"query_id": 1, "doc_id": "a"}\n{"query_id": 1, "doc_id": 2}\n', {"1": {"a", "2"}}),
         ("x.jsonl", _BRIGHT, {"0": {"a/b.txt", "c"}}),
+        ("x.jsonl", _BRIGHT.splitlines()[1] + "\n", {}),
     ],
 )
 def test_excluded_docs_are_read_in_every_form(write, name, content, pairs):

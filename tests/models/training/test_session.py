@@ -135,6 +135,14 @@ def test_card_has_no_path_of_the_machine(config, tmp_path):
     assert str(tmp_path) not in card
 
 
+def test_card_names_qrels_with_columns(config, tmp_path):
+    (tmp_path / "qrels.tsv").write_text("topic\tdoc\tlabel\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(10)))
+    columns = "columns: {query_id: topic, doc_id: doc, relevance: label}"
+    options = ["optimizer.steps=3", f"data.qrels={{path: {tmp_path}/qrels.tsv, {columns}}}"]
+    finish(make_session(config, "mono", options, tmp_path / "out"))
+    assert "- qrels: `qrels.tsv`" in (tmp_path / "out/README.md").read_text()
+
+
 def test_seed_decides_the_curve(config, tmp_path):
     for name, seed in (("first", 0), ("again", 0), ("other", 1)):
         finish(make_session(config, "mono", ["optimizer.steps=5", f"seed={seed}"], tmp_path / name))

@@ -7,6 +7,7 @@ import pytest
 from beamrank.errors import DataError, PreflightError
 from models.training.data.examples import Source
 from models.training.data.triples import TriplesSource
+from models.training.data.triples_layout import header_bytes, is_header
 
 
 def take(source: Source, count: int, position: dict[str, int] | None = None):
@@ -61,7 +62,7 @@ def moved(order: str) -> list[str]:
         (moved("201"), r"column 1 holds only numbers"),
         (moved("021"), r"column 2 holds only numbers"),
         ([line.replace("\t0", "\t0.25") for line in _LABELLED], r"column 3 holds only numbers \(0\.25, 1\)"),
-        (["1000\tD500\tD600", "1001\tD501\tD601"], "holds triples of ids, not of texts: "),
+        (["1000\tD500\tD600", "1001\tD501\tD601"], "holds single words, not texts"),
         (["apple\tbanana\tcherry", "apple\tcherry\tdate"], "holds triples of ids, not of texts: "),
         (["what is it\tD500\tD600", "what is that\tD501\tD601"], r"not of texts \(column 2 and 3\)"),
         (["q1\tit is blue\tit is red", "q2\tit is red\tit is gold"], r"not of texts \(column 1\)"),
@@ -188,3 +189,17 @@ def test_triples_refuse_a_file_without_any(tmp_path):
         TriplesSource(str(tmp_path / "wrong.tsv"), 0)
     with pytest.raises(PreflightError, match=r"missing\.tsv does not exist"):
         TriplesSource(str(tmp_path / "missing.tsv"), 0)
+
+
+@pytest.mark.parametrize("name", ["docid " * 40 + "!", "qid" * 40 + "!"])
+def test_long_name_of_a_column_is_told_at_once(name):
+    assert not is_header([name])
+    assert is_header([name.removesuffix("!").strip()])
+
+
+def test_ids_that_look_like_names_are_no_header(tmp_path):
+    path = tmp_path / "ids.tsv"
+    path.write_text("q1\tdoc12\tdoc7\nq2\tWEB-2\tWEB-11\n")
+    assert header_bytes(str(path), ids=True) == 0
+    path.write_text("qid\tpos_id\tneg_id\nq2\tWEB-2\tWEB-11\n")
+    assert header_bytes(str(path), ids=True) == len("qid\tpos_id\tneg_id\n")
