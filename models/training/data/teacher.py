@@ -44,6 +44,7 @@ def _refuse_ranks(taught: Rows, url: str) -> None:
     if counting or repeated:
         first = ", ".join(f"{value:g}" for value in longest[:3].tolist())
         raise PreflightError(
-            f"data.teacher: the scores of {url} are ranks, or depend on ranks alone ({first}, ... in each topic), and the "
-            "objectives that distil learn from the differences of log-odds or cosines. Give a run with the teacher's own scores"
+            f"data.teacher: the scores of {url} are ranks, or depend on ranks alone ({first}, ... in each topic), and "
+            "the objectives that distil learn from the differences of log-odds or cosines. Give a run with the "
+            "teacher's own scores"
         )
