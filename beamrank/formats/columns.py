@@ -322,9 +322,10 @@ def _written(value: Any) -> bytes:
 
 def _is_number(text: str) -> bool:
     try:
-        return bool(float(text)) or True
+        float(text)
     except ValueError:
         return False
+    return True
 
 
 def unreadable(url: str, error: DataError) -> str:

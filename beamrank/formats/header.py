@@ -1,6 +1,7 @@
 """The first line of a TSV or CSV, which may name the columns."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from beamrank.errors import PreflightError
@@ -36,11 +37,12 @@ class Names(NamedTuple):
 
 
 class Header(NamedTuple):
-    """Where the id and the parts of the text are, and how many columns a row has."""
+    """Where the id and the parts of the text are, how many columns a row has, and what says so."""
 
     identifier: int
     texts: tuple[int, ...]
     width: int
+    wanted: str = "the header names"
 
     def parse(self, row: Sequence[str]) -> tuple[str, str]:
         """The id and the text of a row.
@@ -51,12 +53,12 @@ class Header(NamedTuple):
         if len(row) != self.width:
             if not any(row):
                 raise RowError("is empty")
-            raise RowError(f"has {counted(len(row), 'column')} where the header names {self.width}")
+            raise RowError(f"has {counted(len(row), 'column')} where {self.wanted} {self.width}")
         return row[self.identifier], joined([row[at] for at in self.texts])
 
 
 # A file without a header: the id and the text.
-PLAIN = Header(0, (1,), 2)
+PLAIN = Header(0, (1,), 2, "an id and a text are expected, exactly")
 
 
 def find_header(url: str, line: Sequence[str], names: Names) -> Header | None:
@@ -77,10 +79,10 @@ def find_header(url: str, line: Sequence[str], names: Names) -> Header | None:
     if found is None and names.header:
         found = PLAIN if len(line) == PLAIN.width and not names.columns and not names.fields else None
     if found is None and (names.header or names.columns or names.fields):
+        keys = "`columns`" if names.fields is None else "`columns`, `fields`"
         raise PreflightError(
             f"{url} has no header line that names the {names.meaning} and the text: its first line has the columns "
-            f"{', '.join(line)[:200]}. Add one, name them in `columns` and `fields`, or leave `fields` out, "
-            "`columns` and `header` too"
+            f"{', '.join(line)[:200]}. Add a header line, or remove {keys} and `header`"
         )
     return found
 
@@ -116,12 +118,12 @@ def may_be_header(line: Sequence[str], names: Names) -> bool:
     return known.count(None) < len(known)
 
 
-def header_notes(key: str, files: Sequence[str], is_csv: bool, names: Names) -> list[str]:
-    """What was taken for a header, and what could be one, in files whose configuration does not say it."""
+def header_notes(key: str, files: Sequence[str], names: Names) -> list[str]:
+    """What was taken for a header, and what could be one, in TSV files whose configuration does not say it."""
     found = []
     for url in files:
-        line = first_line(url, is_csv)
-        if find_header(url, line, names) is not None and not is_csv:
+        line = first_line(url, is_csv=False)
+        if find_header(url, line, names) is not None:
             found.append(f"the first line of {url} is a header ({', '.join(line)[:80]}), and no row")
         elif may_be_header(line, names):
             found.append(
@@ -132,24 +134,18 @@ def header_notes(key: str, files: Sequence[str], is_csv: bool, names: Names) -> 
 
 
 def first_line(url: str, is_csv: bool) -> list[str]:
-    """The columns of a file's first line; none if it is empty.
+    """The columns of a file's first line that is not empty; none if there is no such line.
 
     Raises:
         PreflightError: the file cannot be read.
     """
     with errors_as(PreflightError, url), open_stream(url) as file:
-        text = file.readline().removeprefix(BYTE_ORDER_MARK)
-        if not is_csv:
-            return split_tsv(text)
-        return next((row for _, row in csv_rows(_after(text, file), url)), [])
+        lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
+        rows = (row for _, row in csv_rows(lines, url)) if is_csv else map(split_tsv, lines)
+        return next(filter(None, rows), [])
 
 
 def split_tsv(line: bytes) -> list[str]:
     """The columns of a line."""
     text = line.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
     return text.split("\t") if text else []
-
-
-def _after(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest

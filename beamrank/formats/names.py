@@ -70,6 +70,20 @@ def given_columns(columns: Section | None) -> dict[str, str]:
     return {} if columns is None else columns.model_dump(exclude_none=True)
 
 
+def check_header(header: bool | None, named: Mapping[str, object]) -> None:
+    """Checks that files which have no header are given no names of columns.
+
+    Raises:
+        ValueError: they are.
+    """
+    given = [f"`{key}`" for key, value in named.items() if value is not None]
+    if header is False and given:
+        raise ValueError(
+            f"{' and '.join(given)} cannot name columns where `header` is false: without a header line the first "
+            f"column is the id and the second the text. Remove {' and '.join(given)}, or `header`"
+        )
+
+
 def find_id(names: Sequence[str], meaning: str, columns: Columns) -> int | None:
     """The position of the `doc_id` of docs or the `query_id` of topics, by `columns` or by known names.
 

@@ -315,7 +315,8 @@ def _ordered(rows: RunRows, key: bytes, query: _Query, ties: Ties) -> _Ordered:
 
 def _disagreements(rows: RunRows, found: _Ordered) -> int:
     """How many rows of a query have a rank that is not above that of the row before them, where scores decide."""
-    return int(np.count_nonzero(found.ranks[1:] <= found.ranks[:-1])) if rows.format.has_scores else 0
+    has_both = rows.format.has_scores and (rows.positions is None or "rank" in rows.positions)
+    return int(np.count_nonzero(found.ranks[1:] <= found.ranks[:-1])) if has_both else 0
 
 
 def explain_columns(count: int, name: str | None) -> str:

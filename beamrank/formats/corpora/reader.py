@@ -89,10 +89,9 @@ def has_header(url: str, corpus: CorpusConfig) -> bool:
 
 def notes(corpus: CorpusConfig) -> list[str]:
     """What a user should know of the headers that were recognized."""
-    if FORMATS[corpus.format].has_header is None or corpus.header is not None:
-        return []
-    files = corpus_files(corpus)
-    return header_notes("corpus", files, corpus.format == "csv", _names(corpus))
+    if corpus.format != "tsv" or corpus.header is not None:
+        return []  # A CSV has a header.
+    return header_notes("corpus", corpus_files(corpus), _names(corpus))
 
 
 def _names(corpus: CorpusConfig) -> Names:

@@ -1,13 +1,13 @@
 """The corpus formats. A new one is a file in `readers` that makes a `CorpusFormat`, and its line in `FORMATS`."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from beamrank.formats.corpora.readers import beir, car, csv, jsonl, mteb, parquet, rank_llm, smart, top1000, trec, tsv
 from beamrank.formats.corpora.units import CorpusFormat
 from beamrank.formats.guess import AUTO
-from beamrank.formats.names import DocColumns
+from beamrank.formats.names import DocColumns, check_header
 from beamrank.section import Glob, OneOf, Section, Unset
 
 FORMATS: dict[str, CorpusFormat] = {
@@ -39,3 +39,8 @@ class CorpusConfig(Section):
     """Where the id has another name than usual."""
     header: Annotated[bool | None, Unset.LEFT_OUT] = None
     """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""
+
+    @model_validator(mode="after")
+    def _check_header(self) -> Self:
+        check_header(self.header, {"columns": self.columns, "fields": self.fields})
+        return self

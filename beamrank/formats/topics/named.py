@@ -22,11 +22,12 @@ NamedRows: TypeAlias = Callable[[bytes, str, Columns, bool | None], Rows]
 def tsv_rows(content: bytes, url: str, columns: Columns, header: bool | None) -> Rows:
     """Lines of an id and a text, or of the columns that a header names."""
     rows = lines.split(content)
-    first = content.split(b"\n", 1)[0]
-    found = find_header(url, split_tsv(first), Names("query_id", columns, None, header)) if content else None
-    if found is None:
+    first = next(rows, None)
+    if first is None:
         return rows, tsv.parse
-    next(rows)
+    found = find_header(url, split_tsv(first[1]), Names("query_id", columns, None, header))
+    if found is None:
+        return chain([first], rows), tsv.parse
     return rows, lambda line: found.parse(line.split("\t"))
 
 

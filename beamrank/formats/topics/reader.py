@@ -102,10 +102,10 @@ def resolved(config: _Config) -> _Config:
 
 def notes(config: TopicsConfig) -> list[str]:
     """What a user should know of the headers that were recognized."""
-    if not FORMATS[config.format].has_header or config.header is not None:
-        return []
+    if config.format != "tsv" or config.header is not None:
+        return []  # A CSV has a header.
     names = Names("query_id", given_columns(config.columns))
-    return header_notes("topics", topics_files(config), config.format == "csv", names)
+    return header_notes("topics", topics_files(config), names)
 
 
 def _guessed(url: str) -> str:

@@ -9,7 +9,7 @@ from pydantic import model_validator
 from beamrank.formats import smart
 from beamrank.formats.corpora.readers import tsv
 from beamrank.formats.guess import AUTO
-from beamrank.formats.names import TopicColumns
+from beamrank.formats.names import TopicColumns, check_header
 from beamrank.formats.topics import lines, mteb, named, outlines, rank_llm, top1000, trec
 from beamrank.formats.topics.named import NamedRows
 from beamrank.records import Topic
@@ -86,6 +86,11 @@ class TopicsConfig(Section):
     """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""
     only_judged: bool = False
     """Keep only the topics of the qrels (BEIR has the topics of all splits in one file)."""
+
+    @model_validator(mode="after")
+    def _check_header(self) -> Self:
+        check_header(self.header, {"columns": self.columns})
+        return self
 
     @model_validator(mode="after")
     def _check_decoding(self) -> Self:

@@ -26,6 +26,7 @@ _NUMBER = re.compile(r"<topic\s[^>]*?\bnumber\s*=\s*([\"'])(.*?)\1[^>]*>(.*)</to
 # What is around the topics: the declaration of XML, comments, the element that holds them all.
 _AROUND = re.compile(rb"<!--.*?-->|<\?[^>]*>|</?[a-z][^<>]*>", re.IGNORECASE | re.DOTALL)
 _ELEMENT = re.compile(r"<([a-z_][\w.-]*)[^>]*?(?:/>|>(.*?)</\1\s*>)", re.IGNORECASE | re.DOTALL)
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _QUERY_ELEMENTS = ("query", "title")
 
 
@@ -84,6 +85,7 @@ def parse(text: str) -> tuple[str, str]:
 
 
 def _topic_text(body: str) -> str:
+    body = _CDATA.sub(lambda section: html.escape(section[1]), body)
     if re.search(r"<topic\b", body, re.IGNORECASE):
         raise RowError("is not closed before the next one begins")
     elements = {found[1].lower(): found[2] or "" for found in reversed(list(_ELEMENT.finditer(body)))}

@@ -152,3 +152,12 @@ def test_evaluate_takes_whole_numbers_of_any_type(level):
 def test_evaluate_refuses_what_is_not_a_whole_number(level):
     with pytest.raises(DataError, match="not a whole number"):
         beamrank.evaluate({"q": {"a": 1.0}}, {"q": {"a": level}}, "RR@10")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("r.json", '{"q": {"a": 1.0, "b": 2.0}}'), ("r.csv", "query_id,doc_id,score\nq,a,1.0\nq,b,2.0\n")],
+)
+def test_scores_without_ranks_disagree_with_none(tmp_path, name, content):
+    run = read_run(_file(tmp_path, name, content))
+    assert (run.order, run.notes.rank_disagreements) == ({"q": ["b", "a"]}, 0)

@@ -10,7 +10,9 @@ from beamrank.config.guessed_formats import with_formats
 from beamrank.config.run import load_config
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, corpus_digest, list_units, resolved, unit_digest
+from beamrank.formats.corpora import reader as corpora_reader
 from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.formats.topics import reader as topics_reader
 from beamrank.storage.digested import digest_file
 from tests.support.corpora import docs_of, read_batches
 
@@ -34,6 +36,7 @@ def _topics(folder, content, name="t.tsv", **keys):
         ("id\ttext\nd1\tone two\nd2\t\n", {}),
         ("\ufeffDocID\ttitle\turl\tbody\r\nd1\tone\thttp://x\ttwo\r\nd2\t\thttp://y\t\r\n", {}),
         ("text\tid\none two\td1\n\td2\n", {}),
+        ("\nid\ttext\nd1\tone two\nd2\t\n", {}),
         ("a\tb\nd1\tone two\nd2\t\n", {"header": True}),
         ("key\tdocid\tx\ty\n1\td1\tone\ttwo\n2\td2\t\t\n", {"fields": ("x", "y")}),
         ("id\tkey\tx\n1\td1\tone two\n2\td2\t\n", {"fields": ("x",), "columns": {"doc_id": "key"}}),
@@ -137,6 +140,7 @@ def test_csv_that_cannot_be_read_is_refused(tmp_path, content, reason):
     ("name", "content", "keys"),
     [
         ("t.tsv", "qid\tquery\n1\ta b\n", {}),
+        ("t.tsv", "\n\r\nqid\tquery\n1\ta b\n", {}),
         ("t.tsv", "id\ttext\tlang\r\n1\ta b\ten\r\n", {}),
         ("t.tsv", "x\ty\n1\ta b\n", {"header": True}),
         ("t.tsv", "x\ty\n1\ta b\n", {"columns": {"query_id": "x", "text": "y"}}),
@@ -193,6 +197,26 @@ def test_ids_of_json_and_parquet_have_usual_names(tmp_path, key):
         assert corpus_digest(corpus) == corpus_digest(resolved(corpus))
     pq.write_table(pa.table({key: ["1"], "title": ["a"], "text": ["b"]}), tmp_path / "c.parquet")
     assert docs_of(read_batches(CorpusConfig(path=f"{tmp_path}/c.parquet", fields=fields))) == [("1", "a b")]
+
+
+@pytest.mark.parametrize("keys", [{"columns": {"doc_id": "id"}}, {"fields": ["text"]}])
+def test_names_of_columns_without_a_header_are_refused(keys):
+    for config, named in ((CorpusConfig, keys), (TopicsConfig, {"columns": {"query_id": "id"}})):
+        with pytest.raises(ValueError, match=f"`{next(iter(named))}` cannot name columns where `header` is false"):
+            config.model_validate({"path": "x.csv", "format": "csv", "header": False, **named})
+
+
+def test_rows_without_a_header_are_compared_with_an_id_and_a_text(tmp_path):
+    corpus = _corpus(tmp_path, "1,x,y\n", "c.csv", format="csv", header=False)
+    with pytest.raises(PreflightError, match="3 columns where an id and a text are expected, exactly 2"):
+        list_units(corpus)
+
+
+def test_header_of_a_csv_is_no_row_in_the_notes(tmp_path):
+    corpus = _corpus(tmp_path, "id,text\n1,x\n", "c.csv", format="csv")
+    _topics(tmp_path, "id,query\n1,x\n", "t.csv")
+    assert corpora_reader.notes(corpus) == []
+    assert topics_reader.notes(TopicsConfig(path=f"{tmp_path}/t.csv", format="csv")) == []
 
 
 def test_guessed_headers_and_names_are_said(tmp_path):

@@ -101,6 +101,7 @@ _TRIALS = (
         (_WEB, [("1", "obama family tree")]),
         (_TRIALS, [("1", "A 45-year-old man, BP < 90")]),
         ('<topic number="7"><title>a</title></topic>', [("7", "a")]),
+        ('<topic number="1"><query><![CDATA[a < b & c]]></query></topic>', [("1", "a < b & c")]),
     ],
 )
 def test_topics_with_numbers_as_attributes_are_read(tmp_path, content, topics):

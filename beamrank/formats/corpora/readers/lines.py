@@ -36,13 +36,13 @@ def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
         if unit.end:
             for offset, block in _blocks_between(file, unit.start, unit.end):
                 lines = _decoded_lines(block, first=offset == 0)
-                skip = int(unit.header and offset == 0)
+                skip = _header_end(lines) if unit.header and offset == 0 else 0
                 yield parse_rows(unit, _line_starts(block, offset)[skip:], lines[skip:], _valid_only(parse))
             return
         ordinal = 0
         for block in _blocks(file):
             lines = _decoded_lines(block, first=ordinal == 0)
-            skip = int(unit.header and ordinal == 0)
+            skip = _header_end(lines) if unit.header and ordinal == 0 else 0
             yield parse_rows(unit, range(ordinal + skip, ordinal + len(lines)), lines[skip:], _valid_only(parse))
             ordinal += len(lines)
 
@@ -59,13 +59,19 @@ def check_lines(url: str, corpus_format: CorpusFormat, parse: ParseLine, header:
     lines = _decoded_lines(block, first=True) if block else []
     positions = _line_starts(block, 0) if end else list(range(len(lines)))
     unit = CorpusUnit(0, url, corpus_format, None, 0, end)
-    batch = parse_rows(unit, positions[header:], lines[header:], _valid_only(parse))
+    skip = _header_end(lines) if header else 0
+    batch = parse_rows(unit, positions[skip:], lines[skip:], _valid_only(parse))
     if batch.bad and not batch.doc_ids:
         first = batch.bad[0]
         raise WrongFormatError(
             f"none of the first {len(batch.bad)} lines of {url} can be read as `format: {corpus_format.name}`. "
             f"{first.place}: {first.reason}"
         )
+
+
+def _header_end(lines: list[str | None]) -> int:
+    """How many lines there are up to the header, the first that is not empty."""
+    return next((number for number, line in enumerate(lines, 1) if line != ""), len(lines))
 
 
 def _valid_only(parse: ParseLine) -> Callable[[str | None], tuple[str, str]]:
