@@ -1,7 +1,8 @@
 """Topics, one a line: JSONL, BEIR's JSONL, and the section paths of TREC CAR, alone or in qrels."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from beamrank.formats.row_checks import (
 )
 
 _IDS, _TEXTS = ("query_id", "_id", "id", "qid", "topic_id"), ("text", "query")
+_BEIR_IDS, _BEIR_TEXTS = ("_id", *(name for name in _IDS if name not in ("_id", "id"))), ("text",)
 _QRELS = QRELS_FORMATS["trec"].columns
 
 
@@ -53,6 +55,24 @@ def split_beir(content: bytes, columns: Columns | None = None) -> Iterator[tuple
     return split_parquet(content, columns) if content.startswith(b"PAR1") else split(content)
 
 
+def json_parser(
+    rows: Iterable[tuple[int, bytes]], columns: Columns, of_beir: bool = False
+) -> Callable[[str], tuple[str, str]]:
+    """What reads the id and the text of the rows of a file; a field that is null in all of them is none."""
+    names = {name for _, line in rows for name in _given(line)}
+    known = (_BEIR_IDS, _BEIR_TEXTS) if of_beir else (_IDS, _TEXTS)
+    ids, texts = (tuple(key for key in keys if key in names) or keys for keys in _keys(columns, *known))
+    return partial(_parse_json, id_keys=ids, text_keys=texts)
+
+
+def _given(line: bytes) -> list[str]:
+    """The fields of a row that are not null; none where it cannot be read, which its parser says."""
+    try:
+        return [name for name, value in json_object(line.decode()).items() if value is not None]
+    except (RowError, UnicodeDecodeError):
+        return []
+
+
 def parse_json(line: str, columns: Columns | None = None) -> tuple[str, str]:
     """`query_id`, `_id` or `id` (an integer becomes its decimal digits), and `text` or `query`; or named ones.
 
@@ -68,7 +88,7 @@ def parse_beir(line: str, columns: Columns | None = None) -> tuple[str, str]:
     Raises:
         RowError: a field is missing or is not a string.
     """
-    return _parse_json(line, *_keys(columns, ("_id", *(name for name in _IDS if name != "id")), ("text",)))
+    return _parse_json(line, *_keys(columns, _BEIR_IDS, _BEIR_TEXTS))
 
 
 def _keys(columns: Columns | None, ids: tuple[str, ...], texts: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
@@ -85,11 +105,10 @@ def _parse_json(line: str, id_keys: tuple[str, ...], text_keys: tuple[str, ...])
 
 
 def _key(row: dict[str, object], keys: tuple[str, ...]) -> str:
-    # A column that is null throughout is none.
-    for found in ([key for key in keys if row.get(key) is not None], [key for key in keys if key in row]):
-        if found:
-            return found[0]
-    raise missing_field("` or `".join(keys), row)
+    found = next((key for key in keys if key in row), None)
+    if found is None:
+        raise missing_field("` or `".join(keys), row)
+    return found
 
 
 def split_qrels(content: bytes) -> Iterator[tuple[int, bytes]]:

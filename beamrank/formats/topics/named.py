@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
@@ -54,14 +53,17 @@ def csv_topics(content: bytes, url: str, columns: Columns, header: bool | None) 
 
 def json_rows(content: bytes, _url: str, columns: Columns, _header: bool | None) -> Rows:
     """Lines of JSON."""
-    return lines.split(content), partial(lines.parse_json, columns=columns)
+    rows = list(lines.split(content))
+    return iter(rows), lines.json_parser(rows, columns)
 
 
 def beir_rows(content: bytes, _url: str, columns: Columns, _header: bool | None) -> Rows:
     """Lines of JSON, or the rows of Parquet."""
-    return lines.split_beir(content, columns), partial(lines.parse_beir, columns=columns)
+    rows = list(lines.split_beir(content, columns))
+    return iter(rows), lines.json_parser(rows, columns, of_beir=True)
 
 
 def parquet_rows(content: bytes, _url: str, columns: Columns, _header: bool | None) -> Rows:
     """The rows of Parquet."""
-    return lines.split_parquet(content, columns), partial(lines.parse_json, columns=columns)
+    rows = list(lines.split_parquet(content, columns))
+    return iter(rows), lines.json_parser(rows, columns)

@@ -179,6 +179,12 @@ def test_topics_of_parquet_have_named_columns(tmp_path):
         ("t.csv", b"id,text\n1,\xff\n", {}, "t.csv:2: the topic is not valid UTF-8"),
         ("t.csv", 'id,text\n1,"a\n', {}, "t.csv:2: the row is not CSV"),
         ("t.jsonl", '{"id": "1", "text": "x"}\n', {"columns": {"query_id": "key"}}, "has no field `key`; it has: id"),
+        (
+            "t.jsonl",
+            '{"query_id": "q1", "id": 7, "text": "x"}\n{"query_id": null, "id": 8, "text": "y"}\n',
+            {},
+            "t.jsonl:2: the topic has an id that is null",
+        ),
         ("t.jsonl", '{"id": NaN, "text": "x"}\n', {}, "has an id that is a number, not a string"),
     ],
 )
