@@ -43,7 +43,7 @@ def find_files(given: Given) -> list[str]:
     for path in paths_of(given):
         with errors_as(PreflightError, path):
             is_glob = _GLOB.search(path) and not storage.exists(path)
-            found = find(path) if is_glob else [path]
+            found = find(path, folders=True) if is_glob else [path]
         if not found:
             raise PreflightError(f"no file matches {path}: give a path, a glob, or a list of them. {NOT_DATA}")
         files |= dict.fromkeys(found)

@@ -312,4 +312,4 @@ class StageFolder:
     def remove_leftovers(self) -> None:
         """Removes the temporary files of killed processes."""
         for folder in (self.url, storage.join(self.url, RECEIPTS), storage.join(self.url, SCANS)):
-            storage.remove_leftovers(folder)
+            storage.remove_leftovers(folder, own=True)

@@ -5,7 +5,7 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
@@ -17,7 +17,7 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.storage import local_writes, special_files
 from beamrank.storage.conditional_put import create
 from beamrank.storage.special_files import check_regular, is_pipe
-from beamrank.storage.store_refusals import refusal_cause
+from beamrank.storage.store_refusals import refusal_cause, refuse_unpacked
 from beamrank.storage.url_credentials import hide_credentials
 
 
@@ -25,14 +25,13 @@ class UnreachableError(OSError):
     """A store, or a file at one, cannot be reached; the message names the URL."""
 
 
+_WEB = ("http://", "https://")
 _READ_AT_ONCE = 64
 _SHOWN = 300
 # Links of a chain of URLs that serve their copies without a look at the store.
 _COPYING = {
     name for name, each in known_implementations.items() if each["class"].startswith("fsspec.implementations.cached.")
 }
-# What a store or a client unpacks without being asked, by Content-Encoding.
-_UNPACKED = {"gzip", "x-gzip", "deflate", "br", "zstd"}
 _EXTRAS = {"abfs": "azure", "abfss": "azure", "az": "azure", "s3": "s3", "s3a": "s3"}
 
 
@@ -42,7 +41,7 @@ def is_remote(url: str) -> bool:
 
 
 def absolute(url: str) -> str:
-    """A URL as it is; a local path made absolute, `~` expanded.
+    """A URL without a slash at its end, which only web servers need; a local path made absolute, `~` expanded.
 
     Raises:
         PreflightError: it holds a NUL.
@@ -50,7 +49,7 @@ def absolute(url: str) -> str:
     if "\0" in url:
         raise PreflightError(f"the path {url!r} holds a NUL character, which no name of a file can: correct the path")
     if is_remote(url):
-        return url.rstrip("/")
+        return url if url.startswith(_WEB) else url.rstrip("/")
     return os.path.abspath(os.path.expanduser(url.removeprefix("file://")))
 
 
@@ -74,7 +73,7 @@ def join_relative(folder: str, path: str) -> str:
 
 def parent(url: str) -> str:
     """The folder that holds a file."""
-    return absolute(url).rpartition("/")[0]
+    return absolute(url).rstrip("/").rpartition("/")[0]
 
 
 def name(url: str) -> str:
@@ -123,7 +122,7 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
 def _unpacked_only(url: str) -> dict[str, Any]:
     """Options by which a web server gives a file as it is: the ranges of a packed answer are others than the file's."""
     protocol = url.partition("://")[0]
-    if protocol not in ("http", "https"):
+    if not url.startswith(_WEB):
         return {}
     own = fsspec.config.conf.get(protocol, {}).get("headers", {})
     return {"headers": {**own, "Accept-Encoding": "identity"}}
@@ -184,7 +183,12 @@ def is_folder(url: str) -> bool:
 
 
 def folder_at(filesystem: Any, path: str) -> bool:
-    """Whether a folder exists in a file system; at a store, an empty object may have the folder's name."""
+    """Whether a folder exists in a file system; at a store, an empty object may have the folder's name.
+
+    Of a web server only a URL that ends in a slash is one: any page holds links.
+    """
+    if path.startswith(_WEB) and not path.endswith("/"):
+        return False
     if filesystem.isdir(path):
         return True
     if isinstance(filesystem, LocalFileSystem) or not filesystem.isfile(path) or filesystem.size(path):
@@ -288,19 +292,8 @@ def open_binary(url: str, *, pipe: bool = False) -> BinaryIO:
                 return open(path, "rb")
             check_regular(path)
         file = filesystem.open(path, "rb")
-        _refuse_unpacked(url, getattr(file, "details", {}))
+        refuse_unpacked(url, getattr(file, "details", {}))
         return cast(BinaryIO, file)
-
-
-def _refuse_unpacked(url: str, details: Mapping[str, Any]) -> None:
-    """Refuses a file that its store unpacks: gcsfs reads as many bytes of the content as the packed file has."""
-    encoding = details.get("contentEncoding")
-    if encoding in _UNPACKED:
-        raise PreflightError(
-            f"{url} is stored with Content-Encoding: {encoding}. The store unpacks it but tells its packed size, "
-            "so its end would be lost. Store it as a plain compressed file: `gcloud storage objects update "
-            f"--clear-content-encoding {url}`, with a name that ends in .gz; or upload it again without -Z"
-        )
 
 
 def read_bytes(url: str) -> bytes:
@@ -332,7 +325,7 @@ def _whole_read(filesystem: Any) -> dict[str, int]:
 def download(url: str, path: str) -> None:
     """Copies a file to this machine."""
     with located(url) as (filesystem, source):
-        _refuse_unpacked(url, filesystem.info(source))
+        refuse_unpacked(url, filesystem.info(source))
         filesystem.get_file(source, path)
 
 
@@ -389,15 +382,15 @@ def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
             upload(spool.name, url)
         return
     path = absolute(url)
-    local_writes.remove_leftovers(os.path.dirname(path), os.path.basename(path))
+    local_writes.remove_leftovers(*os.path.split(os.path.realpath(path)))
     if not local_writes.replace_file(path, chunks):
         raise local_writes.swept_away(path)
 
 
-def remove_leftovers(folder: str) -> None:
-    """Removes the temporary files in a local folder whose writers were killed; a store has none."""
+def remove_leftovers(folder: str, *, own: bool = False) -> None:
+    """Removes a local folder's temporary files of killed writers; those that name none only in a run's `own` folder."""
     if not is_remote(folder):
-        local_writes.remove_leftovers(absolute(folder))
+        local_writes.remove_leftovers(absolute(folder), own=own)
 
 
 def remove(url: str) -> None:

@@ -24,12 +24,13 @@ _EVERYTHING: tuple[str, ...] = ("**", "*")
 # How Hadoop marks a folder at a store.
 _FOLDER_MARK = "_$folder$"
 _PARQUET = (".parquet", ".pq")
-# Tables that keep files with old rows, and where their logs are.
+# Tables that keep files with old rows, by the folders of their logs.
 _LOGS = {
-    "a Delta table": ("_delta_log", "*"),
-    "a Hudi table": (".hoodie", "*"),
-    "an Iceberg table": ("metadata", "*.metadata.json"),
+    "_delta_log": ("a Delta table", "*"),
+    ".hoodie": ("a Hudi table", "*"),
+    "metadata": ("an Iceberg table", "*.metadata.json"),
 }
+_LOG = re.compile(rf"(?:^|(?<=/))(?:{'|'.join(map(re.escape, _LOGS))})(?=/)")
 # A folder of a table that may be given alone: a partition, or Iceberg's data.
 _INSIDE_TABLE = re.compile(r".+=.*|data")
 
@@ -62,14 +63,16 @@ def absolute_glob(path: str, folder: str | None = None) -> str:
     return join_relative(_MAGIC.sub(r"[\g<0>]", folder), path)
 
 
-def find(url: str) -> list[str]:
+def find(url: str, *, folders: bool = False) -> list[str]:
     """The files that a path names, sorted. Links to folders are followed, and each real folder is read once.
 
-    A glob without `**` gives the folders that it matches too, if they hold data.
+    Args:
+        url: a file, a folder or a glob.
+        folders: a glob without `**` gives the folders that it matches too, if they hold data; else they are refused.
 
     Raises:
-        PreflightError: a folder cannot be listed, a link leads nowhere, or Parquet files belong to a table whose log
-            alone says which of its files are current.
+        PreflightError: a folder cannot be listed or is a match, a link leads nowhere, or Parquet files belong to a
+            table whose log alone says which of its files are current.
     """
     url = absolute_glob(url)
     with located(url) as (filesystem, path):
@@ -81,6 +84,11 @@ def find(url: str) -> list[str]:
             folder, pattern = _split(path)
             tree = _Tree(filesystem, folder)
         found = sorted(tree.matches(pattern))
+        if tree.folders and not folders:
+            raise PreflightError(
+                f"{tree.url(min(tree.folders))} is a folder, and {url} matches it: add `/*` to the glob for the files "
+                "in it, or give the folder"
+            )
         if any(each.lower().endswith(_PARQUET) for each in found):
             tree.refuse_table(found)
         return list(map(tree.url, found))
@@ -107,6 +115,10 @@ class _Tree:
         # A store that lists all files at once, with no request for each folder.
         self._is_flat = isinstance(filesystem, AsyncFileSystem) and type(filesystem)._find is not AsyncFileSystem._find
         self._files: list[str] | None = None
+        # The folders among the matches.
+        self.folders: set[str] = set()
+        # Folders that may be logs of tables, of those that were come across.
+        self._logs: set[str] = set()
 
     def matches(self, pattern: Sequence[str]) -> Iterator[str]:
         """The paths that a glob below the folder matches."""
@@ -118,26 +130,25 @@ class _Tree:
         return (f"{prefix}{path}" for path in self._files if _matches(pattern, path))
 
     def refuse_table(self, files: Sequence[str]) -> None:
-        """Refuses files that belong to a table.
+        """Refuses files that were found here and belong to a table; folders that no match is below are not looked at.
 
         Raises:
             PreflightError: they do.
         """
-        for kind, (folder, log) in _LOGS.items():
-            logs = list(self.matches(("**", folder, log)))
-            above = self._root
-            while _INSIDE_TABLE.fullmatch(name(above)):
-                above = above.rpartition("/")[0]
-                if self._filesystem.isdir(f"{above}/{folder}"):
-                    logs += _Tree(self._filesystem, f"{above}/{folder}").matches((log,))
-            for table in {path.rsplit("/", 2)[0] for path in logs}:
-                taken = next((file for file in files if file.startswith(f"{table}/")), None)
-                if taken is not None:
-                    raise PreflightError(
-                        f"{self.url(taken)} is a file of {kind}: only the log in "
-                        f"{name(table)}/{folder} says which of its files are current, and the others hold rows that "
-                        "were deleted or replaced. Export the current rows as Parquet, and give the export"
-                    )
+        logs, above = set(self._logs), self._root
+        while _INSIDE_TABLE.fullmatch(name(above)):
+            above = above.rpartition("/")[0]
+            logs |= {path for each in _LOGS if self._filesystem.isdir(path := f"{above}/{each}")}
+        for path in sorted(logs):
+            table, _, folder = path.rpartition("/")
+            kind, log = _LOGS[folder]
+            taken = next((file for file in files if file.startswith(f"{table}/")), None)
+            if taken is not None and any(True for _ in _Tree(self._filesystem, path).matches((log,))):
+                raise PreflightError(
+                    f"{self.url(taken)} is a file of {kind}: only the log in {name(table)}/{folder} says which of its "
+                    "files are current, and the others hold rows that were deleted or replaced. Export the current "
+                    "rows as Parquet, and give the export"
+                )
 
     def url(self, path: str) -> str:
         """The URL of a path, or a local path itself."""
@@ -151,6 +162,7 @@ class _Tree:
             return []
         prefix = self._root.rstrip("/") + "/"
         files = [path for path, entry in entries.items() if not path.endswith("/") or entry["size"]]
+        self._logs |= {path[: log.end()] for path in files for log in _LOG.finditer(path, len(prefix))}
         return [path[len(prefix) :] for path in files if path.startswith(prefix)]
 
     def _walk(self, pattern: Sequence[str]) -> Iterator[str]:
@@ -176,6 +188,8 @@ class _Tree:
                 )
                 if is_match and (identity, entry.name) not in given:
                     given.add((identity, entry.name))
+                    if entry.is_folder:
+                        self.folders.add(path)
                     yield path
 
     def holds_data(self) -> bool:
@@ -194,11 +208,14 @@ class _Tree:
     def _entries(self, folder: str, pattern: Sequence[str], places: frozenset[int]) -> Iterator[_Entry]:
         """What is in a folder and begins a match, sorted by name."""
         if not self._is_local:
-            yield from (each for each in self._stored(folder) if _advanced(pattern, places, each.name))
+            for entry in self._stored(folder):
+                self._note_log(folder, entry.name)
+                if _advanced(pattern, places, entry.name):
+                    yield entry
             return
         try:
             with os.scandir(folder or "/") as entries:
-                fitting = [each for each in entries if _advanced(pattern, places, each.name)]
+                present = list(entries)
         except OSError as error:
             if folder == self._root and isinstance(error, FileNotFoundError | NotADirectoryError):
                 return
@@ -206,7 +223,10 @@ class _Tree:
                 f"cannot list {folder}: {error.strerror}. Its files would be left out: give this user the right to "
                 "read it, or leave it out of the path"
             ) from error
-        for each in sorted(fitting, key=lambda one: one.name):
+        for each in sorted(present, key=lambda one: one.name):
+            self._note_log(folder, each.name)
+            if not _advanced(pattern, places, each.name):
+                continue
             try:
                 if each.is_symlink():
                     os.stat(each.path)
@@ -216,6 +236,10 @@ class _Tree:
                     f"the link {each.path} cannot be followed: {error.strerror}. What it leads to would be left out: "
                     "correct or remove the link"
                 ) from error
+
+    def _note_log(self, folder: str, base: str) -> None:
+        if base in _LOGS:
+            self._logs.add(f"{folder.rstrip('/')}/{base}")
 
     def _stored(self, folder: str) -> Iterator[_Entry]:
         try:

@@ -19,7 +19,7 @@ from beamrank.storage.special_files import open_special
 
 TEMPORARY_SUFFIX = ".tmp"
 ATTEMPTS = 100
-# Versions before this one wrote 32 random digits.
+# Versions before this one wrote 32 random digits, as other programs may.
 _TEMPORARY = re.compile(
     r"\.(?P<base>.+)\.(?:(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}|[0-9a-f]{32})\.tmp",
     re.DOTALL,
@@ -41,17 +41,24 @@ def temporary_name(base: str) -> str:
     return f".{base}.{writer}{TEMPORARY_SUFFIX}"
 
 
-def remove_leftovers(folder: str, base: str | None = None) -> None:
+def remove_leftovers(folder: str, base: str | None = None, *, own: bool = False) -> None:
     """Removes temporary files and folders whose writer has ended: those of one target, or all in a folder.
 
     A writer on this machine has ended if its process has; a file from another machine is left by a writer that has
     ended if it was not written for an hour.
+
+    Args:
+        folder: where to look.
+        base: the name of the target; default: all.
+        own: nobody else writes there, so that files of earlier versions, which name no writer, are leftovers too.
     """
     # Others may remove them too, or not let us.
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             found = _TEMPORARY.fullmatch(entry.name)
-            if found is None or (base is not None and found["base"] != base) or not _is_abandoned(entry, found):
+            if found is None or (base is not None and found["base"] != base) or (found["pid"] is None and not own):
+                continue
+            if not _is_abandoned(entry, found):
                 continue
             with suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):

@@ -1,7 +1,9 @@
-"""Why a store refused a request: its likely cause, in words that tell what to do."""
+"""Why a store refused a request, in words that tell what to do; and what is refused of a store."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from beamrank.errors import PreflightError
 
 _EXPIRED = "the credentials have expired, or have the session token of others; log in again"
 _REGION = "the bucket is in another region, or at another endpoint: set AWS_REGION, or AWS_ENDPOINT_URL"
@@ -26,6 +28,8 @@ _CAUSES = {
     "RequestTimeTooSkewed": _CLOCK,
     "400": f"the store does not tell why. Most often {_EXPIRED}; else {_REGION}",
 }
+# What a store or a client unpacks without being asked, by Content-Encoding.
+_UNPACKED = {"gzip", "x-gzip", "deflate", "br", "zstd"}
 
 
 def refusal_cause(error: BaseException) -> str | None:
@@ -37,6 +41,21 @@ def refusal_cause(error: BaseException) -> str | None:
         if code in _CAUSES:
             return _CAUSES[code]
     return None
+
+
+def refuse_unpacked(url: str, details: Mapping[str, Any]) -> None:
+    """Refuses a file that its store unpacks: gcsfs reads as many bytes of the content as the packed file has.
+
+    Raises:
+        PreflightError: the store does.
+    """
+    encoding = details.get("contentEncoding")
+    if encoding in _UNPACKED:
+        raise PreflightError(
+            f"{url} is stored with Content-Encoding: {encoding}. The store unpacks it but tells its packed size, "
+            "so its end would be lost. Store it as a plain compressed file: `gcloud storage objects update "
+            f"--clear-content-encoding {url}`, with a name that ends in .gz; or upload it again without -Z"
+        )
 
 
 def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -81,8 +81,10 @@ def made_current(plan: Plan) -> Iterator[None]:
 
 def _remove_leftovers(plan: Plan) -> None:
     """Removes the temporary files of killed processes, wherever a run writes."""
-    for folder in (plan.output, storage.join(plan.output, MACHINES), storage.join(plan.output, RUNS)):
-        storage.remove_leftovers(folder)
+    # The output itself may be a folder that the user keeps other things in.
+    storage.remove_leftovers(plan.output)
+    for folder in (MACHINES, RUNS):
+        storage.remove_leftovers(storage.join(plan.output, folder), own=True)
     for stage in plan.stages:
         plan.folder(stage.name).remove_leftovers()
 

@@ -55,10 +55,22 @@ def test_folder_of_spark_is_read(folder, name):
 
 
 def test_glob_gives_the_folders_that_hold_data(folder):
-    assert find(f"{folder}/s*") == [f"{folder}/sub"]
+    assert find(f"{folder}/s*", folders=True) == [f"{folder}/sub"]
     with storage.located(folder) as (filesystem, path):
         filesystem.pipe_file(f"{path}/empty/", b"")
+    with pytest.raises(PreflightError, match=r"/sub is a folder"):
+        find(f"{folder}/s*")
     assert find(f"{folder}/e*") == find(f"{folder}/none") == find(f"{folder}/none/*") == []
+
+
+def test_tables_are_found_above_the_matches(any_store, tmp_path):
+    folder = f"{any_store.url}/{tmp_path.name}"
+    for name in ("a.parquet", "table/b.parquet", "table/_delta_log/0.json", "metadata/x.txt"):
+        storage.publish(f"{folder}/{name}", b"x")
+    assert find(f"{folder}/*.parquet") == [f"{folder}/a.parquet"]
+    for path in ("", "/**/*.parquet", "/*/*.parquet", "/table/*.parquet"):
+        with pytest.raises(PreflightError, match="only the log in table/_delta_log"):
+            find(f"{folder}{path}")
 
 
 def test_names_of_objects_are_kept(any_store, tmp_path):

@@ -10,6 +10,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.corpora.reader import corpus_files, resolved
 from beamrank.formats.corpora.registry import CorpusConfig
 from beamrank.storage import files as storage
+from beamrank.storage.globs import find
 
 
 def find_taken(corpus: CorpusConfig, urls: Sequence[str]) -> str | None:
@@ -34,8 +35,12 @@ def find_taken(corpus: CorpusConfig, urls: Sequence[str]) -> str | None:
                 storage.refuse_impossible_path(url, error)
                 raise
         found: set[Path] = set()
+        path = _copied(root, corpus.path)
         with suppress(PreflightError):
-            found.update(map(Path, corpus_files(corpus.model_copy(update={"path": _copied(root, corpus.path)}))))
+            # A folder that the glob matches would be refused by the next run.
+            found.update(each for each in map(Path, find(path, folders=True)) if each.is_dir())
+        with suppress(PreflightError):
+            found.update(map(Path, corpus_files(corpus.model_copy(update={"path": path}))))
         return next((url for url, copy in copies.items() if found & {copy, *copy.parents}), None)
 
 

@@ -46,7 +46,6 @@ def test_find_takes_a_file_a_folder_or_a_glob(tmp_path):
         "*.tsv": ["a.tsv", "b.tsv"],
         "**/*.tsv": ["a.tsv", "b.tsv", "sub/c.tsv"],
         "**": ["a.tsv", "b.tsv", "sub/c.tsv"],
-        "s*": ["sub"],
         "?.ts[v-z]": ["a.tsv", "b.tsv"],
         "[!a].tsv": ["b.tsv"],
         "none": [],
@@ -54,6 +53,14 @@ def test_find_takes_a_file_a_folder_or_a_glob(tmp_path):
         "a.tsv/*": [],
     }.items():
         assert _found(tmp_path, path) == found, path
+
+
+def test_find_gives_folders_only_where_they_are_wanted(tmp_path):
+    _write(tmp_path, "a.tsv", "sub/c.tsv", "sub-2/_c.tsv")
+    assert find(f"{tmp_path}/s*", folders=True) == [f"{tmp_path}/sub"]
+    for path in ("s*", "*"):
+        with pytest.raises(PreflightError, match=r"/sub is a folder, .*add `/\*`"):
+            find(f"{tmp_path}/{path}")
 
 
 @pytest.mark.parametrize("kind", ["local", "memory"])
@@ -147,6 +154,24 @@ def test_find_refuses_the_files_of_a_table(tmp_path, log, kind):
     assert _found(tmp_path, "plain") == ["plain/part-0.parquet"]
     assert _found(tmp_path, "p*/*.parquet") == ["plain/part-0.parquet"]
     assert len(find(str(tmp_path / "table/data/lang=en/part-0.parquet"))) == 1
+
+
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_tables_are_looked_for_above_the_matches_only(tmp_path, kind):
+    root = str(tmp_path) if kind == "local" else f"memory:///{tmp_path.name}"
+    for name in ("d/a.parquet", "d/table/b.parquet", "d/table/_delta_log/0.json", "d/metadata/x.txt"):
+        storage.publish(f"{root}/{name}", b"x")
+    if kind == "local":
+        (tmp_path / "d/other").mkdir()
+        (tmp_path / "d/other/link").symlink_to("gone")
+        (tmp_path / "d/other/metadata").symlink_to("gone")
+    assert find(f"{root}/d/*.parquet") == [f"{root}/d/a.parquet"]
+    for path in ("d/table/*.parquet", "d/t*/b.parquet", "*/table/*"):
+        with pytest.raises(PreflightError, match="only the log in table/_delta_log"):
+            find(f"{root}/{path}")
+    storage.publish(f"{root}/d/metadata/v1.metadata.json", b"{}")
+    with pytest.raises(PreflightError, match="Iceberg"):
+        find(f"{root}/d/*.parquet")
 
 
 @pytest.mark.parametrize("chain", ["filecache", "simplecache", "blockcache", "cached"])

@@ -11,6 +11,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.storage import files as storage
+from beamrank.storage.globs import find
 
 _DOCS = b"".join(b'{"id": "d%d", "contents": "%s"}\n' % (number, b"bread " * 30) for number in range(300))
 
@@ -31,6 +32,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, sends: bool) -> None:
         content = b"q 0 d1 1\n" if self.path.endswith("qrels") else _DOCS
+        if self.path.startswith("/page"):
+            content = b'<a href="a.jsonl">a</a> <a href="b.jsonl">b</a>'
         packs = "always" in self.path or "gzip" in self.headers.get("Accept-Encoding", "")
         content = gzip.compress(content) if packs else content
         start, _, end = self.headers.get("Range", "bytes=0-").partition("=")[2].partition("-")
@@ -40,6 +43,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Range", f"bytes {start}-{int(start) + len(part) - 1}/{len(content)}")
         self.send_header("Content-Length", str(len(part)))
+        if self.path.startswith("/page"):
+            self.send_header("Content-Type", "text/html")
         self.end_headers()
         if sends:
             self.wfile.write(part)
@@ -67,3 +72,11 @@ def test_file_whose_server_packs_everything_is_refused_where_its_size_counts(ser
     with pytest.raises(PreflightError, match="does not tell the file's size"):
         list_units(CorpusConfig(path=f"{server}/always/docs.jsonl", format="jsonl"))
     assert read_qrels(f"{server}/always/qrels").relevance == {"q": {"d1": 1}}
+
+
+def test_page_of_links_is_a_folder_only_by_its_slash(server):
+    page = f"{server}/page"
+    assert not storage.is_folder(page)
+    assert find(page) == [page]
+    assert storage.is_folder(f"{page}/")
+    assert find(f"{page}/") == [f"{page}/a.jsonl", f"{page}/b.jsonl"]

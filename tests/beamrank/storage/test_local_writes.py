@@ -127,14 +127,15 @@ def test_leftovers_are_those_of_writers_that_ended(tmp_path):
         f".file.{machine_id()}-{ended.pid}-{started}-0123abcd.tmp",
         f".pid of another.{machine_id()}-{os.getpid()}-{started - 1000}-0123abcd.tmp",
         f".old\nelsewhere.{elsewhere}-{os.getpid()}-{started}-0123abcd.tmp",
-        f".old version.{'0' * 32}.tmp",
     ]
+    earlier = f".old version.{'0' * 32}.tmp"
     kept = [
         temporary_name("file"),
         f".young elsewhere.{elsewhere}-{ended.pid}-{started}-0123abcd.tmp",
         f".young version.{'0' * 32}.tmp",
         ".mine.tmp",
         "mine.tmp",
+        earlier,
     ]
     for name in [*gone, *kept]:
         (tmp_path / name).touch()
@@ -144,6 +145,8 @@ def test_leftovers_are_those_of_writers_that_ended(tmp_path):
     assert len(os.listdir(tmp_path)) == len(gone) + len(kept)
     remove_leftovers(str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == sorted(kept)
+    remove_leftovers(str(tmp_path), own=True)
+    assert sorted(os.listdir(tmp_path)) == sorted(set(kept) - {earlier})
     remove_leftovers(str(tmp_path / "none"))
 
 
@@ -159,13 +162,15 @@ def chunks():
         os._exit(9)
 storage.replace_stream(sys.argv[1], chunks())
 """
-    paths = [str(tmp_path / "run.trec"), str(tmp_path / "folder")]
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/run").symlink_to("../run.trec")
+    paths = [str(tmp_path / "links/run"), str(tmp_path / "folder")]
     subprocess.run([sys.executable, "-c", program, *paths], check=False)
-    assert len(os.listdir(tmp_path)) == 2
+    assert len(os.listdir(tmp_path)) == 3
     storage.replace_stream(paths[0], [b"whole"])
     with new_folder(paths[1]):
         pass
-    assert sorted(os.listdir(tmp_path)) == ["folder", "run.trec"]
+    assert sorted(os.listdir(tmp_path)) == ["folder", "links", "run.trec"]
 
 
 def test_process_is_running_until_it_ended():
