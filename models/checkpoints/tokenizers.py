@@ -46,7 +46,7 @@ def warnings_of(checkpoint: Checkpoint) -> tuple[str, ...]:
     Raises:
         PreflightError: as `tokenizer_of`.
     """
-    tokenizer = load_tokenizer(checkpoint.folder, checkpoint.architecture.prompt)
+    tokenizer = tokenizer_of(checkpoint)
     fit = checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
     return (*checkpoint.architecture.warnings, *fit)
 
