@@ -52,8 +52,9 @@ def test_find_taken_follows_links(tmp_path):
 
 
 def test_find_taken_keeps_buckets_and_local_folders_apart():
-    corpus = corpus_of("gs://bucket/docs", "jsonl")
-    assert find_taken(corpus, ["gs://bucket/docs/out/plan-0.json"]) == "gs://bucket/docs/out/plan-0.json"
+    """A store that answers at once: the folder is looked up."""
+    corpus = corpus_of("memory://bucket/docs", "jsonl")
+    assert find_taken(corpus, ["memory://bucket/docs/out/plan-0.json"]) == "memory://bucket/docs/out/plan-0.json"
     assert find_taken(corpus, ["/bucket/docs/out/plan-0.json", "s3://bucket/docs/out/plan-0.json"]) is None
 
 

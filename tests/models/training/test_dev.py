@@ -106,3 +106,18 @@ def test_add_relevant_puts_a_relevant_doc_last(tmp_path):
     deeper = make_session(config, "mono", ["dev.k=5"]).dev
     assert deeper is not None
     assert deeper.first_stage() == pytest.approx(1 / 4)
+
+
+def test_folds_are_either_trained_on_or_measured(tmp_path):
+    config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=DEV, folds={"count": 2, "held_out": 0})
+    measured = []
+    for held_out in range(2):
+        session = make_session(config, "mono", [f"folds.held_out={held_out}"])
+        assert session.dev is not None
+        measured.append(set(session.dev.qrels.relevance))
+        assert session.source.groups_per_epoch == 10 - len(measured[-1])
+    assert sorted(measured[0] | measured[1]) == sorted(f"q{number}" for number in range(10))
+    assert not measured[0] & measured[1]
+    assert all(measured)
+    with pytest.raises(ConfigError, match="held_out 2 is not one of the folds 0 to 1"):
+        make_session(config, "mono", ["folds.held_out=2"])

@@ -393,18 +393,3 @@ def test_distillation_learns_from_a_teachers_run(tmp_path):
     assert learnt(tmp_path / "out") < 0.5
     state = json.loads(next((tmp_path / "out/training").glob("state-*/state.json")).read_text())
     assert state["identity"]["objective.listwise_kl"] == 1.0
-
-
-def test_folds_are_either_trained_on_or_measured(tmp_path):
-    config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=DEV, folds={"count": 2, "held_out": 0})
-    measured = []
-    for held_out in range(2):
-        session = make_session(config, "mono", [f"folds.held_out={held_out}"])
-        assert session.dev is not None
-        measured.append(set(session.dev.qrels.relevance))
-        assert session.source.groups_per_epoch == 10 - len(measured[-1])
-    assert sorted(measured[0] | measured[1]) == sorted(f"q{number}" for number in range(10))
-    assert not measured[0] & measured[1]
-    assert all(measured)
-    with pytest.raises(ConfigError, match="held_out 2 is not one of the folds 0 to 1"):
-        make_session(config, "mono", ["folds.held_out=2"])
