@@ -173,7 +173,12 @@ def _unreachable(url: str, error: Exception) -> UnreachableError:
 def exists(url: str) -> bool:
     """Whether a file or a folder exists."""
     with located(url) as (filesystem, path):
-        return bool(filesystem.exists(path))
+        return exists_at(filesystem, path)
+
+
+def exists_at(filesystem: Any, path: str) -> bool:
+    """Whether a file or a folder exists in a file system; a web server that does not answer is an error."""
+    return bool(filesystem.exists(path, strict=True) if path.startswith(_WEB) else filesystem.exists(path))
 
 
 def is_folder(url: str) -> bool:
@@ -220,10 +225,14 @@ def check_folder(output: str) -> None:
     """Makes sure that files can be written below an output.
 
     Raises:
-        PreflightError: it is a file, a device or a pipe, or ends with this process.
+        PreflightError: it is a file, a device or a pipe, cannot be reached, or ends with this process.
     """
     check_lasting(output)
-    if exists(output) and not is_folder(output):
+    try:
+        is_file = exists(output) and not is_folder(output)
+    except UnreachableError as error:
+        raise PreflightError(f"cannot write to the output {output}: {error}") from error
+    if is_file:
         raise PreflightError(f"the output {output} is not a folder: give one, or a path where nothing exists")
 
 

@@ -15,7 +15,7 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from beamrank.errors import PreflightError
-from beamrank.storage.files import absolute, entries_in, exists, folder_at, join_relative, located, name
+from beamrank.storage.files import absolute, entries_in, exists, exists_at, folder_at, join_relative, located, name
 
 NOT_DATA = "Names that begin with _ or . are no data"
 _MAGIC = re.compile(r"[*?\[]")
@@ -79,7 +79,7 @@ def find(url: str, *, folders: bool = False) -> list[str]:
         if folder_at(filesystem, path):
             tree, pattern = _Tree(filesystem, path), _EVERYTHING
         elif filesystem.isfile(path) or not _MAGIC.search(path):
-            return [absolute(url)] if filesystem.exists(path) else []
+            return [absolute(url)] if exists_at(filesystem, path) else []
         else:
             folder, pattern = _split(path)
             tree = _Tree(filesystem, folder)

@@ -22,6 +22,8 @@ from models.tokenizer.registry import load_tokenizer
 # The class that takes tokenizer.json as it is, in transformers 4 and 5: the former gives token types, the latter none.
 _GENERIC_4, _GENERIC = "PreTrainedTokenizer", "TokenizersBackend"
 _TYPES = "token_type_ids"
+# Classes with one separator between two texts in transformers 4, and two in transformers 5.
+_CHANGED = ("DebertaTokenizer", "DebertaTokenizerFast")
 _BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 
 
@@ -105,6 +107,12 @@ def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputT
             "was trained with transformers 4"
         )
     stated = read_fast(url)[0] if storage.exists(url) else None
+    if stated is None and type(tokenizer).__name__ in _CHANGED:
+        raise PreflightError(
+            f"the checkpoint {reference} has no {FAST}, and {type(tokenizer).__name__}, its class, puts one separator "
+            "between two texts in transformers 4 and two in transformers 5, so the layout that the model was trained "
+            f"on is not known. Give it the {FAST} that transformers 4 saves"
+        )
     if stated is not None and stated.post_processor is not None and _library_pair(stated, given) != own:
         raise PreflightError(
             f"the tokenizer of the checkpoint {reference} contradicts itself: its class, {type(tokenizer).__name__} of "

@@ -17,12 +17,19 @@ from beamrank.ranking.input_layout import Truncation
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.files import checkpoint_digest
 from models.reranker import Reranker
+from models.tokenizer.layout import pair_layout
 from tests.support.models.families import SIZES, random_model
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
 
 _LENGTH = 40
-_BERT: dict[str, Any] = {**SIZES, "vocab_size": 720, "max_position_embeddings": 96, "num_labels": 1}
+_BERT: dict[str, Any] = {
+    **SIZES,
+    "num_hidden_layers": 2,
+    "vocab_size": 720,
+    "max_position_embeddings": 96,
+    "num_labels": 1,
+}
 _ROBERTA: dict[str, Any] = {**_BERT, "max_position_embeddings": 98, "pad_token_id": 1}
 # With the special tokens of BERT's tokenizer.
 _KLUE = {**_ROBERTA, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
@@ -167,9 +174,10 @@ _ALL = {**_EQUAL, **_OTHER}
 
 
 def _of_transformers(folder: str, encode: Callable[[Any, str, str], Any]) -> list[float]:
-    """The logit of each pair on its own; `encode` lays it out."""
+    """The logit of each pair on its own, exact to float32's rounding; `encode` lays it out."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    # These weights are large: in float32 the errors of both sides would add up.
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64).eval()
     typed = "token_type_ids" in tokenizer.model_input_names and "type_vocab_size" in model.config.to_dict()
     scores = []
     for pair in _PAIRS:
@@ -350,3 +358,13 @@ def test_space_before_a_text_is_that_of_transformers_or_refused(kind, stated, tm
             Reranker(folder, **options)
     else:
         assert_parity(Reranker(folder, **options).score(_PAIRS).tolist(), _of_transformers(folder, _longest_first))
+
+
+def test_class_whose_layout_changed_is_refused_without_its_file(tmp_path):
+    """DeBERTa's first version: transformers 4 puts one separator between two texts, transformers 5 two."""
+    words = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", "a", "b", "ab"]
+    (tmp_path / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "DebertaTokenizer"}')
+    with pytest.raises(PreflightError, match=r"and DebertaTokenizer, its class, puts one separator"):
+        pair_layout(str(tmp_path), "it", False)

@@ -34,15 +34,20 @@ def _class(name: str) -> Any:
 
 def _wordpiece(name: str) -> Callable[[Path, list[str]], Any]:
     def make(folder: Path, texts: list[str]) -> Any:
-        library = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        library.normalizer = normalizers.BertNormalizer(lowercase=True)
-        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-        trainer = trainers.WordPieceTrainer(vocab_size=500, special_tokens=special, show_progress=False)
-        library.train_from_iterator(texts, trainer)
-        return _class(name)(vocab=library.get_vocab())
+        return _class(name)(vocab=_wordpieces(texts))
 
     return make
+
+
+def _wordpieces(texts: list[str]) -> dict[str, int]:
+    """A vocabulary by rules: the library's trainer of WordPiece gives a different one to each process."""
+    normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    words = {word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))}
+    characters = sorted({character for word in words for character in word})
+    whole = [word for word in sorted(words) if len(word) in (2, 3, 5)]
+    ends = sorted({f"##{word[-2:]}" for word in words if len(word) > 3})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *(f"##{each}" for each in characters)]
+    return {piece: number for number, piece in enumerate(dict.fromkeys([*pieces, *whole, *ends]))}
 
 
 def _byte_level(texts: list[str], special: list[str], pre_tokenizer: Any = None) -> Tokenizer:
