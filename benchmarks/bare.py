@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from beamrank.commit.plan import Plan, read_plan
+from beamrank.commit.receipts import Manifest, StageFolder
+from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.tasks import ShardTask
 from beamrank.config.run import load_config
 from beamrank.formats.corpora import digest_corpus, list_units
+from beamrank.join.doc_hashes import NeededDocs
 from beamrank.machine import usable_cores
-from beamrank.stages.plan import Plan, read_plan
-from beamrank.stages.receipts import Manifest, StageFolder
-from beamrank.stages.stage_record import StageRecord
-from beamrank.stages.tasks import ShardTask
-from beamrank.tables.doc_hashes import NeededDocs
 from models.lucene.index import build_index
 from models.scoring.backends.torch import resolve_device
 from models.stages import stage_of
 from models.stages.bm25 import RetrieveBm25
 from models.stages.scoring import ScoringStage
 from models.stages.tokenize import TokenizeDocs
-from pipelines.output.run_files import write_runs
+from pipelines.runs.run_files import write_runs
 
 
 def index_seconds(config_path: str, folder: str) -> float:

@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from beamrank.commit.plan import Plan, read_plan
+from beamrank.commit.receipts import Receipt
 from beamrank.records import Doc
-from beamrank.stages.plan import Plan, read_plan
-from beamrank.stages.receipts import Receipt
 from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.squad import read_squad
 from benchmarks.subprocess_meter import BEAMRANK, run_metered

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from beamrank.stages.plan import read_plan
-from beamrank.stages.tasks import ShardTask
-from beamrank.tables import schemas
-from beamrank.tables.shard import as_mono, candidates_table, tokenized_table
+from beamrank.commit.plan import read_plan
+from beamrank.commit.tasks import ShardTask
+from beamrank.join import schemas
+from beamrank.join.shard import as_mono, candidates_table, tokenized_table
 from benchmarks import synthetic
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 

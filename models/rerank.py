@@ -9,17 +9,17 @@ from typing import Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit.shards import Shard, cut_shards
 from beamrank.config.models import DuoConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.ids import check_given_ids
 from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import Run, RunScores, read_run, run_of
+from beamrank.join.join import MissingDoc
+from beamrank.join.shard import as_mono, candidates_table
 from beamrank.ranking.rankings import Ranking, duo_ranking, mono_ranking
 from beamrank.records import Topic
-from beamrank.stages.shards import Shard, cut_shards
-from beamrank.tables.join import MissingDoc
-from beamrank.tables.shard import as_mono, candidates_table
 from models.reranker import Reranker, RerankerKind, RerankerOptions, tokenize_shard
 
 _SHOWN = 5

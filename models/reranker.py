@@ -12,9 +12,9 @@ from beamrank.arguments import check_ordered
 from beamrank.config.models import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
+from beamrank.join.shard import tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Truncation, max_doc_tokens
-from beamrank.tables.shard import tokenized_schema, tokenized_table
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.tokenizers import tokenizer_of
 from models.scoring.backends.choice import choose_backend
@@ -23,7 +23,7 @@ from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
 from models.scoring.texts import check_limits, score_texts
-from models.tokenizer.protocol import Tokenizer
+from models.tokenizers.protocol import Tokenizer
 
 _log = logging.getLogger(__name__)
 RerankerKind = Literal["mono", "duo"]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from beamrank.arguments import Texts, check_ordered, texts_of
+from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
-from beamrank.stages.status import read_status
 from models.stages import stages_of
 from models.stages.base import Worker
 from pipelines.console.counts import cost_words
@@ -20,14 +20,14 @@ from pipelines.console.tables import warn_of_losses
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
 from pipelines.lineage import lineage
-from pipelines.output.owner import made_current
-from pipelines.output.run_files import write_runs
-from pipelines.planning.make_plan import make_plan
-from pipelines.planning.named_inputs import named_inputs
+from pipelines.plan.make_plan import make_plan
+from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
 from pipelines.runners.names import Runner, Stage
 from pipelines.runners.options import beam_options, server_command
 from pipelines.runners.subprocesses import prepare_environment
+from pipelines.runs.owner import made_current
+from pipelines.runs.run_files import write_runs
 
 _Word = TypeVar("_Word", Runner, Stage)
 

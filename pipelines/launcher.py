@@ -9,24 +9,24 @@ from functools import cached_property, partial
 
 import apache_beam as beam
 
+from beamrank.commit.listing import needed_prefix
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import Manifest, Receipt
+from beamrank.commit.scan_reports import read_scans
+from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.tasks import ShardTask
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.problems import counted
 from beamrank.logs import log_context
-from beamrank.stages.listing import needed_prefix
-from beamrank.stages.plan import Plan
-from beamrank.stages.receipts import Manifest, Receipt
-from beamrank.stages.scan_reports import read_scans
-from beamrank.stages.stage_record import StageRecord
-from beamrank.stages.tasks import ShardTask
 from beamrank.storage import files as storage
 from models.scoring.engine import inputs_done
 from models.stages import stage_of
 from pipelines.console.progress import Bar, ConsoleProgress, at_most_every, duration
 from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
-from pipelines.planning.earlier_runs import EarlierRuns
-from pipelines.planning.earlier_tokens import EarlierTokens
+from pipelines.plan.earlier_runs import EarlierRuns
+from pipelines.plan.earlier_tokens import EarlierTokens
 from pipelines.runners.names import Runner
 from pipelines.runners.options import IN_MEMORY, new_pipeline
 from pipelines.runners.watchdog import in_mid_run, run_watched

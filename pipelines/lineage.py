@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from beamrank.commit.plan import Plan
 from beamrank.config.run import RunConfig
 from beamrank.formats.folders import paths_of
-from beamrank.stages.plan import Plan
 from beamrank.version import __version__
 from pipelines.console.progress import ConsoleProgress
 

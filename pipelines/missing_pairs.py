@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pyarrow.compute as pc
 
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import Manifest
 from beamrank.config.run import RunConfig
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.stages.plan import Plan
-from beamrank.stages.receipts import Manifest
 from models.stages import stage_of
 from models.stages.duo import ScoreDepths, ScoreDuo
 from pipelines.console.progress import ConsoleProgress

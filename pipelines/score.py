@@ -4,22 +4,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from beamrank.commit.listing import manifest_name
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.status import read_receipts
 from beamrank.config.score import ScoreConfig
 from beamrank.formats.problems import counted
-from beamrank.stages.listing import manifest_name
-from beamrank.stages.receipts import Manifest
-from beamrank.stages.status import read_receipts
 from beamrank.storage import files as storage
 from models.stages.pairs import ScorePairs
 from pipelines.console.progress import ConsoleProgress
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
-from pipelines.output.owner import made_current
-from pipelines.planning.make_plan import check_writable
-from pipelines.planning.plan_scores import ScorePlan, plan_scores
+from pipelines.plan.make_plan import check_writable
+from pipelines.plan.plan_scores import ScorePlan, plan_scores
 from pipelines.runners import dataflow
 from pipelines.runners.names import Runner
 from pipelines.runners.options import beam_options, server_command
+from pipelines.runs.owner import made_current
 
 _SAMPLE_ROWS = 64
 _LAUNCHERS = {Runner.DATAFLOW: DataflowLauncher}

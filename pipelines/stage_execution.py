@@ -6,25 +6,25 @@ from dataclasses import dataclass
 import apache_beam as beam
 import numpy as np
 
+from beamrank.commit.listing import RECEIPTS, receipt_name
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.scan_reports import ScanWatch
+from beamrank.commit.shards import Shard
+from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.tasks import InputPart, ShardTask
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
 from beamrank.digests import hashes64
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import list_units, unit_digest
 from beamrank.formats.problems import counted
-from beamrank.stages.listing import RECEIPTS, receipt_name
-from beamrank.stages.plan import Plan
-from beamrank.stages.receipts import StageFolder
-from beamrank.stages.scan_reports import ScanWatch
-from beamrank.stages.shards import Shard
-from beamrank.stages.stage_record import StageRecord
-from beamrank.stages.tasks import InputPart, ShardTask
+from beamrank.join.doc_hashes import Hashes, NeededDocs
 from beamrank.storage import files as storage
-from beamrank.tables.doc_hashes import Hashes, NeededDocs
 from models.stages.base import CorpusJoin, ShardWork
 from pipelines.console.stage_progress import Scan
-from pipelines.planning.earlier_tokens import EarlierTokens, UnreadUnits, find_unread
-from pipelines.planning.join_passes import join_passes
+from pipelines.plan.earlier_tokens import EarlierTokens, UnreadUnits, find_unread
+from pipelines.plan.join_passes import join_passes
 from transforms.join import JoinCorpus, UnitSource
 from transforms.shards import RunShards
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import apache_beam as beam
 import pyarrow as pa
 
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.tasks import ShardTask
 from beamrank.formats.corpora import CorpusUnit
-from beamrank.stages.receipts import StageFolder
-from beamrank.stages.tasks import ShardTask
+from beamrank.join import schemas
+from beamrank.join.join import doc_tokens_schema
 from beamrank.storage.digested import DigestedFile
-from beamrank.tables import schemas
-from beamrank.tables.join import doc_tokens_schema
 from models.stages.base import CorpusJoin, SentTokens
 from models.stages.stored_tokens import UnusableTokensError
 from transforms import coders as coders  # registers the coder of record batches

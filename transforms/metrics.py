@@ -5,7 +5,7 @@ A request batch is one shard: the engine gets it in one call, and cuts its batch
 
 from apache_beam.metrics import Metrics
 
-from beamrank.stages.receipts import Receipt
+from beamrank.commit.receipts import Receipt
 from models.stages.scoring import new_loads
 
 NAMESPACE = "BeamML"

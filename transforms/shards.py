@@ -13,8 +13,8 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beamrank import logs
-from beamrank.stages.receipts import Receipt
-from beamrank.stages.tasks import ShardTask
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.tasks import ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
 from beamrank.storage.settings import StoreSettings

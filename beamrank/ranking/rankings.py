@@ -1,6 +1,6 @@
 """From the tables of the stages to rankings: the scored candidates, then the others in the previous order.
 
-The tables are those of beamrank/tables/schemas.py, of one shard or of all. A ranking holds the doc_ids and scores of a
+The tables are those of beamrank/join/schemas.py, of one shard or of all. A ranking holds the doc_ids and scores of a
 query, best first; beamrank/formats/run_writer.py makes the scores strictly decreasing. A query without candidates has
 no ranking. A candidate that a stage did not score, for any reason, keeps its place below those that it scored.
 """

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.status import StageStatus
 from beamrank.config.run import RunConfig
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
@@ -12,9 +15,6 @@ from beamrank.report.stored.curves import CurvePoint
 from beamrank.report.stored.distributions import Scores
 from beamrank.report.stored.drift import Drift
 from beamrank.report.stored.rank_changes import CandidateView, RankChange
-from beamrank.stages.plan import Plan
-from beamrank.stages.receipts import Receipt
-from beamrank.stages.status import StageStatus
 
 JUDGED = "Judged@10"
 

@@ -3,6 +3,8 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+from beamrank.commit.plan import Plan, read_plan
+from beamrank.commit.status import read_receipts, read_status
 from beamrank.config.run import RunConfig, stored_config
 from beamrank.errors import PreflightError
 from beamrank.formats.qrels import Qrels, read_qrels
@@ -16,8 +18,6 @@ from beamrank.report.stored.rank_changes import CandidateView, LargestChanges, c
 from beamrank.report.stored.scores import StoredQuery, finished_stages, iter_stored, ranked_texts
 from beamrank.report.stored.stage_measures import StageMeasures, stored_aggregations
 from beamrank.report.stored.truncation import truncated_docs
-from beamrank.stages.plan import Plan, read_plan
-from beamrank.stages.status import read_receipts, read_status
 
 
 def gather(plan: Plan, config: RunConfig, settings: ReportSettings, pairs: Plan | None = None) -> Report:

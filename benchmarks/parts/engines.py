@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from beamrank.stages.plan import read_plan
+from beamrank.commit.plan import read_plan
 from benchmarks import synthetic
 from benchmarks.results import Part
 from benchmarks.subprocess_meter import BEAMRANK, run_metered

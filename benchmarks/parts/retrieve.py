@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.shards import cut_shards
 from beamrank.machine import usable_cores
 from beamrank.records import Topic
-from beamrank.stages.receipts import StageFolder
-from beamrank.stages.shards import cut_shards
 from benchmarks.peers import Hits, Searched, search_pyserini
 from benchmarks.results import Part, Target
 from benchmarks.subprocess_meter import run_apart

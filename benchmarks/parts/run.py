@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from beamrank.stages.plan import Plan, read_plan
-from beamrank.stages.receipts import Manifest
+from beamrank.commit.plan import Plan, read_plan
+from beamrank.commit.receipts import Manifest
 from benchmarks import bare
 from benchmarks.results import Part, Target
 from benchmarks.subprocess_meter import BEAMRANK, Usage, run_apart, run_metered

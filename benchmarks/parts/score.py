@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beamrank.join.shard import candidates_table
 from beamrank.machine import usable_cores
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, PackedInputs
 from beamrank.records import Topic
-from beamrank.tables.shard import candidates_table
 from benchmarks.peers import CrossEncoderPeer, CrossEncoderSetting, Pair
 from benchmarks.results import Part, Target
 from benchmarks.same_inputs import Input, check_inputs, check_log_odds, packed_inputs
@@ -34,7 +34,7 @@ from models.scoring.engine import (
     StageCounts,
 )
 from models.scoring.mono import score_mono
-from models.tokenizer.registry import load_tokenizer
+from models.tokenizers.registry import load_tokenizer
 
 _LIMITS = InputLimits("hf", 64, 512)
 _BATCH_SIZES = (8, 16, 32, 64, 128)

@@ -17,7 +17,7 @@ from contrib.fusion.methods import METHODS, NORMALIZATIONS, check_fusion, fuse
 from pipelines.commands.arguments import one_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_error, write_line
-from pipelines.output.run_metadata import Component, write_metadata
+from pipelines.runs.run_metadata import Component, write_metadata
 
 _RANKED = ", ".join(name for name, method in METHODS.items() if method.reads_ranks)
 _WEIGHTED = ", ".join(name for name, method in METHODS.items() if method.takes_weights)

@@ -31,7 +31,7 @@ from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.checkpoints.files import CONFIG
 from models.checkpoints.weights import SAFETENSORS
 from models.scoring.engine import ScoringEngine
-from models.tokenizer.bert import load_bert
+from models.tokenizers.bert import load_bert
 
 if TYPE_CHECKING:
     from models.training.initial_model import Start

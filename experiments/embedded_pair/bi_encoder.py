@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BertModel
 
 from models.checkpoints.files import CONFIG
-from models.tokenizer.bert import BertTokenizer, load_bert
+from models.tokenizers.bert import BertTokenizer, load_bert
 
 Embed = Callable[[list[str]], NDArray[np.float32]]
 

@@ -32,7 +32,7 @@ from models.architectures.encoder.shape import (
     read_sizes,
 )
 from models.architectures.protocol import Shapes
-from models.tokenizer.layout import FamilyLayout
+from models.tokenizers.layout import FamilyLayout
 
 CLASSIFIER = "classifier"
 TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from models.architectures.bert import NAMES, count_types, read_shape
 from models.architectures.encoder.family import Family, Source, missing_token_types
 from models.architectures.encoder.shape import Dense, EncoderShape, Head, Size, read_sizes
-from models.tokenizer.layout import FamilyLayout
+from models.tokenizers.layout import FamilyLayout
 
 
 @dataclass(frozen=True)

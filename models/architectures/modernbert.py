@@ -23,7 +23,7 @@ from models.architectures.encoder.shape import (
     read_activation,
     read_sizes,
 )
-from models.tokenizer.layout import FamilyLayout
+from models.tokenizers.layout import FamilyLayout
 
 _NAMES: Names = {
     "words": "embeddings.tok_embeddings",

@@ -92,7 +92,7 @@ class Architecture(Protocol):
             dtype: of the layers; the head is float32, because log-odds in fewer bits tie.
 
         Returns:
-            A module whose `forward(rows)` takes the `models.kernels.token_rows.TokenRows` of b * chunks inputs and
+            A module whose `forward(rows)` takes the `kernels.token_rows.TokenRows` of b * chunks inputs and
             returns float32[b] log-odds. Each function of single rows goes through `rows.by_blocks`, so that the bits
             of a score do not depend on the other inputs.
         """

@@ -9,7 +9,7 @@ from beamrank.errors import PreflightError
 from models.architectures.bert import NAMES, count_types, read_shape
 from models.architectures.encoder.family import Family, Source, missing_token_types
 from models.architectures.encoder.shape import Dense, EncoderShape, Head, read_sizes
-from models.tokenizer.layout import FamilyLayout
+from models.tokenizers.layout import FamilyLayout
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
 from models.checkpoints.tokenizer_fit import check_fit
 from models.checkpoints.weights import tensor_reader, tensor_shapes, weight_files
 from models.forks import check_process
-from models.tokenizer.files import keeps_ends
+from models.tokenizers.files import keeps_ends
 
 if TYPE_CHECKING:
     import torch

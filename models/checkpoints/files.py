@@ -21,7 +21,7 @@ from models.checkpoints.weights import (
     refuse_adapter,
     weight_files,
 )
-from models.tokenizer.files import TOKENIZER_FILES
+from models.tokenizers.files import TOKENIZER_FILES
 
 CONFIG = "config.json"
 SENTENCE_TRANSFORMERS = "modules.json"

@@ -11,10 +11,10 @@ from beamrank.storage.documents import validated
 from models.checkpoints.check import Checkpoint
 from models.checkpoints.files import CONFIG, SENTENCE_TRANSFORMERS, TRANSFORMER, read_json
 from models.checkpoints.sources import locate
-from models.tokenizer.definition import check_prefix_space
-from models.tokenizer.files import TOKENIZER_FILES
-from models.tokenizer.protocol import Tokenizer
-from models.tokenizer.registry import load_tokenizer
+from models.tokenizers.definition import check_prefix_space
+from models.tokenizers.files import TOKENIZER_FILES
+from models.tokenizers.protocol import Tokenizer
+from models.tokenizers.registry import load_tokenizer
 
 
 @dataclass(frozen=True)

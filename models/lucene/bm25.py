@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.join.shard import candidates_table
 from beamrank.machine import usable_threads
 from beamrank.records import Topic
-from beamrank.tables.shard import candidates_table
 from models.lucene import jvm
 from models.lucene.index import require_index
 

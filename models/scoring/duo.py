@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.errors import DataError
+from beamrank.join import schemas
+from beamrank.join.shard import special_tokens
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.input_layout import InputLimits, InputTemplate, Lengths, PackedInputs, duo_kept
 from beamrank.ranking.rankings import by_score
-from beamrank.tables import schemas
-from beamrank.tables.shard import special_tokens
 from models.architectures.protocol import Architecture
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScores
@@ -40,8 +40,8 @@ def score_duo(
 
     Args:
         engine: with a checkpoint for duo.
-        tokens: a shard, `beamrank.tables.schemas.tokenized` with the special tokens as metadata.
-        mono: the same shard's `beamrank.tables.schemas.MONO`, a row a candidate; the best docs are those of the highest
+        tokens: a shard, `beamrank.join.schemas.tokenized` with the special tokens as metadata.
+        mono: the same shard's `beamrank.join.schemas.MONO`, a row a candidate; the best docs are those of the highest
             score, then lowest rank.
         k: how many docs of a query meet each other.
         limits: the truncation rule and its lengths.
@@ -49,7 +49,7 @@ def score_duo(
         seed: decides which opponents are drawn.
 
     Returns:
-        `beamrank.tables.schemas.DUO`, one row a query of `tokens` in its order, and the counts for the receipt.
+        `beamrank.join.schemas.DUO`, one row a query of `tokens` in its order, and the counts for the receipt.
 
     Raises:
         DataError: `mono` holds a candidate that `tokens` does not.

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.errors import DataError
+from beamrank.join import schemas
+from beamrank.join.shard import special_tokens
 from beamrank.ranking.input_layout import InputLimits, Lengths, PackedInputs, mono_kept
 from beamrank.ranking.segments import SegmentRule, Segments, cut_segments
-from beamrank.tables import schemas
-from beamrank.tables.shard import special_tokens
 from models.architectures.protocol import Architecture
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScores
@@ -30,14 +30,14 @@ def score_mono(
 
     Args:
         engine: with a checkpoint for mono; one that reads a doc in chunks has the rule hold for each.
-        tokens: a shard, `beamrank.tables.schemas.tokenized` with the special tokens as metadata, each query's
+        tokens: a shard, `beamrank.join.schemas.tokenized` with the special tokens as metadata, each query's
             candidates in rank order.
         k: how many candidates of a query are scored.
         limits: the truncation rule and its lengths.
         segment_rule: how docs are cut into segments; None scores each as a whole.
 
     Returns:
-        `beamrank.tables.schemas.MONO`, a row a segment, sorted by query_id, rank and segment, and the counts for the
+        `beamrank.join.schemas.MONO`, a row a segment, sorted by query_id, rank and segment, and the counts for the
         receipt.
     """
     laid_out = _lay_out(engine.checkpoint.architecture, tokens, k, limits, segment_rule)
@@ -114,7 +114,7 @@ class _LaidOut:
         return self.shard.queries[self.docs]
 
     def table(self, log_odds: npt.NDArray[np.float32]) -> pa.Table:
-        """`beamrank.tables.schemas.MONO` in the order of the inputs."""
+        """`beamrank.join.schemas.MONO` in the order of the inputs."""
         shard = self.shard
         return pa.table(
             [

@@ -51,7 +51,7 @@ class ShardTokens:
 
 
 def read_shard(table: pa.Table) -> ShardTokens:
-    """Flattens a table of `beamrank.tables.schemas.tokenized`."""
+    """Flattens a table of `beamrank.join.schemas.tokenized`."""
     column = {name: table.column(name).combine_chunks() for name in table.column_names}
     query_tokens, docs_of_query = column["query_tokens"], column["doc_tokens"]
     docs = docs_of_query.flatten()

@@ -11,7 +11,7 @@ from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_length
 from models.checkpoints.check import Checkpoint
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.packing import distinct, number_texts
-from models.tokenizer.protocol import Tokenizer
+from models.tokenizers.protocol import Tokenizer
 
 
 def score_texts(

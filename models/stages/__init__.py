@@ -1,8 +1,8 @@
 """The stages of a run, one class a file (docs/internals/extending.md). Another stage is one file, and one line here."""
 
+from beamrank.commit.stage_record import StageRecord
 from beamrank.config.run import RunConfig, add_first_stage, remove_first_stage
 from beamrank.errors import PreflightError
-from beamrank.stages.stage_record import StageRecord
 from models.stages.base import Stage
 from models.stages.bm25 import RetrieveBm25
 from models.stages.duo import ScoreDepths, ScoreDuo

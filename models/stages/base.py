@@ -14,16 +14,16 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import pyarrow as pa
 from pydantic import ConfigDict, TypeAdapter
 
+from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.shards import Shard
+from beamrank.commit.stage_record import ScoringWork, StageRecord
+from beamrank.commit.tasks import ShardTask
+from beamrank.commit.verify import Verification
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusUnit
-from beamrank.stages.receipts import Receipt, StageFolder
-from beamrank.stages.shards import Shard
-from beamrank.stages.stage_record import ScoringWork, StageRecord
-from beamrank.stages.tasks import ShardTask
-from beamrank.stages.verify import Verification
+from beamrank.join.schemas import RowKind
 from beamrank.storage.digested import DigestedFile
-from beamrank.tables.schemas import RowKind
 from models.stages.sample import Sample
 
 CANDIDATE_BYTES = 12

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.tasks import ShardTask
+from beamrank.commit.verify import Finding, Verification
 from beamrank.config.first_stages import Bm25Config
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import corpus_digest
 from beamrank.machine import usable_threads
-from beamrank.stages.receipts import Receipt
-from beamrank.stages.tasks import ShardTask
-from beamrank.stages.verify import Finding, Verification
 from beamrank.storage import files as storage
 from models.lucene.index import (
     INFO_NAME,

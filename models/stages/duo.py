@@ -6,11 +6,11 @@ from typing import Annotated, Any, Self
 
 import pyarrow as pa
 
+from beamrank.commit.pace import pair_inferences
+from beamrank.commit.stage_record import ScoringWork
 from beamrank.config.models import DuoConfig
 from beamrank.config.run import RunConfig
 from beamrank.ranking.segments import SegmentPooling, pool_segments
-from beamrank.stages.pace import pair_inferences
-from beamrank.stages.stage_record import ScoringWork
 from models.scoring.duo import known_duo, score_depths, score_duo
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScores

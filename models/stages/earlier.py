@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit.machines import arithmetic_digest
+from beamrank.commit.tasks import EarlierPart
 from beamrank.errors import BeamrankError, DataError
 from beamrank.machine import describe_machine
-from beamrank.stages.machines import arithmetic_digest
-from beamrank.stages.tasks import EarlierPart
 from models.scoring.known import KnownScores
 
 _log = logging.getLogger(__name__)

@@ -11,6 +11,8 @@ from typing import Annotated, Any, ClassVar, Self, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.tasks import ShardTask
 from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import RunConfig
 from beamrank.digests import digest
@@ -19,11 +21,9 @@ from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
 from beamrank.formats.folders import paths_of, shown_paths
 from beamrank.formats.ids import IdError, are_usable, check_doc_id
 from beamrank.formats.qrels import QrelsConfig, read_qrels
+from beamrank.join.shard import candidates_table
 from beamrank.ranking.added_relevant import missing_relevant
 from beamrank.section import SELF
-from beamrank.stages.receipts import Receipt
-from beamrank.stages.tasks import ShardTask
-from beamrank.tables.shard import candidates_table
 from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides, ShardStage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample

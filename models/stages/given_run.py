@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.shards import Shard
+from beamrank.commit.tasks import ShardTask
 from beamrank.config.first_stages import CandidatesConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.names import RunColumns, given_columns
 from beamrank.formats.runs import Run, Ties
 from beamrank.formats.topics.candidates import read_candidates
-from beamrank.stages.receipts import Receipt
-from beamrank.stages.shards import Shard
-from beamrank.stages.tasks import ShardTask
+from beamrank.join.shard import candidates_table
 from beamrank.storage.digested import DigestedFile, digest_file, reread
-from beamrank.tables.shard import candidates_table
 from models.stages.base import Decides, Execution, Worker
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning

@@ -7,14 +7,14 @@ from typing import Annotated, Any, Self
 import numpy as np
 import pyarrow as pa
 
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.tasks import ShardTask
 from beamrank.config.score import ScoreConfig
 from beamrank.formats.pairs import PairKind, PairsFile, read_pairs
+from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import BadRow
-from beamrank.stages.receipts import Receipt
-from beamrank.stages.tasks import ShardTask
 from beamrank.storage.digested import FileRows
-from beamrank.tables import schemas
 from models.checkpoints.check import Checkpoint
 from models.checkpoints.tokenizers import tokenizer_of
 from models.scoring.backends.protocol import Device

@@ -12,11 +12,11 @@ import pyarrow as pa
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusUnit, list_units, read_unit
+from beamrank.join.shard import as_mono, candidates_table, tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import Lengths
 from beamrank.records import Doc, Topic
 from beamrank.storage.streams import text_bytes
-from beamrank.tables.shard import as_mono, candidates_table, tokenized_schema, tokenized_table
 from models.checkpoints.check import Checkpoint
 from models.checkpoints.tokenizers import tokenizer_of
 from models.reranker import Reranker, RerankerKind

@@ -12,15 +12,15 @@ from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
 
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.stage_record import ScoringWork
+from beamrank.commit.tasks import ShardTask
 from beamrank.config.device import is_cuda
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import InputLimits, Truncation
-from beamrank.stages.receipts import Receipt
-from beamrank.stages.stage_record import ScoringWork
-from beamrank.stages.tasks import ShardTask
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.checkpoints.tokenizers import tokenizer_of
 from models.scoring.backends.choice import choose_backend

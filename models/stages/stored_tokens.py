@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit.tasks import InputPart
 from beamrank.digests import hashes64
 from beamrank.errors import BeamrankError
 from beamrank.formats.corpora import doc_keys
-from beamrank.stages.tasks import InputPart
-from beamrank.tables.doc_hashes import Hashes
+from beamrank.join.doc_hashes import Hashes
 
 
 class UnusableTokensError(BeamrankError):

@@ -10,20 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.commit.listing import SCANS
+from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.scan_reports import ScanReport, read_scans
+from beamrank.commit.tasks import ShardTask
 from beamrank.config.run import RunConfig
 from beamrank.digests import hashes64
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import FORMATS, CorpusUnit, place, read_unit, unit_digest
-from beamrank.ranking.input_layout import Prompt, max_doc_tokens
-from beamrank.stages.listing import SCANS
-from beamrank.stages.receipts import Receipt, StageFolder
-from beamrank.stages.scan_reports import ScanReport, read_scans
-from beamrank.stages.tasks import ShardTask
-from beamrank.storage import files as storage
-from beamrank.storage.digested import DigestedFile
-from beamrank.tables import schemas
-from beamrank.tables.doc_hashes import Hashes, NeededDocs, publish_unit_docs
-from beamrank.tables.join import (
+from beamrank.join import schemas
+from beamrank.join.doc_hashes import Hashes, NeededDocs, publish_unit_docs
+from beamrank.join.join import (
     MissingDoc,
     by_shard,
     candidate_keys,
@@ -31,14 +28,17 @@ from beamrank.tables.join import (
     doc_tokens_schema,
     join_shard,
 )
-from beamrank.tables.shard import tokenized_schema
+from beamrank.join.shard import tokenized_schema
+from beamrank.ranking.input_layout import Prompt, max_doc_tokens
+from beamrank.storage import files as storage
+from beamrank.storage.digested import DigestedFile
 from models.checkpoints.check import Checkpoint
 from models.checkpoints.tokenizers import fetch_tokenizer, tokenizer_of
 from models.stages.base import Cost, CostOf, Decides, Execution, SentTokens, Stage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
 from models.stages.stored_tokens import UnusableTokensError, stored_tokens
-from models.tokenizer.protocol import Tokenizer
+from models.tokenizers.protocol import Tokenizer
 
 _FLUSH_TOKENS = 4 << 20
 

@@ -11,13 +11,13 @@ from beamrank.formats.folders import shown_paths
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
+from beamrank.join.shard import candidates_table
 from beamrank.ranking.added_relevant import missing_relevant
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.ranking.rankings import Ranking, doc_orders, first_stage_ranking
-from beamrank.tables.shard import candidates_table
 from models.rerank import Cascade
 from models.reranker import Reranker, tokenize_shard
-from models.tokenizer.bert import BertTokenizer
+from models.tokenizers.bert import BertTokenizer
 from models.training.config import DevConfig, Kind, TrainConfig
 from models.training.data.collection import read_texts
 from models.training.data.texts import normal_text

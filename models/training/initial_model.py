@@ -27,9 +27,9 @@ from models.checkpoints.files import (
 from models.checkpoints.sources import locate
 from models.checkpoints.tokenizer_fit import check_fit
 from models.checkpoints.weights import SAFETENSORS, tensor_shapes
-from models.tokenizer.bert import BertTokenizer, load_bert
-from models.tokenizer.files import TOKENIZER_FILES
-from models.tokenizer.layout import own_layout
+from models.tokenizers.bert import BertTokenizer, load_bert
+from models.tokenizers.files import TOKENIZER_FILES
+from models.tokenizers.layout import own_layout
 from models.training.chunked_bert import ChunkedBert, chunked_config
 from models.training.config import ChunksConfig
 

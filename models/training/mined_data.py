@@ -16,7 +16,7 @@ from beamrank.digests import SHORT, checked_json, checked_record, digest
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.file_states import file_version
-from models.tokenizer.bert import BertTokenizer
+from models.tokenizers.bert import BertTokenizer
 from models.training.config import TrainConfig
 from models.training.data.examples import Source
 from models.training.data.id_triples import TextsById, store_texts

@@ -6,8 +6,8 @@ import typer
 
 from beamrank.ranking.aggregation import METHODS
 from pipelines.console.terminal import write_line
-from pipelines.output.aggregate import other_runs
-from pipelines.output.run_files import write_run_files
+from pipelines.runs.aggregate import other_runs
+from pipelines.runs.run_files import write_run_files
 
 
 def aggregate(

@@ -32,7 +32,7 @@ def qrels_option(help_text: str) -> Any:
         if value is None or not value.startswith(_IRDS):
             return value
         # It takes seconds to import, and files do without.
-        from pipelines.planning.irds import exported
+        from pipelines.plan.irds import exported
 
         return exported(value, "qrels", ConsoleProgress(quiet=context.params.get("quiet", False)))
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from beamrank.commit.plan import Plan, read_plan
+from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig
 from beamrank.demo.collection import stdlib_docs, write_collection
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.tables import MEAN, Cell, Column, Table
-from beamrank.stages.plan import Plan, read_plan
-from beamrank.stages.status import read_status
 from beamrank.storage import files as storage
 from pipelines.commands.arguments import Quiet, Verbose, console_progress
 from pipelines.commands.report import report_paths

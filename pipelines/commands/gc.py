@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from beamrank.commit.garbage import Garbage, find_garbage, remove_garbage
 from beamrank.errors import ConfigError
-from beamrank.stages.garbage import Garbage, find_garbage, remove_garbage
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 

@@ -30,8 +30,8 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_line
-from pipelines.planning.make_plan import check_apart, chosen_topics
-from pipelines.planning.named_inputs import named_inputs
+from pipelines.plan.make_plan import check_apart, chosen_topics
+from pipelines.plan.named_inputs import named_inputs
 
 
 def index(

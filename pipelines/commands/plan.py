@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from beamrank.commit.prediction import Prediction, Price
 from beamrank.formats.problems import counted
-from beamrank.stages.prediction import Prediction, Price
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, Reuse, load_run_config
 from pipelines.console.progress import ConsoleProgress, duration
 from pipelines.console.tables import print_table
 from pipelines.console.terminal import write_line
 
 if TYPE_CHECKING:
-    from pipelines.planning.estimate import Estimate
+    from pipelines.plan.estimate import Estimate
 
 _HERE = "this machine"
 
@@ -45,8 +45,8 @@ def plan(
     rough estimates until the index exists.
     """
     # Beam takes seconds to import, and other commands do without.
-    from pipelines.planning.estimate import estimate
-    from pipelines.planning.named_inputs import named_inputs
+    from pipelines.plan.estimate import estimate
+    from pipelines.plan.named_inputs import named_inputs
 
     settings = named_inputs(load_run_config(config, overrides, output, limit, reuse), ConsoleProgress())
     found = estimate(settings)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from beamrank.commit.plan import Plan, read_plan
 from beamrank.config.run import RunConfig, stored_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
 from beamrank.formats.excluded import read_excluded
-from beamrank.stages.plan import Plan, read_plan
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.url_credentials import refuse_credentials

@@ -14,7 +14,7 @@ from beamrank.progress import Progress
 from pipelines.commands.arguments import ConfigPath, Overrides, ResultFormat, load_run_config
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result
-from pipelines.planning.named_inputs import named_inputs
+from pipelines.plan.named_inputs import named_inputs
 
 _NO_LIMIT = 1 << 40
 
@@ -66,7 +66,7 @@ def _wordpieces(settings: RunConfig) -> dict[str, CountUnits]:
     """How wordpieces are counted, for each distinct tokenizer; only the tokenizers are fetched, not the weights."""
     # The libraries take a second to import, and other commands do without.
     from models.checkpoints.tokenizers import fetch_tokenizer
-    from models.tokenizer.protocol import Tokenizer
+    from models.tokenizers.protocol import Tokenizer
 
     def counter(tokenizer: Tokenizer) -> CountUnits:
         def count(texts: Sequence[str]) -> list[int]:

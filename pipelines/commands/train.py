@@ -90,7 +90,7 @@ def train(
     from models.training.folds import GIVEN, POOLED, fold_configs, rank_held_out, write_pooled
     from models.training.loop.distributed import joined_processes
     from models.training.session import Session
-    from pipelines.planning.named_inputs import named_training
+    from pipelines.plan.named_inputs import named_training
 
     if as_json and not dry_run:
         raise ConfigError("--json needs --dry-run")

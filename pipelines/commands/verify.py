@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
+from beamrank.commit.plan import read_plan
+from beamrank.commit.verify import Verification, verify_stages
 from beamrank.config.run import stored_config
 from beamrank.errors import PreflightError
-from beamrank.stages.plan import read_plan
-from beamrank.stages.verify import Verification, verify_stages
 from beamrank.storage import files as storage
 from models.stages import stage_of
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
-from pipelines.output.verify_runs import verify_runs
+from pipelines.runs.verify_runs import verify_runs
 
 
 def verify(

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.status import StageStatus
 from beamrank.formats.excluded import OWN_SHARE
-from beamrank.stages.receipts import Manifest
-from beamrank.stages.status import StageStatus
-from beamrank.tables.schemas import RowKind
+from beamrank.join.schemas import RowKind
 
 
 @dataclass(frozen=True)

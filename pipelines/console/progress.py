@@ -11,10 +11,10 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 
+from beamrank.commit.pace import Pace
 from beamrank.logs import EventFormatter, is_event
 from beamrank.printable import shown_message
 from beamrank.progress import Progress
-from beamrank.stages.pace import Pace
 from pipelines.console.terminal import PrintableConsole
 
 _LINE_SECONDS = 30.0

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from beamrank.commit.plan import Plan
 from beamrank.logs import logging_run, open_in_output
-from beamrank.stages.plan import Plan
 from beamrank.version import __version__
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_error

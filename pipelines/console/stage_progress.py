@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from beamrank.stages.pace import work_ratio
-from beamrank.stages.receipts import Receipt, StageFolder
-from beamrank.stages.stage_record import StageRecord
+from beamrank.commit.pace import work_ratio
+from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.stage_record import StageRecord
 from pipelines.console.progress import Bar, Meter, duration, fraction
 
 

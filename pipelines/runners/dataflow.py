@@ -19,13 +19,13 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 
+from beamrank.commit.plan import Plan
+from beamrank.commit.stage_record import StageRecord
 from beamrank.config.device import is_cuda
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig, ScoreConfig
 from beamrank.digests import SHORT, digest
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.stages.plan import Plan
-from beamrank.stages.stage_record import StageRecord
 from beamrank.storage import files as storage
 from beamrank.version import __version__
 from models.scoring.backends.choice import AUTO

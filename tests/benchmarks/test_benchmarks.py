@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from beamrank.commit.plan import read_plan
+from beamrank.commit.verify import verify_stages
 from beamrank.config.run import load_config, stored_config
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
@@ -17,8 +19,6 @@ from beamrank.formats.qrels import read_qrels
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import Topic
-from beamrank.stages.plan import read_plan
-from beamrank.stages.verify import verify_stages
 from benchmarks import same_inputs, synthetic
 from benchmarks.datasets.medquad import read_medquad
 from benchmarks.datasets.nfcorpus import read_nfcorpus
@@ -29,7 +29,7 @@ from benchmarks.results import Part, Results, Target, command_line
 from benchmarks.synthetic_output import write_output
 from experiments.embedded_pair.figures import rank_by_cosine
 from experiments.embedded_pair.measured import Measured
-from pipelines.output.run_files import write_runs
+from pipelines.runs.run_files import write_runs
 from tests import ROOT
 from tests.support.checkpoints import MINILM
 

@@ -10,19 +10,19 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from beamrank.commit.status import StageStatus
 from beamrank.evaluation import agreement, significance
 from beamrank.formats import corpora, qrels, run_formats, topics
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, Truncation, duo_kept, mono_kept
 from beamrank.records import SpecialTokens
 from beamrank.report.stored.rank_changes import CandidateView
-from beamrank.stages.status import StageStatus
 from contrib.fusion import methods as fusion
 from docs.generate import generated
 from models.architectures.bert import bert_template
 from models.training.config import OBJECTIVES
 from models.training.recipes import RECIPES
-from pipelines.planning.estimate import Estimate, StageEstimate
+from pipelines.plan.estimate import Estimate, StageEstimate
 from pipelines.score import Prospect
 from tests import ROOT
 

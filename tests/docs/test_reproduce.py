@@ -17,7 +17,7 @@ from beamrank.formats.qrels import read_qrels
 from contrib.papers.configs import wikipassageqa_configs
 from models.training.config import load_train_config
 from pipelines.cli import app
-from pipelines.planning.make_plan import chosen_topics, planned
+from pipelines.plan.make_plan import chosen_topics, planned
 from tests import ROOT
 from tests.support.docs.examples import Example, parse
 from tests.support.training import save_start

@@ -14,7 +14,7 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.store_refusals import refusal_cause
 from beamrank.storage.streams import open_stream
-from pipelines.planning.make_plan import check_writable
+from pipelines.plan.make_plan import check_writable
 
 REGION = {"x-amz-bucket-region": "eu-north-1"}
 ANSWERS: dict[str, tuple[int, dict[str, str], str, str]] = {

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from beamrank.commit.listing import RECEIPTS, receipt_name
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.shards import cut_shards
+from beamrank.commit.status import read_status
 from beamrank.config.score import ScoreConfig
 from beamrank.digests import sha256
 from beamrank.records import Topic
-from beamrank.stages.listing import RECEIPTS, receipt_name
-from beamrank.stages.plan import Plan
-from beamrank.stages.receipts import Receipt, StageFolder
-from beamrank.stages.shards import cut_shards
-from beamrank.stages.status import read_status
 from pipelines.console.progress import ConsoleProgress
 from pipelines.runners.names import Runner
 from pipelines.score import preview_scores

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beamrank.stages.plan import read_plan
-from beamrank.stages.receipts import Manifest
-from beamrank.stages.status import read_status
+from beamrank.commit.plan import read_plan
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.status import read_status
 from beamrank.storage import files as storage
-from pipelines.output.run_metadata import ENDING
+from pipelines.runs.run_metadata import ENDING
 from tests.support.outputs import files_below
 from tests.support.processes import beamrank, beamrank_here
 from tests.support.runs import run_here

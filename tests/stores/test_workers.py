@@ -8,8 +8,8 @@ import fsspec.config
 import pyarrow as pa
 from apache_beam.internal import pickler
 
-from beamrank.stages.receipts import Receipt, StageFolder
-from beamrank.stages.tasks import ShardTask
+from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.tasks import ShardTask
 from beamrank.storage.settings import StoreSettings
 from tests import ROOT
 from transforms.shards import RunShardFn

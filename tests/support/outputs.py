@@ -5,16 +5,16 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from beamrank.commit.listing import needed_prefix
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.scan_reports import ScanReport
+from beamrank.commit.shards import cut_shards
+from beamrank.commit.stage_record import ScoringWork, StageRecord
+from beamrank.join import schemas
+from beamrank.join.doc_hashes import NeededDocs
 from beamrank.records import Topic
-from beamrank.stages.listing import needed_prefix
-from beamrank.stages.plan import Plan
-from beamrank.stages.receipts import Manifest
-from beamrank.stages.scan_reports import ScanReport
-from beamrank.stages.shards import cut_shards
-from beamrank.stages.stage_record import ScoringWork, StageRecord
 from beamrank.storage import files as storage
-from beamrank.tables import schemas
-from beamrank.tables.doc_hashes import NeededDocs
 
 CORPUS = "c0" * 32
 SHARDS = 3

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from beamrank.commit.plan import Plan
 from beamrank.config.run import RunConfig, load_config
-from beamrank.stages.plan import Plan
 from pipelines.console.progress import ConsoleProgress
 from pipelines.launcher import Launcher
-from pipelines.output.run_files import write_runs
-from pipelines.planning.make_plan import make_plan
+from pipelines.plan.make_plan import make_plan
+from pipelines.runs.run_files import write_runs
 
 FileState = tuple[int, int, int]
 

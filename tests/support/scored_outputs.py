@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 import models.stages  # noqa: F401
+from beamrank.commit.plan import Plan
+from beamrank.commit.shards import cut_shards
+from beamrank.commit.stage_record import StageRecord
+from beamrank.join import schemas
 from beamrank.records import Topic
-from beamrank.stages.plan import Plan
-from beamrank.stages.shards import cut_shards
-from beamrank.stages.stage_record import StageRecord
-from beamrank.tables import schemas
 
 _RECORDS = (
     StageRecord("given_run", "candidates", "retrieve", "candidates", (), True, {"k": 1}, run_name="given_run"),

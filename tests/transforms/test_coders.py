@@ -7,7 +7,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from beamrank.stages.receipts import StageFolder
+from beamrank.commit.receipts import StageFolder
 from tests.support.models.stages import a_stage
 from transforms.coders import RecordBatchCoder
 from transforms.join import JoinCorpus

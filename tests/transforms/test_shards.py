@@ -11,8 +11,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 from apache_beam.testing.util import assert_that, equal_to
 
-from beamrank.stages.receipts import Receipt, StageFolder
-from beamrank.stages.tasks import ShardTask
+from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.tasks import ShardTask
 from beamrank.storage import files as storage
 from transforms.shards import RunShards
 

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from beamrank.commit.machines import read_machine
+from beamrank.commit.plan import Plan
 from beamrank.evaluation.tables import COUNT, Cell, Column, Table
 from beamrank.formats.folders import shown_paths
 from beamrank.machine import Machine
 from beamrank.report.blocks import Block, Paragraph, TableBlock
 from beamrank.report.report import Execution, Report
-from beamrank.stages.machines import read_machine
-from beamrank.stages.plan import Plan
 
 _ONE_DIGIT = ",.1f"
 _PERCENT = ".1f"

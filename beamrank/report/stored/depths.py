@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from beamrank.commit.plan import Plan
 from beamrank.config.run import RunConfig
 from beamrank.evaluation.measures import Measure
 from beamrank.formats.qrels import Qrels
@@ -12,7 +13,6 @@ from beamrank.ranking.aggregation import Matrix, aggregate
 from beamrank.report.stored.curves import CurvePoint
 from beamrank.report.stored.positions import judged_positions, values
 from beamrank.report.stored.scores import Positions, StoredQuery, iter_stored, read_matrices
-from beamrank.stages.plan import Plan
 
 _FULL = "sum"
 

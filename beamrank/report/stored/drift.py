@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from beamrank.commit.plan import Plan
 from beamrank.config.run import RunConfig
 from beamrank.evaluation.agreement import kendalls_tau, rank_biased_overlap
 from beamrank.evaluation.significance import Comparison, compare_evaluations
@@ -16,7 +17,6 @@ from beamrank.formats.qrels import Qrels
 from beamrank.ranking.aggregation import aggregate
 from beamrank.report.stored.scores import StoredQuery, iter_stored
 from beamrank.report.stored.stage_measures import StageMeasures, stage_orders
-from beamrank.stages.plan import Plan
 
 CUTOFF = 10
 NEW_TOPIC, NEW_DOC, LOST_DOC, NEW_SCORE = "new topic", "new doc", "lost doc", "new score"

@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.stage_record import StageRecord
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.formats.corpora.texts import find_texts
+from beamrank.join.schemas import RowKind
 from beamrank.ranking.aggregation import Matrix
 from beamrank.ranking.rankings import without_dropped
 from beamrank.ranking.segments import pool_segments
-from beamrank.stages.plan import Plan
-from beamrank.stages.receipts import Manifest
-from beamrank.stages.stage_record import StageRecord
-from beamrank.tables.schemas import RowKind
 
 Floats: TypeAlias = NDArray[np.float64]
 Positions: TypeAlias = NDArray[np.int64]

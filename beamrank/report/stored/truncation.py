@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from beamrank.commit.plan import Plan
+from beamrank.commit.stage_record import StageRecord
 from beamrank.ranking.input_layout import InputLimits, InputTemplate, Lengths, duo_kept, mono_kept
 from beamrank.ranking.segments import SegmentRule, cut_segments
-from beamrank.stages.plan import Plan
-from beamrank.stages.stage_record import StageRecord
 
 # The models that truncate a doc, by query_id and doc_id.
 Truncated = Mapping[tuple[str, str], tuple[str, ...]]

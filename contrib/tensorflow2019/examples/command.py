@@ -112,7 +112,7 @@ def _convert(
     from contrib.tensorflow2019.examples.layout import ExampleSettings
     from contrib.tensorflow2019.examples.sources import Making
     from models.checkpoints.tokenizers import fetch_tokenizer
-    from models.tokenizer.bert import BertTokenizer
+    from models.tokenizers.bert import BertTokenizer
 
     schema, limits, docs = made
     read_by = checkpoint or _CHECKPOINT

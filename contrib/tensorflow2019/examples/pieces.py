@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.formats.corpora import CorpusUnit, read_unit
+from beamrank.join.shard import special_tokens
 from beamrank.records import BadRow
-from beamrank.stages.receipts import Receipt, StageFolder
-from beamrank.tables.shard import special_tokens
 from contrib.tensorflow2019.examples.layout import (
     ExampleSettings,
     Relevant,
@@ -26,7 +26,7 @@ from contrib.tensorflow2019.examples.reader import StoredExamples
 from contrib.tensorflow2019.examples.schemas import SCHEMAS
 from contrib.tensorflow2019.examples.writer import WRITERS, Writer
 from models.checkpoints.tokenizers import fetch_tokenizer
-from models.tokenizer.protocol import Tokenizer
+from models.tokenizers.protocol import Tokenizer
 
 _SHOWN_BAD_ROWS = 5
 # As many of a text as the tokenize stage stores.

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from beamrank.commit.plan import read_plan
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, CorpusFormat, CorpusUnit, DocBatch, list_units
 from beamrank.formats.corpora.readers.lines import byte_ranges, check_lines, read_lines
 from beamrank.formats.row_checks import RowError
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.formats.topics.top1000 import is_top1000
-from beamrank.stages.plan import read_plan
 from beamrank.storage import files as storage
 from beamrank.storage.streams import text_bytes
 from contrib.tensorflow2019.examples.layout import ExampleSettings

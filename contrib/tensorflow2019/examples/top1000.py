@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.formats.corpora import CorpusUnit, read_unit
+from beamrank.join.schemas import token_type
 from beamrank.records import Topic
-from beamrank.tables.schemas import token_type
 from contrib.tensorflow2019.examples.layout import ExampleSettings, Relevant, examples_in_tables
 from contrib.tensorflow2019.examples.pieces import BATCH_TEXTS, MAX_TOKENS, BadRows, open_tokenizer
 

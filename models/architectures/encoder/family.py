@@ -11,7 +11,7 @@ from models.architectures.classifier import check_class, check_tensors, count_la
 from models.architectures.encoder.modules import read_modular_head
 from models.architectures.encoder.shape import EncoderShape, Head, Part
 from models.architectures.protocol import ModelFiles, Shapes
-from models.tokenizer.layout import FamilyLayout, extend_layout, own_layout
+from models.tokenizers.layout import FamilyLayout, extend_layout, own_layout
 
 if TYPE_CHECKING:
     import torch

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from models.architectures.encoder.shape import EncoderShape
-from models.kernels.attention import attend, attend_first
-from models.kernels.linear import Linear
-from models.kernels.norm import LayerNorm
-from models.kernels.rotation import Rotation
-from models.kernels.token_rows import TokenRows
+from models.architectures.kernels.attention import attend, attend_first
+from models.architectures.kernels.linear import Linear
+from models.architectures.kernels.norm import LayerNorm
+from models.architectures.kernels.rotation import Rotation
+from models.architectures.kernels.token_rows import TokenRows
 
 Weights = Mapping[str, Tensor]
 """`PART.weight` and `PART.bias` of each part."""

@@ -16,10 +16,10 @@ from models.architectures.chunk_pooling import ChunkPooling
 from models.architectures.chunk_sizes import POOLING
 from models.architectures.encoder.layer import FirstRowsLayer, FullLayer, Weights
 from models.architectures.encoder.shape import Activation, Dense, EncoderShape, Head, Norm
-from models.kernels.linear import Linear
-from models.kernels.norm import LayerNorm, frozen
-from models.kernels.rotation import Rotation
-from models.kernels.token_rows import TokenRows
+from models.architectures.kernels.linear import Linear
+from models.architectures.kernels.norm import LayerNorm, frozen
+from models.architectures.kernels.rotation import Rotation
+from models.architectures.kernels.token_rows import TokenRows
 
 _ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,

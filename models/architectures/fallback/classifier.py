@@ -10,7 +10,7 @@ from models.architectures.fallback.architecture import TransformersModel, slower
 from models.architectures.fallback.skeleton import checked_tensors, count_products, make_skeleton
 from models.architectures.fallback.tasks import Readout
 from models.architectures.protocol import ModelFiles
-from models.tokenizer.layout import pair_layout
+from models.tokenizers.layout import pair_layout
 
 _MOST = 1 << 24
 

@@ -10,7 +10,7 @@ from models.architectures.fallback.architecture import TransformersModel, slower
 from models.architectures.fallback.skeleton import checked_tensors, count_products, make_skeleton
 from models.architectures.fallback.tasks import Readout, Task
 from models.architectures.protocol import ModelFiles
-from models.tokenizer.conversion import load_with_transformers
+from models.tokenizers.conversion import load_with_transformers
 
 # T5 has relative positions, without a table that ends.
 _T5_POSITIONS = 1 << 14

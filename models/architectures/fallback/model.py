@@ -14,7 +14,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils.logging import disable_progress_bar
 
 from models.architectures.fallback.tasks import Readout, Task
-from models.kernels.token_rows import Group, TokenRows
+from models.architectures.kernels.token_rows import Group, TokenRows
 
 _NO_ID = -1
 _CLASSES: dict[Task, Any] = {

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from beamrank.config.device import WORKER_NUMBER
-from models.kernels.attention import supports_varlen
-from models.kernels.token_rows import TokenRows
+from models.architectures.kernels.attention import supports_varlen
+from models.architectures.kernels.token_rows import TokenRows
 
 
 def cuda_devices(requested: str, count: int, worker: str | None) -> list[str]:

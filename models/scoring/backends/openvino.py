@@ -89,7 +89,7 @@ class OpenvinoBackend:
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
         import torch
 
-        from models.kernels.token_rows import TokenRows
+        from models.architectures.kernels.token_rows import TokenRows
 
         if self._failure:
             raise OutOfMemory(self._failure)
@@ -141,7 +141,7 @@ def _compile(model: "EncoderScorer", positions: int, dtype: str, threads: int) -
     import openvino
     import torch
 
-    from models.kernels.token_rows import EqualRows
+    from models.architectures.kernels.token_rows import EqualRows
 
     class Encoder(torch.nn.Module):
         def __init__(self) -> None:

@@ -18,7 +18,7 @@ from models.scoring.backends.protocol import Device, OutOfMemory
 if TYPE_CHECKING:
     import torch
 
-    from models.kernels.token_rows import TokenRows
+    from models.architectures.kernels.token_rows import TokenRows
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -52,7 +52,7 @@ class TorchBackend:
         return cls(checkpoint.architecture.build(load_weights(checkpoint), kind).eval(), found.device, kind, threads)
 
     def __init__(self, model: "torch.nn.Module", device: str, dtype: "torch.dtype", threads: int) -> None:
-        from models.kernels.linear import pack_linears
+        from models.architectures.kernels.linear import pack_linears
         from models.scoring.backends.cuda import CudaModel, devices_here
 
         self._block, self._varlen = 0, False
@@ -101,7 +101,7 @@ class TorchBackend:
     def _rows(self, batch: PaddedBatch) -> "TokenRows":
         import torch
 
-        from models.kernels.token_rows import TokenRows
+        from models.architectures.kernels.token_rows import TokenRows
 
         is_token = np.arange(batch.token_ids.shape[1]) < batch.lengths[:, None]
         ids, types = (torch.from_numpy(each[is_token]) for each in (batch.token_ids, batch.token_types))

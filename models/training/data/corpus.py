@@ -7,7 +7,7 @@ import numpy as np
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, DocBatch, list_units, read_unit
-from models.tokenizer.bert import BertTokenizer
+from models.tokenizers.bert import BertTokenizer
 from models.training.data.examples import Group, Position
 from models.training.data.texts import normal_text
 

@@ -12,7 +12,7 @@ from beamrank.ranking.input_layout import InputLimits, Lengths, PackedInputs, ke
 from models.architectures.bert import bert_template
 from models.scoring.batching import Rows, chunk_rows, cut_batches, longest_chunks, padded_width
 from models.scoring.packing import Tokens
-from models.tokenizer.bert import BertTokenizer
+from models.tokenizers.bert import BertTokenizer
 from models.training.data.examples import TokenIds
 from models.training.data.tokens import token_dtype
 

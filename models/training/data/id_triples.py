@@ -13,7 +13,7 @@ from beamrank.formats.folders import shown_paths
 from beamrank.formats.topics import read_topics
 from beamrank.storage.mapped import map_array
 from beamrank.storage.streams import errors_as, open_stream
-from models.tokenizer.bert import BertTokenizer
+from models.tokenizers.bert import BertTokenizer
 from models.training.config import DataConfig
 from models.training.data.arrays import Hashes, Indices, is_in
 from models.training.data.collection import MISSING, scan_docs

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.tokenizer.bert import BertTokenizer
+from models.tokenizers.bert import BertTokenizer
 
 NOT_PREDICTED = -100
 IS_NEXT, IS_RANDOM = 0, 1

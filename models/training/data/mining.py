@@ -13,7 +13,7 @@ from beamrank.formats.problems import first_few
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
-from models.tokenizer.bert import BertTokenizer
+from models.tokenizers.bert import BertTokenizer
 from models.training.config import DataConfig, FoldsConfig
 from models.training.data.arrays import Hashes, Indices, Rows, is_in, judgments, run_rows
 from models.training.data.collection import scan_docs

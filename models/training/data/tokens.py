@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.digests import hash64, hashes64
+from beamrank.join import schemas
 from beamrank.storage.mapped import map_array, map_numbers
-from beamrank.tables import schemas
-from models.tokenizer.bert import BertTokenizer
+from models.tokenizers.bert import BertTokenizer
 from models.training.data.examples import TokenIds
 from models.training.data.texts import normal_text
 

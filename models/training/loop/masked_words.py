@@ -13,7 +13,7 @@ from transformers import BertForPreTraining
 
 from beamrank.errors import PreflightError
 from models.scoring.batching import cut_batches, padded_width
-from models.tokenizer.vocabulary import read_vocabulary
+from models.tokenizers.vocabulary import read_vocabulary
 from models.training.data.examples import Group
 from models.training.data.masking import NOT_PREDICTED, Ids, MaskedInput, Masking
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from beamrank.errors import PreflightError
 from models.checkpoints.files import CONFIG
 from models.checkpoints.weights import SAFETENSORS
-from models.tokenizer.files import TOKENIZER_FILES
+from models.tokenizers.files import TOKENIZER_FILES
 
 # The weights last: where these are, the others are too.
 _NAMES = (CONFIG, *TOKENIZER_FILES, SAFETENSORS)

@@ -6,9 +6,9 @@ import pytest
 
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.run_writer import strictly_decreasing
+from beamrank.join.schemas import CANDIDATES, DUO, MONO
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.rankings import duo_ranking, first_stage_ranking, mono_ranking
-from beamrank.tables.schemas import CANDIDATES, DUO, MONO
 
 NAN = float("nan")
 

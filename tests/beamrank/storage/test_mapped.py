@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from beamrank.join.doc_hashes import NeededDocs
 from beamrank.storage.mapped import map_array, map_numbers
-from beamrank.tables.doc_hashes import NeededDocs
 
 
 @pytest.fixture(params=["mapped", "read"])

@@ -11,7 +11,7 @@ from beamrank.storage.streams import open_stream
 from contrib.fusion import methods as fusion
 from contrib.fusion.command import describe_fusion
 from pipelines.cli import app
-from tests.pipelines.output.test_run_metadata import checked_metadata
+from tests.pipelines.runs.test_run_metadata import checked_metadata
 from tests.support.processes import BEAMRANK
 
 pytestmark = pytest.mark.usefixtures("two_runs")

@@ -19,7 +19,7 @@ from contrib.tensorflow2019.source import check_vocabulary, find_source
 from models.architectures.bert import TOKEN_TYPES
 from models.checkpoints.check import Checkpoint, resolve_checkpoint
 from models.scoring.engine import ScoringEngine
-from models.tokenizer.bert import load_bert
+from models.tokenizers.bert import load_bert
 from tests.support.models.tables import template
 from tests.support.models.tensorflow1 import TOKENS, copy_checkpoint, known_variables, logits
 from tests.support.progress import RecordedProgress

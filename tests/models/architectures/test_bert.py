@@ -5,8 +5,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
+from models.architectures.kernels.token_rows import TokenRows
 from models.checkpoints.check import load_weights, resolve_checkpoint
-from models.kernels.token_rows import TokenRows
 from tests.support.checkpoints import save_tiny
 
 

@@ -13,7 +13,7 @@ from benchmarks.datasets.nfcorpus import read_nfcorpus
 from benchmarks.datasets.squad import read_squad
 from models.checkpoints.check import resolve_checkpoint
 from models.reranker import Reranker
-from models.tokenizer.registry import load_tokenizer
+from models.tokenizers.registry import load_tokenizer
 from tests.support.models.generators import GENERATORS, prompt_ids, save_generator, wanted_answers
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from models.architectures.kernels.attention import supports_varlen
+from models.architectures.kernels.linear import Linear
+from models.architectures.kernels.token_rows import TokenRows
 from models.checkpoints.check import load_weights, resolve_checkpoint
-from models.kernels.attention import supports_varlen
-from models.kernels.linear import Linear
-from models.kernels.token_rows import TokenRows
 from tests.support.models.families import CASES, LENGTHS, Scorer, random_inputs, save_case
 from tests.support.models.varlen import varlen_attn
 

@@ -16,7 +16,7 @@ from models.checkpoints.check import load_weights, resolve_checkpoint
 from models.checkpoints.disk_cache import cache_folder
 from models.checkpoints.files import CHECKPOINT_FILES
 from models.checkpoints.sources import locate
-from models.tokenizer.files import TOKENIZER_FILES
+from models.tokenizers.files import TOKENIZER_FILES
 from tests.support.checkpoints import save_tiny
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -10,8 +10,8 @@ from ir_measures import AP, P
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.join.schemas import CANDIDATES
 from beamrank.records import Topic
-from beamrank.tables.schemas import CANDIDATES
 from models.lucene import jvm
 from models.lucene.bm25 import Bm25Searcher
 from models.lucene.index import build_index

@@ -19,7 +19,7 @@ from models.lucene.index import build_index
 from models.lucene.index.prebuilt import fetch_prebuilt, find_prebuilt
 from models.stages.bm25 import ensure_index
 from models.training.config import load_train_config
-from pipelines.planning.named_inputs import named_inputs, named_training
+from pipelines.plan.named_inputs import named_inputs, named_training
 from tests.support.progress import RecordedProgress
 from tests.support.small_collection import SmallCollection
 from tests.support.training import write_train_config

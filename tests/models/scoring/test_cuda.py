@@ -9,8 +9,8 @@ import torch
 
 from beamrank.config.device import WORKER_NUMBER, number_worker
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
+from models.architectures.kernels.token_rows import TokenRows
 from models.checkpoints.check import resolve_checkpoint
-from models.kernels.token_rows import TokenRows
 from models.scoring.backends.cuda import CudaModel, cuda_devices, devices_here
 from models.scoring.backends.torch import TorchBackend, resolve_device, resolve_dtype
 from models.scoring.engine import ScoringEngine

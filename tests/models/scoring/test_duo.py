@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from beamrank.errors import DataError
+from beamrank.join import schemas
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.input_layout import InputLimits
-from beamrank.tables import schemas
 from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine
 from tests.support.models.tables import shard

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from models.architectures.kernels.attention import supports_varlen
+from models.architectures.kernels.token_rows import TokenRows
 from models.checkpoints.check import load_weights, resolve_checkpoint
-from models.kernels.attention import supports_varlen
-from models.kernels.token_rows import TokenRows
 from models.scoring.engine import ScoringEngine
 from tests.models.scoring.test_engine import stretches
 from tests.support.models.families import CASES, LENGTHS, Scorer, random_inputs, save_case

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import DataError
+from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.ranking.segments import SegmentRule
-from beamrank.tables import schemas
 from models.scoring.duo import known_duo, score_duo
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScorer, KnownScores

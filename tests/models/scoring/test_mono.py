@@ -3,9 +3,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.ranking.segments import SegmentRule
-from beamrank.tables import schemas
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
 from tests.support.models.tables import Row, shard

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits
-from beamrank.tables import schemas
 from models.checkpoints.check import resolve_checkpoint
 from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine

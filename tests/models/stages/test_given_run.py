@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.shards import Shard
+from beamrank.commit.tasks import ShardTask
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.runs import Ties, read_run
+from beamrank.join.schemas import CANDIDATES
 from beamrank.records import Topic
-from beamrank.stages.receipts import StageFolder
-from beamrank.stages.shards import Shard
-from beamrank.stages.tasks import ShardTask
-from beamrank.tables.schemas import CANDIDATES
 from models.stages.given_run import GivenRun, candidates_digest
 
 SHARDS = (Shard(0, (Topic("q1", "y"), Topic("q2", "x"))), Shard(1, (Topic("q3", "z"),)))

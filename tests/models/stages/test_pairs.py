@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.tasks import ShardTask
 from beamrank.config.score import ScoreConfig
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.pairs import find_pairs
-from beamrank.stages.receipts import Receipt, StageFolder
-from beamrank.stages.tasks import ShardTask
 from beamrank.storage.digested import FileRows, digest_file
 from models.checkpoints.check import resolve_checkpoint
 from models.reranker import Reranker

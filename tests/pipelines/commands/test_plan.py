@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from beamrank.stages.status import read_status
+from beamrank.commit.status import read_status
 from pipelines.cli import app
 from tests.support.checkpoints import save_tiny
 from tests.support.runs import plan_run

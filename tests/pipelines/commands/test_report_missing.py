@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from beamrank.commit.garbage import find_garbage
+from beamrank.commit.plan import read_current, read_plan
+from beamrank.commit.verify import verify_stages
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.aggregation import aggregate
-from beamrank.stages.garbage import find_garbage
-from beamrank.stages.plan import read_current, read_plan
-from beamrank.stages.verify import verify_stages
 from pipelines.execute import run
 from tests.support.processes import beamrank_here
 from tests.support.runs import PlannedRun, parts

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from beamrank.commit.receipts import StageFolder
+from beamrank.commit.verify import Verification
 from beamrank.config.first_stages import Bm25Config, IndexConfig
 from beamrank.digests import checked_json, checked_values
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import corpus_digest
-from beamrank.stages.receipts import StageFolder
-from beamrank.stages.verify import Verification
 from beamrank.storage import files as storage
 from beamrank.storage.file_states import file_version
 from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_digest
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
-from pipelines.output.run_files import write_runs
-from pipelines.output.verify_runs import verify_runs
-from pipelines.planning.make_plan import make_plan
+from pipelines.plan.make_plan import make_plan
+from pipelines.runs.run_files import write_runs
+from pipelines.runs.verify_runs import verify_runs
 from tests.support.runs import PlannedRun, plan_run
 from tests.support.services.faulty_store import snapshot
 from tests.support.small_collection import small_cascade

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.progress import SILENT
-from beamrank.stages.receipts import Receipt, StageFolder
 from pipelines.console import progress
 from pipelines.console.progress import Bar, ConsoleProgress, Meter, duration
 from pipelines.console.stage_progress import RunTimes, Scan, StageProgress

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from beamrank import logs
+from beamrank.commit.receipts import StageFolder
 from beamrank.errors import BeamrankError
-from beamrank.stages.receipts import StageFolder
 from pipelines import main
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import yaml
 
+from beamrank.commit.verify import Verification
 from beamrank.errors import ConfigError
 from beamrank.ranking.aggregation import METHODS
-from beamrank.stages.verify import Verification
-from pipelines.output.verify_runs import verify_runs
+from pipelines.runs.verify_runs import verify_runs
 from tests.support.processes import beamrank_here
 from tests.support.runs import plan_run, read_trec
 from tests.support.small_collection import small_cascade

@@ -10,17 +10,17 @@ from typing import Annotated, ClassVar, Self
 import pytest
 
 import beamrank
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.tasks import ShardTask
 from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
-from beamrank.stages.receipts import Receipt
-from beamrank.stages.tasks import ShardTask
-from beamrank.tables.shard import candidates_table
+from beamrank.join.shard import candidates_table
 from models.stages import register_first_stage, unregister_first_stage
 from models.stages.base import Decides
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
-from pipelines.planning.estimate import estimate
+from pipelines.plan.estimate import estimate
 from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec
 from tests.support.small_collection import SmallCollection

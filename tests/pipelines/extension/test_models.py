@@ -18,8 +18,8 @@ from models.reranker import Reranker
 from models.scoring.backends.protocol import Device, OutOfMemory
 from models.scoring.backends.registry import BACKENDS
 from models.scoring.engine import ScoringEngine
-from models.tokenizer.registry import load_tokenizer
-from pipelines.planning.estimate import estimate
+from models.tokenizers.registry import load_tokenizer
+from pipelines.plan.estimate import estimate
 from tests.support.checkpoints import LETTERS, save_tiny
 from tests.support.models.tokenizers import save_tokenizer
 from tests.support.small_collection import DOCS, TOPICS, small_cascade

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel
 
+from beamrank.commit.plan import read_plan
+from beamrank.commit.status import read_status
 from beamrank.errors import ConfigError, DataError, PreflightError
-from beamrank.stages.plan import read_plan
-from beamrank.stages.status import read_status
 from tests.support.checkpoints import SPECIAL_TOKENS, save_tiny
 from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec, trec_lines, undisturbed_run

@@ -11,10 +11,10 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
+from beamrank.commit.stage_record import StageRecord
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import list_units
 from beamrank.progress import Silent
-from beamrank.stages.stage_record import StageRecord
 from models.lucene.index import build_index
 from models.stages import stage_of
 from models.stages.base import ShardStage

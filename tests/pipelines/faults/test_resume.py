@@ -12,8 +12,8 @@ import psutil
 import pytest
 import yaml
 
-from beamrank.stages.plan import read_plan
-from beamrank.stages.status import read_status
+from beamrank.commit.plan import read_plan
+from beamrank.commit.status import read_status
 from tests.support.checkpoints import save_minilm
 from tests.support.processes import (
     TWO_PROCESSES,

@@ -11,9 +11,9 @@ import apache_beam as beam
 import pytest
 import yaml
 
+from beamrank.commit.plan import Plan
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
-from beamrank.stages.plan import Plan
 from models.stages.bm25 import RetrieveBm25
 from models.stages.duo import ScoreDuo
 from models.stages.mono import ScoreMono
@@ -21,7 +21,7 @@ from models.stages.tokenize import TokenizeDocs
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
 from pipelines.dataflow_launcher import DataflowLauncher
-from pipelines.planning.make_plan import make_plan
+from pipelines.plan.make_plan import make_plan
 from pipelines.runners import dataflow
 from pipelines.runners.names import Runner
 from tests.support.models.stages import a_stage

@@ -9,8 +9,8 @@ import apache_beam as beam
 import psutil
 import pytest
 
+from beamrank.commit.plan import read_plan
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.stages.plan import read_plan
 from pipelines.runners.names import Runner
 from pipelines.runners.options import new_pipeline, server_command
 from pipelines.runners.subprocesses import prepare_environment

@@ -8,7 +8,7 @@ import yaml
 
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
-from pipelines.planning.plan_changes import plan_changes
+from pipelines.plan.plan_changes import plan_changes
 from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec
 from tests.support.small_collection import CANDIDATES, TOPICS, SmallCollection, small_cascade

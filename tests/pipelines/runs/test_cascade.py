@@ -9,8 +9,8 @@ import pytest
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
-from pipelines.output.run_files import write_run_files
-from pipelines.output.run_names import RunFile
+from pipelines.runs.run_files import write_run_files
+from pipelines.runs.run_names import RunFile
 from tests.support.checkpoints import Pair
 from tests.support.corpora import read_cacm
 from tests.support.oracle import TextOracle, cascade, disagreements, sigmoid

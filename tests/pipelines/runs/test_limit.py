@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from beamrank.commit.plan import Plan, read_plan
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.stages.plan import Plan, read_plan
 from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec
 from tests.support.small_collection import SmallCollection, small_cascade

@@ -15,7 +15,7 @@ from models.training.config import ChunksConfig
 from models.training.data.encoding import InputEncoder
 from models.training.initial_model import Start, save_checkpoint
 from models.training.loop.tasks import Scorer
-from pipelines.planning.estimate import estimate
+from pipelines.plan.estimate import estimate
 from tests.support.checkpoints import MINILM, save_tiny
 from tests.support.oracle import Oracle, disagreements
 from tests.support.runs import PlannedRun, read_trec, run_here

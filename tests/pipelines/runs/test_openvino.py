@@ -12,7 +12,7 @@ from models.scoring.backends import choice
 from models.scoring.backends.choice import Faster, processor_kind
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
-from pipelines.planning.make_plan import make_plan
+from pipelines.plan.make_plan import make_plan
 from tests.support.small_collection import small_cascade
 
 

@@ -13,21 +13,21 @@ from typing import Any
 import psutil
 import pytest
 
+from beamrank.commit import machines
+from beamrank.commit.plan import read_plan
+from beamrank.commit.status import read_status
+from beamrank.commit.verify import verify_stages
 from beamrank.config.run import load_config
 from beamrank.digests import checked_json, checked_values
 from beamrank.errors import BeamrankError
-from beamrank.stages import machines
-from beamrank.stages.plan import read_plan
-from beamrank.stages.status import read_status
-from beamrank.stages.verify import verify_stages
 from models.stages import stage_of
 from models.stages.scoring import ScoringStage
 from pipelines.console.progress import ConsoleProgress
 from pipelines.execute import run
 from pipelines.launcher import Launcher
-from pipelines.output.owner import Owner
-from pipelines.planning.estimate import estimate
-from pipelines.planning.make_plan import make_plan
+from pipelines.plan.estimate import estimate
+from pipelines.plan.make_plan import make_plan
+from pipelines.runs.owner import Owner
 from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
 from tests.support.runs import assert_same_bytes, parts

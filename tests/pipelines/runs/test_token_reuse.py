@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from beamrank.commit.garbage import find_garbage, remove_garbage
+from beamrank.commit.plan import read_plan
+from beamrank.commit.scan_reports import read_scans
+from beamrank.commit.verify import verify_stages
 from beamrank.digests import hashes64
 from beamrank.errors import BeamrankError
 from beamrank.formats.corpora import CorpusUnit, read_unit
-from beamrank.stages.garbage import find_garbage, remove_garbage
-from beamrank.stages.plan import read_plan
-from beamrank.stages.scan_reports import read_scans
-from beamrank.stages.verify import verify_stages
 from pipelines.execute import run
-from pipelines.planning.earlier_runs import EarlierRuns
-from pipelines.planning.estimate import estimate
+from pipelines.plan.earlier_runs import EarlierRuns
+from pipelines.plan.estimate import estimate
 from tests.support.changed_files import flip_bit
 from tests.support.checkpoints import save_tiny
 from tests.support.runs import assert_same_bytes, parts, trec_lines
@@ -185,10 +185,10 @@ def test_doc_of_an_unchanged_file_that_a_new_file_has_too_is_an_error_that_names
 
 
 _HASHING = (
-    "beamrank.tables.doc_hashes",
+    "beamrank.join.doc_hashes",
     "models.stages.tokenize",
     "models.stages.stored_tokens",
-    "pipelines.planning.earlier_tokens",
+    "pipelines.plan.earlier_tokens",
     "pipelines.stage_execution",
 )
 

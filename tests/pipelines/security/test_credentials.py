@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from typer.main import get_command
 
+from beamrank.commit.garbage import find_garbage
+from beamrank.commit.plan import read_plan
+from beamrank.commit.verify import verify_stages
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import list_units
-from beamrank.stages.garbage import find_garbage
-from beamrank.stages.plan import read_plan
-from beamrank.stages.verify import verify_stages
 from beamrank.storage.settings import StoreSettings
 from beamrank.storage.url_credentials import carries_credentials, hide_credentials, refuse_credentials
 from models.checkpoints.check import resolve_checkpoint

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
+from models.architectures.kernels.token_rows import TokenRows
 from models.checkpoints.check import load_weights, resolve_checkpoint
-from models.kernels.token_rows import TokenRows
 
 SIZES = {"hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 50}
 VOCABULARY = 500

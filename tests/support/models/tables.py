@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from beamrank.join import schemas
+from beamrank.join.shard import candidates_table, tokenized_table
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
-from beamrank.tables import schemas
-from beamrank.tables.shard import candidates_table, tokenized_table
 from models.architectures.bert import bert_template
 from tests.support.checkpoints import SPECIAL
 

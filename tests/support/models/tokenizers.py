@@ -9,7 +9,7 @@ import transformers
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from models.sentencepiece_format import provide_sentencepiece_format
-from tests.models.tokenizer.reference import UNICODE_TEXTS
+from tests.models.tokenizers.reference import UNICODE_TEXTS
 
 _ENGLISH = [
     "The quick brown fox jumps over the lazy dog, and the dog's owner doesn't mind at all.",

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
-from beamrank.stages.plan import Plan
+from beamrank.commit.plan import Plan
 
 PROTOCOL = "faulty"
 

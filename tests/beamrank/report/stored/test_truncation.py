@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
+from beamrank.commit.stage_record import StageRecord
+from beamrank.join.schemas import tokenized
 from beamrank.report.run_report import query_candidates
 from beamrank.report.stored import truncation
-from beamrank.stages.stage_record import StageRecord
-from beamrank.tables.schemas import tokenized
 from tests.support.runs import run_here
 from tests.support.small_collection import SmallCollection
 

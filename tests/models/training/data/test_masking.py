@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from models.tokenizer.bert import load_bert
+from models.tokenizers.bert import load_bert
 from models.training.data.masking import IS_NEXT, IS_RANDOM, NOT_PREDICTED, MaskedInput, Masking
 from tests.support.training import COLOURS, THINGS, WORDS, save_start
 

@@ -14,7 +14,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.runs import iterate_run, read_run
 from benchmarks.parts.mining import write_collection as write_car_shaped
 from models.checkpoints.check import resolve_checkpoint
-from models.tokenizer.bert import load_bert
+from models.tokenizers.bert import load_bert
 from models.training.config import DataConfig, SamplingConfig, load_train_config
 from models.training.data import mining
 from models.training.data.examples import Group, Position, shuffled

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from beamrank.ranking.input_layout import lay_out
-from models.tokenizer.bert import load_bert
+from models.tokenizers.bert import load_bert
 from models.training.data.encoding import InputEncoder
 from models.training.data.examples import Group
 from models.training.loop.tasks import DuoTask, MonoTask, group_loss, labelled_pairs, pair_loss

@@ -1,0 +1,299 @@
+"""The plan: the topics or rows of each shard, and the keys of each stage that decide the bytes of its parts.
+
+A plan is made once, before anything runs, and never depends on the runner or its parallelism. The
+status of a run can be read from it without models, Java or Beam.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from beamrank.commit.receipts import Manifest, StageFolder
+from beamrank.commit.shards import Shard, read_shards, write_shards
+from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.tasks import InputPart, ShardTask
+from beamrank.digests import SHORT, checked_json, checked_values, digest
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import DigestedCorpus
+from beamrank.records import Topic
+from beamrank.storage import files as storage
+from beamrank.storage.documents import validated
+from beamrank.storage.streams import errors_as
+from beamrank.storage.url_credentials import refuse_credentials
+
+# Raised whenever a stage would write other bytes from the same input.
+ENGINE_VERSION = 2
+CURRENT = "current-plan.json"
+PLAN_PREFIX = "plan-"
+
+
+class EngineVersionError(PreflightError):
+    """A plan was written by another version of the engine."""
+
+
+class CurrentPlan(NamedTuple):
+    """The pointer of a folder: the plan that was last run into it, its configuration's digest, and who runs it."""
+
+    plan: Annotated[str, Field(pattern=rf"^{PLAN_PREFIX}[0-9a-f]{{{SHORT}}}\.json$")]
+    config: str = ""
+    owner: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The content of a plan's file. Other keys are refused: one could be the digest, under a damaged name."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    engine_version: int
+    digest: str
+    run_tag: str
+    shards_file: str
+    shards: Annotated[int, Field(ge=1)]
+    stages: tuple[StageRecord, ...]
+    config: dict[str, Any]
+
+
+_CURRENT, _STORED = TypeAdapter(CurrentPlan), TypeAdapter(_Stored)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is decided before a run starts.
+
+    `corpus` holds the files behind the corpus digest. It is not stored: a plan that is read from a file has none.
+    """
+
+    run_tag: str
+    output: str
+    shards: tuple[Shard, ...]
+    stages: tuple[StageRecord, ...]
+    config: Mapping[str, Any]
+    corpus: DigestedCorpus | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Covers everything that decides the bytes of the parts; never the run tag, output, measures or qrels."""
+        stages = [[stage.name, stage.type_name, stage.keys, stage.inputs] for stage in self.stages]
+        return digest([ENGINE_VERSION, [shard.digest for shard in self.shards], stages])
+
+    @property
+    def limited(self) -> bool:
+        """Whether `topics.limit` left topics out."""
+        return self.config.get("topics", {}).get("limit") is not None
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether its stages yield rankings, from which runs are written."""
+        return any(stage.run_name is not None for stage in self.stages)
+
+    @property
+    def topics(self) -> list[Topic]:
+        """All topics, in the order of the shards."""
+        return [topic for shard in self.shards for topic in shard.topics]
+
+    def stage(self, name: str) -> StageRecord:
+        """A stage by its folder's name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def of_step(self, step: str) -> list[StageRecord]:
+        """The stages of one step; two models can need two that tokenize."""
+        return [stage for stage in self.stages if stage.step == step]
+
+    def folder(self, name: str) -> StageFolder:
+        """A stage's folder."""
+        return StageFolder(storage.join(self.output, name))
+
+    def shard_digests(self, stage: StageRecord, inputs: Sequence[Manifest]) -> tuple[str, ...]:
+        """The digest that each shard's receipt must carry, given the sealed inputs of the stage."""
+        sources = list(zip(*(manifest.part_sha256s for manifest in inputs), strict=True)) or [()] * len(self.shards)
+        return tuple(
+            digest([ENGINE_VERSION, stage.type_name, stage.keys, source, shard.digest if stage.reads_input else None])
+            for shard, source in zip(self.shards, sources, strict=True)
+        )
+
+    def tasks(self, stage: StageRecord, inputs: Sequence[Manifest], skip: Collection[int] = ()) -> list[ShardTask]:
+        """The tasks of a stage's shards, given its sealed inputs, without those to skip."""
+        folders = [self.folder(name) for name in stage.inputs]
+        return [
+            ShardTask(
+                self.folder(stage.name),
+                shard.index,
+                shard_digest,
+                shard.topics if stage.reads_input else (),
+                tuple(
+                    InputPart(folder, manifest.receipts[shard.index])
+                    for folder, manifest in zip(folders, inputs, strict=True)
+                ),
+                shard.rows if stage.reads_input else None,
+            )
+            for shard, shard_digest in zip(self.shards, self.shard_digests(stage, inputs), strict=True)
+            if shard.index not in skip
+        ]
+
+    def sealed(self, name: str) -> Manifest | None:
+        """A stage's manifest; seals the stage if all receipts exist. None while it or an input is unfinished."""
+        return self._manifest(name, StageFolder.seal, {})
+
+    def finished(self, name: str) -> Manifest | None:
+        """Like `sealed`, but writes nothing."""
+        return self._manifest(name, StageFolder.whole, {})
+
+    def seal_of(self, name: str) -> Manifest | None:
+        """A stage's manifest if it exists. Writes nothing."""
+        return self._manifest(name, lambda folder, _, digests: folder.manifest(digests), {})
+
+    def stated(self, name: str) -> Manifest | None:
+        """Like `finished`, also if parts that manifests name are missing or damaged."""
+        return self._manifest(name, StageFolder.stated, {})
+
+    def _manifest(
+        self,
+        name: str,
+        find: Callable[[StageFolder, str, tuple[str, ...]], Manifest | None],
+        found: dict[str, Manifest | None],
+    ) -> Manifest | None:
+        """Finds each manifest once, even if several stages read it: it costs a listing and a read."""
+        if name not in found:
+            stage = self.stage(name)
+            inputs = [self._manifest(each, find, found) for each in stage.inputs]
+            whole = [manifest for manifest in inputs if manifest is not None]
+            complete = len(whole) == len(inputs)
+            found[name] = find(self.folder(name), name, self.shard_digests(stage, whole)) if complete else None
+        return found[name]
+
+    @property
+    def config_digest(self) -> str:
+        """The digest of the configuration; the plan digest does not cover all of it, such as the measures."""
+        return digest({key: value for key, value in self.config.items() if key not in ("output", "reuse")})
+
+    def is_named_by(self, current: "CurrentPlan") -> bool:
+        """Whether the pointer of a folder names this plan, with this configuration."""
+        return current.plan == plan_name(self) and current.config in ("", self.config_digest)
+
+    def make_current(self, owner: Mapping[str, Any] | None = None) -> None:
+        """Writes the pointer to this plan, and who runs it."""
+        current = CurrentPlan(plan_name(self), self.config_digest, owner)
+        storage.replace(storage.join(self.output, CURRENT), checked_json(current._asdict()))
+
+    def publish(self, owner: Mapping[str, Any] | None = None) -> str:
+        """Writes `plan-<digest12>.json`, the topics or rows of its shards, and the pointer to it."""
+        name = self.write()
+        self.make_current(owner)
+        return name
+
+    def write(self) -> str:
+        """Writes the plan and the topics or rows of its shards; the pointer keeps naming another plan."""
+        shards_file, content = write_shards(self.shards)
+        storage.publish_content(storage.join(self.output, shards_file), content)
+        values = {
+            "engine_version": ENGINE_VERSION,
+            "digest": self.digest,
+            "run_tag": self.run_tag,
+            "shards_file": shards_file,
+            "shards": len(self.shards),
+            "stages": [asdict(stage) for stage in self.stages],
+            "config": self.config,
+        }
+        name = plan_name(self)
+        storage.replace(storage.join(self.output, name), checked_json(values))
+        return name
+
+
+def read_current(output: str) -> CurrentPlan | None:
+    """The plan that was last run into a folder, if any.
+
+    Raises:
+        PreflightError: the pointer cannot be read.
+    """
+    url = storage.join(output, CURRENT)
+    try:
+        return validated(_CURRENT, checked_values(storage.read_bytes(url)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise PreflightError(f"{url} cannot be read ({error}): run again to write it again") from error
+
+
+def plan_names(output: str) -> list[str]:
+    """The names of all plans that were run into a folder."""
+    return sorted(filter(is_plan, storage.sizes_bytes(output)))
+
+
+def is_plan(name: str) -> bool:
+    """Whether a file's name is that of a plan."""
+    return name.startswith(PLAN_PREFIX) and name.endswith(".json")
+
+
+def read_plan(output: str) -> Plan:
+    """The plan that was last run into a folder.
+
+    Raises:
+        ConfigError: the folder is a URL with credentials.
+        PreflightError: the folder holds no run, or one of another engine version, or its plan is damaged.
+    """
+    refuse_credentials(output, "DIR")
+    output = storage.absolute(output)
+    with errors_as(PreflightError, output):
+        current = read_current(output)
+    if current is None:
+        raise PreflightError(f"{output} holds no beamrank run: there is no {CURRENT} in it")
+    name = current.plan
+    try:
+        return load_plan(output, name)
+    except ValueError as error:
+        raise PreflightError(
+            f"the plan {storage.join(output, name)} cannot be read ({error}): run again to write it again"
+        ) from error
+
+
+def load_plan(output: str, name: str) -> Plan:
+    """One plan of a folder, checked against its name and that of its shards.
+
+    Raises:
+        EngineVersionError: another engine version wrote it.
+        ValueError: the file is damaged.
+    """
+    url = storage.join(output, name)
+    values = checked_values(_content(url))
+    if "engine_version" not in values:
+        raise ValueError("it has no engine_version")
+    _check_engine(url, values["engine_version"])
+    stored = validated(_STORED, values)
+    _check_stages(stored.stages)
+    shards = read_shards(stored.shards_file, _content(storage.join(output, stored.shards_file)), stored.shards)
+    plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config)
+    if plan_name(plan) != name:
+        raise ValueError("it is not the plan of its name")
+    return plan
+
+
+def _content(url: str) -> bytes:
+    try:
+        return storage.read_bytes(url)
+    except FileNotFoundError as error:
+        raise ValueError(f"{storage.name(url)} is missing") from error
+
+
+def _check_stages(stages: Sequence[StageRecord]) -> None:
+    """Checks that each stage reads only earlier ones."""
+    before: set[str] = set()
+    for stage in stages:
+        if not before.issuperset(stage.inputs):
+            raise ValueError(f"the stage {stage.name} reads one that is not before it")
+        before.add(stage.name)
+
+
+def plan_name(plan: Plan) -> str:
+    """The name of a plan's file."""
+    return f"{PLAN_PREFIX}{plan.digest[:SHORT]}.json"
+
+
+def _check_engine(url: str, version: object) -> None:
+    if version != ENGINE_VERSION:
+        raise EngineVersionError(
+            f"{url} was written by engine version {version} and this is version {ENGINE_VERSION}: use the beamrank "
+            "that wrote it, or run again into another folder"
+        )

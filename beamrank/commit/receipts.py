@@ -1,0 +1,315 @@
+"""The commit protocol: parts, receipts and the manifest that seals a stage (docs/internals/commit-protocol.md).
+
+A shard's part is published under its content's own name, then its receipt; once every receipt of a plan exists, the
+manifest. Every publication is create-only and the first one wins, so that any number of attempts at a shard, on any
+runner, leave one result. Readers trust only the manifest.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from beamrank.commit.listing import (
+    RECEIPTS,
+    SCANS,
+    Kind,
+    list_folder,
+    manifest_name,
+    needed_prefix,
+    part_name,
+    receipt_name,
+)
+from beamrank.commit.machines import record_machine
+from beamrank.digests import SHORT, checked_json, checked_record, digest, sha256
+from beamrank.errors import ReceiptError
+from beamrank.storage import files as storage
+from beamrank.storage.documents import Count, Seconds
+from beamrank.storage.file_states import file_states
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One shard's commit record.
+
+    `digest` covers what decides the part's bytes. `counts` are sums over the shard (tokens, inferences, ...).
+    `bad_rows` were skipped, and `examples` names the first of them. `machine` did the shard: see
+    `beamrank.commit.machines`.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    shard: Count
+    digest: str
+    part: str
+    part_sha256: str
+    part_bytes: Count
+    rows: Count
+    bad_rows: Count
+    seconds: Seconds
+    counts: Mapping[str, Count] = field(default_factory=dict)
+    examples: tuple[str, ...] = ()
+    machine: Annotated[str, Field(pattern=rf"^([0-9a-f]{{{SHORT}}})?$")] = ""
+
+    def to_json(self) -> bytes:
+        """The receipt as a file."""
+        return checked_json(asdict(self))
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "Receipt | None":
+        """A receipt; None if the bytes are truncated or invalid."""
+        return checked_record(_RECEIPT, content)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A sealed stage: one receipt a shard, by shard number."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    stage: str
+    digest: str
+    receipts: tuple[Receipt, ...]
+
+    @property
+    def shard_digests(self) -> tuple[str, ...]:
+        """The digests of the sealed shards."""
+        return tuple(receipt.digest for receipt in self.receipts)
+
+    @property
+    def part_sha256s(self) -> tuple[str, ...]:
+        """The content of the parts, which the digests of the next stage cover."""
+        return tuple(receipt.part_sha256 for receipt in self.receipts)
+
+    @classmethod
+    def of(cls, stage: str, shard_digests: Sequence[str], receipts: Mapping[int, Receipt]) -> "Manifest | None":
+        """The manifest of a stage with these receipts; None while shards are missing."""
+        if len(receipts) != len(shard_digests):
+            return None
+        return cls(stage, digest(shard_digests), tuple(receipts[shard] for shard in range(len(receipts))))
+
+    def total(self, count: str) -> int:
+        """The sum of one count over the shards."""
+        return sum(receipt.counts.get(count, 0) for receipt in self.receipts)
+
+    def to_json(self) -> bytes:
+        """The manifest as a file."""
+        receipts = [asdict(receipt) for receipt in self.receipts]
+        return checked_json({"stage": self.stage, "digest": self.digest, "receipts": receipts})
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "Manifest | None":
+        """A manifest; None if the bytes are truncated or invalid."""
+        return checked_record(_MANIFEST, content)
+
+
+_RECEIPT = TypeAdapter(Receipt)
+_MANIFEST = TypeAdapter(Manifest)
+
+
+def part_bytes(table: Any) -> bytes:
+    """A table as Parquet; the same table gives the same bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_statistics=False, row_group_size=1 << 16)
+    return bytes(sink.getvalue())
+
+
+@dataclass(frozen=True)
+class StageFolder:
+    """A stage's folder: commits its shards, and reads the committed parts."""
+
+    url: str
+
+    def part_url(self, receipt: Receipt) -> str:
+        """The URL of a receipt's part."""
+        return storage.join(self.url, receipt.part)
+
+    def read_part(self, receipt: Receipt) -> Any:
+        """A shard's table, checked against its receipt.
+
+        Raises:
+            ReceiptError: the part is missing or its content changed.
+        """
+        try:
+            content = storage.read_bytes(self.part_url(receipt))
+        except FileNotFoundError as error:
+            raise ReceiptError(f"{self.part_url(receipt)} is missing; run again, which recreates it") from error
+        if sha256(content) != receipt.part_sha256:
+            raise ReceiptError(
+                f"{self.part_url(receipt)} does not hold the bytes that its receipt names: it was changed after it "
+                "was written. Delete it and run again, which recreates it"
+            )
+        return pq.read_table(pa.BufferReader(content))
+
+    def commit(
+        self,
+        shard: int,
+        shard_digest: str,
+        table: Any,
+        *,
+        seconds: float,
+        counts: Mapping[str, int],
+        bad_rows: int = 0,
+        examples: Iterable[str] = (),
+    ) -> Receipt:
+        """Publishes a shard's part, then its receipt.
+
+        Returns:
+            The valid receipt: another attempt's if that one was first.
+        """
+        content = part_bytes(table)
+        content_digest = sha256(content)
+        receipt = Receipt(
+            shard=shard,
+            digest=shard_digest,
+            part=part_name(shard, content_digest),
+            part_sha256=content_digest,
+            part_bytes=len(content),
+            rows=table.num_rows,
+            bad_rows=bad_rows,
+            seconds=round(seconds, 3),
+            counts=dict(counts),
+            examples=tuple(examples)[:5],
+            machine=record_machine(storage.parent(self.url)),
+        )
+        storage.publish_content(self.part_url(receipt), content)
+        url = storage.join(self.url, RECEIPTS, receipt_name(shard, shard_digest))
+        if storage.publish(url, receipt.to_json()):
+            return receipt
+        first = self.receipt(shard, shard_digest)
+        if first is not None:
+            return first
+        storage.replace(url, receipt.to_json())
+        return receipt
+
+    @staticmethod
+    def _holds(receipt: Receipt, shard_digest: str, sizes: Mapping[str, int]) -> bool:
+        return receipt.digest == shard_digest and sizes.get(receipt.part) == receipt.part_bytes
+
+    def receipts(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
+        """The valid receipts: they parse, their digest is the shard's, and their part exists with its size."""
+        whole, _ = self._sorted_out(shard_digests)
+        return whole
+
+    def discard_broken(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
+        """Removes invalid receipts, so that their shards are redone and progress that counts names is right.
+
+        Returns:
+            The valid ones.
+        """
+        whole, broken = self._sorted_out(shard_digests)
+        for name in broken:
+            storage.remove(storage.join(self.url, RECEIPTS, name))
+        return whole
+
+    def _sorted_out(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], list[str]]:
+        """The valid receipts, and the names of the others."""
+        folder = storage.join(self.url, RECEIPTS)
+        present = storage.sizes_bytes(folder)
+        names = {receipt_name(shard, each): (shard, each) for shard, each in enumerate(shard_digests)}
+        contents = storage.read_files(folder, [name for name in names if name in present])
+        # Listed last: parts are published before their receipts, so the part of each of these receipts is listed.
+        sizes = storage.sizes_bytes(self.url)
+        whole, broken = {}, []
+        for name, content in contents.items():
+            shard, shard_digest = names[name]
+            receipt = Receipt.from_json(content)
+            if receipt is not None and self._holds(receipt, shard_digest, sizes):
+                whole[shard] = receipt
+            else:
+                broken.append(name)
+        return whole, broken
+
+    def receipt(self, shard: int, shard_digest: str) -> Receipt | None:
+        """One shard's receipt, if it is valid."""
+        try:
+            content = storage.read_bytes(storage.join(self.url, RECEIPTS, receipt_name(shard, shard_digest)))
+            receipt = Receipt.from_json(content)
+            if receipt is None or storage.size_bytes(self.part_url(receipt)) != receipt.part_bytes:
+                return None
+        except FileNotFoundError:
+            return None
+        return receipt if receipt.digest == shard_digest else None
+
+    def done(self, shard_digests: Iterable[str]) -> set[int]:
+        """The shards that have a receipt, by name alone: cheap enough to call twice a second."""
+        present = storage.sizes_bytes(storage.join(self.url, RECEIPTS))
+        return {shard for shard, each in enumerate(shard_digests) if receipt_name(shard, each) in present}
+
+    def written_seconds(self, receipts: Iterable[Receipt]) -> dict[int, float]:
+        """When each shard's receipt was written, in seconds since 1970, if the storage keeps times."""
+        states = file_states(storage.join(self.url, RECEIPTS))
+        found = {each.shard: states.get(receipt_name(each.shard, each.digest)) for each in receipts}
+        return {
+            shard: state.modified_seconds
+            for shard, state in found.items()
+            if state is not None and state.modified_seconds is not None
+        }
+
+    def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
+        return storage.join(self.url, manifest_name(shard_digests))
+
+    def manifest(self, shard_digests: tuple[str, ...], *, any_parts: bool = False) -> Manifest | None:
+        """The manifest over exactly these shards, if it and, unless `any_parts`, every part that it names exist."""
+        try:
+            found = Manifest.from_json(storage.read_bytes(self._manifest_url(shard_digests)))
+        except FileNotFoundError:
+            return None
+        if found is None or found.digest != digest(shard_digests) or found.shard_digests != shard_digests:
+            return None
+        if any_parts:
+            return found
+        sizes = storage.sizes_bytes(self.url)
+        return found if all(sizes.get(each.part) == each.part_bytes for each in found.receipts) else None
+
+    def whole(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """The manifest, as it is or as it would be sealed now; None while shards are missing. Writes nothing."""
+        return self.manifest(shard_digests) or self._gather(stage, shard_digests)
+
+    def stated(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """Like `whole`, also if parts that the manifest names are missing."""
+        return self.manifest(shard_digests, any_parts=True) or self._gather(stage, shard_digests)
+
+    def _gather(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """The manifest of a finished stage. Receipts are read only if none is missing by name."""
+        if len(self.done(shard_digests)) < len(shard_digests):
+            return None
+        return Manifest.of(stage, shard_digests, self.receipts(shard_digests))
+
+    def seal(self, stage: str, shard_digests: tuple[str, ...]) -> Manifest | None:
+        """Publishes the manifest if every shard has its receipt; sealing twice changes nothing.
+
+        Returns:
+            The manifest, or None while shards are missing.
+        """
+        sealed = self.manifest(shard_digests)
+        if sealed is not None:
+            return sealed
+        manifest = self._gather(stage, shard_digests)
+        if manifest is None:
+            return None
+        content = manifest.to_json()
+        url = self._manifest_url(shard_digests)
+        if storage.publish(url, content):
+            return manifest
+        first = self.manifest(shard_digests)
+        if first is not None:
+            return first
+        storage.replace(url, content)
+        return manifest
+
+    def sweep(self, shard_digests: tuple[str, ...]) -> None:
+        """Removes the needed docs of a sealed stage, and leftovers of killed attempts."""
+        needed = needed_prefix(shard_digests)
+        for entry in list_folder(self.url):
+            if entry.kind is Kind.NEEDED and not entry.temporary and entry.name.startswith(needed):
+                storage.remove(storage.join(self.url, entry.path))
+        self.remove_leftovers()
+
+    def remove_leftovers(self) -> None:
+        """Removes the temporary files of killed processes."""
+        for folder in (self.url, storage.join(self.url, RECEIPTS), storage.join(self.url, SCANS)):
+            storage.remove_leftovers(folder, own=True)

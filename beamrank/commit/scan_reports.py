@@ -1,0 +1,93 @@
+"""Reports of a scan of the corpus: one report a unit, so that rows are counted once however often units are read.
+
+Reports are named by the corpus, not by the candidates: every pass, attempt and set of candidates finds the same bad
+rows in a unit.
+"""
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from beamrank.commit.listing import SCANS, Kind, list_folder, scan_name
+from beamrank.digests import SHORT, checked_json, checked_record
+from beamrank.storage import files as storage
+from beamrank.storage.documents import Count, Seconds
+from beamrank.storage.file_states import FileState, file_states
+
+
+@dataclass(frozen=True)
+class ScanReport:
+    """One corpus unit: how many docs and bad rows it has, the first bad rows, and how long reading took.
+
+    `content` is its `unit_digest`, and `docs_file` names the file beside the report with the hashes of its docs.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    unit: Count
+    docs: Count
+    bad_rows: Count
+    examples: tuple[str, ...]
+    seconds: Seconds = 0.0
+    content: str = ""
+    docs_file: Annotated[str, Field(pattern=rf"^(docs-[0-9a-f]{{{SHORT}}}\.bin)?$")] = ""
+
+    def publish(self, folder: str, corpus_digest: str) -> None:
+        """Writes the report, also over that of an earlier scan, so that its time shows the progress of this one."""
+        storage.replace(storage.join(folder, SCANS, scan_name(self.unit, corpus_digest)), checked_json(asdict(self)))
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "ScanReport | None":
+        """A report; None if the bytes are truncated or invalid."""
+        return checked_record(_REPORT, content)
+
+
+_REPORT = TypeAdapter(ScanReport)
+
+
+@dataclass(frozen=True)
+class ScanTotal:
+    """All units together."""
+
+    docs: int
+    bad_rows: int
+    examples: tuple[str, ...]
+    seconds: float = 0.0
+
+
+class ScanWatch:
+    """Counts the units that are scanned after its creation."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = storage.join(folder, SCANS)
+        self._before = self._reports()
+
+    def count(self) -> int:
+        """The number of units scanned since, again or for the first time."""
+        return sum(state != self._before.get(name) for name, state in self._reports().items())
+
+    def _reports(self) -> dict[str, FileState]:
+        return {name: state for name, state in file_states(self._folder).items() if name.endswith(".json")}
+
+
+def read_reports(folder: str, corpus_digests: Collection[str]) -> list[ScanReport]:
+    """The valid reports on the units of some corpora."""
+    wanted = {each[:SHORT] for each in corpus_digests}
+    entries = [entry for entry in list_folder(folder, SCANS) if entry.kind is Kind.SCAN and not entry.temporary]
+    names = [entry.name for entry in entries if entry.digest in wanted]
+    contents = storage.read_files(storage.join(folder, SCANS), names).values()
+    return [report for report in map(ScanReport.from_json, contents) if report is not None]
+
+
+def read_scans(folder: str, corpus_digest: str) -> ScanTotal:
+    """The sum of a corpus's reports, by unit; a truncated one counts once its unit is read again."""
+    reports = read_reports(folder, [corpus_digest])
+    examples = [example for report in reports for example in report.examples]
+    return ScanTotal(
+        sum(one.docs for one in reports),
+        sum(one.bad_rows for one in reports),
+        tuple(examples[:5]),
+        sum(one.seconds for one in reports),
+    )

@@ -1,0 +1,81 @@
+"""Linear maps."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.architectures.kernels.norm import frozen
+
+_ROWS, _CACHED_WEIGHTS = 128, 1 << 20
+_APPROXIMATE = {"none": "", "gelu": "none", "gelu_tanh": "tanh"}
+
+
+class Linear(nn.Module):
+    """A linear map with an activation; several maps of one input are concatenated to one."""
+
+    def __init__(self, weights: Mapping[str, Tensor], *names: str, activation: str = "none") -> None:
+        """Takes the maps' tensors, float32.
+
+        Args:
+            weights: NAME.weight and, unless the maps have none, NAME.bias.
+            names: of the maps.
+            activation: of the result.
+        """
+        super().__init__()
+        self.weight = frozen(torch.cat([weights[f"{name}.weight"] for name in names]))
+        biases = [weights[f"{name}.bias"] for name in names if f"{name}.bias" in weights]
+        self.bias = frozen(torch.cat(biases)) if biases else None
+        self.activation = activation
+        self._packed: Tensor | None = None
+
+    def pack(self, rows: int) -> None:
+        """Puts the weights into the order in which oneDNN multiplies them with so many rows; they stay on the CPU.
+
+        Without this, oneDNN reorders bfloat16 weights at each call, and float32 goes to a slower library.
+        """
+        if _can_pack(self.weight.dtype):
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, rows)
+            self.weight = frozen(self.weight.new_empty(0))
+
+    def forward(self, rows: Tensor, residual: Tensor | None = None) -> Tensor:
+        """float[r, in] -> float[r, out]: the map, then the activation, or the sum with `residual`."""
+        if self._packed is not None:
+            return self._multiply_packed(rows, residual)
+        values = F.linear(rows, self.weight, self.bias)
+        if self.activation != "none":
+            values = F.gelu(values, approximate=_APPROXIMATE[self.activation])
+        return values if residual is None else values.add_(residual)
+
+    def _multiply_packed(self, rows: Tensor, residual: Tensor | None) -> Tensor:
+        multiply = torch.ops.mkldnn._linear_pointwise
+        if residual is not None:
+            summed: Tensor = multiply.binary(rows, residual, self._packed, self.bias, "add")
+            return summed
+        name = "none" if self.activation == "none" else "gelu"
+        values: Tensor = multiply(rows, self._packed, self.bias, name, [], _APPROXIMATE[self.activation])
+        return values
+
+
+def pack_linears(model: nn.Module) -> int:
+    """Packs each `Linear` of a model on the CPU.
+
+    Returns:
+        How many rows a product should take at a time: more where the weights of a map do not stay in the cache, so that
+        more rows share a read. It follows from the sizes alone, because it can decide the rounding of sums.
+    """
+    linears = [module for module in model.modules() if isinstance(module, Linear)]
+    largest = max((linear.weight.numel() for linear in linears), default=0)
+    rows = _ROWS if largest <= _CACHED_WEIGHTS else 2 * _ROWS
+    for linear in linears:
+        linear.pack(rows)
+    return rows
+
+
+def _can_pack(dtype: torch.dtype) -> bool:
+    """Whether torch has the operators, which are not part of its public interface, and oneDNN computes in the dtype."""
+    operators = ("_reorder_linear_weight", "_linear_pointwise")
+    if not torch._C._has_mkldnn or not all(hasattr(torch.ops.mkldnn, name) for name in operators):
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -1,0 +1,238 @@
+"""Earlier runs whose scores a run may take over: its output's own earlier plans, and the outputs that `reuse` names."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+from beamrank.commit.machines import arithmetic_digest, read_machine
+from beamrank.commit.plan import EngineVersionError, Plan, is_plan, load_plan, plan_name, read_current
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.status import read_receipts
+from beamrank.commit.tasks import EarlierPart, InputPart, ShardTask
+from beamrank.errors import BeamrankError, PreflightError
+from beamrank.machine import describe_machine
+from beamrank.storage import files as storage
+from beamrank.storage.file_states import file_states
+from models.stages import stage_of
+from models.stages.scoring import ScoringStage, TakesFrom
+from pipelines.plan.earlier_tokens import EarlierTokens
+from pipelines.runs.owner import Owner
+
+# What decides the tokens that a text has.
+_TOKEN_KEYS = ("tokenizer_digest", "max_doc_tokens")
+# Of one output; a newer plan's parts hold what it took over from older ones.
+_MOST_PLANS = 8
+
+
+@dataclass(frozen=True)
+class EarlierStage:
+    """A stage of an earlier plan whose scores can be taken over: its parts by shard."""
+
+    plan: Plan
+    record: StageRecord
+    parts: Mapping[int, EarlierPart]
+
+    @cached_property
+    def shard_of(self) -> dict[str, int]:
+        """The shard of each query that has a part."""
+        shards = (shard for shard in self.plan.shards if shard.index in self.parts)
+        return {topic.query_id: shard.index for shard in shards for topic in shard.topics}
+
+
+@dataclass(frozen=True)
+class EarlierStages:
+    """What can be taken over for one stage, the latest plans first, and why others cannot: a line each."""
+
+    found: Sequence[EarlierStage]
+    refused: Sequence[str]
+
+    def given_to(self, tasks: Sequence[ShardTask], plan: Plan) -> list[ShardTask]:
+        """The tasks of a plan, each with the parts that hold its queries."""
+        return [
+            replace(task, earlier=tuple(self._parts([topic.query_id for topic in plan.shards[task.shard].topics])))
+            for task in tasks
+        ]
+
+    def _parts(self, query_ids: Sequence[str]) -> Iterator[EarlierPart]:
+        for stage in self.found:
+            wanted = {stage.shard_of[query_id] for query_id in query_ids if query_id in stage.shard_of}
+            yield from (stage.parts[shard] for shard in sorted(wanted))
+
+
+class EarlierRuns:
+    """The plans of all outputs that are looked at, read on first use."""
+
+    def __init__(self, plan: Plan, outputs: Sequence[str]) -> None:
+        """`outputs` are those that the user named."""
+        self._plan, self._outputs = plan, outputs
+
+    def stages(self, record: StageRecord) -> EarlierStages:
+        """What can be taken over for a stage of the plan that scores."""
+        stage = stage_of(record)
+        assert isinstance(stage, ScoringStage)
+        plans, refused = self._plans
+        if plans and stage.takes_from is TakesFrom.NONE:
+            reason = f"on {stage.device} a score depends on the others of its batch, so none is taken over"
+            return EarlierStages((), [*refused, reason])
+        found: list[EarlierStage] = []
+        reasons = list(refused)
+        taken: set[str] = set()
+        for plan in plans:
+            try:
+                one = self._stage(plan, record, stage)
+            except (BeamrankError, OSError) as error:
+                reasons.append(f"{_place(plan)}: {error}")
+                continue
+            parts = {shard: part for shard, part in one.parts.items() if _url(part) not in taken}
+            taken |= {_url(part) for part in parts.values()}
+            if parts:
+                found.append(replace(one, parts=parts))
+                reasons += () if stage.takes_from is TakesFrom.ALL else _other_machines(one)
+        return EarlierStages(found, reasons)
+
+    def tokens(self, record: StageRecord) -> tuple[EarlierTokens | None, list[str]]:
+        """The tokens of docs for a stage of the plan that tokenizes, and why those of other plans are not taken.
+
+        They are those of the plan that has most of the topics; among equals, of one with the same corpus.
+        """
+        wanted = {topic.query_id for topic in self._plan.topics}
+        plans, refused = self._plans
+        reasons = list(refused)
+        found: list[tuple[tuple[int, bool], EarlierTokens]] = []
+        for plan in plans:
+            before = next((each for each in plan.stages if _same_tokens(each, record)), None)
+            if before is None:
+                continue
+            try:
+                tokens, candidates = plan.seal_of(before.name), plan.seal_of(before.inputs[0])
+            except (BeamrankError, OSError) as error:
+                reasons.append(f"{_place(plan)}: {error}")
+                continue
+            if tokens is not None and candidates is not None:
+                shared = sum(topic.query_id in wanted for topic in plan.topics)
+                rank = (shared * before.keys["k"], before.corpus_digest == record.corpus_digest)
+                found.append((rank, EarlierTokens(plan, before, candidates, tokens)))
+            elif plan.output != self._plan.output:
+                reasons.append(f"{_place(plan)}: {before.name} is not finished, or files of it are missing")
+        return max(found, key=lambda each: each[0], default=(None, None))[1], reasons
+
+    @cached_property
+    def _plans(self) -> tuple[list[Plan], list[str]]:
+        """The plans, and why others are not looked at."""
+        plans: list[Plan] = []
+        refused: list[str] = []
+        if self._plan.output in self._outputs:
+            refused.append(f"{self._plan.output} is this run's own output: its earlier plans are looked at in any case")
+        for output in dict.fromkeys([self._plan.output, *self._outputs]):
+            try:
+                names = self._names(output)
+            except (BeamrankError, OSError) as error:
+                refused.append(f"{output}: {error}")
+                continue
+            for name in names:
+                try:
+                    plans.append(load_plan(output, name))
+                except (EngineVersionError, OSError) as error:
+                    refused.append(str(error))
+                except ValueError as error:
+                    refused.append(f"{storage.join(output, name)} cannot be read: {error}")
+        return plans, refused
+
+    def _names(self, output: str) -> list[str]:
+        """The plans of an output that are looked at, the latest first.
+
+        Raises:
+            PreflightError: a run may be writing into the output, or it holds none.
+        """
+        states = file_states(output)
+        plans = {name: state for name, state in states.items() if is_plan(name)}
+        if output == self._plan.output:
+            plans.pop(plan_name(self._plan), None)
+        elif not plans:
+            raise PreflightError("it holds no beamrank run")
+        elif (current := read_current(output)) is not None:
+            owner = Owner.of(current)
+            if owner is not None and owner.is_another():
+                raise PreflightError(f"{owner} is writing it")
+        return sorted(plans, key=lambda name: plans[name].modified_seconds or 0.0, reverse=True)[:_MOST_PLANS]
+
+    def _stage(self, plan: Plan, record: StageRecord, stage: ScoringStage) -> EarlierStage:
+        """A plan's counterpart of a stage.
+
+        Raises:
+            PreflightError: its scores cannot be taken over; the message explains why.
+        """
+        before = next((each for each in plan.stages if each.rows == record.rows), None)
+        if before is None and plan.output == self._plan.output:
+            return EarlierStage(plan, record, {})
+        if before is None:
+            raise PreflightError(f"it has no {record.name}")
+        names = [stage.config_keys[key] for key, value in stage.score_keys.items() if before.keys.get(key) != value]
+        if names:
+            raise PreflightError(f"{', '.join(dict.fromkeys(names))} was another")
+        tokens = plan.stage(before.inputs[0])
+        tokenized, scored = self._receipts(plan, tokens), self._receipts(plan, before)
+        parts = {
+            shard: EarlierPart(
+                InputPart(plan.folder(before.name), _short(receipt)),
+                InputPart(plan.folder(tokens.name), _short(tokenized[shard])),
+                before.keys,
+                _arithmetic(plan.output, receipt.machine, before.keys["backend"]),
+            )
+            for shard, receipt in scored.items()
+        }
+        return EarlierStage(plan, before, parts)
+
+    def _receipts(self, plan: Plan, stage: StageRecord) -> Mapping[int, Receipt]:
+        """The receipts of a stage.
+
+        In this output those of a killed run count, as if it were resumed; another run may still be writing elsewhere.
+        """
+        if plan.output == self._plan.output:
+            return read_receipts(plan)[stage.name]
+        manifest = plan.seal_of(stage.name)
+        if manifest is None:
+            raise PreflightError(f"{stage.name} is not finished, or files of it are missing")
+        return dict(enumerate(manifest.receipts))
+
+
+def _other_machines(stage: EarlierStage) -> Iterator[str]:
+    """Why this machine takes nothing over from some parts; another that scores may be of their kind."""
+    backend = stage.record.keys["backend"]
+    here = describe_machine().arithmetic(backend)
+    names = {part.scores.receipt.machine for part in stage.parts.values()}
+    for machine in (read_machine(stage.plan.output, name) for name in sorted(names)):
+        there = {} if machine is None else machine.arithmetic(backend)
+        if there != here:
+            differ = ", ".join(
+                f"{name} {there.get(name) or 'unknown'} (here {here.get(name) or 'none'})"
+                for name in {**here, **there}
+                if there.get(name) != here.get(name)
+            )
+            yield f"{_place(stage.plan)}: {stage.record.name} was computed with another {differ}"
+
+
+@cache
+def _arithmetic(output: str, machine: str, backend: str) -> str:
+    """What computed a part; empty if that is unknown."""
+    found = read_machine(output, machine)
+    return "" if found is None else arithmetic_digest(found, backend)
+
+
+def _same_tokens(stage: StageRecord, other: StageRecord) -> bool:
+    """Whether two stages make the same tokens of a text."""
+    return stage.rows == other.rows and all(stage.keys.get(key) == other.keys[key] for key in _TOKEN_KEYS)
+
+
+def _short(receipt: Receipt) -> Receipt:
+    """A receipt without what is not needed to read its part: tasks are sent to workers."""
+    return replace(receipt, counts={}, examples=())
+
+
+def _url(part: EarlierPart) -> str:
+    return part.scores.folder.part_url(part.scores.receipt)
+
+
+def _place(plan: Plan) -> str:
+    return storage.join(plan.output, plan_name(plan))

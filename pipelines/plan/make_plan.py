@@ -1,0 +1,166 @@
+"""From a configuration to a plan: reads and checks every input, so that errors are found before anything runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from beamrank.commit.plan import Plan
+from beamrank.commit.shards import cut_shards, first_topics
+from beamrank.config.run import RunConfig
+from beamrank.errors import PreflightError
+from beamrank.evaluation.measures import parse_measures
+from beamrank.formats.corpora import digest_corpus, find_taken, list_units
+from beamrank.formats.excluded import read_excluded
+from beamrank.formats.folders import find_files, shown_paths
+from beamrank.formats.notes import Note
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.topics import read_topics
+from beamrank.records import Topic
+from beamrank.section import SELF
+from beamrank.storage import files as storage
+from beamrank.storage.local_writes import temporary_name
+from beamrank.storage.special_files import check_regular
+from models.checkpoints.tokenizers import warnings_of
+from models.lucene.index import INFO_NAME
+from models.scoring.backends.protocol import Device
+from models.scoring.backends.registry import find_backend
+from models.stages import first_stage_of, plan_later_stages, plan_stages
+from models.stages.planning import Planning, resolve_checkpoints
+from pipelines.console.progress import ConsoleProgress
+from pipelines.runs.run_names import RUNS, RunFile
+
+
+def make_plan(config: RunConfig, console: ConsoleProgress, scoring: Device | None = None) -> Plan:
+    """Checks all inputs and resolves everything that decides a run's bytes; builds a missing index.
+
+    Args:
+        config: the configuration.
+        console: where warnings go.
+        scoring: where scoring runs, if that is not this machine.
+
+    Raises:
+        ConfigError: a measure that does not exist.
+        PreflightError: an input is missing or invalid, or the output cannot be written.
+    """
+    check_apart(config)
+    check_writable(config.output)
+    return _decide(config, console, scoring)
+
+
+def planned(config: RunConfig) -> Plan:
+    """Like `make_plan`, but writes nothing; without its first stage if the index must be built first."""
+    return _decide(config, ConsoleProgress(quiet=True), None, whole=first_stage_of(config).is_ready(config))
+
+
+def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None, whole: bool = True) -> Plan:
+    parse_measures(config.measures)
+    topics = chosen_topics(config)
+    if topics.left_out:
+        total = len(topics.kept) + topics.left_out
+        console.note(f"a trial: the first {len(topics.kept):,} of {total:,} topics are run (topics.limit)")
+    for note in _exclusions(config, topics.kept):
+        console.note(str(note))
+    checkpoints = resolve_checkpoints(config)
+    for checkpoint in checkpoints.values():
+        for warning in warnings_of(checkpoint):
+            console.warn(warning)
+    list_units(config.corpus)
+    corpus = digest_corpus(config.corpus)
+    device = scoring or find_backend(config.backend).resolve(config.device, config.dtype)
+    planning = Planning(config, corpus.digest, checkpoints, device, console)
+    stages = plan_stages(planning) if whole else plan_later_stages(planning)
+    shards = cut_shards(topics.kept, config.shards)
+    values = config.model_dump(mode="json")
+    if not topics.left_out:
+        values["topics"]["limit"] = None
+    records = tuple(stage.record() for stage in stages)
+    return Plan(config.run_tag, config.output, shards, records, values, corpus)
+
+
+def _exclusions(config: RunConfig, topics: Sequence[Topic]) -> list[Note]:
+    """What a user should know about the docs that the first stage leaves out."""
+    exclude = config.first_stage.exclude
+    if exclude is None:
+        return []
+    if exclude != SELF:
+        # It is read again when candidates are committed.
+        check_regular(exclude)
+    relevance = {} if config.qrels is None else read_qrels(config.qrels).relevance
+    return read_excluded(exclude).facts({topic.query_id for topic in topics}, relevance)
+
+
+@dataclass(frozen=True)
+class ChosenTopics:
+    """The topics to run, and how many others `topics.limit` left out."""
+
+    kept: Sequence[Topic]
+    left_out: int
+
+
+def chosen_topics(config: RunConfig) -> ChosenTopics:
+    """The topics to run. Qrels are always read, to find errors in them now."""
+    topics = read_topics(config.topics)
+    if config.qrels is None:
+        return _limited(topics, config)
+    # They are read again for the measures.
+    for url in find_files(config.qrels):
+        check_regular(url)
+    judged = read_qrels(config.qrels).relevance
+    paths = shown_paths(config.qrels)
+    chosen = [topic for topic in topics if topic.query_id in judged]
+    if not chosen:
+        raise PreflightError(
+            f"none of the {len(topics):,} topics in {shown_paths(config.topics.path)} (first: {topics[0].query_id!r}) "
+            f"is judged in {paths} (first: {next(iter(judged), None)!r}): every measure would be 0. Give the qrels of "
+            "these topics, or leave `qrels` out"
+        )
+    found = _limited(chosen if config.topics.only_judged else topics, config)
+    if not any(topic.query_id in judged for topic in found.kept):
+        raise PreflightError(
+            f"none of the first {len(found.kept):,} topics (topics.limit) is judged in {paths}, though "
+            f"{len(chosen):,} of all {len(topics):,} are: there would be nothing to measure. Raise the limit, or set "
+            "topics.only_judged: true to choose among the judged topics"
+        )
+    return found
+
+
+def _limited(topics: Sequence[Topic], config: RunConfig) -> ChosenTopics:
+    kept = first_topics(topics, config.topics.limit)
+    return ChosenTopics(kept, len(topics) - len(kept))
+
+
+def check_apart(config: RunConfig) -> None:
+    """Makes sure that no written file becomes a part of the corpus, whose digest would change.
+
+    Raises:
+        PreflightError: the corpus is a folder or a glob that includes files of the output or of the index.
+    """
+    runs = [storage.join(RUNS, RunFile("mono", run_format=form).base) for form in config.run_formats]
+    own = ["plan-0.json", "topics-0.parquet", "retrieve/part-0.parquet", "tokenize-0/needed-0.bin", *runs]
+    written = {"output": (config.output, own)}
+    if config.index is not None:
+        written["index.path"] = (config.index.path, [INFO_NAME, "segments_1"])
+    for key, (folder, names) in written.items():
+        storage.check_lasting(folder)
+        taken = find_taken(config.corpus, [storage.join(folder, name) for name in names])
+        if taken is not None:
+            raise PreflightError(
+                f"`{key}` ({folder}) is inside the corpus ({config.corpus.path}): what is written there, such as "
+                f"{storage.name(taken)}, would be read as docs, and every run would find another corpus. Give {key} a "
+                "folder outside of the corpus, or corpus.path a glob that matches the docs alone"
+            )
+
+
+def check_writable(output: str) -> None:
+    """Raises PreflightError where files cannot be written into an output."""
+    probe = storage.join(output, temporary_name("writable"))
+    try:
+        storage.check_folder(output)
+        storage.publish(probe, b"")
+        storage.remove(probe)
+    except storage.UnreachableError as error:
+        raise PreflightError(f"cannot write to the output {output}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise PreflightError(
+            f"cannot write to the output {output}: {error}. Give a folder that this user may write, with --output or "
+            "`output:`"
+        ) from error

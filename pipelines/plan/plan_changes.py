@@ -1,0 +1,102 @@
+"""The differences between two plans, by the keys of the configuration, and the stages that are redone for them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from beamrank.commit.plan import Plan
+from beamrank.commit.stage_record import StageRecord
+from models.stages import stage_of
+
+# A key whose name ends so holds a digest; users know the path or name in the configuration.
+_DIGEST = "_digest"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key whose value differs, and the steps that are redone for it.
+
+    `before` and `after` are equal if the content behind a path or name has changed.
+    """
+
+    key: str
+    before: Any
+    after: Any
+    stages: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if self.before == self.after:
+            return f"{self.key}: the content of {_shown(self.after)} changed"
+        return f"{self.key} {_shown(self.before)} -> {_shown(self.after)}"
+
+
+def plan_changes(before: Plan, after: Plan) -> list[Change]:
+    """The keys that decide bytes and differ, in the order of the stages; never the run tag or measures."""
+    found: dict[str, Change] = {}
+    for change in (*_topic_changes(before, after), *_stage_changes(before, after)):
+        same = found.get(change.key)
+        stages = change.stages if same is None else (*same.stages, *change.stages)
+        steps = dict.fromkeys(stage.step for stage in after.stages)
+        found[change.key] = replace(change, stages=tuple(step for step in steps if step in stages))
+    return list(found.values())
+
+
+def _topic_changes(before: Plan, after: Plan) -> Iterator[Change]:
+    everything = tuple(stage.step for stage in after.stages)
+    old, new = ({topic.query_id: topic.text for topic in plan.topics} for plan in (before, after))
+    if old != new:
+        texts = sum(old[query_id] != new[query_id] for query_id in old.keys() & new.keys())
+        differ = (
+            f"{len(new.keys() - old.keys()):,} new, {len(old.keys() - new.keys()):,} gone, {texts:,} with another text"
+        )
+        yield Change("topics", f"{len(old):,}", f"{len(new):,} ({differ})", everything)
+    elif len(before.shards) != len(after.shards):
+        yield Change("shards", len(before.shards), len(after.shards), everything)
+
+
+def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
+    for stage in after.stages:
+        old = _counterpart(before, stage)
+        affected = _following(after, stage)
+        names = {**(stage_of(old).config_keys if old else {}), **stage_of(stage).config_keys}
+        if old is None:
+            # A new model brings its tokens too: both are one change.
+            name = next(name for key, name in names.items() if key.endswith(_DIGEST) and name.endswith(".checkpoint"))
+            yield Change(name.removesuffix(".checkpoint"), None, _configured(after.config, name), affected)
+            continue
+        for key in dict.fromkeys([*old.keys, *stage.keys]):
+            if old.keys.get(key) != stage.keys.get(key):
+                name = names[key]
+                yield Change(name, _value(before, old, key, name), _value(after, stage, key, name), affected)
+
+
+def _counterpart(before: Plan, stage: StageRecord) -> StageRecord | None:
+    """The stage of the other plan with the same step; another tokenizer has another folder."""
+    same = before.of_step(stage.step)
+    return next((old for old in same if old.name == stage.name), same[0] if same else None)
+
+
+def _following(plan: Plan, stage: StageRecord) -> tuple[str, ...]:
+    """The steps of a stage and of all that read it, directly or not."""
+    names = {stage.name: stage.step}
+    for each in plan.stages:
+        if names.keys() & set(each.inputs):
+            names[each.name] = each.step
+    return tuple(names.values())
+
+
+def _value(plan: Plan, stage: StageRecord, key: str, name: str) -> Any:
+    """The value of a key; for a digest, the path or name in the configuration."""
+    return _configured(plan.config, name) if key.endswith(_DIGEST) else stage.keys.get(key)
+
+
+def _configured(config: Mapping[str, Any], name: str) -> Any:
+    """The value of a dotted key; None where the configuration does not have it."""
+    found: Any = config
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,178 @@
+"""`gc` removes leftovers that no manifest or plan names, and nothing else."""
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from beamrank.commit.garbage import find_garbage, remove_garbage
+from beamrank.commit.receipts import part_bytes
+from beamrank.commit.scan_reports import ScanReport
+from beamrank.commit.status import read_status
+from beamrank.commit.verify import verify_stages
+from beamrank.errors import PreflightError, ReceiptError
+from beamrank.storage import files as storage
+from tests.support.outputs import CORPUS, SHARDS, commit, files_below, finished_output, make_plan, seal_stage
+
+_HOUR = 3600.0
+_OTHER_PART = "part-00000-aaaaaaaaaaaa.parquet"
+
+
+@pytest.fixture(params=["local", "memory"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "out") if request.param == "local" else f"memory://{tmp_path.name}/gc/out"
+
+
+def _later(hours: float) -> float:
+    return time.time() + hours * _HOUR
+
+
+def _garbage(output: str, hours_later: float = 2) -> set[str]:
+    """The garbage after so many hours, with a least age of one hour."""
+    return {each.file for each in find_garbage(output, _later(hours_later), _HOUR)}
+
+
+def _write(output: str, *names: str) -> set[str]:
+    for name in names:
+        storage.publish(storage.join(output, name), part_bytes(pa.table({"a": [1]})))
+    return set(names)
+
+
+def _files(output: str) -> set[str]:
+    return {path.partition("/out/")[2] for path in files_below(output)}
+
+
+def test_gc_of_a_sealed_run_removes_only_needed_docs(output):
+    finished_output(output)
+    left = _garbage(output)
+    assert len(left) == 1
+    assert next(iter(left)).startswith("tokenize-0a1b2c3d/needed-")
+
+
+def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):
+    finished_output(output)
+    before = _files(output) - _garbage(output)
+    names = ("notes.txt", "mono/notes.txt", "mono/receipts/notes.txt", "tokenize-0a1b2c3d/scans/notes.txt")
+    foreign = _write(output, *names, "runs/mono.trec", "runs/duo-min.trec", "index/_0.cfs")
+    litter = _write(
+        output,
+        f"mono/{_OTHER_PART}",
+        f"mono/.{_OTHER_PART}.0.tmp",
+        "mono/receipts/00000-aaaaaaaaaaaa.json",
+        "mono/receipts/.00000-aaaaaaaaaaaa.json.0.tmp",
+        "mono/.manifest-aaaaaaaaaaaa.json.0.tmp",
+        "tokenize-0a1b2c3d/scans/unit-00000-aaaaaaaaaaaa.json",
+        "tokenize-0a1b2c3d/scans/.unit-00000-aaaaaaaaaaaa.json.0.tmp",
+        "runs/mono.trec.0.tmp",
+        "runs/.mono.trec.0.tmp",
+        "topics-aaaaaaaaaaaa.parquet",
+        ".plan-aaaaaaaaaaaa.json.0.tmp",
+        ".writable-77",
+    )
+    found = find_garbage(output, _later(2), _HOUR)
+    assert {each.file for each in found} - litter == _garbage(output) - litter
+    assert litter <= {each.file for each in found}
+    assert all(each.size_bytes == storage.size_bytes(storage.join(output, each.file)) for each in found)
+    remove_garbage(output, found)
+    assert _files(output) == before | foreign
+    assert verify_stages(output).findings == []
+
+
+def test_gc_keeps_what_the_current_plan_resumes_from(output):
+    plan = make_plan(output)
+    plan.publish()
+    seal_stage(plan, "retrieve")
+    digests = commit(plan, "tokenize-0a1b2c3d", [2])
+    assert _garbage(output) == set()
+    assert set(plan.folder("tokenize-0a1b2c3d").receipts(digests)) == {2}
+
+
+def test_gc_keeps_receipts_while_an_input_is_unfinished(output):
+    """Without retrieve's part it is not known which receipts of later stages count; they may all."""
+    plan = finished_output(output)
+    for name in storage.sizes_bytes(storage.join(output, "mono")):
+        if name.startswith("manifest-"):
+            storage.remove(storage.join(output, "mono", name))
+    receipt = plan.folder("retrieve").receipts(commit(plan, "retrieve", []))[0]
+    storage.remove(plan.folder("retrieve").part_url(receipt))
+    assert [stage.done for stage in read_status(plan)] == [2, 0, 0]
+    assert {name for name in _garbage(output) if name.startswith("mono/")} == set()
+    seal_stage(plan, "retrieve")
+    assert [stage.done for stage in read_status(plan)] == [SHARDS] * 3
+
+
+def test_gc_keeps_only_sealed_work_of_other_plans(output):
+    sealed = finished_output(output, mono_k=5)
+    abandoned = make_plan(output, mono_k=4)
+    digests = commit(abandoned, "mono", [0, 1], salt=1)
+    parts = {receipt.part for receipt in abandoned.folder("mono").receipts(digests).values()}
+    current = finished_output(output, mono_k=3)
+    expected = {f"mono/{part}" for part in parts} | {
+        f"mono/receipts/{shard:05d}-{digests[shard][:12]}.json" for shard in (0, 1)
+    }
+    assert {name for name in _garbage(output) if name.startswith("mono/")} == expected
+    remove_garbage(output, find_garbage(output, _later(2), _HOUR))
+    for plan in (sealed, current):
+        assert all(plan.finished(stage.name) is not None for stage in plan.stages)
+
+
+def test_gc_keeps_a_part_that_another_plan_shares(output):
+    """Other keys, the same bytes: one part, two receipts."""
+    abandoned = make_plan(output, mono_k=4)
+    current = finished_output(output, mono_k=3)
+    digests = commit(abandoned, "mono", [0])
+    assert _garbage(output) >= {f"mono/receipts/00000-{digests[0][:12]}.json"}
+    remove_garbage(output, find_garbage(output, _later(2), _HOUR))
+    assert verify_stages(output).findings == []
+    assert current.finished("mono") is not None
+
+
+def test_gc_keeps_young_files(tmp_path):
+    output = str(tmp_path / "out")
+    finished_output(output)
+    _write(output, f"mono/{_OTHER_PART}", "mono/.x.tmp")
+    assert _garbage(output, hours_later=0) == set()
+    os.utime(tmp_path / "out/mono/.x.tmp", (0, 0))
+    assert _garbage(output, hours_later=0) == {"mono/.x.tmp"}
+
+
+def test_gc_keeps_work_of_other_plans_while_young(tmp_path):
+    """Its receipts may be hours old while its run continues; an old part without a receipt is garbage anyway."""
+    output = str(tmp_path / "out")
+    other = make_plan(output, mono_k=4)
+    finished_output(output, mono_k=3)
+    commit(other, "mono", [0, 1], salt=1)
+    _write(output, f"mono/{_OTHER_PART}")
+    for path in (tmp_path / "out").rglob("*"):
+        os.utime(path, (0, 0))
+    (needed,) = (name for name in _garbage(output, 0) if "needed-" in name)
+    assert len(_garbage(output, 0)) == 6
+    commit(other, "mono", [2], salt=1)
+    assert _garbage(output, 0) == {f"mono/{_OTHER_PART}", needed}
+
+
+def test_gc_keeps_scan_reports_of_a_plan(output):
+    finished_output(output)
+    ScanReport(1, 10, 0, ()).publish(storage.join(output, "tokenize-0a1b2c3d"), CORPUS)
+    ScanReport(1, 10, 0, ()).publish(storage.join(output, "tokenize-0a1b2c3d"), "d0" * 32)
+    assert {name for name in _garbage(output) if "/scans/" in name} == {
+        "tokenize-0a1b2c3d/scans/unit-00001-d0d0d0d0d0d0.json"
+    }
+
+
+def test_gc_stops_at_an_unreadable_plan_or_manifest(tmp_path):
+    output = str(tmp_path / "out")
+    with pytest.raises(PreflightError, match="holds no beamrank run"):
+        _garbage(output)
+    finished_output(output)
+    manifest = next((tmp_path / "out/mono").glob("manifest-*"))
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole[:-9])
+    with pytest.raises(ReceiptError, match="what it names is unknown"):
+        _garbage(output)
+    manifest.write_bytes(whole)
+    (tmp_path / "out/plan-aaaaaaaaaaaa.json").write_text('{"shards_file": "t", "stages": [{"name": "../.."}]}')
+    with pytest.raises(PreflightError, match=r"stages\.0\.name: String should match pattern"):
+        _garbage(output)

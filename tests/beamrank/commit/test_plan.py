@@ -1,0 +1,159 @@
+"""Shards and digests: what they depend on, and what they do not."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beamrank.commit.plan import Plan, read_plan
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.shards import cut_shards, first_topics
+from beamrank.commit.status import read_status
+from beamrank.digests import checked_json, checked_values
+from beamrank.errors import PreflightError
+from beamrank.records import Topic
+from beamrank.storage import files as storage
+from tests.support.outputs import retrieve_record, scoring_record
+
+TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(40)]
+
+
+def make_plan(output: str, shards: int = 3, **changes: Any) -> Plan:
+    stages = (retrieve_record(), scoring_record("mono", "retrieve"))
+    plan = Plan("tag", output, cut_shards(TOPICS, shards), stages, {"run_tag": "tag"})
+    return dataclasses.replace(plan, **changes)
+
+
+@given(st.integers(1, 60), st.lists(st.text(min_size=1), min_size=1, max_size=50, unique=True))
+def test_shards_are_even_complete_and_ordered_alike(count: int, query_ids: list[str]) -> None:
+    topics = [Topic(query_id, "x") for query_id in query_ids]
+    shards = cut_shards(topics, count)
+    assert len(shards) == min(count, len(topics))
+    sizes = [len(shard.topics) for shard in shards]
+    assert max(sizes) - min(sizes) <= 1
+    flat = [topic for shard in shards for topic in shard.topics]
+    assert sorted(flat) == sorted(topics)
+    assert [sorted(shard.topics) for shard in shards] == [list(shard.topics) for shard in shards]
+    assert shards == cut_shards(reversed(topics), count)
+
+
+def test_shards_keep_the_order_of_topics() -> None:
+    first = cut_shards(TOPICS, 3)[0].topics
+    assert sorted(first_topics(TOPICS, len(first))) == list(first)
+    assert first_topics(TOPICS[::-1], 7) == first_topics(TOPICS, 20)[:7]
+    assert first_topics(TOPICS, 40) is first_topics(TOPICS, None) is TOPICS
+
+
+def test_shard_has_at_most_16_topics_by_default() -> None:
+    assert [len(shard.topics) for shard in cut_shards(TOPICS, None)] == [13, 13, 14]
+
+
+def test_stage_digest_covers_only_what_decides_the_bytes() -> None:
+    plan = make_plan("out")
+    same = make_plan("elsewhere", run_tag="other", config={"measures": ["AP"]})
+    assert plan.digest == same.digest
+    assert plan.digest != make_plan("out", shards=4).digest
+    deeper = dataclasses.replace(plan.stages[1], keys={"k": 6})
+    assert plan.digest != make_plan("out", stages=(plan.stages[0], deeper)).digest
+
+
+def test_shard_digest_follows_its_own_input() -> None:
+    plan = make_plan("out")
+    table = pa.table({"x": [1]})
+    folder = make_plan("memory://test-plan-digest").folder("retrieve")
+    receipts = tuple(folder.commit(n, f"{n}", table.slice(0, n and 1), seconds=0, counts={}) for n in range(3))
+    manifest = Manifest("retrieve", "d", receipts)
+    digests = plan.shard_digests(plan.stages[1], [manifest])
+    changed = dataclasses.replace(receipts[1], part_sha256="0" * 64)
+    others = plan.shard_digests(plan.stages[1], [Manifest("retrieve", "d", (receipts[0], changed, receipts[2]))])
+    assert [one == other for one, other in zip(digests, others, strict=True)] == [True, False, True]
+
+
+def test_changed_text_redoes_one_shard() -> None:
+    """What docs/guide/troubleshooting.md states."""
+    topics = [Topic(f"q{number}", f"text {number}") for number in range(400)]
+    before = {shard.digest for shard in cut_shards(topics, None)}
+    changed = {shard.digest for shard in cut_shards([Topic("q0", "other"), *topics[1:]], None)}
+    grown = {shard.digest for shard in cut_shards([*topics, *(Topic(f"n{each}", "new") for each in range(5))], None)}
+    assert len(before) == 25
+    assert len(before - changed) == 1
+    assert len(before - grown) >= 23
+
+
+def test_plan_reads_back(tmp_path: Path) -> None:
+    plan = make_plan(str(tmp_path))
+    plan.publish()
+    assert read_plan(str(tmp_path)) == plan
+    assert (tmp_path / f"plan-{plan.digest[:12]}.json").is_file()
+
+
+def test_status_follows_the_receipts(tmp_path: Path) -> None:
+    plan = make_plan(str(tmp_path))
+    assert [(stage.done, stage.eta_seconds) for stage in read_status(plan)] == [(0, None), (0, None)]
+    digests = plan.shard_digests(plan.stages[0], [])
+    table = pa.table({"x": [1]})
+    for shard in (2, 0):
+        plan.folder("retrieve").commit(shard, digests[shard], table, seconds=4, counts={}, bad_rows=1)
+    retrieve, mono = read_status(plan)
+    assert (retrieve.done, retrieve.bad_rows, mono.done) == (2, 2, 0)
+    plan.folder("retrieve").commit(1, digests[1], table, seconds=4, counts={})
+    assert read_status(plan)[0].finished
+    assert plan.sealed("retrieve") is not None
+
+
+def test_plan_without_a_run_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="holds no beamrank run"):
+        read_plan(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ("topics-*.parquet", r"cannot be read \(topics-.*\.parquet is missing\): run again to write it again"),
+        ("plan-*.json", r"cannot be read \(plan-.*\.json is missing\): run again to write it again"),
+    ],
+)
+def test_plan_with_a_missing_file_is_an_error(tmp_path: Path, broken: str, message: str) -> None:
+    make_plan(str(tmp_path)).publish()
+    next(tmp_path.glob(broken)).unlink()
+    with pytest.raises(PreflightError, match=message):
+        read_plan(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"shards_file": None}, "shards_file: Input should be a valid string"),
+        ({"stages": [{"name": "mono"}]}, "stages.0.type_name: Field required"),
+        ({"shards": 2}, "does not hold the topics of 2 shards"),
+        ({"shards": 10**12}, "does not hold the topics of 1000000000000 shards"),
+        ({"shards": 4}, "not the plan of its name"),
+    ],
+)
+def test_plan_with_other_fields_is_an_error(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+    name = make_plan(str(tmp_path)).publish()
+    values = checked_values(storage.read_bytes(str(tmp_path / name)))
+    storage.replace(str(tmp_path / name), checked_json(values | change))
+    with pytest.raises(PreflightError, match=f"cannot be read .*({reason})"):
+        read_plan(str(tmp_path))
+
+
+def test_corrupt_plan_is_an_error(tmp_path: Path) -> None:
+    name = make_plan(str(tmp_path)).publish()
+    content = storage.read_bytes(str(tmp_path / name))
+    storage.replace(str(tmp_path / name), content.replace(b'"run_tag": "tag"', b'"run_tag": "tug"'))
+    with pytest.raises(PreflightError, match="it was changed after it was written"):
+        read_plan(str(tmp_path))
+
+
+def test_plan_of_another_engine_version_is_refused(tmp_path: Path) -> None:
+    plan = make_plan(str(tmp_path))
+    name = plan.publish()
+    values = checked_values(storage.read_bytes(str(tmp_path / name)))
+    storage.replace(str(tmp_path / name), checked_json(values | {"engine_version": 0}))
+    with pytest.raises(PreflightError, match="engine version 0"):
+        read_plan(str(tmp_path))

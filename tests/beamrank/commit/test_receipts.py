@@ -1,0 +1,167 @@
+"""The commit protocol: the first attempt wins, and incomplete shards are never valid."""
+
+import json
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from beamrank.commit.listing import RECEIPTS, manifest_name, receipt_name
+from beamrank.commit.receipts import Receipt, StageFolder, part_bytes
+from beamrank.errors import ReceiptError
+from beamrank.storage import files as storage
+
+DIGESTS = ("aa" * 32, "bb" * 32)
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> StageFolder:
+    return StageFolder(str(tmp_path / "mono") if request.param == "local" else f"memory://{tmp_path.name}/mono")
+
+
+def commit(folder: StageFolder, shard: int, values: list[int]) -> Receipt:
+    table = pa.table({"value": values})
+    return folder.commit(shard, DIGESTS[shard], table, seconds=1.23456, counts={"tokens": 7})
+
+
+def receipt_url(folder: StageFolder, shard: int) -> str:
+    return storage.join(folder.url, RECEIPTS, receipt_name(shard, DIGESTS[shard]))
+
+
+def test_committed_shard_reads_back(folder):
+    receipt = commit(folder, 0, [1, 2, 3])
+    assert folder.receipts(DIGESTS) == {0: receipt}
+    assert folder.receipt(0, DIGESTS[0]) == receipt
+    assert folder.read_part(receipt).to_pydict() == {"value": [1, 2, 3]}
+    assert receipt.part == f"part-00000-{receipt.part_sha256[:12]}.parquet"
+    assert len(folder.done(DIGESTS)) == 1
+
+
+def test_first_commit_of_a_shard_wins(folder):
+    first = commit(folder, 0, [1])
+    assert commit(folder, 0, [2]) == first
+    assert folder.receipts(DIGESTS) == {0: first}
+
+
+def test_concurrent_commits_leave_one_result(tmp_path):
+    folder = StageFolder(str(tmp_path))
+    results: list[Receipt] = []
+    threads = [threading.Thread(target=lambda n=n: results.append(commit(folder, 0, [n]))) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 16
+    assert {result.part for result in results} == {folder.receipts(DIGESTS)[0].part}
+
+
+def test_seal_needs_every_shard_and_is_idempotent(folder):
+    commit(folder, 0, [1])
+    assert folder.seal("mono", DIGESTS) is None
+    commit(folder, 1, [2])
+    sealed = folder.seal("mono", DIGESTS)
+    assert sealed is not None
+    assert sealed.total("tokens") == 14
+    assert folder.seal("mono", DIGESTS) == sealed == folder.manifest(DIGESTS)
+    assert folder.manifest(DIGESTS[::-1]) is None
+
+
+def test_truncated_receipt_is_invalid_and_replaced(folder):
+    receipt = commit(folder, 0, [1])
+    storage.replace(receipt_url(folder, 0), receipt.to_json()[:40])
+    assert folder.receipts(DIGESTS) == {}
+    assert commit(folder, 0, [1]).part == receipt.part
+    assert 0 in folder.receipts(DIGESTS)
+
+
+def test_receipt_of_another_configuration_is_invalid(folder):
+    receipt = commit(folder, 0, [1])
+    other = json.loads(receipt.to_json()) | {"digest": DIGESTS[1]}
+    storage.replace(receipt_url(folder, 0), json.dumps(other).encode())
+    assert folder.receipts(DIGESTS) == {}
+    assert folder.receipt(0, DIGESTS[0]) is None
+
+
+@pytest.mark.parametrize("sealed_before", [False, True])
+def test_receipt_or_manifest_without_its_part_is_invalid(folder, sealed_before):
+    receipt = commit(folder, 0, [1])
+    commit(folder, 1, [2])
+    if sealed_before:
+        assert folder.seal("mono", DIGESTS) is not None
+    storage.remove(folder.part_url(receipt))
+    assert set(folder.receipts(DIGESTS)) == {1}
+    assert folder.seal("mono", DIGESTS) is None
+    commit(folder, 0, [1])
+    resealed = folder.seal("mono", DIGESTS)
+    assert resealed is not None
+    assert folder.read_part(resealed.receipts[0]).to_pydict() == {"value": [1]}
+
+
+def test_read_part_finds_a_corrupt_or_missing_part(folder):
+    receipt = commit(folder, 0, [1])
+    content = bytearray(storage.read_bytes(folder.part_url(receipt)))
+    content[len(content) // 2] ^= 1
+    storage.replace(folder.part_url(receipt), bytes(content))
+    with pytest.raises(ReceiptError, match="does not hold the bytes"):
+        folder.read_part(receipt)
+    storage.remove(folder.part_url(receipt))
+    with pytest.raises(ReceiptError, match=f"{receipt.part} is missing"):
+        folder.read_part(receipt)
+
+
+def test_equal_tables_have_equal_bytes():
+    tables = [pa.table({"a": [1.5, float("nan")], "b": ["x", "y"]}) for _ in range(2)]
+    assert part_bytes(tables[0]) == part_bytes(tables[1])
+
+
+class _Between(StageFolder):
+    """Lets another run commit a shard while this one looks at the folder."""
+
+    def _sorted_out(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], list[str]]:
+        found = super()._sorted_out(shard_digests)
+        commit(StageFolder(self.url), 1, [2])
+        return found
+
+
+def test_discard_broken_keeps_a_concurrent_commit(folder):
+    receipt = commit(folder, 0, [1])
+    storage.replace(receipt_url(folder, 0), receipt.to_json()[:40])
+    _Between(folder.url).discard_broken(DIGESTS)
+    assert not storage.exists(receipt_url(folder, 0))
+    assert set(folder.receipts(DIGESTS)) == {1}
+
+
+@pytest.mark.parametrize("truncated", [True, False])
+def test_corrupt_part_is_written_again(folder, truncated):
+    """Of the right size it is found only without its receipt, when its name alone vouches for it."""
+    receipt = commit(folder, 0, [1])
+    storage.replace(folder.part_url(receipt), b"x" * (4 if truncated else receipt.part_bytes))
+    if truncated:
+        assert folder.receipts(DIGESTS) == {}
+    else:
+        storage.remove(receipt_url(folder, 0))
+    assert folder.read_part(commit(folder, 0, [1])).to_pydict() == {"value": [1]}
+
+
+def test_changed_manifest_is_sealed_again(folder):
+    commit(folder, 0, [1])
+    commit(folder, 1, [2])
+    sealed = folder.seal("mono", DIGESTS)
+    assert sealed is not None
+    url = storage.join(folder.url, manifest_name(DIGESTS))
+    storage.replace(url, storage.read_bytes(url).replace(sealed.receipts[0].part_sha256.encode(), b"0" * 64))
+    assert folder.manifest(DIGESTS) is None
+    assert folder.seal("mono", DIGESTS) == sealed
+    assert storage.read_bytes(url) == sealed.to_json()
+
+
+def test_receipt_without_a_check_is_valid(folder):
+    receipt = commit(folder, 0, [1])
+    values = json.loads(receipt.to_json())
+    del values["check"]
+    storage.replace(receipt_url(folder, 0), json.dumps(values).encode())
+    assert folder.receipts(DIGESTS) == {0: receipt}
+    storage.replace(receipt_url(folder, 0), receipt.to_json().replace(b'"rows": 1', b'"rows": 3'))
+    assert folder.receipts(DIGESTS) == {}

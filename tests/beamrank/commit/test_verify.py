@@ -1,0 +1,154 @@
+"""`verify` finds every file that changed after it was written, and names it."""
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import part_bytes
+from beamrank.commit.verify import Verification, verify_stages
+from beamrank.digests import checked_json, checked_values
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.storage import files as storage
+from tests.support.outputs import commit, files_below, finished_output, make_plan, seal_stage, shard_table
+from tests.support.progress import RecordedProgress
+
+
+@pytest.fixture(params=["local", "memory"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "out") if request.param == "local" else f"memory://{tmp_path.name}/out"
+
+
+def verify(output: str) -> Verification:
+    return verify_stages(output)
+
+
+def _files(output: str) -> list[str]:
+    return sorted(path.partition("/out/")[2] for path in files_below(output))
+
+
+def _changed(found: Verification) -> set[str]:
+    return {finding.file for finding in found.findings}
+
+
+def test_verify_accepts_a_finished_run(output):
+    finished_output(output)
+    progress = RecordedProgress()
+    found = verify_stages(output, progress)
+    assert (found.findings, found.notes, found.stray) == ([], [], 0)
+    assert found.files == len(_files(output)) == 3 + 3 * 7 + 2 + 1
+    assert found.bytes == sum(storage.size_bytes(storage.join(output, name)) for name in _files(output))
+    assert progress.updates == [(done, 9, "parts") for done in range(1, 10)]
+
+
+def test_verify_accepts_an_interrupted_run(output):
+    plan = make_plan(output)
+    plan.publish()
+    seal_stage(plan, "retrieve")
+    commit(plan, "tokenize-0a1b2c3d", [1])
+    assert verify(output).findings == []
+
+
+def test_verify_finds_corrupt_files(tmp_path):
+    output = tmp_path / "out"
+    finished_output(str(output))
+    drawn = random.Random(11)
+    for name in _files(str(output)):
+        whole = (output / name).read_bytes()
+        places = [drawn.randrange(len(whole)) for _ in range(6)]
+        # The name of the digest that JSON carries of its own values.
+        places += [whole.index(b'"check"') + 1] if name.endswith(".json") else []
+        for place in places:
+            broken = bytearray(whole)
+            broken[place] ^= 1 << drawn.randrange(8)
+            (output / name).write_bytes(broken)
+            found = verify(str(output))
+            assert name in _changed(found), (name, bytes(broken))
+            assert all(finding.problem and finding.remedy for finding in found.findings)
+        (output / name).write_bytes(whole)
+    assert verify(str(output)).findings == []
+
+
+@pytest.mark.parametrize("kind", ["part", "receipt"])
+def test_verify_finds_a_missing_file(output, kind):
+    plan = finished_output(output)
+    receipt = plan.folder("mono").receipts(commit(plan, "mono", []))[1]
+    name = receipt.part if kind == "part" else f"receipts/00001-{receipt.digest[:12]}.json"
+    storage.remove(storage.join(output, "mono", name))
+    (finding,) = verify(output).findings
+    assert finding.file == f"mono/{name}"
+    assert "is missing" in finding.problem
+    assert finding.remedy.endswith("run again, which redoes only this shard")
+
+
+def test_verify_finds_a_part_of_another_stage(output):
+    """Bytes that match their digest are still read."""
+    plan = make_plan(output)
+    plan.publish()
+    digests = commit(plan, "retrieve", [])
+    folder = plan.folder("retrieve")
+    folder.commit(0, digests[0], pa.table({"doc": ["d1"]}), seconds=0, counts={})
+    (finding,) = verify(output).findings
+    assert finding.problem == "unexpected columns for stage retrieve"
+
+
+def test_verify_accepts_a_shard_that_was_redone_after_sealing(output):
+    """Its receipt has another time, and the seal still the first one."""
+    plan = finished_output(output)
+    digests = commit(plan, "mono", [])
+    receipt = plan.folder("mono").receipts(digests)[0]
+    storage.remove(plan.folder("mono").part_url(receipt))
+    plan.folder("mono").discard_broken(digests)
+    again = plan.folder("mono").commit(0, digests[0], shard_table(plan, "mono", 0), seconds=9, counts={})
+    sealed = plan.sealed("mono")
+    assert sealed is not None
+    assert (again.part, again.seconds) == (receipt.part, 9)
+    assert sealed.receipts[0].seconds == 1.5
+    assert verify(output).findings == []
+
+
+def test_verify_counts_stray_files(output):
+    plan = finished_output(output)
+    storage.publish(storage.join(output, "mono", "part-00000-aaaaaaaaaaaa.parquet"), part_bytes(pa.table({"a": [1]})))
+    storage.publish(storage.join(output, "mono", ".part-00000-aaaaaaaaaaaa.parquet.0.tmp"), b"PAR")
+    found = verify(output)
+    assert (found.findings, found.stray) == ([], 2)
+    assert plan.finished("mono") is not None
+
+
+def test_verify_checks_all_plans_of_an_output(output):
+    first = finished_output(output, mono_k=5)
+    second = finished_output(output, mono_k=4)
+    assert first.digest != second.digest
+    assert verify(output).findings == []
+    receipt = first.folder("mono").receipts(commit(first, "mono", []))[0]
+    storage.replace(first.folder("mono").part_url(receipt), b"PAR1")
+    assert _changed(verify(output)) == {f"mono/{receipt.part}"}
+
+
+def _another_engine(plan: Plan) -> None:
+    url = storage.join(plan.output, f"plan-{plan.digest[:12]}.json")
+    storage.replace(url, checked_json(checked_values(storage.read_bytes(url)) | {"engine_version": 0}))
+
+
+def _no_current_plan(plan: Plan) -> None:
+    storage.replace(storage.join(plan.output, "current-plan.json"), b'{"plan": "plan-000000000000.json"}')
+
+
+@pytest.mark.parametrize(
+    ("change", "changed", "notes"), [(_another_engine, set(), 1), (_no_current_plan, {"current-plan.json"}, 0)]
+)
+def test_verify_reports_plans_that_cannot_be_checked(output, change, changed, notes):
+    change(finished_output(output))
+    found = verify(output)
+    assert (_changed(found), len(found.notes)) == (changed, notes)
+
+
+def test_verify_refuses_a_wrong_folder_or_a_password(tmp_path):
+    with pytest.raises(PreflightError, match="holds no beamrank run"):
+        verify(str(tmp_path))
+    with pytest.raises(ConfigError) as raised:
+        verify("https://user:hidden@host/out")
+    assert "hidden" not in str(raised.value)

@@ -1,0 +1,72 @@
+"""The join, without Beam: what is looked up, and how a shard is put together."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+
+from beamrank.errors import DataError
+from beamrank.join import schemas
+from beamrank.join.join import JoinedShard, doc_tokens_schema, join_shard
+
+IDS = st.lists(st.integers(0, 30).map(str), max_size=20)
+TOKEN = pa.uint16()
+
+
+def docs(*rows: tuple[str, int, int, list[int], bool]) -> pa.Table:
+    names = ["doc_id", "unit", "position", "tokens", "truncated"]
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=doc_tokens_schema(TOKEN))
+
+
+def candidates(*rows: tuple[str, str, int]) -> pa.Table:
+    rows_with_scores = [{"query_id": q, "doc_id": d, "rank": r, "score": 1.0} for q, d, r in rows]
+    return pa.Table.from_pylist(rows_with_scores, schema=schemas.CANDIDATES)
+
+
+def join(found: pa.Table, corpus: pa.Table, query_ids: tuple[str, ...] = ("q1", "q2")) -> JoinedShard:
+    queries = pa.array([[9] * number for number, _ in enumerate(query_ids, 1)], pa.list_(TOKEN))
+    return join_shard(
+        schemas.tokenized(30522), query_ids, queries, found, corpus, lambda unit, at: f"file {unit} byte {at}"
+    )
+
+
+def test_candidates_meet_their_tokens_in_rank_order() -> None:
+    found = candidates(("q1", "b", 1), ("q1", "a", 2), ("q2", "b", 1))
+    joined = join(found, docs(("a", 0, 0, [1, 2], True), ("z", 0, 5, [8], True), ("b", 1, 0, [3], False)))
+    assert joined.table.to_pylist() == [
+        {"query_id": "q1", "query_tokens": [9], "doc_ids": ["b", "a"], "ranks": [1, 2], "doc_tokens": [[3], [1, 2]]},
+        {"query_id": "q2", "query_tokens": [9, 9], "doc_ids": ["b"], "ranks": [1], "doc_tokens": [[3]]},
+    ]
+    assert joined.truncated_docs == 1
+    assert joined.missing == ()
+
+
+def test_join_keeps_a_query_without_candidates() -> None:
+    joined = join(candidates(("q2", "a", 1)), docs(("a", 0, 0, [1], False)))
+    assert joined.table["doc_ids"].to_pylist() == [[], ["a"]]
+
+
+def test_join_of_a_shard_without_candidates() -> None:
+    joined = join(candidates(), docs())
+    assert joined.table["doc_tokens"].to_pylist() == [[], []]
+
+
+def test_join_keeps_an_empty_passage() -> None:
+    joined = join(candidates(("q1", "a", 1)), docs(("a", 0, 0, [], False)))
+    assert joined.table["doc_tokens"].to_pylist() == [[[]], []]
+
+
+def test_missing_docs_are_dropped_and_listed_once() -> None:
+    joined = join(candidates(("q1", "x", 1), ("q1", "a", 2), ("q2", "x", 1)), docs(("a", 0, 0, [1], False)))
+    assert joined.missing == (("x", "q1"),)
+    assert joined.table["ranks"].to_pylist() == [[2], []]
+
+
+def test_duplicate_needed_doc_names_both_places() -> None:
+    corpus = docs(("a", 3, 77, [1], False), ("a", 1, 5, [1], False))
+    with pytest.raises(DataError, match="'a' appears twice in the corpus: file 1 byte 5 and file 3 byte 77"):
+        join(candidates(("q1", "a", 1)), corpus)
+
+
+def test_duplicate_of_an_unneeded_doc_is_accepted() -> None:
+    corpus = docs(("z", 0, 0, [1], False), ("z", 0, 1, [1], False), ("a", 0, 2, [1], False))
+    assert join(candidates(("q1", "a", 1)), corpus).table["doc_tokens"].to_pylist() == [[[1]], []]

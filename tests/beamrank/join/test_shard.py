@@ -1,0 +1,67 @@
+"""The tables of a shard: candidates, and queries with the tokens of their candidates."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from beamrank.join import schemas
+from beamrank.join.shard import as_mono, candidates_table, special_tokens, tokenized_schema, tokenized_table
+from beamrank.records import SpecialTokens
+
+
+@dataclass
+class _Vocabulary:
+    vocab_size: int = 30522
+    special: SpecialTokens = field(default=SpecialTokens(101, 102, 0))
+    digest: str = "abc"
+
+
+def test_candidates_are_ranked_from_one_and_scores_become_float32() -> None:
+    scores = [[0.1, -3.0], [], np.array([7], np.float32)]
+    table = candidates_table(["q2", "none", "q1"], [["b", "a"], [], ["c"]], scores)
+    assert table.schema == schemas.CANDIDATES
+    assert table.to_pylist() == [
+        {"query_id": "q2", "doc_id": "b", "rank": 1, "score": float(np.float32(0.1))},
+        {"query_id": "q2", "doc_id": "a", "rank": 2, "score": -3.0},
+        {"query_id": "q1", "doc_id": "c", "rank": 1, "score": 7.0},
+    ]
+
+
+def test_candidates_without_scores_decrease_with_the_rank() -> None:
+    assert candidates_table(["q"], [["b", "a"]])["score"].to_pylist() == [-1.0, -2.0]
+
+
+def test_candidates_of_no_query_make_an_empty_table() -> None:
+    assert candidates_table([], []).equals(schemas.CANDIDATES.empty_table())
+
+
+def test_candidates_as_mono_keep_their_ranks_and_scores() -> None:
+    candidates = candidates_table(["q"], [["b", "a"]], [[5.0, 4.0]])
+    mono = as_mono(candidates)
+    assert mono.schema == schemas.MONO
+    assert mono["segment"].to_pylist() == [0, 0]
+    assert mono.select(schemas.CANDIDATES.names).equals(candidates)
+
+
+def test_tokenized_table_has_the_tokens_of_each_candidate() -> None:
+    schema = tokenized_schema(_Vocabulary())
+    tokens = pa.array([[1], [2, 3], []], schema.field("query_tokens").type)
+    candidates = candidates_table(["q1", "q3"], [["b", "a"], ["b"]])
+    table = tokenized_table(schema, ["q1", "q2", "q3"], tokens, candidates, tokens, np.array([1, 0, 1]))
+    assert table.schema.equals(schema, check_metadata=True)
+    assert [list(row.values()) for row in table.to_pylist()] == [
+        ["q1", [1], ["b", "a"], [1, 2], [[2, 3], [1]]],
+        ["q2", [2, 3], [], [], []],
+        ["q3", [], ["b"], [1], [[2, 3]]],
+    ]
+
+
+def test_special_tokens_are_read_from_part_metadata() -> None:
+    schema = tokenized_schema(_Vocabulary(vocab_size=1 << 20, special=SpecialTokens(101, 102, 7)))
+    assert special_tokens(schema) == SpecialTokens(cls_id=101, sep_id=102, pad_id=7)
+    assert schema.metadata[b"tokenizer"] == b"abc"
+    assert set(schema.metadata) == {b"tokenizer", b"cls_id", b"sep_id", b"pad_id"}
+    prompted = SpecialTokens(-1, -1, 7, ((5, 6), (), (70_000,)))
+    assert special_tokens(tokenized_schema(_Vocabulary(special=prompted))) == prompted
+    assert schema.field("query_tokens").type.value_type == pa.uint32()

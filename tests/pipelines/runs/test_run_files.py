@@ -1,0 +1,110 @@
+"""The notes that are reported when the runs are written, and the errors of an unfinished plan."""
+
+import pytest
+
+from beamrank.commit.receipts import Manifest, Receipt
+from beamrank.config.run import RunConfig
+from beamrank.errors import PreflightError
+from pipelines.console.counts import count_lines
+from pipelines.console.progress import ConsoleProgress
+from pipelines.runs.run_files import write_runs
+from pipelines.runs.run_names import RunFile
+from tests.support.outputs import make_plan, seal_stage
+
+
+def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = ()) -> Manifest:
+    receipts = (Receipt(shard, "", "", "", 0, 1, 0, 1.0, each, examples) for shard, each in enumerate(counts))
+    return Manifest(stage, "", tuple(receipts))
+
+
+@pytest.mark.parametrize(
+    ("rows", "counts", "line"),
+    [
+        (
+            "mono",
+            [{"truncated_docs": 1000, "candidates": 20_000}, {"truncated_docs": 234, "candidates": 30_000}],
+            "mono: 1,234 of 50,000 query-document pairs (2.5 %) had their doc truncated",
+        ),
+        (
+            "duo",
+            [{"truncated_docs": 1, "candidates": 5000}],
+            "duo: 1 of 5,000 query-document pairs (less than 0.1 %) had their doc truncated",
+        ),
+        ("mono", [{"truncated_queries": 2, "queries": 16}], "mono: 2 of 16 queries (12.5 %) were truncated"),
+        (
+            "tokenized",
+            [{"truncated_docs": 3, "distinct_docs": 12}],
+            "tokenize: 3 of 12 docs (counted once for each shard that needs them) (25.0 %) were truncated",
+        ),
+        # One receipt lacks the total.
+        (
+            "mono",
+            [{"truncated_docs": 4}, {"truncated_docs": 1, "candidates": 9}],
+            "mono: 5 query-document pairs had their doc truncated",
+        ),
+        ("mono", [{"truncated_docs": 0, "candidates": 9, "halvings": 0}], None),
+    ],
+)
+def test_count_is_reported_with_its_unit_and_share(rows, counts, line):
+    stage = {"candidates": "retrieve", "tokenized": "tokenize"}.get(rows, rows)
+    assert list(count_lines(rows, _manifest(stage, *counts))) == ([] if line is None else [line])
+
+
+@pytest.mark.parametrize(
+    ("base", "file"),
+    [
+        ("duo-sum.trec", RunFile("duo", "sum")),
+        ("duo-sym_sum-k5.msmarco.tsv", RunFile("duo", "sym_sum", 5, run_format="msmarco")),
+        ("duo-sample-m3-s-2.trec", RunFile("duo", "sample", None, 3, -2)),
+        ("duo-min-k2-m4-s7.trec", RunFile("duo", "min", 2, 4, 7)),
+    ],
+)
+def test_name_of_an_aggregated_run_reads_back(base, file):
+    assert file.base == base
+    assert RunFile.parse_aggregated(base) == file
+
+
+@pytest.mark.parametrize("base", ["mono.trec", "duo.trec", "duo-mean.trec", "duo-sum.txt", "duo-sum-k.trec"])
+def test_name_of_another_file_is_not_an_aggregated_run(base):
+    assert RunFile.parse_aggregated(base) is None
+
+
+def test_missing_docs_are_named():
+    manifest = _manifest(
+        "tokenize", {"missing_docs": 1, "distinct_docs": 3}, examples=("doc 'd' is not in the corpus",)
+    )
+    (line,) = count_lines("tokenized", manifest)
+    assert line.startswith("tokenize: 1 of 4 docs")
+    assert line.endswith("(first: doc 'd' is not in the corpus)")
+
+
+@pytest.mark.parametrize(
+    ("finished", "message"),
+    [
+        (
+            ["retrieve"],
+            "tokenize-0a1b2c3d, mono are not finished under .*: with --stage tokenize, then --stage mono, or "
+            r"everything without --stage\. To stop after the first stage, leave `mono` out of the configuration "
+            r"\(--set mono=null\)",
+        ),
+        (["retrieve", "tokenize-0a1b2c3d"], "mono is not finished under .*: with --stage mono, or everything"),
+    ],
+)
+def test_runs_of_an_unfinished_plan_name_missing_stages(tmp_path, finished, message):
+    plan = make_plan(str(tmp_path))
+    for stage in finished:
+        seal_stage(plan, stage)
+    with pytest.raises(PreflightError, match=message):
+        write_runs(plan, _CONFIG, ConsoleProgress(quiet=True))
+    assert not (tmp_path / "runs").exists()
+
+
+_CONFIG = RunConfig.model_validate(
+    {
+        "corpus": {"path": "c", "format": "tsv"},
+        "topics": {"path": "t", "format": "tsv"},
+        "index": {"path": "i"},
+        "mono": {"checkpoint": "x", "k": 5},
+        "output": "o",
+    }
+)
