@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from beamrank.errors import PreflightError
+from beamrank.plugins import load_entry, package_of
 
 ENTRY_POINTS = "beamrank.commands"
 """The group of entry points: `NAME = "module:function"`, or `GROUP.NAME` for `beamrank GROUP NAME`."""
@@ -52,7 +53,7 @@ def short_help(entries: Sequence[EntryPoint]) -> str:
         functions = (each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef))
         function = next(each for each in functions if each.name == entries[0].attr)
     except (ImportError, OSError, SyntaxError, StopIteration):
-        return f"(cannot be imported from {_package(entries[0])})"
+        return f"(cannot be imported from {package_of(entries[0])})"
     return (ast.get_docstring(function) or "").partition("\n\n")[0]
 
 
@@ -63,20 +64,10 @@ def load_command(name: str, entries: Sequence[EntryPoint]) -> Any:
         PreflightError: it cannot be imported, or two packages have a command of this name.
     """
     if len(entries) > 1:
-        packages = " and ".join(map(_package, entries))
+        packages = " and ".join(map(package_of, entries))
         raise PreflightError(f"{packages} both have a command {name!r}: uninstall one of them")
-    try:
-        function = entries[0].load()
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise PreflightError(
-            f"the command {name!r} of {_package(entries[0])} cannot be imported: {error}. Install that package again, "
-            "or uninstall it"
-        ) from error
+    function = load_entry(entries[0], "command")
     extra = typer.Context in getattr(function, "__annotations__", {}).values()
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(name.rpartition(".")[2], context_settings={"allow_extra_args": extra})(function)
     return typer.main.get_command(app)
-
-
-def _package(entry: EntryPoint) -> str:
-    return f"the package {entry.dist.name}" if entry.dist else "beamrank"

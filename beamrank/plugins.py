@@ -1,0 +1,108 @@
+"""Extensions by name: ours from a table, those of packages through entry points, imported when they are used."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar, cast
+
+from beamrank.errors import PreflightError
+
+Extension = TypeVar("Extension")
+_logger = logging.getLogger(__name__)
+_BROKEN = (ImportError, AttributeError, SyntaxError)
+
+
+class Registry(Mapping[str, Extension], Generic[Extension]):
+    """The extensions of one kind.
+
+    A name of ours cannot be replaced. `registry[name]` imports the package of the extension.
+
+    Args:
+        kind: what an extension is, for messages, such as `corpus format`.
+        group: the group of entry points; a package names an extension there as `NAME = "module:object"`.
+        ours: our own extensions, or where they are (`module:object`).
+    """
+
+    def __init__(self, kind: str, group: str, ours: Mapping[str, Extension | str]) -> None:
+        self.kind, self.group = kind, group
+        self._ours = dict(ours)
+        self._entries: dict[str, EntryPoint] | None = None
+        self._loaded: dict[str, Extension] = {}
+
+    def __getitem__(self, name: str) -> Extension:
+        """An extension by its name.
+
+        Raises:
+            KeyError: there is none.
+            PreflightError: its package cannot be imported.
+        """
+        if name not in self._loaded:
+            ours = self._ours.get(name)
+            if ours is not None and not isinstance(ours, str):
+                return ours
+            entry = EntryPoint(name, ours, self.group) if ours is not None else self._plugins()[name]
+            self._loaded[name] = cast(Extension, load_entry(entry, self.kind))
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._ours, *self._plugins()}))
+
+    def __len__(self) -> int:
+        return len({*self._ours, *self._plugins()})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._ours or name in self._plugins()
+
+    def importable(self) -> dict[str, Extension]:
+        """The extensions whose packages can be imported; the others are named in a warning, once."""
+        found = {}
+        for name in self:
+            try:
+                found[name] = self[name]
+            except PreflightError as error:
+                _warn_once(str(error))
+        return found
+
+    def _plugins(self) -> dict[str, EntryPoint]:
+        if self._entries is None:
+            self._entries = {}
+            for entry in entry_points(group=self.group):
+                other = self._entries.get(entry.name)
+                if entry.name in self._ours or (other is not None and other.value != entry.value):
+                    taken = "beamrank itself" if entry.name in self._ours else package_of(cast(EntryPoint, other))
+                    _warn_once(
+                        f"{package_of(entry)} has a {self.kind} {entry.name!r}, and so has {taken}, whose is used: "
+                        "uninstall one of them"
+                    )
+                    continue
+                self._entries[entry.name] = entry
+        return self._entries
+
+
+def load_entry(entry: EntryPoint, kind: str) -> Any:
+    """Imports what an entry point names.
+
+    Raises:
+        PreflightError: it cannot be imported.
+    """
+    try:
+        return entry.load()
+    except _BROKEN as error:
+        raise PreflightError(
+            f"the {kind} {entry.name!r} of {package_of(entry)} cannot be imported: {error}. Install it again, "
+            "or uninstall it"
+        ) from error
+
+
+def package_of(entry: EntryPoint) -> str:
+    """The package that an entry point belongs to, for messages."""
+    return f"the package {entry.dist.name}" if entry.dist else "beamrank"
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        _logger.warning(message)
