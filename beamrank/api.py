@@ -5,14 +5,14 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
-from beamrank.arguments import Texts, texts_of
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation, evaluate_one, without
 from beamrank.evaluation.measures import parse_measures, split_measures
 from beamrank.formats import qrels, run_writer, runs
 from beamrank.formats.excluded import excluded_of
-from beamrank.formats.run_formats import FORMATS
+from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.runs import RunScores
+from beamrank.section import Texts, texts_of
 
 _Path: TypeAlias = str | os.PathLike[str]
 

@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from beamrank.printable import shown_message
 from beamrank.storage import files as storage
+from beamrank.storage.urls import shown_message
 
 FOLDER = "logs"
 LOGGERS = ("beamrank", "models", "transforms", "pipelines", "contrib")

@@ -1,9 +1,10 @@
-"""The base of all sections of a configuration, and types of their keys."""
+"""The base of all sections of a configuration, types of their keys, and lists of texts."""
 
-from collections.abc import Collection, Iterator
+import os
+from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeAlias, get_args
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +18,8 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
+
+from beamrank.errors import ConfigError
 
 
 class Relative(Enum):
@@ -150,3 +153,34 @@ class OneOf:
 
     def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
         return {"type": "string", "enum": list(self.accepted)}
+
+
+Texts: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
+
+
+def texts_of(name: str, given: Any) -> list[str]:
+    """The texts of an argument, read once; one text or path alone is one of them.
+
+    Raises:
+        ConfigError: it is a set, which has no order, or holds something else than texts and paths.
+    """
+    if isinstance(given, str | os.PathLike):
+        return [os.fspath(given)]
+    check_ordered(name, given)
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
+        raise ConfigError(f"{name} is {given!r:.60} ({type(given).__name__}): give a list of texts")
+    found = list(given)
+    for each in found:
+        if not isinstance(each, str | os.PathLike):
+            raise ConfigError(f"{name} holds {each!r:.60} ({type(each).__name__}): give a list of texts")
+    return [os.fspath(each) for each in found]
+
+
+def check_ordered(name: str, given: object) -> None:
+    """Refuses a set where the order matters.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if isinstance(given, Set):
+        raise ConfigError(f"{name} is a {type(given).__name__}, which has no order: give a list")

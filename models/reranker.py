@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.arguments import check_ordered
 from beamrank.config.models import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
 from beamrank.join.shard import tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Truncation, max_doc_tokens
+from beamrank.section import check_ordered
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.tokenizers import tokenizer_of
 from models.scoring.backends.choice import choose_backend

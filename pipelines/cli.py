@@ -11,8 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from beamrank.errors import BeamrankError
-from beamrank.printable import printable
-from beamrank.storage.url_credentials import refuse_credentials
+from beamrank.storage.urls import printable, refuse_credentials
 from beamrank.version import __version__
 from pipelines.commands.registry import GROUPS, find_commands, load_command, short_help
 from pipelines.console.terminal import READER_GONE, reader_is_gone

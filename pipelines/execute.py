@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from beamrank.arguments import Texts, check_ordered, texts_of
 from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
+from beamrank.section import Texts, check_ordered, texts_of
 from models.stages import stages_of
 from models.stages.base import Worker
 from pipelines.console.counts import cost_words

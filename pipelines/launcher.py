@@ -18,7 +18,7 @@ from beamrank.commit.tasks import ShardTask
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.problems import counted
+from beamrank.formats.notes import counted
 from beamrank.logs import log_context
 from beamrank.storage import files as storage
 from models.scoring.engine import inputs_done

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from beamrank.errors import BeamrankError
 from beamrank.logs import LOGGERS
-from beamrank.printable import shown_message
+from beamrank.storage.urls import shown_message
 from pipelines.console.terminal import READER_GONE, write_error
 from pipelines.runners.subprocesses import end_children, prepare_environment
 

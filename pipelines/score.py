@@ -8,7 +8,7 @@ from beamrank.commit.listing import manifest_name
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.status import read_receipts
 from beamrank.config.score import ScoreConfig
-from beamrank.formats.problems import counted
+from beamrank.formats.notes import counted
 from beamrank.storage import files as storage
 from models.stages.pairs import ScorePairs
 from pipelines.console.progress import ConsoleProgress

@@ -15,12 +15,12 @@ from beamrank.commit.stage_record import StageRecord
 from beamrank.commit.tasks import InputPart, ShardTask
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
-from beamrank.digests import hashes64
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import list_units, unit_digest
-from beamrank.formats.problems import counted
+from beamrank.formats.notes import counted
 from beamrank.join.doc_hashes import Hashes, NeededDocs
 from beamrank.storage import files as storage
+from beamrank.storage.documents import hashes64
 from models.stages.base import CorpusJoin, ShardWork
 from pipelines.console.stage_progress import Scan
 from pipelines.plan.earlier_tokens import EarlierTokens, UnreadUnits, find_unread

@@ -17,7 +17,7 @@ from beamrank.commit.receipts import Receipt
 from beamrank.commit.tasks import ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
-from beamrank.storage.settings import StoreSettings
+from beamrank.storage.stores import StoreSettings
 from models.stages.base import ShardWork
 from models.stages.stored_tokens import UnusableTokensError
 from transforms.metrics import InferenceMetrics

@@ -17,12 +17,11 @@ from beamrank.commit.plan import Plan, plan_names, read_plan
 from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.commit.scan_reports import read_reports
 from beamrank.commit.shards import lists_shards
-from beamrank.digests import SHORT, checked_values
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import validated
-from beamrank.storage.file_states import FileState, file_states
-from beamrank.storage.local_writes import TEMPORARY_SUFFIX
+from beamrank.storage.digested import FileState, file_states
+from beamrank.storage.documents import SHORT, checked_values, validated
+from beamrank.storage.local_files import TEMPORARY_SUFFIX
 
 _PROBE_PREFIX = ".writable-"
 

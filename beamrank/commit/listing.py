@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from beamrank.digests import SHORT, digest
 from beamrank.storage import files as storage
-from beamrank.storage.file_states import FileState, file_states
-from beamrank.storage.local_writes import TEMPORARY_SUFFIX
+from beamrank.storage.digested import FileState, file_states
+from beamrank.storage.documents import SHORT, digest
+from beamrank.storage.local_files import TEMPORARY_SUFFIX
 
 RECEIPTS = "receipts"
 SCANS = "scans"

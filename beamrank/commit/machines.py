@@ -5,9 +5,9 @@ from functools import cache
 
 from pydantic import TypeAdapter
 
-from beamrank.digests import SHORT, checked_json, checked_record, digest, sha256
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
+from beamrank.storage.documents import SHORT, checked_json, checked_record, digest, sha256
 
 FOLDER = "machines"
 _ENDING = ".json"

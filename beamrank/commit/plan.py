@@ -14,14 +14,13 @@ from beamrank.commit.receipts import Manifest, StageFolder
 from beamrank.commit.shards import Shard, read_shards, write_shards
 from beamrank.commit.stage_record import StageRecord
 from beamrank.commit.tasks import InputPart, ShardTask
-from beamrank.digests import SHORT, checked_json, checked_values, digest
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import DigestedCorpus
 from beamrank.records import Topic
 from beamrank.storage import files as storage
-from beamrank.storage.documents import validated
+from beamrank.storage.documents import SHORT, checked_json, checked_values, digest, validated
 from beamrank.storage.streams import errors_as
-from beamrank.storage.url_credentials import refuse_credentials
+from beamrank.storage.urls import refuse_credentials
 
 # Raised whenever a stage would write other bytes from the same input.
 ENGINE_VERSION = 2

@@ -5,10 +5,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from beamrank.digests import checked_json, checked_values
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import validated
+from beamrank.storage.documents import checked_json, checked_values, validated
 
 _NAME = "prediction.json"
 _HOUR_SECONDS = 3600.0

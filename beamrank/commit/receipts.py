@@ -24,11 +24,10 @@ from beamrank.commit.listing import (
     receipt_name,
 )
 from beamrank.commit.machines import record_machine
-from beamrank.digests import SHORT, checked_json, checked_record, digest, sha256
 from beamrank.errors import ReceiptError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import Count, Seconds
-from beamrank.storage.file_states import file_states
+from beamrank.storage.digested import file_states
+from beamrank.storage.documents import SHORT, Count, Seconds, checked_json, checked_record, digest, sha256
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from beamrank.commit.listing import SCANS, Kind, list_folder, scan_name
-from beamrank.digests import SHORT, checked_json, checked_record
 from beamrank.storage import files as storage
-from beamrank.storage.documents import Count, Seconds
-from beamrank.storage.file_states import FileState, file_states
+from beamrank.storage.digested import FileState, file_states
+from beamrank.storage.documents import SHORT, Count, Seconds, checked_json, checked_record
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beamrank.digests import SHORT, digest, hash64, sha256
 from beamrank.join.schemas import FILE_ROWS, TOPICS
 from beamrank.records import Topic
 from beamrank.storage.digested import DigestedFile, FileRows
+from beamrank.storage.documents import SHORT, digest, hash64, sha256
 
 TOPICS_PER_SHARD = 16
 _TOPICS_FILE, _ROWS_FILE = "topics-", "rows-"

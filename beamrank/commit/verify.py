@@ -29,14 +29,14 @@ from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.commit.scan_reports import ScanReport
 from beamrank.commit.shards import has_own_name, lists_shards
 from beamrank.commit.stage_record import StageRecord
-from beamrank.digests import SHORT, digest, sha256
 from beamrank.errors import PreflightError
 from beamrank.join import schemas
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
-from beamrank.storage.local_writes import TEMPORARY_SUFFIX
+from beamrank.storage.documents import SHORT, digest, sha256
+from beamrank.storage.local_files import TEMPORARY_SUFFIX
 from beamrank.storage.streams import errors_as
-from beamrank.storage.url_credentials import refuse_credentials
+from beamrank.storage.urls import refuse_credentials
 
 T = TypeVar("T")
 

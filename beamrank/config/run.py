@@ -16,11 +16,11 @@ from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.ids import is_usable
 from beamrank.formats.qrels import QrelsFiles
-from beamrank.formats.run_formats import FORMATS as RUN_FORMATS
+from beamrank.formats.run_writer import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
 from beamrank.section import OneOf, Path, Positive, Section
 from beamrank.storage import files as storage
-from beamrank.storage.url_credentials import refuse_credentials
+from beamrank.storage.urls import refuse_credentials
 
 # The first stage of a configuration that has an index and names none.
 _FIRST_STAGE_OF_INDEX = "bm25"

@@ -8,14 +8,13 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from beamrank.arguments import check_ordered
 from beamrank.config.yaml_document import MAX_DEPTH, parse_yaml
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.section import NAMED, SELF, Relative, Section, relative, section_of
+from beamrank.section import NAMED, SELF, Relative, Section, check_ordered, relative, section_of
 from beamrank.storage import files as storage
 from beamrank.storage.documents import read_at_most
 from beamrank.storage.globs import absolute_glob
-from beamrank.storage.url_credentials import refuse_credentials
+from beamrank.storage.urls import refuse_credentials
 
 _MOST_BYTES = 1 << 16
 _MOST_FINDINGS = 10

@@ -14,7 +14,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from beamrank.errors import ConfigError
-from beamrank.storage.url_credentials import carries_credentials
+from beamrank.storage.urls import carries_credentials
 
 MAX_DEPTH = 20
 # Aliases written out: a few lines of YAML can expand to millions of values. A file without aliases holds fewer.

@@ -7,8 +7,7 @@ from typing import TypeAlias
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import Measure, differs_in_version_9, iter_values, parse_measures
 from beamrank.formats.excluded import Excluded, own_facts
-from beamrank.formats.notes import Note
-from beamrank.formats.problems import first_few
+from beamrank.formats.notes import Note, first_few
 from beamrank.formats.qrels import Qrels, QrelsNotes, read_qrels
 from beamrank.formats.runs import Run, RunNotes, read_run
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from beamrank.printable import printable
+from beamrank.storage.urls import printable
 
 Cell: TypeAlias = str | int | float | None
 

@@ -5,14 +5,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from beamrank.digests import digest
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.columns import FileRows
 from beamrank.formats.ids import check_given_ids
-from beamrank.formats.notes import Note
-from beamrank.formats.problems import first_few
+from beamrank.formats.notes import Note, first_few
+from beamrank.formats.rows import FileRows
 from beamrank.formats.runs import Run
 from beamrank.section import SELF
+from beamrank.storage.documents import digest
 
 _PAIR = ("query_id", "doc_id")
 # The key of BRIGHT's files, and what it holds where there is none.

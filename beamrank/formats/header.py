@@ -8,7 +8,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.csv_rows import csv_rows
 from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.names import Columns, find_id, find_text
-from beamrank.formats.problems import counted
+from beamrank.formats.notes import counted
 from beamrank.formats.row_checks import RowError, joined
 from beamrank.storage.streams import errors_as, open_stream
 

@@ -8,11 +8,11 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.columns import FileRows, shown, whole
 from beamrank.formats.folders import find_files
 from beamrank.formats.ids import are_usable, given_queries
 from beamrank.formats.names import Columns, QrelsColumns, given_columns
 from beamrank.formats.row_checks import whole_of
+from beamrank.formats.rows import FileRows, shown, whole
 from beamrank.section import Paths, Relative, Section, check_paths
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest

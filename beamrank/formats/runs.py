@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError
-from beamrank.formats.columns import FileRows, number, shown
 from beamrank.formats.ids import are_usable, given_queries
 from beamrank.formats.names import Columns
 from beamrank.formats.notes import Note
-from beamrank.formats.run_formats import FORMATS, RunFormat, described
+from beamrank.formats.rows import FileRows, number, shown
+from beamrank.formats.run_writer import FORMATS, RunFormat, described
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
 
@@ -38,7 +38,7 @@ class RunNotes:
     """Facts about a run that a user should know.
 
     Attributes:
-        format: its name in `run_formats.FORMATS`.
+        format: its name in `run_writer.FORMATS`.
         tied_scores: rows whose float32 score equals that of the row before them in the order.
         tied_ranks: rows of a run without scores whose rank equals that of the row before them.
         rank_disagreements: rows of a run with scores whose rank is not above that of the row before them in the order.

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beamrank.digests import SHORT, hashes64, sha256
 from beamrank.errors import DataError
 from beamrank.storage import files as storage
-from beamrank.storage.mapped import map_numbers
+from beamrank.storage.documents import SHORT, hashes64, sha256
+from beamrank.storage.local_files import map_numbers
 
 Hashes = npt.NDArray[np.uint64]
 _ENTRY_BYTES = 12

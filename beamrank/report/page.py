@@ -7,7 +7,6 @@ from importlib.resources import files
 from typing import Any
 
 from beamrank.evaluation.tables import Cell, Table, latex, markdown
-from beamrank.printable import printable
 from beamrank.report.blocks import Block, Picture, Section, TableBlock
 from beamrank.report.report import Report
 from beamrank.report.sections import SECTIONS
@@ -16,6 +15,7 @@ from beamrank.report.stored.curves import write_csv
 from beamrank.report.stored.drift import write_drift
 from beamrank.report.trainings import Training
 from beamrank.storage import files as storage
+from beamrank.storage.urls import printable
 
 PAGE = "report.html"
 # A column with a text of so many characters needs room.

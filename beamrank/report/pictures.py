@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.printable import printable
 from beamrank.report.stored.curves import CurvePoint
 from beamrank.report.stored.distributions import Scores
 from beamrank.report.trainings import Training, smoothed
+from beamrank.storage.urls import printable
 
 # Small, so that its text is readable on a phone too.
 _SIZE = (5.8, 4.2)

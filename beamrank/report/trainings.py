@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from beamrank.digests import checked_json, checked_record
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.documents import checked_json, checked_record
 
 FOLDER, RECORD, STEPS, DEV = "training", "training.json", "curve.csv", "dev.csv"
 # The first column of the row of the candidates, which belong to no step.

@@ -14,11 +14,10 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import known_implementations
 
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.storage import local_writes, special_files
-from beamrank.storage.conditional_put import create
-from beamrank.storage.special_files import check_regular, is_pipe
-from beamrank.storage.store_refusals import refusal_cause, refuse_unpacked
-from beamrank.storage.url_credentials import hide_credentials
+from beamrank.storage import local_files
+from beamrank.storage.local_files import check_regular, is_pipe
+from beamrank.storage.stores import create, refusal_cause, refuse_unpacked
+from beamrank.storage.urls import hide_credentials
 
 
 class UnreachableError(OSError):
@@ -248,7 +247,7 @@ def check_lasting(output: str) -> None:
 
 def is_special(url: str) -> bool:
     """Whether a local path is a device, a pipe or an open file of this process, which no file can replace."""
-    return not is_remote(url) and special_files.is_special(absolute(url))
+    return not is_remote(url) and local_files.is_special(absolute(url))
 
 
 def size_bytes(url: str) -> int:
@@ -357,7 +356,7 @@ def publish(url: str, content: bytes) -> bool:
     if is_remote(url):
         with located(url) as (filesystem, path):
             return create(filesystem, path, content)
-    return local_writes.publish_file(absolute(url), content)
+    return local_files.publish_file(absolute(url), content)
 
 
 def publish_content(url: str, content: bytes) -> None:
@@ -377,8 +376,8 @@ def replace(url: str, content: bytes) -> None:
         return
     path = absolute(url)
     # An earlier version, in another run, may sweep away the temporary file: then it is written again.
-    if not any(local_writes.replace_file(path, [content]) for _ in range(local_writes.ATTEMPTS)):
-        raise local_writes.swept_away(path)
+    if not any(local_files.replace_file(path, [content]) for _ in range(local_files.ATTEMPTS)):
+        raise local_files.swept_away(path)
 
 
 def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
@@ -391,15 +390,15 @@ def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
             upload(spool.name, url)
         return
     path = absolute(url)
-    local_writes.remove_leftovers(*os.path.split(os.path.realpath(path)))
-    if not local_writes.replace_file(path, chunks):
-        raise local_writes.swept_away(path)
+    local_files.remove_leftovers(*os.path.split(os.path.realpath(path)))
+    if not local_files.replace_file(path, chunks):
+        raise local_files.swept_away(path)
 
 
 def remove_leftovers(folder: str, *, own: bool = False) -> None:
     """Removes a local folder's temporary files of killed writers; those that name none only in a run's `own` folder."""
     if not is_remote(folder):
-        local_writes.remove_leftovers(absolute(folder), own=own)
+        local_files.remove_leftovers(absolute(folder), own=own)
 
 
 def remove(url: str) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from beamrank.digests import hash64
 from beamrank.records import Doc, Topic
+from beamrank.storage.documents import hash64
 
 
 @dataclass(frozen=True)

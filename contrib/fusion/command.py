@@ -7,8 +7,7 @@ import typer
 
 from beamrank.errors import ConfigError
 from beamrank.formats.notes import of_files
-from beamrank.formats.run_formats import FORMATS
-from beamrank.formats.run_writer import write_run
+from beamrank.formats.run_writer import FORMATS, write_run
 from beamrank.formats.runs import read_run
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage

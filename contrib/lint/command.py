@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.formats.problems import counted
+from beamrank.formats.notes import counted
 from beamrank.storage import files as storage
 from contrib.lint.fix import Fix, check_fixable, fix_run
 from contrib.lint.given import read_given

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from beamrank.storage import files as storage
-from beamrank.storage.special_files import is_pipe
+from beamrank.storage.local_files import is_pipe
 from contrib.lint.findings import Findings
 from contrib.lint.given import Given
 from contrib.lint.registry import CHECKS, LINE_CHECKS, RUN_CHECKS, TOPIC_CHECKS

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.columns import unreadable
 from beamrank.formats.guess import packed_as
 from beamrank.formats.ids import BYTE_ORDER_MARK
-from beamrank.formats.run_formats import FORMATS, RunFormat
+from beamrank.formats.rows import unreadable
+from beamrank.formats.run_writer import FORMATS, RunFormat
 from beamrank.storage.streams import open_stream
 from contrib.lint.topic_rows import TopicRows
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from beamrank.formats.excluded import OWN_DEPTH
-from beamrank.formats.run_formats import RunFormat
+from beamrank.formats.run_writer import RunFormat
 from contrib.lint.given import Given
 from contrib.lint.topic_rows import TopicRows
 from contrib.lint.tracks import Track

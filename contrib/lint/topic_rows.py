@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.formats.columns import shown
-from beamrank.formats.run_formats import RunFormat
+from beamrank.formats.rows import shown
+from beamrank.formats.run_writer import RunFormat
 from beamrank.formats.runs import Indices, score_order
 
 

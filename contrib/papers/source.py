@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.columns import unreadable
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_doc_id, check_query_id
+from beamrank.formats.rows import unreadable
 from beamrank.storage.streams import open_stream
 
 

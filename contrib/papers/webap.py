@@ -14,8 +14,8 @@ from xml.parsers import expat
 import numpy as np
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.columns import unreadable
 from beamrank.formats.ids import IdError, check_doc_id
+from beamrank.formats.rows import unreadable
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream

@@ -12,7 +12,7 @@ from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.progress import Progress
 from beamrank.ranking.input_layout import SEGMENTS, PackedInputs, lay_out
 from beamrank.storage import files as storage
-from beamrank.storage.local_writes import new_folder
+from beamrank.storage.local_files import new_folder
 from contrib.tensorflow2019.card import render_card
 from contrib.tensorflow2019.original_bert import (
     NEXT_SENTENCE,

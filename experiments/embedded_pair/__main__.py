@@ -8,7 +8,7 @@ import sys
 import torch
 
 from beamrank.errors import BeamrankError, ConfigError
-from beamrank.storage.local_writes import new_folder
+from beamrank.storage.local_files import new_folder
 from experiments.embedded_pair.bi_encoder import embed_texts, is_bi_encoder
 from experiments.embedded_pair.make_pair import wired_duo, wired_mono
 from experiments.embedded_pair.mining import mine_groups

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from beamrank.digests import digest
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, Truncation
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.digested import DigestedFile
-from beamrank.storage.documents import validated
+from beamrank.storage.documents import digest, validated
 from models.architectures.protocol import Architecture, ModelFiles
 from models.architectures.registry import read_architecture
 from models.checkpoints.files import (

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import fasteners
 
-from beamrank.digests import SHORT, sha256
 from beamrank.errors import PreflightError
-from beamrank.storage.documents import parse_json
-from beamrank.storage.url_credentials import refuse_credentials
+from beamrank.storage.documents import SHORT, parse_json, sha256
+from beamrank.storage.urls import refuse_credentials
 
 _RECORD = ".beamrank-cache.json"
 _thread_locks: dict[str, threading.Lock] = {}

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from beamrank.digests import digest
 from beamrank.errors import PreflightError
 from beamrank.storage.digested import DigestedFile, digest_file
-from beamrank.storage.documents import parse_json, read_at_most, validated
+from beamrank.storage.documents import digest, parse_json, read_at_most, validated
 from models.architectures.protocol import Module
 from models.checkpoints.weights import (
     ADAPTER,

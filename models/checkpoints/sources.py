@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 
-from beamrank.digests import digest
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS
 from beamrank.storage import files as storage
-from beamrank.storage.file_states import StoredFile, stored_files
-from beamrank.storage.url_credentials import hide_credentials, refuse_credentials
+from beamrank.storage.digested import StoredFile, stored_files
+from beamrank.storage.documents import digest
+from beamrank.storage.urls import hide_credentials, refuse_credentials
 from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, find_entry
 from models.checkpoints.files import (
     CHECKPOINT_FILES,

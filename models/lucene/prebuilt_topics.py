@@ -9,9 +9,9 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from beamrank.digests import SHORT, sha256
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.documents import SHORT, sha256
 from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, find_entry
 from models.lucene import jvm
 

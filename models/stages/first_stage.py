@@ -15,7 +15,6 @@ from beamrank.commit.receipts import Receipt
 from beamrank.commit.tasks import ShardTask
 from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import RunConfig
-from beamrank.digests import digest
 from beamrank.errors import DataError
 from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
 from beamrank.formats.folders import paths_of, shown_paths
@@ -24,6 +23,7 @@ from beamrank.formats.qrels import QrelsConfig, read_qrels
 from beamrank.join.shard import candidates_table
 from beamrank.ranking.added_relevant import missing_relevant
 from beamrank.section import SELF
+from beamrank.storage.documents import digest
 from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides, ShardStage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.commit.tasks import InputPart
-from beamrank.digests import hashes64
 from beamrank.errors import BeamrankError
 from beamrank.formats.corpora import doc_keys
 from beamrank.join.doc_hashes import Hashes
+from beamrank.storage.documents import hashes64
 
 
 class UnusableTokensError(BeamrankError):

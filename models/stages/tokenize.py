@@ -15,7 +15,6 @@ from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.scan_reports import ScanReport, read_scans
 from beamrank.commit.tasks import ShardTask
 from beamrank.config.run import RunConfig
-from beamrank.digests import hashes64
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import FORMATS, CorpusUnit, place, read_unit, unit_digest
 from beamrank.join import schemas
@@ -32,6 +31,7 @@ from beamrank.join.shard import tokenized_schema
 from beamrank.ranking.input_layout import Prompt, max_doc_tokens
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
+from beamrank.storage.documents import hashes64
 from models.checkpoints.check import Checkpoint
 from models.checkpoints.tokenizers import fetch_tokenizer, tokenizer_of
 from models.stages.base import Cost, CostOf, Decides, Execution, SentTokens, Stage, Worker

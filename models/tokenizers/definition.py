@@ -15,11 +15,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from beamrank.digests import digest
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Prompt
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage import files as storage
+from beamrank.storage.documents import digest
 from models.tokenizers.files import FAST, is_control, read_config, read_fast
 
 # What tokenizers call the special tokens of an input where no file names them.

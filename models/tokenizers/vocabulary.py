@@ -8,11 +8,10 @@ from typing import Any
 
 from tokenizers import models, normalizers, pre_tokenizers
 
-from beamrank.digests import sha256
 from beamrank.errors import PreflightError
 from beamrank.records import SpecialTokens
 from beamrank.storage import files as storage
-from beamrank.storage.documents import read_at_most
+from beamrank.storage.documents import read_at_most, sha256
 from models.tokenizers.files import (
     FAST,
     MOST_BYTES,

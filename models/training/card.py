@@ -7,7 +7,7 @@ import torch
 import yaml
 
 from beamrank.formats.folders import paths_of
-from beamrank.formats.problems import counted
+from beamrank.formats.notes import counted
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.storage import files as storage
 from beamrank.version import __version__

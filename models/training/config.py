@@ -7,14 +7,14 @@ from pydantic import Field, field_validator, model_validator
 
 from beamrank.config.models import InputConfig
 from beamrank.config.yaml import anchor_paths, check_document, read_document
-from beamrank.digests import hash64
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.topics import TopicsConfig
 from beamrank.section import CheckpointName, Path, Positive, Section
 from beamrank.storage import files as storage
-from beamrank.storage.url_credentials import refuse_credentials
+from beamrank.storage.documents import hash64
+from beamrank.storage.urls import refuse_credentials
 from models.training.recipes import with_recipe
 
 Kind = Literal["mono", "duo", "tcp"]

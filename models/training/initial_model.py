@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForPreTraining, BertForSequenceClassifi
 from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
-from beamrank.formats.problems import counted, first_few
+from beamrank.formats.notes import counted, first_few
 from beamrank.ranking.input_layout import SEGMENTS
 from models.architectures.bert import BERT, CLASSIFIER, bert_tensors, missing_types, read_shape
 from models.architectures.chunk_sizes import POOLING

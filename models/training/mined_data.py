@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from beamrank.digests import SHORT, checked_json, checked_record, digest
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.file_states import file_version
+from beamrank.storage.digested import file_version
+from beamrank.storage.documents import SHORT, checked_json, checked_record, digest
 from models.tokenizers.bert import BertTokenizer
 from models.training.config import TrainConfig
 from models.training.data.examples import Source

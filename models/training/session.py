@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from beamrank.digests import hashes64
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import parse_measures
-from beamrank.formats.problems import first_few
+from beamrank.formats.notes import first_few
 from beamrank.machine import usable_threads
 from beamrank.progress import Progress
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.report.trainings import FOLDER, TrainingRecord
 from beamrank.storage import files as storage
+from beamrank.storage.documents import hashes64
 from models.scoring.backends.torch import resolve_dtype
 from models.training.card import card_path, write_card
 from models.training.config import Kind, TrainConfig

@@ -10,7 +10,7 @@ import psutil
 
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.machine import usable_cores
-from beamrank.storage.url_credentials import hide_credentials
+from beamrank.storage.urls import hide_credentials
 from beamrank.version import __version__
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.disk_cache import cache_root

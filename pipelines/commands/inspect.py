@@ -11,7 +11,7 @@ from beamrank.commit.plan import Plan, read_plan
 from beamrank.config.run import RunConfig, stored_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, Cell, Column, Table
-from beamrank.formats.problems import first_few
+from beamrank.formats.notes import first_few
 from beamrank.storage.globs import absolute_glob
 from pipelines.commands.arguments import qrels_option
 from pipelines.console.tables import print_result

@@ -13,7 +13,7 @@ from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, spli
 from beamrank.formats.excluded import read_excluded
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
-from beamrank.storage.url_credentials import refuse_credentials
+from beamrank.storage.urls import refuse_credentials
 from pipelines.commands.arguments import Quiet, Verbose, console_progress, exclude_option, qrels_option
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line

@@ -10,7 +10,7 @@ import typer
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.prediction import Prediction, read_prediction
 from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
-from beamrank.formats.problems import counted
+from beamrank.formats.notes import counted
 from pipelines.console.counts import cost_words
 from pipelines.console.progress import duration
 from pipelines.console.terminal import write_line

@@ -13,8 +13,8 @@ from rich.table import Column
 
 from beamrank.commit.pace import Pace
 from beamrank.logs import EventFormatter, is_event
-from beamrank.printable import shown_message
 from beamrank.progress import Progress
+from beamrank.storage.urls import shown_message
 from pipelines.console.terminal import PrintableConsole
 
 _LINE_SECONDS = 30.0

@@ -13,8 +13,8 @@ from rich.text import Text
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import SIGNIFICANT, Loss, find_losses
 from beamrank.evaluation.tables import FORMATS, MEAN, P_VALUE, Cell, Column, Table, shown
-from beamrank.printable import printable
 from beamrank.progress import Progress
+from beamrank.storage.urls import printable
 from pipelines.console.terminal import PrintableConsole, write_line
 
 _BETWEEN = 2

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from beamrank.printable import printable, shown_message
+from beamrank.storage.urls import printable, shown_message
 
 READER_GONE = 141  # as a shell reports a program that SIGPIPE ended
 

@@ -13,7 +13,7 @@ from beamrank.commit.tasks import EarlierPart, InputPart, ShardTask
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
-from beamrank.storage.file_states import file_states
+from beamrank.storage.digested import file_states
 from models.stages import stage_of
 from models.stages.scoring import ScoringStage, TakesFrom
 from pipelines.plan.earlier_tokens import EarlierTokens

@@ -14,10 +14,10 @@ from beamrank.commit.receipts import Manifest, StageFolder
 from beamrank.commit.scan_reports import ScanReport, read_reports
 from beamrank.commit.stage_record import StageRecord
 from beamrank.commit.tasks import InputPart, ShardTask
-from beamrank.digests import hashes64
 from beamrank.errors import DataError
 from beamrank.join.doc_hashes import Hashes, NeededDocs, open_unit_docs
 from beamrank.storage import files as storage
+from beamrank.storage.documents import hashes64
 from models.stages import stage_of
 from models.stages.tokenize import TokenizeDocs
 

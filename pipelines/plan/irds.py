@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from beamrank.digests import SHORT, digest
 from beamrank.errors import PreflightError
+from beamrank.storage.documents import SHORT, digest
 from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, find_entry
 from models.stages.planning import PlanningProgress
 

@@ -17,8 +17,7 @@ from beamrank.formats.topics import read_topics
 from beamrank.records import Topic
 from beamrank.section import SELF
 from beamrank.storage import files as storage
-from beamrank.storage.local_writes import temporary_name
-from beamrank.storage.special_files import check_regular
+from beamrank.storage.local_files import check_regular, temporary_name
 from models.checkpoints.tokenizers import warnings_of
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.protocol import Device

@@ -8,8 +8,8 @@ from beamrank.commit.shards import cut_rows
 from beamrank.config.score import ScoreConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, find_taken
+from beamrank.formats.notes import counted
 from beamrank.formats.pairs import PairsFile, find_pairs
-from beamrank.formats.problems import counted
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file
 from models.checkpoints.check import resolve_checkpoint

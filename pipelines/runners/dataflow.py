@@ -24,9 +24,9 @@ from beamrank.commit.stage_record import StageRecord
 from beamrank.config.device import is_cuda
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig, ScoreConfig
-from beamrank.digests import SHORT, digest
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.documents import SHORT, digest
 from beamrank.version import __version__
 from models.scoring.backends.choice import AUTO
 from models.scoring.backends.protocol import Device

@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 from beamrank.commit.machines import FOLDER as MACHINES
 from beamrank.commit.plan import CurrentPlan, Plan, read_current
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.processes import is_running, start_seconds
+from beamrank.machine import is_running, start_seconds
 from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
 from pipelines.console.run_log import open_run_log

@@ -14,7 +14,7 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError
 from beamrank.evaluation.evaluate import Evaluation, Evaluator
 from beamrank.evaluation.measures import explain_names
-from beamrank.formats.problems import counted
+from beamrank.formats.notes import counted
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.run_writer import run_lines
 from beamrank.join.schemas import RowKind

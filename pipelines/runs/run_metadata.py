@@ -12,9 +12,9 @@ from beamrank.commit.machines import read_machine
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.config.run import RunConfig
-from beamrank.digests import sha256
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
+from beamrank.storage.documents import sha256
 from pipelines.runs.run_names import RunFile
 
 ENDING = ".metadata.yaml"

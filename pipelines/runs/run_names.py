@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from beamrank.commit.plan import Plan
 from beamrank.config.run import RunConfig
-from beamrank.formats.run_formats import FORMATS
+from beamrank.formats.run_writer import FORMATS
 from beamrank.ranking.aggregation import METHODS
 
 RUNS = "runs"

@@ -12,7 +12,7 @@ import pytest
 
 from beamrank.commit.status import StageStatus
 from beamrank.evaluation import agreement, significance
-from beamrank.formats import corpora, qrels, run_formats, topics
+from beamrank.formats import corpora, qrels, run_writer, topics
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, Truncation, duo_kept, mono_kept
 from beamrank.records import SpecialTokens
@@ -92,7 +92,7 @@ def test_format_tables_have_every_format() -> None:
     for header, formats in (("| format | one doc |", corpora.FORMATS), ("| format | one topic |", topics.FORMATS)):
         assert {cells[0] for cells in _table("docs/reference/formats.md", header)} == set(formats)
     page = (ROOT / "docs/reference/formats.md").read_text(encoding="utf-8")
-    rows = [each.columns for each in run_formats.FORMATS.values()] + [each.columns for each in qrels.FORMATS.values()]
+    rows = [each.columns for each in run_writer.FORMATS.values()] + [each.columns for each in qrels.FORMATS.values()]
     assert [columns for columns in rows if f"| `{' '.join(columns)}` |" not in page] == []
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from beamrank.storage import files as storage
-from beamrank.storage.file_states import stored_file
+from beamrank.storage.digested import stored_file
 from beamrank.storage.globs import find
 from tests.support.processes import run_together
 

@@ -12,7 +12,7 @@ from gcsfs.retry import HttpError
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.store_refusals import refusal_cause
+from beamrank.storage.stores import refusal_cause
 from beamrank.storage.streams import open_stream
 from pipelines.plan.make_plan import check_writable
 

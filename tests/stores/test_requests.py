@@ -13,8 +13,8 @@ from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.shards import cut_shards
 from beamrank.commit.status import read_status
 from beamrank.config.score import ScoreConfig
-from beamrank.digests import sha256
 from beamrank.records import Topic
+from beamrank.storage.documents import sha256
 from pipelines.console.progress import ConsoleProgress
 from pipelines.runners.names import Runner
 from pipelines.score import preview_scores

@@ -10,7 +10,7 @@ from apache_beam.internal import pickler
 
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.tasks import ShardTask
-from beamrank.storage.settings import StoreSettings
+from beamrank.storage.stores import StoreSettings
 from tests import ROOT
 from transforms.shards import RunShardFn
 

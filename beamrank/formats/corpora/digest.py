@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from beamrank.digests import digest, sha256
 from beamrank.formats.corpora.reader import corpus_files, has_header, resolved
 from beamrank.formats.corpora.registry import CorpusConfig
 from beamrank.formats.corpora.units import CorpusUnit
 from beamrank.formats.names import given_columns
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
+from beamrank.storage.documents import digest, sha256
 
 # Raised when the same files come to give other texts.
 _TEXT_RULES = 1

@@ -3,7 +3,7 @@
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora.readers.rank_llm import doc_of, requests
 from beamrank.formats.ids import IdError, check_query_id
-from beamrank.formats.problems import Problems, counted
+from beamrank.formats.notes import Problems, counted
 from beamrank.formats.row_checks import RowError
 from beamrank.formats.runs import Run, Ties, run_of
 from beamrank.records import Topic

@@ -10,7 +10,7 @@ from beamrank.formats.guess import AUTO, check_text, format_hint, guessed
 from beamrank.formats.header import Names, header_notes
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_query_id
 from beamrank.formats.names import given_columns
-from beamrank.formats.problems import Problems, counted
+from beamrank.formats.notes import Problems, counted
 from beamrank.formats.row_checks import RowError
 from beamrank.formats.topics.registry import FORMATS, TopicsConfig
 from beamrank.records import Topic

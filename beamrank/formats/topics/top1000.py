@@ -15,7 +15,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.corpora.readers.top1000 import COLUMNS, columns_of
 from beamrank.formats.guess import guess_format
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, are_usable, check_doc_id, check_query_id
-from beamrank.formats.problems import Problems, counted
+from beamrank.formats.notes import Problems, counted
 from beamrank.formats.row_checks import RowError
 from beamrank.formats.runs import Run, RunNotes
 from beamrank.records import Topic

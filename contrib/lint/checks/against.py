@@ -3,7 +3,7 @@
 import numpy as np
 
 from beamrank.evaluation.evaluate import FEWEST_MET
-from beamrank.formats.columns import shown
+from beamrank.formats.rows import shown
 from contrib.lint.check import Found
 from contrib.lint.given import among
 from contrib.lint.id_forms import IdForm, could_be, id_form

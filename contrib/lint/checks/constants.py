@@ -2,7 +2,7 @@
 
 from beamrank.config.yaml_document import parse_yaml
 from beamrank.errors import ConfigError
-from beamrank.formats.columns import shown
+from beamrank.formats.rows import shown
 from contrib.lint.check import Found
 from contrib.lint.state import RunState
 from contrib.lint.topic_rows import TopicRows

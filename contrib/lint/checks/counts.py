@@ -1,6 +1,6 @@
 """Checks of how many docs a topic has."""
 
-from beamrank.formats.columns import shown
+from beamrank.formats.rows import shown
 from contrib.lint.check import Found
 from contrib.lint.state import RunState
 from contrib.lint.topic_rows import TopicRows

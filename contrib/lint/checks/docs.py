@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from beamrank.formats.columns import shown
 from beamrank.formats.ids import IdError, are_usable, check_doc_id
+from beamrank.formats.rows import shown
 from contrib.lint.check import Found
 from contrib.lint.given import among
 from contrib.lint.state import RunState

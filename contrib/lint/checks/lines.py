@@ -1,7 +1,7 @@
 """Checks of lines: columns, white space, characters."""
 
 from beamrank.formats.ids import BYTE_ORDER_MARK
-from beamrank.formats.run_formats import FORMATS
+from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.runs import explain_columns
 from contrib.lint.check import Found
 from contrib.lint.run_rows import MAX_LINE_BYTES, Line

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from beamrank.formats.columns import shown
+from beamrank.formats.rows import shown
 from contrib.lint.check import Found
 from contrib.lint.state import RunState
 from contrib.lint.topic_rows import TopicRows, is_rank

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.formats.columns import shown
+from beamrank.formats.rows import shown
 from contrib.lint.check import Found
 from contrib.lint.state import RunState
 from contrib.lint.topic_rows import TopicRows, is_score

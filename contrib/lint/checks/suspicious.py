@@ -1,7 +1,7 @@
 """Checks of patterns that a broken job leaves: a constant model, a wrong join, two activations."""
 
-from beamrank.formats.columns import shown
 from beamrank.formats.excluded import OWN_DEPTH, OWN_SHARE
+from beamrank.formats.rows import shown
 from contrib.lint.check import Found
 from contrib.lint.state import RunState
 from contrib.lint.topic_rows import TopicRows

@@ -1,7 +1,7 @@
 """Checks of topics."""
 
-from beamrank.formats.columns import shown
 from beamrank.formats.ids import IdError, check_query_id
+from beamrank.formats.rows import shown
 from contrib.lint.check import Found
 from contrib.lint.id_forms import id_form
 from contrib.lint.state import RunState

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from beamrank.errors import ConfigError, DataError, PreflightError
-from beamrank.formats.problems import counted
+from beamrank.formats.notes import counted
 from beamrank.progress import Progress
 from beamrank.storage import files as storage
-from beamrank.storage.local_writes import new_folder
+from beamrank.storage.local_files import new_folder
 from contrib.tensorflow2019.examples.pieces import BadRows, Piece, ShardPiece, WritePiece, map_in_order
 from contrib.tensorflow2019.examples.reader import ids_url
 from contrib.tensorflow2019.examples.sources import Making, pieces_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora.readers.parquet import open_parquet
-from beamrank.formats.problems import counted
+from beamrank.formats.notes import counted
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as, open_stream

@@ -4,11 +4,11 @@ import shutil
 import uuid
 from pathlib import Path
 
-from beamrank.digests import SHORT, sha256
 from beamrank.errors import BeamrankError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
+from beamrank.storage.documents import SHORT, sha256
 from models.checkpoints.disk_cache import cache_folder, exclusive
 from models.lucene.index.documents import index_docs
 from models.lucene.index.info import INFO_NAME, UPLOADING_NAME, IndexInfo, check_index, needs_building

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from beamrank.digests import SHORT
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.documents import SHORT
 from models.checkpoints.disk_cache import add_entry, cache_folder, discard_entry, exclusive, find_entry
 from models.lucene.index.content import LocalIndex, describe_files, files_digest, read_content
 from models.lucene.index.info import INFO_NAME, read_index_info

@@ -6,11 +6,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from beamrank.digests import SHORT, checked_json, checked_values, digest, sha256
 from beamrank.errors import BeamrankError, DataError
 from beamrank.storage import files as storage
-from beamrank.storage.digested import digest_file
-from beamrank.storage.file_states import file_version
+from beamrank.storage.digested import digest_file, file_version
+from beamrank.storage.documents import SHORT, checked_json, checked_values, digest, sha256
 from models.checkpoints.disk_cache import cache_folder
 
 _LUCENE_FILE = re.compile(r"segments_[0-9a-z]+|_[0-9a-z]+[._].*")

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from beamrank.digests import hashes64
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import CorpusConfig, CorpusUnit, DocBatch, duplicate_doc, list_units, place, read_unit
 from beamrank.progress import Progress
 from beamrank.records import BadRow
+from beamrank.storage.documents import hashes64
 from models.lucene import jvm
 from models.lucene.index.content import describe_files, files_digest
 from models.lucene.index.info import IndexInfo

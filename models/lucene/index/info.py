@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from beamrank.digests import SHORT, checked_json, checked_values
 from beamrank.errors import PreflightError
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
-from beamrank.storage.documents import validated
+from beamrank.storage.documents import SHORT, checked_json, checked_values, validated
 from models.lucene.index.content import IndexFile, describe_files, files_digest, read_content
 
 INFO_NAME = "beamrank.json"

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beamrank.digests import hashes64
 from beamrank.formats.corpora import DocBatch
+from beamrank.storage.documents import hashes64
 
 DOCS_NAME = "beamrank.docs.parquet"
 _SCHEMA = pa.schema([("doc_id", pa.string()), ("text_hash", pa.uint64())])

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.digests import hash64, hashes64
 from beamrank.formats.folders import find_files
 from beamrank.formats.names import given_columns
 from beamrank.formats.qrels import QrelsConfig, QrelsFiles, read_qrels
 from beamrank.formats.runs import iterate_run, read_run
+from beamrank.storage.documents import hash64, hashes64
 
 Hashes: TypeAlias = NDArray[np.uint64]
 Indices: TypeAlias = NDArray[np.int64]

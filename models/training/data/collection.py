@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from beamrank.digests import hashes64
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, CorpusUnit, DocBatch, duplicate_doc, list_units, place, read_unit
-from beamrank.formats.problems import first_few
+from beamrank.formats.notes import first_few
 from beamrank.records import BadRow
+from beamrank.storage.documents import hashes64
 from models.training.data.arrays import Hashes, Indices, is_in
 
 MISSING = -1

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.digests import hash64, hashes64
 from beamrank.errors import PreflightError
 from beamrank.formats.folders import shown_paths
 from beamrank.formats.topics import read_topics
-from beamrank.storage.mapped import map_array
+from beamrank.storage.documents import hash64, hashes64
+from beamrank.storage.local_files import map_array
 from beamrank.storage.streams import errors_as, open_stream
 from models.tokenizers.bert import BertTokenizer
 from models.training.config import DataConfig

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from beamrank.digests import hashes64
-from beamrank.formats.problems import first_few
+from beamrank.formats.notes import first_few
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
+from beamrank.storage.documents import hashes64
 from models.tokenizers.bert import BertTokenizer
 from models.training.config import DataConfig, FoldsConfig
 from models.training.data.arrays import Hashes, Indices, Rows, is_in, judgments, run_rows

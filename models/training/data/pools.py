@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.storage.mapped import map_array
+from beamrank.storage.local_files import map_array
 from models.training.config import SamplingConfig
 from models.training.data.arrays import Hashes, Indices
 from models.training.data.examples import Group, Position, TokenIds, shuffled

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.digests import hash64, hashes64
 from beamrank.join import schemas
-from beamrank.storage.mapped import map_array, map_numbers
+from beamrank.storage.documents import hash64, hashes64
+from beamrank.storage.local_files import map_array, map_numbers
 from models.tokenizers.bert import BertTokenizer
 from models.training.data.examples import TokenIds
 from models.training.data.texts import normal_text

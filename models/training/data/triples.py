@@ -6,9 +6,9 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.digests import hashes64
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.documents import hashes64
 from beamrank.storage.streams import compression, errors_as, open_stream
 from models.training.data.examples import Group, Position, TokenIds
 from models.training.data.texts import normal_text

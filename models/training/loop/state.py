@@ -15,10 +15,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from beamrank.digests import checked_json, checked_values
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import validated
+from beamrank.storage.documents import checked_json, checked_values, validated
 from models.training.data.examples import Position
 from models.training.loop.distributed import Processes
 from models.training.loop.optimizer import BertAdam, copy_matching

@@ -13,10 +13,9 @@ from beamrank.commit.garbage import find_garbage
 from beamrank.commit.plan import Plan, load_plan, plan_name, read_plan
 from beamrank.commit.status import read_status
 from beamrank.commit.verify import verify_stages
-from beamrank.digests import checked_json
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import parse_json
+from beamrank.storage.documents import checked_json, parse_json
 from models.lucene.index.info import INFO_NAME, require_index
 from tests.support.outputs import files_below, finished_output, make_plan, scoring_record, tokenize_record
 

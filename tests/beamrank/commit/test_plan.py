@@ -13,10 +13,10 @@ from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.shards import cut_shards, first_topics
 from beamrank.commit.status import read_status
-from beamrank.digests import checked_json, checked_values
 from beamrank.errors import PreflightError
 from beamrank.records import Topic
 from beamrank.storage import files as storage
+from beamrank.storage.documents import checked_json, checked_values
 from tests.support.outputs import retrieve_record, scoring_record
 
 TOPICS = [Topic(f"q{number}", f"text {number}") for number in range(40)]

@@ -9,9 +9,9 @@ import pytest
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import part_bytes
 from beamrank.commit.verify import Verification, verify_stages
-from beamrank.digests import checked_json, checked_values
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.documents import checked_json, checked_values
 from tests.support.outputs import commit, files_below, finished_output, make_plan, seal_stage, shard_table
 from tests.support.progress import RecordedProgress
 

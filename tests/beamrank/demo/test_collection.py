@@ -13,7 +13,7 @@ from beamrank.demo.collection import (
     write_collection,
 )
 from beamrank.storage import files as storage
-from beamrank.storage.file_states import file_version
+from beamrank.storage.digested import file_version
 
 
 def test_collection_has_the_counts_that_the_docs_report():

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamrank.digests import hashes64
 from beamrank.errors import DataError
 from beamrank.join.doc_hashes import NeededDocs, open_unit_docs, publish_unit_docs
+from beamrank.storage.documents import hashes64
 from tests.support.changed_files import flip_bit
 
 IDS = st.lists(st.integers(0, 30).map(str), max_size=20)

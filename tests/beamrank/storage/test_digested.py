@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.digests import sha256
 from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.digested import RewrittenError, digest_file, reread
+from beamrank.storage.documents import sha256
 from tests.support.changed_files import rewrite
 
 

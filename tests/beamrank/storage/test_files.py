@@ -10,8 +10,8 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.file_states import file_states, file_version, stored_files
-from beamrank.storage.local_writes import new_folder
+from beamrank.storage.digested import file_states, file_version, stored_files
+from beamrank.storage.local_files import new_folder
 from tests.support.changed_files import rewrite
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from beamrank.errors import PreflightError
-from beamrank.processes import is_running, machine_id, start_seconds
+from beamrank.machine import is_running, machine_id, start_seconds
 from beamrank.storage import files as storage
-from beamrank.storage.local_writes import new_folder, remove_leftovers, temporary_name
-from beamrank.storage.special_files import is_special
+from beamrank.storage.local_files import is_special, new_folder, remove_leftovers, temporary_name
 
 
 def _fail(monkeypatch: pytest.MonkeyPatch, function: str, number: int) -> None:
@@ -154,7 +153,7 @@ def test_killed_write_leaves_nothing_once_it_is_done_again(tmp_path):
     program = """
 import os, sys
 from beamrank.storage import files as storage
-from beamrank.storage.local_writes import new_folder
+from beamrank.storage.local_files import new_folder
 def chunks():
     yield b"half"
     with new_folder(sys.argv[2]) as folder:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from beamrank.join.doc_hashes import NeededDocs
-from beamrank.storage.mapped import map_array, map_numbers
+from beamrank.storage.local_files import map_array, map_numbers
 
 
 @pytest.fixture(params=["mapped", "read"])

@@ -18,7 +18,7 @@ from beamrank.formats.corpora import CorpusConfig, corpus_digest, list_units
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.storage.special_files import check_regular
+from beamrank.storage.local_files import check_regular
 from models.stages.given_run import candidates_digest
 
 pytestmark = pytest.mark.timeout(20)

@@ -8,13 +8,13 @@ import pytest
 
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.tasks import ShardTask
-from beamrank.digests import digest
 from beamrank.errors import DataError
 from beamrank.formats.excluded import read_excluded
 from beamrank.formats.qrels import read_qrels
 from beamrank.join.shard import candidates_table
 from beamrank.records import Topic
 from beamrank.section import SELF
+from beamrank.storage.documents import digest
 from models.stages.given_run import GivenRun
 
 _TOPICS = tuple(Topic(query_id, "x") for query_id in ("q1", "q2", "q3", "q4", "q5"))

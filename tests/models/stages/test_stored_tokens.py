@@ -8,8 +8,8 @@ import pytest
 
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.tasks import InputPart
-from beamrank.digests import hashes64
 from beamrank.join import schemas
+from beamrank.storage.documents import hashes64
 from models.stages.stored_tokens import UnusableTokensError, stored_tokens
 
 _TOKENS = pa.list_(pa.uint16())

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.verify import Verification
 from beamrank.config.first_stages import Bm25Config, IndexConfig
-from beamrank.digests import checked_json, checked_values
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import corpus_digest
 from beamrank.storage import files as storage
-from beamrank.storage.file_states import file_version
+from beamrank.storage.digested import file_version
+from beamrank.storage.documents import checked_json, checked_values
 from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_digest
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress

@@ -12,7 +12,7 @@ import pytest
 from rich.table import Table
 
 from beamrank.errors import BeamrankError
-from beamrank.printable import printable
+from beamrank.storage.urls import printable
 from pipelines import cli, main
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import PrintableConsole, write_error, write_line

@@ -14,7 +14,7 @@ import yaml
 import beamrank
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.formats import corpora, qrels, run_formats, topics
+from beamrank.formats import corpora, qrels, run_writer, topics
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, WrongFormatError, parse_rows
 from beamrank.formats.row_checks import RowError
 from beamrank.storage.streams import open_stream
@@ -61,8 +61,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(corpora.FORMATS, "blocks", blocks)
     monkeypatch.setitem(topics.FORMATS, "colon", topics.TopicsFormat(_parse_topic))
     monkeypatch.setitem(qrels.FORMATS, "toy", qrels.QrelsFormat("TOY", ("query", "doc", "grade"), header=True))
-    four = run_formats.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
-    monkeypatch.setitem(run_formats.FORMATS, "toy", four)
+    four = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
+    monkeypatch.setitem(run_writer.FORMATS, "toy", four)
 
 
 def _in_toy_formats(path: Path) -> Path:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from beamrank.commit.plan import CURRENT, Plan, plan_name, read_current, read_plan
 from beamrank.commit.shards import cut_shards
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.processes import machine_id
+from beamrank.machine import machine_id
 from beamrank.records import Topic
 from beamrank.storage import files as storage
 from pipelines.cli import app

@@ -18,8 +18,8 @@ from beamrank.commit.plan import read_plan
 from beamrank.commit.status import read_status
 from beamrank.commit.verify import verify_stages
 from beamrank.config.run import load_config
-from beamrank.digests import checked_json, checked_values
 from beamrank.errors import BeamrankError
+from beamrank.storage.documents import checked_json, checked_values
 from models.stages import stage_of
 from models.stages.scoring import ScoringStage
 from pipelines.console.progress import ConsoleProgress

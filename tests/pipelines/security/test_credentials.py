@@ -13,8 +13,8 @@ from beamrank.commit.verify import verify_stages
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import list_units
-from beamrank.storage.settings import StoreSettings
-from beamrank.storage.url_credentials import carries_credentials, hide_credentials, refuse_credentials
+from beamrank.storage.stores import StoreSettings
+from beamrank.storage.urls import carries_credentials, hide_credentials, refuse_credentials
 from models.checkpoints.check import resolve_checkpoint
 from models.checkpoints.disk_cache import cache_root
 from models.training.config import load_train_config

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora.readers.lines import byte_ranges, check_lines, read_lines
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields
-from beamrank.formats.problems import counted
+from beamrank.formats.notes import counted
 from beamrank.formats.row_checks import RowError
 
 COLUMNS = ("query_id", "doc_id", "query", "passage")

@@ -15,7 +15,7 @@ from beamrank.formats.guess import packed_as
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_doc_id
 from beamrank.formats.ids import shown as shown_text
 from beamrank.formats.names import Columns, find_columns
-from beamrank.formats.problems import Problems, counted
+from beamrank.formats.notes import Problems, counted
 from beamrank.formats.row_checks import RowError, json_object, whole_of
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream

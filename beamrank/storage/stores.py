@@ -1,0 +1,187 @@
+"""What is particular to object stores: conditional puts, refusals, and the settings that workers get."""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec.config
+
+from beamrank.errors import PreflightError
+from beamrank.storage.urls import carries_credentials
+
+_ATTEMPTS = 5
+_log = logging.getLogger(__name__)
+
+
+def create(filesystem: Any, path: str, content: bytes) -> bool:
+    """Writes a file of an object store, through its fsspec file system, if it does not exist.
+
+    Returns:
+        Whether it wrote the file.
+
+    Raises:
+        OSError: other writers of the file conflicted with every attempt.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            filesystem.pipe_file(path, content, mode="create")
+        except Exception as error:
+            if _is_refusal(error):
+                return False
+            # S3 did not decide which of two concurrent writers was first, and asks for a retry.
+            if _store_code(error) != "ConditionalRequestConflict":
+                raise
+            _log.info("retrying the put of %s: %s", path, error)
+        else:
+            return True
+    raise OSError(f"gave up after {_ATTEMPTS} conflicting concurrent writes to {path}")
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether a store refused a put because the file exists.
+
+    s3fs knows only the message of AWS for that. gcsfs, once the last piece of a large file is refused, cancels the
+    upload, which has ended already, and raises the error of that.
+    """
+    while error is not None:
+        if isinstance(error, FileExistsError) or _store_code(error) in ("PreconditionFailed", "412"):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _store_code(error: BaseException) -> str | None:
+    """The error code of an S3 store."""
+    response = getattr(error.__cause__, "response", None)
+    return response.get("Error", {}).get("Code") if isinstance(response, dict) else None
+
+
+_EXPIRED = "the credentials have expired, or have the session token of others; log in again"
+_REGION = "the bucket is in another region, or at another endpoint: set AWS_REGION, or AWS_ENDPOINT_URL"
+_CLOCK = "the clock of this machine is wrong: set it"
+_UNKNOWN_KEY = "the store does not know these credentials: check them, and the endpoint (AWS_ENDPOINT_URL)"
+_FORBIDDEN = (
+    "these credentials may not do this (reading takes the permission to list, too: without it a file that does not "
+    "exist is refused). Credentials that have expired, a clock that is wrong, and a bucket whose requester pays "
+    "(requester_pays in fsspec's configuration) are other causes"
+)
+_UNCONDITIONAL = (
+    "the store does not support a request that beamrank needs, most likely a put that creates and never replaces "
+    "(If-None-Match): use a version of the store, or another one, that does"
+)
+# By the code of S3, or by the HTTP status where the answer had no body.
+_CAUSES = {
+    **dict.fromkeys(("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "401"), _EXPIRED),
+    **dict.fromkeys(("PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307"), _REGION),
+    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch"), _UNKNOWN_KEY),
+    **dict.fromkeys(("AccessDenied", "403"), _FORBIDDEN),
+    **dict.fromkeys(("NotImplemented", "501"), _UNCONDITIONAL),
+    "RequestTimeTooSkewed": _CLOCK,
+    "400": f"the store does not tell why. Most often {_EXPIRED}; else {_REGION}",
+}
+# What a store or a client unpacks without being asked, by Content-Encoding.
+_UNPACKED = {"gzip", "x-gzip", "deflate", "br", "zstd"}
+
+
+def refusal_cause(error: BaseException) -> str | None:
+    """The likely cause of an error of a store's library; None where the store did not refuse, or for another reason."""
+    for code, headers in _answers(error):
+        region = headers.get("x-amz-bucket-region")
+        if region and _CAUSES.get(code) in (_REGION, _CAUSES["400"]):
+            return f"the bucket is in the region {region}: set AWS_REGION={region}"
+        if code in _CAUSES:
+            return _CAUSES[code]
+    return None
+
+
+def refuse_unpacked(url: str, details: Mapping[str, Any]) -> None:
+    """Refuses a file that its store unpacks: gcsfs reads as many bytes of the content as the packed file has.
+
+    Raises:
+        PreflightError: the store does.
+    """
+    encoding = details.get("contentEncoding")
+    if encoding in _UNPACKED:
+        raise PreflightError(
+            f"{url} is stored with Content-Encoding: {encoding}. The store unpacks it but tells its packed size, "
+            "so its end would be lost. Store it as a plain compressed file: `gcloud storage objects update "
+            f"--clear-content-encoding {url}`, with a name that ends in .gz; or upload it again without -Z"
+        )
+
+
+def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The codes and headers of a store's answers in a chain of errors."""
+    while error is not None:
+        response: Any = getattr(error, "response", None)
+        if isinstance(response, dict):
+            about = response.get("ResponseMetadata", {})
+            headers = about.get("HTTPHeaders", {})
+            # The status where the answer had no body: a store that says why has a code of its own.
+            yield str(response.get("Error", {}).get("Code", about.get("HTTPStatusCode"))), headers
+        # Those of gcsfs and adlfs, which always say why; for 403 gcsfs has the text alone.
+        code = str(getattr(error, "code", None) or getattr(error, "status_code", None))
+        if code in ("401", "403", "501"):
+            yield code, {}
+        if str(error).startswith("Forbidden: "):
+            yield "403", {}
+        error = error.__cause__ or error.__context__
+
+
+_VARIABLES = (
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "STORAGE_EMULATOR_HOST",
+    "GOOGLE_CLOUD_PROJECT",
+    "GCSFS_DEFAULT_PROJECT",
+    "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT",
+)
+_OPTIONS = {
+    "addressing_style",
+    "anon",
+    "default_location",
+    "endpoint_url",
+    "project",
+    "region_name",
+    "requester_pays",
+    "signature_version",
+    "use_ssl",
+}
+_SECTIONS = {"client_kwargs", "config_kwargs", "s3"}
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """Settings without secrets: environment variables, and options of fsspec's configuration by protocol."""
+
+    variables: Mapping[str, str]
+    options: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def here(cls) -> "StoreSettings":
+        """The settings of this process, without anything that could be a secret."""
+        variables = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
+        options = {protocol: _plain(values) for protocol, values in fsspec.config.conf.items() if values}
+        return cls(
+            {name: value for name, value in variables.items() if not carries_credentials(value)},
+            {protocol: values for protocol, values in options.items() if values},
+        )
+
+    def apply(self) -> None:
+        """Applies them to this process; its own settings take precedence."""
+        for name, value in self.variables.items():
+            os.environ.setdefault(name, value)
+        for protocol, values in self.options.items():
+            fsspec.config.conf[protocol] = {**values, **fsspec.config.conf.get(protocol, {})}
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that cannot be secrets; `token: anon` asks for anonymous access."""
+    kept = {name: value for name, value in values.items() if name in _OPTIONS and not carries_credentials(str(value))}
+    if values.get("token") == "anon":
+        kept["token"] = "anon"
+    sections = {name: _plain(values[name]) for name in _SECTIONS if isinstance(values.get(name), Mapping)}
+    return kept | {name: section for name, section in sections.items() if section}
