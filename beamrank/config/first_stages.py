@@ -41,17 +41,9 @@ class FirstStageConfig(Section):
 
     k: Positive = FIRST_K
     """Candidates of a query, at most."""
-    add_relevant: bool = False
-    """Put a relevant doc at rank k if none is among the candidates, as in Mass et al. 2019; needs `qrels`. It flatters
-    every measure, so the names of the runs end in `-with-relevant`."""
     exclude: Annotated[PathOrSelf | None, Unset.LEFT_OUT] = None
     """Leave docs out before `k` is counted: `self` the doc with the query's own id (BEIR's ArguAna and Quora), a file
     those that it names, a query_id and a doc_id a line, or BRIGHT's JSONL."""
-
-    @property
-    def name_ending(self) -> str:
-        """What the names of all runs end in."""
-        return "-with-relevant" if self.add_relevant else ""
 
 
 class Bm25Config(FirstStageConfig):

@@ -116,10 +116,6 @@ class RunConfig(Section):
     def _check_judged(self) -> Self:
         if self.topics.only_judged and self.qrels is None:
             raise ValueError("topics.only_judged keeps the topics of the qrels: give `qrels` too")
-        for name in self.first_stage_sections():
-            section: FirstStageConfig | None = getattr(self, name)
-            if section is not None and section.add_relevant and self.qrels is None:
-                raise ValueError(f"{name}.add_relevant adds docs that the qrels judge relevant: give `qrels` too")
         return self
 
     @model_validator(mode="after")

@@ -74,7 +74,7 @@ def finished_runs(plan: Plan, config: RunConfig) -> list[str]:
     found = [finished["candidates"][0].run_name or "candidates"] if "candidates" in finished else []
     found += ["mono"] if found and "mono" in finished else []
     found += [f"duo-{name}" for name in stored_aggregations(config)] if len(found) == 2 and "duo" in finished else []
-    return [name + config.first_stage.name_ending for name in found]
+    return found
 
 
 def report_measures(config: RunConfig) -> list[str]:
@@ -86,7 +86,7 @@ def _steps(runs: Sequence[str], config: RunConfig) -> list[str]:
     """One run a stage: of the aggregations, the configured one."""
     if config.duo is None or len(runs) <= 2:
         return list(runs[:2])
-    return [*runs[:2], f"duo-{config.duo.aggregation}{config.first_stage.name_ending}"]
+    return [*runs[:2], f"duo-{config.duo.aggregation}"]
 
 
 def _earlier(output: str) -> EarlierRun:

@@ -7,16 +7,14 @@ import typer
 
 from beamrank.errors import ConfigError
 from beamrank.formats.notes import of_files
-from beamrank.formats.run_writer import FORMATS, write_run
+from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.runs import read_run
-from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
-from beamrank.storage.streams import check_packable
 from contrib.fusion.methods import METHODS, NORMALIZATIONS, check_fusion, fuse
-from pipelines.commands.arguments import one_of
+from pipelines.commands.arguments import check_run_output, one_of, write_result_run
 from pipelines.console.progress import ConsoleProgress
-from pipelines.console.terminal import write_error, write_line
-from pipelines.runs.run_metadata import Component, write_metadata
+from pipelines.console.terminal import write_error
+from pipelines.runs.run_metadata import Component
 
 _RANKED = ", ".join(name for name, method in METHODS.items() if method.reads_ranks)
 _WEIGHTED = ", ".join(name for name, method in METHODS.items() if method.takes_weights)
@@ -47,12 +45,7 @@ def fuse_runs(
     run_tag = f"fused-{method}" if tag is None else tag
     if len(run_tag.split()) != 1 or not run_tag.isprintable():
         raise ConfigError(f"--tag {run_tag!r} is a column of the run: give it no white space or control characters")
-    if storage.resolved(output) in map(storage.resolved, run):
-        raise ConfigError(f"--output {output} is one of the runs: give another path, or it would be replaced")
-    if storage.is_folder(output):
-        raise ConfigError(f"--output {output} is a folder: give the path of a file")
-    check_packable(output)
-    storage.check_lasting(output)
+    check_run_output(output, run)
     with ConsoleProgress().bar("fuse") as bar:
         runs = [read_run(url, progress=bar) for url in run]
         fused = fuse(runs, method, weights=numbers, norm=norm, k=k, progress=bar)
@@ -63,14 +56,8 @@ def fuse_runs(
             write_error(f"note: {url} has no scores: minus its ranks are taken for them")
         if missing := len(fused) - len(found.order):
             write_error(f"note: {url} lacks topics of the other runs: {missing:,}; there it adds nothing")
-    write_run(output, fused, run_tag)
-    if storage.is_special(output):
-        # Standard output may hold the run itself.
-        write_error(f"note: no metadata is written, because {output} is not a file")
-        return
     used = None if METHODS[method].reads_ranks else norm or next(iter(NORMALIZATIONS))
-    write_metadata(output, run_tag, describe_machine(), list(describe_fusion(run, method, used, numbers)))
-    write_line(output)
+    write_result_run(output, fused, run_tag, list(describe_fusion(run, method, used, numbers)))
 
 
 def _numbers(weights: str | None) -> list[float]:

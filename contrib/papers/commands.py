@@ -60,4 +60,5 @@ def _write(collection: Collection, output: str, result_format: str) -> None:
     for line in stats.lines():
         console.note(f"note: {line}")
     print_result(stats.table(), stats.as_object(), result_format)
-    console.note(f"wrote {output}: beamrank run {storage.join(output, 'config.yaml')}")
+    first = next(name for name in ("bm25.yaml", "config.yaml") if name in collection.configs)
+    console.note(f"wrote {output}: beamrank run {storage.join(output, first)}")

@@ -8,9 +8,13 @@ import torch
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.formats.corpora import CorpusConfig
+from beamrank.formats.qrels import read_qrels
+from beamrank.formats.run_writer import write_run
+from beamrank.formats.runs import read_run
 from beamrank.ranking.rankings import first_stage_ranking
 from beamrank.storage import files as storage
 from benchmarks.datasets.medquad import read_medquad
+from contrib.papers.relevant import with_relevant
 from experiments.progress import StderrProgress
 from models.scoring.backends.torch import resolve_device
 from models.training.config import Kind, TrainConfig
@@ -31,15 +35,23 @@ def start_name(start: str) -> str:
 def prepare(archive: Path, questions: int | None, k: int, folder: Path) -> None:
     """Writes corpus, topics, qrels and BM25's run to a folder, if it does not have them yet.
 
+    A second run has a relevant passage at rank k of each topic for which BM25 found none.
+
     Args:
         archive: MedQuAD's XML files in a tar.gz.
         questions: how many questions; None is all.
         k: candidates of a topic.
         folder: the folder.
     """
-    run = folder / "bm25.trec"
-    if run.exists():
-        return
+    run, with_added = folder / "bm25.trec", folder / "with-relevant.trec"
+    if not run.exists():
+        _search(archive, questions, k, folder, run)
+    if not with_added.exists():
+        judged = read_qrels(str(folder / "qrels.txt"))
+        write_run(str(with_added), with_relevant(read_run(str(run)), judged.relevance, k), "with-relevant")
+
+
+def _search(archive: Path, questions: int | None, k: int, folder: Path, run: Path) -> None:
     collection = read_medquad(archive)
     topics = collection.chosen(questions)
     collection.write_corpus(folder)
@@ -64,7 +76,7 @@ def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: i
     """The sections `data`, `folds` and `dev` of a configuration in the folder.
 
     Args:
-        k: candidates of a topic; a relevant passage is put at rank k if BM25 found none.
+        k: candidates of a topic.
         folds: the number of folds.
         held_out: the fold to measure.
         measure: the measure.
@@ -82,9 +94,8 @@ def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: i
         "dev": {
             "topics": topics,
             "qrels": "qrels.txt",
-            "run": "bm25.trec",
+            "run": "with-relevant.trec",
             "k": k,
-            "add_relevant": True,
             "measure": measure,
             "every_steps": every_steps,
         },

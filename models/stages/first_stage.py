@@ -17,13 +17,9 @@ from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError
 from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
-from beamrank.formats.folders import paths_of, shown_paths
 from beamrank.formats.ids import IdError, are_usable, check_doc_id
-from beamrank.formats.qrels import QrelsConfig, read_qrels
 from beamrank.join.shard import candidates_table
-from beamrank.ranking.added_relevant import missing_relevant
 from beamrank.section import SELF
-from beamrank.storage.documents import digest
 from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides, ShardStage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
@@ -41,13 +37,10 @@ class FirstStage(ShardStage):
     reads_input = True
     section: ClassVar[type[FirstStageConfig]]
 
-    # The digest of the judgments that name the relevant docs to add, if any are added; the depth; the qrels' files.
-    add_relevant: Annotated[str | None, Decides("{type_name}.add_relevant")] = None
-    depth: int = 0
-    # `self`, or the digest of the pairs of docs that are left out, and where these are.
+    # `self`, or the digest of the pairs of docs that are left out; where these are; the depth.
     exclude: Annotated[str | None, Decides("{type_name}.exclude", optional=True)] = None
     excluded: str = ""
-    qrels: str | tuple[str, ...] | QrelsConfig = ()
+    depth: int = 0
 
     @classmethod
     @abstractmethod
@@ -76,30 +69,23 @@ class FirstStage(ShardStage):
 
     @classmethod
     def worker_paths(cls, config: RunConfig) -> dict[str, str]:
-        """The qrels, if workers add docs that these judge relevant, and the file of those that they leave out."""
-        section, found = config.first_stage, dict[str, str]()
-        if cls.worker_on("cpu") is Worker.LAUNCHER:
-            return found
-        if section.add_relevant and config.qrels is not None:
-            found["qrels"] = paths_of(config.qrels)[0]
-        if section.exclude not in (None, SELF):
-            found[f"{cls.type_name}.exclude"] = str(section.exclude)
-        return found
+        """The file of docs that workers leave out."""
+        exclude = config.first_stage.exclude
+        if cls.worker_on("cpu") is Worker.LAUNCHER or exclude in (None, SELF):
+            return {}
+        return {f"{cls.type_name}.exclude": str(exclude)}
 
     def with_options(self, config: RunConfig) -> Self:
-        """The stage with what the section of any first stage can ask for: docs that are added or left out.
+        """The stage with what the section of any first stage can ask for: docs that are left out.
 
         Raises:
-            PreflightError: the qrels or the file of docs to exclude are missing or invalid.
+            PreflightError: the file of docs to exclude is missing or invalid.
         """
-        section, found = config.first_stage, self
-        if section.add_relevant and config.qrels is not None:
-            added = digest(read_qrels(config.qrels).relevance)
-            found = replace(found, add_relevant=added, depth=section.k, qrels=config.qrels)
-        if section.exclude is not None:
-            digest_of_pairs = read_excluded(section.exclude).digest
-            found = replace(found, exclude=digest_of_pairs, depth=section.k, excluded=section.exclude)
-        return found
+        section = config.first_stage
+        if section.exclude is None:
+            return self
+        pairs = read_excluded(section.exclude)
+        return replace(self, exclude=pairs.digest, depth=section.k, excluded=section.exclude)
 
     def to_retrieve(self, task: ShardTask, k: int) -> int:
         """How many docs of a topic of a shard `run` finds, so that `commit` has `k` beside those that are left out."""
@@ -118,7 +104,7 @@ class FirstStage(ShardStage):
             start: when the shard was started, by `time.monotonic()`.
 
         Raises:
-            DataError: a doc_id cannot be used, which an index that was built elsewhere may hold; or the qrels changed.
+            DataError: a doc_id cannot be used, which an index that was built elsewhere may hold.
         """
         _check_doc_ids(candidates)
         added: dict[str, int] = {}
@@ -127,14 +113,6 @@ class FirstStage(ShardStage):
             candidates, added["excluded"] = _without(excluded, candidates, self.depth)
         if own := _own_docs(candidates):
             added["own_docs"] = own
-        if self.add_relevant is not None:
-            judgments = _read_judgments(self.qrels, self.add_relevant)
-            if excluded is not None:
-                judgments = {
-                    query_id: {doc_id: docs[doc_id] for doc_id in docs.keys() - excluded.of(query_id)}
-                    for query_id, docs in judgments.items()
-                }
-            candidates, added["relevant_added"] = _with_relevant(task, candidates, judgments, self.depth)
         found = set(candidates["query_id"].unique().to_pylist())
         without = [topic.query_id for topic in task.topics if topic.query_id not in found]
         counts = {
@@ -148,26 +126,6 @@ class FirstStage(ShardStage):
             counts=counts | added,
             examples=[f"query {query_id!r} has no candidates" for query_id in without],
         )
-
-
-def _with_relevant(
-    task: ShardTask, candidates: pa.Table, judgments: Mapping[str, Mapping[str, int]], k: int
-) -> tuple[pa.Table, int]:
-    """The candidates with the relevant docs that are missing, each with the score of the doc whose place it takes.
-
-    Returns:
-        The candidates, and the number of docs that were added.
-    """
-    by_query = _by_query(candidates)
-    added = 0
-    for query_id in [topic.query_id for topic in task.topics]:
-        rows = by_query.get(query_id, [])
-        doc_id = missing_relevant([row[0] for row in rows], judgments.get(query_id, {}), k)
-        if doc_id is not None:
-            score = rows[k - 1][1] if len(rows) >= k else rows[-1][1] - 1 if rows else 0.0
-            by_query[query_id] = [*rows[: k - 1], (doc_id, score)]
-            added += 1
-    return _table(by_query), added
 
 
 def _without(excluded: Excluded, candidates: pa.Table, k: int) -> tuple[pa.Table, int]:
@@ -212,17 +170,6 @@ def _read_excluded(path: str, expected: str) -> Excluded:
             "same command again"
         )
     return excluded
-
-
-@lru_cache(maxsize=1)
-def _read_judgments(qrels: str | tuple[str, ...] | QrelsConfig, expected: str) -> Mapping[str, Mapping[str, int]]:
-    relevance = read_qrels(qrels).relevance
-    if digest(relevance) != expected:
-        raise DataError(
-            f"the qrels {shown_paths(qrels)} changed since the run was planned, and they decide which relevant docs "
-            "are added. Nothing was committed: run the same command again"
-        )
-    return relevance
 
 
 def _check_doc_ids(candidates: pa.Table) -> None:

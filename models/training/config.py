@@ -134,8 +134,6 @@ class DevConfig(Section):
     """Candidates that are re-ranked; default: 100, for duo 10."""
     max_topics: Positive | None = None
     """Only the first so many judged topics that the run has, in the order of `dev.topics`."""
-    add_relevant: bool = False
-    """Put a relevant doc at rank k if none is among the first k, as in Mass et al. 2019."""
     measure: str = "RR@10"
     """One measure, by its name in ir_measures or trec_eval; none that counts docs or judgments."""
     every_steps: Positive = 1000

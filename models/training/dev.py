@@ -12,7 +12,6 @@ from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
 from beamrank.join.shard import candidates_table
-from beamrank.ranking.added_relevant import missing_relevant
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.ranking.rankings import Ranking, doc_orders, first_stage_ranking
 from models.rerank import Cascade
@@ -127,11 +126,6 @@ def read_dev(config: TrainConfig, dev: DevConfig, tokenizer: BertTokenizer, kind
             f"{dev.run}: there is nothing to measure. Give files of the same topics"
         )
     depth = dev.k or _DEPTHS[kind]
-    if dev.add_relevant:
-        for query_id, doc_ids in ranked.items():
-            added = missing_relevant(doc_ids, judged.relevance[query_id], depth)
-            if added is not None:
-                ranked[query_id] = [*doc_ids[: depth - 1], added]
     shown = {query_id: doc_ids[:depth] for query_id, doc_ids in ranked.items()}
     texts, lines = read_texts(corpus, {one for doc_ids in shown.values() for one in doc_ids}, config.data.max_bad_rows)
     queries = {topic.query_id: topic.text for topic in topics}

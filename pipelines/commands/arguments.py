@@ -1,14 +1,20 @@
 """Arguments that several commands take."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
+from beamrank.formats.run_writer import Ranking, write_run
+from beamrank.machine import describe_machine
+from beamrank.storage import files as storage
+from beamrank.storage.streams import check_packable
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import RESULT_FORMATS
+from pipelines.console.terminal import write_error, write_line
+from pipelines.runs.run_metadata import Component, write_metadata
 
 
 def one_of(flag: str, known: Collection[str], help_text: str) -> Any:
@@ -100,3 +106,30 @@ def load_run_config(
 
     limits = [] if limit is None else [f"topics.limit={limit}"]
     return load_config(config, [*(overrides or ()), *limits], output, reuse or ())
+
+
+def check_run_output(output: str, runs: Sequence[str]) -> None:
+    """Checks where a command that makes a run of others writes it.
+
+    Raises:
+        ConfigError: it is one of these runs, a folder, or a file that cannot be compressed or ends with the process.
+    """
+    if storage.resolved(output) in map(storage.resolved, runs):
+        raise ConfigError(f"--output {output} is one of the runs: give another path, or it would be replaced")
+    if storage.is_folder(output):
+        raise ConfigError(f"--output {output} is a folder: give the path of a file")
+    check_packable(output)
+    storage.check_lasting(output)
+
+
+def write_result_run(
+    output: str, rankings: Mapping[str, Ranking], run_tag: str, retrieval: Sequence[Component]
+) -> None:
+    """Writes a run and its metadata, and prints its path."""
+    write_run(output, rankings, run_tag)
+    if storage.is_special(output):
+        # Standard output may hold the run itself.
+        write_error(f"note: no metadata is written, because {output} is not a file")
+        return
+    write_metadata(output, run_tag, describe_machine(), retrieval)
+    write_line(output)

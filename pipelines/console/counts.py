@@ -48,9 +48,6 @@ _REPORTED: dict[RowKind, tuple[_Reported, ...]] = {
             "have no candidates: they keep their place but have no run lines",
             named=True,
         ),
-        _Reported(
-            "relevant_added", ("topics",), "topics", "got a relevant doc (add_relevant): all measures are flattered"
-        ),
         _Reported("excluded", (), "docs", "were left out of the candidates (exclude)"),
         _Reported(
             "own_docs",

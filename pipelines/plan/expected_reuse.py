@@ -146,8 +146,6 @@ def _same_but_depth(plan: Plan, names: tuple[str, ...], other: Plan, other_names
         before = other.stage(other_name)
         if stage.type_name != before.type_name or {**stage.keys, "k": 0} != {**before.keys, "k": 0}:
             return False
-        if stage.keys.get("add_relevant") is not None and stage.keys != before.keys:
-            return False
         if not _same_but_depth(plan, stage.inputs, other, before.inputs):
             return False
     return True

@@ -71,15 +71,5 @@ def other_runs(
     return (
         plan,
         config,
-        [
-            RunFile(
-                "duo",
-                name,
-                k1,
-                opponents if name == "sample" else None,
-                seed or 0,
-                ending=config.first_stage.name_ending,
-            )
-            for name in aggregations
-        ],
+        [RunFile("duo", name, k1, opponents if name == "sample" else None, seed or 0) for name in aggregations],
     )

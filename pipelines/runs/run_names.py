@@ -10,15 +10,12 @@ from beamrank.ranking.aggregation import METHODS
 
 RUNS = "runs"
 MEASURES = "measures.json"
-_AGGREGATED = re.compile(r"duo-(\w+)(?:-k(\d+))?(?:-m(\d+)-s(-?\d+))?(-with-relevant)?\.(.+)")
+_AGGREGATED = re.compile(r"duo-(\w+)(?:-k(\d+))?(?:-m(\d+)-s(-?\d+))?\.(.+)")
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """One run to write: the stage that ranks, and for duo the aggregation and the stored pairs that it takes.
-
-    `ending` ends its name: see `FirstStageConfig.name_ending`.
-    """
+    """One run to write: the stage that ranks, and for duo the aggregation and the stored pairs that it takes."""
 
     stage: str
     aggregation: str = "sum"
@@ -26,16 +23,15 @@ class RunFile:
     opponents: int | None = None
     seed: int = 0
     run_format: str = "trec"
-    ending: str = ""
 
     @property
     def name(self) -> str:
         """The run's name: the file's, without its ending."""
         if self.stage != "duo":
-            return self.stage + self.ending
+            return self.stage
         depth = "" if self.k1 is None else f"-k{self.k1}"
         sample = "" if self.opponents is None else f"-m{self.opponents}-s{self.seed}"
-        return f"duo-{self.aggregation}{depth}{sample}{self.ending}"
+        return f"duo-{self.aggregation}{depth}{sample}"
 
     @property
     def base(self) -> str:
@@ -49,8 +45,8 @@ class RunFile:
         if found is None or found[1] not in METHODS:
             return None
         k1, opponents, seed = (int(number) if number else None for number in found.groups()[1:4])
-        formats = [name for name, each in FORMATS.items() if each.ending == found[6]]
-        return cls("duo", found[1], k1, opponents, seed or 0, formats[0], found[5] or "") if formats else None
+        formats = [name for name, each in FORMATS.items() if each.ending == found[5]]
+        return cls("duo", found[1], k1, opponents, seed or 0, formats[0]) if formats else None
 
 
 def run_files(plan: Plan, config: RunConfig) -> list[RunFile]:
@@ -58,5 +54,4 @@ def run_files(plan: Plan, config: RunConfig) -> list[RunFile]:
     runs = [RunFile(stage.type_name) for stage in plan.stages if stage.run_name == stage.type_name]
     if config.duo is not None:
         runs.append(RunFile("duo", config.duo.aggregation))
-    ending = config.first_stage.name_ending
-    return [replace(run, run_format=run_format, ending=ending) for run in runs for run_format in config.run_formats]
+    return [replace(run, run_format=run_format) for run in runs for run_format in config.run_formats]

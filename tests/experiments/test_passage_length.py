@@ -109,7 +109,7 @@ def test_length_study_row_is_a_recipe_of_the_paper(tmp_path: Path, method: str, 
     assert (config.folds.count, config.folds.held_out, config.objective) == (5, 4, {objective: 1.0})
     assert config.input.truncation == "hf"
     assert config.dev is not None
-    assert config.dev.add_relevant
+    assert config.dev.run.endswith("/with-relevant.trec")
     attention = length_study.train_config(Row(method, Input(128, 2), 0), settings, tmp_path)
     assert attention.chunks is not None
     assert attention.chunks.attention_size == 192

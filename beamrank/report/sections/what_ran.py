@@ -14,17 +14,11 @@ from beamrank.report.report import Execution, Report
 
 _ONE_DIGIT = ",.1f"
 _PERCENT = ".1f"
-_FLATTERED = (
-    "A relevant doc was put at rank k of each query whose candidates had none (add_relevant). This flatters every "
-    "measure: compare only with measures of the same setting."
-)
 
 
 def blocks(report: Report) -> Sequence[Block]:
     """What is missing, the inputs and the stages; of run files, what they hold."""
     found: list[Block] = [Paragraph(line) for line in report.missing]
-    if report.execution is not None and report.execution.config.first_stage.add_relevant:
-        found.append(Paragraph(_FLATTERED))
     if report.files:
         found.append(TableBlock("Runs", _files(report)))
     if report.execution is not None:

@@ -70,7 +70,7 @@ def test_output_that_is_not_utf8_is_refused(path):
     [
         ("mono.kk=1", "mono.kk: unknown key: did you mean k?"),
         ("momo=1", "momo: unknown key: did you mean mono?"),
-        ("bm25.zzz=1", "bm25.zzz: unknown key (known: k, add_relevant, exclude, k1, b)"),
+        ("bm25.zzz=1", "bm25.zzz: unknown key (known: k, exclude, k1, b)"),
         (f"{'a' * 5000}=1", f"{'a' * 80}...: unknown key"),
         ("corpus.fields=[]", "corpus.fields: Tuple should have at least 1 item"),
         ("bm25.k1=-1", "bm25.k1: must be 0 or more, not -1; usual values are 0.9, 1.2, and 0.82 for MS MARCO"),

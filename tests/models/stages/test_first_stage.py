@@ -1,8 +1,7 @@
-"""The relevant docs that a first stage adds to its candidates."""
+"""The docs that a first stage leaves out of its candidates, and what it counts."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,20 +9,12 @@ from beamrank.commit.receipts import StageFolder
 from beamrank.commit.tasks import ShardTask
 from beamrank.errors import DataError
 from beamrank.formats.excluded import read_excluded
-from beamrank.formats.qrels import read_qrels
 from beamrank.join.shard import candidates_table
 from beamrank.records import Topic
 from beamrank.section import SELF
-from beamrank.storage.documents import digest
 from models.stages.given_run import GivenRun
 
 _TOPICS = tuple(Topic(query_id, "x") for query_id in ("q1", "q2", "q3", "q4", "q5"))
-
-
-def _stage(qrels: Path, text: str) -> GivenRun:
-    qrels.write_text(text)
-    found = digest(read_qrels(str(qrels)).relevance)
-    return GivenRun(run_digest="r", k=2, url="run", add_relevant=found, depth=2, qrels=str(qrels))
 
 
 def _commit(stage: GivenRun, folder: Path) -> tuple[list[tuple[str, str, int, float]], dict[str, int]]:
@@ -36,34 +27,18 @@ def _commit(stage: GivenRun, folder: Path) -> tuple[list[tuple[str, str, int, fl
     return [tuple(row.values()) for row in task.folder.read_part(receipt).to_pylist()], dict(receipt.counts)
 
 
-def test_first_stage_adds_the_relevant_doc_with_the_score_of_the_doc_that_it_replaces(tmp_path: Path):
-    stage = _stage(tmp_path / "qrels.txt", "q1 0 z 1\nq2 0 z 2\nq3 0 b 1\nq3 0 z 1\nq4 0 z 0\nq5 0 z 1\nq6 0 z 1\n")
-    rows, counts = _commit(stage, tmp_path / "retrieve")
-    assert rows == [
-        *[("q1", "a", 1, 3.0), ("q1", "z", 2, 2.0)],
-        # Fewer than k candidates: it is the last one.
-        *[("q2", "a", 1, 3.0), ("q2", "z", 2, 2.0)],
-        *[("q3", "a", 1, 3.0), ("q3", "b", 2, 2.0)],
-        *[("q4", "a", 1, 3.0), ("q4", "b", 2, 2.0)],
-        ("q5", "z", 1, 0.0),
-    ]
-    assert counts == {"topics": 5, "topics_without_candidates": 0, "candidates": 9, "relevant_added": 3}
-
-
-def test_first_stage_that_adds_nothing_counts_nothing(tmp_path: Path):
-    rows, counts = _commit(
-        replace(_stage(tmp_path / "qrels.txt", "q1 0 z 1\n"), add_relevant=None), tmp_path / "retrieve"
-    )
+def test_first_stage_counts_topics_without_candidates(tmp_path: Path):
+    rows, counts = _commit(GivenRun(run_digest="r", k=2, url="run"), tmp_path / "retrieve")
     assert len(rows) == 7
     assert counts == {"topics": 5, "topics_without_candidates": 1, "candidates": 7}
 
 
-def _excluding(folder: Path, text: str | None, **more: Any) -> GivenRun:
+def _excluding(folder: Path, text: str | None) -> GivenRun:
     path = SELF
     if text is not None:
         path = str(folder / "pairs.txt")
         Path(path).write_text(text)
-    return GivenRun(run_digest="r", k=1, url="run", depth=1, exclude=read_excluded(path).digest, excluded=path, **more)
+    return GivenRun(run_digest="r", k=1, url="run", depth=1, exclude=read_excluded(path).digest, excluded=path)
 
 
 def test_first_stage_leaves_docs_out_before_k_is_counted(tmp_path: Path):
@@ -74,15 +49,6 @@ def test_first_stage_leaves_docs_out_before_k_is_counted(tmp_path: Path):
     assert counts == {"topics": 5, "topics_without_candidates": 2, "candidates": 3, "excluded": 2}
     task = ShardTask(StageFolder(str(tmp_path)), 0, "a" * 64, _TOPICS)
     assert (stage.to_retrieve(task, 3), stage.to_retrieve(task, 2**31 - 1)) == (4, 2**31 - 1)
-
-
-def test_first_stage_adds_no_doc_that_it_leaves_out(tmp_path: Path):
-    (tmp_path / "qrels.txt").write_text("q1 0 z 1\nq1 0 y 1\nq2 0 z 1\n")
-    added = digest(read_qrels(str(tmp_path / "qrels.txt")).relevance)
-    stage = _excluding(tmp_path, "q1 y\nq2 z\n", add_relevant=added, qrels=str(tmp_path / "qrels.txt"))
-    rows, counts = _commit(stage, tmp_path / "retrieve")
-    assert [row[:2] for row in rows] == [("q1", "z"), ("q2", "a"), ("q3", "a"), ("q4", "a")]
-    assert counts["relevant_added"] == 1
 
 
 def test_first_stage_counts_topics_that_are_docs(tmp_path: Path):
@@ -99,7 +65,7 @@ def test_first_stage_counts_topics_that_are_docs(tmp_path: Path):
 
 def test_first_stage_without_exclusion_has_the_digest_that_it_had(tmp_path: Path):
     plain = GivenRun(run_digest="r", k=2, url="run")
-    assert list(plain.keys) == ["add_relevant", "run_digest", "k", "ties"]
+    assert list(plain.keys) == ["run_digest", "k", "ties"]
     assert _excluding(tmp_path, None).keys["exclude"] == SELF
     assert GivenRun.of_record(plain.record()) == plain
 
@@ -109,11 +75,3 @@ def test_first_stage_refuses_excluded_docs_that_changed(tmp_path: Path):
     (tmp_path / "pairs.txt").write_text("q1 b\n")
     with pytest.raises(DataError, match=r"pairs.txt changed since the run was planned"):
         _commit(stage, tmp_path / "retrieve")
-
-
-def test_first_stage_refuses_qrels_that_changed(tmp_path: Path):
-    stage = _stage(tmp_path / "qrels.txt", "q1 0 z 1\n")
-    (tmp_path / "qrels.txt").write_text("q1 0 y 1\n")
-    with pytest.raises(DataError, match=r"qrels.txt changed since the run was planned"):
-        _commit(stage, tmp_path / "retrieve")
-    assert not (tmp_path / "retrieve").exists()

@@ -97,17 +97,6 @@ def test_dev_run_may_be_of_the_first_topics_only(tmp_path):
     assert dev.first_stage() == pytest.approx(0.25)
 
 
-def test_add_relevant_puts_a_relevant_doc_last(tmp_path):
-    config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=DEV | {"k": 3, "add_relevant": True})
-    dev = make_session(config, "mono").dev
-    assert dev is not None
-    assert dev.first_stage() == pytest.approx(1 / 3)
-    assert dev.candidates.num_rows == 30
-    deeper = make_session(config, "mono", ["dev.k=5"]).dev
-    assert deeper is not None
-    assert deeper.first_stage() == pytest.approx(1 / 4)
-
-
 def test_folds_are_either_trained_on_or_measured(tmp_path):
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=DEV, folds={"count": 2, "held_out": 0})
     measured = []
