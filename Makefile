@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+# `make demo` installs what users have; the other targets also install what developers need.
+USED := $(VENV)/.ready
+READY := $(VENV)/.ready-dev
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 LOCK := requirements/python$(VERSION).txt
 
@@ -11,13 +13,17 @@ LOCK := requirements/python$(VERSION).txt
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
-$(READY): pyproject.toml setup.py $(wildcard requirements/*.txt)
+$(USED): WHAT = .
+$(READY): WHAT = .[dev]
+$(USED) $(READY): pyproject.toml setup.py $(wildcard requirements/*.txt)
 	@test -f $(LOCK) || \
 		{ echo "beamrank needs Python 3.11, 3.12 or 3.13, not $(VERSION); give one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@# Compiling all that is installed takes minutes; what is imported is compiled then.
-	$(BIN)/python -m pip install --quiet --no-compile --constraint $(LOCK) --editable '.[dev]'
-	touch $(READY)
+	@# uv takes half a minute, pip minutes; pip installs where uv cannot, such as from an index that only pip is told of.
+	{ $(BIN)/python -m pip install --quiet --constraint $(LOCK) uv \
+		&& $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint $(LOCK) --editable '$(WHAT)'; } \
+		|| $(BIN)/python -m pip install --quiet --no-compile --constraint $(LOCK) --editable '$(WHAT)'
+	touch $(USED) $@
 
 setup: $(READY)  ## Make the virtual environment from the locked dependencies
 
@@ -25,7 +31,7 @@ docs: $(READY)  ## Write the generated pages and build the documentation into bu
 	$(BIN)/python -m docs.generate
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-demo: $(READY)  ## Run the whole cascade on the standard library's documentation
+demo: $(USED)  ## Run the whole cascade on the standard library's documentation
 	$(BIN)/beamrank demo
 
 # Two processes: each may take 4 GB. Engines come over the network while the first tests run.
@@ -48,7 +54,6 @@ check: $(READY)  ## Run ruff, mypy and import-linter
 	$(BIN)/lint-imports
 
 lock: $(READY)  ## Resolve the dependencies again, for every Python
-	$(BIN)/python -m pip install --quiet uv
 	for version in 3.11 3.12 3.13; do \
 		$(BIN)/uv pip compile pyproject.toml --all-extras --python-version $$version --no-header --no-annotate \
 			--python-platform x86_64-manylinux_2_28 --quiet --upgrade --output-file requirements/python$$version.txt; \
