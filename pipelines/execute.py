@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,7 +19,6 @@ from pipelines.console.run_log import run_log
 from pipelines.console.tables import warn_of_losses
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
-from pipelines.lineage import lineage
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
@@ -122,9 +121,9 @@ def execute(
         return _run_on_dataflow(settings, console, flags, stage, wait)
     plan = make_plan(settings, console)
     launcher = Launcher(plan, settings, console, runner, flags)
-    with resumable(), made_current(plan), lineage(plan, settings, stage, console) as wrote:
+    with resumable(), made_current(plan):
         launcher.run_all([spec for spec in plan.stages if stage is None or spec.step == stage.value])
-        return _finish(launcher, stage, wrote)
+        return _finish(launcher, stage)
 
 
 def _run_on_dataflow(
@@ -147,13 +146,13 @@ def _run_on_dataflow(
             f"a template makes one job, and {stage} takes {len(specs)}, as mono and duo have different tokenizers: "
             "submit that stage without --template_location"
         )
-    with resumable(), made_current(plan), lineage(plan, settings, stage, console) as wrote:
+    with resumable(), made_current(plan):
         if wait:
             launcher.run_all(specs)
         else:
             for spec in specs:
                 launcher.submit_stage(spec)
-        return _finish(launcher, stage, wrote, () if wait else tuple(launcher.submitted))
+        return _finish(launcher, stage, () if wait else tuple(launcher.submitted))
 
 
 def _check_stage(settings: RunConfig, stage: Stage | None) -> None:
@@ -163,19 +162,13 @@ def _check_stage(settings: RunConfig, stage: Stage | None) -> None:
         raise ConfigError(f"the configuration has no stage {stage}: there is no `{section}:` section in it")
 
 
-def _finish(
-    launcher: Launcher,
-    stage: Stage | None,
-    wrote: Callable[[Collection[str]], None],
-    submitted: tuple[str, ...] = (),
-) -> RunResult:
+def _finish(launcher: Launcher, stage: Stage | None, submitted: tuple[str, ...] = ()) -> RunResult:
     """Writes the runs and their measures, unless another stage was run alone."""
     plan, settings, console = launcher.plan, launcher.config, launcher.console
     assert isinstance(settings, RunConfig)
     if stage not in (None, Stage.RUNS):
         return RunResult(plan.output, submitted=submitted)
     written = write_runs(plan, settings, console)
-    wrote(written.paths.values())
     for status in read_status(plan):
         console.note(f"{status.stage}: {', '.join(cost_words(status))}")
     for path in written.paths.values():
