@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import Measure, differs_in_version_9, iter_values, parse_measures
+from beamrank.evaluation.positions import judged_positions, supported
 from beamrank.formats.excluded import Excluded, own_facts
 from beamrank.formats.notes import Note, first_few
 from beamrank.formats.qrels import Qrels, QrelsNotes, read_qrels
@@ -16,7 +17,7 @@ Rankings: TypeAlias = Iterable[tuple[str, Sequence[str]]]
 _COUNT_JUDGMENTS = ("NumQ", "NumRel")
 _TOPICS_AT_ONCE = 500
 # Below these shares of the judged topics, the ids of a run and its qrels do not meet.
-FEWEST_TOPICS, FEWEST_MET = 0.5, 0.05
+_FEWEST_TOPICS, FEWEST_RANKING_JUDGED = 0.5, 0.05
 _SHOWN = 3
 _SMART = (
     ". Qrels of a SMART collection, such as Cranfield, may number the topics in their order: `topics.ids: order` gives "
@@ -33,62 +34,54 @@ class EvaluationNotes:
         not_in_run: judged topics that the run lacks.
         not_in_topics: judged topics that the topics file lacks.
         not_judged: topics of the run that the qrels lack.
-        met: judged topics of the run with a judged doc anywhere in their ranking.
+        ranking_judged: how many judged topics of the run rank any judged doc.
         first_topics: the first topics of the run.
-        unmet: the first judged topic without one, its first docs, and its first judged docs; empty if there is none.
-        of_version_10: measures that trec_eval 9 computes otherwise for one of the topics.
+        ranking_none: the first judged topic that ranks none, its first docs, and its first judged docs.
         are_numbered: whether the judged topics can be the places of the topics of the run.
+        of_version_10: measures that trec_eval 9 computes otherwise for one of the topics.
     """
 
     topics: int
     not_in_run: tuple[str, ...]
     not_in_topics: tuple[str, ...]
     not_judged: tuple[str, ...]
-    met: int = 0
+    ranking_judged: int = 0
     first_topics: tuple[str, ...] = field(default=(), compare=False)
-    unmet: tuple[str, ...] = field(default=(), compare=False)
+    ranking_none: tuple[str, ...] = field(default=(), compare=False)
     are_numbered: bool = False
     of_version_10: tuple[str, ...] = ()
 
-    @property
-    def in_run(self) -> int:
-        """How many judged topics the run has."""
-        return self.topics - len(self.not_in_run)
-
     def warnings(self) -> list[str]:
         """What makes the means wrong, unless it is meant: ids of the run and of the qrels that do not meet."""
-        found = []
-        if self.in_run < FEWEST_TOPICS * self.topics:
+        found, in_run = [], self.topics - len(self.not_in_run)
+        if in_run < _FEWEST_TOPICS * self.topics:
             found.append(
-                f"judged topics that are in the run: {self.in_run:,} of {self.topics:,}; the others count as 0 in "
+                f"judged topics that are in the run: {in_run:,} of {self.topics:,}; the others count as 0 in "
                 f"every mean. The first topics of the run are {first_few(self.first_topics)}; it lacks "
                 f"{first_few(self.not_in_run)}. Measure a trial against the judgments of its topics alone"
             )
-        if self.in_run and self.met < FEWEST_MET * self.in_run:
-            query_id, doc_ids, judged = self.unmet
+        if in_run and self.ranking_judged < FEWEST_RANKING_JUDGED * in_run:
+            query_id, doc_ids, judged = self.ranking_none
             found.append(
-                f"judged topics of the run that rank any judged doc: {self.met:,} of {self.in_run:,}. Topic "
+                f"judged topics of the run that rank any judged doc: {self.ranking_judged:,} of {in_run:,}. Topic "
                 f"{query_id!r} has {doc_ids}; judged are {judged}. Give the qrels of these topics and docs"
             )
         return [f"{warning}{_SMART * self.are_numbered}" for warning in found]
 
     def missing(self) -> list[Note]:
         """A note, if judged topics are missing."""
-        if not self.not_in_run:
-            return []
         where = f"{len(self.not_in_run):,} of {self.topics:,} ({first_few(self.not_in_run)})"
-        return [Note("judged topics that are not in the run", where, "they count as 0")]
+        return [Note("judged topics that are not in the run", where, "they count as 0")] if self.not_in_run else []
 
     def facts(self) -> list[Note]:
         """Notes for the user."""
-        found = (
-            (self.not_in_topics, f" of {self.topics:,}", "judged topics that are not among the topics", ""),
-            (self.not_judged, "", "topics of the run without judgments", "they are left out"),
-        )
-        first, last = (
-            [Note(what, f"{len(ids):,}{of} ({first_few(ids)})", why)] if ids else [] for ids, of, what, why in found
-        )
-        notes = [*first, *self.missing(), *last]
+        notes = self.missing()
+        if self.not_in_topics:
+            where = f"{len(self.not_in_topics):,} of {self.topics:,} ({first_few(self.not_in_topics)})"
+            notes.insert(0, Note("judged topics that are not among the topics", where, ""))
+        if self.not_judged:
+            where = f"{len(self.not_judged):,} ({first_few(self.not_judged)})"
+            notes.append(Note("topics of the run without judgments", where, "they are left out"))
         if self.of_version_10:
             why = "trec_eval 9 rounds the number of relevant docs of a recall otherwise, so its values can differ"
             notes.append(Note("computed as in trec_eval 10", ", ".join(self.of_version_10), why))
@@ -138,73 +131,51 @@ class RunEvaluation:
         return [*self.qrels_notes.lines(), *map(str, self.facts())]
 
 
-class Meeting:
-    """How the topics and docs of a run and of its qrels meet; its rankings arrive some queries at a time."""
-
-    def __init__(self, qrels: Qrels, measures: Mapping[str, Measure]) -> None:
-        """Takes the judgments, and the measures by their names."""
-        self._qrels, self._measures = qrels, measures
-        self._first_topics: list[str] = []
-        self._in_run: set[str] = set()
-        self._not_judged: list[str] = []
-        self._met = 0
-        self._unmet: tuple[str, ...] = ()
-
-    def add(self, query_id: str, doc_ids: Sequence[str]) -> bool:
-        """Takes the ranking of a query; returns whether it can be measured."""
-        if len(self._first_topics) < _SHOWN:
-            self._first_topics.append(query_id)
-        judged = self._qrels.relevance.get(query_id)
-        if judged is None:
-            self._not_judged.append(query_id)
-            return False
-        if not doc_ids:
-            return False
-        self._in_run.add(query_id)
-        if not judged.keys().isdisjoint(doc_ids):
-            self._met += 1
-        elif not self._unmet:
-            self._unmet = query_id, first_few(doc_ids), first_few(judged)
-        return True
-
-    def notes(self, topics: Collection[str] | None) -> EvaluationNotes:
-        """What was found, and which judged topics are not among those that were to be run."""
-        judged = self._qrels.relevance
-        return EvaluationNotes(
-            topics=len(judged),
-            not_in_run=tuple(query_id for query_id in judged if query_id not in self._in_run),
-            not_in_topics=() if topics is None else tuple(sorted(set(judged).difference(topics))),
-            not_judged=tuple(self._not_judged),
-            met=self._met,
-            first_topics=tuple(self._first_topics),
-            unmet=self._unmet,
-            of_version_10=tuple(differs_in_version_9(self._measures, judged)),
-            are_numbered=_are_places(judged, len(self._in_run) + len(self._not_judged)),
-        )
-
-
 class Evaluator:
-    """Measures a run whose rankings arrive some queries at a time; it holds some hundred of them."""
+    """Evaluates a run incrementally, buffering up to 500 queries."""
 
-    def __init__(self, qrels: Qrels, measures: Sequence[str]) -> None:
-        """Takes the judgments, and measures as ir_measures or trec_eval names them.
+    def __init__(self, qrels: Qrels, measures: Sequence[str], *, by_position: bool = False) -> None:
+        """Takes the judgments and the measures.
+
+        Args:
+            qrels: the judgments.
+            measures: names, as ir_measures or trec_eval writes them.
+            by_position: whether measures are computed from the positions of judged docs where these suffice: much
+                faster, and the same but for the last digits.
 
         Raises:
             ConfigError: see `parse_measures`.
         """
         self._qrels = qrels
         self._measures = parse_measures(measures)
-        self._defaults = {name: float(measure.DEFAULT) for name, measure in self._measures.items()}
+        self._by_position = supported(measures)[0] if by_position else {}
+        self._names: dict[Measure, list[str]] = {}
+        for name, measure in self._measures.items():
+            if name not in self._by_position:
+                self._names.setdefault(measure, []).append(name)
         # Added up in the run's order, as the MS MARCO script does it, the means agree with it to the last digit.
         self._per_query: dict[str, dict[str, float]] = {}
-        self._meeting = Meeting(qrels, self._measures)
         self._waiting: dict[str, Sequence[str]] = {}
+        self._first_topics: list[str] = []
+        self._not_judged: list[str] = []
+        self._ranking_judged = 0
+        self._ranking_none: tuple[str, ...] = ()
 
     def add(self, rankings: Rankings) -> None:
         """Takes each query's doc_ids, best first."""
         for query_id, doc_ids in rankings:
-            if self._meeting.add(query_id, doc_ids):
-                self._waiting[query_id] = doc_ids
+            if len(self._first_topics) < _SHOWN:
+                self._first_topics.append(query_id)
+            judged = self._qrels.relevance.get(query_id)
+            if judged is None:
+                self._not_judged.append(query_id)
+            elif doc_ids:
+                self._note_judged(query_id, doc_ids, judged)
+                self._per_query[query_id] = self._defaults()
+                if self._by_position:
+                    self._measure_positions(query_id, doc_ids, judged)
+                if self._names:
+                    self._waiting[query_id] = doc_ids
             if len(self._waiting) == _TOPICS_AT_ONCE:
                 self._measure_waiting()
 
@@ -217,28 +188,55 @@ class Evaluator:
                 floats, whose last digits depend on it.
         """
         self._measure_waiting()
-        notes = self._meeting.notes(topics)
-        self._fill({query_id: {} for query_id in notes.not_in_run}, _COUNT_JUDGMENTS)
-        rows = dict(sorted(self._per_query.items())) if by_id else self._per_query
-        values = {name: [row[name] for row in rows.values()] for name in self._measures}
-        means = {name: _aggregate(measure, values[name]) for name, measure in self._measures.items()}
+        judged = self._qrels.relevance
+        not_in_run = tuple(query_id for query_id in judged if query_id not in self._per_query)
+        rows = self._per_query | {query_id: self._defaults() for query_id in not_in_run}
+        counts = [measure for measure in self._names if measure.NAME in _COUNT_JUDGMENTS]
+        self._fill(rows, dict.fromkeys(not_in_run, ()), counts)
+        rows = dict(sorted(rows.items())) if by_id else rows
+        notes = EvaluationNotes(
+            topics=len(judged),
+            not_in_run=not_in_run,
+            not_in_topics=() if topics is None else tuple(sorted(set(judged).difference(topics))),
+            not_judged=tuple(self._not_judged),
+            ranking_judged=self._ranking_judged,
+            first_topics=tuple(self._first_topics),
+            ranking_none=self._ranking_none,
+            are_numbered=_are_places(judged, len(self._per_query) + len(self._not_judged)),
+            of_version_10=tuple(differs_in_version_9(self._measures, judged)),
+        )
+        means = {
+            name: _aggregate(measure, [row[name] for row in rows.values()]) for name, measure in self._measures.items()
+        }
         return Evaluation(means, rows, notes)
 
-    def _measure_waiting(self) -> None:
-        self._fill({one: _scored(doc_ids) for one, doc_ids in self._waiting.items()})
-        self._waiting.clear()
+    def _defaults(self) -> dict[str, float]:
+        return {name: float(measure.DEFAULT) for name, measure in self._measures.items()}
 
-    def _fill(self, scored: dict[str, dict[str, float]], only: Collection[str] | None = None) -> None:
-        """Adds the rows of some queries: each measure's default, then its value (only of measures with these names)."""
-        names: dict[Measure, list[str]] = {}
-        for name, measure in self._measures.items():
-            if only is None or measure.NAME in only:
-                names.setdefault(measure, []).append(name)
-        self._per_query.update({query_id: dict(self._defaults) for query_id in scored})
-        if scored and names:
-            relevance = {query_id: self._qrels.relevance[query_id] for query_id in scored}
-            for query_id, measure, value in iter_values(list(names), relevance, scored):
-                self._per_query[query_id].update(dict.fromkeys(names[measure], value))
+    def _note_judged(self, query_id: str, doc_ids: Sequence[str], judged: Mapping[str, int]) -> None:
+        if not judged.keys().isdisjoint(doc_ids):
+            self._ranking_judged += 1
+        elif not self._ranking_none:
+            self._ranking_none = query_id, first_few(doc_ids), first_few(judged)
+
+    def _measure_positions(self, query_id: str, doc_ids: Sequence[str], judged: Mapping[str, int]) -> None:
+        found = judged_positions(judged, doc_ids, lambda indices: indices[:, None] + 1)
+        self._per_query[query_id].update(
+            {name: float(found.values(measure)[0]) for name, measure in self._by_position.items()}
+        )
+
+    def _measure_waiting(self) -> None:
+        self._fill(self._per_query, self._waiting, list(self._names))
+        self._waiting = {}
+
+    def _fill(
+        self, rows: dict[str, dict[str, float]], rankings: Mapping[str, Sequence[str]], measures: Sequence[Measure]
+    ) -> None:
+        if rankings and measures:
+            relevance = {query_id: self._qrels.relevance[query_id] for query_id in rankings}
+            scored = {query_id: _scored(doc_ids) for query_id, doc_ids in rankings.items()}
+            for query_id, measure, value in iter_values(measures, relevance, scored):
+                rows[query_id].update(dict.fromkeys(self._names[measure], value))
 
 
 def evaluate(

@@ -4,8 +4,8 @@ A new test or correction is a function and its line in `TESTS` or `CORRECTIONS`.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -33,15 +33,12 @@ class Comparison:
     """A measure of two runs over the same topics.
 
     Attributes:
-        mean: of the run.
-        baseline: the mean of the baseline run.
-        difference: the mean minus the baseline.
-        low: the lower end of the difference's 95 % confidence interval.
-        high: its upper end.
-        p_value: two-sided, of the paired t-test; None (undefined) if no topic differs, 0 if all differ by the same.
-        better: topics where the run has a higher value.
-        equal: topics with the same value.
-        worse: topics where the run has a lower value.
+        mean, baseline: the means of the run and of the baseline run.
+        difference: the first minus the second.
+        low, high: the ends of the difference's 95 % confidence interval.
+        p_value: two-sided, of the paired t-test unless another test was chosen; None (undefined) if no topic differs, 0
+            if all differ by the same.
+        better, equal, worse: how many topics have a higher value than in the baseline, the same, a lower one.
     """
 
     mean: float
@@ -57,14 +54,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Loss:
-    """A stage whose run is below the run of the stage before it.
-
-    Attributes:
-        run: the name of its run.
-        before: the name of the run before it.
-        measure: the first measure that is a mean over topics.
-        comparison: of the two runs by that measure.
-    """
+    """A stage whose run is below the run of the stage before it, by the first measure that is a mean over topics."""
 
     run: str
     before: str
@@ -72,12 +62,29 @@ class Loss:
     comparison: Comparison
 
 
-def compare_evaluations(run: Evaluation, baseline: Evaluation) -> dict[str, Comparison]:
+def compare_evaluations(
+    run: Evaluation, baseline: Evaluation, test: str = "t-test", tested: Collection[str] | None = None
+) -> dict[str, Comparison]:
     """Compares the measures of two evaluations with the same qrels, those that are means over topics.
 
     Fewer than two topics give no comparison. The p-values are not corrected for the number of measures.
+
+    Args:
+        run: of a run.
+        baseline: of the baseline.
+        test: a name in `TESTS`.
+        tested: the measures that have a p-value; by default all.
     """
-    return {name: _compare_measure(run, baseline, name) for name in _comparable(run)}
+    found = {}
+    for name in _comparable(run):
+        is_tested = tested is None or name in tested
+        compared = compare_values(
+            [values[name] for values in run.per_query.values()],
+            [baseline.per_query[query_id][name] for query_id in run.per_query],
+            test if is_tested else "t-test",
+        )
+        found[name] = compared if is_tested else replace(compared, p_value=None)
+    return found
 
 
 def find_losses(evaluations: Mapping[str, Evaluation]) -> list[Loss]:
@@ -90,7 +97,7 @@ def find_losses(evaluations: Mapping[str, Evaluation]) -> list[Loss]:
     for (before, baseline), (name, run) in itertools.pairwise(evaluations.items()):
         for measure in _comparable(run)[:1]:
             if baseline.means[measure] - run.means[measure] >= _SMALLEST_LOSS:
-                losses.append(Loss(name, before, measure, _compare_measure(run, baseline, measure)))
+                losses.append(Loss(name, before, measure, compare_evaluations(run, baseline)[measure]))
     return losses
 
 
@@ -102,25 +109,18 @@ def _comparable(run: Evaluation) -> list[str]:
     return [name for name, measure in measures.items() if isinstance(measure.aggregator(), MeanAgg)]
 
 
-def _compare_measure(run: Evaluation, baseline: Evaluation, name: str) -> Comparison:
-    return compare_values(
-        [values[name] for values in run.per_query.values()],
-        [baseline.per_query[query_id][name] for query_id in run.per_query],
-    )
-
-
-def compare_values(run: Sequence[float], baseline: Sequence[float]) -> Comparison:
+def compare_values(run: Sequence[float], baseline: Sequence[float], test: str = "t-test") -> Comparison:
     """Compares the values of two runs for the same topics, in the same order; at least two."""
     mine, theirs = np.asarray(run, np.float64), np.asarray(baseline, np.float64)
     differences = mine - theirs
     low, high, p_value = _t_test(mine, theirs)
     return Comparison(
-        float(mine.mean()),
-        float(theirs.mean()),
-        float(differences.mean()),
-        low,
-        high,
-        p_value,
+        mean=float(mine.mean()),
+        baseline=float(theirs.mean()),
+        difference=float(differences.mean()),
+        low=low,
+        high=high,
+        p_value=p_value if test == "t-test" else TESTS[test](mine, theirs),
         better=int((differences > 0).sum()),
         equal=int((differences == 0).sum()),
         worse=int((differences < 0).sum()),

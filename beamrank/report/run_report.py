@@ -7,13 +7,13 @@ from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.status import read_receipts, read_status
 from beamrank.config.run import RunConfig, stored_config
 from beamrank.errors import PreflightError
+from beamrank.evaluation.positions import supported
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.report.report import JUDGED, Execution, Report, ReportSettings, chosen_baseline
 from beamrank.report.stored.curves import Curves, CurveSettings
 from beamrank.report.stored.depths import DepthSettings, depth_points
 from beamrank.report.stored.distributions import ScoreDistributions
 from beamrank.report.stored.drift import DriftPass, EarlierRun
-from beamrank.report.stored.positions import supported
 from beamrank.report.stored.rank_changes import CandidateView, LargestChanges, candidate_views, shown_views
 from beamrank.report.stored.scores import StoredQuery, finished_stages, iter_stored, ranked_texts
 from beamrank.report.stored.stage_measures import StageMeasures, stored_aggregations

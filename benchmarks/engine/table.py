@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import TypeAdapter
 
-from beamrank.evaluation.agreement import agreement
+from beamrank.evaluation.compare import agreement
 from benchmarks.engine.engines import Measured
 from benchmarks.engine.shapes import SHAPES
 from benchmarks.engine.sorted_batches import Log

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from beamrank.commit.status import StageStatus
-from beamrank.evaluation import agreement, significance
+from beamrank.evaluation import compare, significance
 from beamrank.formats import corpora, qrels, run_writer, topics
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, Truncation, duo_kept, mono_kept
@@ -132,7 +132,7 @@ def test_aggregation_table_has_every_name() -> None:
         ("runs", "| norm | score in a run |", fusion.NORMALIZATIONS),
         ("measures", "| test | p-value |", significance.TESTS),
         ("measures", "| correction | p-values |", significance.CORRECTIONS),
-        ("measures", "| agreement | value |", agreement.METHODS),
+        ("measures", "| agreement | value |", compare.AGREEMENTS),
     ],
 )
 def test_table_of_evaluation_has_every_name(page, header, names) -> None:

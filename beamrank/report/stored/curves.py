@@ -15,10 +15,10 @@ import numpy as np
 
 from beamrank.config.run import RunConfig
 from beamrank.evaluation.measures import Measure
+from beamrank.evaluation.positions import CurveEvaluator, Floats, Positions
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.aggregation import METHODS, aggregate, opponent_order, sample_sums
-from beamrank.report.stored.positions import judged_positions, values
-from beamrank.report.stored.scores import Floats, Positions, StoredQuery
+from beamrank.report.stored.scores import StoredQuery
 
 _MANY = 20
 _POINTS = 5
@@ -103,42 +103,31 @@ class Curves:
 
     def __init__(self, qrels: Qrels, measures: Mapping[str, Measure], settings: CurveSettings) -> None:
         """Takes the judgments and the measures, by name; see `positions.supported`."""
-        self._qrels = qrels
-        self._measures = measures
         self._settings = settings
         draws = [
             _Series("sample", opponents, seed) for opponents in settings.opponents for seed in range(settings.trials)
         ]
         self._series = [*(_Series(name) for name in METHODS if name != "sample"), *draws] if settings.k1s else []
-        self._mono = {name: np.zeros(len(settings.k0s)) for name in measures}
-        self._duo = {name: np.zeros((1 + len(settings.k1s), len(self._series))) for name in measures}
-        self._has_mono = self._has_duo = False
+        self._judged = qrels.relevance
+        self._mono, self._duo = CurveEvaluator(qrels, measures), CurveEvaluator(qrels, measures)
 
     def add(self, queries: Iterable[StoredQuery]) -> None:
         """Takes the stored scores of some queries; those without judgments do not count."""
         for query in queries:
-            judgments = self._qrels.relevance.get(query.query_id)
-            if judgments is None or query.mono_scores is None:
+            if query.mono_scores is None or query.query_id not in self._judged:
                 continue
-            self._has_mono = True
-            by_k0 = judged_positions(judgments, query.doc_ids, partial(_mono_positions, query, self._settings.k0s))
-            for name, measure in self._measures.items():
-                self._mono[name] += values(measure, by_k0)
+            self._mono.add(query.query_id, query.doc_ids, partial(_mono_positions, query, self._settings.k0s))
             if query.z is not None and self._series:
-                self._has_duo = True
-                by_k1 = judged_positions(judgments, query.doc_ids, partial(self._duo_positions, query))
-                for name, measure in self._measures.items():
-                    self._duo[name] += values(measure, by_k1).reshape(-1, len(self._series))
+                self._duo.add(query.query_id, query.doc_ids, partial(self._duo_positions, query))
 
     def points(self) -> Iterator[CurvePoint]:
         """The means over all judged topics, figure 2 first."""
-        topics = max(len(self._qrels.relevance), 1)
-        for name in self._measures if self._has_mono else ():
-            for k0, value in zip(self._settings.k0s, self._mono[name] / topics, strict=True):
+        for name, means in self._mono.means().items():
+            for k0, value in zip(self._settings.k0s, means, strict=True):
                 stage = "mono" if k0 else "first"
                 yield CurvePoint(2, stage, k0, None, None, None, None, k0, k0, name, float(value))
-        for name in self._measures if self._has_duo else ():
-            yield from self._duo_points(name, self._duo[name] / topics)
+        for name, means in self._duo.means().items():
+            yield from self._duo_points(name, means.reshape(-1, len(self._series)))
 
     def _duo_points(self, name: str, means: Floats) -> Iterator[CurvePoint]:
         depth = self._settings.depth

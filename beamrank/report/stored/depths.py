@@ -8,11 +8,11 @@ import numpy as np
 from beamrank.commit.plan import Plan
 from beamrank.config.run import RunConfig
 from beamrank.evaluation.measures import Measure
+from beamrank.evaluation.positions import CurveEvaluator, Positions
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.aggregation import Matrix, aggregate
 from beamrank.report.stored.curves import CurvePoint
-from beamrank.report.stored.positions import judged_positions, values
-from beamrank.report.stored.scores import Positions, StoredQuery, iter_stored, read_matrices
+from beamrank.report.stored.scores import StoredQuery, iter_stored, read_matrices
 
 _FULL = "sum"
 
@@ -56,21 +56,16 @@ def depth_points(
     record = pairs.stages[-1]
     manifest = pairs.finished(record.name)
     assert manifest is not None
-    totals = {name: np.zeros(len(settings.k0s) * len(settings.k1s)) for name in measures}
+    curves = CurveEvaluator(qrels, measures)
     for queries, receipt in zip(iter_stored(plan, config), manifest.receipts, strict=True):
         matrices = read_matrices(pairs.folder(record.name).read_part(receipt))
         for query in queries:
-            judgments = qrels.relevance.get(query.query_id)
-            if judgments is None:
-                continue
-            places = _places(query, *matrices[query.query_id], settings)
-            judged = judged_positions(judgments, query.doc_ids, places.__getitem__)
-            for name, measure in measures.items():
-                totals[name] += values(measure, judged)
-    topics = max(len(qrels.relevance), 1)
+            if query.query_id in qrels.relevance:
+                places = _places(query, *matrices[query.query_id], settings)
+                curves.add(query.query_id, query.doc_ids, places.__getitem__)
     points = [(k0, k1) for k1 in settings.k1s for k0 in settings.k0s]
-    for name, total in totals.items():
-        for (k0, k1), value in zip(points, total / topics, strict=True):
+    for name, means in curves.means().items():
+        for (k0, k1), value in zip(points, means, strict=True):
             cost = k0 + k1 * (k1 - 1)
             yield CurvePoint(4, "duo", k0, k1, settings.aggregation, None, None, cost, cost, name, float(value))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from beamrank.commit.plan import Plan
 from beamrank.config.run import RunConfig
-from beamrank.evaluation.agreement import kendalls_tau, rank_biased_overlap
+from beamrank.evaluation.compare import kendalls_tau, rank_biased_overlap
 from beamrank.evaluation.significance import Comparison, compare_evaluations
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.aggregation import aggregate

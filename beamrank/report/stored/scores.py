@@ -3,26 +3,23 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.stage_record import StageRecord
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
+from beamrank.evaluation.positions import Floats, Positions
 from beamrank.formats.corpora import digest_corpus
 from beamrank.formats.corpora.texts import find_texts
 from beamrank.join.schemas import RowKind
 from beamrank.ranking.aggregation import Matrix
 from beamrank.ranking.rankings import without_dropped
 from beamrank.ranking.segments import pool_segments
-
-Floats: TypeAlias = NDArray[np.float64]
-Positions: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

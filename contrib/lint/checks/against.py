@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from beamrank.evaluation.evaluate import FEWEST_MET
+from beamrank.evaluation.evaluate import FEWEST_RANKING_JUDGED
 from beamrank.formats.rows import shown
 from contrib.lint.check import Found
 from contrib.lint.given import among
@@ -44,7 +44,7 @@ def missing_judged_topic(run: RunState) -> Found:
 def nothing_judged(run: RunState) -> Found:
     if run.judged_at_10 == 0:
         yield 1, "no doc among the first ten of any query is judged (Judged@10 is 0): do the doc_ids agree?"
-    elif run.met < FEWEST_MET * run.judged_topics:
+    elif run.met < FEWEST_RANKING_JUDGED * run.judged_topics:
         yield 1, f"a judged doc ranks in {run.met:,} of {run.judged_topics:,} judged queries: do the doc_ids agree?"
 
 

@@ -1,11 +1,20 @@
 """Runs beside a baseline: equal to `eval --against`, corrected together, defined where that is possible."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.evaluation.compare import compare_runs
+from beamrank.evaluation.compare import (
+    AGREEMENTS,
+    agreement,
+    compare_runs,
+    kendalls_tau,
+    overlap,
+    rank_biased_overlap,
+)
 from beamrank.evaluation.evaluate import evaluate_run_files
 from beamrank.evaluation.significance import compare_evaluations, holm
 
@@ -43,33 +52,30 @@ def test_comparison_equals_eval_against_the_baseline(folder):
     assert [each.measures for each in found.runs] == [each.means for each in (base, *others)]
     for compared, evaluation in zip(found.runs[1:], others, strict=True):
         expected = compare_evaluations(evaluation, base)
-        assert {name: each.comparison for name, each in compared.differences.items()} == expected
-        tested = {name: each.p_value for name, each in compared.differences.items() if name != "Judged@1"}
-        assert tested == {name: expected[name].p_value for name in tested}
+        assert compared.differences == expected | {"Judged@1": replace(expected["Judged@1"], p_value=None)}
 
 
 def test_all_tests_of_the_table_are_corrected_together(folder):
     found = _compare("good", "poor")
-    differences = [each.differences[name] for each in found.runs[1:] for name in ("RR@10", "nDCG@10")]
-    assert [each.corrected_p_value for each in differences] == holm([each.p_value for each in differences])
-    plain = _compare("good", "poor", correction="none")
-    assert [each.differences["RR@10"].corrected_p_value for each in plain.runs[1:]] == [
-        each.differences["RR@10"].p_value for each in plain.runs[1:]
-    ]
+    p_values = [each.differences[name].p_value for each in found.runs[1:] for name in ("RR@10", "nDCG@10")]
+    corrected = [each.corrected[name] for each in found.runs[1:] for name in ("RR@10", "nDCG@10")]
+    assert corrected == holm(p_values)
+    for each in _compare("good", "poor", correction="none").runs[1:]:
+        assert each.corrected["RR@10"] == each.differences["RR@10"].p_value
 
 
 def test_share_of_judged_docs_is_compared_and_not_tested(folder):
     found = _compare("good")
     judged = found.runs[1].differences["Judged@1"]
-    assert (judged.comparison.baseline, judged.comparison.mean) == (0, 7 / 8)
-    assert (judged.p_value, judged.corrected_p_value) == (None, None)
+    assert (judged.baseline, judged.mean, judged.p_value) == (0, 7 / 8, None)
+    assert found.as_object()["runs"][1]["differences"]["Judged@1"]["corrected_p_value"] is None
     assert "Judged is not tested: it is the share of docs that the qrels judge" in found.notes
 
 
 def test_randomization_test_replaces_the_t_test(folder):
     good = _compare("good", test="randomization").runs[1].differences["RR@10"]
     assert good.p_value == pytest.approx(2 * (1 + 1) / 2**8)
-    assert good.comparison.p_value != good.p_value
+    assert good.p_value != _compare("good").runs[1].differences["RR@10"].p_value
 
 
 def test_agreement_is_that_of_the_rankings(folder):
@@ -91,11 +97,12 @@ def test_without_qrels_only_the_rankings_are_compared(folder):
 def test_identical_runs_have_no_p_value(folder):
     found = _compare("base", "good")
     same, good = found.runs[1:]
-    assert [(each.p_value, each.corrected_p_value) for each in same.differences.values()] == [(None, None)] * 3
+    assert [each.p_value for each in same.differences.values()] == [None] * 3
+    assert set(same.corrected.values()) == {None}
     assert same.agreement.means == pytest.approx({"RBO": 1, "tau": 1, "overlap@10": 1})
     # Two tests: those of the other run are undefined.
     found_p = [good.differences[name].p_value for name in ("RR@10", "nDCG@10")]
-    assert [good.differences[name].corrected_p_value for name in ("RR@10", "nDCG@10")] == holm(found_p)
+    assert list(good.corrected.values()) == holm(found_p)
     assert "base: no topic differs from the baseline, so that p is undefined: RR@10, nDCG@10" in found.notes
     assert [row[4] for row in found.table().shown() if row[:2] == ["base", "RR@10"]] == ["-", "-"]
 
@@ -116,7 +123,7 @@ def test_runs_without_a_common_topic_have_no_agreement(folder):
     found = _compare("other")
     assert set(found.runs[1].agreement.means.values()) == {None}
     assert "other and base have no topic in common: the agreement of their rankings is undefined" in found.notes
-    assert found.runs[1].differences["RR@10"].comparison.worse == 8
+    assert found.runs[1].differences["RR@10"].worse == 8
 
 
 def test_constant_scores_are_ordered_by_doc_id_and_noted(folder):
@@ -148,6 +155,59 @@ def test_bad_input_is_refused(folder):
         _compare("other")
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("abcdefg", "abcdefg", 1),
+        ("abcde", "bcdae", 0.828),  # the README of b4ny4n/rankmeasures
+        ("abcdefg", "bacdefg", 0.9),  # the doctest of dlukes/rbo
+        # rbo 0.1.3 on PyPI
+        ("abcdefg", "zcavwxybe", 0.38985537696428574),
+        ("zcavwxybe", "abc", 0.59380840125),
+        ("abc", "xyz", 0),
+    ],
+)
+def test_rbo_equals_published_values(one, other, expected):
+    assert rank_biased_overlap(one, other) == pytest.approx(expected, abs=1e-12)
+    assert rank_biased_overlap(other, one) == pytest.approx(expected, abs=1e-12)
+
+
+def test_rbo_equals_equation_32():
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        s, long = sorted(random.integers(1, 30, size=2).tolist())
+        short_list, long_list = random.permutation(40)[:s].tolist(), random.permutation(40)[:long].tolist()
+        p = random.uniform(0.1, 0.99)
+        x = {d: len({*short_list[:d]} & {*long_list[:d]}) for d in range(1, long + 1)}
+        sums = sum(x[d] / d * p**d for d in x) + sum(x[s] * (d - s) / s / d * p**d for d in range(s + 1, long + 1))
+        expected = (1 - p) / p * sums + ((x[long] - x[s]) / long + x[s] / s) * p**long
+        assert rank_biased_overlap(short_list, long_list, p) == pytest.approx(expected)
+
+
+def test_tau_counts_pairs_of_shared_docs():
+    """Of the pairs of a, b, c two have the same order and one has not."""
+    assert kendalls_tau("abxc", "ybac") == pytest.approx(1 / 3)
+    assert kendalls_tau("abc", "cba") == pytest.approx(-1)
+    assert kendalls_tau("ab", "ax") is None
+
+
+def test_overlap_divides_by_the_longer_list():
+    assert overlap("abcd", "cxab", 2) == 0
+    assert overlap("abcd", "bxab", 2) == 1 / 2
+    assert overlap("ab", "abc", 10) == 2 / 3
+
+
+def test_agreement_is_a_mean_over_the_topics_of_both_runs():
+    found = agreement({"q1": "abc", "q2": "ab", "q3": "a"}, {"q2": "ba", "q1": "abc", "q4": "a"})
+    assert found.topics == 2
+    assert found.means == {"RBO": pytest.approx((1 + 0.9) / 2), "tau": 0, "overlap@10": 1}
+
+
+def test_agreement_of_runs_without_a_common_topic_is_undefined():
+    found = agreement({"q1": "abc"}, {"q2": "abc"})
+    assert (found.topics, found.means) == (0, dict.fromkeys(AGREEMENTS))
+
+
 @pytest.mark.data
 def test_real_runs_have_published_measures(shared_data):
     folder = shared_data / "msmarco/ans_small"
@@ -160,7 +220,7 @@ def test_real_runs_have_published_measures(shared_data):
     assert others[0].measures["RR@10"] == 0.40267951625094484
     for each in others:
         assert each.measures["RR@10"] > first.measures["RR@10"]
-        corrected, rbo = each.differences["RR@10"].corrected_p_value, each.agreement.means["RBO"]
+        corrected, rbo = each.corrected["RR@10"], each.agreement.means["RBO"]
         assert corrected is not None
         assert corrected < 1e-4
         assert each.agreement.topics == 105

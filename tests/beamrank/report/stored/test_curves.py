@@ -7,11 +7,11 @@ import pytest
 
 from beamrank.config.run import stored_config
 from beamrank.evaluation.evaluate import evaluate
+from beamrank.evaluation.positions import supported
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.aggregation import METHODS, aggregate, opponent_order, sample_sums, simulate_sample
 from beamrank.ranking.rankings import doc_orders, duo_ranking, mono_ranking
 from beamrank.report.stored.curves import Curves, CurveSettings, write_csv
-from beamrank.report.stored.positions import supported
 from beamrank.report.stored.scores import iter_stored
 from tests.support.scored_outputs import ScoredOutput
 
@@ -112,7 +112,3 @@ def test_default_points_are_those_of_the_paper(config, largest, k1s, opponents):
     asked = config.model_copy(update={"duo": config.duo.model_copy(update={"k": largest})})
     settings = CurveSettings.of(asked)
     assert (settings.k1s, settings.opponents, settings.trials) == (k1s, opponents, 10)
-
-
-def test_measure_that_needs_more_than_positions_is_named():
-    assert supported(["RR@10", "Bpref"])[1] == ["Bpref"]

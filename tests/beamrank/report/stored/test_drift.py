@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beamrank.config.run import stored_config
-from beamrank.evaluation.agreement import kendalls_tau, rank_biased_overlap
+from beamrank.evaluation.compare import kendalls_tau, rank_biased_overlap
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.rankings import doc_orders, duo_ranking, first_stage_ranking, mono_ranking
