@@ -147,7 +147,7 @@ class StageExecution:
         corpus = self.plan.corpus
         assert corpus is not None
         assert isinstance(self.config, RunConfig)
-        with corpus.held():
+        with corpus.unchanged():
             units = list_units(self.config.corpus)
         added = sorted({unit.url for unit in units} - corpus.files.keys())
         if added:

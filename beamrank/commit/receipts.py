@@ -311,4 +311,4 @@ class StageFolder:
     def remove_leftovers(self) -> None:
         """Removes the temporary files of killed processes."""
         for folder in (self.url, storage.join(self.url, RECEIPTS), storage.join(self.url, SCANS)):
-            storage.remove_leftovers(folder, own=True)
+            storage.remove_leftovers(folder)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from beamrank.join.schemas import FILE_ROWS, TOPICS
 from beamrank.records import Topic
-from beamrank.storage.digested import DigestedFile, FileRows
+from beamrank.storage.digested import DigestedFile, RowRange
 from beamrank.storage.documents import SHORT, digest, hash64, sha256
 
 TOPICS_PER_SHARD = 16
@@ -24,7 +24,7 @@ class Shard:
 
     index: int
     topics: tuple[Topic, ...] = ()
-    rows: FileRows | None = None
+    rows: RowRange | None = None
 
     @property
     def digest(self) -> str:
@@ -49,7 +49,7 @@ def cut_shards(topics: Iterable[Topic], shards: int | None) -> tuple[Shard, ...]
 def cut_rows(files: Iterable[tuple[DigestedFile, int]], shard_rows: int) -> tuple[Shard, ...]:
     """Cuts files, each with its number of rows, into shards of `shard_rows`; the last of a file can have fewer."""
     ranges = (
-        FileRows(file, start, min(start + shard_rows, rows))
+        RowRange(file, start, min(start + shard_rows, rows))
         for file, rows in files
         for start in range(0, rows, shard_rows)
     )
@@ -121,7 +121,7 @@ def read_shards(name: str, content: bytes, count: int) -> tuple[Shard, ...]:
     if schema is FILE_ROWS:
         return tuple(
             Shard(
-                index, rows=FileRows(DigestedFile(row["url"], row["version"], row["sha256"]), row["start"], row["end"])
+                index, rows=RowRange(DigestedFile(row["url"], row["version"], row["sha256"]), row["start"], row["end"])
             )
             for index, row in enumerate(rows)
         )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.records import Topic
-from beamrank.storage.digested import FileRows
+from beamrank.storage.digested import RowRange
 
 
 class InputPart(NamedTuple):
@@ -56,7 +56,7 @@ class ShardTask:
     digest: str
     topics: tuple[Topic, ...] = ()
     inputs: tuple[InputPart, ...] = ()
-    rows: FileRows | None = None
+    rows: RowRange | None = None
     earlier: tuple[EarlierPart, ...] = ()
     tokens: tuple[InputPart, ...] = ()
 

@@ -17,7 +17,7 @@ from beamrank.formats.corpora.readers.parquet import check_text_type, column_val
 from beamrank.formats.row_checks import RowError, text_of
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
-from beamrank.storage.digested import DigestedFile, FileRows
+from beamrank.storage.digested import DigestedFile, RowRange
 from beamrank.storage.globs import NOT_DATA, find
 from beamrank.storage.streams import errors_as, has_ending
 
@@ -155,7 +155,7 @@ def _nulls(file: Any, name: str) -> int:
     return sum(each.null_count for each in statistics if each is not None and each.has_null_count)
 
 
-def read_pairs(rows: FileRows, kind: PairKind, id_type: Any) -> PairRows:
+def read_pairs(rows: RowRange, kind: PairKind, id_type: Any) -> PairRows:
     """Reads some rows of a file.
 
     Args:
@@ -203,7 +203,7 @@ def _id_reason(given_id: object, most_id: int) -> str:
     return ""
 
 
-def _read_rows(rows: FileRows, columns: tuple[str, ...]) -> Any:
+def _read_rows(rows: RowRange, columns: tuple[str, ...]) -> Any:
     starts = _group_starts(rows.file)
     found = []
     for group, (start, end) in enumerate(pairwise(starts)):
@@ -216,7 +216,7 @@ def _read_rows(rows: FileRows, columns: tuple[str, ...]) -> Any:
 @lru_cache(maxsize=8)
 def _group_starts(file: DigestedFile) -> tuple[int, ...]:
     """The first row of each row group, and the number of rows."""
-    with file.held(), open_parquet(file.url) as opened:
+    with file.unchanged(), open_parquet(file.url) as opened:
         metadata = opened.metadata
         return (0, *accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)))
 
@@ -224,5 +224,5 @@ def _group_starts(file: DigestedFile) -> tuple[int, ...]:
 @lru_cache(maxsize=1)
 def _row_group(file: DigestedFile, group: int, columns: tuple[str, ...]) -> Any:
     """A row group; the shards of a large one share what was read."""
-    with file.held(), open_parquet(file.url) as opened:
+    with file.unchanged(), open_parquet(file.url) as opened:
         return opened.read_row_group(group, columns=list(columns))

@@ -1,4 +1,4 @@
-"""Files that are digested first and read later, and metadata that changes with a file's content."""
+"""Metadata of files, and files that are digested first and read later: their content must not change in between."""
 
 import logging
 import os
@@ -12,13 +12,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.files import absolute, is_remote, list_files, located, name, refuse_impossible_path
 
 # Two changes of a local file within a tick of its clock get the same time.
 _TICK_NANOSECONDS = 20_000_000
 # The checksums that stores report, best first. Google's etag changes whenever a file is written, even with the
 # same content; its MD5 does not, but a file that was composed of others has none.
 _CHECKSUMS = ("md5Hash", "content_md5", "ETag", "etag")
+_ATTEMPTS = 3
+_log = logging.getLogger(__name__)
+_Read = TypeVar("_Read")
+# The hashes that this process has computed, by URL and version.
+_hashes: dict[tuple[str, str], str] = {}
 
 
 @dataclass(frozen=True)
@@ -38,62 +42,8 @@ class StoredFile(NamedTuple):
 
 def file_states(folder: str) -> dict[str, FileState]:
     """The files in a folder by name; empty where there is no folder."""
-    return {name(entry["name"]): FileState(int(entry["size"]), _modified(entry)) for entry in list_files(folder)}
-
-
-def stored_files(folder: str) -> dict[str, StoredFile]:
-    """The files in a folder at a store, by name."""
-    with located(folder) as (filesystem, _):
-        return {name(entry["name"]): _stored(filesystem, entry) for entry in list_files(folder)}
-
-
-def stored_file(url: str) -> StoredFile:
-    """The metadata of a file at a store.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-    """
-    with located(url) as (filesystem, path):
-        return _stored(filesystem, filesystem.info(path))
-
-
-def file_version(url: str) -> str:
-    """A text that changes whenever a file's content does; a copy of a file has another one.
-
-    For a local file it holds the time of the last change, which no program can set back, and the same of each symbolic
-    link that leads to it: a link that pointed to another file for a moment has changed too.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-    """
-    if is_remote(url):
-        return " ".join(map(str, stored_file(url)))
-    path = absolute(url)
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        refuse_impossible_path(url, error)
-        raise
-    links = list(_links(path))
-    age = time.time_ns() - max(each.st_ctime_ns for each in (found, *links))
-    if 0 <= age < _TICK_NANOSECONDS:
-        time.sleep((_TICK_NANOSECONDS - age) / 1e9)
-        return file_version(url)
-    state = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
-    return " ".join([state, *(f"{link.st_ino} {link.st_ctime_ns}" for link in links)])
-
-
-def _links(path: str) -> Iterator[os.stat_result]:
-    """The symbolic links that lead to a file, folders among them."""
-    for part in (*reversed(Path(path).parents), Path(path)):
-        if part.is_symlink():
-            yield part.lstat()
-            yield from _links(os.path.normpath(part.parent / os.readlink(part)))
-
-
-def _stored(filesystem: Any, entry: dict[str, Any]) -> StoredFile:
-    checksum = next((entry[key] for key in _CHECKSUMS if entry.get(key)), None)
-    return StoredFile(int(entry["size"]), str(checksum or filesystem.checksum(entry["name"])))
+    entries = storage.list_files(folder)
+    return {storage.name(each["name"]): FileState(int(each["size"]), _modified(each)) for each in entries}
 
 
 def _modified(entry: Mapping[str, Any]) -> float | None:
@@ -110,11 +60,52 @@ def _modified(entry: Mapping[str, Any]) -> float | None:
     return None
 
 
-_ATTEMPTS = 3
-_log = logging.getLogger(__name__)
-_Read = TypeVar("_Read")
-# The hashes that this process has computed, by URL and version.
-_known: dict[tuple[str, str], str] = {}
+def stored_files(folder: str) -> dict[str, StoredFile]:
+    """The files in a folder at a store, by name."""
+    with storage.located(folder) as (filesystem, _):
+        return {storage.name(each["name"]): _stored(filesystem, each) for each in storage.list_files(folder)}
+
+
+def stored_file(url: str) -> StoredFile:
+    """The metadata of a file at a store; raises FileNotFoundError."""
+    with storage.located(url) as (filesystem, path):
+        return _stored(filesystem, filesystem.info(path))
+
+
+def _stored(filesystem: Any, entry: dict[str, Any]) -> StoredFile:
+    checksum = next((entry[key] for key in _CHECKSUMS if entry.get(key)), None)
+    return StoredFile(int(entry["size"]), str(checksum or filesystem.checksum(entry["name"])))
+
+
+def file_version(url: str) -> str:
+    """A text that changes whenever a file's content does; a copy of a file has its own. Raises FileNotFoundError.
+
+    For a local file it holds the time of the last change, which no program can set back, and the same of each symbolic
+    link that leads to it: a link that pointed to a different file for a moment has changed too.
+    """
+    if storage.is_remote(url):
+        return " ".join(map(str, stored_file(url)))
+    path = storage.absolute(url)
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        storage.refuse_impossible_path(url, error)
+        raise
+    links = list(_links(path))
+    age = time.time_ns() - max(each.st_ctime_ns for each in (found, *links))
+    if 0 <= age < _TICK_NANOSECONDS:
+        time.sleep((_TICK_NANOSECONDS - age) / 1e9)
+        return file_version(url)
+    state = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+    return " ".join([state, *(f"{link.st_ino} {link.st_ctime_ns}" for link in links)])
+
+
+def _links(path: str) -> Iterator[os.stat_result]:
+    """The symbolic links that lead to a file, folders among them."""
+    for part in (*reversed(Path(path).parents), Path(path)):
+        if part.is_symlink():
+            yield part.lstat()
+            yield from _links(os.path.normpath(part.parent / os.readlink(part)))
 
 
 class RewrittenError(DataError):
@@ -141,11 +132,11 @@ class DigestedFile:
         return self.sha256 or self.version
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def unchanged(self) -> Iterator[None]:
         """Makes sure that reads of the file inside the `with` block see the content that was digested.
 
-        A file of the same version is not read for this. A file of another version, such as a copy on another machine,
-        is hashed once in a process.
+        A file of the same version is not read for this. A file of a different version, such as a copy on a different
+        machine, is hashed once in a process.
 
         Raises:
             RewrittenError: the file is written while it is read, if only its time changes (see `reread`).
@@ -170,11 +161,7 @@ class DigestedFile:
             raise RewrittenError(self._changed("changed"))
 
     def find_version(self) -> str:
-        """The version of the file now.
-
-        Raises:
-            DataError: the file was removed.
-        """
+        """The version of the file now; raises DataError if it was removed."""
         try:
             return file_version(self.url)
         except FileNotFoundError as error:
@@ -187,7 +174,7 @@ class DigestedFile:
         )
 
 
-class FileRows(NamedTuple):
+class RowRange(NamedTuple):
     """The rows of a file from `start`, which counts from 0, to `end`, exclusive."""
 
     file: DigestedFile
@@ -196,7 +183,7 @@ class FileRows(NamedTuple):
 
 
 def reread(read: Callable[[], _Read]) -> _Read:
-    """What a function returns that reads digested files: where one was written meanwhile, it is called again.
+    """The value of a function that reads digested files: it is called up to three times while one is written.
 
     Raises:
         RewrittenError: a file was written during each call.
@@ -225,12 +212,9 @@ def digest_file(url: str, *, read: bool = True) -> DigestedFile:
         version = file_version(url)
         if not read:
             return DigestedFile(url, version, "")
-        known = _known.get((url, version))
-        if known is not None:
-            return DigestedFile(url, version, known)
-        content = storage.sha256(url)
-        if file_version(url) == version:
-            _known[url, version] = content
+        content = _hashes.get((url, version)) or storage.sha256(url)
+        if (url, version) in _hashes or file_version(url) == version:
+            _hashes[url, version] = content
             return DigestedFile(url, version, content)
         _log.warning("%s changed while its digest was taken: trying again", url)
     raise PreflightError(

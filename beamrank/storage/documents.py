@@ -1,4 +1,7 @@
-"""Small JSON documents that may be damaged or written by others, and stable digests of their values."""
+"""Small JSON documents that may be damaged or written by others, and stable digests of their values.
+
+Every problem of a document is a ValueError of one line. Python's own `hash()` differs from process to process.
+"""
 
 import hashlib
 import json
@@ -14,15 +17,14 @@ from beamrank.storage import files as storage
 # In a receipt, for example. Sums and rates of these are numbers that can be printed.
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Seconds = Annotated[float, Field(ge=0, lt=1e12)]
+SHORT = 12
+_CHECK = "check"
+_TOO_DEEP = "it is nested too deeply"
 _Value = TypeVar("_Value")
 
 
 def read_at_most(url: str, most_bytes: int) -> bytes:
-    """A whole file that should be small.
-
-    Raises:
-        ValueError: it is larger; only so much of it was read.
-    """
+    """A whole file that should be small; raises ValueError if it is larger, before the rest is read."""
     with storage.open_binary(url) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -39,7 +41,7 @@ def parse_json(content: bytes | str) -> Any:
     try:
         return json.loads(content, parse_constant=_refuse)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None
 
 
 def _refuse(name: str) -> Any:
@@ -47,11 +49,7 @@ def _refuse(name: str) -> Any:
 
 
 def validated(kind: TypeAdapter[_Value], values: Any) -> _Value:
-    """A value, converted to its type.
-
-    Raises:
-        ValueError: it is not of that type; the message names the first place.
-    """
+    """A value, converted to its type; a ValueError names the first place that is not of that type."""
     try:
         return kind.validate_python(values)
     except ValidationError as error:
@@ -60,12 +58,7 @@ def validated(kind: TypeAdapter[_Value], values: Any) -> _Value:
         problem = "Input should be an object" if first["type"] == "dataclass_type" else first["msg"]
         raise ValueError(": ".join(filter(None, (".".join(map(str, first["loc"])), problem)))) from None
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-SHORT = 12
-_CHECK = "check"
-_Record = TypeVar("_Record")
+        raise ValueError(_TOO_DEEP) from None
 
 
 def sha256(content: bytes | memoryview) -> str:
@@ -97,12 +90,12 @@ def checked_values(content: bytes) -> dict[str, Any]:
         if check is not None and check != digest(values)[:SHORT]:
             raise ValueError("it was changed after it was written")
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None
     return values
 
 
-def checked_record(kind: TypeAdapter[_Record], content: bytes) -> _Record | None:
-    """The record in a file of `checked_json`; None if the bytes are truncated or of another type."""
+def checked_record(kind: TypeAdapter[_Value], content: bytes) -> _Value | None:
+    """The record in a file of `checked_json`; None if the bytes are truncated or of a different type."""
     try:
         return validated(kind, checked_values(content))
     except ValueError:

@@ -14,15 +14,8 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import known_implementations
 
 from beamrank.errors import BeamrankError, PreflightError
-from beamrank.storage import local_files
-from beamrank.storage.local_files import check_regular, is_pipe
-from beamrank.storage.stores import create, refusal_cause, refuse_unpacked
-from beamrank.storage.urls import hide_credentials
-
-
-class UnreachableError(OSError):
-    """A store, or a file at one, cannot be reached; the message names the URL."""
-
+from beamrank.storage import local_files, stores
+from beamrank.storage.stores import UnreachableError
 
 _WEB = ("http://", "https://")
 _READ_AT_ONCE = 64
@@ -31,7 +24,6 @@ _SHOWN = 300
 _COPYING = {
     name for name, each in known_implementations.items() if each["class"].startswith("fsspec.implementations.cached.")
 }
-_EXTRAS = {"abfs": "azure", "abfss": "azure", "az": "azure", "s3": "s3", "s3a": "s3"}
 
 
 def is_remote(url: str) -> bool:
@@ -40,13 +32,9 @@ def is_remote(url: str) -> bool:
 
 
 def absolute(url: str) -> str:
-    """A URL without a slash at its end, which only web servers need; a local path made absolute, `~` expanded.
-
-    Raises:
-        PreflightError: it holds a NUL.
-    """
+    """A URL without a slash at its end, which only web servers need; a local path made absolute, `~` expanded."""
     if "\0" in url:
-        raise PreflightError(f"the path {url!r} holds a NUL character, which no name of a file can: correct the path")
+        raise PreflightError(f"the path {url!r} contains a NUL character, which is not allowed in paths")
     if is_remote(url):
         return url if url.startswith(_WEB) else url.rstrip("/")
     return os.path.abspath(os.path.expanduser(url.removeprefix("file://")))
@@ -87,86 +75,51 @@ def located(url: str) -> Iterator[tuple[Any, str]]:
     Errors of a store's own libraries become OSErrors, like those of a disk.
     """
     url = absolute(url)
-    _refuse_copies(url)
+    filesystem, path = _filesystem(url)
     try:
-        if is_remote(url):
-            filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False, **_unpacked_only(url))
-        else:  # not by its URL, in which `::` would begin another one
-            filesystem, path = LocalFileSystem(use_listings_cache=False), url
+        yield filesystem, path
+    except Exception as error:
+        refuse_impossible_path(url, error)
+        if not isinstance(filesystem, LocalFileSystem) and not isinstance(error, BeamrankError | UnreachableError):
+            stores.check_refusal(url, error)
+            # A library's own kind of OSError, such as aiohttp's, may not name the URL.
+            if not isinstance(error, OSError) or type(error).__module__ != "builtins":
+                raise stores.unreachable(url, error) from error
+        raise
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    if not is_remote(url):  # not by its URL, in which `::` would begin another one
+        return LocalFileSystem(use_listings_cache=False), url
+    for link in url.split("::"):
+        protocol = link.partition("://")[0]
+        if protocol in _COPYING:
+            raise PreflightError(
+                f"{url} reads copies that are kept on this machine, so a file that has changed at its store would be "
+                f"read in its old form: leave {protocol}:: out of the URL"
+            )
+    options: dict[str, Any] = {}
+    if url.startswith(_WEB):
+        # Ranges of a packed answer would not be those of the file.
+        own = fsspec.config.conf.get(url.partition("://")[0], {}).get("headers", {})
+        options = {"headers": {**own, "Accept-Encoding": "identity"}}
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False, **options)
     except ImportError as error:
-        raise PreflightError(_missing_library(url, error)) from error
+        raise stores.missing_library(url, error) from error
     except ValueError as error:
         raise PreflightError(f"cannot use the URL {url}: {error}") from error
     except Exception as error:
-        raise _unreachable(url, error) from error
-    try:
-        yield filesystem, path
-    except UnreachableError:
-        raise
-    except (OSError, BeamrankError) as error:
-        refuse_impossible_path(url, error)
-        if isinstance(error, OSError) and is_remote(url):
-            check_refusal(url, error)
-        # A library's own kind, such as aiohttp's, may not name the URL.
-        if isinstance(error, OSError) and type(error).__module__ != "builtins":
-            raise _unreachable(url, error) from error
-        raise
-    except Exception as error:
-        if isinstance(filesystem, LocalFileSystem):
-            raise
-        check_refusal(url, error)
-        raise _unreachable(url, error) from error
-
-
-def _unpacked_only(url: str) -> dict[str, Any]:
-    """Options by which a web server gives a file as it is: the ranges of a packed answer are others than the file's."""
-    protocol = url.partition("://")[0]
-    if not url.startswith(_WEB):
-        return {}
-    own = fsspec.config.conf.get(protocol, {}).get("headers", {})
-    return {"headers": {**own, "Accept-Encoding": "identity"}}
-
-
-def _refuse_copies(url: str) -> None:
-    for link in url.split("::") if is_remote(url) else ():
-        if link.partition("://")[0] in _COPYING:
-            raise PreflightError(
-                f"{url} reads copies that are kept on this machine, so a file that has changed at its store would be "
-                f"read in its old form: leave {link.partition('://')[0]}:: out of the URL"
-            )
+        raise stores.unreachable(url, error) from error
+    return filesystem, path
 
 
 def refuse_impossible_path(url: str, error: Exception) -> None:
-    """Refuses a path that no file can have; other errors are faults of the disk.
-
-    Raises:
-        PreflightError: no file can have the path.
-    """
+    """Raises PreflightError for a path that no file can have; other errors are faults of the disk."""
     number = getattr(error, "errno", None)
     if number in (errno.ENAMETOOLONG, errno.ELOOP):
         shown = url if len(url) <= _SHOWN else f"{url[:_SHOWN]}..."
         raise PreflightError(f"cannot use the path {shown}: {os.strerror(number)}") from error
-
-
-def check_refusal(url: str, error: Exception) -> None:
-    """Raises UnreachableError with the likely cause where an error is a store's refusal of a request."""
-    cause = refusal_cause(error)
-    if cause is not None:
-        answer = " ".join(hide_credentials(str(error)).split()).rstrip(".")
-        raise UnreachableError(f"{url} is refused by its store ({answer}): {cause} (docs/guide/storage.md)") from error
-
-
-def _missing_library(url: str, error: ImportError) -> str:
-    extra = _EXTRAS.get(url.partition("://")[0])
-    remedy = f"pip install 'beamrank[{extra}]', on the workers too" if extra else "install what it names"
-    return f"cannot read or write {url}: {error}. To do so, {remedy}"
-
-
-def _unreachable(url: str, error: Exception) -> UnreachableError:
-    return UnreachableError(
-        f"cannot reach {url}: {type(error).__name__}: {hide_credentials(str(error))}. Check the URL, the network and "
-        "the credentials of this machine (docs/guide/storage.md)"
-    )
 
 
 def exists(url: str) -> bool:
@@ -202,11 +155,10 @@ def folder_at(filesystem: Any, path: str) -> bool:
 
 def entries_in(filesystem: Any, folder: str) -> list[dict[str, Any]]:
     """What is in a folder of a file system, without the object by which a store's console marks the folder itself."""
-    entries = filesystem.ls(folder, detail=True)
     itself = f"{folder.rstrip('/')}/"
     return [
         each
-        for each in entries
+        for each in filesystem.ls(folder, detail=True)
         if each["name"] != itself and (each["type"], f"{each['name']}/") != ("directory", itself)
     ]
 
@@ -221,11 +173,7 @@ def is_empty(folder: str) -> bool:
 
 
 def check_folder(output: str) -> None:
-    """Makes sure that files can be written below an output.
-
-    Raises:
-        PreflightError: it is a file, a device or a pipe, cannot be reached, or ends with this process.
-    """
+    """Raises PreflightError where no file can be written below an output, or the output ends with this process."""
     check_lasting(output)
     try:
         is_file = exists(output) and not is_folder(output)
@@ -236,11 +184,7 @@ def check_folder(output: str) -> None:
 
 
 def check_lasting(output: str) -> None:
-    """Makes sure that an output does not end with this process.
-
-    Raises:
-        PreflightError: it does.
-    """
+    """Raises PreflightError where an output ends with this process."""
     if any(link.startswith("memory:") for link in output.split("::")):
         raise PreflightError(f"the output {output} would end with this process: give a folder, or a URL of a store")
 
@@ -282,7 +226,7 @@ def list_files(folder: str) -> list[dict[str, Any]]:
             entries = entries_in(filesystem, path)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        # Of a local link fsspec does not say what it leads to.
+        # fsspec does not say whether a local link leads to a file.
         return [
             each for each in entries if each["type"] == "file" or (each.get("islink") and os.path.isfile(each["name"]))
         ]
@@ -296,11 +240,11 @@ def open_binary(url: str, *, pipe: bool = False) -> BinaryIO:
     """
     with located(url) as (filesystem, path):
         if isinstance(filesystem, LocalFileSystem):
-            if pipe and is_pipe(path):
+            if pipe and local_files.is_pipe(path):
                 return open(path, "rb")
-            check_regular(path)
+            local_files.check_regular(path)
         file = filesystem.open(path, "rb")
-        refuse_unpacked(url, getattr(file, "details", {}))
+        stores.refuse_unpacked(url, getattr(file, "details", {}))
         return cast(BinaryIO, file)
 
 
@@ -317,12 +261,12 @@ def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:
     with located(folder) as (filesystem, path):
         # Not `cat`, which takes a folder with a bracket in its name for a pattern.
         options = _whole_read(filesystem) | ({"batch_size": _READ_AT_ONCE} if filesystem.async_impl else {})
-        found = filesystem.cat_ranges([join(path, each) for each in names], None, None, on_error="return", **options)
-        for outcome in found:
+        paths = [join(path, each) for each in names]
+        found = dict(zip(names, filesystem.cat_ranges(paths, None, None, on_error="return", **options), strict=True))
+        for outcome in found.values():
             if isinstance(outcome, Exception) and not isinstance(outcome, FileNotFoundError):
                 raise outcome
-        pairs = zip(names, found, strict=True)
-        return {each: bytes(content) for each, content in pairs if not isinstance(content, Exception)}
+        return {each: bytes(content) for each, content in found.items() if not isinstance(content, Exception)}
 
 
 def _whole_read(filesystem: Any) -> dict[str, int]:
@@ -333,7 +277,7 @@ def _whole_read(filesystem: Any) -> dict[str, int]:
 def download(url: str, path: str) -> None:
     """Copies a file to this machine."""
     with located(url) as (filesystem, source):
-        refuse_unpacked(url, filesystem.info(source))
+        stores.refuse_unpacked(url, filesystem.info(source))
         filesystem.get_file(source, path)
 
 
@@ -355,7 +299,7 @@ def publish(url: str, content: bytes) -> bool:
     """
     if is_remote(url):
         with located(url) as (filesystem, path):
-            return create(filesystem, path, content)
+            return stores.create(filesystem, path, content)
     return local_files.publish_file(absolute(url), content)
 
 
@@ -368,16 +312,13 @@ def publish_content(url: str, content: bytes) -> None:
 def replace(url: str, content: bytes) -> None:
     """Writes a file whole; an existing file is replaced.
 
-    A local link stays, and what it leads to is replaced; a device or a pipe is written to.
+    A local link stays, and its target is replaced; a device or a pipe is written to.
     """
     if is_remote(url):
         with located(url) as (filesystem, path):
             filesystem.pipe_file(path, content)
-        return
-    path = absolute(url)
-    # An earlier version, in another run, may sweep away the temporary file: then it is written again.
-    if not any(local_files.replace_file(path, [content]) for _ in range(local_files.ATTEMPTS)):
-        raise local_files.swept_away(path)
+    else:
+        local_files.replace_file(absolute(url), [content])
 
 
 def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
@@ -391,14 +332,13 @@ def replace_stream(url: str, chunks: Iterable[bytes]) -> None:
         return
     path = absolute(url)
     local_files.remove_leftovers(*os.path.split(os.path.realpath(path)))
-    if not local_files.replace_file(path, chunks):
-        raise local_files.swept_away(path)
+    local_files.replace_file(path, chunks)
 
 
-def remove_leftovers(folder: str, *, own: bool = False) -> None:
-    """Removes a local folder's temporary files of killed writers; those that name none only in a run's `own` folder."""
+def remove_leftovers(folder: str) -> None:
+    """Removes the temporary files of killed writers in a local folder."""
     if not is_remote(folder):
-        local_files.remove_leftovers(absolute(folder), own=own)
+        local_files.remove_leftovers(absolute(folder))
 
 
 def remove(url: str) -> None:

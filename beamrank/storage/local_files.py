@@ -1,4 +1,9 @@
-"""Local files that appear whole or not at all; devices and pipes; arrays that are mapped into memory."""
+"""Local files and folders that appear whole or not at all; devices and pipes; arrays that are mapped into memory.
+
+A file is written under a hidden name, then moved into place. The hidden name tells which process writes, so that what a
+killed process left can be removed later, and nothing else. Devices, pipes and sockets are neither files nor folders:
+opening one may block, reading it may never end, and no file can replace it.
+"""
 
 import ctypes
 import errno
@@ -19,9 +24,19 @@ import numpy.typing as npt
 from beamrank.errors import PreflightError
 from beamrank.machine import is_running, machine_id, start_seconds
 
-_PIPE, _DEVICE = "a named pipe (FIFO)", "a device"
-_SOCKET, _DISK = "a socket", "a disk"
-_KINDS = {stat.S_IFIFO: _PIPE, stat.S_IFSOCK: _SOCKET, stat.S_IFCHR: _DEVICE, stat.S_IFBLK: _DISK}
+TEMPORARY_SUFFIX = ".tmp"
+_TEMPORARY = re.compile(
+    r"\.(?P<base>.+)\.(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL
+)
+# Whether the writer of a different machine runs is unknown, but it writes all the time.
+_ABANDONED_SECONDS = 3600.0
+_LONGEST_BASE_BYTES = 200
+# What file systems answer that have no hard links, no such rename or no sync.
+_NOT_SUPPORTED = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO)
+_AT_FDCWD, _RENAME_NOREPLACE = -100, 1
+_PIPE, _SOCKET, _DISK = "a named pipe (FIFO)", "a socket", "a disk"
+_KINDS = {stat.S_IFIFO: _PIPE, stat.S_IFSOCK: _SOCKET, stat.S_IFCHR: "a device", stat.S_IFBLK: _DISK}
 
 
 def is_pipe(path: str) -> bool:
@@ -35,31 +50,11 @@ def is_special(path: str) -> bool:
 
 
 def check_regular(path: str) -> None:
-    """Makes sure that a path, if it exists, is a file or a folder.
-
-    Raises:
-        PreflightError: it is a named pipe, a socket or a device.
-    """
+    """Raises PreflightError for a named pipe, a socket or a device."""
     kind = _kind(path)
     if kind is not None:
         reason = ", and a job reads its inputs more than once" if kind == _PIPE else ""
         raise PreflightError(f"{path} is {kind}{reason}: give a regular file")
-
-
-def open_special(path: str) -> BinaryIO | None:
-    """Opens a path that cannot be replaced for writing; None for any other path.
-
-    Raises:
-        PreflightError: it is a socket or a disk, which nobody means to write a file to.
-    """
-    descriptor = _own_descriptor(path)
-    if descriptor is not None:
-        # Not by its name: a file that the shell opened for appending would be cut.
-        return open(os.dup(descriptor), "wb")
-    kind = _kind(path)
-    if kind in (_SOCKET, _DISK):
-        raise PreflightError(f"{path} is {kind}, to which no file can be written: give the path of a file")
-    return None if kind is None else open(path, "wb")
 
 
 def _kind(path: str) -> str | None:
@@ -81,20 +76,16 @@ def _own_descriptor(path: str) -> int | None:
     return None
 
 
-TEMPORARY_SUFFIX = ".tmp"
-ATTEMPTS = 100
-# Versions before this one wrote 32 random digits, as other programs may.
-_TEMPORARY = re.compile(
-    r"\.(?P<base>.+)\.(?:(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}|[0-9a-f]{32})\.tmp",
-    re.DOTALL,
-)
-# Whether the writer of another machine runs is unknown, but it writes all the time.
-_ABANDONED_SECONDS = 3600.0
-_LONGEST_BASE_BYTES = 200
-# What file systems answer that have no hard links, no such rename or no sync.
-_NOT_SUPPORTED = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
-_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO)
-_AT_FDCWD, _RENAME_NOREPLACE = -100, 1
+def _open_special(path: str) -> BinaryIO | None:
+    """Opens a path that cannot be replaced for writing; None for any other path."""
+    descriptor = _own_descriptor(path)
+    if descriptor is not None:
+        # Not by its name: a file that the shell opened for appending would be cut.
+        return open(os.dup(descriptor), "wb")
+    kind = _kind(path)
+    if kind in (_SOCKET, _DISK):
+        raise PreflightError(f"{path} is {kind}, to which no file can be written: give the path of a file")
+    return None if kind is None else open(path, "wb")
 
 
 def temporary_name(base: str) -> str:
@@ -105,24 +96,17 @@ def temporary_name(base: str) -> str:
     return f".{base}.{writer}{TEMPORARY_SUFFIX}"
 
 
-def remove_leftovers(folder: str, base: str | None = None, *, own: bool = False) -> None:
+def remove_leftovers(folder: str, base: str | None = None) -> None:
     """Removes temporary files and folders whose writer has ended: those of one target, or all in a folder.
 
-    A writer on this machine has ended if its process has; a file from another machine is left by a writer that has
-    ended if it was not written for an hour.
-
-    Args:
-        folder: where to look.
-        base: the name of the target; default: all.
-        own: nobody else writes there, so that files of earlier versions, which name no writer, are leftovers too.
+    A writer on this machine has ended if its process has; one on a different machine if its file was not written for
+    an hour.
     """
     # Others may remove them too, or not let us.
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             found = _TEMPORARY.fullmatch(entry.name)
-            if found is None or (base is not None and found["base"] != base) or (found["pid"] is None and not own):
-                continue
-            if not _is_abandoned(entry, found):
+            if found is None or base not in (None, found["base"]) or not _is_abandoned(entry, found):
                 continue
             with suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
@@ -134,12 +118,11 @@ def remove_leftovers(folder: str, base: str | None = None, *, own: bool = False)
 def _is_abandoned(entry: "os.DirEntry[str]", found: re.Match[str]) -> bool:
     if found["machine"] == machine_id():
         return not is_running(int(found["pid"]), float(found["started"]))
-    try:
-        state = entry.stat(follow_symlinks=False)
-    except OSError:
-        return False
     # Files in a folder are written without a change of its time.
-    return entry.is_file(follow_symlinks=False) and time.time() - state.st_mtime > _ABANDONED_SECONDS
+    with suppress(OSError):
+        age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+        return entry.is_file(follow_symlinks=False) and age > _ABANDONED_SECONDS
+    return False
 
 
 @contextmanager
@@ -161,56 +144,46 @@ def new_folder(target: str | Path) -> Iterator[Path]:
 
 def publish_file(path: str, content: bytes) -> bool:
     """Writes a file that does not exist yet, whole or not at all; returns whether it did."""
-    for _ in range(ATTEMPTS):
-        # An earlier version, in another run, may sweep away the temporary file: then it is written again.
-        with _temporary_beside(path) as temporary, suppress(FileNotFoundError):
-            _write_synced(temporary, [content])
-            if not _move_to_new(temporary, path):
-                return False
+    with _written_beside(path, [content]) as temporary:
+        is_new = _move_to_new(temporary, path)
+        if is_new:
             _sync_folder(path)
-            return True
-    raise swept_away(path)
+        return is_new
 
 
-def swept_away(path: str) -> OSError:
-    """The error where other processes remove the temporary files of a path, or none can be made."""
-    return FileNotFoundError(errno.ENOENT, "the temporary file was removed while it was written", path)
+def replace_file(path: str, chunks: Iterable[bytes]) -> None:
+    """Writes a file whole, in the place of an existing one.
 
-
-def replace_file(path: str, chunks: Iterable[bytes]) -> bool:
-    """Writes a file whole in the place of another one.
-
-    What a link leads to is replaced, and the link stays. A device, a pipe or an open file of this process is written
+    The target of a link is replaced, and the link stays. A device, a pipe or an open file of this process is written
     to, as far as an error in the middle.
-
-    Returns:
-        False where the temporary file was removed by another process.
     """
     with _naming(path):
-        special = open_special(path)
+        special = _open_special(path)
         if special is not None:
             with special:
                 special.writelines(chunks)
-            return True
+            return
     path = os.path.realpath(path)
-    with _temporary_beside(path) as temporary:
-        _write_synced(temporary, chunks)
-        try:
-            os.replace(temporary, path)
-        except FileNotFoundError:
-            return False
+    with _written_beside(path, chunks) as temporary:
+        os.replace(temporary, path)
         _sync_folder(path)
-        return True
 
 
 @contextmanager
-def _temporary_beside(path: str) -> Iterator[str]:
-    """A hidden name in a file's folder, which is made if needed. A file with that name is removed at the end."""
+def _written_beside(path: str, chunks: Iterable[bytes]) -> Iterator[str]:
+    """A hidden file beside a target, whose folder is made if needed; it is removed at the end if it is still there.
+
+    The file survives a power failure once its folder is synced too.
+    """
     folder, base = os.path.split(path)
     os.makedirs(folder, exist_ok=True)
     temporary = os.path.join(folder, temporary_name(base))
     try:
         with _naming(path, temporary):
+            with open(temporary, "wb") as file:
+                file.writelines(chunks)
+                file.flush()
+                _sync(file.fileno())
             yield temporary
     finally:
         Path(temporary).unlink(missing_ok=True)
@@ -261,14 +234,6 @@ def _rename_to_new(temporary: str, path: str) -> bool:
     return True
 
 
-def _write_synced(path: str, chunks: Iterable[bytes]) -> None:
-    """Writes a file that survives a power failure once its folder is synced too."""
-    with open(path, "wb") as file:
-        file.writelines(chunks)
-        file.flush()
-        _sync(file.fileno())
-
-
 def _sync_folder(path: str) -> None:
     """Syncs the folder of a file."""
     descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
@@ -288,7 +253,7 @@ def _sync(descriptor: int) -> None:
 
 
 def map_array(path: str | Path) -> npt.NDArray[Any]:
-    """The array of a .npy file."""
+    """The array of a .npy file, mapped into memory; read into it where a mount, such as some by FUSE, maps no files."""
     try:
         return np.asanyarray(np.load(path, mmap_mode="r"))
     except OSError:
@@ -296,7 +261,7 @@ def map_array(path: str | Path) -> npt.NDArray[Any]:
 
 
 def map_numbers(path: str | Path, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The numbers of a file that holds nothing else."""
+    """The numbers of a file that holds nothing else, mapped or read as in `map_array`."""
     if Path(path).stat().st_size == 0:
         return np.empty(0, dtype)
     try:

@@ -9,17 +9,113 @@ from typing import Any
 import fsspec.config
 
 from beamrank.errors import PreflightError
-from beamrank.storage.urls import carries_credentials
+from beamrank.storage.urls import carries_credentials, hide_credentials
 
 _ATTEMPTS = 5
 _log = logging.getLogger(__name__)
+_EXTRAS = {"abfs": "azure", "abfss": "azure", "az": "azure", "s3": "s3", "s3a": "s3"}
+_EXPIRED = "the credentials have expired, or have the session token of others; log in again"
+_REGION = "the bucket is in another region, or at another endpoint: set AWS_REGION, or AWS_ENDPOINT_URL"
+_FORBIDDEN = (
+    "these credentials may not do this (reading takes the permission to list, too: without it a file that does not "
+    "exist is refused). Credentials that have expired, a clock that is wrong, and a bucket whose requester pays "
+    "(requester_pays in fsspec's configuration) are other causes"
+)
+_UNCONDITIONAL = (
+    "the store does not support a request that beamrank needs, most likely a put that creates and never replaces "
+    "(If-None-Match): use a version of the store, or a different one, that does"
+)
+_UNKNOWN_KEY = "the store does not know these credentials: check them, and the endpoint (AWS_ENDPOINT_URL)"
+# By the code of S3, or by the HTTP status where the answer had no body.
+_CAUSES = {
+    **dict.fromkeys(("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "401"), _EXPIRED),
+    **dict.fromkeys(("PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307"), _REGION),
+    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch"), _UNKNOWN_KEY),
+    **dict.fromkeys(("AccessDenied", "403"), _FORBIDDEN),
+    **dict.fromkeys(("NotImplemented", "501"), _UNCONDITIONAL),
+    "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",
+    "400": f"the store does not tell why. Most often {_EXPIRED}; else {_REGION}",
+}
+# What a store or a client unpacks without being asked, by Content-Encoding.
+_UNPACKED = {"gzip", "x-gzip", "deflate", "br", "zstd"}
+_VARIABLES = (
+    *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    *("STORAGE_EMULATOR_HOST", "GOOGLE_CLOUD_PROJECT", "GCSFS_DEFAULT_PROJECT", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"),
+)
+_OPTIONS = {
+    *("addressing_style", "anon", "default_location", "endpoint_url", "project", "region_name", "requester_pays"),
+    *("signature_version", "use_ssl"),
+}
+_SECTIONS = {"client_kwargs", "config_kwargs", "s3"}
+
+
+class UnreachableError(OSError):
+    """A store, or a file at one, cannot be reached; the message names the URL."""
+
+
+def unreachable(url: str, error: Exception) -> UnreachableError:
+    """The error of a library of a store, which may not name the URL."""
+    return UnreachableError(
+        f"cannot reach {url}: {type(error).__name__}: {hide_credentials(str(error))}. Check the URL, the network and "
+        "the credentials of this machine (docs/guide/storage.md)"
+    )
+
+
+def missing_library(url: str, error: ImportError) -> PreflightError:
+    """The error of a protocol whose library is not installed."""
+    extra = _EXTRAS.get(url.partition("://")[0])
+    remedy = f"pip install 'beamrank[{extra}]', on the workers too" if extra else "install what it names"
+    return PreflightError(f"cannot read or write {url}: {error}. To do so, {remedy}")
+
+
+def check_refusal(url: str, error: Exception) -> None:
+    """Raises UnreachableError with the likely cause where an error is a store's refusal of a request."""
+    for code, headers in _answers(error):
+        cause, region = _CAUSES.get(code), headers.get("x-amz-bucket-region")
+        if region and cause in (_REGION, _CAUSES["400"]):
+            cause = f"the bucket is in the region {region}: set AWS_REGION={region}"
+        if cause is not None:
+            answer = " ".join(hide_credentials(str(error)).split()).rstrip(".")
+            message = f"{url} is refused by its store ({answer}): {cause} (docs/guide/storage.md)"
+            raise UnreachableError(message) from error
+
+
+def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The codes and headers of a store's answers in a chain of errors."""
+    while error is not None:
+        response: Any = getattr(error, "response", None)
+        if isinstance(response, dict):
+            about = response.get("ResponseMetadata", {})
+            # The status where the answer had no body: a store that says why has a code of its own.
+            code = str(response.get("Error", {}).get("Code", about.get("HTTPStatusCode")))
+            yield code, about.get("HTTPHeaders", {})
+        # Those of gcsfs and adlfs, which always say why; for 403 gcsfs has only the text.
+        code = str(getattr(error, "code", None) or getattr(error, "status_code", None))
+        if code in ("401", "403", "501"):
+            yield code, {}
+        if str(error).startswith("Forbidden: "):
+            yield "403", {}
+        error = error.__cause__ or error.__context__
+
+
+def refuse_unpacked(url: str, details: Mapping[str, Any]) -> None:
+    """Raises PreflightError for a file that its store unpacks: gcsfs reads only as many bytes as the packed file has.
+
+    Args:
+        url: the file.
+        details: the store's metadata of it.
+    """
+    encoding = details.get("contentEncoding")
+    if encoding in _UNPACKED:
+        raise PreflightError(
+            f"{url} is stored with Content-Encoding: {encoding}. The store unpacks it but tells its packed size, "
+            "so its end would be lost. Store it as a plain compressed file: `gcloud storage objects update "
+            f"--clear-content-encoding {url}`, with a name that ends in .gz; or upload it again without -Z"
+        )
 
 
 def create(filesystem: Any, path: str, content: bytes) -> bool:
-    """Writes a file of an object store, through its fsspec file system, if it does not exist.
-
-    Returns:
-        Whether it wrote the file.
+    """Writes a file of an object store, through its fsspec file system, if it does not exist; returns whether it did.
 
     Raises:
         OSError: other writers of the file conflicted with every attempt.
@@ -28,7 +124,7 @@ def create(filesystem: Any, path: str, content: bytes) -> bool:
         try:
             filesystem.pipe_file(path, content, mode="create")
         except Exception as error:
-            if _is_refusal(error):
+            if _says_that_it_exists(error):
                 return False
             # S3 did not decide which of two concurrent writers was first, and asks for a retry.
             if _store_code(error) != "ConditionalRequestConflict":
@@ -39,7 +135,7 @@ def create(filesystem: Any, path: str, content: bytes) -> bool:
     raise OSError(f"gave up after {_ATTEMPTS} conflicting concurrent writes to {path}")
 
 
-def _is_refusal(error: BaseException | None) -> bool:
+def _says_that_it_exists(error: BaseException | None) -> bool:
     """Whether a store refused a put because the file exists.
 
     s3fs knows only the message of AWS for that. gcsfs, once the last piece of a large file is refused, cancels the
@@ -58,104 +154,14 @@ def _store_code(error: BaseException) -> str | None:
     return response.get("Error", {}).get("Code") if isinstance(response, dict) else None
 
 
-_EXPIRED = "the credentials have expired, or have the session token of others; log in again"
-_REGION = "the bucket is in another region, or at another endpoint: set AWS_REGION, or AWS_ENDPOINT_URL"
-_CLOCK = "the clock of this machine is wrong: set it"
-_UNKNOWN_KEY = "the store does not know these credentials: check them, and the endpoint (AWS_ENDPOINT_URL)"
-_FORBIDDEN = (
-    "these credentials may not do this (reading takes the permission to list, too: without it a file that does not "
-    "exist is refused). Credentials that have expired, a clock that is wrong, and a bucket whose requester pays "
-    "(requester_pays in fsspec's configuration) are other causes"
-)
-_UNCONDITIONAL = (
-    "the store does not support a request that beamrank needs, most likely a put that creates and never replaces "
-    "(If-None-Match): use a version of the store, or another one, that does"
-)
-# By the code of S3, or by the HTTP status where the answer had no body.
-_CAUSES = {
-    **dict.fromkeys(("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "401"), _EXPIRED),
-    **dict.fromkeys(("PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307"), _REGION),
-    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch"), _UNKNOWN_KEY),
-    **dict.fromkeys(("AccessDenied", "403"), _FORBIDDEN),
-    **dict.fromkeys(("NotImplemented", "501"), _UNCONDITIONAL),
-    "RequestTimeTooSkewed": _CLOCK,
-    "400": f"the store does not tell why. Most often {_EXPIRED}; else {_REGION}",
-}
-# What a store or a client unpacks without being asked, by Content-Encoding.
-_UNPACKED = {"gzip", "x-gzip", "deflate", "br", "zstd"}
-
-
-def refusal_cause(error: BaseException) -> str | None:
-    """The likely cause of an error of a store's library; None where the store did not refuse, or for another reason."""
-    for code, headers in _answers(error):
-        region = headers.get("x-amz-bucket-region")
-        if region and _CAUSES.get(code) in (_REGION, _CAUSES["400"]):
-            return f"the bucket is in the region {region}: set AWS_REGION={region}"
-        if code in _CAUSES:
-            return _CAUSES[code]
-    return None
-
-
-def refuse_unpacked(url: str, details: Mapping[str, Any]) -> None:
-    """Refuses a file that its store unpacks: gcsfs reads as many bytes of the content as the packed file has.
-
-    Raises:
-        PreflightError: the store does.
-    """
-    encoding = details.get("contentEncoding")
-    if encoding in _UNPACKED:
-        raise PreflightError(
-            f"{url} is stored with Content-Encoding: {encoding}. The store unpacks it but tells its packed size, "
-            "so its end would be lost. Store it as a plain compressed file: `gcloud storage objects update "
-            f"--clear-content-encoding {url}`, with a name that ends in .gz; or upload it again without -Z"
-        )
-
-
-def _answers(error: BaseException | None) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """The codes and headers of a store's answers in a chain of errors."""
-    while error is not None:
-        response: Any = getattr(error, "response", None)
-        if isinstance(response, dict):
-            about = response.get("ResponseMetadata", {})
-            headers = about.get("HTTPHeaders", {})
-            # The status where the answer had no body: a store that says why has a code of its own.
-            yield str(response.get("Error", {}).get("Code", about.get("HTTPStatusCode"))), headers
-        # Those of gcsfs and adlfs, which always say why; for 403 gcsfs has the text alone.
-        code = str(getattr(error, "code", None) or getattr(error, "status_code", None))
-        if code in ("401", "403", "501"):
-            yield code, {}
-        if str(error).startswith("Forbidden: "):
-            yield "403", {}
-        error = error.__cause__ or error.__context__
-
-
-_VARIABLES = (
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "STORAGE_EMULATOR_HOST",
-    "GOOGLE_CLOUD_PROJECT",
-    "GCSFS_DEFAULT_PROJECT",
-    "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT",
-)
-_OPTIONS = {
-    "addressing_style",
-    "anon",
-    "default_location",
-    "endpoint_url",
-    "project",
-    "region_name",
-    "requester_pays",
-    "signature_version",
-    "use_ssl",
-}
-_SECTIONS = {"client_kwargs", "config_kwargs", "s3"}
-
-
 @dataclass(frozen=True)
 class StoreSettings:
-    """Settings without secrets: environment variables, and options of fsspec's configuration by protocol."""
+    """Settings without secrets: environment variables, and options of fsspec's configuration by protocol.
+
+    Workers do not always inherit the launcher's environment, and runners do not pass pipeline options to every worker.
+    So the settings that locate a store travel with the work, by value. Credentials never do: workers have their own,
+    and runners write pipelines to disk and to logs.
+    """
 
     variables: Mapping[str, str]
     options: Mapping[str, Mapping[str, Any]]
@@ -163,10 +169,10 @@ class StoreSettings:
     @classmethod
     def here(cls) -> "StoreSettings":
         """The settings of this process, without anything that could be a secret."""
-        variables = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
-        options = {protocol: _plain(values) for protocol, values in fsspec.config.conf.items() if values}
+        variables = {name: os.environ.get(name, "") for name in _VARIABLES}
+        options = {protocol: _plain(values) for protocol, values in fsspec.config.conf.items()}
         return cls(
-            {name: value for name, value in variables.items() if not carries_credentials(value)},
+            {name: value for name, value in variables.items() if value and not carries_credentials(value)},
             {protocol: values for protocol, values in options.items() if values},
         )
 

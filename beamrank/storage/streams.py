@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.storage import files as storage
+from beamrank.storage.stores import UnreachableError, check_refusal
 
 # The disks of TREC have `compress`, also as .0z, .1z and .2z.
 _COMPRESS = dict.fromkeys((".z", ".0z", ".1z", ".2z"), "compress")
@@ -234,12 +235,12 @@ def errors_as(kind: type[BeamrankError], url: str) -> Iterator[None]:
     """Turns errors of reading a file, such as a damaged compressed file, into one of ours that names the file."""
     try:
         yield
-    except (DataError, storage.UnreachableError) as error:
+    except (DataError, UnreachableError) as error:
         raise kind(str(error)) from error
     except _READ_ERRORS as error:
         try:
-            storage.check_refusal(url, error)
-        except storage.UnreachableError as refusal:
+            check_refusal(url, error)
+        except UnreachableError as refusal:
             raise kind(str(refusal)) from error
         hint = "" if getattr(error, "errno", None) else ". It may be damaged or truncated: fetch it again"
         raise kind(f"cannot read {url}: {str(error) or type(error).__name__}{hint}") from error

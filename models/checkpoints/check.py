@@ -83,11 +83,11 @@ class Checkpoint:
         return tuple(file.find_version() for file in self.files)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """`DigestedFile.held` for all files; weights are mapped into memory, so they are read while a model scores."""
+    def unchanged(self) -> Iterator[None]:
+        """`DigestedFile.unchanged` for all files; weights are mapped, so they are read while a model scores."""
         with ExitStack() as stack:
             for file in self.files:
-                stack.enter_context(file.held())
+                stack.enter_context(file.unchanged())
             yield
 
     def check_length(self, max_length: int, truncation: Truncation = "original") -> None:

@@ -114,7 +114,7 @@ class RetrieveBm25(FirstStage):
         index, searcher = _open(self.index, self.index_digest, self.k1, self.b, self.threads)
         start = time.monotonic()
         try:
-            with index.held():
+            with index.unchanged():
                 candidates = searcher.search(task.topics, self.to_retrieve(task, self.k))
         except DataError:
             # Another attempt opens the index again, which checks its content.

@@ -99,7 +99,7 @@ class GivenRun(FirstStage):
         return self._commit(task, self._read())
 
     def _read(self) -> Run:
-        with DigestedFile(self.url, "", self.run_digest).held():
+        with DigestedFile(self.url, "", self.run_digest).unchanged():
             return read_candidates(self.url, self.ties, self.max_bad_rows, given_columns(self.columns))
 
     def _commit(self, task: ShardTask, run: Run) -> Receipt:

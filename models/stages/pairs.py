@@ -14,7 +14,7 @@ from beamrank.formats.pairs import PairKind, PairsFile, read_pairs
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import BadRow
-from beamrank.storage.digested import FileRows
+from beamrank.storage.digested import RowRange
 from models.checkpoints.check import Checkpoint
 from models.checkpoints.tokenizers import tokenizer_of
 from models.scoring.backends.protocol import Device
@@ -82,10 +82,10 @@ class ScorePairs(ModelStage):
             examples=[f"{row.place}: {row.reason}" for row in bad],
         )
 
-    def score(self, rows: FileRows) -> tuple[pa.Table, StageCounts, list[BadRow]]:
+    def score(self, rows: RowRange) -> tuple[pa.Table, StageCounts, list[BadRow]]:
         """The scores of some rows, `schemas.scores`; those of bad rows are null."""
         pairs = read_pairs(rows, self.columns, pa.type_for_alias(self.id_type))
-        with self.resolved().held():
+        with self.resolved().unchanged():
             engine = self.engine()
             tokenizer = open_tokenizer(self.checkpoint, self.tokenizer_digest, engine.checkpoint.architecture.prompt)
             log_odds, counts = score_texts(engine, tokenizer, self.limits, pairs.texts)

@@ -203,7 +203,7 @@ class ScoringStage(ModelStage):
             self.engine()
         start = time.monotonic()
         earlier, scorer, inputs = self._open(task, self.engine)
-        with self.resolved().held():
+        with self.resolved().unchanged():
             table, counts = self.score(scorer, *inputs)
         return task.commit(
             table.replace_schema_metadata(self._metadata()),
@@ -274,7 +274,7 @@ def _engine(
 ) -> ScoringEngine:
     checkpoint = _checkpoint(reference, digest, kind)
     start = time.monotonic()
-    with checkpoint.held():
+    with checkpoint.unchanged():
         engine = ScoringEngine(checkpoint, device, dtype, threads, token_budget, backend)
     load = ModelLoad(time.monotonic() - start, checkpoint.weights_bytes)
     _loads.append(load)

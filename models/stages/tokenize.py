@@ -138,7 +138,7 @@ class TokenizeDocs(Stage):
         Raises:
             DataError: the unit cannot be read, or its file is not, or no longer, the one that was digested.
         """
-        with file.held():
+        with file.unchanged():
             report, hashes = yield from self._scan(unit, _opened(needed_url))
         docs_file = publish_unit_docs(storage.join(folder.url, SCANS), hashes)
         replace(report, content=unit_digest(unit, file), docs_file=docs_file).publish(folder.url, self.corpus_digest)

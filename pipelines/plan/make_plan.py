@@ -18,6 +18,7 @@ from beamrank.records import Topic
 from beamrank.section import SELF
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import check_regular, temporary_name
+from beamrank.storage.stores import UnreachableError
 from models.checkpoints.tokenizers import warnings_of
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.protocol import Device
@@ -156,7 +157,7 @@ def check_writable(output: str) -> None:
         storage.check_folder(output)
         storage.publish(probe, b"")
         storage.remove(probe)
-    except storage.UnreachableError as error:
+    except UnreachableError as error:
         raise PreflightError(f"cannot write to the output {output}: {error}") from error
     except (OSError, ValueError) as error:
         raise PreflightError(

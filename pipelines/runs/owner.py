@@ -84,7 +84,7 @@ def _remove_leftovers(plan: Plan) -> None:
     # The output itself may be a folder that the user keeps other things in.
     storage.remove_leftovers(plan.output)
     for folder in (MACHINES, RUNS):
-        storage.remove_leftovers(storage.join(plan.output, folder), own=True)
+        storage.remove_leftovers(storage.join(plan.output, folder))
     for stage in plan.stages:
         plan.folder(stage.name).remove_leftovers()
 

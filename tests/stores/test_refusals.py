@@ -12,7 +12,7 @@ from gcsfs.retry import HttpError
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.stores import refusal_cause
+from beamrank.storage.stores import UnreachableError, check_refusal
 from beamrank.storage.streams import open_stream
 from pipelines.plan.make_plan import check_writable
 
@@ -78,7 +78,7 @@ def test_refusal_names_its_likely_cause(refusing, code):
         (storage.sizes_bytes, with_body),
         (lambda url: storage.publish(url, b"x"), with_body),
     ):
-        with pytest.raises(storage.UnreachableError, match=f"^{url} is refused by its store .*{words}"):
+        with pytest.raises(UnreachableError, match=f"^{url} is refused by its store .*{words}"):
             use(url)
     with pytest.raises(DataError, match=without_body) as raised, open_stream(url) as file:
         file.read()
@@ -97,7 +97,7 @@ def test_refusal_by_google_names_its_likely_cause(refusing, monkeypatch):
     monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
     refusing(403, "Forbidden", {})
     for use in (storage.size_bytes, storage.read_bytes, storage.sizes_bytes):
-        with pytest.raises(storage.UnreachableError, match=r"^gs://bucket/a\.run is refused by its store .*may not"):
+        with pytest.raises(UnreachableError, match=r"^gs://bucket/a\.run is refused by its store .*may not"):
             use("gs://bucket/a.run")
 
 
@@ -105,4 +105,4 @@ def test_refusal_by_google_names_its_likely_cause(refusing, monkeypatch):
 def test_error_that_says_why_gets_no_other_cause(scheme):
     response = {"Error": {"Code": "KeyTooLongError"}, "ResponseMetadata": {"HTTPStatusCode": 400, "HTTPHeaders": {}}}
     s3, gs = ClientError(response, "PutObject"), HttpError({"code": 400, "message": "Invalid bucket name"})
-    assert refusal_cause(s3 if scheme == "s3" else gs) is None
+    check_refusal(f"{scheme}://bucket/a", s3 if scheme == "s3" else gs)

@@ -29,11 +29,11 @@ class DigestedCorpus:
     files: Mapping[str, DigestedFile]
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """`DigestedFile.held` for all files."""
+    def unchanged(self) -> Iterator[None]:
+        """`DigestedFile.unchanged` for all files."""
         with ExitStack() as stack:
             for file in self.files.values():
-                stack.enter_context(file.held())
+                stack.enter_context(file.unchanged())
             yield
 
 

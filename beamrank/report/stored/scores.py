@@ -70,7 +70,7 @@ def ranked_texts(plan: Plan, config: RunConfig, doc_ids: Collection[str]) -> dic
             f"the corpus {config.corpus.path} changed since the run, so its passages may not be those that were "
             "ranked: restore it, run again, or leave the passages out (--no-texts)"
         )
-    with corpus.held():
+    with corpus.unchanged():
         return find_texts(config.corpus, doc_ids)
 
 

@@ -56,7 +56,7 @@ def build_index(
                 shutil.rmtree(stale, ignore_errors=True)
         folder = base.with_name(prefix + uuid.uuid4().hex)
         try:
-            with digested.held():
+            with digested.unchanged():
                 info = update_docs(corpus, url, folder, threads, progress, max_bad_rows) if outdated else None
                 if info is None:
                     shutil.rmtree(folder, ignore_errors=True)

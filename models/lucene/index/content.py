@@ -36,7 +36,7 @@ class LocalIndex:
         return files_digest(self.files)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def unchanged(self) -> Iterator[None]:
         """Makes sure that no file was written since the hashes were taken and before the `with` block ends.
 
         Raises:

@@ -10,7 +10,7 @@ import pytest
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.pairs import PairRows, find_pairs, read_pairs
-from beamrank.storage.digested import FileRows, digest_file
+from beamrank.storage.digested import RowRange, digest_file
 
 PAIRS = {"id": ["a", "b", "c", "d", "e"], "query": ["q1", "q2", "q3", "q4", "q5"], "doc": ["1", "2", "3", "4", "5"]}
 INVALID = b"\xff\xfe"
@@ -22,7 +22,7 @@ def _write(path: Path, columns: dict[str, Any], row_group_size: int | None = Non
 
 
 def _read(url: str, start: int, end: int, kind: Any = "mono", id_type: Any = None) -> PairRows:
-    return read_pairs(FileRows(digest_file(url), start, end), kind, id_type or pa.string())
+    return read_pairs(RowRange(digest_file(url), start, end), kind, id_type or pa.string())
 
 
 def test_pairs_are_found_in_files_folders_and_globs(tmp_path):
@@ -166,7 +166,7 @@ def test_missing_and_damaged_files_are_refused(tmp_path):
 
 def test_a_file_that_changes_after_its_digest_is_not_read(tmp_path):
     url = _write(tmp_path / "pairs.parquet", PAIRS)
-    rows = FileRows(digest_file(url), 0, 5)
+    rows = RowRange(digest_file(url), 0, 5)
     _write(tmp_path / "pairs.parquet", PAIRS | {"doc": ["other"] * 5})
     with pytest.raises(DataError, match="changed after its digest was taken"):
         read_pairs(rows, "mono", pa.string())

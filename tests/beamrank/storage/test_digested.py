@@ -49,7 +49,7 @@ def test_unchanged_file_is_hashed_once(path, hashed):
     file = digest_file(str(path))
     assert file.content == sha256(path.read_bytes())
     for _ in range(3):
-        with file.held():
+        with file.unchanged():
             path.read_bytes()
     assert digest_file(str(path)) == file
     assert hashed == [str(path)]
@@ -60,7 +60,7 @@ def test_new_version_of_same_content_is_hashed_again(path, hashed, change):
     file = digest_file(str(path))
     change(path)
     for _ in range(3):
-        with file.held():
+        with file.unchanged():
             path.read_bytes()
     assert len(hashed) == 2
 
@@ -69,13 +69,16 @@ def test_new_version_of_same_content_is_hashed_again(path, hashed, change):
 def test_change_before_reading_is_an_error(path, change):
     file = digest_file(str(path))
     change(path)
-    with pytest.raises(DataError, match=r"corpus\.tsv (changed|was removed) after its digest was taken"), file.held():
+    with (
+        pytest.raises(DataError, match=r"corpus\.tsv (changed|was removed) after its digest was taken"),
+        file.unchanged(),
+    ):
         pytest.fail("nothing may be read")
 
 
 @pytest.mark.parametrize("change", [_change_and_set_the_time_back, Path.unlink], ids=["changed", "removed"])
 def test_change_while_reading_is_an_error(path, change):
-    with pytest.raises(DataError, match="after its digest was taken"), digest_file(str(path)).held():
+    with pytest.raises(DataError, match="after its digest was taken"), digest_file(str(path)).unchanged():
         change(path)
 
 
@@ -86,18 +89,18 @@ def _read_what_is_cut(path: Path, change: Callable[[Path], object]) -> None:
 
 def test_change_while_reading_replaces_the_error_of_reading(path):
     file = digest_file(str(path))
-    with pytest.raises(DataError, match="it is cut short"), file.held():
+    with pytest.raises(DataError, match="it is cut short"), file.unchanged():
         _read_what_is_cut(path, Path.read_bytes)
-    with pytest.raises(DataError, match="after its digest was taken"), file.held():
+    with pytest.raises(DataError, match="after its digest was taken"), file.unchanged():
         _read_what_is_cut(path, _change_and_set_the_time_back)
 
 
 def test_file_without_a_known_version_is_compared_by_hash(path):
     file = replace(digest_file(str(path)), version="")
-    with file.held():
+    with file.unchanged():
         path.read_bytes()
     path.write_bytes(b"d2\ttext\n")
-    with pytest.raises(DataError), file.held():
+    with pytest.raises(DataError), file.unchanged():
         pytest.fail("nothing may be read")
 
 
@@ -105,10 +108,10 @@ def test_remote_file_is_compared_without_reading(tmp_path, hashed):
     url = f"memory://{tmp_path.name}/corpus.tsv"
     storage.replace(url, b"d1\ttext\n")
     file = digest_file(url, read=False)
-    with file.held():
+    with file.unchanged():
         pass
     storage.replace(url, b"d2\ttext\n")
-    with pytest.raises(DataError), file.held():
+    with pytest.raises(DataError), file.unchanged():
         pytest.fail("nothing may be read")
     assert hashed == []
 
@@ -141,7 +144,7 @@ def test_file_of_the_same_content_is_read_again(path, changes, error):
     file, left = digest_file(str(path)), list(changes)
 
     def read() -> bytes:
-        with file.held():
+        with file.unchanged():
             content = path.read_bytes()
             if left:
                 left.pop(0)(path)

@@ -110,7 +110,7 @@ def test_socket_is_refused(tmp_path, monkeypatch, reader):
 
 @pytest.mark.parametrize("reader", [*READERS, *ONCE])
 def test_nul_in_a_path_is_refused(tmp_path, reader):
-    with pytest.raises(PreflightError, match=r"the path '.*a\\x00b' holds a NUL character"):
+    with pytest.raises(PreflightError, match=r"the path '.*a\\x00b' contains a NUL character"):
         (READERS | ONCE)[reader](str(tmp_path / "a\0b"))
 
 

@@ -123,7 +123,7 @@ def hashed(tmp_path, monkeypatch):
 
 def _in_a_new_process():
     """Forgets what this process has hashed."""
-    digested._known.clear()
+    digested._hashes.clear()
 
 
 def test_corrupt_index_file_is_refused_by_name(built, copy, hashed):
@@ -196,14 +196,14 @@ def test_index_with_an_added_file_is_refused(copy, hashed):
 def test_open_index_detects_a_change(built, copy, hashed):
     index = local_index(str(copy), built[2].digest)
     hashed.clear()
-    with index.held():
+    with index.unchanged():
         pass
     assert hashed == []
     name = sorted(built[2].files)[0]
-    with pytest.raises(DataError, match=f"{name} was written, added or removed"), index.held():
+    with pytest.raises(DataError, match=f"{name} was written, added or removed"), index.unchanged():
         flip_bit(copy / name, 0, 0)
     flip_bit(copy / name, 0, 0)
-    with local_index(str(copy), built[2].digest).held():
+    with local_index(str(copy), built[2].digest).unchanged():
         pass
 
 

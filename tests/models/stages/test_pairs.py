@@ -13,7 +13,7 @@ from beamrank.commit.tasks import ShardTask
 from beamrank.config.score import ScoreConfig
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.pairs import find_pairs
-from beamrank.storage.digested import FileRows, digest_file
+from beamrank.storage.digested import RowRange, digest_file
 from models.checkpoints.check import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.backends.torch import TorchBackend
@@ -37,7 +37,7 @@ def _stage(url: str, checkpoint: str, **options: Any) -> ScorePairs:
 
 
 def _run(stage: ScorePairs, url: str, start: int, end: int, folder: Path) -> tuple[Receipt, pa.Table]:
-    task = ShardTask(StageFolder(str(folder)), 3, "1" * 64, rows=FileRows(digest_file(url), start, end))
+    task = ShardTask(StageFolder(str(folder)), 3, "1" * 64, rows=RowRange(digest_file(url), start, end))
     receipt = stage.run(task)
     return receipt, task.folder.read_part(receipt)
 
@@ -99,7 +99,7 @@ def test_bad_rows_have_no_score_and_are_counted(tmp_path, checkpoints):
 
 def test_a_changed_file_is_not_committed(tmp_path, checkpoints):
     url = _write(tmp_path / "pairs.parquet", id=[1, 2], query=[QUERY] * 2, doc=DOCS[:2])
-    task = ShardTask(StageFolder(str(tmp_path / "out")), 0, "1" * 64, rows=FileRows(digest_file(url), 0, 2))
+    task = ShardTask(StageFolder(str(tmp_path / "out")), 0, "1" * 64, rows=RowRange(digest_file(url), 0, 2))
     stage = _stage(url, checkpoints.mono)
     _write(tmp_path / "pairs.parquet", id=[1, 2], query=[QUERY] * 2, doc=DOCS[1:3])
     with pytest.raises(DataError, match="changed after its digest was taken"):
@@ -116,8 +116,8 @@ def test_triples_are_refused_where_limits_are_for_pairs(tmp_path, checkpoints):
 def test_scores_are_the_same_in_any_shard(tmp_path, checkpoints):
     url = _write(tmp_path / "pairs.parquet", id=list(range(4)), query=[QUERY] * 4, doc=DOCS)
     stage = _stage(url, checkpoints.mono)
-    whole = stage.score(FileRows(digest_file(url), 0, 4))[0]["score"].to_numpy()
-    alone = [stage.score(FileRows(digest_file(url), row, row + 1))[0]["score"].to_numpy()[0] for row in range(4)]
+    whole = stage.score(RowRange(digest_file(url), 0, 4))[0]["score"].to_numpy()
+    alone = [stage.score(RowRange(digest_file(url), row, row + 1))[0]["score"].to_numpy()[0] for row in range(4)]
     assert whole.tolist() == alone
 
 
