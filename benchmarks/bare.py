@@ -17,7 +17,7 @@ from beamrank.config.run import load_config
 from beamrank.formats.corpora import digest_corpus, list_units
 from beamrank.join.doc_hashes import NeededDocs
 from beamrank.machine import usable_cores
-from models.lucene.index import build_index
+from models.lucene.build import build_index
 from models.scoring.backends.torch import resolve_device
 from models.stages import stage_of
 from models.stages.bm25 import RetrieveBm25

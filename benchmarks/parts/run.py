@@ -18,7 +18,7 @@ from benchmarks import bare
 from benchmarks.results import Part, Target
 from benchmarks.subprocess_meter import BEAMRANK, Usage, run_apart, run_metered
 from benchmarks.workspace import Workspace
-from models.lucene.index.info import INFO_NAME
+from models.lucene.index import INFO_NAME
 
 _WANTED_RATIO = 1.2
 _SHARDS_AGAIN = 2

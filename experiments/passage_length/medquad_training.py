@@ -58,7 +58,7 @@ def _search(archive: Path, questions: int | None, k: int, folder: Path, run: Pat
     collection.write_topics(folder, topics)
     from beamrank.machine import usable_cores
     from models.lucene.bm25 import Bm25Searcher
-    from models.lucene.index import build_index
+    from models.lucene.build import build_index
 
     threads = usable_cores()
     build_index(CorpusConfig(path=str(folder / "corpus.jsonl"), format="jsonl"), str(folder / "index"), threads)

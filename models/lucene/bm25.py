@@ -7,6 +7,7 @@ itself, and importing it imports torch. Here Java writes all the hits of a batch
 import itertools
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -74,7 +75,7 @@ class Bm25Searcher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _tabulate(self, query_ids: list[str], hits: list[list[list[Any]]]) -> pa.Table:
+    def _tabulate(self, query_ids: Sequence[str], hits: Sequence[Sequence[Sequence[Any]]]) -> pa.Table:
         doc_ids = [[doc_id for doc_id, _ in found] for found in hits]
         for query_id, found in zip(query_ids, doc_ids, strict=True):
             if len(set(found)) != len(found):
@@ -91,13 +92,10 @@ class Bm25Searcher:
 # The functions below run on the thread that owns Java. Searchers stay there; other threads refer to them by number.
 _searchers: dict[int, Any] = {}
 _keys = itertools.count()
-_held: dict[str, Any] = {}
 
 
 def _open(folder: str, k1: float, b: float) -> int:
-    if not _held:
-        _prepare()
-    searcher = _held["searcher"](folder)
+    searcher = _java()["searcher"](folder)
     if searcher.get_total_num_docs() == 0:
         raise PreflightError(f"the index {folder} holds no docs: build it from a corpus that has some")
     searcher.set_bm25(k1, b)
@@ -106,8 +104,9 @@ def _open(folder: str, k1: float, b: float) -> int:
     return key
 
 
-def _prepare() -> None:
-    """Sets up the Java side once: a JSON writer that gives a hit as [doc_id, score], and Lucene's global settings."""
+@cache
+def _java() -> dict[str, Any]:
+    """Classes, a JSON writer that gives a hit as [doc_id, score], and Lucene's global settings, made once."""
     import jnius
 
     # Java forgets a logger's level when nothing refers to the logger.
@@ -121,21 +120,16 @@ def _prepare() -> None:
     hit = writer.configOverride(jnius.find_javaclass("io.anserini.search.ScoredDoc"))
     hit.setIgnorals(ignored.forIgnoredProperties("lucene_docid", "lucene_document"))
     hit.setFormat(layout.forShape(shape.ARRAY))
-    _held.update(
-        logger=logger,
-        writer=writer,
-        array_list=jnius.autoclass("java.util.ArrayList"),
-        searcher=jnius.autoclass("io.anserini.search.SimpleSearcher"),
-    )
+    classes = {"array_list": "java.util.ArrayList", "searcher": "io.anserini.search.SimpleSearcher"}
+    return {"logger": logger, "writer": writer, **{key: jnius.autoclass(name) for key, name in classes.items()}}
 
 
 def _search(key: int, topics: list[Topic], k: int, batch_topics: int) -> list[list[list[Any]]]:
     """The hits of each topic, best first: [doc_id, score]."""
-    searcher = _searchers[key]
     hits: list[list[list[Any]]] = []
     for start in range(0, len(topics), batch_topics):
         batch = topics[start : start + batch_topics]
-        found = _search_batch(searcher, batch, k)
+        found = _search_batch(_searchers[key], batch, k)
         hits += [found[topic.query_id] for topic in batch]
     return hits
 
@@ -143,7 +137,7 @@ def _search(key: int, topics: list[Topic], k: int, batch_topics: int) -> list[li
 def _search_batch(searcher: Any, topics: list[Topic], k: int) -> dict[str, list[list[Any]]]:
     import jnius
 
-    query_ids, texts = _held["array_list"](), _held["array_list"]()
+    query_ids, texts = _java()["array_list"](), _java()["array_list"]()
     for topic in topics:
         query_ids.add(topic.query_id)
         texts.add(topic.text)
@@ -153,12 +147,12 @@ def _search_batch(searcher: Any, topics: list[Topic], k: int) -> dict[str, list[
     except jnius.JavaException:
         _explain(searcher, topics, k)
         raise
-    parsed: dict[str, list[list[Any]]] = json.loads(_held["writer"].writeValueAsBytes(found).tostring())
+    parsed: dict[str, list[list[Any]]] = json.loads(_java()["writer"].writeValueAsBytes(found).tostring())
     return parsed
 
 
 def _explain(searcher: Any, topics: list[Topic], k: int) -> None:
-    """Names the query that fails; for a batch, Anserini only reports how many failed."""
+    """Raises an error that names the query that fails; for a batch, Anserini only reports how many failed."""
     import jnius
 
     for topic in topics:

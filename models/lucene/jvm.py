@@ -126,7 +126,11 @@ def heap_bytes() -> int:
         ConfigError: BEAMRANK_JAVA_HEAP is not a size, or Java would end this process at its start with it.
     """
     given = os.environ.get(_HEAP_VARIABLE)
-    memory = _memory_bytes()
+    limits = [int(psutil.virtual_memory().total)]
+    for path in _CGROUP_LIMITS:
+        with suppress(OSError, ValueError):
+            limits.append(int(Path(path).read_text()))
+    memory = min(limits)
     if given is None:
         return min(memory // 4, _LARGEST_DEFAULT_HEAP_BYTES)
     parsed = re.fullmatch(r"(\d+)([kmg]?)", given.strip().lower())
@@ -139,14 +143,6 @@ def heap_bytes() -> int:
             f"{memory >> 20}m of memory that there is"
         )
     return size
-
-
-def _memory_bytes() -> int:
-    limits = [int(psutil.virtual_memory().total)]
-    for path in _CGROUP_LIMITS:
-        with suppress(OSError, ValueError):
-            limits.append(int(Path(path).read_text()))
-    return min(limits)
 
 
 class _Owner(threading.Thread):
@@ -179,7 +175,7 @@ _owner: _Owner | None = None
 _starting = threading.Lock()
 
 
-def start(processors: int | None = None) -> None:
+def start(processors: int | None = None) -> _Owner:
     """Starts Java, where this process has none yet.
 
     Args:
@@ -188,9 +184,18 @@ def start(processors: int | None = None) -> None:
 
     Raises:
         PreflightError: Java is missing or does not start.
-        BeamrankError: this process cannot have one: see `call`.
+        BeamrankError: this process was forked from one that runs Java.
     """
-    _started(processors)
+    global _owner
+    if _owner is None:
+        with _starting:
+            _owner = _owner or _new_owner(processors)
+    if os.getpid() != _owner.process_id:
+        raise BeamrankError(
+            f"this process ({os.getpid()}) was forked from one that runs Java ({_owner.process_id}), and Java does not "
+            "survive a fork. Start workers with the `spawn` method, or before the first search"
+        )
+    return _owner
 
 
 def call(function: Callable[..., T], *args: Any) -> T:
@@ -202,24 +207,10 @@ def call(function: Callable[..., T], *args: Any) -> T:
         JavaError: Java threw an exception.
         BeamrankError: this process was forked from one that runs Java.
     """
-    owner = _started()
+    owner = start()
     if threading.current_thread() is owner:
         return function(*args)
     return owner.submit(functools.partial(function, *args)).result()
-
-
-def _started(processors: int | None = None) -> _Owner:
-    global _owner
-    owner = _owner
-    if owner is None:
-        with _starting:
-            owner = _owner = _owner or _new_owner(processors)
-    if os.getpid() != owner.process_id:
-        raise BeamrankError(
-            f"this process ({os.getpid()}) was forked from one that runs Java ({owner.process_id}), and Java does not "
-            "survive a fork. Start workers with the `spawn` method, or before the first search"
-        )
-    return owner
 
 
 def _new_owner(processors: int | None) -> _Owner:

@@ -15,10 +15,10 @@ from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import corpus_digest
 from beamrank.machine import usable_threads
 from beamrank.storage import files as storage
+from models.lucene.build import build_index
 from models.lucene.index import (
     INFO_NAME,
     LocalIndex,
-    build_index,
     check_index,
     describe_files,
     files_digest,
@@ -28,7 +28,7 @@ from models.lucene.index import (
     needs_building,
     read_written_info,
 )
-from models.lucene.index.prebuilt import fetch_prebuilt, find_prebuilt
+from models.lucene.prebuilt import fetch_prebuilt, find_prebuilt
 from models.stages.base import Decides, Worker
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning, PlanningProgress, threads_of

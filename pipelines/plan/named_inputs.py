@@ -5,8 +5,7 @@ from beamrank.config.run import RunConfig
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.folders import paths_of
 from beamrank.formats.topics import TopicsConfig
-from models.lucene.index.prebuilt import find_prebuilt
-from models.lucene.prebuilt_topics import fetch_topics
+from models.lucene.prebuilt import fetch_topics, find_prebuilt
 from models.stages.planning import PlanningProgress
 from models.training.config import DataConfig, DevConfig, TrainConfig
 from pipelines.plan import irds

@@ -16,7 +16,7 @@ from beamrank.commit.verify import verify_stages
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, parse_json
-from models.lucene.index.info import INFO_NAME, require_index
+from models.lucene.index import INFO_NAME, require_index
 from tests.support.outputs import files_below, finished_output, make_plan, scoring_record, tokenize_record
 
 _DEEP = 200_000

@@ -14,8 +14,7 @@ from beamrank.join.schemas import CANDIDATES
 from beamrank.records import Topic
 from models.lucene import jvm
 from models.lucene.bm25 import Bm25Searcher
-from models.lucene.index import build_index
-from models.lucene.index.documents import run_anserini
+from models.lucene.build import build_index, run_anserini
 from tests.support.corpora import read_cacm
 
 pytestmark = pytest.mark.jvm

@@ -16,7 +16,8 @@ from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, corpus_digest
 from beamrank.storage import digested
 from beamrank.storage import files as storage
-from models.lucene.index import build_index, check_index, local_index, read_index_info
+from models.lucene.build import build_index
+from models.lucene.index import check_index, local_index, read_index_info
 from tests.support.changed_files import flip_bit
 from tests.support.progress import RecordedProgress
 
@@ -26,7 +27,7 @@ DOCS = {"d1": "a red fox", "d2": "a brown bear", "d3": "", "d4": "the fox and th
 BUILD = """
 import sys
 from beamrank.formats.corpora import CorpusConfig
-from models.lucene.index import build_index
+from models.lucene.build import build_index
 print(build_index(CorpusConfig(path=sys.argv[1], format="jsonl"), sys.argv[2], 1).digest)
 """
 
@@ -145,7 +146,7 @@ def test_unchanged_index_is_hashed_once_on_a_machine(built, copy, hashed):
     for _ in range(3):
         _in_a_new_process()
         assert read_index_info(str(copy)) == info
-        assert local_index(str(copy), info.digest).digest == info.digest
+        assert local_index(str(copy), info.digest).folder == str(copy)
     assert sorted(hashed) == sorted(info.files)
     touched = sorted(info.files)[0]
     (copy / touched).touch()
@@ -312,7 +313,7 @@ def test_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
 
     damaged = Path(folder) / sorted(info.files)[0]
     flip_bit(damaged, 0, 0)
-    assert local_index(url, info.digest).digest == info.digest
+    assert local_index(url, info.digest).folder == folder
     assert read_index_info(folder) == info
 
     memory = fsspec.filesystem("memory")

@@ -9,9 +9,10 @@ import pytest
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.records import Topic
+from models.lucene import build
 from models.lucene.bm25 import Bm25Searcher
-from models.lucene.index import build_index, documents, read_index_info, update
-from models.lucene.index.stored_docs import DOCS_NAME
+from models.lucene.build import DOCS_NAME, build_index, run_anserini
+from models.lucene.index import read_index_info
 from tests.support.changed_files import flip_bit
 
 pytestmark = pytest.mark.jvm
@@ -52,10 +53,11 @@ def analyzed(monkeypatch):
     found: list[int] = []
 
     def run(folder, threads, docs):
-        found.append(docs)
-        return documents.run_anserini(folder, threads, docs)
+        if folder.name == "added":
+            found.append(docs)
+        return run_anserini(folder, threads, docs)
 
-    monkeypatch.setattr(update, "run_anserini", run)
+    monkeypatch.setattr(build, "run_anserini", run)
     return found
 
 

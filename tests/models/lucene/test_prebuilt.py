@@ -14,9 +14,9 @@ import pytest
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.topics import TopicsConfig, read_topics
-from models.lucene import jvm, prebuilt_topics
-from models.lucene.index import build_index
-from models.lucene.index.prebuilt import fetch_prebuilt, find_prebuilt
+from models.lucene import jvm, prebuilt
+from models.lucene.build import build_index
+from models.lucene.prebuilt import fetch_prebuilt, find_prebuilt
 from models.stages.bm25 import ensure_index
 from models.training.config import load_train_config
 from pipelines.plan.named_inputs import named_inputs, named_training
@@ -149,16 +149,16 @@ def test_index_section_needs_a_place(tmp_path, index, message):
     ],
 )
 def test_names_of_topics_are_those_of_pyserini(name, base):
-    assert prebuilt_topics.topics_file_name(name) == base
+    assert prebuilt.topics_file_name(name) == base
 
 
 def test_unknown_topics_name_the_nearest():
     with pytest.raises(PreflightError, match=r"pyserini has no topics 'dl19'. Some of its \d+: .*dl19-"):
-        prebuilt_topics.topics_file_name("dl19")
+        prebuilt.topics_file_name("dl19")
 
 
 def test_prebuilt_topics_are_downloaded_once(tmp_path, served, monkeypatch):
-    monkeypatch.setattr(prebuilt_topics, "_URL", served[1])
+    monkeypatch.setattr(prebuilt, "_TOPICS_URL", served[1])
     (served[0] / "topics.dl19-passage.txt").write_text("1\tTSS\n")
     collection = SmallCollection(tmp_path, topics={"q": "x"}).given_run({"1": ["d1"]})
     collection.keys["topics"] = {"path": "prebuilt:dl19-passage"}

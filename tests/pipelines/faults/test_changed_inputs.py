@@ -15,7 +15,7 @@ from beamrank.commit.stage_record import StageRecord
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import list_units
 from beamrank.progress import Silent
-from models.lucene.index import build_index
+from models.lucene.build import build_index
 from models.stages import stage_of
 from models.stages.base import ShardStage
 from pipelines import stage_execution

@@ -1,0 +1,1 @@
+"""BM25, measured at several values of k1 and b."""

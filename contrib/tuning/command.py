@@ -1,0 +1,139 @@
+"""`beamrank tune CONFIG`: the measures of BM25 for several values of k1 and b, on topics that are judged."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from beamrank.config.first_stages import Bm25Config
+from beamrank.config.yaml import explain
+from beamrank.errors import ConfigError
+from beamrank.evaluation.evaluate import evaluate
+from beamrank.evaluation.measures import parse_measures
+from beamrank.evaluation.tables import MEAN, Column, Table
+from beamrank.formats.corpora import corpus_digest
+from beamrank.formats.excluded import Excluded, read_excluded
+from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.records import Topic
+from beamrank.section import NAMED
+from beamrank.storage.globs import absolute_glob
+from models.lucene.bm25 import Bm25Searcher
+from models.lucene.index import local_index
+from models.stages.bm25 import ensure_index
+from models.stages.planning import threads_of
+from pipelines.commands.arguments import (
+    ConfigPath,
+    Overrides,
+    Quiet,
+    ResultFormat,
+    Verbose,
+    console_progress,
+    load_run_config,
+)
+from pipelines.console.run_log import run_log
+from pipelines.console.tables import print_result
+from pipelines.plan.make_plan import check_apart, chosen_topics
+from pipelines.plan.named_inputs import named_inputs
+
+_Row = tuple[Bm25Config, Mapping[str, float]]
+
+
+def tune(
+    config: ConfigPath,
+    k1: Annotated[
+        str | None, typer.Option(metavar="VALUE,VALUE", help="Such as 0.6,0.9,1.2; default: that of the configuration.")
+    ] = None,
+    b: Annotated[
+        str | None, typer.Option(metavar="VALUE,VALUE", help="Such as 0.4,0.75; default: that of the configuration.")
+    ] = None,
+    qrels: Annotated[str | None, typer.Option(help="The judgments of the topics; overrides `qrels`.")] = None,
+    overrides: Overrides = None,
+    result_format: ResultFormat = "table",
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search the index of a configuration for its judged topics with each combination of k1 and b: prints the measures.
+
+    Builds the index if it does not exist. Choose on topics that you do not report.
+    """
+    judged = [] if qrels is None else [qrels if qrels.startswith(NAMED) else absolute_glob(qrels)]
+    settings = load_run_config(config, [*(overrides or ()), *(f"qrels={json.dumps(each)}" for each in judged)])
+    if settings.index is None:
+        raise ConfigError(f"{config} has no `index:` section: its first stage is an existing run")
+    points = tuned_points(settings.bm25 or Bm25Config(), k1, b)
+    parse_measures(settings.measures)
+    if settings.qrels is None:
+        raise ConfigError("tuning measures what BM25 finds: give --qrels, or `qrels` in the configuration")
+    console = console_progress(verbose, quiet)
+    settings = named_inputs(settings, console)
+    assert settings.index is not None
+    assert settings.qrels is not None
+    check_apart(settings)
+    with run_log(console):
+        found = read_qrels(settings.qrels)
+        topics = [topic for topic in chosen_topics(settings).kept if topic.query_id in found.relevance]
+        digest = ensure_index(settings, corpus_digest(settings.corpus), console)
+        folder = local_index(settings.index.path, digest).folder
+        rows: list[_Row] = []
+        with console.bar("tune") as bar:
+            for row in _measured(folder, topics, found, points, settings.measures, threads_of(settings)):
+                rows.append(row)
+                bar.update(len(rows), len(points), "searches")
+    columns = [Column("k1", "g"), Column("b", "g"), *(Column(name, MEAN) for name in rows[0][1])]
+    table = Table(columns, [[point.k1, point.b, *means.values()] for point, means in rows])
+    objects = [{"k1": point.k1, "b": point.b, "measures": means} for point, means in rows]
+    print_result(table, objects, result_format)
+    first = next(iter(rows[0][1]))
+    best, means = max(rows, key=lambda row: row[1][first])
+    console.note(f"best {first}: {means[first]:.4f} at k1={best.k1:g}, b={best.b:g} ({len(topics):,} topics)")
+
+
+def tuned_points(section: Bm25Config, k1: str | None, b: str | None) -> list[Bm25Config]:
+    """Every combination of some values of k1 and b, such as `0.4,0.75`.
+
+    Raises:
+        ConfigError: a value is not a number, or is out of range.
+    """
+    k1s, bs = _values(section, "k1", k1), _values(section, "b", b)
+    return [section.model_copy(update={"k1": one, "b": other}) for one, other in itertools.product(k1s, bs)]
+
+
+def _values(section: Bm25Config, name: str, given: str | None) -> list[float]:
+    if given is None:
+        return [getattr(section, name)]
+    try:
+        values = [float(number) for number in given.split(",")]
+        for value in values:
+            Bm25Config.model_validate({name: value})
+    except ValidationError as error:
+        raise ConfigError(f"--{name} {given!r}: {explain(error, Bm25Config)}") from error
+    except ValueError as error:
+        raise ConfigError(f"--{name} {given!r}: {error}") from error
+    return values
+
+
+def _measured(
+    folder: str,
+    topics: Sequence[Topic],
+    qrels: Qrels,
+    points: Sequence[Bm25Config],
+    measures: Sequence[str],
+    threads: int,
+) -> Iterator[_Row]:
+    """Searches a local index at each point; the mean of each measure is over all topics of the qrels."""
+    # The points differ in k1 and b only.
+    excluded = Excluded("nothing", {}) if points[0].exclude is None else read_excluded(points[0].exclude)
+    for point in points:
+        with Bm25Searcher(folder, point.k1, point.b, threads) as searcher:
+            found = searcher.search(topics, excluded.depth((topic.query_id for topic in topics), point.k))
+        order: dict[str, list[str]] = {}
+        for query_id, doc_id in zip(found["query_id"].to_pylist(), found["doc_id"].to_pylist(), strict=True):
+            order.setdefault(query_id, []).append(doc_id)
+        rankings = (
+            (query_id, [doc_ids[place] for place in excluded.kept(query_id, doc_ids)[: point.k]])
+            for query_id, doc_ids in order.items()
+        )
+        yield point, evaluate(rankings, qrels, measures).means

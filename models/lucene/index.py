@@ -1,0 +1,326 @@
+"""A Lucene index: the hashes of its files, its record `beamrank.json`, checks of both, and local copies of remote ones.
+
+An index that beamrank builds holds `beamrank.json`. An index without it, such as one of Anserini's prebuilt ones, is
+used as it is; the corpus that it was built from is then unknown.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.records import BadRow
+from beamrank.storage import files as storage
+from beamrank.storage.digested import digest_file, file_version
+from beamrank.storage.documents import SHORT, checked_json, checked_values, digest, sha256, validated
+from models.checkpoints.disk_cache import add_entry, cache_folder, discard_entry, exclusive, find_entry
+
+INFO_NAME = "beamrank.json"
+UPLOADING_NAME = "beamrank.uploading"
+CACHE_KIND = "indexes"
+_LUCENE_FILE = re.compile(r"segments_[0-9a-z]+|_[0-9a-z]+[._].*")
+_LUCENE_MAGIC = bytes.fromhex("3fd76c17")
+
+
+class IndexFile(NamedTuple):
+    """A file of an index."""
+
+    size_bytes: int
+    sha256: str
+
+
+class IndexInfo(BaseModel):
+    """The metadata of an index. All but `digest` and `files` is empty if beamrank did not build it.
+
+    Attributes:
+        digest: SHA-256 over the names and contents of Lucene's files.
+        files: Lucene's files.
+        corpus_digest: `beamrank.formats.corpora.corpus_digest` of the corpus it was built from.
+        docs: how many docs can be found.
+        empty_docs: docs without text, which cannot.
+        bad_rows: rows of the corpus that could not be read.
+        bad_examples: the first of them.
+        anserini: the version that built it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    digest: str
+    files: dict[str, IndexFile]
+    corpus_digest: str | None = None
+    docs: int | None = None
+    empty_docs: int = 0
+    bad_rows: int = 0
+    bad_examples: tuple[BadRow, ...] = ()
+    anserini: str | None = None
+
+    def to_json(self) -> bytes:
+        """The content of `beamrank.json`."""
+        return checked_json(self.model_dump(mode="json"))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings for the user of this index."""
+        if self.corpus_digest is not None:
+            return ()
+        return (
+            "beamrank did not build this index, so nothing shows that it holds the docs of the corpus; a doc that it "
+            "finds and the corpus lacks is reported when the texts are joined",
+        )
+
+
+_INFO = TypeAdapter(IndexInfo)
+
+
+def lucene_sizes(url: str) -> dict[str, int]:
+    """The names and sizes of Lucene's files in a folder, by name."""
+    return {name: size for name, size in sorted(storage.sizes_bytes(url).items()) if _LUCENE_FILE.fullmatch(name)}
+
+
+def describe_files(url: str) -> dict[str, IndexFile]:
+    """The size and content of each of Lucene's files in a folder, local or remote; reads them all."""
+    return {name: IndexFile(size, storage.sha256(storage.join(url, name))) for name, size in lucene_sizes(url).items()}
+
+
+def files_digest(files: Mapping[str, IndexFile]) -> str:
+    """The digest of an index with these files."""
+    return digest(sorted((name, file.sha256) for name, file in files.items()))
+
+
+@dataclass(frozen=True)
+class LocalIndex:
+    """A local index folder, and Lucene's files in it with the versions (`file_version`) that were hashed."""
+
+    folder: str
+    files: Mapping[str, IndexFile]
+    versions: Mapping[str, str]
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Makes sure that no file was written since the hashes were taken and before the `with` block ends.
+
+        Raises:
+            DataError: one was, or was added or removed.
+        """
+        try:
+            yield
+        except BeamrankError:
+            # Lucene fails on files that it did not write.
+            self._check()
+            raise
+        self._check()
+
+    def _check(self) -> None:
+        versions = {name: file_version(storage.join(self.folder, name)) for name in lucene_sizes(self.folder)}
+        changed = sorted(name for name, _ in versions.items() ^ self.versions.items())
+        if changed:
+            raise DataError(
+                f"the index {self.folder} changed while it was searched ({changed[0]} was written, added or removed), "
+                "so the hits may not be those of the plan's index. Nothing was committed from this search, and "
+                "finished shards are kept. Run the same command again, which checks the index and resumes"
+            )
+
+
+def _read_local(folder: str) -> LocalIndex:
+    """Hashes Lucene's files in a local folder, except those that this machine hashed before in their present version.
+
+    Raises:
+        PreflightError: a file is being written.
+    """
+    record = str(cache_folder("hashed") / f"{sha256(folder.encode())[:SHORT]}.json")
+    try:
+        before = checked_values(storage.read_bytes(record))["files"]
+        before = {name: (version, content) for name, (version, content) in before.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        before = {}
+    sizes, hashed = lucene_sizes(folder), {}
+    for name in sizes:
+        url = storage.join(folder, name)
+        if name in before and before[name][0] == file_version(url):
+            hashed[name] = before[name]
+        else:
+            file = digest_file(url)
+            hashed[name] = (file.version, file.sha256)
+    if hashed != before:
+        # Where the cache cannot be written, the files are hashed again next time.
+        with suppress(OSError):
+            storage.replace(record, checked_json({"folder": folder, "files": hashed}))
+    files = {name: IndexFile(sizes[name], content) for name, (_, content) in hashed.items()}
+    return LocalIndex(folder, files, {name: version for name, (version, _) in hashed.items()})
+
+
+def local_index(url: str, index_digest: str) -> LocalIndex:
+    """A local folder with an index: the folder itself, or a copy of a remote one, made once a machine.
+
+    Copies are in `indexes/DIGEST` below BEAMRANK_CACHE (`models.checkpoints.disk_cache`). A damaged copy is made again.
+
+    Args:
+        url: the index folder.
+        index_digest: `IndexInfo.digest` of it.
+
+    Raises:
+        PreflightError: the index does not have this digest any more, or the copy cannot be written.
+    """
+    if not storage.is_remote(url):
+        found = _read_local(storage.absolute(url))
+        _check_digest(url, found.files, index_digest)
+        return found
+
+    def fetch(folder: Path) -> str:
+        info = read_index_info(url)
+        for name in [*info.files, INFO_NAME] if info.corpus_digest else info.files:
+            storage.download(storage.join(url, name), str(folder / name))
+        _check_digest(url, describe_files(str(folder)), index_digest)
+        return index_digest
+
+    try:
+        with exclusive(cache_folder(CACHE_KIND) / f".{index_digest}.lock"):
+            copy = find_entry(CACHE_KIND, index_digest)
+            if copy is not None and files_digest(_read_local(str(copy)).files) != index_digest:
+                discard_entry(copy)
+                copy = None
+            return _read_local(str(copy or add_entry(CACHE_KIND, index_digest, fetch)))
+    except OSError as error:
+        raise PreflightError(f"cannot copy the index {url} to {cache_folder(CACHE_KIND)}: {error}") from error
+
+
+def _check_digest(url: str, files: Mapping[str, IndexFile], expected: str) -> None:
+    if files_digest(files) != expected:
+        raise PreflightError(
+            f"the index {url} is not, or no longer, the one with digest {expected[:SHORT]} that this run was planned "
+            "with. Start the run again, or build the index again"
+        )
+
+
+def needs_building(url: str) -> bool:
+    """Whether an index has to be built: the folder does not exist, or holds only an interrupted upload."""
+    return storage.is_empty(url) or _is_unfinished(storage.sizes_bytes(url))
+
+
+def _is_unfinished(sizes: Mapping[str, int]) -> bool:
+    return UPLOADING_NAME in sizes and INFO_NAME not in sizes
+
+
+def is_outdated(url: str, corpus_digest: str) -> bool:
+    """Whether beamrank built an index from another state of the corpus, or from another corpus."""
+    info = None if needs_building(url) else read_written_info(url)
+    return info is not None and info.corpus_digest not in (None, corpus_digest)
+
+
+def read_written_info(url: str) -> IndexInfo | None:
+    """The record of beamrank in an index; None where another program built it.
+
+    Raises:
+        PreflightError: the file is damaged.
+    """
+    path = storage.join(url, INFO_NAME)
+    try:
+        info = validated(_INFO, checked_values(storage.read_bytes(path)))
+        if info.digest != files_digest(info.files):
+            raise ValueError("its digest is not that of its files")
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise PreflightError(f"{path} is damaged; remove the folder and build the index again: {error}") from error
+    return info
+
+
+def require_index(url: str) -> IndexInfo | None:
+    """Makes sure that a folder, local or remote, is a complete Lucene index, by names and sizes.
+
+    Returns:
+        The record of beamrank in the index; None where another program built it.
+
+    Raises:
+        PreflightError: the folder is not a complete Lucene index.
+    """
+    sizes = storage.sizes_bytes(url)
+    info = read_written_info(url) if INFO_NAME in sizes else None
+    if info is not None:
+        for name, file in info.files.items():
+            if sizes.get(name) != file.size_bytes:
+                found = f"has {sizes[name]} bytes" if name in sizes else "is missing"
+                raise _damaged(url, name, f"{found} where {file.size_bytes} bytes were written")
+        return info
+    if _is_unfinished(sizes):
+        raise PreflightError(f"{url} is an index whose upload did not finish: build it again with `beamrank index`")
+    fault = _fault(url, sizes)
+    if fault is not None:
+        raise PreflightError(
+            f"{url} is not a Lucene index: {fault}. Give the folder of an index, or a new one for `beamrank index` to "
+            "build"
+        )
+    return None
+
+
+def _fault(url: str, sizes: Mapping[str, int]) -> str | None:
+    if not sizes:
+        return "it does not exist or holds no files"
+    segments = [name for name in sizes if name.startswith("segments_") and _LUCENE_FILE.fullmatch(name)]
+    if not segments:
+        return "it has no segments file"
+    for name in segments:
+        with storage.open_binary(storage.join(url, name)) as file:
+            if file.read(len(_LUCENE_MAGIC)) != _LUCENE_MAGIC:
+                return f"its {name} was not written by Lucene"
+    return None
+
+
+def read_index_info(url: str) -> IndexInfo:
+    """The metadata of an index folder, local or remote.
+
+    The files of a local index are hashed, once on a machine. Those of a remote one are hashed when they are copied;
+    where beamrank did not build it, they are read here too, for the digest.
+
+    Raises:
+        PreflightError: the folder is not a Lucene index, or a file is missing or damaged.
+    """
+    info = require_index(url)
+    if info is not None and storage.is_remote(url):
+        return info
+    files = describe_files(url) if storage.is_remote(url) else _read_local(storage.absolute(url)).files
+    if info is None:
+        return IndexInfo(digest=files_digest(files), files=dict(files))
+    for name, problem in find_damage(info, files):
+        raise _damaged(url, name, problem)
+    return info
+
+
+def find_damage(info: IndexInfo, found: Mapping[str, IndexFile]) -> Iterator[tuple[str, str]]:
+    """The names of files that differ from those that beamrank wrote, each with the difference."""
+    for name in sorted(info.files.keys() | found.keys()):
+        if name not in info.files:
+            yield name, "was not written with the index"
+        elif name not in found:
+            yield name, "is missing"
+        elif found[name].sha256 != info.files[name].sha256:
+            yield name, "does not hold the bytes that were written"
+
+
+def _damaged(url: str, name: str, problem: str) -> PreflightError:
+    return PreflightError(
+        f"the index {url} is damaged: {name} {problem}. BM25 would find other docs. Remove the folder and build it "
+        "again with `beamrank index`"
+    )
+
+
+def check_index(url: str, corpus_digest: str | None) -> IndexInfo:
+    """Makes sure that a folder is an index, and of this corpus where both are known.
+
+    Raises:
+        PreflightError: it is not.
+    """
+    info = read_index_info(url)
+    if corpus_digest is not None and info.corpus_digest is not None and info.corpus_digest != corpus_digest:
+        raise PreflightError(
+            f"the index {url} was built from another corpus: its digest is {info.corpus_digest[:SHORT]}, that of "
+            f"the configured corpus {corpus_digest[:SHORT]}. It would find docs that this corpus does not have. Give "
+            "index.path another folder, set `index.update: true` if the corpus has changed, or remove the folder "
+            "to have it built again"
+        )
+    return info

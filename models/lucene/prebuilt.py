@@ -1,0 +1,208 @@
+"""pyserini's indexes and topics by their names: downloaded, checked and unpacked once a machine.
+
+The names come from the files of the package pyserini, which is not imported.
+"""
+
+import ast
+import difflib
+import hashlib
+import importlib.util
+import json
+import re
+import shutil
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from beamrank.errors import PreflightError
+from beamrank.progress import Progress
+from beamrank.storage import files as storage
+from beamrank.storage.documents import SHORT, sha256
+from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, find_entry
+from models.lucene import jvm
+from models.lucene.index import CACHE_KIND, require_index
+
+_INDEX_TABLES = "prebuilt-indexes/"
+_TOPICS = "topics"
+_TOPICS_CLASS = "io/anserini/search/topicreader/Topics.class"
+_TOPICS_URL = "https://raw.githubusercontent.com/castorini/anserini-tools/master/topics-and-qrels/"
+_UTF8, _STRING, _LONG, _DOUBLE = 1, 8, 5, 6
+# The bytes of the other constants of a class after their tag.
+_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
+
+_Named = TypeVar("_Named")
+
+
+class PrebuiltIndex(NamedTuple):
+    """An archive with a Lucene index, as Anserini's tables describe it."""
+
+    name: str
+    url: str
+    md5: str
+    compressed_bytes: int
+
+    @property
+    def entry(self) -> str:
+        """The name of its entry in the cache: its content's."""
+        return f"md5-{self.md5}"
+
+    @property
+    def folder(self) -> str:
+        """The folder that holds it when it was fetched."""
+        return str(cache_folder(CACHE_KIND) / self.entry)
+
+
+def find_prebuilt(name: str) -> PrebuiltIndex:
+    """An index by its name.
+
+    Raises:
+        PreflightError: pyserini is not installed, or there is no such index for BM25.
+    """
+    with zipfile.ZipFile(jvm.anserini_jar()) as jar:
+        tables = [each for each in jar.namelist() if each.startswith(_INDEX_TABLES) and each.endswith(".json")]
+        rows = [row for table in tables for row in json.loads(jar.read(table)) if row["type"] == "inverted"]
+    indexes = {
+        row["name"]: PrebuiltIndex(row["name"], row["urls"][0], row["md5"], row["compressed_size"]) for row in rows
+    }
+    return _named(indexes, name, f"prebuilt index {name!r} for BM25")
+
+
+def _named(entries: Mapping[str, _Named], name: str, what: str) -> _Named:
+    if name not in entries:
+        near = difflib.get_close_matches(name, entries, 5, 0.4) or sorted(entries)[:5]
+        raise PreflightError(f"pyserini has no {what}. Some of its {len(entries)}: {', '.join(near)}")
+    return entries[name]
+
+
+def fetch_prebuilt(index: PrebuiltIndex, progress: Progress) -> str:
+    """The folder of an index, which is downloaded if this machine does not have it.
+
+    Raises:
+        PreflightError: it cannot be downloaded, is not the archive that its table names, or holds no Lucene index.
+    """
+
+    def fetch(folder: Path) -> str:
+        progress.note(f"downloading the index {index.name} ({index.compressed_bytes / 1e9:.1f} GB) from {index.url}")
+        archive = folder / "archive"
+        storage.download(index.url, str(archive))
+        with open(archive, "rb") as file:
+            found = hashlib.file_digest(file, "md5").hexdigest()
+        if found != index.md5:
+            raise PreflightError(
+                f"{index.url} is not the index that pyserini names: its MD5 is {found}, not {index.md5}. Run the same "
+                "command again; if the message stays, the archive was replaced"
+            )
+        _unpack(archive, folder)
+        archive.unlink()
+        require_index(str(folder))
+        return index.entry
+
+    return str(_fetched(CACHE_KIND, index.entry, fetch, f"the index {index.name} from {index.url}"))
+
+
+def _fetched(kind: str, key: str, fetch: Callable[[Path], str], what: str) -> Path:
+    """An entry of the cache, which is fetched if this machine does not have it."""
+    try:
+        with exclusive(cache_folder(kind) / f".{key}.lock"):
+            return find_entry(kind, key) or add_entry(kind, key, fetch)
+    except (OSError, tarfile.TarError, EOFError) as error:
+        raise PreflightError(f"cannot fetch {what}: {error}") from error
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Moves the files of an archive, which are below one folder of it, into a folder; nothing else is written.
+
+    Raises:
+        PreflightError: it holds something other than files and folders.
+    """
+    unpacked = folder / "unpacked"
+    with tarfile.open(archive) as content:
+        for member in content:
+            if not (member.isfile() or member.isdir()):
+                raise PreflightError(
+                    f"the archive {archive} holds {member.name!r}, which is neither a file nor a folder"
+                )
+            # Refuses paths that lead out of the folder.
+            content.extract(member, unpacked, filter="data")
+    for path in sorted(unpacked.rglob("*")):
+        if path.is_file():
+            path.rename(folder / path.name)
+    shutil.rmtree(unpacked)
+
+
+def fetch_topics(name: str) -> str:
+    """The file of some topics, which is downloaded once a machine. Anserini keeps no checksums of them.
+
+    Raises:
+        PreflightError: pyserini has no topics of this name, or they cannot be downloaded.
+    """
+    base = topics_file_name(name)
+    url = _TOPICS_URL + base
+    key = sha256(url.encode())[:SHORT]
+
+    def fetch(folder: Path) -> str:
+        storage.download(url, str(folder / base))
+        return key
+
+    return str(_fetched(_TOPICS, key, fetch, f"the topics {name} from {url}") / base)
+
+
+def topics_file_name(name: str) -> str:
+    """The name of the file of some topics.
+
+    Raises:
+        PreflightError: pyserini is not installed, or has no topics of this name.
+    """
+    files = _topics_files()
+    named = {each: files[constant] for each, constant in _topics_constants().items() if constant in files}
+    return _named(named, name, f"topics {name!r}")
+
+
+def _topics_constants() -> dict[str, str]:
+    """The names of topics, each with the constant of Anserini that it stands for, from pyserini's source."""
+    spec = importlib.util.find_spec("pyserini")
+    if spec is None or spec.origin is None:
+        raise PreflightError("names of topics come from the package pyserini: pip install pyserini")
+    source = (Path(spec.origin).parent / "search" / "_base.py").read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="topics_mapping")], value=ast.Dict() as table):
+                found: dict[str, str] = ast.literal_eval(table)
+                return found
+    raise PreflightError("this version of pyserini keeps the names of its topics elsewhere: give topics.path a file")
+
+
+def _topics_files() -> dict[str, str]:
+    """The file of each constant of Anserini's class of topics: a constant's name is followed by its file's."""
+    found: dict[str, str] = {}
+    constant = ""
+    with zipfile.ZipFile(jvm.anserini_jar()) as jar:
+        for text in _strings(jar.read(_TOPICS_CLASS)):
+            is_file = re.fullmatch(r"topics\.\S+\.\w+", text) is not None
+            if is_file and constant:
+                found[constant] = text
+            constant = "" if is_file else text
+    return found
+
+
+def _strings(content: bytes) -> Iterator[str]:
+    """The string constants of a compiled class, in their order."""
+    (count,) = struct.unpack_from(">H", content, 8)
+    texts: dict[int, str] = {}
+    strings: list[int] = []
+    at, index = 10, 1
+    while index < count:
+        tag = content[at]
+        if tag == _UTF8:
+            (size,) = struct.unpack_from(">H", content, at + 1)
+            texts[index] = content[at + 3 : at + 3 + size].decode("utf-8", "replace")
+            at += 3 + size
+        else:
+            if tag == _STRING:
+                strings.append(struct.unpack_from(">H", content, at + 1)[0])
+            at += 1 + _SIZES[tag]
+        index += 2 if tag in (_LONG, _DOUBLE) else 1
+    return (texts[each] for each in strings)
