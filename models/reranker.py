@@ -85,7 +85,7 @@ class Reranker:
         for warning in found.check_tokenizer(self.tokenizer.vocab_size, self.tokenizer.special):
             _log.warning("%s", warning)
         check_limits(found, self.tokenizer, self.limits)
-        self.max_doc_tokens = max_doc_tokens(max_length * found.architecture.chunks)
+        self.max_doc_tokens = max_doc_tokens(max_length * found.doc_parts)
         backend, where = choose_backend(backend, found.architecture, find_backend(backend).resolve(device, dtype))
         most = usable_threads(threads)
         self.engine = ScoringEngine(found, where.device, where.dtype, most, where.token_budget, backend)

@@ -71,6 +71,7 @@ class InputTemplate:
         token_types: the token type of each text and of what follows it; `start` has that of the first text.
         pad_id: the token id that fills a batch.
         leads: how many of the tokens between two texts have the type of the second one, for each two; () for none.
+        doc_parts: how many parts the model itself cuts a doc into. `max_length` then limits an input of one part.
     """
 
     start: tuple[int, ...]
@@ -78,6 +79,7 @@ class InputTemplate:
     token_types: tuple[int, ...]
     pad_id: int
     leads: tuple[int, ...] = ()
+    doc_parts: int = 1
 
     @property
     def query_special_tokens(self) -> int:
@@ -122,51 +124,38 @@ class PackedInputs:
         """int64[n], tokens of each input, special tokens included."""
         return np.asarray(self.kept.sum(axis=1) + self.template.special_tokens, dtype=np.int64)
 
-    def in_chunks(self, count: int) -> "PackedInputs":
-        """Each input as `count` inputs in a row, its last segment shared out evenly among them."""
-        if count == 1:
-            return self
-        borders = self.kept[:, -1:] * np.arange(count + 1) // count
-        starts, kept = np.repeat(self.starts, count, axis=0), np.repeat(self.kept, count, axis=0)
-        starts[:, -1] += borders[:, :-1].ravel()
-        kept[:, -1] = np.diff(borders).ravel()
-        return PackedInputs(self.tokens, starts, kept, self.template)
-
 
 def max_doc_tokens(read_tokens: int) -> int:
     """The most tokens that are stored of a text, for a model that reads at most `read_tokens` of it."""
     return max(MAX_DOC_TOKENS, read_tokens)
 
 
-def kept_lengths(
-    template: InputTemplate, limits: InputLimits, lengths: Sequence[Lengths], chunks: int = 1
-) -> tuple[Lengths, ...]:
+def kept_lengths(template: InputTemplate, limits: InputLimits, lengths: Sequence[Lengths]) -> tuple[Lengths, ...]:
     """The number of tokens of each text that an input keeps: `mono_kept` for two texts, `duo_kept` for three."""
     query, first, *second = lengths
     if second:
         return duo_kept(template, limits, query, first, second[0])
-    return mono_kept(template, limits, query, first, chunks)
+    return mono_kept(template, limits, query, first)
 
 
 def mono_kept(
-    template: InputTemplate, limits: InputLimits, query_lengths: Lengths, doc_lengths: Lengths, chunks: int = 1
+    template: InputTemplate, limits: InputLimits, query_lengths: Lengths, doc_lengths: Lengths
 ) -> tuple[Lengths, Lengths]:
     """The number of tokens of each query and doc that a pair keeps.
 
     Args:
         template: the special tokens of an input.
-        limits: the truncation rule and its lengths.
+        limits: the truncation rule and its lengths; the rule holds for each part of a doc.
         query_lengths: int64[n].
         doc_lengths: int64[n].
-        chunks: how many inputs the doc is shared out among; the rule holds for each of them.
 
     Returns:
-        int64[n] for the queries, int64[n] for the docs, all their chunks together.
+        int64[n] for the queries, int64[n] for the docs.
 
     Raises:
         ConfigError: the prompt and the longest query leave nothing of the docs.
     """
-    longest_chunks = -(-doc_lengths // chunks)
+    longest_parts = -(-doc_lengths // template.doc_parts)
     room = limits.max_length - template.special_tokens
     if template.query_special_tokens > _COUNTED_TOKENS and room - limits.max_query_length < 0:
         raise ConfigError(
@@ -175,12 +164,12 @@ def mono_kept(
             "max_query_length"
         )
     if limits.truncation == "hf":
-        query, chunk = _longest_first(query_lengths, longest_chunks, room)
+        query, part = _longest_first(query_lengths, longest_parts, room)
     else:
         query = _query_kept(template, limits, query_lengths)
         unused = 1 if limits.truncation == "original" else 0
-        chunk = np.minimum(longest_chunks, room - query - unused)
-    return query, np.minimum(doc_lengths, chunk * chunks)
+        part = np.minimum(longest_parts, room - query - unused)
+    return query, np.minimum(doc_lengths, part * template.doc_parts)
 
 
 def duo_kept(

@@ -1,4 +1,4 @@
-"""BERT as a cross-encoder; also beamrank's own models that read a passage in chunks."""
+"""BERT as a cross-encoder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +6,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
-from models.architectures.chunk_sizes import CHUNKED_BERT, chunk_sizes
 from models.architectures.encoder.family import (
     Family,
     Names,
@@ -133,21 +131,12 @@ def count_types(source: Source) -> int:
     return next(iter(shape), 0)
 
 
-def _pooler_head(shape: EncoderShape, labels: int, chunks: int = 1, attention_size: int = 0) -> Head:
+def _pooler_head(shape: EncoderShape, labels: int) -> Head:
     pooler = Dense(f"{_PREFIX}pooler.dense", shape.hidden, shape.hidden, "tanh")
-    return Head((pooler, Dense(CLASSIFIER, labels, shape.hidden)), "cls", chunks, attention_size)
-
-
-def _read_head(source: Source, shape: EncoderShape, labels: int) -> Head:
-    try:
-        return _pooler_head(shape, labels, *chunk_sizes(source.config))
-    except ValueError as error:
-        raise PreflightError(f"config.json of {source.checkpoint} cannot be used: {error}") from error
+    return Head((pooler, Dense(CLASSIFIER, labels, shape.hidden)))
 
 
 def _check_types(source: Source, shape: EncoderShape, types: tuple[int, ...]) -> tuple[str, ...]:
-    if source.config["model_type"] == CHUNKED_BERT and len(types) != SEGMENTS["mono"]:
-        raise PreflightError(f"{source.checkpoint} reads passages in chunks, which is for mono alone")
     if any(types):
         return missing_types(shape.token_types or 0, len(types), source.checkpoint)
     return missing_token_types(source, shape, types)
@@ -159,6 +148,6 @@ BERT = Family(
     classifier=CLASSIFIER,
     layout=_LAYOUT,
     read_shape=lambda source: read_shape(source.config, count_types(source), source.files.reference),
-    read_head=_read_head,
+    read_head=lambda _, shape, labels: _pooler_head(shape, labels),
     check_types=_check_types,
 )

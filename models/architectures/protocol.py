@@ -62,10 +62,6 @@ class Architecture(Protocol):
         """The number of token ids with an embedding."""
 
     @property
-    def chunks(self) -> int:
-        """The number of inputs that a doc is read as; 1 for all published models."""
-
-    @property
     def token_cost(self) -> int:
         """The number of multiplications for one token; the estimate compares models by it."""
 
@@ -92,8 +88,8 @@ class Architecture(Protocol):
             dtype: of the layers; the head is float32, because log-odds in fewer bits tie.
 
         Returns:
-            A module whose `forward(rows)` takes the `kernels.token_rows.TokenRows` of b * chunks inputs and
-            returns float32[b] log-odds. Each function of single rows goes through `rows.by_blocks`, so that the bits
+            A module whose `forward(rows)` takes the `kernels.token_rows.TokenRows` of b inputs and returns
+            float32[b] log-odds. Each function of single rows goes through `rows.by_blocks`, so that the bits
             of a score do not depend on the other inputs.
         """
 

@@ -2,7 +2,7 @@
 
 from beamrank.errors import PreflightError
 from models.architectures.bert import BERT
-from models.architectures.chunk_sizes import CHUNKED_BERT
+from models.architectures.chunked_bert import CHUNKED_BERT, read_chunked_bert
 from models.architectures.distilbert import DISTILBERT
 from models.architectures.electra import ELECTRA
 from models.architectures.fallback.classifier import classifier_types, read_classifier
@@ -13,7 +13,7 @@ from models.architectures.roberta import ROBERTA
 
 ARCHITECTURES: dict[str, ArchitectureReader] = {
     "bert": BERT.read,
-    CHUNKED_BERT: BERT.read,
+    CHUNKED_BERT: read_chunked_bert,
     "roberta": ROBERTA.read,
     "xlm-roberta": ROBERTA.read,
     "camembert": ROBERTA.read,

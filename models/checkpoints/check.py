@@ -78,6 +78,11 @@ class Checkpoint:
         """The size of the weights' files."""
         return sum(os.path.getsize(os.path.join(self.folder, name)) for name in self.weights)
 
+    @property
+    def doc_parts(self) -> int:
+        """How many parts the model cuts a doc into; `max_length` limits an input of one."""
+        return self.architecture.template(SpecialTokens(0, 0, 0, ((),) * 4)).doc_parts
+
     def find_versions(self) -> tuple[str, ...]:
         """The versions of all files now, which change whenever a file is written."""
         return tuple(file.find_version() for file in self.files)

@@ -18,16 +18,6 @@ def padded_width(lengths: Lengths, positions: int) -> int:
     return min(-(-longest // _MULTIPLE_TOKENS) * _MULTIPLE_TOKENS, positions)
 
 
-def longest_chunks(lengths: Lengths, chunks: int) -> Lengths:
-    """int64[n] of int64[n * chunks]: the longest of the inputs that a passage is read as."""
-    return np.asarray(lengths.reshape(-1, chunks).max(axis=1))
-
-
-def chunk_rows(rows: Rows, chunks: int) -> Rows:
-    """intp[b * chunks]: the inputs of some passages, those of one side by side."""
-    return (rows[:, None] * chunks + np.arange(chunks)).ravel()
-
-
 def even_budget(lengths: Lengths, token_budget: int, streams: int) -> int:
     """How many tokens a batch may have, so that all streams finish at about the same time."""
     tokens = int(lengths.sum())

@@ -18,7 +18,7 @@ from models.checkpoints.check import Checkpoint
 from models.forks import check_process
 from models.scoring.backends.protocol import OutOfMemory
 from models.scoring.backends.registry import find_backend
-from models.scoring.batching import Rows, chunk_rows, even_budget, fill_batches
+from models.scoring.batching import Rows, even_budget, fill_batches
 
 # Of the tokens of a batch that did not fit in memory, how many a later batch may have. Its halves have about 1/2.
 _KEPT_OF_A_LIMIT = 3 / 4
@@ -36,7 +36,7 @@ def inputs_done() -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Scores:
-    """A shard's log-odds, float32[n] in the order of the inputs, and their cost (an inference for each chunk).
+    """A shard's log-odds, float32[n] in the order of the inputs, and their cost.
 
     `reused` inferences were not made, since an earlier run has stored their log-odds.
     """
@@ -127,10 +127,8 @@ class ScoringEngine:
             BeamrankError: memory runs out with a single input, or this process was forked from one that scored.
         """
         check_process("score")
-        model = self.checkpoint.architecture
-        inputs = inputs.in_chunks(model.chunks)
         self._check(inputs)
-        lengths = inputs.lengths.reshape(-1, model.chunks).sum(axis=1)
+        lengths = inputs.lengths
         batches = fill_batches(lengths, even_budget(lengths, self.token_budget, self._backend.streams))
 
         def score(rows: Rows) -> list[_Scored]:
@@ -152,7 +150,7 @@ class ScoringEngine:
         return Scores(
             log_odds,
             inferences=len(inputs),
-            tokens=int(inputs.lengths.sum()),
+            tokens=int(lengths.sum()),
             padded_tokens=sum(each.padded_tokens for each in scored),
             halvings=splits,
         )
@@ -161,9 +159,7 @@ class ScoringEngine:
         """Scores some rows together, in halves where memory is short."""
         tokens = int(lengths[rows].sum())
         if len(rows) == 1 or tokens <= self._limit:
-            model = self.checkpoint.architecture
-            chunks = chunk_rows(rows, model.chunks)
-            batch = lay_out(inputs, chunks, int(inputs.lengths[chunks].max()))
+            batch = lay_out(inputs, rows, int(lengths[rows].max()))
             try:
                 return [_Scored(rows, self._backend.forward(batch), self._backend.computed_tokens(batch.lengths))]
             except OutOfMemory as error:
@@ -178,7 +174,7 @@ class ScoringEngine:
 
     def _check(self, inputs: PackedInputs) -> None:
         model, reference = self.checkpoint.architecture, self.checkpoint.reference
-        if len(inputs) and (longest := int(inputs.lengths.max())) > model.positions:
+        if len(inputs) and (longest := int(inputs.lengths.max())) > model.positions * inputs.template.doc_parts:
             raise DataError(
                 f"an input has {longest} tokens, and the checkpoint {reference} knows {model.positions} positions: "
                 "lower input.max_length"

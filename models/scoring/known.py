@@ -42,7 +42,7 @@ class KnownScorer:
             places, theirs = _same_rows(texts[missing], _numbered(known.inputs, numbers))
             log_odds[missing[places]] = known.log_odds[theirs]
             missing = np.delete(missing, places)
-        reused = (len(inputs) - len(missing)) * self.checkpoint.architecture.chunks
+        reused = len(inputs) - len(missing)
         if not len(missing):
             return Scores(log_odds, 0, 0, 0, 0, reused)
         start = time.monotonic()
@@ -62,8 +62,7 @@ class CountingScorer:
 
     def score(self, inputs: PackedInputs) -> Scores:
         """Counts a shard's inputs."""
-        count = len(inputs)
-        return Scores(np.zeros(count, np.float32), count * self.checkpoint.architecture.chunks, 0, 0, 0)
+        return Scores(np.zeros(len(inputs), np.float32), len(inputs), 0, 0, 0)
 
 
 def _numbered(inputs: PackedInputs, numbers: dict[bytes, int]) -> Lengths:

@@ -29,7 +29,7 @@ def score_mono(
     Inputs that are the same for a query once they are cut are scored once.
 
     Args:
-        engine: with a checkpoint for mono; one that reads a doc in chunks has the rule hold for each.
+        engine: with a checkpoint for mono.
         tokens: a shard, `beamrank.join.schemas.tokenized` with the special tokens as metadata, each query's
             candidates in rank order.
         k: how many candidates of a query are scored.
@@ -55,7 +55,7 @@ def score_mono(
         candidates=len(candidates),
         truncated_queries=len(np.unique(queries[query_kept < shard.query_lengths[queries]])),
         truncated_docs=int(np.count_nonzero(read[candidates] < shard.doc_lengths[candidates])),
-        duplicate_inputs=(len(queries) - len(rows)) * engine.checkpoint.architecture.chunks,
+        duplicate_inputs=len(queries) - len(rows),
     )
 
 
@@ -137,6 +137,6 @@ def _lay_out(
     docs = candidates[segments.docs]
     queries = shard.queries[docs]
     template = model.template(special_tokens(tokens.schema))
-    kept = mono_kept(template, limits, shard.query_lengths[queries], segments.lengths, model.chunks)
+    kept = mono_kept(template, limits, shard.query_lengths[queries], segments.lengths)
     starts = np.stack([shard.query_starts[queries], shard.doc_starts[docs] + segments.starts], axis=1)
     return _LaidOut(shard, candidates, segments, PackedInputs(shard.tokens, starts, np.stack(kept, axis=1), template))

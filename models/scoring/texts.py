@@ -32,7 +32,8 @@ def score_texts(
         DataError: a score is not finite.
     """
     architecture = engine.checkpoint.architecture
-    most = max_doc_tokens(limits.max_length * architecture.chunks)
+    template = architecture.template(tokenizer.special)
+    most = max_doc_tokens(limits.max_length * template.doc_parts)
     queries, *docs = texts
     distinct_queries, query_numbers = _numbered(queries)
     distinct_docs, doc_numbers = _numbered(list(chain(*docs)))
@@ -44,8 +45,7 @@ def score_texts(
     numbers = np.stack([query_numbers, *np.split(len(distinct_queries) + doc_numbers, len(docs))], axis=1)
     starts = offsets[numbers]
     lengths = offsets[numbers + 1] - starts
-    template = architecture.template(tokenizer.special)
-    kept = np.stack(kept_lengths(template, limits, list(lengths.T), architecture.chunks), axis=1)
+    kept = np.stack(kept_lengths(template, limits, list(lengths.T)), axis=1)
     rows, inverse = distinct(*(number_texts(tokens, *each) for each in zip(starts.T, kept.T, strict=True)))
     scores = engine.score(PackedInputs(tokens, starts[rows], kept[rows], template))
     truncated = (kept < lengths) | cut[numbers]
@@ -55,7 +55,7 @@ def score_texts(
         candidates=len(numbers),
         truncated_queries=len(np.unique(numbers[truncated[:, 0], 0])),
         truncated_docs=int(np.count_nonzero(truncated[:, 1:])),
-        duplicate_inputs=(len(numbers) - len(rows)) * architecture.chunks,
+        duplicate_inputs=len(numbers) - len(rows),
     )
 
 

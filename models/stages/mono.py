@@ -38,14 +38,12 @@ class ScoreMono(ScoringStage):
     def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
         """Every candidate; with segments, as many as the sampled docs have."""
         assert config.mono is not None
-        k, rule, chunks = config.mono.k, _segment_rule(config.mono), sample.checkpoints["mono"].architecture.chunks
+        k, rule = config.mono.k, _segment_rule(config.mono)
         # The most that any doc can have, and the mean of the sampled docs.
         most = 1 if rule is None else rule.limit
         mean = len(cut_segments(sample.doc_lengths, rule).docs) / max(1, len(sample.doc_lengths))
         seconds = sample.seconds_per_mono(_SAMPLE_DOCS)
-        return lambda topics: Cost(
-            topics * k * most * chunks, topics * k * most * CANDIDATE_BYTES, topics * k * mean * chunks * seconds
-        )
+        return lambda topics: Cost(topics * k * most, topics * k * most * CANDIDATE_BYTES, topics * k * mean * seconds)
 
     @property
     def inputs(self) -> tuple[str, ...]:

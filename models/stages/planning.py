@@ -48,9 +48,9 @@ def resolve_checkpoints(config: RunConfig) -> dict[str, Checkpoint]:
         checkpoint.check_length(config.input.max_length, config.input.truncation)
         checkpoint.check_weights()
     mono = found.get("mono")
-    if mono is not None and config.mono is not None and config.mono.segments and mono.architecture.chunks > 1:
+    if mono is not None and config.mono is not None and config.mono.segments and mono.doc_parts > 1:
         raise PreflightError(
-            f"the checkpoint {mono.reference} cuts a doc into {mono.architecture.chunks} chunks itself, as it was "
+            f"the checkpoint {mono.reference} cuts a doc into {mono.doc_parts} parts itself, as it was "
             "trained to: leave out mono.segments"
         )
     return found

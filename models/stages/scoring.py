@@ -157,10 +157,10 @@ class ScoringStage(ModelStage):
     k: Annotated[int, Decides("{type_name}.k", selects=True)]
     tokens: str
     token_cost: int
-    # The special tokens of an input, and how many inputs a doc is shared out among: reports tell which docs are cut.
+    # The special tokens of an input, and how many parts the model cuts a doc into: reports tell which docs are cut.
     start_tokens: int
     end_tokens: tuple[int, ...]
-    chunks: int
+    doc_parts: int
 
     @classmethod
     def shared_settings(cls, planning: Planning, tokens: str) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class ScoringStage(ModelStage):
             "token_cost": checkpoint.architecture.token_cost,
             "start_tokens": len(template.start),
             "end_tokens": tuple(map(len, template.ends)),
-            "chunks": checkpoint.architecture.chunks,
+            "doc_parts": template.doc_parts,
         }
 
     @classmethod

@@ -290,4 +290,4 @@ def _opened(url: str) -> NeededDocs:
 
 def stored_doc_tokens(config: RunConfig, model: str, checkpoint: Checkpoint) -> int:
     """The most wordpieces of a doc that are stored for a model."""
-    return max_doc_tokens(config.models[model].doc_tokens(config.input.max_length * checkpoint.architecture.chunks))
+    return max_doc_tokens(config.models[model].doc_tokens(config.input.max_length * checkpoint.doc_parts))

@@ -7,7 +7,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from models.architectures.chunk_pooling import ChunkPooling
-from models.architectures.chunk_sizes import CHUNKED_BERT, CHUNKS, chunk_entry, chunk_sizes
+from models.architectures.chunked_bert import CHUNKED_BERT, CHUNKS, chunk_entry, chunk_sizes
 from models.training.config import ChunksConfig
 
 

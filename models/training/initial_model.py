@@ -14,7 +14,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.notes import counted, first_few
 from beamrank.ranking.input_layout import SEGMENTS
 from models.architectures.bert import BERT, CLASSIFIER, bert_tensors, missing_types, read_shape
-from models.architectures.chunk_sizes import POOLING
+from models.architectures.chunked_bert import POOLING
 from models.architectures.classifier import check_attention, check_labels, refuse_unread
 from models.architectures.protocol import Shapes
 from models.checkpoints.files import (

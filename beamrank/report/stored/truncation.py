@@ -52,13 +52,17 @@ def _read_tokens(model: StageRecord, queries: Lengths, docs: Lengths) -> Lengths
     keys, settings = model.keys, model.settings
     limits = InputLimits(keys["truncation"], keys["max_query_length"], keys["max_length"])
     template = InputTemplate(
-        (0,) * settings["start_tokens"], tuple((0,) * count for count in settings["end_tokens"]), (), 0
+        (0,) * settings["start_tokens"],
+        tuple((0,) * count for count in settings["end_tokens"]),
+        token_types=(),
+        pad_id=0,
+        doc_parts=settings["doc_parts"],
     )
     if model.rows == "duo":
         return duo_kept(template, limits, queries, docs, docs)[1]
     rule = keys["segments"]
     segments = cut_segments(docs, None if rule is None else SegmentRule(*rule))
-    kept = mono_kept(template, limits, queries[segments.docs], segments.lengths, settings["chunks"])[1]
+    kept = mono_kept(template, limits, queries[segments.docs], segments.lengths)[1]
     read = np.zeros_like(docs)
     np.maximum.at(read, segments.docs, segments.starts + kept)
     return read

@@ -55,10 +55,6 @@ class EncoderClassifier:
         return self.shape.vocab_size
 
     @property
-    def chunks(self) -> int:
-        return self.head.chunks
-
-    @property
     def token_cost(self) -> int:
         return self.shape.token_cost
 

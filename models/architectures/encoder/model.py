@@ -12,8 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.architectures.chunk_pooling import ChunkPooling
-from models.architectures.chunk_sizes import POOLING
 from models.architectures.encoder.layer import FirstRowsLayer, FullLayer, Weights
 from models.architectures.encoder.shape import Activation, Dense, EncoderShape, Head, Norm
 from models.architectures.kernels.linear import Linear
@@ -44,7 +42,7 @@ class EncoderScorer(nn.Module):
         """
         super().__init__()
         self.dtype = dtype
-        self.pooling, self.chunks = head.pooling, head.chunks
+        self.pooling = head.pooling
         self.words = frozen(weights["words.weight"])
         first = shape.first_position
         self.positions = None if first is None else frozen(weights["positions.weight"][first:])
@@ -65,14 +63,10 @@ class EncoderScorer(nn.Module):
         self.final_norm = LayerNorm(weights, "final_norm", shape.layer_norm_eps) if final else nn.Identity()
         *steps, classifier = head.steps
         self.steps = nn.Sequential(*(_step(weights, step) for step in steps))
-        self.chunk_pooling = ChunkPooling(head.chunks, shape.hidden, head.attention_size).requires_grad_(False)
-        self.chunk_pooling.load_state_dict(
-            {name: weights[f"{POOLING}.{name}"] for name in self.chunk_pooling.state_dict()}
-        )
         self.classifier = Linear(weights, classifier.name)
 
     def forward(self, rows: TokenRows) -> Tensor:
-        """Log-odds, float32[b / chunks]; the chunks of a passage are inputs that follow each other."""
+        """Log-odds, float32[b]."""
         return self.judge(self.encode(rows), rows)
 
     def encode(self, rows: TokenRows) -> Tensor:
@@ -87,10 +81,16 @@ class EncoderScorer(nn.Module):
         return torch.cat([group.split(normed).mean(dim=1) for group in rows.groups])
 
     def judge(self, vectors: Tensor, rows: TokenRows) -> Tensor:
-        """The head: float32[b, d] of `encode` -> float32[b / chunks]."""
-        pooled = rows.by_blocks(self._pool, vectors)
-        passages = rows.by_blocks(self._pool_chunks, pooled.view(-1, self.chunks, pooled.shape[1]))
-        logits = rows.by_blocks(self.classifier, passages)
+        """The head: float32[b, d] of `encode` -> float32[b]."""
+        return self.classify(self.pool(vectors, rows), rows)
+
+    def pool(self, vectors: Tensor, rows: TokenRows) -> Tensor:
+        """The steps of the head before the logits: float32[b, d] of `encode` -> float32[b, d]."""
+        return rows.by_blocks(self._steps, vectors)
+
+    def classify(self, vectors: Tensor, rows: TokenRows) -> Tensor:
+        """The last step of the head: float32[b, d] of `pool` -> float32[b]."""
+        logits = rows.by_blocks(self.classifier, vectors)
         return logits[:, -1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
 
     def _embed(self, token_ids: Tensor, positions: Tensor, token_types: Tensor) -> Tensor:
@@ -106,12 +106,8 @@ class EncoderScorer(nn.Module):
         normed: Tensor = self.final_norm(hidden.float())
         return normed
 
-    def _pool(self, vectors: Tensor) -> Tensor:
+    def _steps(self, vectors: Tensor) -> Tensor:
         pooled: Tensor = self.steps(vectors)
-        return pooled
-
-    def _pool_chunks(self, vectors: Tensor) -> Tensor:
-        pooled: Tensor = self.chunk_pooling(vectors.flatten(0, 1))
         return pooled
 
 

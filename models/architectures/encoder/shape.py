@@ -8,7 +8,6 @@ from pydantic import Field, TypeAdapter
 
 from beamrank.errors import PreflightError
 from beamrank.storage.documents import validated
-from models.architectures.chunk_sizes import POOLING
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "tanh", "none"]
 Pooling = Literal["cls", "mean"]
@@ -72,14 +71,10 @@ class Head:
     Attributes:
         steps: what is applied to the pooled vector, in order; the last one yields the logits.
         pooling: the vector of the first token, or the mean over all tokens.
-        chunks: how many inputs a passage is read as.
-        attention_size: of the attention over the chunks; 0 where there is none.
     """
 
     steps: tuple[Dense | Norm, ...]
     pooling: Pooling = "cls"
-    chunks: int = 1
-    attention_size: int = 0
 
     @property
     def classifier(self) -> Dense:
@@ -90,14 +85,10 @@ class Head:
 
     def parts(self) -> dict[str, Part]:
         """The parts by the names of their tensors."""
-        parts = {
+        return {
             step.name: Part((step.rows, step.columns) if isinstance(step, Dense) else (step.size,), step.bias)
             for step in self.steps
         }
-        if self.attention_size:
-            parts[f"{POOLING}.dense"] = Part((self.attention_size, self.classifier.columns), bias=True)
-            parts[f"{POOLING}.context"] = Part((1, self.attention_size))
-        return parts
 
 
 @dataclass(frozen=True)

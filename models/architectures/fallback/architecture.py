@@ -33,7 +33,6 @@ class TransformersModel:
     warnings: tuple[str, ...]
     layout: InputTemplate | None = None
     prompt: Prompt | None = None
-    chunks: int = 1
 
     def template(self, special: SpecialTokens) -> InputTemplate:
         """The layout of the checkpoint's tokenizer with its own special tokens, or the prompt."""

@@ -53,7 +53,7 @@ def choose_backend(name: str, architecture: Architecture, device: Device) -> tup
     """
     if name != AUTO:
         return name, device
-    if device.device != "cpu" or not isinstance(architecture, EncoderClassifier) or find_spec("openvino") is None:
+    if device.device != "cpu" or type(architecture) is not EncoderClassifier or find_spec("openvino") is None:
         return "torch", device
     encoder, width = encoder_kind(architecture), architecture.shape.hidden
     if faster_backend(_measured(), processor_kind(), encoder, width, device.dtype) != "openvino":

@@ -63,7 +63,7 @@ class Backend(Protocol):
         """How many tokens `forward` computes for inputs of these lengths, padding included."""
 
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
-        """Log-odds, float32[b]; with chunks, one for each doc. The bits must not depend on other threads.
+        """Log-odds, float32[b]. The bits must not depend on other threads.
 
         Raises:
             OutOfMemory: the batch does not fit.

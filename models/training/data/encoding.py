@@ -1,6 +1,7 @@
 """Training inputs, laid out exactly as for scoring (docs/reference/model-inputs.md)."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from beamrank.ranking.input_layout import InputLimits, Lengths, PackedInputs, kept_lengths, lay_out, max_doc_tokens
 from models.architectures.bert import bert_template
-from models.scoring.batching import Rows, chunk_rows, cut_batches, longest_chunks, padded_width
+from models.architectures.chunked_bert import cut_docs
+from models.scoring.batching import Rows, cut_batches, padded_width
 from models.scoring.packing import Tokens
 from models.tokenizers.bert import BertTokenizer
 from models.training.data.examples import TokenIds
@@ -58,8 +60,8 @@ class InputEncoder:
         rows = np.array([[numbers.setdefault(text, len(numbers)) for text in texts] for texts in inputs])
         tokens, offsets = self._tokens(list(numbers))
         lengths = np.diff(offsets)[rows].T
-        template = bert_template(self._special, len(lengths))
-        kept = kept_lengths(template, self._limits, list(lengths), self._chunks)
+        template = replace(bert_template(self._special, len(lengths)), doc_parts=self._chunks)
+        kept = kept_lengths(template, self._limits, list(lengths))
         return PackedInputs(tokens, offsets[rows], np.stack(kept, axis=1), template)
 
     def _tokens(self, texts: list[Any]) -> tuple[Tokens, Lengths]:
@@ -75,10 +77,11 @@ class InputEncoder:
     def batches(self, inputs: Sequence[Texts]) -> Iterator[Batch]:
         """Yields the inputs in batches of similar lengths, which need little padding."""
         chunks = self._chunks
-        packed = self.pack(inputs).in_chunks(chunks)
-        lengths = longest_chunks(packed.lengths, chunks)
+        packed = cut_docs(self.pack(inputs))
+        lengths = packed.lengths.reshape(-1, chunks).max(axis=1)
         for rows in cut_batches(lengths, self._token_budget // chunks, self._limits.max_length):
-            padded = lay_out(packed, chunk_rows(rows, chunks), padded_width(lengths[rows], self._limits.max_length))
+            rows_of_chunks = (rows[:, None] * chunks + np.arange(chunks)).ravel()
+            padded = lay_out(packed, rows_of_chunks, padded_width(lengths[rows], self._limits.max_length))
             mask = np.arange(padded.token_ids.shape[1]) < padded.lengths[:, None]
             yield Batch(
                 rows,

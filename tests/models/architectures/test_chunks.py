@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, mono_kept
 from beamrank.records import SpecialTokens
 from models.architectures.chunk_pooling import ChunkPooling
+from models.architectures.chunked_bert import cut_docs
 from models.checkpoints.check import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from models.scoring.mono import score_mono
@@ -89,9 +91,12 @@ def _by_hand(model: ChunkedBert, query: str, chunks: list[str]) -> float:
 
 def test_chunks_share_the_last_segment_evenly():
     inputs = PackedInputs(
-        np.arange(30, dtype=np.uint16), np.array([[0, 5], [2, 9]]), np.array([[3, 8], [2, 1]]), _TEMPLATE
+        np.arange(30, dtype=np.uint16),
+        np.array([[0, 5], [2, 9]]),
+        np.array([[3, 8], [2, 1]]),
+        replace(_TEMPLATE, doc_parts=3),
     )
-    chunks = inputs.in_chunks(3)
+    chunks = cut_docs(inputs)
     assert chunks.starts.tolist() == [[0, 5], [0, 7], [0, 10], [2, 9], [2, 9], [2, 9]]
     assert chunks.kept.tolist() == [[3, 2], [3, 3], [3, 3], [2, 0], [2, 0], [2, 1]]
 
@@ -101,10 +106,11 @@ def test_chunks_share_the_last_segment_evenly():
 def test_chunk_follows_the_truncation_rule(rule, chunks):
     queries, docs = (each.ravel() for each in np.meshgrid([1, 12, 40], np.arange(0, 200)))
     limits = InputLimits(rule, 16, 48)
-    query_kept, doc_kept = mono_kept(_TEMPLATE, limits, queries, docs, chunks)
+    in_parts = replace(_TEMPLATE, doc_parts=chunks)
+    query_kept, doc_kept = mono_kept(in_parts, limits, queries, docs)
     starts = np.zeros((len(docs), 2), np.int64)
-    laid_out = PackedInputs(np.zeros(300, np.uint16), starts, np.stack([query_kept, doc_kept], 1), _TEMPLATE)
-    lengths = laid_out.in_chunks(chunks).lengths
+    laid_out = PackedInputs(np.zeros(300, np.uint16), starts, np.stack([query_kept, doc_kept], 1), in_parts)
+    lengths = cut_docs(laid_out).lengths
     assert lengths.max() == (47 if rule == "original" else 48)
     assert (doc_kept[docs <= 15 * chunks] == docs[docs <= 15 * chunks]).all()
     longest = docs == 199
@@ -173,7 +179,7 @@ def test_chunked_checkpoint_scores_as_the_model_and_by_hand(chunks, labels, star
     assert table["score"].to_pylist() == pytest.approx(by_hand, abs=2e-5)
     with torch.inference_mode():
         assert score([(query, doc) for doc in docs]).tolist() == pytest.approx(by_hand, abs=2e-5)
-    assert counts.inferences == len(docs) * chunks.count
+    assert counts.inferences == len(docs)
     assert counts.truncated_docs == 1
     loaded = ChunkedBert.from_pretrained(tmp_path)
     assert all(torch.equal(each, loaded.state_dict()[name]) for name, each in score.model.state_dict().items())
@@ -228,7 +234,7 @@ def test_chunked_training_measures_and_resumes(start, tmp_path):
     progress = make_session(config, "mono").train(lambda: False, told, "beamrank train mono train.yaml")
     assert progress.finished
     assert any("resuming after step 8" in line for line in told.notes)
-    assert resolve_checkpoint(str(tmp_path / "out"), "mono").architecture.chunks == 2
+    assert resolve_checkpoint(str(tmp_path / "out"), "mono").doc_parts == 2
     card = (tmp_path / "out/README.md").read_text()
     assert "A passage is split into 2 even chunks" in card
     assert "combined by attention pooling" in card

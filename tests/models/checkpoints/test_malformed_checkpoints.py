@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import PreflightError
-from models.architectures.chunk_sizes import CHUNKED_BERT
+from models.architectures.chunked_bert import CHUNKED_BERT
 from models.checkpoints.check import resolve_checkpoint
 from models.tokenizers.registry import load_tokenizer
 from models.training.initial_model import Start

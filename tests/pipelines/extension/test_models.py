@@ -32,7 +32,6 @@ class SumOfIds:
     num_labels: int = 1
     positions: int = 64
     vocab_size: int = 1000
-    chunks: int = 1
     token_cost: int = 1
     warnings: tuple[str, ...] = ()
     prompt: Prompt | None = None

@@ -65,7 +65,7 @@ def test_chunked_checkpoint_scores_whole_docs(given: Path, long_docs: dict[str, 
     assert plan.of_step("tokenize")[0].keys["max_doc_tokens"] == 16 * _LENGTH
     manifest = plan.finished("mono")
     assert manifest is not None
-    assert manifest.total("inferences") == 3 * 16 * len(long_docs)
+    assert manifest.total("inferences") == 3 * len(long_docs)
     rows = found.rows("mono")
     assert {row["segment"] for row in rows} == {0}
     some = [row for row in rows if row["query_id"] == rows[0]["query_id"]]
@@ -162,5 +162,5 @@ def test_plan_counts_segments(given: Path) -> None:
 
 def test_segments_are_refused_for_a_chunked_checkpoint(given: Path, tmp_path: Path) -> None:
     _save_chunked(tmp_path / "chunked", 2)
-    with pytest.raises(PreflightError, match="cuts a doc into 2 chunks itself, as it was trained to"):
+    with pytest.raises(PreflightError, match="cuts a doc into 2 parts itself, as it was trained to"):
         run_here(given, tmp_path / "out", [*_SEGMENTS, f"mono.checkpoint={tmp_path / 'chunked'}"])

@@ -33,7 +33,7 @@ _SCORING = {
     "token_cost": 1,
     "start_tokens": 1,
     "end_tokens": (1, 1),
-    "chunks": 1,
+    "doc_parts": 1,
 }
 
 

@@ -1,0 +1,118 @@
+"""monoBERT that reads a passage in chunks (Mass et al. 2019, section 4.3.2), as `beamrank train` makes it.
+
+transformers does not know its model_type and refuses it; as a plain BERT it would load, and score chunks one by one.
+Needs no torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, TypeAdapter
+
+from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import SEGMENTS, InputTemplate, PackedInputs
+from beamrank.records import SpecialTokens
+from beamrank.storage.documents import validated
+from models.architectures.bert import BERT
+from models.architectures.classifier import check_tensors
+from models.architectures.encoder.family import EncoderClassifier
+from models.architectures.protocol import ModelFiles
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNKED_BERT = "chunked_bert"
+CHUNKS, POOLING = "chunks", "chunk_pooling"
+_MOST_CHUNKS = 512
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """The entry `chunks` of config.json."""
+
+    count: Annotated[int, Field(ge=1, le=_MOST_CHUNKS)]
+    pooling: Literal["attention", "max"]
+    attention_size: Annotated[int, Field(ge=1, le=1 << 24)] = 0
+
+
+_ENTRY = TypeAdapter(_Entry)
+
+
+@dataclass(frozen=True)
+class ChunkedBert(EncoderClassifier):
+    """A BERT that cuts the doc of an input into `chunks`; `attention_size` is 0 for max pooling."""
+
+    chunks: int = 1
+    attention_size: int = 0
+
+    @property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        pooling = {
+            f"{POOLING}.dense.weight": (self.attention_size, self.shape.hidden),
+            f"{POOLING}.dense.bias": (self.attention_size,),
+            f"{POOLING}.context.weight": (1, self.attention_size),
+        }
+        return super().tensors | (pooling if self.attention_size else {})
+
+    def template(self, special: SpecialTokens) -> InputTemplate:
+        return replace(super().template(special), doc_parts=self.chunks)
+
+    def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
+        from models.architectures.chunk_pooling import ChunkedScorer
+
+        encoder = super().build(weights, dtype)
+        pooling = {name.removeprefix(f"{POOLING}."): each for name, each in weights.items() if name.startswith(POOLING)}
+        return ChunkedScorer(encoder, self.chunks, self.attention_size, pooling)
+
+
+def read_chunked_bert(files: ModelFiles, segments: int) -> ChunkedBert:
+    """Reads a checkpoint; an `ArchitectureReader`."""
+    place = f"the checkpoint {files.reference}"
+    if segments != SEGMENTS["mono"]:
+        raise PreflightError(f"{place} reads passages in chunks, which is for mono alone")
+    try:
+        chunks, attention_size = chunk_sizes(files.config)
+    except ValueError as error:
+        raise PreflightError(f"config.json of {place} cannot be used: {error}") from error
+    bert = BERT.read(files, segments)
+    if bert.own_layout is not None:
+        raise PreflightError(
+            f"{place} reads passages in chunks, and its tokenizer does not lay them out as BERT's ([CLS] query [SEP] "
+            "passage [SEP] with token types 0 and 1): give it the tokenizer that it was trained with"
+        )
+    model = ChunkedBert(**vars(bert), chunks=chunks, attention_size=attention_size)
+    check_tensors(files, model.tensors)
+    return model
+
+
+def chunk_entry(count: int, attention_size: int) -> dict[str, Any]:
+    """The entry `chunks`: how many, and the size of the attention over them, or 0 for max pooling."""
+    pooling = {"pooling": "attention", "attention_size": attention_size} if attention_size else {"pooling": "max"}
+    return {"count": count, **pooling}
+
+
+def chunk_sizes(config: Mapping[str, Any]) -> tuple[int, int]:
+    """The arguments of `chunk_entry`.
+
+    Raises:
+        ValueError: the entry is missing or wrong.
+    """
+    try:
+        entry = validated(_ENTRY, config.get(CHUNKS))
+    except ValueError as error:
+        raise ValueError(f"{CHUNKS}: {error}") from None
+    if entry.pooling == "attention" and not entry.attention_size:
+        raise ValueError(f"{CHUNKS}.attention_size: Field required")
+    return entry.count, entry.attention_size if entry.pooling == "attention" else 0
+
+
+def cut_docs(inputs: PackedInputs) -> PackedInputs:
+    """Each input as `doc_parts` of its template in a row, its last segment shared out evenly among them."""
+    count = inputs.template.doc_parts
+    borders = inputs.kept[:, -1:] * np.arange(count + 1) // count
+    starts, kept = np.repeat(inputs.starts, count, axis=0), np.repeat(inputs.kept, count, axis=0)
+    starts[:, -1] += borders[:, :-1].ravel()
+    kept[:, -1] = np.diff(borders).ravel()
+    return PackedInputs(inputs.tokens, starts, kept, inputs.template)
