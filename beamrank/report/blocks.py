@@ -1,11 +1,15 @@
-"""What a section of a report is made of. All of it is text: the page escapes it."""
+"""What the sections of a report are made of. All of it is text: the page escapes it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from beamrank.evaluation.tables import Table
+from beamrank.report.curves import CurvePoint
+
+_WORD = re.compile(r"\w+")
+_LONGEST = 1200
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,12 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture, which is also the file NAME.svg."""
+    """A picture, which is also the file NAME.svg; `points` are the rows of `curves.csv` behind it."""
 
     name: str
     caption: str
     svg: bytes
+    points: Sequence[CurvePoint] = ()
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,7 @@ class Marked:
 
 @dataclass(frozen=True)
 class Passage:
-    """A doc with facts about it.
-
-    Attributes:
-        title: one line.
-        facts: names and values.
-        text: the passage in pieces; empty if it is not known.
-    """
+    """A doc: a title of one line, facts (names and values), and its text in pieces, empty if it is not known."""
 
     title: str
     facts: Sequence[tuple[str, str]]
@@ -77,14 +76,17 @@ Block: TypeAlias = Paragraph | TableBlock | Picture | Passage | Heading
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a report: its title and its blocks."""
+    """A section of a report; its title is its name in the registry.
 
-    title: str
-    blocks: Sequence[Block]
+    Attributes:
+        blocks: from a `beamrank.report.report.Report` to what is shown; nothing leaves the section out. Keyword-only
+            parameters are options of `beamrank report`, annotated as typer wants them; one that has the name of an
+            option of the command gets its value.
+        shows: whether the section shows a folder that holds no run, such as the output of a training.
+    """
 
-
-_WORD = re.compile(r"\w+")
-_LONGEST = 1200
+    blocks: Callable[..., Sequence[Block]]
+    shows: Callable[[str], bool] = lambda folder: False  # noqa: ARG005
 
 
 def marked_text(text: str, query: str) -> list[Marked]:

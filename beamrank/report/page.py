@@ -7,13 +7,11 @@ from importlib.resources import files
 from typing import Any
 
 from beamrank.evaluation.tables import Cell, Table, latex, markdown
-from beamrank.report.blocks import Block, Picture, Section, TableBlock
+from beamrank.report.blocks import Block, Picture, TableBlock
+from beamrank.report.curves import write_csv
+from beamrank.report.drift import write_drift
 from beamrank.report.report import Report
-from beamrank.report.sections import SECTIONS
-from beamrank.report.sections.trainings import training_blocks
-from beamrank.report.stored.curves import write_csv
-from beamrank.report.stored.drift import write_drift
-from beamrank.report.trainings import Training
+from beamrank.report.sections.registry import make_sections
 from beamrank.storage import files as storage
 from beamrank.storage.urls import printable
 
@@ -24,29 +22,24 @@ _WIDE = 24
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the page: a run of beamrank, runs of other systems, or trainings.
-
-    Attributes:
-        title: its heading.
-        sections: what it shows.
-        files: other files, by name.
-    """
+    """A part of the page: its heading, its sections by title, and other files by name."""
 
     title: str
-    sections: Sequence[Section]
+    sections: Mapping[str, Sequence[Block]]
     files: Mapping[str, bytes] = field(default_factory=dict)
 
-
-def report_part(report: Report) -> Part:
-    """A run, or runs that are compared; sections without content are left out."""
-    sections = [Section(title, blocks) for title, make in SECTIONS.items() if (blocks := make(report))]
-    tables = {"curves.csv": write_csv(report.points)} if report.execution else {}
-    return Part(report.title, sections, tables | ({"drift.csv": write_drift(report.drift)} if report.drift else {}))
+    def blocks(self, kind: type[Any]) -> list[Any]:
+        """The blocks of one kind."""
+        return [block for blocks in self.sections.values() for block in blocks if isinstance(block, kind)]
 
 
-def training_part(trainings: Sequence[Training]) -> Part:
-    """Trainings beside each other."""
-    return Part(", ".join(each.name for each in trainings), [Section("Training", training_blocks(trainings))])
+def report_part(report: Report, options: Mapping[str, Any] | None = None) -> Part:
+    """A report with the sections that have content; `options` are those of the command, by name."""
+    part = Part(report.title, make_sections(report, options or {}))
+    files = {"drift.csv": write_drift(report.drift)} if report.drift else {}
+    if report.execution:
+        files["curves.csv"] = write_csv(point for picture in part.blocks(Picture) for point in picture.points)
+    return Part(part.title, part.sections, files)
 
 
 def write_report(folder: str, parts: Sequence[Part]) -> str:
@@ -72,29 +65,30 @@ def render(parts: Sequence[Part]) -> bytes:
 
     source = files("beamrank.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    shown = [{"title": part.title, "sections": [_as_values(section) for section in part.sections]} for part in parts]
+    shown = [
+        {
+            "title": part.title,
+            "sections": [
+                {"title": title, "blocks": list(map(_block_values, blocks))} for title, blocks in part.sections.items()
+            ],
+        }
+        for part in parts
+    ]
     # Lone surrogates of damaged ids and names have no UTF-8.
     return environment.from_string(source).render(reports=shown).encode("utf-8", "backslashreplace")
 
 
 def _files(part: Part) -> Iterator[tuple[str, bytes]]:
-    tables = [block for section in part.sections for block in section.blocks if isinstance(block, TableBlock)]
-    exported = [block for block in tables if block.exported]
+    exported = [block for block in part.blocks(TableBlock) if block.exported]
     yield from part.files.items()
     yield "tables.md", _joined(exported, markdown, "**{}**\n\n")
     yield "tables.tex", _joined(exported, latex, "% {}\n")
-    for section in part.sections:
-        for block in section.blocks:
-            if isinstance(block, Picture):
-                yield f"{block.name}.svg", block.svg
+    for picture in part.blocks(Picture):
+        yield f"{picture.name}.svg", picture.svg
 
 
 def _joined(blocks: Sequence[TableBlock], write: Callable[[Table], str], caption: str) -> bytes:
     return "\n".join(caption.format(printable(block.caption)) + write(block.table) for block in blocks).encode()
-
-
-def _as_values(section: Section) -> Mapping[str, Any]:
-    return {"title": section.title, "blocks": [_block_values(block) for block in section.blocks]}
 
 
 def _block_values(block: Block) -> Mapping[str, Any]:

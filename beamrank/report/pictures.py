@@ -8,73 +8,88 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.report.stored.curves import CurvePoint
-from beamrank.report.stored.distributions import Scores
-from beamrank.report.trainings import Training, smoothed
+from beamrank.report.curves import CurvePoint
+from beamrank.report.views import Scores
 from beamrank.storage.urls import printable
 
 # Small, so that its text is readable on a phone too.
 _SIZE = (5.8, 4.2)
 _LINES = ("-", "--", "-.", ":")
 # Above all other lines.
-_CONFIGURED: Any = {"zorder": 5, "linewidth": 2.2}
+CONFIGURED: Any = {"zorder": 5, "linewidth": 2.2}
 _BINS = 40
 _MOST_LABELS = 6
 # Names of runs are not formulas.
-_STYLE: Any = {"svg.fonttype": "path", "text.parse_math": False, "legend.frameon": False}
+_STYLE: Any = {"svg.fonttype": "path", "text.parse_math": False, "legend.frameon": False, "svg.hashsalt": "beamrank"}
 
 
-def depth_curve(points: Sequence[CurvePoint], measure: str) -> bytes:
+@contextmanager
+def figure(panels: int = 1, height: float = _SIZE[1], whole: bool = True) -> Iterator[tuple[Any, io.BytesIO]]:
+    """Axes below each other, and where their SVG is written at the end; `whole` if x is a count."""
+    # It takes a second to import.
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+    from matplotlib.ticker import MaxNLocator
+
+    content = io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        drawn = Figure(figsize=(_SIZE[0], height), layout="constrained")
+        axes = drawn.subplots(panels, 1, sharex=True)
+        colors = matplotlib.color_sequences["tab20"][::2] + matplotlib.color_sequences["tab20"][1::2]
+        for each in [axes] if panels == 1 else axes:
+            each.grid(alpha=0.3)
+            each.set_prop_cycle(color=colors)
+            if whole:
+                each.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+        yield axes, content
+        # No font has the bytes of a name that are not UTF-8.
+        for text in drawn.findobj(Text):
+            text.set_text(printable(text.get_text()))
+        drawn.savefig(content, format="svg", transparent=True, metadata={"Date": None})
+
+
+def depth_curve(points: Sequence[CurvePoint]) -> bytes:
     """Figure 2: a measure against k0."""
-    with _figure() as (axes, content):
-        ours = [point for point in points if point.figure == 2 and point.measure == measure]
-        axes.plot([point.k0 for point in ours], [point.value for point in ours])
-        axes.plot(ours[0].k0, ours[0].value, "o", color="tab:gray", label="first stage")
-        axes.set(xlabel="inferences per query (k0)", ylabel=measure)
+    with figure() as (axes, content):
+        axes.plot([point.k0 for point in points], [point.value for point in points])
+        axes.plot(points[0].k0, points[0].value, "o", color="tab:gray", label="first stage")
+        axes.set(xlabel="inferences per query (k0)", ylabel=points[0].measure)
         axes.legend()
     return content.getvalue()
 
 
-def pair_curves(points: Sequence[CurvePoint], measure: str, configured: str | None) -> bytes:
+def pair_curves(points: Sequence[CurvePoint], configured: str | None) -> bytes:
     """Figure 3: a measure against the pairs asked, a line for each aggregation; SAMPLE with its standard deviation.
 
     The line of the configured aggregation is above the others.
     """
-    with _figure() as (axes, content):
-        ours = [point for point in points if point.figure == 3 and point.measure == measure]
-        whole = [point for point in ours if point.opponents is None]
+    with figure() as (axes, content):
+        whole = [point for point in points if point.opponents is None]
         for number, name in enumerate(dict.fromkeys(point.aggregation for point in whole)):
             line = [point for point in whole if point.aggregation == name]
-            style = _CONFIGURED if name == configured else {}
-            axes.plot(*_xy(line), _LINES[number % len(_LINES)], marker=".", label=str(name), **style)
-        for opponents in dict.fromkeys(point.opponents for point in ours if point.opponents is not None):
-            means, spread = (
-                [point for point in ours if (point.opponents, point.trial) == (opponents, trial)]
-                for trial in ("mean", "sd")
-            )
+            style = CONFIGURED if name == configured else {}
+            axes.plot(*xy(line), _LINES[number % len(_LINES)], marker=".", label=str(name), **style)
+        for opponents in dict.fromkeys(point.opponents for point in points if point.opponents is not None):
+            drawn = [point for point in points if point.opponents == opponents]
+            means = [point for point in drawn if point.trial == "mean"]
+            bars = [point.value for point in drawn if point.trial == "sd"]
             label = f"sample, m = {opponents}"
-            bars = [point.value for point in spread]
-            axes.errorbar(*_xy(means), yerr=bars, marker="x", linewidth=1, elinewidth=0.7, capsize=2, label=label)
-        axes.set(xlabel="inferences per query asked of duo", ylabel=measure)
+            axes.errorbar(*xy(means), yerr=bars, marker="x", linewidth=1, elinewidth=0.7, capsize=2, label=label)
+        axes.set(xlabel="inferences per query asked of duo", ylabel=points[0].measure)
         axes.figure.legend(fontsize="small", loc="outside lower center", ncols=3)
     return content.getvalue()
 
 
-def depth_pair_curves(points: Sequence[CurvePoint], measure: str, configured: int | None) -> bytes:
-    """Figure 4: a measure against all inferences, a line for each k1, the configured one above the others."""
-    with _figure() as (axes, content):
-        ours = [point for point in points if point.figure == 4 and point.measure == measure]
-        for k1 in dict.fromkeys(point.k1 for point in ours):
-            style = _CONFIGURED if k1 == configured else {}
-            axes.plot(*_xy([point for point in ours if point.k1 == k1]), marker=".", label=f"k1 = {k1}", **style)
-        axes.set(xlabel="inferences per query, k0 + k1 (k1 - 1)", ylabel=measure)
-        axes.legend()
-    return content.getvalue()
+def xy(points: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:
+    """A line: the inferences that are asked, in order, and the values."""
+    ordered = sorted(points, key=lambda point: point.inferences_asked)
+    return [point.inferences_asked for point in ordered], [point.value for point in ordered]
 
 
 def difference_bars(differences: Sequence[float], measure: str) -> bytes:
     """The difference of each topic, smallest first."""
-    with _figure() as (axes, content):
+    with figure() as (axes, content):
         values = np.array(differences)
         # A path for each sign: a bar for each of thousands of topics is megabytes.
         for color, heights in (("tab:red", np.minimum(values, 0)), ("tab:blue", np.maximum(values, 0))):
@@ -88,7 +103,7 @@ def score_histogram(scores: Scores, title: str) -> bytes:
     """The share of docs by score, a panel for each label, with the median; beyond the sixth, labels share one."""
     groups = list(_by_label(scores).items())
     edges = _edges(np.concatenate(list(scores.values())))
-    with _figure(len(groups), height=1.0 + 1.2 * len(groups), whole=False) as (panels, content):
+    with figure(len(groups), height=1.0 + 1.2 * len(groups), whole=False) as (panels, content):
         for number, (axes, (name, values)) in enumerate(zip(np.atleast_1d(panels), groups, strict=True)):
             counts, _ = np.histogram(values, bins=edges)
             axes.stairs(counts / max(counts.sum(), 1), edges, fill=True, color=f"C{number}")
@@ -102,9 +117,9 @@ def score_histogram(scores: Scores, title: str) -> bytes:
 def _by_label(scores: Scores) -> dict[str, NDArray[np.float32]]:
     """The scores by the name of their label, those of docs without judgment first."""
     levels = sorted(label for label in scores if label is not None)
-    alone, rest = levels[: _MOST_LABELS - 1], levels[_MOST_LABELS - 1 :]
+    first, rest = levels[: _MOST_LABELS - 1], levels[_MOST_LABELS - 1 :]
     found = {"not judged": scores[None]} if None in scores else {}
-    found |= {f"label {label}": scores[label] for label in alone}
+    found |= {f"label {label}": scores[label] for label in first}
     if rest:
         name = f"label {rest[0]}" if len(rest) == 1 else f"labels {rest[0]} to {rest[-1]}"
         found[name] = np.concatenate([scores[label] for label in rest])
@@ -119,67 +134,3 @@ def _edges(values: NDArray[np.float32]) -> NDArray[np.float64]:
     if low == high:
         low, high = low - max(0.5, step), high + max(0.5, step)
     return np.linspace(low, high, 1 + int(min(_BINS, (high - low) / step + 1)))
-
-
-def training_curves(trainings: Sequence[Training], measure: str, inputs: str) -> bytes:
-    """Figure 1 of Nogueira and Cho 2019: a measure against what was trained on, on a log axis."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    with _figure() as (axes, content):
-        for each in trainings:
-            values = [row.value for row in each.dev]
-            axes.plot(each.inputs(each.dev), values, marker=".", label=each.name)
-        for given in dict.fromkeys(each.record.given for each in trainings if each.record.given is not None):
-            axes.axhline(given, linestyle="--", color="tab:gray", linewidth=1, label=f"as given: {given:.4f}")
-        axes.set_xscale("log")
-        # The default labels are formulas.
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set(xlabel=inputs, ylabel=measure)
-        axes.legend(fontsize="small")
-    return content.getvalue()
-
-
-def learning_curves(trainings: Sequence[Training]) -> bytes:
-    """The loss of each training, smoothed, above its learning rate."""
-    with _figure(panels=2, height=5.9) as ((losses, rates), content):
-        for each in trainings:
-            steps = [row.step for row in each.steps]
-            losses.plot(steps, smoothed(np.array([row.loss for row in each.steps])), label=each.name)
-            rates.plot(steps, [row.learning_rate for row in each.steps])
-        losses.set(ylabel="loss")
-        rates.set(xlabel="step", ylabel="learning rate")
-        losses.legend(fontsize="small")
-    return content.getvalue()
-
-
-def _xy(points: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:
-    ordered = sorted(points, key=lambda point: point.inferences_asked)
-    return [point.inferences_asked for point in ordered], [point.value for point in ordered]
-
-
-@contextmanager
-def _figure(panels: int = 1, height: float = _SIZE[1], whole: bool = True) -> Iterator[tuple[Any, io.BytesIO]]:
-    """Axes below each other, and where their SVG is written at the end; `whole` if x is a count."""
-    # It takes a second to import.
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.text import Text
-    from matplotlib.ticker import MaxNLocator
-
-    content = io.BytesIO()
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": "beamrank"}):
-        figure = Figure(figsize=(_SIZE[0], height), layout="constrained")
-        axes = figure.subplots(panels, 1, sharex=True)
-        colors = matplotlib.color_sequences["tab20"][::2] + matplotlib.color_sequences["tab20"][1::2]
-        for each in [axes] if panels == 1 else axes:
-            each.grid(alpha=0.3)
-            each.set_prop_cycle(color=colors)
-            if whole:
-                each.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-        yield axes, content
-        # No font has the bytes of a name that are not UTF-8.
-        for text in figure.findobj(Text):
-            text.set_text(printable(text.get_text()))
-        figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})

@@ -1,22 +1,22 @@
-"""What a report shows of a run, or of runs that are compared: the sections of the page take nothing else."""
+"""What a report shows of a run, of run files that are compared, or of other folders: all that its sections get."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.status import StageStatus
 from beamrank.config.run import RunConfig
 from beamrank.errors import ConfigError
+from beamrank.evaluation.compare import NOT_TESTED
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import Comparison, compare_evaluations, corrected
+from beamrank.formats.qrels import Qrels
 from beamrank.formats.runs import RunNotes
-from beamrank.report.stored.curves import CurvePoint
-from beamrank.report.stored.distributions import Scores
-from beamrank.report.stored.drift import Drift
-from beamrank.report.stored.rank_changes import CandidateView, RankChange
-
-JUDGED = "Judged@10"
+from beamrank.report.curves import CurvePoint
+from beamrank.report.drift import Drift
+from beamrank.report.views import CandidateView, RankChange, Scores
 
 
 @dataclass(frozen=True)
@@ -67,24 +67,25 @@ class Execution:
     receipts: Mapping[str, Mapping[int, Receipt]]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Report:
-    """One run with its stages, or several runs of any systems.
+    """One run with its stages, several runs of any systems, or folders of something else.
 
     Attributes:
         title: the run tag and the folder, or the names of the runs.
         runs: the names of all runs: for a run of beamrank those of its finished stages and aggregations.
         steps: the runs that are shown side by side: one a stage.
-        last: the run whose differences from the baseline are shown by topic.
         baseline: the run that others are compared with.
         measures: their names; the first decides the order of topics and is drawn.
+        settings: what the user chose.
         topics: their texts by query_id; empty where they are unknown.
         execution: None for runs of other systems.
+        qrels: the judgments, if there are any.
         files: the path of each run of other systems, and facts about it.
+        folders: those that hold no run, and that a section of a plugin shows.
         missing: what the report lacks, and why, a line each.
         evaluations: of each run; empty without qrels.
         trial: words for a heading if only the first topics were run; else empty.
-        tested: each measure of each run beside the baseline.
         points: of the curves.
         not_drawn: measures that curves cannot have.
         changes: the largest rank changes.
@@ -95,31 +96,38 @@ class Report:
     """
 
     title: str
-    runs: list[str]
-    steps: list[str]
-    last: str
-    baseline: str
-    measures: Sequence[str]
+    runs: Sequence[str] = ()
+    steps: Sequence[str] = ()
+    baseline: str = ""
+    measures: Sequence[str] = ()
+    settings: ReportSettings = ReportSettings()
     topics: Mapping[str, str] = field(default_factory=dict)
     execution: Execution | None = None
+    qrels: Qrels | None = None
     files: Mapping[str, RunNotes] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    folders: Sequence[str] = ()
+    missing: Sequence[str] = ()
+    evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     trial: str = ""
-    tested: list[Tested] = field(default_factory=list)
-    points: list[CurvePoint] = field(default_factory=list)
-    not_drawn: list[str] = field(default_factory=list)
-    changes: list[RankChange] = field(default_factory=list)
-    views: dict[str, list[CandidateView]] = field(default_factory=dict)
+    points: Sequence[CurvePoint] = ()
+    not_drawn: Sequence[str] = ()
+    changes: Sequence[RankChange] = ()
+    views: Mapping[str, Sequence[CandidateView]] = field(default_factory=dict)
     scores: Mapping[str, Scores] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     drift: Drift | None = None
+
+    @property
+    def last(self) -> str:
+        """The run whose differences from the baseline are shown by topic; empty without runs."""
+        return self.steps[-1] if self.steps else ""
 
     @property
     def main_measure(self) -> str | None:
         """The first measure; None without qrels."""
         return self.measures[0] if self.evaluations else None
 
+    @cached_property
     def differences(self) -> dict[str, float]:
         """The last run minus the baseline by the main measure, for each judged topic, smallest first."""
         if self.main_measure is None or self.last == self.baseline:
@@ -128,8 +136,9 @@ class Report:
         found = {one: last[one][self.main_measure] - base[one][self.main_measure] for one in last}
         return dict(sorted(found.items(), key=lambda each: (each[1], each[0])))
 
-    def test_differences(self) -> None:
-        """Tests each measure of each run beside the baseline's, and corrects the p-values of the steps.
+    @cached_property
+    def tested(self) -> list[Tested]:
+        """Each measure of each run beside the baseline's. The p-values of the steps are corrected together.
 
         The other runs are further aggregations of the same pairs, which nobody chose.
         """
@@ -140,29 +149,28 @@ class Report:
             for measure, comparison in compare_evaluations(
                 self.evaluations[run], self.evaluations[self.baseline]
             ).items()
+            if not measure.startswith(NOT_TESTED)
         ]
-        # How many docs the qrels judge does not measure a run: it is shown, and not tested.
-        tested = [each for each in found if not each[1].startswith("Judged")]
-        chosen = [comparison.p_value if run in self.steps else None for run, _, comparison in tested]
-        self.tested = [Tested(*each, p_value) for each, p_value in zip(tested, corrected(chosen, "holm"), strict=True)]
+        chosen = [comparison.p_value if run in self.steps else None for run, _, comparison in found]
+        return [Tested(*each, p_value) for each, p_value in zip(found, corrected(chosen, "holm"), strict=True)]
 
-    def largest_differences(self, count: int, queries: Sequence[str]) -> list[str]:
+    def largest_differences(self, queries: Sequence[str]) -> list[str]:
         """The topics with the largest differences, in the order of the table; without qrels, the first of `queries`."""
-        differences = self.differences()
-        if not differences:
+        count = self.settings.queries
+        if not self.differences:
             return list(queries)[:count] if self.runs else []
-        largest = set(sorted(differences, key=lambda one: (-abs(differences[one]), one))[:count])
-        return [query_id for query_id in differences if query_id in largest]
+        largest = set(sorted(self.differences, key=lambda one: (-abs(self.differences[one]), one))[:count])
+        return [query_id for query_id in self.differences if query_id in largest]
 
 
-def chosen_baseline(wanted: str | None, runs: Sequence[str], where: str) -> str:
+def chosen_baseline(name: str | None, runs: Sequence[str], where: str) -> str:
     """The run that others are compared with, by default the first; empty if there is none.
 
     Raises:
-        ConfigError: the wanted one does not exist.
+        ConfigError: there is no run of this name.
     """
-    baseline = wanted or (runs[0] if runs else "")
+    baseline = name or (runs[0] if runs else "")
     if baseline and baseline not in runs:
-        known = ", ".join(runs) or "none: no stage is finished"
-        raise ConfigError(f"--baseline {baseline!r} is not a run of {where}; its runs are {known}")
+        names = ", ".join(runs) or "none: no stage is finished"
+        raise ConfigError(f"--baseline {baseline!r} is not a run of {where}; its runs are {names}")
     return baseline

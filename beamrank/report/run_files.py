@@ -1,20 +1,21 @@
 """The report of run files of any systems: what needs no stored scores."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from beamrank.evaluation.compare import short_names
 from beamrank.evaluation.evaluate import evaluate_one, without
 from beamrank.formats.excluded import Excluded, own_facts
 from beamrank.formats.notes import of_files
-from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import Run, read_run
 from beamrank.report.report import Report, ReportSettings, chosen_baseline
-from beamrank.report.stored.distributions import ScoreDistributions, Scores
-from beamrank.report.stored.rank_changes import CandidateView, LargestChanges, shown_views
+from beamrank.report.views import LargestChanges, Ranked, ScoresByLabel, candidate_views, shown_views
 
 _NOT_SHOWN = (
     "These are run files: curves, costs, truncation and passages need what `beamrank run` stores, and are left out"
 )
+_NO_QRELS = "No qrels are given: measures, tests and rank changes need judgments. Give --qrels"
 
 
 def gather_files(
@@ -32,61 +33,51 @@ def gather_files(
     """
     names = short_names(list(dict.fromkeys(urls)))
     qrels = None if qrels_url is None else read_qrels(qrels_url)
+    relevance = {} if qrels is None else qrels.relevance
     runs = {name: without(read_run(url), excluded, qrels) for url, name in names.items()}
     baseline = chosen_baseline(settings.baseline, list(runs), "these files")
     steps = [baseline, *(name for name in runs if name != baseline)]
-    report = Report(", ".join(runs), list(runs), steps, steps[-1], baseline, measures, missing=[_NOT_SHOWN])
-    report.files = {url: runs[name].notes for url, name in names.items()}
-    report.missing += of_files({name: own_facts(run.order) for name, run in runs.items()})
-    if qrels is None:
-        report.missing.append("No qrels are given: measures, tests and rank changes need judgments. Give --qrels")
-    else:
-        for url, name in names.items():
-            found = evaluate_one(runs[name], qrels, measures, f"the run {url}", f"the qrels {qrels_url}")
-            report.evaluations[name] = found.evaluation
-            report.missing += [f"{name}: {line}" for line in found.evaluation.notes.warnings()]
-    relevance = {} if qrels is None else qrels.relevance
-    report.scores = _scores(runs, relevance)
-    report.changes = list(_changes(runs, qrels, steps, settings.changes).found())
-    report.test_differences()
-    queries = list(dict.fromkeys(query_id for run in runs.values() for query_id in run.order))
-    report.views = {
-        query_id: shown_views(_views(query_id, runs, steps, relevance.get(query_id, {})), settings.docs)
-        for query_id in report.largest_differences(settings.queries, queries)
-    }
-    return report
-
-
-def _scores(runs: Mapping[str, Run], relevance: Mapping[str, Mapping[str, int]]) -> Mapping[str, Scores]:
-    found = ScoreDistributions()
+    missing = [_NOT_SHOWN, *of_files({name: own_facts(run.order) for name, run in runs.items()})]
+    missing += [_NO_QRELS] if qrels is None else []
+    evaluations = {}
+    for url, name in names.items() if qrels is not None else ():
+        assert qrels is not None
+        found = evaluate_one(runs[name], qrels, measures, f"the run {url}", f"the qrels {qrels_url}").evaluation
+        evaluations[name] = found
+        missing += [f"{name}: {line}" for line in found.notes.warnings()]
+    scores = ScoresByLabel()
     for name, run in runs.items():
-        for query_id, doc_ids in run.order.items():
-            found.add(doc_ids, relevance.get(query_id, {}), {name: run.scores[query_id]})
-    return found.found()
+        for query_id in run.order:
+            scores.add(name, _ranked(run, query_id), relevance.get(query_id, {}))
+    in_order = {step: runs[step] for step in steps}
+    changes = LargestChanges([(baseline, run) for run in steps[1:]], settings.changes)
+    for query_id, judgments in relevance.items() if settings.changes else ():
+        changes.add(candidate_views(query_id, _rankings(in_order, query_id), judgments, judgments))
+    report = Report(
+        title=", ".join(runs),
+        runs=list(runs),
+        steps=steps,
+        baseline=baseline,
+        measures=measures,
+        settings=settings,
+        qrels=qrels,
+        files={url: runs[name].notes for url, name in names.items()},
+        missing=missing,
+        evaluations=evaluations,
+        changes=list(changes.found()),
+        scores=scores.found(),
+    )
+    queries = list(dict.fromkeys(query_id for run in runs.values() for query_id in run.order))
+    views = {
+        query_id: candidate_views(query_id, _rankings(in_order, query_id), relevance.get(query_id, {}))
+        for query_id in report.largest_differences(queries)
+    }
+    return replace(report, views={query_id: shown_views(each, settings.docs) for query_id, each in views.items()})
 
 
-def _changes(runs: Mapping[str, Run], qrels: Qrels | None, steps: Sequence[str], count: int) -> LargestChanges:
-    found = LargestChanges([(steps[0], run) for run in steps[1:]], count)
-    for query_id, judgments in qrels.relevance.items() if qrels is not None and count else ():
-        found.add(_views(query_id, runs, steps, judgments, judgments))
-    return found
+def _rankings(runs: Mapping[str, Run], query_id: str) -> dict[str, Ranked]:
+    return {name: _ranked(run, query_id) for name, run in runs.items()}
 
 
-def _views(
-    query_id: str,
-    runs: Mapping[str, Run],
-    steps: Sequence[str],
-    judgments: Mapping[str, int],
-    only: Iterable[str] | None = None,
-) -> list[CandidateView]:
-    """The docs of a query, or only some of them, in the order of the last run; those that it lacks follow."""
-    wanted = None if only is None else set(only)
-    found: dict[str, CandidateView] = {}
-    for name in reversed(steps):
-        run = runs[name]
-        for place, doc_id in enumerate(run.order.get(query_id, ())):
-            if wanted is None or doc_id in wanted:
-                view = found.setdefault(doc_id, CandidateView(query_id, doc_id, judgments.get(doc_id), {}, {}))
-                view.ranks[name] = place + 1
-                view.scores[name] = float(run.scores[query_id][place])
-    return list(found.values())
+def _ranked(run: Run, query_id: str) -> Ranked:
+    return run.order.get(query_id, ()), run.scores.get(query_id, ())

@@ -1,7 +1,11 @@
 """The report of a run: one pass over its parts, and one scan of its corpus."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.status import read_receipts, read_status
@@ -9,63 +13,55 @@ from beamrank.config.run import RunConfig, stored_config
 from beamrank.errors import PreflightError
 from beamrank.evaluation.positions import supported
 from beamrank.formats.qrels import Qrels, read_qrels
-from beamrank.report.report import JUDGED, Execution, Report, ReportSettings, chosen_baseline
-from beamrank.report.stored.curves import Curves, CurveSettings
-from beamrank.report.stored.depths import DepthSettings, depth_points
-from beamrank.report.stored.distributions import ScoreDistributions
-from beamrank.report.stored.drift import DriftPass, EarlierRun
-from beamrank.report.stored.rank_changes import CandidateView, LargestChanges, candidate_views, shown_views
+from beamrank.ranking.aggregation import aggregate
+from beamrank.report.curves import Curves, CurveSettings
+from beamrank.report.drift import DriftPass, EarlierRun
+from beamrank.report.report import Execution, Report, ReportSettings, chosen_baseline
 from beamrank.report.stored.scores import StoredQuery, finished_stages, iter_stored, ranked_texts
-from beamrank.report.stored.stage_measures import StageMeasures, stored_aggregations
+from beamrank.report.stored.stage_measures import StageMeasures, stage_orders, stored_aggregations
 from beamrank.report.stored.truncation import truncated_docs
+from beamrank.report.views import (
+    CandidateView,
+    LargestChanges,
+    Opponent,
+    Ranked,
+    ScoresByLabel,
+    candidate_views,
+    shown_views,
+)
+
+_JUDGED = "Judged@10"
 
 
-def gather(plan: Plan, config: RunConfig, settings: ReportSettings, pairs: Plan | None = None) -> Report:
+def gather(plan: Plan, config: RunConfig, settings: ReportSettings) -> Report:
     """Reads what a run has finished, and the corpus at most once.
-
-    Args:
-        plan: of the run.
-        config: its configuration.
-        settings: what is shown.
-        pairs: the plan of the pairs of figure 4, finished.
 
     Raises:
         ConfigError: the baseline is not a run of a finished stage.
     """
-    report = _empty(plan, config, settings)
-    qrels = _read_qrels(report, plan, config)
+    report, qrels = _empty(plan, config, settings), _read_qrels(plan, config)
+    if qrels is None:
+        missing = (
+            "The run has no qrels: measures, tests, curves and rank changes of judged docs need judgments. Give "
+            "`qrels` in the configuration, or --qrels"
+        )
+        report = replace(report, missing=[*report.missing, missing])
     pass_over = _Pass(report, plan, config, qrels, settings)
     for queries in iter_stored(plan, config):
         pass_over.add(queries)
-    pass_over.finish()
-    if pairs is not None and qrels is not None:
-        keys, (fast, _) = pairs.stages[-1].keys, supported(config.measures)
-        wanted = DepthSettings.of(config, keys["k0s"], settings.k1s or (keys["k"],))
-        report.points += depth_points(plan, config, pairs, qrels, fast, wanted)
-    report.test_differences()
-    chosen = report.largest_differences(settings.queries, list(report.topics))
-    views = _views(report, plan, config, chosen, {} if qrels is None else qrels.relevance)
-    report.views = {query_id: shown_views(views[query_id], settings.docs) for query_id in chosen if query_id in views}
-    _mark_truncated(report, plan)
-    if settings.texts:
-        report.texts = _texts(report, plan, config)
-    return report
+    report = replace(report, qrels=qrels, **pass_over.found())
+    relevance = {} if qrels is None else qrels.relevance
+    views = _views(plan, config, report.largest_differences(list(report.topics)), relevance)
+    views = {query_id: shown_views(each, settings.docs) for query_id, each in views.items()}
+    report = _with_truncation(replace(report, views=views), plan)
+    return _with_texts(report, plan, config) if settings.texts else report
 
 
 def query_candidates(plan: Plan, config: RunConfig, query_id: str) -> list[CandidateView]:
     """The candidates of one query; reads its shard alone."""
-    runs = finished_runs(plan, config)
     relevance = {} if config.qrels is None else read_qrels(config.qrels).relevance
-    judgments = relevance.get(query_id, {})
-    views = [
-        candidate_views(query, judgments, runs, stored_aggregations(config))
-        for queries in iter_stored(plan, config, {query_id})
-        for query in queries
-        if query.query_id == query_id
-    ]
-    found = views[0] if views else []
-    truncated = truncated_docs(plan, {(query_id, view.doc_id) for view in found})
-    return [view.with_truncation(truncated) for view in found]
+    found = _views(plan, config, [query_id], relevance).get(query_id, [])
+    return list(_truncated(plan, found).values())
 
 
 def finished_runs(plan: Plan, config: RunConfig) -> list[str]:
@@ -77,9 +73,9 @@ def finished_runs(plan: Plan, config: RunConfig) -> list[str]:
     return found
 
 
-def report_measures(config: RunConfig) -> list[str]:
+def _measures(config: RunConfig) -> list[str]:
     """The configured measures, and how many of the first ten docs are judged."""
-    return list(dict.fromkeys([*config.measures, JUDGED]))
+    return list(dict.fromkeys([*config.measures, _JUDGED]))
 
 
 def _steps(runs: Sequence[str], config: RunConfig) -> list[str]:
@@ -97,41 +93,35 @@ def _earlier(output: str) -> EarlierRun:
 
 def _empty(plan: Plan, config: RunConfig, settings: ReportSettings) -> Report:
     runs = finished_runs(plan, config)
-    steps = _steps(runs, config)
     statuses = read_status(plan)
-    report = Report(
+    return Report(
         title=f"{plan.run_tag}: {plan.output}",
         runs=runs,
-        steps=steps,
-        last=steps[-1] if steps else "",
+        steps=_steps(runs, config),
         baseline=chosen_baseline(settings.baseline, runs, plan.output),
         measures=config.measures,
+        settings=settings,
         topics={topic.query_id: topic.text for topic in plan.topics},
         trial=f" (a trial: the first {len(plan.topics):,} topics alone, topics.limit)" if plan.limited else "",
         execution=Execution(plan, config, statuses, read_receipts(plan)),
+        missing=[
+            f"{each.stage} is not finished ({each.done:,} of {each.shards:,} shards): what needs it is left out. "
+            "Run the same `beamrank run` again, which resumes"
+            for each in statuses
+            if not each.finished
+        ],
     )
-    report.missing += [
-        f"{each.stage} is not finished ({each.done:,} of {each.shards:,} shards): what needs it is left out. "
-        "Run the same `beamrank run` again, which resumes"
-        for each in statuses
-        if not each.finished
-    ]
-    return report
 
 
-def _read_qrels(report: Report, plan: Plan, config: RunConfig) -> Qrels | None:
+def _read_qrels(plan: Plan, config: RunConfig) -> Qrels | None:
     if config.qrels is None:
-        report.missing.append(
-            "The run has no qrels: measures, tests, curves and rank changes of judged docs need judgments. Give "
-            "`qrels` in the configuration, or --qrels"
-        )
         return None
     qrels = read_qrels(config.qrels)
-    return qrels.of_topics(set(report.topics)) if plan.limited else qrels
+    return qrels.of_topics({topic.query_id for topic in plan.topics}) if plan.limited else qrels
 
 
 class _Pass:
-    """Takes the stored scores of a run, a shard at a time, and fills in what a report has of all queries."""
+    """Takes the stored scores of a run, a shard at a time."""
 
     def __init__(
         self, report: Report, plan: Plan, config: RunConfig, qrels: Qrels | None, settings: ReportSettings
@@ -139,76 +129,129 @@ class _Pass:
         self._report, self._settings = report, settings
         self._relevance = {} if qrels is None else qrels.relevance
         self._chosen = [] if config.duo is None else [config.duo.aggregation]
-        self._scores = ScoreDistributions()
+        self._scores = ScoresByLabel()
         self._changes = LargestChanges(itertools.pairwise(report.steps), settings.changes)
         self._measures: StageMeasures | None = None
         self._curves: Curves | None = None
-        fast, report.not_drawn = supported(config.measures)
+        fast, self._not_drawn = supported(config.measures)
         if qrels is not None:
-            aggregations = stored_aggregations(config)
-            self._measures = StageMeasures(qrels, report_measures(config), report.runs, aggregations)
+            self._measures = StageMeasures(qrels, _measures(config), report.runs, stored_aggregations(config))
             if settings.curves:
-                wanted = CurveSettings.of(config, settings.k0s, settings.k1s, settings.opponents, settings.trials)
-                self._curves = Curves(qrels, fast, wanted)
+                points = CurveSettings.of(config, settings.k0s, settings.k1s, settings.opponents, settings.trials)
+                self._curves = Curves(qrels, fast, points)
         self._drift: DriftPass | None = None
         if settings.earlier is not None:
             self._drift = DriftPass(_earlier(settings.earlier), plan, config, report.steps)
             if qrels is not None:
-                self._drift.measure(qrels, report_measures(config))
+                self._drift.measure(qrels, _measures(config))
 
     def add(self, queries: list[StoredQuery]) -> None:
         """Takes a shard."""
         for query in queries:
             judgments = self._relevance.get(query.query_id, {})
-            scores = (query.first_scores, query.mono_scores)
-            by_run = {run: each for run, each in zip(self._report.runs, scores, strict=False) if each is not None}
-            self._scores.add(query.doc_ids, judgments, by_run)
+            rankings = stored_rankings(query, self._report.steps, self._chosen)
+            for run, ranked in list(rankings.items())[:2]:
+                self._scores.add(run, ranked, judgments)
             if judgments and self._settings.changes:
-                self._changes.add(candidate_views(query, judgments, self._report.steps, self._chosen, judgments))
+                views = candidate_views(query.query_id, rankings, judgments, judgments)
+                self._changes.add(_with_opponents(views, query))
         for taker in (self._measures, self._curves, self._drift):
             if taker is not None:
                 taker.add(queries)
 
-    def finish(self) -> None:
-        """Fills in the report."""
-        report = self._report
-        report.scores = self._scores.found()
-        report.changes = list(self._changes.found())
-        if self._measures is not None and report.runs:
-            report.evaluations = self._measures.evaluations(report.topics)
-        if self._curves is not None:
-            report.points = list(self._curves.points())
-        if self._drift is not None:
-            report.drift = self._drift.found()
+    def found(self) -> dict[str, Any]:
+        """Fields of the report."""
+        evaluated = self._measures is not None and self._report.runs
+        return {
+            "scores": self._scores.found(),
+            "changes": list(self._changes.found()),
+            "evaluations": self._measures.evaluations(self._report.topics) if self._measures and evaluated else {},
+            "points": list(self._curves.points()) if self._curves else [],
+            "not_drawn": self._not_drawn,
+            "drift": self._drift.found() if self._drift else None,
+        }
+
+
+def stored_rankings(query: StoredQuery, runs: Sequence[str], aggregations: Sequence[str]) -> dict[str, Ranked]:
+    """The ranking of each run, in the order of `stage_orders`."""
+    scores = [query.first_scores]
+    if query.mono_scores is not None:
+        scores.append(query.mono_scores[query.mono_order][: int(np.count_nonzero(~np.isnan(query.mono_scores)))])
+    if query.z is not None:
+        scores += [np.sort(aggregate(query.z, name))[::-1] for name in aggregations]
+    orders = stage_orders(query, aggregations)
+    return {
+        run: ([query.doc_ids[place] for place in order.tolist()], each.tolist())
+        for run, order, each in zip(runs, orders, scores, strict=False)
+    }
 
 
 def _views(
-    report: Report, plan: Plan, config: RunConfig, chosen: list[str], relevance: Mapping[str, Mapping[str, int]]
+    plan: Plan, config: RunConfig, query_ids: Collection[str], relevance: Mapping[str, Mapping[str, int]]
 ) -> dict[str, list[CandidateView]]:
-    """All candidates of the chosen queries; reads their shards alone."""
-    wanted, aggregations = set(chosen), stored_aggregations(config)
-    return {
-        query.query_id: candidate_views(query, relevance.get(query.query_id, {}), report.runs, aggregations)
-        for queries in iter_stored(plan, config, wanted)
+    """All candidates of some queries; reads their shards alone."""
+    runs, aggregations = finished_runs(plan, config), stored_aggregations(config)
+    found = {
+        query.query_id: _with_opponents(
+            candidate_views(
+                query.query_id,
+                stored_rankings(query, runs, aggregations),
+                relevance.get(query.query_id, {}),
+            ),
+            query,
+        )
+        for queries in iter_stored(plan, config, set(query_ids))
         for query in queries
-        if query.query_id in wanted
+        if query.query_id in set(query_ids)
+    }
+    return {query_id: found[query_id] for query_id in query_ids if query_id in found}
+
+
+def _with_opponents(views: list[CandidateView], query: StoredQuery) -> list[CandidateView]:
+    if query.z is None or query.compared is None:
+        return views
+    z = query.z.astype(np.float64)
+    np.fill_diagonal(z, np.nan)
+    docs = [query.doc_ids[place] for place in query.compared.tolist()]
+    found = []
+    for view in views:
+        row = docs.index(view.doc_id) if view.doc_id in docs else None
+        if row is not None and not np.isnan(z[row]).all():
+            strongest, weakest = (
+                Opponent(docs[column], float(z[row, column]))
+                for column in (int(np.nanargmin(z[row])), int(np.nanargmax(z[row])))
+            )
+            view = replace(view, strongest=strongest, weakest=weakest)
+        found.append(view)
+    return found
+
+
+def _with_truncation(report: Report, plan: Plan) -> Report:
+    found = _truncated(plan, _shown(report))
+    views = {query_id: [found[query_id, each.doc_id] for each in views] for query_id, views in report.views.items()}
+    return replace(report, views=views, changes=[change.of(found) for change in report.changes])
+
+
+def _truncated(plan: Plan, views: Iterable[CandidateView]) -> dict[tuple[str, str], CandidateView]:
+    """The candidates, by query_id and doc_id, with the stages that truncate the doc, as far as they scored it."""
+    by_id = {(view.query_id, view.doc_id): view for view in views}
+    models = truncated_docs(plan, by_id.keys())
+    return {
+        candidate: replace(
+            view,
+            truncated=tuple(each for each in models[candidate] if any(run.startswith(each) for run in view.scores)),
+        )
+        if candidate in models
+        else view
+        for candidate, view in by_id.items()
     }
 
 
-def _mark_truncated(report: Report, plan: Plan) -> None:
-    truncated = truncated_docs(plan, {(view.query_id, view.doc_id) for view in _shown(report)})
-    report.changes = [change.with_truncation(truncated) for change in report.changes]
-    report.views = {
-        query_id: [view.with_truncation(truncated) for view in views] for query_id, views in report.views.items()
-    }
-
-
-def _texts(report: Report, plan: Plan, config: RunConfig) -> Mapping[str, str]:
+def _with_texts(report: Report, plan: Plan, config: RunConfig) -> Report:
     try:
-        return ranked_texts(plan, config, {view.doc_id for view in _shown(report)})
+        return replace(report, texts=ranked_texts(plan, config, {view.doc_id for view in _shown(report)}))
     except PreflightError as error:
-        report.missing.append(f"No passages are shown: {error}")
-        return {}
+        return replace(report, missing=[*report.missing, f"No passages are shown: {error}"])
 
 
 def _shown(report: Report) -> Iterator[CandidateView]:

@@ -24,7 +24,7 @@ import yaml
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import compare_values
-from beamrank.report.trainings import GIVEN
+from models.training.report_section import GIVEN
 from benchmarks.machine import measured_on
 from benchmarks.results import command_line
 from benchmarks.subprocess_meter import be_quiet, run_apart

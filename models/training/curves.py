@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from beamrank.report.trainings import DEV, GIVEN, STEPS, DevRow, StepRow, read_dev, read_steps, smoothed
+from models.training.report_section import DEV, GIVEN, STEPS, DevRow, StepRow, read_dev, read_steps, smoothed
 from beamrank.storage import files as storage
 
 _PICTURE = "curves.png"

@@ -14,7 +14,7 @@ from beamrank.formats.notes import first_few
 from beamrank.machine import usable_threads
 from beamrank.progress import Progress
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
-from beamrank.report.trainings import FOLDER, TrainingRecord
+from models.training.report_section import FOLDER, TrainingRecord
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
 from models.scoring.backends.torch import resolve_dtype

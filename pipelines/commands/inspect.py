@@ -19,7 +19,7 @@ from pipelines.console.terminal import write_error, write_line
 
 if TYPE_CHECKING:
     from beamrank.report.report import Report
-    from beamrank.report.stored.rank_changes import CandidateView, RankChange
+    from beamrank.report.views import CandidateView, RankChange
 
 
 def inspect(
@@ -101,7 +101,7 @@ def _show_changes(report: "Report", as_json: bool) -> None:
 def _show_queries(report: "Report", as_json: bool) -> None:
     """Largest losses first; in the order of the plan if nothing can be measured."""
     steps, measure = report.steps, report.main_measure
-    differences: Mapping[str, float | None] = report.differences() or dict.fromkeys(report.topics)
+    differences: Mapping[str, float | None] = report.differences or dict.fromkeys(report.topics)
     values = {run: report.evaluations[run].per_query for run in steps if measure is not None}
     rows: list[list[Cell]] = [
         [

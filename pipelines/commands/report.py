@@ -1,13 +1,13 @@
 """`beamrank report DIR|RUN...`: what runs and trainings did, as a page, curves, tables and pictures."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from beamrank.commit.plan import Plan, read_plan
-from beamrank.config.run import RunConfig, stored_config
+from beamrank.commit.plan import read_plan
+from beamrank.config.run import stored_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
 from beamrank.formats.excluded import read_excluded
@@ -64,15 +64,12 @@ def report(
         str | None, typer.Option(metavar="N,N", help="Opponents of a candidate with `sample`; by default four.")
     ] = None,
     trials: Annotated[int, typer.Option(min=1, max=1000, help="Random draws of `sample` that are averaged.")] = 10,
-    score_missing: Annotated[
-        bool,
-        typer.Option("--score-missing", help="Score the pairs that figure 4 needs and the run lacks. Needs the model."),
-    ] = False,
     queries: Annotated[int, typer.Option(min=0, help="How many queries have a section of their own.")] = 30,
     changes: Annotated[int, typer.Option(min=0, help="How many rank changes of each stage are shown.")] = 10,
     texts: Annotated[bool, typer.Option("--texts/--no-texts", help="Show passages: one scan of the corpus.")] = True,
     verbose: Verbose = False,
     quiet: Quiet = False,
+    **of_sections: Any,
 ) -> None:
     """Write a page about runs or trainings, with curves, tables and pictures, from what they stored. Needs no model.
 
@@ -95,7 +92,8 @@ def report(
         trials=trials,
     )
     names = () if measures is None else tuple(parse_measures(split_measures(measures)))
-    write_line(report_paths(paths, output, settings, console, qrels, names, score_missing, exclude))
+    options = {"paths": paths, "verbose": verbose, "quiet": quiet, **of_sections}
+    write_line(report_paths(paths, output, settings, console, qrels, names, exclude, options))
 
 
 def report_paths(
@@ -105,18 +103,19 @@ def report_paths(
     console: ConsoleProgress,
     qrels: str | None = None,
     measures: Sequence[str] = (),
-    score_missing: bool = False,
     exclude: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> str:
-    """Writes a report of outputs and run files, by default at the first of them.
+    """Writes a report of outputs, run files and trainings, by default at the first of them.
 
     Returns:
         The path of the page.
     """
     from beamrank.evaluation.compare import short_names
-    from beamrank.report.page import report_part, training_part, write_report
+    from beamrank.report.page import report_part, write_report
+    from beamrank.report.report import Report
     from beamrank.report.sections.drift import summary
-    from beamrank.report.trainings import is_training, read_training
+    from beamrank.report.sections.registry import is_shown
 
     for path in paths:
         refuse_credentials(path, "DIR")
@@ -125,31 +124,27 @@ def report_paths(
         storage.check_folder(folder)
     absolute = [storage.absolute(path) for path in paths]
     files = [path for path in absolute if not storage.is_folder(path) and storage.exists(path)]
-    trainings = [path for path in absolute if path not in files and is_training(path)]
-    folders = [path for path in absolute if path not in files and path not in trainings]
+    others = [path for path in absolute if path not in files and is_shown(path)]
+    folders = [path for path in absolute if path not in files and path not in others]
     if files and settings.earlier is not None:
         raise ConfigError(
             f"--baseline {settings.earlier} is an output, but run files ({files[0]}) are compared with a run file"
         )
-    if score_missing and (len(folders), len(absolute)) != (1, 1):
-        raise ConfigError("--score-missing scores the pairs of one run: give one DIR")
-    if exclude is not None and (folders or trainings):
+    if exclude is not None and (folders or others):
         raise ConfigError(
-            f"--exclude leaves docs out of run files, and {(folders + trainings)[0]} is an output: set `exclude` in "
+            f"--exclude leaves docs out of run files, and {(folders + others)[0]} is an output: set `exclude` in "
             "the section of its first stage, and run it again"
         )
-    score = console if score_missing else None
-    reports = _reports(folders, files, settings, qrels, measures, score, exclude)
+    reports = _reports(folders, files, settings, qrels, measures, exclude)
+    if others:
+        reports.append(Report(", ".join(short_names(others).values()), folders=others))
     for found in reports:
         for line in found.missing:
             console.note(f"{found.title}: {line}")
         for line in summary(found.drift) if found.drift else ():
             console.note(line)
-    parts = [report_part(found) for found in reports]
-    if trainings:
-        names = short_names(trainings)
-        parts.append(training_part([replace(read_training(folder), name=names[folder]) for folder in trainings]))
     place = storage.parent(absolute[0]) if absolute[0] in files else absolute[0]
+    parts = [report_part(found, options) for found in reports]
     return write_report(folder or storage.join(place, "report"), parts)
 
 
@@ -159,10 +154,9 @@ def _reports(
     settings: "ReportSettings",
     qrels: str | None,
     measures: Sequence[str],
-    score_missing: ConsoleProgress | None,
     exclude: str | None,
 ) -> "list[Report]":
-    """One report a folder, and one of all files. Pairs that are missing are scored if their progress can be shown."""
+    """One report a folder, and one of all files."""
     # They take a second to import, and other commands do without.
     import models.stages  # noqa: F401
     from beamrank.report.run_files import gather_files
@@ -173,30 +167,30 @@ def _reports(
     found = []
     for folder in folders:
         plan = read_plan(folder)
-        config = stored_config(plan.config, folder).model_copy(update=changed)
-        pairs = None if score_missing is None else _with_pairs(plan, config, settings, score_missing)
-        found.append(gather(plan, config, settings, pairs))
+        found.append(gather(plan, stored_config(plan.config, folder).model_copy(update=changed), settings))
     if files:
         excluded = None if exclude is None else read_excluded(exclude)
         found.append(gather_files(files, qrels, measures or COMPARED_MEASURES, settings, excluded))
     return found
 
 
-def _with_pairs(plan: Plan, config: RunConfig, settings: "ReportSettings", console: ConsoleProgress) -> Plan:
-    """The plan of the pairs of figure 4; those that are missing are scored."""
-    # Beam takes seconds to import, and other reports do without.
-    from pipelines.missing_pairs import depths_plan, score_missing
-
-    pairs = depths_plan(plan, config, settings.k0s, settings.k1s)
-    score_missing(pairs, config, console)
-    return pairs
-
-
-def _numbers(option: str, given: str | None) -> tuple[int, ...]:
+def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     try:
-        numbers = tuple(sorted({int(part) for part in (given or "").split(",") if part.strip()}))
+        numbers = tuple(sorted({int(part) for part in (text or "").split(",") if part.strip()}))
     except ValueError as error:
-        raise ConfigError(f"{option} {given!r} is not a list of whole numbers: write it like 10,20,50") from error
+        raise ConfigError(f"{option} {text!r} is not a list of whole numbers: write it like 10,20,50") from error
     if numbers and numbers[0] < 0:
-        raise ConfigError(f"{option} {given!r} has a negative number: give 0 or more")
+        raise ConfigError(f"{option} {text!r} has a negative number: give 0 or more")
     return numbers
+
+
+def _with_options() -> inspect.Signature:
+    """The parameters of `report` with the options of all sections."""
+    from beamrank.report.sections.registry import section_options
+
+    own = [each for each in inspect.signature(report).parameters.values() if each.name != "of_sections"]
+    added = [each for each in section_options() if each.name not in {option.name for option in own}]
+    return inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in [*own, *added]])
+
+
+report.__signature__ = _with_options()  # type: ignore[attr-defined]

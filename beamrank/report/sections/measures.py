@@ -1,9 +1,11 @@
-"""The measures of every stage and aggregation, and the tests of their differences from the baseline."""
+"""Measures of every stage and aggregation, tests of their differences, curves, and the scores by label."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
-from beamrank.report.blocks import Block, Paragraph, TableBlock
+from beamrank.report.blocks import Block, Paragraph, Picture, TableBlock
+from beamrank.report.pictures import depth_curve, pair_curves, score_histogram
 from beamrank.report.report import Report, Tested
 
 
@@ -35,19 +37,51 @@ def blocks(report: Report) -> Sequence[Block]:
 
 
 def _differences(tested: Sequence[Tested]) -> Table:
-    columns = [
-        Column("run"),
-        Column("measure"),
-        Column("mean", MEAN),
-        Column("difference", DIFFERENCE),
-        Column("p", P_VALUE),
-        Column("p (Holm)", P_VALUE),
-        *(Column(name, COUNT) for name in ("wins", "ties", "losses")),
-    ]
+    columns = [Column("run"), Column("measure"), Column("mean", MEAN), Column("difference", DIFFERENCE)]
+    columns += [Column("p", P_VALUE), Column("p (Holm)", P_VALUE)]
+    columns += [Column(name, COUNT) for name in ("wins", "ties", "losses")]
     rows: list[list[Cell]] = []
     for each in tested:
         found = each.comparison
-        counts = (found.better, found.equal, found.worse)
         p_values = (found.p_value, each.corrected_p_value)
+        counts = (found.better, found.equal, found.worse)
         rows.append([each.run, each.measure, found.mean, found.difference, *p_values, *counts])
     return Table(columns, rows)
+
+
+def curve_blocks(report: Report) -> Sequence[Block]:
+    """Figures 2 and 3 of the multi-stage paper, by the first measure that has curves."""
+    found: list[Block] = []
+    duo = report.execution.config.duo if report.execution else None
+    for figure, draw, caption in (
+        (2, depth_curve, "{} against k0, the candidates that mono scores"),
+        (
+            3,
+            partial(pair_curves, configured=duo.aggregation if duo else None),
+            "{} against the pairs that duo is asked for k1 candidates; k1 = 0 is mono",
+        ),
+    ):
+        points = [point for point in report.points if point.figure == figure]
+        if points:
+            measure = points[0].measure
+            svg = draw([point for point in points if point.measure == measure])
+            found.append(Picture(f"figure-{figure}", caption.format(measure) + report.trial, svg, points))
+    if found:
+        found.append(
+            Paragraph(
+                "curves.csv has the points of every measure. For SAMPLE, the picture has the mean and the standard "
+                "deviation of the seeds against k1·m inferences, which is what is asked; the column inferences of "
+                "curves.csv has k1·(m - 1), as the caption of the paper's figure 3 has it."
+            )
+        )
+    if report.not_drawn and report.evaluations:
+        found.append(Paragraph(f"Measures without curves: {', '.join(report.not_drawn)}."))
+    return found
+
+
+def score_blocks(report: Report) -> Sequence[Block]:
+    """How scores are distributed, by label: a picture for each run."""
+    return [
+        Picture(f"scores-{number}", f"Scores of {run}, by label", score_histogram(by_label, run))
+        for number, (run, by_label) in enumerate(report.scores.items(), 1)
+    ]

@@ -1,20 +1,21 @@
-"""The differences of the queries, and a page section for those that differ most."""
+"""The differences of the queries, those that differ most in full, and the docs whose rank changes most."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, Cell, Column, Table
 from beamrank.report.blocks import Block, Heading, Paragraph, Passage, Picture, TableBlock, marked_text
 from beamrank.report.pictures import difference_bars
 from beamrank.report.report import Report
-from beamrank.report.stored.rank_changes import CandidateView, shown_views
+from beamrank.report.views import CandidateView, Opponent, RankChange, shown_views
 
 _PASSAGES = 3
 
 
 def blocks(report: Report) -> Sequence[Block]:
-    """The bar chart, the table, and the sections."""
+    """A bar for each query, a table of all, and the docs of some."""
     found: list[Block] = []
-    differences, measure = report.differences(), report.main_measure
+    differences, measure = report.differences, report.main_measure
     anchors = {query_id: f"query-{number}" for number, query_id in enumerate(report.views, 1)}
     if differences and measure is not None:
         title = f"{measure} of {report.last} minus {report.baseline}{report.trial}"
@@ -68,3 +69,37 @@ def _candidates(report: Report, views: Sequence[CandidateView]) -> Table:
         values: list[Cell] = [cell for run in report.steps for cell in (view.ranks.get(run), view.scores.get(run))]
         rows.append([view.doc_id, view.label, *values, view.truncated_by])
     return Table([*columns, Column("truncated")], rows)
+
+
+def change_blocks(report: Report) -> Sequence[Block]:
+    """Table 3 of the multi-stage paper: passages below the heading of each step, with the query's words marked."""
+    found: list[Block] = []
+    steps = groupby(report.changes, key=lambda change: (change.before, change.after))
+    for number, ((before, after), changes) in enumerate(steps, 1):
+        passages = [_passage(report, change) for change in changes]
+        found += [Heading(f"{before} → {after}: the {len(passages):,} largest", f"changes-{number}"), *passages]
+    return found
+
+
+def _passage(report: Report, change: RankChange) -> Passage:
+    view = change.candidate
+    query = report.topics.get(view.query_id, "")
+    text = report.texts.get(view.doc_id)
+    return Passage(
+        f"{change.before} → {change.after}: rank {view.ranks[change.before]} → {view.ranks[change.after]}",
+        [("query", f"{view.query_id}: {query}"), ("doc", view.doc_id), ("label", str(view.label)), *_facts(change)],
+        [] if text is None else marked_text(text, query),
+    )
+
+
+def _facts(change: RankChange) -> Iterator[tuple[str, str]]:
+    if change.candidate.truncated_by is not None:
+        yield "truncated", change.candidate.truncated_by
+    if change.after.startswith("duo"):
+        yield from _opponent("strongest opponent", change.candidate.strongest)
+        yield from _opponent("weakest opponent", change.candidate.weakest)
+
+
+def _opponent(name: str, each: Opponent | None) -> Iterator[tuple[str, str]]:
+    if each is not None:
+        yield name, f"{each.doc_id} (log-odds against it {each.log_odds:+.2f})"

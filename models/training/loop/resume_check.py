@@ -8,7 +8,7 @@ from beamrank.formats.corpora import CorpusConfig, corpus_files
 from beamrank.formats.folders import find_files
 from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.topics import TopicsConfig, topics_files
-from beamrank.report.trainings import FOLDER
+from models.training.report_section import FOLDER
 from beamrank.storage import files as storage
 from models.checkpoints.files import CONFIG
 from models.checkpoints.weights import WEIGHTS

@@ -12,7 +12,7 @@ import torch
 
 from beamrank.errors import BeamrankError
 from beamrank.progress import Progress
-from beamrank.report.trainings import FOLDER, GIVEN, DevRow, StepRow
+from models.training.report_section import FOLDER, GIVEN, DevRow, StepRow
 from beamrank.storage import files as storage
 from models.training.curves import Curves
 from models.training.data.examples import Group, Position, Source

@@ -15,9 +15,9 @@ from beamrank.report.pictures import (
     score_histogram,
     training_curves,
 )
-from beamrank.report.stored.curves import CurvePoint
+from beamrank.report.curves import CurvePoint
 from beamrank.report.stored.distributions import ScoreDistributions
-from beamrank.report.trainings import DevRow, StepRow, Training, TrainingRecord
+from models.training.report_section import DevRow, StepRow, Training, TrainingRecord
 
 _FLOATS = np.finfo(np.float32)
 VALUES = {

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from beamrank.errors import ConfigError, DataError
 from beamrank.progress import SILENT, Silent
-from beamrank.report.trainings import TrainingRecord, read_training
+from models.training.report_section import TrainingRecord, read_training
 from models.tokenizers.bert import BertTokenizer
 from models.training.estimate import plan_training
 from models.training.session import Session

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from beamrank.formats.corpora import texts
-from beamrank.report.trainings import TrainingRecord
+from models.training.report_section import TrainingRecord
 from tests.support.processes import beamrank_here
 from tests.support.scored_outputs import ScoredOutput
 from tests.support.small_collection import DOCS, small_cascade

@@ -11,7 +11,7 @@ from beamrank.evaluation.positions import supported
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.aggregation import METHODS, aggregate, opponent_order, sample_sums, simulate_sample
 from beamrank.ranking.rankings import doc_orders, duo_ranking, mono_ranking
-from beamrank.report.stored.curves import Curves, CurveSettings, write_csv
+from beamrank.report.curves import Curves, CurveSettings, write_csv
 from beamrank.report.stored.scores import iter_stored
 from tests.support.scored_outputs import ScoredOutput
 

@@ -7,7 +7,7 @@ import pytest
 from beamrank.errors import PreflightError
 from beamrank.evaluation.tables import markdown
 from beamrank.report.page import training_part, write_report
-from beamrank.report.trainings import DevRow, TrainingRecord, is_training, read_training
+from models.training.report_section import DevRow, TrainingRecord, is_training, read_training
 
 
 def _save(folder, steps, dev, record):

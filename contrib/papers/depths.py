@@ -11,7 +11,7 @@ from beamrank.evaluation.measures import Measure
 from beamrank.evaluation.positions import CurveEvaluator, Positions
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.aggregation import Matrix, aggregate
-from beamrank.report.stored.curves import CurvePoint
+from beamrank.report.curves import CurvePoint
 from beamrank.report.stored.scores import StoredQuery, iter_stored, read_matrices
 
 _FULL = "sum"

@@ -1,8 +1,8 @@
-"""What `beamrank train` leaves of a training: its curves, and what they are to be compared with."""
+"""What `beamrank train` leaves of a training, and the section of a report about it: figure 1 of monoBERT's paper."""
 
 import csv
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from beamrank.errors import PreflightError
+from beamrank.evaluation.compare import short_names
+from beamrank.evaluation.tables import COUNT, MEAN, Cell, Column, Table
+from beamrank.report.blocks import Block, Paragraph, Picture, Section, TableBlock
+from beamrank.report.pictures import figure
+from beamrank.report.report import Report
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, checked_record
 
@@ -148,3 +153,87 @@ def smoothed(losses: NDArray[np.float64]) -> NDArray[np.float64]:
     ends = np.arange(1, len(losses) + 1)
     starts = np.maximum(0, ends - width)
     return np.asarray((sums[ends] - sums[starts]) / (ends - starts))
+
+
+def training_curves(trainings: Sequence[Training], measure: str, inputs: str) -> bytes:
+    """Figure 1 of Nogueira and Cho 2019: a measure against what was trained on, on a log axis."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    with figure() as (axes, content):
+        for each in trainings:
+            values = [row.value for row in each.dev]
+            axes.plot(each.inputs(each.dev), values, marker=".", label=each.name)
+        for given in dict.fromkeys(each.record.given for each in trainings if each.record.given is not None):
+            axes.axhline(given, linestyle="--", color="tab:gray", linewidth=1, label=f"as given: {given:.4f}")
+        axes.set_xscale("log")
+        # The default labels are formulas.
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set(xlabel=inputs, ylabel=measure)
+        axes.legend(fontsize="small")
+    return content.getvalue()
+
+
+def learning_curves(trainings: Sequence[Training]) -> bytes:
+    """The loss of each training, smoothed, above its learning rate."""
+    with figure(panels=2, height=5.9) as ((losses, rates), content):
+        for each in trainings:
+            steps = [row.step for row in each.steps]
+            losses.plot(steps, smoothed(np.array([row.loss for row in each.steps])), label=each.name)
+            rates.plot(steps, [row.learning_rate for row in each.steps])
+        losses.set(ylabel="loss")
+        rates.set(xlabel="step", ylabel="learning rate")
+        losses.legend(fontsize="small")
+    return content.getvalue()
+
+
+def training_blocks(report: Report) -> Sequence[Block]:
+    """Trainings beside each other: a table, a picture for each measure, the curves of losses and learning rates."""
+    names = short_names([folder for folder in report.folders if is_training(folder)])
+    trainings = [replace(read_training(folder), name=name) for folder, name in names.items()]
+    if not trainings:
+        return []
+    pairs = "pairs" if {each.record.kind for each in trainings} == {"mono"} else "inputs"
+    found: list[Block] = [TableBlock("Trainings", _table(trainings), exported=True)]
+    for number, measure in enumerate(dict.fromkeys(each.record.measure for each in trainings if each.dev), 1):
+        ours = [each for each in trainings if each.dev and each.record.measure == measure]
+        caption = f"{measure} of the dev run against training {pairs}; dashed: the run before it is re-ranked"
+        found.append(Picture(f"training-{number}", caption, training_curves(ours, str(measure), f"training {pairs}")))
+    unmeasured = [each.name for each in trainings if not each.dev]
+    if unmeasured:
+        found.append(Paragraph(f"Without a measurement of a dev run: {', '.join(unmeasured)}."))
+    learning = [each for each in trainings if each.steps]
+    if learning:
+        caption = "Loss (the mean over the last fiftieth of the steps) and learning rate of each step"
+        found.append(Picture("learning", caption, learning_curves(learning)))
+    return found
+
+
+def _table(trainings: Sequence[Training]) -> Table:
+    columns = [
+        *(Column("training"), Column("model"), Column("steps", COUNT), Column("of", COUNT), Column("inputs", COUNT)),
+        *(Column("measure"), Column("as given", MEAN), Column("best", MEAN), Column("after inputs", COUNT)),
+        Column("last loss", MEAN),
+    ]
+    return Table(columns, [_row(each) for each in trainings])
+
+
+def _row(training: Training) -> list[Cell]:
+    record, best = training.record, training.best
+    last = training.steps[-1] if training.steps else None
+    return [
+        training.name,
+        record.kind,
+        last.step if last else 0,
+        record.steps,
+        training.inputs([last])[0] if last else 0,
+        record.measure,
+        record.given,
+        best.value if best else None,
+        training.inputs([best])[0] if best else None,
+        last.loss if last else None,
+    ]
+
+
+SECTION = Section(training_blocks, shows=is_training)
