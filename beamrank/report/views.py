@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 # The scores of a run by label; None is that of docs without judgment.
 Scores: TypeAlias = dict[int | None, NDArray[np.float32]]
 # The docs of a query, best first, and the scores of those that were scored: of the first of them.
-Ranked: TypeAlias = tuple[Sequence[str], Sequence[float]]
+Ranked: TypeAlias = tuple[Sequence[str], Sequence[float] | NDArray[Any]]
 
 
 class Opponent(NamedTuple):
@@ -141,14 +141,14 @@ class ScoresByLabel:
         """Takes the scores of a query's docs; no picture has one that is not finite."""
         doc_ids, scores = ranked
         values = np.asarray(scores, np.float64)
-        labels: dict[int | None, list[int]] = {}
+        labels: dict[int, list[int]] = {}
         for place in (place for place, doc_id in enumerate(doc_ids[: len(values)]) if doc_id in judgments):
             labels.setdefault(judgments[doc_ids[place]], []).append(place)
         unjudged = np.ones(len(values), bool)
         unjudged[[place for places in labels.values() for place in places]] = False
-        for label, places in ((None, unjudged), *labels.items()):
-            found = values[places]
-            found = found[np.isfinite(found)].astype(np.float32)
+        by_label = {None: values[unjudged]} | {label: values[places] for label, places in labels.items()}
+        for label, each in by_label.items():
+            found = each[np.isfinite(each)].astype(np.float32)
             if len(found):
                 self._parts.setdefault(run, {}).setdefault(label, []).append(found)
 

@@ -24,7 +24,6 @@ import yaml
 
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import compare_values
-from models.training.report_section import GIVEN
 from benchmarks.machine import measured_on
 from benchmarks.results import command_line
 from benchmarks.subprocess_meter import be_quiet, run_apart
@@ -40,6 +39,7 @@ from experiments.passage_length.medquad_training import (
 )
 from experiments.training_pairs.starts import BATCH, COMMAND, Settings, make_starts
 from models.training.config import load_train_config
+from models.training.report_section import GIVEN
 from models.training.session import Session
 
 _RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "training-pairs.json"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from models.training.report_section import DEV, GIVEN, STEPS, DevRow, StepRow, read_dev, read_steps, smoothed
 from beamrank.storage import files as storage
+from models.training.report_section import DEV, GIVEN, STEPS, DevRow, StepRow, read_dev, read_steps, smoothed
 
 _PICTURE = "curves.png"
 

@@ -14,7 +14,6 @@ from beamrank.formats.notes import first_few
 from beamrank.machine import usable_threads
 from beamrank.progress import Progress
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
-from models.training.report_section import FOLDER, TrainingRecord
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
 from models.scoring.backends.torch import resolve_dtype
@@ -37,6 +36,7 @@ from models.training.loop.state import StateFolder, TrainState
 from models.training.loop.tasks import DuoTask, MonoTask, Scorer, Task, group_loss, pair_loss
 from models.training.loop.trainer import Schedule, Trainer, candidate_folder
 from models.training.mined_data import open_mined, remove_mined
+from models.training.report_section import FOLDER, TrainingRecord
 
 _CPU_TOKEN_BUDGET, _GPU_TOKEN_BUDGET = 2048, 1 << 17
 _DEV_STEPS = 1000

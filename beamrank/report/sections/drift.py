@@ -6,8 +6,8 @@ import numpy as np
 
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
 from beamrank.report.blocks import Block, Paragraph, TableBlock
-from beamrank.report.report import Report
 from beamrank.report.drift import LOST_DOC, NEW_DOC, NEW_SCORE, NEW_TOPIC, Drift, RunDrift, TopicChange
+from beamrank.report.report import Report
 
 _CAUSES = (NEW_TOPIC, NEW_DOC, LOST_DOC, NEW_SCORE)
 

@@ -1,4 +1,4 @@
-"""The sections of a report: ours in the order of the page, then those of packages."""
+"""The sections of a report: ours in the order of the page, those of packages before the last."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,8 @@ def make_sections(report: Report, options: Mapping[str, Any]) -> dict[str, Seque
     """The sections that have content, by title; `options` are those of the command, by name."""
     sections = SECTIONS.importable()
     found = {}
-    for title in dict.fromkeys([*_OURS, *sections]):
+    *first, last = _OURS
+    for title in [*first, *(each for each in sections if each not in _OURS), last]:
         chosen = {each.name: options[each.name] for each in _options(sections[title]) if each.name in options}
         if blocks := sections[title].blocks(report, **chosen):
             found[title] = blocks

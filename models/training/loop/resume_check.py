@@ -8,13 +8,13 @@ from beamrank.formats.corpora import CorpusConfig, corpus_files
 from beamrank.formats.folders import find_files
 from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.topics import TopicsConfig, topics_files
-from models.training.report_section import FOLDER
 from beamrank.storage import files as storage
 from models.checkpoints.files import CONFIG
 from models.checkpoints.weights import WEIGHTS
 from models.training.config import Kind, TrainConfig
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
+from models.training.report_section import FOLDER
 
 # Options that may change when a training resumes, because they do not decide what is learned.
 _FREE: dict[str, bool | set[str]] = {

@@ -12,7 +12,6 @@ import torch
 
 from beamrank.errors import BeamrankError
 from beamrank.progress import Progress
-from models.training.report_section import FOLDER, GIVEN, DevRow, StepRow
 from beamrank.storage import files as storage
 from models.training.curves import Curves
 from models.training.data.examples import Group, Position, Source
@@ -24,6 +23,7 @@ from models.training.loop.optimizer import BertAdam, clip_gradients, learning_ra
 from models.training.loop.publishing import checkpoint_hashes, publish_checkpoint
 from models.training.loop.state import StateFolder, TrainState
 from models.training.loop.tasks import Task
+from models.training.report_section import FOLDER, GIVEN, DevRow, StepRow
 
 _CANDIDATE = "candidate"
 

@@ -6,18 +6,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from beamrank.report.pictures import (
-    depth_curve,
-    depth_pair_curves,
-    difference_bars,
-    learning_curves,
-    pair_curves,
-    score_histogram,
-    training_curves,
-)
 from beamrank.report.curves import CurvePoint
-from beamrank.report.stored.distributions import ScoreDistributions
-from models.training.report_section import DevRow, StepRow, Training, TrainingRecord
+from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
+from beamrank.report.views import ScoresByLabel
 
 _FLOATS = np.finfo(np.float32)
 VALUES = {
@@ -43,18 +34,13 @@ def test_pictures_are_drawn_for_any_values(values):
     assert _panels(score_histogram({None: scores, 1: scores[:1]}, "mono")) == 2
     assert _panels(difference_bars(values, "AP")) == 1
     points = [CurvePoint(2, "mono", k0, None, None, None, None, k0, k0, "AP", value) for k0, value in enumerate(values)]
-    assert _panels(depth_curve(points, "AP")) == 1
-    steps = [StepRow(step, value, value) for step, value in enumerate(values, 1)]
-    dev = [DevRow(step, value) for step, value in enumerate(values, 1)]
-    training = Training("t", TrainingRecord("mono", 9, 2, "AP", values[0]), steps, dev)
-    assert _panels(learning_curves([training])) == 2
-    assert _panels(training_curves([training], "AP", "pairs")) == 1
+    assert _panels(depth_curve(points)) == 1
 
 
-def test_scores_that_are_not_finite_are_left_out():
-    found = ScoreDistributions()
-    found.add(["a", "b", "c"], {}, {"mono": np.array([np.inf, np.nan, 2.0])})
-    assert found.found()["mono"][None].tolist() == [2.0]
+def test_scores_are_kept_by_label_and_those_that_are_not_finite_left_out():
+    found = ScoresByLabel()
+    found.add("mono", (["a", "b", "c", "d", "tail"], [np.inf, 1.0, np.nan, 2.0]), {"b": 3, "x": 1})
+    assert {label: scores.tolist() for label, scores in found.found()["mono"].items()} == {None: [2.0], 3: [1.0]}
 
 
 def test_histogram_has_a_panel_for_each_of_the_first_labels():
@@ -82,22 +68,16 @@ def _lines(svg: bytes) -> list[str]:
 
 def test_configured_line_is_drawn_last():
     by_name = [point for name in ("sum", "binary", "min") for point in _points(3, name)]
-    by_k1 = [point for k1 in (2, 3, 4) for point in _points(4, k1=k1)]
     first, *others = "#1f77b4", "#ff7f0e", "#2ca02c"
-    assert _lines(pair_curves(by_name, "AP", None)) == [first, *others]
-    assert _lines(pair_curves(by_name, "AP", "sum")) == [*others, first]
-    assert _lines(depth_pair_curves(by_k1, "AP", 2)) == [*others, first]
+    assert _lines(pair_curves(by_name, None)) == [first, *others]
+    assert _lines(pair_curves(by_name, "sum")) == [*others, first]
 
 
 def test_ticks_of_counts_are_whole_numbers():
     pictures = [
-        depth_curve(_points(2), "AP"),
-        pair_curves(_points(3, "sum"), "AP", None),
-        depth_pair_curves(_points(4, k1=2), "AP", None),
+        depth_curve(_points(2)),
+        pair_curves(_points(3, "sum"), None),
         difference_bars([0.5], "AP"),
-        learning_curves(
-            [Training("t", TrainingRecord("mono", 9, 2), [StepRow(1, 0.1, 0.1), StepRow(2, 0.1, 0.1)], [])]
-        ),
     ]
     for svg in pictures:
         axis = re.findall(r'id="matplotlib.axis_\d+"(.*?)id="matplotlib.axis_', svg.decode(), re.DOTALL)[-1]

@@ -14,11 +14,11 @@ from beamrank.evaluation.significance import compare_evaluations, corrected
 from beamrank.formats.qrels import read_qrels
 from beamrank.machine import describe_machine
 from beamrank.ranking.rankings import doc_orders, duo_ranking, first_stage_ranking, mono_ranking
-from beamrank.report import sections
-from beamrank.report.blocks import Paragraph, marked_text
+from beamrank.report.blocks import Paragraph, Picture, Section, TableBlock, marked_text
 from beamrank.report.page import render, report_part, write_report
 from beamrank.report.report import ReportSettings
 from beamrank.report.run_report import gather
+from beamrank.report.sections import registry
 from tests.support.scored_outputs import ScoredOutput
 
 EVIL = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1)>{{7*7}}"
@@ -131,13 +131,14 @@ def written(report, tmp_path_factory):
     return folder
 
 
-def test_page_links_to_itself_alone(written):
+def test_page_links_to_itself_alone(written, report):
     page = _Page((written / "report.html").read_text())
     ids = {value for name, value in page.attributes if name == "id"}
     links = [value for name, value in page.attributes if name in ("href", "src", "action", "srcset")]
     assert links
     assert all(link.startswith("data:image/svg+xml;base64,") or link[1:] in ids for link in links)
-    for title in sections.SECTIONS:
+    assert len(report_part(report).sections) == 8
+    for title in report_part(report).sections:
         assert title in page.text
 
 
@@ -188,12 +189,9 @@ def test_means_of_a_trial_say_so(output):
     config = output.plan.config | {"topics": {**output.plan.config["topics"], "limit": 7}}
     limited = dataclasses.replace(output.plan, config=config)
     found = gather(limited, stored_config(config, "here"), dataclasses.replace(QUICK, earlier=output.plan.output))
-    blocks = [block for make in sections.SECTIONS.values() for block in make(found)]
-    titles = [
-        block.caption
-        for block in blocks
-        if re.match(r"(Means|Measures|Differences|RR@10) ", getattr(block, "caption", ""))
-    ]
+    part = report_part(found)
+    captions = [block.caption for kind in (TableBlock, Picture) for block in part.blocks(kind)]
+    titles = [caption for caption in captions if re.match(r"(Means|Measures|Differences|RR@10) ", caption)]
     assert len(titles) == 8
     assert all("a trial: the first 7 topics alone, topics.limit" in title for title in titles)
 
@@ -243,7 +241,7 @@ def test_smallest_runs_have_a_report(tmp_path, keys):
 
 def test_constant_scores_keep_the_first_stages_order(tmp_path):
     found = _gather(ScoredOutput(tmp_path, spread=0.0).run())
-    assert set(found.differences().values()) == {0.0}
+    assert set(found.differences.values()) == {0.0}
     assert not found.changes
     assert {each.comparison.p_value for each in found.tested} == {None}
     assert len({point.value for point in found.points if point.measure == "AP" and point.trial != "sd"}) == 1
@@ -253,7 +251,7 @@ def test_constant_scores_keep_the_first_stages_order(tmp_path):
 
 def test_queries_without_judgments_are_left_out_and_named(report):
     judged = {row for each in report.evaluations.values() for row in each.per_query}
-    assert "q0" not in judged | set(report.differences())
+    assert "q0" not in judged | set(report.differences)
     assert "topics of the run without judgments: 1 ('q0')" in _Page(render([report_part(report)]).decode()).text
 
 
@@ -267,8 +265,12 @@ def test_corpus_that_is_gone_leaves_the_passages_out(tmp_path):
     assert [line for line in found.missing if line.startswith("No passages are shown")]
 
 
-def test_section_from_outside_is_on_the_page(report, tmp_path, monkeypatch):
-    monkeypatch.setitem(sections.SECTIONS, "Ours", lambda report: [Paragraph(f"{len(report.runs)} & more")])
-    write_report(str(tmp_path), [report_part(report)])
+def test_section_from_outside_is_on_the_page_and_gets_its_options(report, tmp_path, monkeypatch):
+    def ours(report, *, words: str = "more", paths: tuple[str, ...] = ()):
+        return [Paragraph(f"{len(report.runs)} & {words} of {len(paths)}")]
+
+    monkeypatch.setitem(registry.SECTIONS._ours, "Ours", Section(ours))
+    assert {"words", "score_missing"} <= {option.name for option in registry.section_options()}
+    write_report(str(tmp_path), [report_part(report, {"words": "others", "paths": ["a"]})])
     page = (tmp_path / "report.html").read_text()
-    assert re.search(r">Ours</h2>\s*<p>9 &amp; more</p>", page)
+    assert re.search(r">Ours</h2>\s*<p>9 &amp; others of 1</p>", page)

@@ -2,12 +2,23 @@
 
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.evaluation.tables import markdown
-from beamrank.report.page import training_part, write_report
-from models.training.report_section import DevRow, TrainingRecord, is_training, read_training
+from beamrank.report.page import report_part, write_report
+from beamrank.report.report import Report
+from models.training.report_section import (
+    DevRow,
+    StepRow,
+    Training,
+    TrainingRecord,
+    is_training,
+    learning_curves,
+    read_training,
+    training_curves,
+)
 
 
 def _save(folder, steps, dev, record):
@@ -38,8 +49,8 @@ def test_inputs_are_counted_over_all_steps(folders):
 
 
 def test_trainings_are_in_one_table_and_one_picture(folders, tmp_path):
-    part = training_part([read_training(folder) for folder in folders])
-    table, picture, unmeasured, learning = part.sections[0].blocks
+    part = report_part(Report("trainings", folders=folders))
+    table, picture, unmeasured, learning = part.sections["Training"]
     lines = markdown(table.table).splitlines()
     assert "| whole | mono | 100 | 100 | 3,200 | RR@10 | 0.1667 | 0.3750 | 3,200 | 0.0200 |" in lines
     assert "| short | mono | 60 | 100 | 960 | RR@10 | 0.1667 | 0.3100 | 800 | 0.0333 |" in lines
@@ -65,3 +76,13 @@ def test_damaged_record_is_an_error_and_another_folder_is_not_a_training(folders
     (tmp_path / "whole/training/training.json").write_text("{")
     with pytest.raises(PreflightError, match="run the same `beamrank train` again"):
         read_training(folders[0])
+
+
+def test_curves_are_drawn_for_any_values():
+    largest = float(np.finfo(np.float32).max)
+    for values in ([0.0, -0.0], [1e9] * 3, [-largest, largest], [3.5]):
+        steps = [StepRow(step, value, value) for step, value in enumerate(values, 1)]
+        dev = [DevRow(step, value) for step, value in enumerate(values, 1)]
+        training = Training("t", TrainingRecord("mono", 9, 2, "AP", values[0]), steps, dev)
+        for svg in (learning_curves([training]), training_curves([training], "AP", "pairs")):
+            assert ElementTree.fromstring(svg).tag.endswith("svg")

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 
 from beamrank.errors import ConfigError, DataError
 from beamrank.progress import SILENT, Silent
-from models.training.report_section import TrainingRecord, read_training
 from models.tokenizers.bert import BertTokenizer
 from models.training.estimate import plan_training
+from models.training.report_section import TrainingRecord, read_training
 from models.training.session import Session
 from tests.support.progress import RecordedProgress
 from tests.support.training import make_session, save_start, stop_after, write_collection, write_train_config

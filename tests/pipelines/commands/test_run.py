@@ -14,8 +14,8 @@ from beamrank.commit.plan import read_plan
 from beamrank.config.run import stored_config
 from beamrank.demo.collection import write_collection
 from beamrank.errors import BeamrankError
+from contrib.papers.missing_pairs import count_missing, depths_plan
 from pipelines.cli import app
-from pipelines.missing_pairs import count_missing, depths_plan
 from pipelines.plan import join_passes
 from tests import ROOT
 from tests.support.runs import committed, parts, read_trec, run_bytes, run_here, undisturbed_run

@@ -11,9 +11,9 @@ from beamrank.evaluation.compare import kendalls_tau, rank_biased_overlap
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.rankings import doc_orders, duo_ranking, first_stage_ranking, mono_ranking
+from beamrank.report.drift import write_drift
 from beamrank.report.report import ReportSettings
 from beamrank.report.run_report import gather
-from beamrank.report.drift import write_drift
 from tests.support.scored_outputs import ScoredOutput
 
 RUNS = ("given_run", "mono", "duo-sum")
