@@ -14,7 +14,7 @@ from beamrank.evaluation.significance import compare_evaluations, corrected
 from beamrank.formats.qrels import read_qrels
 from beamrank.machine import describe_machine
 from beamrank.ranking.rankings import doc_orders, duo_ranking, first_stage_ranking, mono_ranking
-from beamrank.report.blocks import Paragraph, Picture, Section, TableBlock, marked_text
+from beamrank.report.blocks import Picture, TableBlock, marked_text
 from beamrank.report.page import render, report_part, write_report
 from beamrank.report.report import ReportSettings
 from beamrank.report.run_report import gather
@@ -265,11 +265,19 @@ def test_corpus_that_is_gone_leaves_the_passages_out(tmp_path):
     assert [line for line in found.missing if line.startswith("No passages are shown")]
 
 
-def test_section_from_outside_is_on_the_page_and_gets_its_options(report, tmp_path, monkeypatch):
-    def ours(report, *, words: str = "more", paths: tuple[str, ...] = ()):
-        return [Paragraph(f"{len(report.runs)} & {words} of {len(paths)}")]
-
-    monkeypatch.setitem(registry.SECTIONS._ours, "Ours", Section(ours))
+def test_section_of_a_package_is_on_the_page_and_brings_options(report, tmp_path, monkeypatch):
+    (tmp_path / "outside.py").write_text(
+        "from beamrank.report.blocks import Paragraph, Section\n"
+        "def ours(report, *, words: str = 'more', paths: tuple[str, ...] = ()):\n"
+        "    return [Paragraph(f'{len(report.runs)} & {words} of {len(paths)}')]\n"
+        "section = Section(ours)\n"
+    )
+    (tmp_path / "outside-1.0.dist-info").mkdir()
+    (tmp_path / "outside-1.0.dist-info/entry_points.txt").write_text(
+        "[beamrank.report_sections]\nOurs = outside:section\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(registry.SECTIONS, "_entries", None)
     assert {"words", "score_missing"} <= {option.name for option in registry.section_options()}
     write_report(str(tmp_path), [report_part(report, {"words": "others", "paths": ["a"]})])
     page = (tmp_path / "report.html").read_text()
