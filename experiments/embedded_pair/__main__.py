@@ -20,7 +20,7 @@ from experiments.embedded_pair.questions import (
 )
 from experiments.progress import StderrProgress
 from models.checkpoints.sources import locate
-from models.training.data.examples import Group
+from models.training.data.groups import Group
 from models.training.initial_model import save_checkpoint
 
 PROGRESS = StderrProgress()

@@ -21,8 +21,7 @@ from experiments.embedded_pair.wiring.pruning import prune_units
 from experiments.embedded_pair.wiring.shared_words import has_words, rarities, shared_rarity
 from models.scoring.backends.torch import resolve_dtype
 from models.tokenizers.bert import BertTokenizer, load_bert
-from models.training.data.encoding import InputEncoder, Texts
-from models.training.data.examples import Group
+from models.training.data.groups import Group, InputEncoder, Texts
 from models.training.loop.tasks import Scorer
 
 _T = TypeVar("_T")

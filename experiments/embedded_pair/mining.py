@@ -11,7 +11,7 @@ from scipy import sparse
 from beamrank.errors import DataError
 from experiments.embedded_pair.bi_encoder import Embed
 from experiments.embedded_pair.questions import Question, Questions
-from models.training.data.examples import Group
+from models.training.data.groups import Group
 
 _GROUP = 8
 _HARD_POOL = 30

@@ -13,7 +13,7 @@ from beamrank.storage import files as storage
 from beamrank.version import __version__
 from models.checkpoints.sources import hub_id
 from models.training.config import Kind, TrainConfig
-from models.training.data.examples import Position, Source
+from models.training.data.groups import Position, Source
 from models.training.dev import DevSet
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes

@@ -18,8 +18,7 @@ from models.rerank import Cascade
 from models.reranker import Reranker, tokenize_shard
 from models.tokenizers.bert import BertTokenizer
 from models.training.config import DevConfig, Kind, TrainConfig
-from models.training.data.collection import read_texts
-from models.training.data.texts import normal_text
+from models.training.data.texts import normal_text, read_texts
 
 _DEPTHS = {"mono": 100, "duo": 10}
 

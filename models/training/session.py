@@ -19,12 +19,10 @@ from beamrank.storage.documents import hashes64
 from models.scoring.backends.torch import resolve_dtype
 from models.training.card import card_path, write_card
 from models.training.config import Kind, TrainConfig
-from models.training.data.arrays import is_in
-from models.training.data.corpus import CorpusSource, PackedSource
-from models.training.data.encoding import InputEncoder
-from models.training.data.examples import Position, Source
-from models.training.data.masking import Masking
-from models.training.data.texts import normal_text
+from models.training.data.groups import InputEncoder, Position, Source
+from models.training.data.pretraining import CorpusSource, Masking, PackedSource
+from models.training.data.store import StoredData, remove_stored
+from models.training.data.texts import TokenTable, is_in, normal_text
 from models.training.data.triples import TriplesSource
 from models.training.dev import DevSet, read_dev
 from models.training.initial_model import Start
@@ -35,7 +33,6 @@ from models.training.loop.resume_check import check_output, training_identity
 from models.training.loop.state import StateFolder, TrainState
 from models.training.loop.tasks import DuoTask, MonoTask, Scorer, Task, group_loss, pair_loss
 from models.training.loop.trainer import Schedule, Trainer, candidate_folder
-from models.training.mined_data import open_mined, remove_mined
 from models.training.report_section import FOLDER, TrainingRecord
 
 _CPU_TOKEN_BUDGET, _GPU_TOKEN_BUDGET = 2048, 1 << 17
@@ -70,6 +67,7 @@ class Session:
         self.states = StateFolder(storage.join(config.output, FOLDER), identity, processes)
         self.before = self.states.read()
         self._check_published(dry_run)
+        self.tokens: TokenTable | None = None
         self.source, data = self._source(dry_run or self.before.finished)
         if self.before.step and not self.before.finished and data != self.before.data:
             raise ConfigError(
@@ -116,13 +114,13 @@ class Session:
         state = trainer.train(self.before, stop)
         if state.finished and self.processes.first:
             write_card(self, state, command)
-            remove_mined(Path(self.config.output) / FOLDER)
+            remove_stored(Path(self.config.output) / FOLDER)
         return state
 
     def complete(self, command: str) -> None:
         """Does what a complete training that was killed did not: writes the model card, removes the mined data."""
         if self.processes.first:
-            remove_mined(Path(self.config.output) / FOLDER)
+            remove_stored(Path(self.config.output) / FOLDER)
         if self.processes.first and not storage.exists(card_path(self.config)):
             write_card(self, self.before, command)
 
@@ -180,12 +178,18 @@ class Session:
         if data.triples is not None and data.corpus is None:
             return TriplesSource(data.triples, config.seed, max_bad_rows=data.max_bad_rows), ""
         max_tokens = max_doc_tokens(self.limits.max_length * config.inputs_per_passage)
+        folder = Path(config.output) / FOLDER
+        if temporary:
+            # Each process has its own.
+            self._temporary = tempfile.TemporaryDirectory(prefix="beamrank-train-")
+            folder = Path(self._temporary.name)
+        stored = StoredData(config, self.start.tokenizer, max_tokens, folder)
+        if temporary or self.processes.first:
+            stored.write()
         if not temporary:
-            folder = Path(config.output) / FOLDER
-            return open_mined(config, self.start.tokenizer, max_tokens, folder, self.processes)
-        # Each process has its own.
-        self._temporary = tempfile.TemporaryDirectory(prefix="beamrank-train-")
-        return open_mined(config, self.start.tokenizer, max_tokens, Path(self._temporary.name), Processes())
+            self.processes.wait()
+        source, self.tokens, content = stored.open()
+        return source, content
 
     def _masking(self) -> Masking:
         return Masking(
@@ -208,7 +212,7 @@ class Session:
                 self.processes.device,
                 self.dtype,
             )
-        encoder = InputEncoder(self.start.tokenizer, self.limits, budget, self.config.inputs_per_passage)
+        encoder = InputEncoder(self.start.tokenizer, self.limits, budget, self.config.inputs_per_passage, self.tokens)
         score = Scorer(self.model, encoder, self.processes.device, self.dtype)
         config = self.config
         if self.kind == "mono":

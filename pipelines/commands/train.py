@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
+from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from beamrank.errors import ConfigError
+from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
 from pipelines.commands.arguments import ConfigPath, Output, Overrides, Quiet, Verbose, console_progress
 from pipelines.console.progress import ConsoleProgress
@@ -85,6 +86,8 @@ def train(
 
     Several GPUs: torchrun --nproc-per-node 4 --no-python beamrank train mono config.yaml
     """
+    if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
+        raise PreflightError(f"training needs {' and '.join(missing)}: pip install 'beamrank[train]'")
     from models.training.config import load_train_config
     from models.training.estimate import plan_training
     from models.training.folds import GIVEN, POOLED, fold_configs, rank_held_out, write_pooled

@@ -22,7 +22,7 @@ from experiments.embedded_pair.wiring.segment_marks import layers_of, outputs_of
 from experiments.embedded_pair.wiring.shared_words import dims_of, rarities, read_number, shared_rarity
 from models.checkpoints.sources import locate
 from models.tokenizers.bert import load_bert
-from models.training.data.encoding import InputEncoder
+from models.training.data.groups import InputEncoder
 from models.training.loop.losses import log_odds
 from tests.support.checkpoints import MINILM
 from tests.support.progress import RecordedProgress

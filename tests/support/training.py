@@ -14,8 +14,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel
 from beamrank.ranking.input_layout import InputLimits
 from benchmarks.datasets.medquad import read_medquad
 from models.training.config import Kind, load_train_config
-from models.training.data.encoding import InputEncoder
-from models.training.data.examples import Group
+from models.training.data.groups import Group, InputEncoder
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
 from models.training.loop.optimizer import BertAdam, clip_gradients, learning_rate_at

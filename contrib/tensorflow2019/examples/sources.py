@@ -28,7 +28,7 @@ from contrib.tensorflow2019.examples.pieces import (
 from contrib.tensorflow2019.examples.reader import kind_of, stored_examples
 from contrib.tensorflow2019.examples.top1000 import BucketPiece, ScanPiece, scan, write_query_ids
 from models.training.data.texts import normal_text
-from models.training.data.triples_layout import header_bytes, is_header
+from models.training.data.triple_columns import header_bytes, is_header
 
 # Bytes of a top1000 file whose queries are made into examples at a time.
 _BUCKET_BYTES = 32 << 20

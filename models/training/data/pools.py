@@ -1,4 +1,4 @@
-"""The mined set on disk: for each topic its relevant docs and its candidates, as rows of token ids."""
+"""The mined set on disk: for each topic its relevant docs and its candidates; and the groups that are drawn from it."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from beamrank.errors import PreflightError
 from beamrank.storage.local_files import map_array
 from models.training.config import SamplingConfig
-from models.training.data.arrays import Hashes, Indices
-from models.training.data.examples import Group, Position, TokenIds, shuffled
-from models.training.data.tokens import TokenRows
+from models.training.data.groups import Group, Position, shuffled
+from models.training.data.texts import Hashes, Indices
 
-_NEGATIVES = 1
+_LISTS = ("positives", "candidates", "negatives")
 
 
 class Lists(NamedTuple):
@@ -39,6 +38,11 @@ class Lists(NamedTuple):
     def span(self, pool: int) -> tuple[int, int]:
         """Where a pool's list begins and ends."""
         return int(self.ends[pool - 1]) if pool else 0, int(self.ends[pool])
+
+    def means(self) -> NDArray[np.float64]:
+        """The mean score of each pool's list."""
+        starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
+        return np.asarray(np.add.reduceat(self.scores.astype(np.float64), starts) / (self.ends - starts))
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,14 @@ class Pools:
 
     def save(self, folder: Path) -> None:
         """Writes the arrays to a folder."""
-        for name, values in self._arrays():
+        arrays: dict[str, NDArray[Any]] = {
+            "topics": self.topics,
+            "query-texts": self.queries,
+            "relevant": self.relevant,
+        }
+        for name in _LISTS:
+            arrays |= {f"{name}-{part}": values for part, values in getattr(self, name)._asdict().items()}
+        for name, values in arrays.items():
             np.save(folder / f"{name}.npy", values)
 
     @classmethod
@@ -73,66 +84,29 @@ class Pools:
         def read(name: str) -> Any:
             return map_array(folder / f"{name}.npy")
 
-        positives, candidates, negatives = (
-            Lists(*(read(f"{name}-{part}") for part in Lists._fields)) for name in _LISTS
-        )
-        return cls(read("topics"), read("query-texts"), positives, candidates, negatives, read("relevant"))
-
-    def _arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        yield from (("topics", self.topics), ("query-texts", self.queries), ("relevant", self.relevant))
-        for name, lists in zip(_LISTS, (self.positives, self.candidates, self.negatives), strict=True):
-            yield from ((f"{name}-{part}", values) for part, values in lists._asdict().items())
-
-
-_LISTS = ("positives", "candidates", "negatives")
-
-
-class _Drawn(NamedTuple):
-    """A group: its pool, and of each of its docs the row, whether it is relevant, and the teacher's score."""
-
-    pool: int
-    rows: Sequence[int]
-    relevant: Sequence[bool]
-    scores: Sequence[float]
+        lists = {name: Lists(*(read(f"{name}-{part}") for part in Lists._fields)) for name in _LISTS}
+        return cls(topics=read("topics"), queries=read("query-texts"), relevant=read("relevant"), **lists)
 
 
 class MinedSource:
     """Groups drawn from pools; `SamplingConfig` describes the modes."""
 
     def __init__(
-        self,
-        pools: Pools,
-        texts: tuple[TokenRows, TokenRows],
-        sampling: SamplingConfig,
-        seed: int,
-        *,
-        taught: bool = False,
-        lines: Sequence[str] = (),
+        self, pools: Pools, sampling: SamplingConfig, seed: int, *, taught: bool = False, lines: Sequence[str] = ()
     ) -> None:
-        """Counts the groups of an epoch.
-
-        Args:
-            pools: the docs of each topic.
-            texts: the token ids of the queries and of the docs.
-            sampling: how groups are drawn.
-            seed: decides the order and the negatives.
-            taught: whether the groups have the teacher's scores.
-            lines: report what was left out.
+        """Counts the groups of an epoch; `lines` report what was left out.
 
         Raises:
             PreflightError: there are no groups, or none with a positive.
         """
-        self._pools, self._seed, self._taught = pools, seed, taught
-        self._queries, self._docs = texts
-        self._negatives = sampling.negatives or _NEGATIVES
-        self._draw = {"balanced": self._balanced, "natural": self._natural, "triplets": self._triplet}[sampling.mode]
-        self._triplets = _triplets(pools, sampling.negatives) if sampling.mode == "triplets" else _NO_TRIPLETS
-        counts = {
+        self._pools, self._seed, self._taught, self._mode = pools, seed, taught, sampling.mode
+        self._negatives = sampling.negatives or 1
+        self._triplets = _triplets(pools, sampling.negatives) if sampling.mode == "triplets" else (array("q"),) * 2
+        self._count = {
             "balanced": len(pools.positives.rows),
             "natural": len(pools.candidates.rows),
             "triplets": len(self._triplets[0]),
-        }
-        self._count = counts[sampling.mode]
+        }[sampling.mode]
         if not self._count:
             raise PreflightError("the mined set is empty: " + "; ".join(lines or ["no topic has candidates"]))
         self._lines = [*lines, *(_unlabelled(pools) if sampling.mode == "natural" else ())]
@@ -144,43 +118,50 @@ class MinedSource:
         self.docs_per_group = {"balanced": 1 + self._negatives, "natural": 1, "triplets": 2}[sampling.mode]
         self.groups_per_epoch: int | None = self._count
 
-    def stream(self, position: Position) -> Iterator[tuple[Group[TokenIds], Position]]:
+    def stream(self, position: Position) -> Iterator[tuple[Group[int], Position]]:
+        """See `Source`."""
         for epoch, place, number in shuffled(self._count, self._seed, position):
-            yield self._group(self._draw(number, epoch)), {"epoch": epoch, "index": place + 1}
+            yield self._group(number, epoch), {"epoch": epoch, "index": place + 1}
 
     def notes(self, _position: Position) -> list[str]:
+        """See `Source`."""
         return self._lines
 
-    def _balanced(self, number: int, epoch: int) -> _Drawn:
-        positives, negatives = self._pools.positives, self._pools.negatives
-        pool = positives.pool_of(number)
-        start, end = negatives.span(pool)
+    def _group(self, number: int, epoch: int) -> Group[int]:
+        pools = self._pools
+        if self._mode == "natural":
+            parts, relevant = [(pools.candidates, [number])], [bool(pools.relevant[number])]
+        else:
+            positive, negatives = self._drawn(number, epoch)
+            parts = [(pools.positives, [positive]), (pools.negatives, negatives)]
+            relevant = [True, *[False] * len(negatives)]
+        topic = pools.topics[parts[0][0].pool_of(parts[0][1][0])]
+        docs = tuple(row for lists, at in parts for row in lists.rows[at].tolist())
+        scores = tuple(score for lists, at in parts for score in lists.scores[at].tolist()) if self._taught else None
+        return Group(int(topic), docs, tuple(relevant), scores)
+
+    def _drawn(self, number: int, epoch: int) -> tuple[int, list[int]]:
+        """A positive and some of its negatives, by their places in the lists."""
+        if self._mode == "triplets":
+            return self._triplets[0][number], [self._triplets[1][number]]
+        start, end = self._pools.negatives.span(self._pools.positives.pool_of(number))
         rng = np.random.default_rng([self._seed, epoch, number])
         drawn = start + rng.choice(end - start, self._negatives, replace=end - start < self._negatives)
-        rows = [int(positives.rows[number]), *negatives.rows[drawn].tolist()]
-        scores = [*self._scores(positives, number), *self._scores(negatives, drawn)]
-        return _Drawn(pool, rows, [True, *[False] * len(drawn)], scores)
+        return number, drawn.tolist()
 
-    def _natural(self, number: int, _epoch: int) -> _Drawn:
-        found = self._pools.candidates
-        relevant = bool(self._pools.relevant[number])
-        return _Drawn(found.pool_of(number), [int(found.rows[number])], [relevant], self._scores(found, number))
 
-    def _triplet(self, number: int, _epoch: int) -> _Drawn:
-        positives, negatives = self._pools.positives, self._pools.negatives
-        positive, negative = (int(each[number]) for each in self._triplets)
-        rows = [int(positives.rows[positive]), int(negatives.rows[negative])]
-        scores = [*self._scores(positives, positive), *self._scores(negatives, negative)]
-        return _Drawn(positives.pool_of(positive), rows, [True, False], scores)
-
-    def _scores(self, lists: Lists, numbers: int | Indices) -> list[float]:
-        """The teacher's scores of one or several elements."""
-        return np.atleast_1d(lists.scores[numbers]).tolist() if self._taught else []
-
-    def _group(self, drawn: _Drawn) -> Group[TokenIds]:
-        query = self._queries[int(self._pools.topics[drawn.pool])]
-        docs = tuple(self._docs[row] for row in drawn.rows)
-        return Group(query, docs, tuple(drawn.relevant), tuple(drawn.scores) if self._taught else None)
+def _triplets(pools: Pools, limit: int | None) -> tuple["array[int]", "array[int]"]:
+    """Mass et al. 2019, section 4.2: each of the m positives is in n/m triplets, with different negatives."""
+    positives, negatives = array("q"), array("q")
+    for pool in range(len(pools.topics)):
+        first, end = pools.positives.span(pool)
+        start, stop = pools.negatives.span(pool)
+        share = max(1, (stop - start) // (end - first))
+        for number in range(end - first):
+            own = range(start + number % (stop - start), stop, end - first)[:share][:limit]
+            positives.extend([first + number] * len(own))
+            negatives.extend(own)
+    return positives, negatives
 
 
 def _unlabelled(pools: Pools) -> list[str]:
@@ -197,47 +178,23 @@ def _unlabelled(pools: Pools) -> list[str]:
 
 def _opposed(pools: Pools) -> list[str]:
     """A line if the teacher scores the relevant docs of most topics below the others."""
-    positives, negatives = (_means(lists) for lists in (pools.positives, pools.negatives))
-    below = int(np.count_nonzero(positives < negatives))
-    if 2 * below <= len(positives):
+    below = int(np.count_nonzero(pools.positives.means() < pools.negatives.means()))
+    if 2 * below <= len(pools.topics):
         return []
     return [
-        f"topics whose relevant docs the teacher scores below the others, on average: {below:,} of {len(positives):,}; "
-        "if its scores are distances, or logits of not relevant, the model learns them upside down: negate them"
+        f"topics whose relevant docs the teacher scores below the others, on average: {below:,} of "
+        f"{len(pools.topics):,}; if its scores are distances, or logits of not relevant, the model learns them upside "
+        "down: negate them"
     ]
 
 
-def _means(lists: Lists) -> NDArray[np.float64]:
-    """The mean score of each pool's list."""
-    starts = np.concatenate([[0], lists.ends[:-1]]).astype(np.int64)
-    sums = np.add.reduceat(lists.scores.astype(np.float64), starts)
-    return np.asarray(sums / (lists.ends - starts))
-
-
-def _few_negatives(pools: Pools, wanted: int) -> list[str]:
+def _few_negatives(pools: Pools, needed: int) -> list[str]:
     """A line about topics whose negatives are drawn more than once in a group."""
     counts = np.diff(pools.negatives.ends, prepend=0)
-    few = int(np.count_nonzero(counts < wanted))
+    few = int(np.count_nonzero(counts < needed))
     if not few:
         return []
     return [
-        f"topics with fewer than {wanted:,} negatives: {few:,} of {len(counts):,}, the fewest {int(counts.min()):,}; "
+        f"topics with fewer than {needed:,} negatives: {few:,} of {len(counts):,}, the fewest {int(counts.min()):,}; "
         "theirs are drawn several times in a group"
     ]
-
-
-_NO_TRIPLETS: tuple["array[int]", "array[int]"] = (array("q"), array("q"))
-
-
-def _triplets(pools: Pools, limit: int | None) -> tuple["array[int]", "array[int]"]:
-    """Mass et al. 2019, section 4.2: each of the m positives is in n/m triplets, with different negatives."""
-    positives, negatives = array("q"), array("q")
-    for pool in range(len(pools.topics)):
-        first, end = pools.positives.span(pool)
-        start, stop = pools.negatives.span(pool)
-        share = max(1, (stop - start) // (end - first))
-        for number in range(end - first):
-            own = range(start + number % (stop - start), stop, end - first)[:share][:limit]
-            positives.extend([first + number] * len(own))
-            negatives.extend(own)
-    return positives, negatives

@@ -1,7 +1,32 @@
-"""When two texts are the same, and when a text is empty: one rule for all data of a training."""
+"""Texts of a training: when two are the same, those of docs in a corpus, and their token ids on disk."""
 
 import unicodedata
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import CorpusConfig, DocBatch, duplicate_doc, list_units, place, read_unit
+from beamrank.formats.notes import first_few
+from beamrank.join import schemas
+from beamrank.records import BadRow
+from beamrank.storage.documents import hash64, hashes64
+from models.tokenizers.bert import BertTokenizer
+
+Hashes: TypeAlias = NDArray[np.uint64]
+Indices: TypeAlias = NDArray[np.int64]
+
+EMPTY = np.uint64(hash64(""))
+"""The hash of a text without a visible character."""
+MISSING = -1
+_FILE, _COLUMN = "texts.arrow", "token_ids"
+_BATCH_TEXTS = 4096
+# A place is a number of a unit and a position in it.
+_POSITION_BITS = 40
 # Not of the categories of invisible characters: a joiner, fillers, selectors, a blank pattern, and what stands for an
 # unreadable character; most give no token.
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffd")
@@ -31,3 +56,134 @@ def normal_text(text: str) -> str:
     if not visible.isascii():
         visible = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
     return " ".join(visible.casefold().split())
+
+
+def is_in(values: NDArray[Any], among: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each value is among others, which are sorted."""
+    if not len(among):
+        return np.zeros(values.shape, np.bool_)
+    return np.asarray(among[np.minimum(np.searchsorted(among, values), len(among) - 1)] == values)
+
+
+class TextWriter:
+    """Writes the token ids of texts to a folder, and hashes each text, so that copies and empty texts are found."""
+
+    def __init__(self, folder: Path, tokenizer: BertTokenizer, max_tokens: int) -> None:
+        from datasets import Features, List, Value
+        from datasets.arrow_writer import ArrowWriter
+
+        ids = List(Value(str(schemas.token_type(tokenizer.vocab_size))))
+        self._writer = ArrowWriter(path=str(folder / _FILE), features=Features({_COLUMN: ids}))
+        self._tokenizer, self._max_tokens = tokenizer, max_tokens
+        self._hashes = [np.zeros(0, np.uint64)]
+        self.rows = 0
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Appends texts."""
+        for start in range(0, len(texts), _BATCH_TEXTS):
+            ids = self._tokenizer.encode(texts[start : start + _BATCH_TEXTS], self._max_tokens).ids
+            self._writer.write_table(pa.table({_COLUMN: ids}))
+        self._hashes.append(hashes64(map(normal_text, texts)))
+        self.rows += len(texts)
+
+    def hashes(self) -> Hashes:
+        """uint64[texts], of the texts since the last call."""
+        found, self._hashes = np.concatenate(self._hashes), [np.zeros(0, np.uint64)]
+        return found
+
+    def close(self) -> None:
+        """Completes the file."""
+        self._writer.finalize()
+
+
+class TokenTable:
+    """The token ids that a `TextWriter` wrote, in a file that is mapped into memory."""
+
+    def __init__(self, folder: Path) -> None:
+        from datasets import Dataset
+
+        try:
+            found = Dataset.from_file(str(folder / _FILE))
+        # Some mounts, such as those by FUSE, map no files.
+        except OSError:
+            found = Dataset.from_file(str(folder / _FILE), in_memory=True)
+        self._rows = found.with_format("arrow")
+
+    def __getitem__(self, rows: Sequence[int]) -> pa.ListArray:
+        """The token ids of some texts."""
+        return self._rows[rows].column(_COLUMN).combine_chunks()
+
+
+def read_texts(corpus: CorpusConfig, doc_ids: Collection[str], max_bad_rows: int) -> tuple[dict[str, str], list[str]]:
+    """The texts of a few docs by doc_id, and lines to report about the corpus. Errors as of `scan_docs`."""
+    texts: list[str] = []
+    distinct = sorted(set(doc_ids))
+    hashes = hashes64(distinct)
+    order = np.argsort(hashes)
+    rows, lines = scan_docs(corpus, hashes[order], max_bad_rows, texts.extend, lambda: distinct)
+    return {distinct[at]: texts[row] for at, row in zip(order.tolist(), rows.tolist(), strict=True)}, lines
+
+
+def scan_docs(
+    corpus: CorpusConfig,
+    doc_hashes: Hashes,
+    max_bad_rows: int,
+    keep: Callable[[list[str]], None],
+    names: Callable[[], Sequence[str]] | None,
+) -> tuple[Indices, list[str]]:
+    """Reads a corpus, and passes the texts of some docs on, in the order of the corpus.
+
+    Args:
+        corpus: the docs.
+        doc_hashes: uint64[n], the hashes of the doc_ids, sorted and distinct.
+        max_bad_rows: more invalid rows are an error.
+        keep: receives texts.
+        names: the doc_ids, among others, for an error; None if docs may be missing.
+
+    Returns:
+        int64[n], how many texts were passed on before that of each doc, or MISSING; lines to report about the corpus.
+
+    Raises:
+        PreflightError: the corpus cannot be read, lacks a doc, has a doc twice, or has too many invalid rows.
+    """
+    units = list_units(corpus)
+    rows, places = np.full(len(doc_hashes), MISSING, np.int64), np.zeros(len(doc_hashes), np.int64)
+    count = bad_rows = 0
+    first_bad: BadRow | None = None
+
+    def shown(at: int) -> str:
+        return place(units[at >> _POSITION_BITS], at & (1 << _POSITION_BITS) - 1)
+
+    def texts_of(batch: DocBatch) -> list[str]:
+        hashes = hashes64(batch.doc_ids)
+        found = np.flatnonzero(is_in(hashes, doc_hashes))
+        entries = np.searchsorted(doc_hashes, hashes[found])
+        for row, (number, entry) in enumerate(zip(found.tolist(), entries.tolist(), strict=True), count):
+            here = batch.unit << _POSITION_BITS | batch.positions[number]
+            if rows[entry] != MISSING:
+                raise PreflightError(duplicate_doc(batch.doc_ids[number], shown(int(places[entry])), shown(here)))
+            rows[entry], places[entry] = row, here
+        return [batch.texts[number] for number in found]
+
+    for unit in units:
+        for batch in read_unit(unit):
+            bad_rows += len(batch.bad)
+            first_bad = first_bad or next(iter(batch.bad), None)
+            texts = texts_of(batch)
+            keep(texts)
+            count += len(texts)
+    first = f"the first: {first_bad.place}: {first_bad.reason}" if first_bad else ""
+    if bad_rows > max_bad_rows:
+        raise PreflightError(
+            f"{bad_rows:,} rows of the corpus {corpus.path} are invalid, and data.max_bad_rows is {max_bad_rows}; "
+            f"{first}"
+        )
+    absent = doc_hashes[rows == MISSING]
+    if len(absent) and names is not None:
+        named = names()
+        missing = sorted({named[at] for at in np.flatnonzero(is_in(hashes64(named), absent)).tolist()})
+        raise PreflightError(
+            f"{len(absent):,} of the {len(doc_hashes):,} docs that run and qrels name are not in the corpus "
+            f"{corpus.path}: {first_few(missing)}. Give the corpus that they were made for"
+        )
+    return rows, [f"invalid rows of the corpus: {bad_rows:,}; {first}"] if first else []

@@ -14,8 +14,8 @@ from transformers import BertForPreTraining
 from beamrank.errors import PreflightError
 from models.scoring.batching import cut_batches, padded_width
 from models.tokenizers.vocabulary import read_vocabulary
-from models.training.data.examples import Group
-from models.training.data.masking import NOT_PREDICTED, Ids, MaskedInput, Masking
+from models.training.data.groups import Group
+from models.training.data.pretraining import NOT_PREDICTED, Ids, MaskedInput, Masking
 
 
 class MaskedTask:

@@ -4,14 +4,11 @@ import os
 from typing import Any
 
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.formats.corpora import CorpusConfig, corpus_files
-from beamrank.formats.folders import find_files
-from beamrank.formats.qrels import QrelsFiles
-from beamrank.formats.topics import TopicsConfig, topics_files
 from beamrank.storage import files as storage
 from models.checkpoints.files import CONFIG
 from models.checkpoints.weights import WEIGHTS
 from models.training.config import Kind, TrainConfig
+from models.training.data.store import data_files
 from models.training.initial_model import Start
 from models.training.loop.distributed import Processes
 from models.training.report_section import FOLDER
@@ -30,7 +27,8 @@ def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: 
         PreflightError: a file of the data cannot be reached.
     """
     try:
-        sizes = {url: storage.size_bytes(url) for url in _data_files(config)}
+        files = [*data_files(config.data), *(data_files(config.dev) if config.dev else ())]
+        sizes = {url: storage.size_bytes(url) for url in files}
     except FileNotFoundError as error:
         raise PreflightError(f"there is no file {error.filename or error}: the training data names it") from error
     except OSError as error:
@@ -53,25 +51,6 @@ def check_output(output: str, start_folder: str) -> None:
             f"output: {output} holds a model that was not made by a training here ({found[0]} without {FOLDER}/) and "
             "would be overwritten: give another folder, or remove it"
         )
-
-
-def _data_files(config: TrainConfig) -> list[str]:
-    data, dev = config.data, config.dev
-    files = [data.triples, data.run, data.teacher, *collection_files(data.corpus, data.topics, data.qrels)]
-    if dev is not None:
-        files += [dev.run, *collection_files(dev.corpus, dev.topics, dev.qrels)]
-    return [url for url in files if url is not None]
-
-
-def collection_files(corpus: CorpusConfig | None, topics: TopicsConfig | None, qrels: QrelsFiles | None) -> list[str]:
-    """The files of a collection.
-
-    Raises:
-        PreflightError: some are missing.
-    """
-    files = [] if corpus is None else corpus_files(corpus)
-    files += [] if topics is None else topics_files(topics)
-    return files if qrels is None else [*files, *find_files(qrels)]
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, checked_values, validated
-from models.training.data.examples import Position
+from models.training.data.groups import Position
 from models.training.loop.distributed import Processes
 from models.training.loop.optimizer import BertAdam, copy_matching
 from models.training.loop.publishing import synced_hash

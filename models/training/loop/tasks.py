@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from transformers import BertForSequenceClassification, PreTrainedModel
 
-from models.training.data.encoding import InputEncoder, Texts, both_orders, pair_inputs
-from models.training.data.examples import Group
+from models.training.data.groups import Group, InputEncoder, Texts
 from models.training.loop.losses import (
     listwise_cross_entropy,
     listwise_kl,
@@ -130,9 +129,7 @@ class DuoTask:
 
     def loss(self, groups: Sequence[Group[Any]], _number: int, counts: Tensor | None = None) -> Tensor:
         chosen = [(group, labelled_pairs(group)) for group in groups]
-        scores = self._score(
-            [texts for group, pairs in chosen for texts in pair_inputs(group.query, group.docs, pairs)]
-        )
+        scores = self._score([(group.query, group.docs[i], group.docs[j]) for group, pairs in chosen for i, j in pairs])
         targets = PairTargets(
             preferred=scores.new_tensor(
                 [bool(group.relevant and group.relevant[i]) for group, p in chosen for i, _ in p]
@@ -147,7 +144,8 @@ def labelled_pairs(group: Group[Any]) -> list[tuple[int, int]]:
     relevant = group.relevant or ()
     positives = [number for number, each in enumerate(relevant) if each]
     negatives = [number for number, each in enumerate(relevant) if not each]
-    return both_orders([(i, j) for i in positives for j in negatives])
+    pairs = [(i, j) for i in positives for j in negatives]
+    return pairs + [(j, i) for i, j in pairs]
 
 
 def group_loss(weights: Mapping[str, float], temperature: float, margin: float) -> GroupLoss:

@@ -14,7 +14,7 @@ from beamrank.errors import BeamrankError
 from beamrank.progress import Progress
 from beamrank.storage import files as storage
 from models.training.curves import Curves
-from models.training.data.examples import Group, Position, Source
+from models.training.data.groups import Group, Position, Source
 from models.training.dev import DevSet
 from models.training.initial_model import save_checkpoint
 from models.training.loop.distributed import Processes

@@ -20,8 +20,7 @@ from models.scoring.engine import ScoringEngine
 from models.scoring.mono import score_mono
 from models.training.chunked_bert import ChunkedBert
 from models.training.config import ChunksConfig
-from models.training.data.encoding import InputEncoder
-from models.training.data.examples import Group
+from models.training.data.groups import Group, InputEncoder
 from models.training.initial_model import Start, save_checkpoint
 from models.training.loop.tasks import MonoTask, Scorer, group_loss
 from tests.support.models.tables import shard, template

@@ -308,10 +308,10 @@ def test_training_data_is_mined_once_and_removed_at_the_end(config):
     mined_at = (first / "store.json").stat().st_mtime_ns
     make_session(config, "mono")
     assert (first / "store.json").stat().st_mtime_ns == mined_at
-    content = (first / "docs.bin").read_bytes()
-    (first / "docs.bin").write_bytes(content[:-2])
+    content = (first / "texts.arrow").read_bytes()
+    (first / "texts.arrow").write_bytes(content[:-2])
     make_session(config, "mono")
-    assert (first / "docs.bin").read_bytes() == content
+    assert (first / "texts.arrow").read_bytes() == content
     run = config.parent / "run.trec"
     run.write_text(run.read_text())
     session = make_session(config, "mono")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from beamrank.errors import DataError, PreflightError
-from models.training.data.examples import Source
+from models.training.data.groups import Source
+from models.training.data.triple_columns import header_bytes, is_header
 from models.training.data.triples import TriplesSource
-from models.training.data.triples_layout import header_bytes, is_header
 
 
 def take(source: Source, count: int, position: dict[str, int] | None = None):

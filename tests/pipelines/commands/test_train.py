@@ -13,7 +13,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from beamrank.errors import BeamrankError, ConfigError
+from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
@@ -44,6 +44,12 @@ def test_train_dry_run_prints_the_plan_and_writes_nothing(config):
     assert plan["seconds"] > 0
     assert "pointwise x 1" in train("mono", config, "--dry-run").stdout
     assert not (config.parent / "out").exists()
+
+
+def test_train_names_the_extra_that_it_needs(config, monkeypatch):
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(PreflightError, match=r"training needs accelerate: pip install 'beamrank\[train\]'"):
+        train("mono", config)
 
 
 def test_train_writes_a_checkpoint_with_a_card(config):

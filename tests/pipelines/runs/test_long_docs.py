@@ -12,7 +12,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.topics import read_topics
 from beamrank.ranking.input_layout import InputLimits
 from models.training.config import ChunksConfig
-from models.training.data.encoding import InputEncoder
+from models.training.data.groups import InputEncoder
 from models.training.initial_model import Start, save_checkpoint
 from models.training.loop.tasks import Scorer
 from pipelines.plan.estimate import estimate

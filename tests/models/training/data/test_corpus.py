@@ -8,7 +8,7 @@ import pytest
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig
 from models.tokenizers.bert import load_bert
-from models.training.data.corpus import CorpusSource, PackedSource
+from models.training.data.pretraining import CorpusSource, PackedSource
 from tests.support.training import save_start
 
 

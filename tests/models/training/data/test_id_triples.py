@@ -1,5 +1,6 @@
 """Triples of ids: the same batches and the same training as from the same triples of texts."""
 
+import functools
 import gzip
 import json
 import random
@@ -14,8 +15,8 @@ from safetensors.torch import load_file
 
 from beamrank.errors import PreflightError
 from models.training.config import Kind
-from models.training.data import id_triples
-from models.training.data.examples import Group
+from models.training.data import triples
+from models.training.data.groups import Group
 from models.training.session import Session
 from tests.support.progress import RecordedProgress
 from tests.support.training import COLOURS, THINGS, make_session, save_start, write_train_config
@@ -70,15 +71,15 @@ def of_ids(name: str = "ids.tsv", **keys: object) -> dict[str, Any]:
     return {"triples": name, **collection, **keys}
 
 
-def token_ids(found: Session, groups: Iterator[Group[Any]]) -> list[tuple[bytes, ...]]:
+def token_ids(found: Session, groups: Iterator[Group[Any]]) -> list[tuple[tuple[int, ...], ...]]:
     """The token ids of the query and of the docs of each group."""
-    rows = [(group.query, *group.docs) for group in groups]
-    texts = list({text for row in rows for text in row if isinstance(text, str)})
-    tokens = [
-        ids.values.to_numpy().tobytes() for ids in (found.start.tokenizer.encode([text], 32).ids for text in texts)
-    ]
-    by_text = dict(zip(texts, tokens, strict=True))
-    return [tuple(by_text.get(text, text) for text in row) for row in rows]
+
+    @functools.cache
+    def ids(text: Any) -> tuple[int, ...]:
+        rows = found.tokens[[text]] if found.tokens else found.start.tokenizer.encode([text], 32).ids
+        return tuple(rows.to_pylist()[0])
+
+    return [tuple(map(ids, (group.query, *group.docs))) for group in groups]
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -111,8 +112,8 @@ def test_triples_of_ids_train_to_the_same_bits(kind, config, tmp_path, monkeypat
     """70 steps of mono read into the second block of triples, which begins at another byte in each file."""
     steps = ["optimizer.steps=70", "optimizer.batch_size=32"] if kind == "mono" else ["optimizer.steps=20"]
     # Blocks of the first pass, in which the docs are found.
-    monkeypatch.setattr(id_triples, "_BLOCK_TRIPLES", 100)
-    monkeypatch.setattr(id_triples, "_PENDING_DOCS", 5)
+    monkeypatch.setattr(triples, "_HASHED_TRIPLES", 100)
+    monkeypatch.setattr(triples, "_PENDING_DOCS", 5)
     for name, data in (("texts", of_texts()), ("ids", of_ids())):
         found = session(config, name, data, kind, *steps)
         assert len(list((tmp_path / name / "training").glob("data-*"))) == (name == "ids")

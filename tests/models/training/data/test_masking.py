@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.tokenizers.bert import load_bert
-from models.training.data.masking import IS_NEXT, IS_RANDOM, NOT_PREDICTED, MaskedInput, Masking
+from models.training.data.pretraining import IS_NEXT, IS_RANDOM, NOT_PREDICTED, MaskedInput, Masking
 from tests.support.training import COLOURS, THINGS, WORDS, save_start
 
 _CLS, _SEP, _MASK = (WORDS.index(word) for word in ("[CLS]", "[SEP]", "[MASK]"))

@@ -17,10 +17,10 @@ from models.checkpoints.check import resolve_checkpoint
 from models.tokenizers.bert import load_bert
 from models.training.config import DataConfig, SamplingConfig, load_train_config
 from models.training.data import mining
-from models.training.data.examples import Group, Position, shuffled
+from models.training.data.groups import Group, Position, shuffled
 from models.training.data.mining import mine
 from models.training.data.pools import MinedSource, Pools
-from models.training.data.tokens import DOCS, QUERIES, TokenRows
+from models.training.data.texts import TokenTable
 from tests.support.training import COLOURS, WORDS, save_tokenizer, write_collection
 
 _MAX_TOKENS = 32
@@ -28,21 +28,28 @@ _MAX_TOKENS = 32
 _BYTES_PER_PAIR = 100
 
 
-def text_of(ids: bytes) -> str:
-    return " ".join(WORDS[number] for number in np.frombuffer(ids, np.uint16))
-
-
 class Mined(NamedTuple):
     """A source of groups of token ids, whose groups are read as texts."""
 
     source: MinedSource
     pools: Pools
-    docs: TokenRows
+    tokens: TokenTable
     lines: list[str]
+
+    def text_of(self, row: int) -> str:
+        return " ".join(WORDS[number] for number in self.tokens[[row]][0].as_py())
 
     def take(self, count: int, position: Position | None = None) -> list[tuple[Group, Position]]:
         return [
-            (Group(text_of(group.query), tuple(map(text_of, group.docs)), group.relevant, group.teacher_scores), after)
+            (
+                Group(
+                    self.text_of(group.query),
+                    tuple(map(self.text_of, group.docs)),
+                    group.relevant,
+                    group.teacher_scores,
+                ),
+                after,
+            )
             for group, after in islice(self.source.stream(position or {}), count)
         ]
 
@@ -54,10 +61,9 @@ def mined(data: DataConfig, sampling: SamplingConfig, folder: Path, seed: int = 
     save_tokenizer(folder)
     pools, lines = mine(data, sampling.ranks, None, load_bert(str(folder)), _MAX_TOKENS, folder)
     pools.save(folder)
-    pools, docs = Pools.load(folder), TokenRows(folder, DOCS, np.dtype(np.uint16))
-    texts = (TokenRows(folder, QUERIES, np.dtype(np.uint16)), docs)
-    taught = data.teacher is not None
-    return Mined(MinedSource(pools, texts, sampling, seed, taught=taught, lines=lines), pools, docs, lines)
+    pools, taught = Pools.load(folder), data.teacher is not None
+    source = MinedSource(pools, sampling, seed, taught=taught, lines=lines)
+    return Mined(source, pools, TokenTable(folder), lines)
 
 
 def check_resumes(found: Mined, count: int) -> None:
@@ -120,7 +126,7 @@ def test_mining_ignores_duplicates_of_positives(tmp_path):
     (tmp_path / "corpus.jsonl").write_text(corpus)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\n")
     found = mined(data, SamplingConfig(), tmp_path)
-    assert [text_of(found.docs[row]) for row in found.pools.negatives.rows] == ["red", "black", "gold"]
+    assert [found.text_of(int(row)) for row in found.pools.negatives.rows] == ["red", "black", "gold"]
     assert "negatives with the text of a positive, ignored: 1" in found.lines
     assert "candidates with the text of another, ignored: 1" in found.lines
 
@@ -171,7 +177,7 @@ def test_mining_adds_the_teachers_scores(tmp_path):
 def negatives_of(found: Mined) -> list[set[str]]:
     """The texts of each topic's negatives."""
     spans = (found.pools.negatives.span(pool) for pool in range(len(found.pools.topics)))
-    return [{text_of(found.docs[int(row)]) for row in found.pools.negatives.rows[slice(*span)]} for span in spans]
+    return [{found.text_of(int(row)) for row in found.pools.negatives.rows[slice(*span)]} for span in spans]
 
 
 def test_copy_of_a_positive_that_the_teacher_did_not_score_is_no_negative(tmp_path):

@@ -12,8 +12,8 @@ from transformers import BertForPreTraining
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.progress import SILENT
 from models.training.config import load_train_config
-from models.training.data.examples import Group
-from models.training.data.masking import NOT_PREDICTED, Masking
+from models.training.data.groups import Group
+from models.training.data.pretraining import NOT_PREDICTED, Masking
 from models.training.initial_model import Start
 from models.training.loop.masked_words import MaskedTask, mask_id
 from tests.support.training import COLOURS, THINGS, WORDS, make_session, save_start, save_tokenizer, stop_after

@@ -4,8 +4,8 @@ import torch
 
 from beamrank.ranking.input_layout import lay_out
 from models.tokenizers.bert import load_bert
-from models.training.data.encoding import InputEncoder
-from models.training.data.examples import Group
+from models.training.data.groups import Group, InputEncoder
+from models.training.data.texts import TextWriter, TokenTable
 from models.training.loop.tasks import DuoTask, MonoTask, group_loss, labelled_pairs, pair_loss
 from tests.support.training import LIMITS, WORDS, colour_groups, make_scorer, overfit, save_start
 
@@ -81,12 +81,15 @@ def test_training_inputs_equal_those_of_scoring(start, segments):
     assert sorted(rows) == list(range(len(inputs)))
 
 
-def test_token_ids_are_packed_as_their_texts(start):
+def test_token_ids_are_packed_as_their_texts(start, tmp_path):
     tokenizer = load_bert(start)
-    encoder = InputEncoder(tokenizer, LIMITS, 64)
     inputs = [("what is sky", " ".join(["blue"] * 40)), ("what is sky", ""), ("what is grass", "green")]
-    ids = [tuple(tokenizer.encode([text], 512).ids.values.to_numpy().tobytes() for text in texts) for texts in inputs]
-    for one, other in zip(encoder.batches(inputs), encoder.batches(ids), strict=True):
+    writer = TextWriter(tmp_path, tokenizer, 512)
+    writer.add([text for texts in inputs for text in texts])
+    writer.close()
+    by_text = InputEncoder(tokenizer, LIMITS, 64).batches(inputs)
+    by_row = InputEncoder(tokenizer, LIMITS, 64, tokens=TokenTable(tmp_path)).batches([(0, 1), (2, 3), (4, 5)])
+    for one, other in zip(by_text, by_row, strict=True):
         assert one.rows.tolist() == other.rows.tolist()
         assert all(torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
 

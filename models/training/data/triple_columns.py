@@ -21,7 +21,8 @@ _NAME = re.compile(
     r"|wrong|\d)[ _.-]*)++"
 )
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?|true|false", re.IGNORECASE)
-_LABELS = frozenset({"0", "1"})
+# One word of ASCII, with a digit in it.
+_WORD, _ID = re.compile(r"[!-~]+"), re.compile(r"(?=.*\d)[!-~]+")
 # What the name of a column says that it holds, the first that fits; "relevance" holds "relevant".
 _MEANINGS = {
     "label": re.compile("label|relevance|score"),
@@ -59,7 +60,8 @@ def header_bytes(url: str, *, ids: bool) -> int:
     header = len(rows) > 1 and parse_columns(lines[0]) == rows[0] and is_header(rows[0]) and not is_header(rows[1])
     # Ids such as q1 and doc12 look like names of columns.
     header = header and not (ids and any(map(str.isdigit, "".join(rows[0]))))
-    _check(url, rows[1:] if header else rows, ids)
+    if rows:
+        _check_columns(url, list(zip(*(rows[1:] if header else rows), strict=True)), ids)
     if header:
         _check_order(url, rows[0])
     return len(lines[0]) if header else 0
@@ -71,10 +73,9 @@ def is_header(columns: Sequence[str]) -> bool:
 
 
 def _check_order(url: str, names: Columns) -> None:
-    """Refuses a header by which a column holds something else than is read from it."""
     for number, (name, expected) in enumerate(zip(names, _ORDER, strict=True), 1):
         plain = normal_text(name)
-        meaning = next((meaning for meaning, known in _MEANINGS.items() if known.search(plain)), expected)
+        meaning = next((meaning for meaning, words in _MEANINGS.items() if words.search(plain)), expected)
         if meaning != expected:
             raise PreflightError(
                 f"{url}: column {number} is {name!r} by the header, and is read as the {expected} text of a triple: "
@@ -83,41 +84,26 @@ def _check_order(url: str, names: Columns) -> None:
             )
 
 
-def _check(url: str, rows: Sequence[Columns], ids: bool) -> None:
-    if not rows:
-        return
-    columns = list(zip(*rows, strict=True))
-    if ids:
-        if set(columns[2]) <= _LABELS:
-            raise _labels(url, 3, columns[2])
-        return
-    words = all(text.isascii() and not re.search(r"\s", text) for row in rows for text in row)
+def _check_columns(url: str, columns: Sequence[Sequence[str]], ids: bool) -> None:
     numbers = [number for number, values in enumerate(columns, 1) if all(map(_NUMBER.fullmatch, values))]
-    if numbers and not words:
-        raise _labels(url, numbers[-1], columns[numbers[-1] - 1])
-    named = [number for number, values in enumerate(columns, 1) if all(map(_is_id, values))]
-    if words and not named:
+    words = all(map(_WORD.fullmatch, (text for values in columns for text in values)))
+    if (ids and set(columns[2]) <= {"0", "1"}) or (numbers and not ids and not words):
+        number = 3 if ids else numbers[-1]
+        shown = ", ".join(sorted(set(columns[number - 1]))[:3])
         raise PreflightError(
-            f"{url} holds single words, not texts, in every column of its first {len(rows):,} lines: if they are ids, "
-            "give data.corpus and data.topics, which have their texts; else give triples of texts"
+            f"{url}: column {number} holds only numbers ({shown}) in the first {len(columns[0]):,} lines, so these are "
+            "labels, scores or ids, and the lines are no triples: query<TAB>relevant passage<TAB>other passage. "
+            "Labelled pairs are given as data.qrels, with data.corpus, data.topics and a data.run of candidates"
         )
-    if named:
-        where = "" if words else f" (column {' and '.join(map(str, named))})"
+    named = [str(number) for number, values in enumerate(columns, 1) if all(map(_ID.fullmatch, values))]
+    if named and not ids:
+        where = "" if words else f" (column {' and '.join(named)})"
         raise PreflightError(
             f"{url} holds triples of ids, not of texts{where}: the ids would be trained on as texts. Give data.corpus "
             "and data.topics, which have the texts of these ids, or a file of texts such as triples.train.small.tsv"
         )
-
-
-def _is_id(text: str) -> bool:
-    """Whether a text is one word of ASCII with a digit in it."""
-    return text.isascii() and not re.search(r"\s", text) and any(map(str.isdigit, text))
-
-
-def _labels(url: str, number: int, values: Sequence[str]) -> PreflightError:
-    shown = ", ".join(sorted(set(values))[:3])
-    return PreflightError(
-        f"{url}: column {number} holds only numbers ({shown}) in the first {len(values):,} lines, so these are labels, "
-        "scores or ids, and the lines are no triples: query<TAB>relevant passage<TAB>other passage. Labelled pairs are "
-        "given as data.qrels, with data.corpus, data.topics and a data.run of candidates"
-    )
+    if words and not ids:
+        raise PreflightError(
+            f"{url} holds single words, not texts, in every column of its first {len(columns[0]):,} lines: if they are "
+            "ids, give data.corpus and data.topics, which have their texts; else give triples of texts"
+        )

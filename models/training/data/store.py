@@ -1,0 +1,125 @@
+"""The data of a training on disk: written once, then read from files that are mapped into memory.
+
+A folder data-DIGEST holds it, named after everything that decides it. It is complete where it holds store.json, which
+has the hash of each file; data that was changed or damaged since is made again.
+"""
+
+import shutil
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import corpus_files
+from beamrank.formats.folders import find_files
+from beamrank.formats.topics import topics_files
+from beamrank.storage import files as storage
+from beamrank.storage.digested import file_version
+from beamrank.storage.documents import SHORT, checked_json, checked_record, digest
+from models.tokenizers.bert import BertTokenizer
+from models.training.config import DataConfig, DevConfig, TrainConfig
+from models.training.data.mining import mine
+from models.training.data.pools import MinedSource, Pools
+from models.training.data.texts import TokenTable
+from models.training.data.triples import TextsById, TriplesSource, store_texts
+
+_PREFIX, _TEMPORARY, _RECORD = "data-", ".data.tmp", "store.json"
+# Raised when the same files come to give other arrays.
+_RULES = 4
+
+
+@dataclass(frozen=True)
+class _Store:
+    """Lines to report about the data, and the hashes of its files by name."""
+
+    lines: list[str]
+    files: dict[str, str]
+
+
+_STORE = TypeAdapter(_Store)
+
+
+def data_files(data: DataConfig | DevConfig) -> list[str]:
+    """All files of a section.
+
+    Raises:
+        PreflightError: some are missing.
+    """
+    files = [] if data.corpus is None else corpus_files(data.corpus)
+    files += [] if data.topics is None else topics_files(data.topics)
+    files += [] if data.qrels is None else find_files(data.qrels)
+    return [*files, *(url for name in ("run", "teacher", "triples") if (url := getattr(data, name, None)))]
+
+
+class StoredData:
+    """The data of a training in a folder."""
+
+    def __init__(self, config: TrainConfig, tokenizer: BertTokenizer, max_tokens: int, folder: Path) -> None:
+        """Takes the place of the data; `write` and `open` do the work."""
+        self._config, self._tokenizer, self._max_tokens = config, tokenizer, max_tokens
+        data = config.data
+        try:
+            versions: dict[str, Any] = {url: file_version(url) for url in data_files(data)}
+        except FileNotFoundError as error:
+            raise PreflightError(f"a file of the training data was removed: {error}") from error
+        settings = [data.model_dump(mode="json", exclude={"max_bad_rows"}), config.sampling.ranks]
+        folds = config.folds and config.folds.model_dump()
+        name = digest([_RULES, settings, folds, tokenizer.digest, max_tokens, versions])[:SHORT]
+        self._folder = folder / f"{_PREFIX}{name}"
+
+    def write(self) -> None:
+        """Writes what is not there yet.
+
+        Raises:
+            PreflightError: a file is missing or invalid, or the corpus lacks docs.
+        """
+        with suppress(OSError):
+            store = self._record()
+            if store is not None and store.files == _hashes(self._folder):
+                return
+        remove_stored(self._folder.parent)
+        temporary = self._folder.parent / _TEMPORARY
+        temporary.mkdir(parents=True)
+        config, to = self._config, (self._tokenizer, self._max_tokens, temporary)
+        if config.data.triples is not None:
+            lines = store_texts(config.data, *to)
+        else:
+            pools, lines = mine(config.data, config.sampling.ranks, config.folds, *to)
+            pools.save(temporary)
+        (temporary / _RECORD).write_bytes(checked_json(asdict(_Store(lines, _hashes(temporary)))))
+        temporary.rename(self._folder)
+
+    def open(self) -> tuple[MinedSource | TriplesSource, TokenTable, str]:
+        """The groups, their token ids, and a digest of the data. Triples of ids are streamed.
+
+        Raises:
+            PreflightError: nothing can be trained on.
+        """
+        store, config = self._record(), self._config
+        assert store is not None
+        source: MinedSource | TriplesSource
+        if config.data.triples is not None:
+            texts, most_bad = TextsById(self._folder), config.data.max_bad_rows
+            source = TriplesSource(config.data.triples, config.seed, texts, store.lines, most_bad)
+        else:
+            taught, pools = config.data.teacher is not None, Pools.load(self._folder)
+            source = MinedSource(pools, config.sampling, config.seed, taught=taught, lines=store.lines)
+        return source, TokenTable(self._folder), digest(store.files)
+
+    def _record(self) -> _Store | None:
+        """The record of the data; None if it is incomplete or damaged."""
+        record = self._folder / _RECORD
+        return checked_record(_STORE, record.read_bytes()) if record.exists() else None
+
+
+def remove_stored(folder: Path) -> None:
+    """Removes the data in a folder, complete or not."""
+    for path in [*folder.glob(f"{_PREFIX}*"), folder / _TEMPORARY]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {path.name: storage.sha256(str(path)) for path in sorted(folder.iterdir()) if path.name != _RECORD}
