@@ -77,6 +77,7 @@ Limit = Annotated[
     typer.Option(min=1, metavar="N", help="Trial run on the first N topics of the plan (topics.limit)."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the events of the log.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 ResultFormat = Annotated[str, one_of("--format", RESULT_FORMATS, "The format of the result.")]
 # Eager: `qrels_option` exports while the arguments are read, and must know.
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", is_eager=True, help="Print warnings and errors only.")]

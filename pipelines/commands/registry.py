@@ -17,22 +17,22 @@ ENTRY_POINTS = "beamrank.commands"
 GROUPS = {"convert": "Convert checkpoints, data and collections from or to other formats."}
 
 _OURS = {
-    "demo": "pipelines.commands.demo:demo",
-    "index": "pipelines.commands.index:index",
+    "demo": "pipelines.commands.first_steps:demo",
+    "index": "pipelines.commands.collection:index",
     "plan": "pipelines.commands.plan:plan",
     "run": "pipelines.commands.run:run",
     "score": "pipelines.commands.score:score",
-    "status": "pipelines.commands.status:status",
-    "verify": "pipelines.commands.verify:verify",
-    "gc": "pipelines.commands.gc:gc",
-    "aggregate": "pipelines.commands.aggregate:aggregate",
-    "eval": "pipelines.commands.eval:eval_run",
-    "compare": "pipelines.commands.compare:compare",
-    "stats": "pipelines.commands.stats:stats",
+    "status": "pipelines.commands.output:status",
+    "verify": "pipelines.commands.output:verify",
+    "gc": "pipelines.commands.output:gc",
+    "aggregate": "pipelines.commands.output:aggregate",
+    "eval": "pipelines.commands.evaluate:eval_run",
+    "compare": "pipelines.commands.evaluate:compare",
+    "stats": "pipelines.commands.collection:stats",
     "inspect": "pipelines.commands.inspect:inspect",
     "report": "pipelines.commands.report:report",
     "train": "pipelines.commands.train:train",
-    "doctor": "pipelines.commands.doctor:doctor",
+    "doctor": "pipelines.commands.first_steps:doctor",
 }
 
 

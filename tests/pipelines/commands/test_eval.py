@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from beamrank.errors import BeamrankError
-from pipelines.commands.eval import eval_run
+from pipelines.commands.evaluate import eval_run
 from tests import ROOT
 
 RUN = "q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\nq1 Q0 c 3 2 t\nq9 Q0 a 1 1 t\n"

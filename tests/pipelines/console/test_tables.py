@@ -10,8 +10,8 @@ from beamrank.evaluation.significance import compare_evaluations
 from beamrank.evaluation.tables import P_VALUE, Column, Table, shown
 from beamrank.formats.qrels import qrels_of
 from models.training.estimate import TrainPlan
-from pipelines.commands import doctor, train
-from pipelines.commands.eval import _print_tables
+from pipelines.commands import first_steps, train
+from pipelines.commands.evaluate import print_tables
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import print_result, print_table, warn_of_losses
 
@@ -42,7 +42,7 @@ def test_eval_table_fits_a_narrow_terminal(tmp_path, width, monkeypatch, capsys)
     by_run = [compare_evaluations(first.evaluation, each.evaluation) for each in others]
     compared = list(zip("bc", by_run, strict=True))
     monkeypatch.setenv("COLUMNS", str(width))
-    _print_tables("a", first, True, compared)
+    print_tables("a", first, True, compared)
     words = capsys.readouterr().out.split()
     figures = [f"{value:.4f}" for values in first.evaluation.per_query.values() for value in values.values()]
     figures += [f"{value:.4f}" for value in first.evaluation.means.values()]
@@ -105,8 +105,8 @@ def test_stage_below_the_previous_one_gives_a_warning():
 
 def test_doctor_fits_a_narrow_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "12")
-    monkeypatch.setattr(doctor, "_LOOKS", [("embedded checkpoints", lambda: "12,345.6 of 23,456.7 GiB are free")])
-    doctor.doctor()
+    monkeypatch.setattr(first_steps, "CHECKS", {"embedded checkpoints": lambda: "12,345.6 of 23,456.7 GiB are free"})
+    first_steps.doctor()
     shown = capsys.readouterr().out
     assert "embedded checkpoints" in shown
     assert "12,345.6 of 23,456.7 GiB are free" in shown

@@ -226,6 +226,6 @@ def test_broken_pipe_of_a_connection_is_an_error(monkeypatch):
     def fail(_):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr("pipelines.commands.status.read_plan", fail)
+    monkeypatch.setattr("pipelines.commands.output.read_plan", fail)
     with pytest.raises(BeamrankError, match=r"a connection was lost: .*Broken pipe\. Run the same command again"):
         cli.app(["status", "out"])

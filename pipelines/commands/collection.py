@@ -1,4 +1,4 @@
-"""`beamrank stats CONFIG`: the sizes of a collection."""
+"""`beamrank index CONFIG` and `beamrank stats CONFIG`: a collection before a run."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -6,17 +6,46 @@ from typing import Annotated
 import typer
 
 from beamrank.config.run import RunConfig
+from beamrank.errors import ConfigError
 from beamrank.evaluation.collection import CountUnits, count_words, measure_collection
-from beamrank.formats.corpora import CorpusConfig, DocBatch, list_units, read_unit
+from beamrank.formats.corpora import CorpusConfig, DocBatch, corpus_digest, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.topics import read_topics
 from beamrank.progress import Progress
-from pipelines.commands.arguments import ConfigPath, Overrides, ResultFormat, load_run_config
+from pipelines.commands.arguments import (
+    ConfigPath,
+    Overrides,
+    Quiet,
+    ResultFormat,
+    Verbose,
+    console_progress,
+    load_run_config,
+)
 from pipelines.console.progress import ConsoleProgress
+from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_result
+from pipelines.console.terminal import write_line
 from pipelines.plan.named_inputs import named_inputs
 
 _NO_LIMIT = 1 << 40
+
+
+def index(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = False, quiet: Quiet = False) -> None:
+    """Build the index of a configuration from its corpus, or check an existing index against the corpus."""
+    # They take a second to import, and other commands do without.
+    from models.stages.bm25 import ensure_index
+    from pipelines.plan.make_plan import check_apart
+
+    settings = load_run_config(config, overrides)
+    if settings.index is None:
+        raise ConfigError(f"{config} has no `index:` section: its first stage is an existing run")
+    console = console_progress(verbose, quiet)
+    settings = named_inputs(settings, console)
+    assert settings.index is not None
+    check_apart(settings)
+    with run_log(console):
+        digest = ensure_index(settings, corpus_digest(settings.corpus), console)
+    write_line(settings.index.path, digest)
 
 
 def stats(

@@ -1,0 +1,194 @@
+"""Commands on a run's output: `beamrank status|verify|gc|aggregate DIR`."""
+
+import json
+import sys
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from beamrank.commit.garbage import Garbage, find_garbage, remove_garbage
+from beamrank.commit.plan import read_plan
+from beamrank.commit.prediction import read_prediction
+from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
+from beamrank.commit.verify import Verification, verify_stages
+from beamrank.config.run import stored_config
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.formats.notes import counted
+from beamrank.ranking.aggregation import METHODS
+from beamrank.storage import files as storage
+from pipelines.commands.arguments import AsJson
+from pipelines.console.counts import cost_words
+from pipelines.console.progress import ConsoleProgress, duration
+from pipelines.console.terminal import write_line
+
+_HOUR_SECONDS = 3600.0
+_Folder = Annotated[str, typer.Argument(metavar="DIR", help="A run's output: a path or a URL.")]
+
+
+def status(folder: _Folder, as_json: AsJson = False) -> None:
+    """Show the progress, the ETA and the cost of each stage. Reads receipts, so it works with every runner."""
+    plan = read_plan(folder)
+    stages = read_status(plan)
+    eta = run_eta_seconds(stages)
+    prediction = read_prediction(plan.output)
+    # The predicted worker seconds of a step with several stages are at its first.
+    first = {stage.step: stage.name for stage in reversed(plan.stages)}
+    by_step = {} if prediction is None else prediction.seconds
+    predicted = {first[step]: seconds for step, seconds in by_step.items() if step in first}
+    cost: dict[str, Any] | None = None
+    if prediction is not None and prediction.price is not None:
+        price = prediction.price
+        spent = price.cost(sum(stage.seconds for stage in stages))
+        cost = price.model_dump() | {"predicted": price.cost(sum(by_step.values())), "spent": spent}
+    if as_json:
+        rows = [asdict(stage) | {"predicted_seconds": predicted.get(stage.stage)} for stage in stages]
+        print(json.dumps({"stages": rows, "eta_seconds": eta, "cost": cost}))
+        return
+    # Lines rather than a table: they fit any terminal.
+    if plan.limited:
+        print(f"a trial on {counted(len(plan.topics), 'topic')} (topics.limit)")
+    for stage in stages:
+        write_line(f"{stage.stage}: {', '.join(_facts(stage, predicted.get(stage.stage)))}")
+    print(f"run: {_run(stages, eta)}")
+    if cost is not None:
+        write_line(
+            "cost on {machine} at {per_hour:g} an hour: {predicted:,.2f} predicted, {spent:,.2f} spent".format(**cost)
+        )
+
+
+def _facts(stage: StageStatus, predicted_seconds: float | None) -> Iterator[str]:
+    yield f"{stage.done:,} of {stage.shards:,} shards"
+    if stage.elapsed_seconds is not None:
+        yield f"elapsed {duration(stage.elapsed_seconds)}"
+    yield _eta(stage)
+    yield from cost_words(stage)
+    if stage.bad_rows:
+        yield counted(stage.bad_rows, "bad row")
+    if predicted_seconds is not None:
+        yield f"{predicted_seconds:,.1f} predicted"
+
+
+def _eta(stage: StageStatus) -> str:
+    if stage.finished:
+        return "finished"
+    if stage.eta_seconds is None:
+        return "ETA unknown"
+    about = "" if stage.done else "about "
+    stopped = " when resumed" if stage.done and stage.elapsed_seconds is None else ""
+    return f"ETA {about}{duration(stage.eta_seconds)}{stopped}"
+
+
+def _run(stages: Sequence[StageStatus], eta: float | None) -> str:
+    if all(stage.finished for stage in stages):
+        return "all stages finished"
+    if eta is not None:
+        return f"ETA {duration(eta)}"
+    unknown = [stage.stage for stage in stages if stage.eta_seconds is None]
+    return f"ETA unknown until {'mono' if 'mono' in unknown else unknown[0]} starts"
+
+
+def verify(folder: _Folder, as_json: AsJson = False) -> None:
+    """Check every file of a run's output, and its local index, against receipts and digests. Writes nothing.
+
+    Prints one line for each corrupted or missing file: what is wrong with it, and what to do. Exit code 1 if there are
+    any.
+    """
+    console = ConsoleProgress()
+    found = _verified(storage.absolute(folder), console)
+    if as_json:
+        print(json.dumps(asdict(found)))
+    else:
+        for finding in found.findings:
+            write_line(finding)
+    for note in found.notes:
+        console.note(note)
+    if found.stray:
+        console.note(f"unreferenced files: {found.stray:,}; `beamrank gc` removes them")
+    read = f"files read: {found.files:,} ({found.bytes:,} bytes)"
+    if found.findings:
+        console.note(f"{read}; corrupted or missing: {len({finding.file for finding in found.findings}):,}")
+        raise typer.Exit(1)
+    console.note(f"{read}; all files verified")
+
+
+def _verified(output: str, console: ConsoleProgress) -> Verification:
+    # They take a second to import, and other commands do without.
+    from models.stages import stage_of
+    from pipelines.runs.verify_runs import verify_runs
+
+    with console.bar("verify") as bar:
+        found = verify_stages(output, bar)
+    try:
+        plan = read_plan(output)
+        config = stored_config(plan.config, output) if plan.has_runs else None
+    except PreflightError as error:
+        found.notes.append(f"the runs were not checked: {error}")
+        return found
+    if config is not None:
+        verify_runs(plan, config, found)
+    for stage in plan.stages:
+        stage_of(stage).verify(found)
+    return found
+
+
+def gc(
+    folder: _Folder,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files and remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
+    min_age_hours: Annotated[
+        float, typer.Option(min=0, help="Keep files newer than this; another run may be using them.")
+    ] = 24.0,
+) -> None:
+    """Remove unreferenced files: parts of lost attempts, temporary files, unfinished work of earlier plans.
+
+    Keeps all plans, runs and logs, and what an interrupted run of the current plan needs to resume. Prints each file,
+    its bytes and the reason, separated by tabs.
+    """
+    console = ConsoleProgress()
+    garbage = find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS)
+    for each in garbage:
+        write_line(each.file, each.size_bytes, each.reason)
+    if not garbage:
+        console.note(f"files to remove: 0 (older than {min_age_hours:g} hours)")
+    elif dry_run:
+        console.note(f"files to remove: {_total(garbage)}")
+    elif yes or _confirmed(garbage):
+        # The user may have answered after hours, and a run that resumed meanwhile uses what it finds.
+        still = set(garbage) & set(find_garbage(folder, time.time(), min_age_hours * _HOUR_SECONDS))
+        remove_garbage(folder, still)
+        console.note(f"files removed: {_total(still)}")
+    else:
+        console.note("files removed: 0")
+
+
+def _total(garbage: Collection[Garbage]) -> str:
+    return f"{len(garbage):,} ({sum(each.size_bytes for each in garbage):,} bytes)"
+
+
+def _confirmed(garbage: Collection[Garbage]) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError("not interactive: pass --yes to remove these files, or --dry-run")
+    sys.stdout.flush()
+    return typer.confirm(f"files to remove: {_total(garbage)}. Remove them?", err=True)
+
+
+def aggregate(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a run with a duo stage.")],
+    aggregation: Annotated[str, typer.Option(help=f"One or several, separated by commas: {', '.join(METHODS)}.")],
+    k1: Annotated[int | None, typer.Option(min=1, help="The number of candidates, at most duo.k.")] = None,
+    opponents: Annotated[
+        int | None, typer.Option(min=1, help="With sample: the number of opponents of a candidate.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="With sample: the random seed; 0 by default.")] = None,
+) -> None:
+    """Write duo runs with other aggregations, or with a smaller k1. Prints the path of each."""
+    from pipelines.runs.aggregate import other_runs
+    from pipelines.runs.run_files import write_run_files
+
+    names = [name.strip() for name in aggregation.split(",")]
+    plan, config, files = other_runs(folder, names, k1, opponents, seed)
+    for path in write_run_files(plan, config, files).values():
+        write_line(path)
