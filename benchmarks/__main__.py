@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.beam_flags = given[len(ours) + 1 :]
     command = results.command_line("benchmarks", given)
     be_quiet()
-    from pipelines.runners.subprocesses import prepare_environment
+    from pipelines.runners.workers import prepare_environment
 
     prepare_environment()
     folder = nullcontext(str(options.work)) if options.work else tempfile.TemporaryDirectory(prefix="beamrank-bench-")

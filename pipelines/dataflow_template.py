@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from beamrank.config.run import RunConfig
 from beamrank.section import keys
-from pipelines.runners.names import Stage
+from pipelines.runners.options import Stage
 
 STAGES = tuple(stage.value for stage in Stage if stage is not Stage.RUNS)
 

@@ -22,9 +22,8 @@ from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
-from pipelines.runners.names import Runner, Stage
-from pipelines.runners.options import beam_options, server_command
-from pipelines.runners.subprocesses import prepare_environment
+from pipelines.runners.options import Runner, Stage, beam_options, server_command
+from pipelines.runners.workers import prepare_environment
 from pipelines.runs.owner import made_current
 from pipelines.runs.run_files import write_runs
 

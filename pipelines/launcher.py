@@ -27,8 +27,7 @@ from pipelines.console.progress import Bar, ConsoleProgress, at_most_every, dura
 from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
 from pipelines.plan.earlier_runs import EarlierRuns
 from pipelines.plan.earlier_tokens import EarlierTokens
-from pipelines.runners.names import Runner
-from pipelines.runners.options import IN_MEMORY, new_pipeline
+from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline
 from pipelines.runners.watchdog import in_mid_run, run_watched
 from pipelines.stage_execution import StageExecution
 

@@ -17,8 +17,7 @@ from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import check_writable
 from pipelines.plan.plan_scores import ScorePlan, plan_scores
 from pipelines.runners import dataflow
-from pipelines.runners.names import Runner
-from pipelines.runners.options import beam_options, server_command
+from pipelines.runners.options import Runner, beam_options, server_command
 from pipelines.runs.owner import made_current
 
 _SAMPLE_ROWS = 64

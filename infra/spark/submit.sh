@@ -6,7 +6,7 @@
 # Every machine with Spark executors must serve beamrank's workers, from the image of infra/docker/cpu.Dockerfile or from
 # a virtual environment with beamrank in it, whose `python` is first on PATH:
 #
-#   python -m pipelines.runners.worker_pool --service_port=50000
+#   python -m pipelines.runners.workers pool --service_port=50000
 #
 # Paths in CONFIG must mean the same on all of them: URLs of a bucket, or a file system that all share.
 #

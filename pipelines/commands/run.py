@@ -20,7 +20,7 @@ from pipelines.commands.arguments import (
 from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_measures
 from pipelines.console.terminal import write_line
-from pipelines.runners.names import Runner, Stage
+from pipelines.runners.options import Runner, Stage
 
 
 def run(

@@ -14,7 +14,7 @@ from beamrank.storage.globs import absolute_glob
 from pipelines.commands.arguments import Quiet, Verbose, console_progress
 from pipelines.console.run_log import run_log
 from pipelines.console.terminal import write_line
-from pipelines.runners.names import Runner
+from pipelines.runners.options import Runner
 
 
 def score(

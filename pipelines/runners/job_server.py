@@ -1,31 +1,87 @@
-"""The job server of an engine, as a child process.
+"""Job servers of Prism, Spark and Flink: finds or gets their programs, and runs them as child processes.
 
 Beam's own runners start a new job server for every job, and set signal handlers, which only a main thread may do.
+A program is looked for where a Beam flag points, in the folder BEAMRANK_JARS, and in the user's cache. Otherwise Go
+builds Prism, and Maven downloads a job server of Beam's own version or, where it has none, the jars that were tested.
 """
 
 import contextlib
 import os
+import re
+import shutil
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import apache_beam as beam
 import grpc
+from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
 from apache_beam.utils.subprocess_server import pick_port
 
 from beamrank.errors import BeamrankError, PreflightError
-from pipelines.runners import child_of_launcher
+from beamrank.progress import Progress
+from models.checkpoints.disk_cache import cache_folder, exclusive
+from pipelines.runners.workers import child_command
+
+# The command of a job server, given its port and a folder for its temporary files.
+Command = Callable[[int, str], list[str]]
 
 _START_SECONDS = 120.0
 _DYING_SECONDS = 2.0
 _TAIL_BYTES = 2000
+_PRISM_PACKAGE = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam.__version__}"
+_MAVEN_DEPENDENCY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+_PROJECT = (
+    '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>beamrank</groupId>'
+    "<artifactId>engine</artifactId><version>1</version><dependencies>{}</dependencies></project>"
+)
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+# What Spark and Flink access by reflection; Java 17 closes it.
+_OPENED = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
+# Error messages quote the end of a job server's log, which should hold warnings only.
+_QUIET = ("-Dspark.ui.enabled=false", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+_LOGGER = "org.slf4j:slf4j-simple:1.7.30"
 
-# The command of a job server, given its port and a folder for its temporary files.
-Command = Callable[[int, str], list[str]]
+
+@dataclass(frozen=True)
+class _JavaEngine:
+    """An engine whose job server is Java.
+
+    Attributes:
+        artifact: Beam's runner on Maven Central; its job server is this with `-job-server`, one jar with all in it.
+        main_class: the job server.
+        master: the Beam option with the address of a cluster.
+        tested: Maven coordinates of the jars to take where there is no job server of Beam's own version.
+    """
+
+    artifact: str
+    main_class: str
+    master: str
+    tested: tuple[str, ...]
+
+
+_JAVA_ENGINES = {
+    "spark": _JavaEngine(
+        "beam-runners-spark-3",
+        "org.apache.beam.runners.spark.SparkJobServerDriver",
+        "spark_master_url",
+        (
+            "org.apache.beam:beam-runners-spark-3:2.62.0",
+            *(f"org.apache.spark:spark-{name}_2.12:3.5.0" for name in ("core", "sql", "streaming")),
+            _LOGGER,
+        ),
+    ),
+    "flink": _JavaEngine(
+        "beam-runners-flink-1.19",
+        "org.apache.beam.runners.flink.FlinkJobServerDriver",
+        "flink_master",
+        ("org.apache.beam:beam-runners-flink-1.19:2.62.0", _LOGGER),
+    ),
+}
 
 
 @dataclass
@@ -49,7 +105,7 @@ class JobServer:
         # Has no name, so it never has to be removed.
         log = tempfile.TemporaryFile()  # noqa: SIM115
         process = subprocess.Popen(
-            [sys.executable, "-S", str(Path(child_of_launcher.__file__)), folder, *command(port, folder)],
+            child_command(folder, *command(port, folder)),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -64,11 +120,11 @@ class JobServer:
         """Raises BeamrankError if the server has ended."""
         if self.process.poll() is not None:
             raise BeamrankError(
-                f"the job server of {self.name} died with code {self.process.returncode}{self.log_tail()}. Finished "
+                f"the job server of {self.name} died with code {self.process.returncode}{self._log_tail()}. Finished "
                 "shards are kept: run the same command again to resume"
             )
 
-    def log_tail(self) -> str:
+    def _log_tail(self) -> str:
         """The end of the server's output, as part of a sentence."""
         size = os.fstat(self.log.fileno()).st_size
         tail = os.pread(self.log.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace").strip()
@@ -84,7 +140,7 @@ class JobServer:
                     return
             ready.cancel()
         self.process.terminate()
-        raise PreflightError(f"the job server of {self.name} did not start{self.log_tail()}")
+        raise PreflightError(f"the job server of {self.name} did not start{self._log_tail()}")
 
 
 _servers: dict[str, JobServer] = {}
@@ -105,10 +161,129 @@ def check_job_server(endpoint: str | None, error: BaseException | None = None) -
         endpoint: the address.
         error: the error of a job that failed. A connection breaks before its process has ended.
     """
-    servers = [server for server in _servers.values() if server.endpoint == endpoint]
+    server = next((server for server in _servers.values() if server.endpoint == endpoint), None)
     deadline = time.monotonic() + (_DYING_SECONDS if isinstance(error, grpc.RpcError) else 0.0)
-    while servers:
-        servers[0].check()
+    while server is not None:
+        server.check()
         if time.monotonic() >= deadline:
             return
         time.sleep(0.05)
+
+
+def prism_command(options: PipelineOptions, progress: Progress) -> Command:
+    """The command that starts Prism.
+
+    Raises:
+        PreflightError: Prism was not found, and cannot be built.
+    """
+    program = _find("prism", "prism_location", options) or _build_prism(progress)
+    return lambda port, _: [str(program), f"--job_port={port}", "--serve_http=false", "--log_level=warn"]
+
+
+def java_command(name: str, options: PipelineOptions, progress: Progress) -> Command:
+    """The command that starts the job server of Spark or Flink.
+
+    Raises:
+        PreflightError: Java or the job server was not found, and the job server cannot be downloaded.
+    """
+    engine, servers = _JAVA_ENGINES[name], options.view_as(JobServerOptions)
+    java = shutil.which(servers.job_server_java_launcher)
+    if java is None:
+        raise PreflightError(
+            f"--runner {name} needs Java 11 or 17, and {servers.job_server_java_launcher!r} was not found: install "
+            "one, or name it with --job_server_java_launcher after `--`"
+        )
+    flag, jar = f"{name}_job_server_jar", f"{engine.artifact}-job-server-{beam.__version__}.jar"
+    class_path = str(_find(jar, flag, options) or _download(engine, jar, flag, progress))
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+    master = f"--{engine.master.replace('_', '-')}={options.get_all_options()[engine.master]}"
+    return lambda port, folder: [
+        *(java, *opened, *_QUIET, *servers.job_server_jvm_properties, f"-Djava.io.tmpdir={folder}"),
+        *("-cp", class_path, engine.main_class, f"--artifacts-dir={folder}", f"--job-port={port}"),
+        *("--artifact-port=0", "--expansion-port=0", master),
+    ]
+
+
+def _find(name: str, flag: str, options: PipelineOptions) -> Path | None:
+    """A program that exists: the file that a flag names, or a file in one of two folders."""
+    named = options.get_all_options()[flag]
+    if named is not None:
+        path = Path(named).expanduser().absolute()
+        if not path.is_file():
+            raise PreflightError(f"--{flag} names {named}, and no such file exists")
+        return path
+    folders = [Path(folder) for folder in (os.environ.get("BEAMRANK_JARS"), _cache()) if folder]
+    return next((file for folder in folders if (file := folder / name).is_file()), None)
+
+
+def _cache() -> Path:
+    return cache_folder("engines") / beam.__version__
+
+
+def _missing(what: str, name: str, flag: str, program: str) -> str:
+    jars = os.environ.get("BEAMRANK_JARS")
+    places = f"in {jars} (BEAMRANK_JARS) and {_cache()}" if jars else f"in {_cache()} (BEAMRANK_JARS is not set)"
+    return f"{what} was not found: --{flag} is not given, there is no {name} {places}, and {program} is not installed"
+
+
+def _build_prism(progress: Progress) -> Path:
+    folder, go = _cache(), shutil.which("go")
+    by_hand = f"GOBIN={folder} go install {_PRISM_PACKAGE}"
+    if go is None:
+        missing = _missing("Prism", "file `prism`", "prism_location", "Go to build it")
+        raise PreflightError(f"{missing}. Install Go and run `{by_hand}`")
+    with exclusive(folder / ".prism.lock"):
+        if not (folder / "prism").is_file():
+            progress.note(f"building Prism {beam.__version__} with {go}, once for this machine: takes some minutes")
+            _run([go, "install", _PRISM_PACKAGE], f"cannot build Prism: {by_hand}", {"GOBIN": str(folder)})
+    return folder / "prism"
+
+
+def _download(engine: _JavaEngine, jar: str, flag: str, progress: Progress) -> str:
+    """The class path of a job server that Maven downloads, once for this machine."""
+    folder, mvn = _cache(), shutil.which("mvn")
+    own = f"org.apache.beam:{engine.artifact}-job-server:{beam.__version__}"
+    copy = [f"-Dartifact={own}", f"-DoutputDirectory={folder}"]
+    if mvn is None:
+        missing = _missing(f"the job server {jar}", "such file", flag, "Maven to download it")
+        by_hand = f"mvn dependency:copy {' '.join(copy)}"
+        raise PreflightError(
+            f"{missing}. Run `{by_hand}` on a machine that has Maven, and give the jar with --{flag} after `--`"
+        )
+    listed = folder / f"{engine.artifact}.classpath"
+    with exclusive(listed.with_suffix(".lock")):
+        if stored := _class_path(listed):
+            return stored
+        progress.note(f"downloading {jar} with {mvn}, once for this machine")
+        maven = [mvn, "-B", "-q"]
+        try:
+            _run([*maven, *copy, f"{_MAVEN_DEPENDENCY}:copy"], f"Maven has no {own}")
+            return str(folder / jar)
+        except PreflightError as error:
+            part = listed.with_suffix(".part")
+            with tempfile.TemporaryDirectory() as work:
+                project = Path(work, "pom.xml")
+                project.write_text(
+                    _PROJECT.format("".join(_DEPENDENCY.format(*each.split(":")) for each in engine.tested))
+                )
+                resolve = ["-f", str(project), f"-Dmdep.outputFile={part}", f"{_MAVEN_DEPENDENCY}:build-classpath"]
+                advice = f"{error}. Maven has no {engine.tested[0]} either: give a job server with --{flag} after `--`"
+                _run([*maven, *resolve], advice)
+            part.replace(listed)
+            progress.note(f"Maven has no {own}: using {engine.tested[0]}")
+            return _class_path(listed)
+
+
+def _class_path(listed: Path) -> str:
+    """The class path of an earlier download; empty where one of its jars no longer exists."""
+    class_path = listed.read_text().strip() if listed.is_file() else ""
+    return class_path if all(map(os.path.isfile, class_path.split(os.pathsep))) else ""
+
+
+def _run(command: Sequence[str], failure: str, environment: Mapping[str, str] | None = None) -> None:
+    environ = {**os.environ, **(environment or {})}
+    nowhere = subprocess.DEVNULL
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, stdin=nowhere, check=False)
+    if done.returncode:
+        output = re.sub(r"\x1b\[\d*m", "", done.stdout + done.stderr).strip().splitlines() or ["no output"]
+        raise PreflightError(f"{failure} ({os.path.basename(command[0])}: {output[0].strip()})")

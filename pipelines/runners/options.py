@@ -1,4 +1,7 @@
-"""Runners: the Beam options that each is tested with, and the check of the flags after `--`."""
+"""Runners: the Beam options that each is tested with, and the check of the flags after `--`.
+
+Beam is imported inside functions: the help of commands names the runners.
+"""
 
 import argparse
 import contextlib
@@ -6,22 +9,38 @@ import difflib
 import io
 import shlex
 import sys
-from collections.abc import Sequence
-from typing import Any
-
-import apache_beam as beam
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.environments import SubprocessSDKEnvironment
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 from beamrank.errors import ConfigError
 from beamrank.progress import SILENT, Progress
-from pipelines.runners.job_server import Command, job_endpoint
-from pipelines.runners.job_server_lookup import FLINK, SPARK, java_command, prism_command
-from pipelines.runners.names import Runner
-from pipelines.runners.worker_pool import share
+from pipelines.runners.workers import WORKER_MODULE, share_pools
 
-WORKER_MODULE = "pipelines.runners.local_worker"
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+
+class Runner(StrEnum):
+    """The runner of Beam jobs."""
+
+    LOCAL = "local"
+    EMBED = "embed"
+    PRISM = "prism"
+    SPARK = "spark"
+    FLINK = "flink"
+    DATAFLOW = "dataflow"
+
+
+class Stage(StrEnum):
+    """The stage that runs alone."""
+
+    RETRIEVE = "retrieve"
+    TOKENIZE = "tokenize"
+    MONO = "mono"
+    DUO = "duo"
+    RUNS = "runs"
 
 
 # A year: Beam's client applies this timeout to a whole job, and would give up a job of Prism after 300 seconds.
@@ -36,18 +55,19 @@ _PINNED = {
     # pipelines/runners/dataflow.py adds the options of each stage.
     Runner.DATAFLOW: ["--runner=DataflowRunner"],
 }
-_JAVA = frozenset({Runner.SPARK, Runner.FLINK})
 # These keep shuffled data in the memory of this machine.
 IN_MEMORY = frozenset({Runner.LOCAL, Runner.EMBED, Runner.PRISM})
 
 
-def beam_options(runner: Runner, flags: Sequence[str]) -> PipelineOptions:
+def beam_options(runner: Runner, flags: Sequence[str]) -> "PipelineOptions":
     """The pinned options of a runner with the user's Beam flags.
 
     Raises:
         ConfigError: a flag is unknown to Beam, is `--runner`, is not a flag, or asks for a negative number of workers.
     """
-    _check_flags(flags)
+    from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+
+    _check_flags(flags, PipelineOptions)
     options = PipelineOptions([*_PINNED[runner], *flags])
     workers = options.view_as(DirectOptions).direct_num_workers
     if workers < 0:
@@ -55,12 +75,19 @@ def beam_options(runner: Runner, flags: Sequence[str]) -> PipelineOptions:
     return options
 
 
-def new_pipeline(runner: Runner, flags: Sequence[str]) -> beam.Pipeline:
+def new_pipeline(runner: Runner, flags: Sequence[str]) -> "beam.Pipeline":
     """An empty pipeline of a runner with the user's Beam flags."""
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+    from pipelines.runners.job_server import job_endpoint
+
     options = beam_options(runner, flags)
     server = server_command(runner, flags)
-    if runner in _JAVA:
-        share()
+    if runner in (Runner.SPARK, Runner.FLINK):
+        share_pools()
     if server is not None:
         options.view_as(PortableOptions).job_endpoint = job_endpoint(runner.value, server)
     direct = options.view_as(DirectOptions)
@@ -69,13 +96,15 @@ def new_pipeline(runner: Runner, flags: Sequence[str]) -> beam.Pipeline:
     # As Beam does in this mode, except for the command: Beam does not quote the interpreter's path, and its worker
     # logs to this standard error.
     direct.direct_running_mode = "in_memory"
-    command = f"exec {shlex.quote(sys.executable)} -m {WORKER_MODULE}"
-    return beam.Pipeline(
-        runner=FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command)), options=options
+    worker = SubprocessSDKEnvironment.from_command_string(
+        f"exec {shlex.quote(sys.executable)} -m {WORKER_MODULE} local"
     )
+    return beam.Pipeline(runner=FnApiRunner(default_environment=worker), options=options)
 
 
-def server_command(runner: Runner, flags: Sequence[str], progress: Progress = SILENT) -> Command | None:
+def server_command(
+    runner: Runner, flags: Sequence[str], progress: Progress = SILENT
+) -> Callable[[int, str], list[str]] | None:
     """The command of an engine's job server; None if the runner has none, or the user names a running one.
 
     Args:
@@ -83,22 +112,25 @@ def server_command(runner: Runner, flags: Sequence[str], progress: Progress = SI
         flags: the user's Beam flags.
         progress: receives a note before a program is downloaded or built, which may take minutes.
 
+    Returns:
+        A function of the port and of a folder for temporary files.
+
     Raises:
         PreflightError: the engine was not found, and cannot be downloaded or built.
     """
+    from apache_beam.options.pipeline_options import PortableOptions
+
     options = beam_options(runner, flags)
-    if options.view_as(PortableOptions).job_endpoint:
+    if options.view_as(PortableOptions).job_endpoint or runner in (Runner.LOCAL, Runner.DATAFLOW):
         return None
-    if runner is Runner.PRISM:
-        return prism_command(options, progress)
-    if runner is Runner.SPARK:
-        return java_command(SPARK, options, progress)
-    return java_command(FLINK, options, progress) if runner is Runner.FLINK else None
+    from pipelines.runners.job_server import java_command, prism_command
+
+    return prism_command(options, progress) if runner is Runner.PRISM else java_command(runner.value, options, progress)
 
 
-def _check_flags(flags: Sequence[str]) -> None:
+def _check_flags(flags: Sequence[str], root: Any) -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for options in _subclasses(PipelineOptions):
+    for options in dict.fromkeys(_subclasses(root)):
         options._add_argparse_args(parser)
     try:
         with contextlib.redirect_stderr(io.StringIO()) as complaint:
@@ -110,17 +142,15 @@ def _check_flags(flags: Sequence[str]) -> None:
     if any(flag.split("=")[0] == "--runner" for flag in flags):
         raise ConfigError("give --runner before `--`: beamrank sets the Beam options that this runner is tested with")
     if unknown:
-        known = [name for action in parser._actions for name in action.option_strings]
-        close = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
+        names = [name for action in parser._actions for name in action.option_strings]
+        close = difflib.get_close_matches(unknown[0].split("=")[0], names, n=1)
         hint = f": did you mean {close[0]}?" if close else "."
         raise ConfigError(f"Beam has no flag {unknown[0]!r}{hint} Only Beam's own flags may follow `--`.")
 
 
-def _subclasses(root: Any) -> list[Any]:
-    found: list[Any] = []
+def _subclasses(root: Any) -> Iterator[Any]:
+    """Beam's own; options that other installed libraries define exist on this machine only."""
     for each in root.__subclasses__():
-        # Options that other installed libraries define exist on this machine only.
         if each.__module__.startswith("apache_beam."):
-            found.append(each)
-        found.extend(_subclasses(each))
-    return list(dict.fromkeys(found))
+            yield each
+        yield from _subclasses(each)

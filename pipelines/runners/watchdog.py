@@ -22,7 +22,7 @@ from beamrank.logs import LoggedStderr
 from beamrank.storage.digested import RewrittenError
 from models.lucene.jvm import JavaError
 from pipelines.runners.job_server import check_job_server
-from pipelines.runners.options import WORKER_MODULE
+from pipelines.runners.workers import WORKER_MODULE
 
 _POLL_SECONDS = 0.25
 _BEAMS_WORKER_THREAD = "run_worker"

@@ -19,8 +19,7 @@ import pipelines.dataflow_template
 from beamrank.config.run import load_config
 from infra.flex_template.generate import METADATA, metadata, render
 from pipelines.dataflow_template import command, parameters
-from pipelines.runners.names import Runner
-from pipelines.runners.options import beam_options
+from pipelines.runners.options import Runner, beam_options
 
 # After Google's TemplateMetadata and ParameterMetadata.
 _TEXT = {"type": "string", "minLength": 1}

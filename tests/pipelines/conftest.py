@@ -74,7 +74,7 @@ def remote_config(bucket: Path, topics: dict[str, str], corpus: dict[str, str]) 
 def worker_pool() -> Iterator[str]:
     """The address of a pool that starts workers as processes of its own; it stands for another machine."""
     (port,) = pick_port(None)
-    command = [sys.executable, "-m", "pipelines.runners.worker_pool", f"--service_port={port}"]
+    command = [sys.executable, "-m", "pipelines.runners.workers", "pool", f"--service_port={port}"]
     nowhere = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=nowhere, stderr=nowhere) as pool:
         while not _answers(port):

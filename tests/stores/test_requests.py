@@ -16,7 +16,7 @@ from beamrank.config.score import ScoreConfig
 from beamrank.records import Topic
 from beamrank.storage.documents import sha256
 from pipelines.console.progress import ConsoleProgress
-from pipelines.runners.names import Runner
+from pipelines.runners.options import Runner
 from pipelines.score import preview_scores
 from tests.support.outputs import retrieve_record
 from tests.support.services.stores import BUCKET, Store

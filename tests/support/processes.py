@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from beamrank.errors import BeamrankError
 from pipelines.cli import app
-from pipelines.runners.options import WORKER_MODULE
+from pipelines.runners.workers import WORKER_MODULE
 
 BEAMRANK = str(Path(sys.executable).parent / "beamrank")
 TWO_PROCESSES = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=2")

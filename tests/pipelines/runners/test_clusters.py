@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runners.names import Runner
-from pipelines.runners.options import server_command
+from pipelines.runners.options import Runner, server_command
 from tests import ROOT
 from tests.pipelines.runners.test_engines import get_engine
 from tests.support.processes import BEAMRANK, beamrank

@@ -23,7 +23,7 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.plan.make_plan import make_plan
 from pipelines.runners import dataflow
-from pipelines.runners.names import Runner
+from pipelines.runners.options import Runner
 from tests.support.models.stages import a_stage
 from tests.support.processes import beamrank_here
 from tests.support.runs import run_bytes, run_here

@@ -11,10 +11,9 @@ import pytest
 
 from beamrank.commit.plan import read_plan
 from beamrank.errors import BeamrankError, PreflightError
-from pipelines.runners.names import Runner
-from pipelines.runners.options import new_pipeline, server_command
-from pipelines.runners.subprocesses import prepare_environment
+from pipelines.runners.options import Runner, new_pipeline, server_command
 from pipelines.runners.watchdog import run_watched
+from pipelines.runners.workers import prepare_environment
 from tests.support.processes import beamrank, without_progress
 from tests.support.runs import parts, run_bytes, undisturbed_run
 

@@ -1,22 +1,32 @@
-"""Job servers as processes: they start, die with their launcher, and are missed when they die before it."""
+"""Job servers: where their programs are looked for, that they start, and that their death is noticed."""
 
 import contextlib
-import subprocess
+import os
+import shutil
 import sys
 import time
+from pathlib import Path
 
 import apache_beam as beam
 import psutil
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beamrank.errors import BeamrankError, PreflightError
-from pipelines.runners import child_of_launcher
+from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from pipelines.runners.job_server import JobServer, job_endpoint
-from pipelines.runners.subprocesses import prepare_environment
+from pipelines.runners.options import Runner, server_command
 from pipelines.runners.watchdog import run_watched
-from tests.support.processes import with_argument
+from pipelines.runners.workers import prepare_environment
+from tests.support.processes import beamrank_here, with_argument
+from tests.support.progress import RecordedProgress
 
+_VERSION = beam.__version__
+_REAL_PATH = os.environ["PATH"]
+_PROGRAMS = [
+    ("prism", "prism_location", "prism"),
+    ("spark", "spark_job_server_jar", f"beam-runners-spark-3-job-server-{_VERSION}.jar"),
+    ("flink", "flink_job_server_jar", f"beam-runners-flink-1.19-job-server-{_VERSION}.jar"),
+]
 # Beam's own job server, in a process.
 _LOCAL = """
 import sys, time
@@ -27,55 +37,116 @@ time.sleep(600)
 """
 
 
-def _wait(seconds, process):
-    _, alive = psutil.wait_procs([process], timeout=seconds)
-    return not alive
+@pytest.fixture(autouse=True)
+def java(tmp_path, monkeypatch):
+    """A machine with Java, without Go and Maven, and with an empty cache."""
+    java = tmp_path / "bin/java"
+    java.parent.mkdir()
+    java.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(java.parent))
+    monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("BEAMRANK_JARS", raising=False)
+    return java
 
 
-@pytest.fixture
-def folder(tmp_path):
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "file").touch()
-    return own
+def _command(runner, *flags, progress=None):
+    command = server_command(Runner(runner), flags, progress or RecordedProgress())
+    assert command is not None
+    return command(1234, "folder")
 
 
-def _tethered(folder, program):
-    return [sys.executable, "-S", child_of_launcher.__file__, str(folder), sys.executable, "-S", "-c", program]
+@pytest.mark.parametrize("flags", [["local"], ["embed"], *([name, "--job_endpoint=h:1"] for name, *_ in _PROGRAMS)])
+def test_job_server_is_not_started_where_none_is_needed(flags):
+    assert server_command(Runner(flags[0]), flags[1:]) is None
 
 
-def test_child_of_launcher_does_not_outlive_a_killed_launcher(folder):
-    """Killed with SIGKILL, a launcher can do nothing more for its programs."""
-    program = "import time; print('here', flush=True); time.sleep(600)"
-    command = [sys.executable, "-c", f"import subprocess; subprocess.run({_tethered(folder, program)!r})"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as launcher:
-        assert launcher.stdout is not None
-        assert launcher.stdout.readline() == b"here\n"
-        below = psutil.Process(launcher.pid).children(recursive=True)
-        assert len(below) == 2
-        launcher.kill()
-    assert all(_wait(20, process) for process in below)
-    assert not folder.exists()
+@pytest.mark.parametrize(("runner", "flag", "name"), _PROGRAMS)
+def test_lookup_takes_flag_then_jars_folder_then_cache(runner, flag, name, tmp_path, monkeypatch):
+    given, jars, kept = tmp_path / "given", tmp_path / "jars" / name, tmp_path / "cache" / "engines" / _VERSION / name
+    for path in (given, jars, kept):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert str(kept) in _command(runner)
+    monkeypatch.setenv("BEAMRANK_JARS", str(jars.parent))
+    assert str(jars) in _command(runner)
+    assert str(given) in _command(runner, f"--{flag}={given}")
+    with pytest.raises(PreflightError, match=rf"--{flag} names {tmp_path}/no, and no such file exists"):
+        _command(runner, f"--{flag}={tmp_path}/no")
 
 
-def test_child_of_launcher_ends_its_program_when_terminated(folder):
-    program = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('here', flush=True); time.sleep(600)"
-    )
-    with subprocess.Popen(_tethered(folder, program), stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"here\n"
-        (below,) = psutil.Process(process.pid).children()
-        process.terminate()
-        assert process.wait(10) == 1
-    assert _wait(1, below)
-    assert not folder.exists()
+@pytest.mark.parametrize(
+    ("runner", "message"),
+    [
+        ("prism", rf"(BEAMRANK_JARS is not set\), and Go .*`GOBIN=.*/engines/{_VERSION} go install github.com/apache"),
+        ("spark", r"Run `mvn dependency:copy -Dartifact=org.apache.beam:beam-runners-spark-3-job"),
+        ("flink", r"the job server beam-runners-flink.* was not found.*give the jar with --flink_job_server_jar after `--`"),
+    ],
+)
+def test_lookup_error_names_the_command_to_run(runner, message):
+    with pytest.raises(PreflightError, match=message.replace("(BEAM", r"\(BEAM")):
+        _command(runner)
 
 
-@pytest.mark.parametrize(("program", "code"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)])
-def test_child_of_launcher_returns_the_exit_code(program, code, folder):
-    assert subprocess.run(_tethered(folder, program), check=False).returncode == code
-    assert not folder.exists()
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["spark"], "--runner spark needs Java 11 or 17, and 'java' was not found"),
+        (["flink", "--job_server_java_launcher=/opt/java8"], "'/opt/java8' was not found"),
+    ],
+)
+def test_lookup_without_java_is_an_error(java, flags, message):
+    java.unlink()
+    with pytest.raises(PreflightError, match=message):
+        _command(*flags)
+
+
+@pytest.mark.go
+@pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go")
+def test_prism_build_that_fails_is_an_error(tmp_path, monkeypatch):
+    for name, value in {"PATH": _REAL_PATH, "GOPROXY": "off", "GOMODCACHE": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    progress = RecordedProgress()
+    with pytest.raises(PreflightError, match=r"cannot build Prism: GOBIN=.* \(go: .*GOPROXY=off\)"):
+        _command("prism", progress=progress)
+    assert progress.notes[0].startswith(f"building Prism {_VERSION}")
+
+
+@pytest.mark.slow
+@pytest.mark.maven
+@pytest.mark.skipif(shutil.which("mvn") is None, reason="there is no Maven")
+def test_maven_downloads_a_missing_jar_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", _REAL_PATH)
+    progress = RecordedProgress()
+    first = _command("flink", progress=progress)
+    assert _command("flink", progress=progress) == first
+    assert sum("once for this machine" in note for note in progress.notes) == 1
+    class_path = first[first.index("-cp") + 1]
+    assert all(Path(jar).is_file() for jar in class_path.split(os.pathsep))
+    for listed in (tmp_path / "cache/engines" / _VERSION).glob("*.classpath"):
+        listed.write_text("/nowhere/gone.jar")
+    assert _command("flink") == first
+
+
+def test_masters_and_properties_reach_the_job_server(tmp_path):
+    jar = tmp_path / "given.jar"
+    jar.touch()
+    spark = _command("spark", f"--spark_job_server_jar={jar}", "--job_server_jvm_properties=-Xmx2g")
+    assert "--spark-master-url=local[*]" in spark
+    assert spark.index("-Xmx2g") < spark.index("-cp") < spark.index("--job-port=1234")
+    flags = [f"--flink_job_server_jar={jar}", "--flink_master=http://localhost:8081"]
+    assert "--flink-master=http://localhost:8081" in _command("flink", *flags)
+
+
+def test_wrong_flag_is_found_before_the_lookup():
+    with pytest.raises(ConfigError):
+        _command("prism", "--prism_locatoin=x")
+
+
+def test_missing_engine_ends_the_command_before_anything_starts(config_path, tmp_path):
+    done = beamrank_here("run", config_path, "--runner", "prism", "--output", tmp_path / "out")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: Prism was not found: ")
+    assert not (tmp_path / "out").exists()
 
 
 def test_job_server_that_does_not_start_shows_its_output():
@@ -127,6 +198,6 @@ def test_job_server_is_reused_and_restarted_after_it_died():
     assert second != first
     run_watched(_pipeline(second, 0.0), lambda: 0, 60)
     for process in _server_processes():
-        # The program ends with its child_of_launcher, which is the one before it.
+        # The program ends with the process that ran it, which is the one before it.
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()

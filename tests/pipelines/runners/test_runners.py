@@ -3,8 +3,7 @@
 import pytest
 
 from beamrank.errors import ConfigError
-from pipelines.runners.names import Runner
-from pipelines.runners.options import beam_options
+from pipelines.runners.options import Runner, beam_options
 from tests.support.processes import TWO_PROCESSES, beamrank, without_progress
 from tests.support.runs import parts, run_bytes, run_here, undisturbed_run
 

@@ -19,7 +19,7 @@ import pytest
 from apache_beam.utils.subprocess_server import pick_port
 
 from models.checkpoints.disk_cache import cache_folder, exclusive
-from pipelines.runners import child_of_launcher
+from pipelines.runners.workers import child_command
 
 _HOST = "127.0.0.1"
 # What pip calls the engines' own jars.
@@ -159,7 +159,7 @@ def _started(command: Sequence[str], folder: Path, environment: dict[str, str]) 
     folder.mkdir(parents=True, exist_ok=True)
     java = shutil.which(command[0])
     assert java is not None
-    tethered = [sys.executable, "-S", str(Path(child_of_launcher.__file__)), str(folder / "tmp"), java, *command[1:]]
+    tethered = child_command(str(folder / "tmp"), java, *command[1:])
     (folder / "tmp").mkdir()
     with (
         (folder / "log").open("wb") as log,

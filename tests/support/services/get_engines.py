@@ -12,8 +12,7 @@ from functools import partial
 import pytest
 
 from beamrank.errors import PreflightError
-from pipelines.runners.names import Runner
-from pipelines.runners.options import server_command
+from pipelines.runners.options import Runner, server_command
 from tests.support.services.clusters import distribution
 from tests.support.services.environments import ENVIRONMENTS
 

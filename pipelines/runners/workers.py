@@ -1,0 +1,168 @@
+"""Child processes: their environment, their end, and three kinds of them, `python -m pipelines.runners.workers KIND`.
+
+`local` is a worker of the local runner. `pool --service_port=PORT` starts workers for Spark and Flink. `child FOLDER
+PROGRAM ARGUMENT ...` runs a program that must not outlive the launcher. Only the standard library is imported at first:
+the command line starts with this module, and a `child` has no other packages.
+"""
+
+import contextlib
+import functools
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+WORKER_MODULE = "pipelines.runners.workers"
+_POLL_SECONDS = 1.0
+_PATIENCE_SECONDS = 3
+# gRPC alone reads it, and no_proxy only without it.
+_SPARED_BY_GRPC = "no_grpc_proxy"
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+
+
+def prepare_environment() -> None:
+    """Makes child processes find this interpreter, and not import a user's folder called `models`.
+
+    Beam's calls to this machine do not go through a proxy then; all other calls go where they went before.
+    """
+    folder = os.path.dirname(sys.executable)
+    if os.environ.get("PATH", "").split(os.pathsep)[0] != folder:
+        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
+    os.environ["PYTHONSAFEPATH"] = "1"
+    spared = os.environ.get(_SPARED_BY_GRPC, os.environ.get("no_proxy", "")).split(",")
+    os.environ[_SPARED_BY_GRPC] = ",".join(filter(None, dict.fromkeys([*map(str.strip, spared), *_THIS_MACHINE])))
+    # Torch's threads spin while they wait, which starves other processes on the same cores, such as a second worker: on
+    # two shared cores, spinning made scoring three times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def end_children() -> None:
+    """Ends all child processes, so that none outlives an interrupted command."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # There are none.
+        return
+    import psutil
+
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    for child in psutil.wait_procs(children, timeout=_PATIENCE_SECONDS)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+def child_command(folder: str, *command: str) -> list[str]:
+    """The command that runs a program which ends with this process; `folder` is for its temporary files."""
+    return [sys.executable, "-S", __file__, "child", folder, *command]
+
+
+def _run_child(folder: str, *command: str) -> int:
+    """Runs a program until it ends, this process is terminated, or the launcher ends; then removes its folder.
+
+    A launcher that is killed with SIGKILL would leave its job server, a Java process, running forever.
+    """
+    launcher = os.getppid()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        sys.exit(1)
+
+    # This process ends after the program has ended and its folder is removed.
+    signal.signal(signal.SIGTERM, end)
+    code = 1
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": folder}) as program:
+        with contextlib.suppress(SystemExit):
+            while os.getppid() == launcher:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    ended = program.wait(_POLL_SECONDS)
+                    # As shells do: 137 is SIGKILL, which Linux sends when memory runs out.
+                    code = ended if ended >= 0 else 128 - ended
+                    break
+        program.kill()
+    shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _work() -> None:
+    """Beam's own worker, for the launcher that the environment names; logs to the run's log, and ignores Ctrl-C."""
+    # A terminal sends Ctrl-C to the whole process group; the launcher ends its workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Before Beam is imported, which would log to standard error where the root logger has no handler.
+    logging.getLogger().addHandler(logging.NullHandler())
+    from beamrank.config.device import number_worker
+    from beamrank.logs import INHERITED, LoggedStderr, join_log
+
+    if INHERITED in os.environ:
+        join_log(os.environ[INHERITED])
+    if "WORKER_ID" in os.environ:
+        number_worker(os.environ["WORKER_ID"])
+    launcher = os.getppid()
+
+    def end_with_launcher() -> None:
+        # When the launcher is killed, Beam's worker may wait for ever for a connection.
+        while os.getppid() == launcher:
+            time.sleep(_POLL_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=end_with_launcher, daemon=True).start()
+    from apache_beam.runners.worker import sdk_worker_main
+
+    with contextlib.redirect_stderr(LoggedStderr()):
+        try:
+            sdk_worker_main.main(sys.argv)
+        except Exception:
+            if os.getppid() != launcher:
+                os._exit(1)
+            raise
+
+
+def _serve_pool(*flags: str) -> None:
+    prepare_environment()
+    share_pools()
+    from apache_beam.runners.worker import worker_pool_main
+
+    worker_pool_main.main(flags)
+
+
+@functools.cache
+def share_pools() -> Any:
+    """Lets several Java processes share a pool of workers in this process; returns the class of such a pool.
+
+    Every executor of Spark and every task manager of Flink numbers its workers from 1. Beam's own pool knows a worker
+    by that number only: one Java process that ends would stop the worker of another, whose shards would be repeated.
+    """
+    from apache_beam.portability.api import beam_fn_api_pb2
+    from apache_beam.runners.worker import worker_pool_main
+
+    class SharedPool(worker_pool_main.BeamFnExternalWorkerPoolServicer):
+        """Beam's pool; a worker whose number is used twice ends when its own Java process disconnects."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._used_twice: set[str] = set()
+
+        def StartWorker(self, start_worker_request: Any, unused_context: Any) -> Any:
+            number = start_worker_request.worker_id
+            if number in self._worker_processes or number in self._worker_threads:
+                self._used_twice.add(number)
+            return super().StartWorker(start_worker_request, unused_context)
+
+        def StopWorker(self, stop_worker_request: Any, unused_context: Any) -> Any:
+            if stop_worker_request.worker_id in self._used_twice:
+                return beam_fn_api_pb2.StopWorkerResponse()
+            return super().StopWorker(stop_worker_request, unused_context)
+
+    worker_pool_main.BeamFnExternalWorkerPoolServicer = SharedPool
+    return SharedPool
+
+
+if __name__ == "__main__":
+    main: Any = {"local": _work, "pool": _serve_pool, "child": _run_child}[sys.argv[1]]
+    sys.exit(main(*sys.argv[2:]))
