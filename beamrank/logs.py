@@ -16,11 +16,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from beamrank.packages import PACKAGES
 from beamrank.storage import files as storage
 from beamrank.storage.urls import shown_message
 
 FOLDER = "logs"
-LOGGERS = ("beamrank", "models", "transforms", "pipelines", "contrib")
 # The log file for workers on this machine, before they have work.
 INHERITED = "BEAMRANK_RUN_LOG"
 _UPLOAD_SECONDS = 30.0
@@ -121,7 +121,7 @@ class RunLog(logging.Handler):
 
 def is_event(record: logging.LogRecord) -> bool:
     """Keeps our events and the warnings of libraries, except for loggers that repeat those of workers."""
-    if record.name.partition(".")[0] in LOGGERS:
+    if record.name.partition(".")[0] in PACKAGES:
         return True
     return record.levelno >= logging.WARNING and record.name not in _REPEATED
 
@@ -165,7 +165,7 @@ def logging_run() -> Iterator[RunLog]:
         _log = _place = None
         os.environ.pop(INHERITED, None)
         logging.getLogger().removeHandler(log)
-        for name in LOGGERS:
+        for name in PACKAGES:
             logging.getLogger(name).setLevel(logging.NOTSET)
         log.close()
 
@@ -195,7 +195,7 @@ def _install(log: RunLog) -> None:
     global _log
     _log = log
     logging.getLogger().addHandler(log)
-    for name in LOGGERS:
+    for name in PACKAGES:
         logging.getLogger(name).setLevel(logging.INFO)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from beamrank.errors import PreflightError
 
 _BESIDE = ("models", "transforms", "pipelines")
+PACKAGES = ("beamrank", *_BESIDE, "contrib")
 
 
 def check_packages() -> None:

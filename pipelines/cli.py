@@ -65,7 +65,9 @@ class _Commands(LazyGroup):
         if not group:
             self.commands[name] = command
             return
-        of_group = self.commands.setdefault(group, LazyGroup(name=group, no_args_is_help=True, help=GROUPS.get(group)))
+        of_group = self.commands.setdefault(
+            group, LazyGroup(name=group, no_args_is_help=True, help=GROUPS.get(group), rich_markup_mode=None)
+        )
         if isinstance(of_group, LazyGroup):
             of_group.commands[last] = command
 
@@ -107,6 +109,8 @@ app = typer.Typer(
     help="Distributed batch re-ranking on Apache Beam: BM25, monoBERT and duoBERT, from topics to TREC runs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Rich takes longer to import than all else that help needs.
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -23,8 +23,7 @@ from beamrank.logs import log_context
 from beamrank.storage import files as storage
 from models.scoring.engine import inputs_done
 from models.stages import stage_of
-from pipelines.console.progress import Bar, ConsoleProgress, at_most_every, duration
-from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
+from pipelines.console.progress import Bar, ConsoleProgress, RunTimes, Scan, StageProgress, at_most_every, duration
 from pipelines.plan.earlier_runs import EarlierRuns
 from pipelines.plan.earlier_tokens import EarlierTokens
 from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline

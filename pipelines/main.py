@@ -11,13 +11,13 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from beamrank.errors import BeamrankError
-from beamrank.logs import LOGGERS
+from beamrank.packages import PACKAGES
 from beamrank.storage.urls import shown_message
 from pipelines.console.terminal import READER_GONE, write_error
 from pipelines.runners.workers import end_children, prepare_environment
 
 # Ours are shown by the command, and what Beam logs, on the root logger too, is raised as well.
-_SHOWN_OTHERWISE = frozenset({*LOGGERS, "apache_beam", "root"})
+_SHOWN_OTHERWISE = frozenset({*PACKAGES, "apache_beam", "root"})
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 
 

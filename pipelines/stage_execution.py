@@ -22,7 +22,7 @@ from beamrank.join.doc_hashes import Hashes, NeededDocs
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
 from models.stages.base import CorpusJoin, ShardWork
-from pipelines.console.stage_progress import Scan
+from pipelines.console.progress import Scan
 from pipelines.plan.earlier_tokens import EarlierTokens, UnreadUnits, find_unread
 from pipelines.plan.join_passes import join_passes
 from transforms.join import JoinCorpus, UnitSource

@@ -68,6 +68,6 @@ def load_command(name: str, entries: Sequence[EntryPoint]) -> Any:
         raise PreflightError(f"{packages} both have a command {name!r}: uninstall one of them")
     function = load_entry(entries[0], "command")
     extra = typer.Context in getattr(function, "__annotations__", {}).values()
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command(name.rpartition(".")[2], context_settings={"allow_extra_args": extra})(function)
     return typer.main.get_command(app)

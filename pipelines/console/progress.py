@@ -1,21 +1,28 @@
-"""Progress on standard error: a bar on a terminal, a line every half minute elsewhere."""
+"""Progress of a task, a stage and the run on standard error: a bar on a terminal, else a line every half minute."""
 
+import errno
 import logging
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
+from rich.segment import Segment
 from rich.table import Column
+from rich.text import Text
 
-from beamrank.commit.pace import Pace
+from beamrank.commit.pace import Pace, work_ratio
+from beamrank.commit.receipts import Receipt, StageFolder
+from beamrank.commit.stage_record import StageRecord
 from beamrank.logs import EventFormatter, is_event
 from beamrank.progress import Progress
-from beamrank.storage.urls import shown_message
-from pipelines.console.terminal import PrintableConsole
+from beamrank.storage.urls import printable, shown_message
 
 _LINE_SECONDS = 30.0
 _BAR_COLUMNS = 16
@@ -23,10 +30,26 @@ _SHOWN = {"is_shown": True}
 _log = logging.getLogger(__name__)
 
 
-def duration(seconds: float) -> str:
-    """`0:01:20` for 80 seconds."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+class PrintableConsole(Console):
+    """A console that shows control characters and brackets. A broken pipe of standard error is ignored."""
+
+    def __init__(self, file: IO[str]) -> None:
+        super().__init__(file=file, highlight=False, markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Renders a string; rich would drop some control characters."""
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Renders as rich does, without control characters other than rich's own."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """Raises BrokenPipeError if the pipe is standard output; rich would end the process."""
+        self.quiet = True
+        if self.file is sys.stdout:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 class Meter:
@@ -74,6 +97,28 @@ class Meter:
         return f"{elapsed}, ETA {'unknown' if left is None else duration(left)}"
 
 
+class Bar:
+    """The progress of one task."""
+
+    def __init__(
+        self,
+        console: Progress,
+        name: str,
+        suffix: Callable[[Meter], str],
+        show: Callable[[str, int, int | None], None],
+    ) -> None:
+        self.meter = Meter()
+        self.note, self.warn = console.note, console.warn
+        self._name, self._suffix, self._show = name, suffix, show
+
+    def update(self, done: int, total: int | None, unit: str) -> None:
+        """Shows how much of the task is done."""
+        self.meter.see(done, total)
+        self._show(
+            f"{self._name}: {_fraction(done, total)} {unit}, {self.meter}{self._suffix(self.meter)}", done, total
+        )
+
+
 class ConsoleProgress:
     """Writes notes, warnings and progress to standard error, and logs them. Standard output holds data only."""
 
@@ -95,10 +140,10 @@ class ConsoleProgress:
 
     def update(self, done: int, total: int | None, unit: str) -> None:
         """Prints how much is done, at most every half minute. `bar` also shows the elapsed time and the ETA."""
-        self._line(f"{fraction(done, total)} {unit}")
+        self._line(f"{_fraction(done, total)} {unit}")
 
     @contextmanager
-    def bar(self, name: str, suffix: Callable[[Meter], str] = lambda _: "") -> Iterator["Bar"]:
+    def bar(self, name: str, suffix: Callable[[Meter], str] = lambda _: "") -> Iterator[Bar]:
         """A progress bar for one task; `suffix` describes the run that the task belongs to."""
         if self._quiet or not self.console.is_terminal:
             self._next_line = time.monotonic() + _LINE_SECONDS
@@ -106,8 +151,7 @@ class ConsoleProgress:
             return
         # The text wraps: a narrow terminal shows all of it, on more lines.
         text = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
-        columns = (BarColumn(bar_width=_BAR_COLUMNS), text)
-        with RichProgress(*columns, console=self.console, transient=True) as rich:
+        with RichProgress(BarColumn(bar_width=_BAR_COLUMNS), text, console=self.console, transient=True) as rich:
             task = rich.add_task(name, total=None)
 
             def show(line: str, done: int, total: int | None) -> None:
@@ -150,27 +194,108 @@ class _EventHandler(logging.Handler):
             self._console.print(self.format(record), style="dim", markup=False, soft_wrap=True)
 
 
-class Bar:
-    """The progress of one task."""
+@dataclass
+class RunTimes:
+    """The times of a whole run: `stages` are those that this command runs, `scored` is the first receipt of a model."""
 
-    def __init__(
-        self,
-        console: Progress,
-        name: str,
-        suffix: Callable[[Meter], str],
-        show: Callable[[str, int, int | None], None],
-    ) -> None:
-        self.meter = Meter()
-        self.note, self.warn = console.note, console.warn
-        self._name, self._suffix, self._show = name, suffix, show
+    shards: int
+    stages: Sequence[StageRecord] = ()
+    scored: Receipt | None = None
+    _meter: Meter = field(default_factory=Meter, init=False)
+    _next_seconds: float | None = field(default=None, init=False)
 
-    def update(self, done: int, total: int | None, unit: str) -> None:
-        """Shows how much of the task is done."""
-        self.meter.see(done, total)
-        self._show(f"{self._name}: {fraction(done, total)} {unit}, {self.meter}{self._suffix(self.meter)}", done, total)
+    def words(self, stage: StageRecord, meter: Meter) -> str:
+        """The progress of the run; empty if the command runs only this stage."""
+        if len(self.stages) < 2:
+            return ""
+        return f"; run: elapsed {duration(self._meter.elapsed_seconds)}, ETA {self._eta(stage, meter)}"
+
+    def _eta(self, stage: StageRecord, meter: Meter) -> str:
+        later = self.stages[[each.name for each in self.stages].index(stage.name) + 1 :]
+        if later and stage.work is None:
+            first = next((each for each in later if each.work is not None), later[0])
+            return f"unknown until {first.name} starts"
+        if later:
+            return self._eta_with_next(stage, later[0], meter)
+        if meter.seconds_left is not None:
+            return duration(meter.seconds_left)
+        if self._next_seconds is not None:
+            return f"about {duration(max(0.0, self._next_seconds - meter.elapsed_seconds))}"
+        return "unknown"
+
+    def _eta_with_next(self, stage: StageRecord, after: StageRecord, meter: Meter) -> str:
+        scored = [] if self.scored is None else [self.scored]
+        ratio = None if stage.work is None or after.work is None else work_ratio(after.work, stage.work, scored)
+        if ratio is None or meter.pace is None or meter.seconds_left is None:
+            return "unknown"
+        self._next_seconds = self.shards * ratio * meter.pace.seconds_each
+        return f"about {duration(meter.seconds_left + self._next_seconds)}"
 
 
-def fraction(done: int, total: int | None) -> str:
+@dataclass(frozen=True)
+class Scan:
+    """A scan of the corpus: `count` returns how many of its units were read, `before` is how many in earlier passes."""
+
+    count: Callable[[], int]
+    units: int
+    before: int = 0
+    total: int = 0
+
+
+@dataclass
+class StageProgress:
+    """Returns how much of a stage is done, and shows it.
+
+    Args:
+        folder: of the stage.
+        digests: of its shards.
+        bar: shows the progress.
+        scan: of the corpus, if the stage reads it.
+        first_done: receives the receipt of the first shard that this job finishes.
+        inputs_done: how many inputs of a shard are scored, of how many, as far as this process can see.
+    """
+
+    folder: StageFolder
+    digests: Sequence[str]
+    bar: Bar
+    scan: Scan | None
+    first_done: Callable[[Receipt], None] | None
+    inputs_done: Callable[[], tuple[int, int]]
+
+    def __post_init__(self) -> None:
+        self._before = self.folder.done(self.digests)
+
+    def __call__(self) -> int:
+        """The number of finished shards and of units read."""
+        done = self.folder.done(self.digests)
+        read = self.scan.count() if self.scan else 0
+        if self.scan and read < self.scan.units:
+            self.bar.update(self.scan.before + read, self.scan.total, "corpus units read")
+        else:
+            inputs = self.inputs_done()
+            within = f" ({_fraction(*inputs)} inputs of the next)" if inputs[1] else ""
+            self.bar.update(len(done), len(self.digests), f"shards{within}")
+            self._note_first(done - self._before)
+        return len(done) + read
+
+    def _note_first(self, new: set[int]) -> None:
+        """Leaves the start-up before the first shard, of workers and models, out of the pace."""
+        if not new or self.first_done is None:
+            return
+        tell, self.first_done = self.first_done, None
+        receipt = self.folder.receipt(min(new), self.digests[min(new)])
+        if receipt is not None:
+            self.bar.meter.skip_start(receipt.seconds)
+            tell(receipt)
+
+
+def duration(seconds: float) -> str:
+    """`0:01:20` for 80 seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def _fraction(done: int, total: int | None) -> str:
     """`3 of 1,000`, or `3` where the total is unknown."""
     return f"{done:,}" if total is None else f"{done:,} of {total:,}"
 

@@ -15,7 +15,8 @@ from beamrank.evaluation.significance import SIGNIFICANT, Loss, find_losses
 from beamrank.evaluation.tables import FORMATS, MEAN, P_VALUE, Cell, Column, Table, shown
 from beamrank.progress import Progress
 from beamrank.storage.urls import printable
-from pipelines.console.terminal import PrintableConsole, write_line
+from pipelines.console.progress import PrintableConsole
+from pipelines.console.terminal import write_line
 
 _BETWEEN = 2
 _NARROWEST_NAME = 12

@@ -1,15 +1,7 @@
-"""Output to terminals: control characters of ids, paths and messages are shown, never interpreted."""
+"""Lines on terminals: control characters of ids, paths and messages are shown, never interpreted."""
 
-import errno
-import os
 import select
 import sys
-from collections.abc import Iterable
-from typing import IO, Any
-
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.text import Text
 
 from beamrank.storage.urls import printable, shown_message
 
@@ -38,29 +30,3 @@ def reader_is_gone() -> bool:
         return any(event & select.POLLERR for _, event in poll.poll(0))
     except (OSError, ValueError):
         return False
-
-
-class PrintableConsole(Console):
-    """A console that shows control characters and brackets. A broken pipe of standard error is ignored."""
-
-    def __init__(self, file: IO[str]) -> None:
-        super().__init__(file=file, highlight=False, markup=False, emoji=False)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """Renders a string; rich would drop some control characters."""
-        return super().render_str(printable(text), **options)
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Renders as rich does, without control characters other than rich's own."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
-
-    def on_broken_pipe(self) -> None:
-        """Handles a broken pipe, where rich would end the process.
-
-        Raises:
-            BrokenPipeError: the pipe is standard output.
-        """
-        self.quiet = True
-        if self.file is sys.stdout:
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))

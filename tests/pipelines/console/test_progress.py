@@ -9,8 +9,7 @@ from rich.console import Console
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.progress import SILENT
 from pipelines.console import progress
-from pipelines.console.progress import Bar, ConsoleProgress, Meter, duration
-from pipelines.console.stage_progress import RunTimes, Scan, StageProgress
+from pipelines.console.progress import Bar, ConsoleProgress, Meter, RunTimes, Scan, StageProgress, duration
 from tests.support.outputs import retrieve_record, scoring_record, tokenize_record
 
 

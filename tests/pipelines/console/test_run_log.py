@@ -49,7 +49,7 @@ def test_log_has_each_stage_and_shard(small, tmp_path):
     _run(small, tmp_path)
     events = _events(_log(tmp_path))
     # Threads that other tests left in this process may warn meanwhile.
-    ours = [(level, message) for level, *_, logger, message in events if logger.partition(".")[0] in logs.LOGGERS]
+    ours = [(level, message) for level, *_, logger, message in events if logger.partition(".")[0] in logs.PACKAGES]
     expected = ("duo-sum is below mono", "embedding table 1,000 rows")
     assert [text for level, text in ours if level != "INFO" and not any(part in text for part in expected)] == []
     assert next(message for level, *_, message in events if level == "INFO").startswith("beamrank ")

@@ -14,8 +14,8 @@ from rich.table import Table
 from beamrank.errors import BeamrankError
 from beamrank.storage.urls import printable
 from pipelines import cli, main
-from pipelines.console.progress import ConsoleProgress
-from pipelines.console.terminal import PrintableConsole, write_error, write_line
+from pipelines.console.progress import ConsoleProgress, PrintableConsole
+from pipelines.console.terminal import write_error, write_line
 from tests.support.processes import BEAMRANK
 from tests.support.small_collection import small_cascade
 

@@ -79,7 +79,10 @@ def test_lookup_takes_flag_then_jars_folder_then_cache(runner, flag, name, tmp_p
     [
         ("prism", rf"(BEAMRANK_JARS is not set\), and Go .*`GOBIN=.*/engines/{_VERSION} go install github.com/apache"),
         ("spark", r"Run `mvn dependency:copy -Dartifact=org.apache.beam:beam-runners-spark-3-job"),
-        ("flink", r"the job server beam-runners-flink.* was not found.*give the jar with --flink_job_server_jar after `--`"),
+        (
+            "flink",
+            r"the job server beam-runners-flink.* was not found.*give the jar with --flink_job_server_jar after `--`",
+        ),
     ],
 )
 def test_lookup_error_names_the_command_to_run(runner, message):
