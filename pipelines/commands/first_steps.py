@@ -107,7 +107,7 @@ def demo(
     from beamrank.report.report import ReportSettings
     from pipelines.commands.report import report_paths
     from pipelines.execute import execute
-    from pipelines.runners.names import Runner
+    from pipelines.runners.options import Runner
 
     console = console_progress(verbose, quiet)
     folder = storage.absolute(output)
