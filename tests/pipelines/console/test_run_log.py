@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from beamrank import logs
 from beamrank.commit.receipts import StageFolder
 from beamrank.errors import BeamrankError
+from beamrank.packages import PACKAGES
 from pipelines import main
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
@@ -49,7 +50,7 @@ def test_log_has_each_stage_and_shard(small, tmp_path):
     _run(small, tmp_path)
     events = _events(_log(tmp_path))
     # Threads that other tests left in this process may warn meanwhile.
-    ours = [(level, message) for level, *_, logger, message in events if logger.partition(".")[0] in logs.PACKAGES]
+    ours = [(level, message) for level, *_, logger, message in events if logger.partition(".")[0] in PACKAGES]
     expected = ("duo-sum is below mono", "embedding table 1,000 rows")
     assert [text for level, text in ours if level != "INFO" and not any(part in text for part in expected)] == []
     assert next(message for level, *_, message in events if level == "INFO").startswith("beamrank ")
