@@ -9,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
@@ -20,7 +20,6 @@ from beamrank.storage.files import absolute, entries_in, exists, exists_at, fold
 NOT_DATA = "Names that begin with _ or . are no data"
 _MAGIC = re.compile(r"[*?\[]")
 _ESCAPED = re.compile(r"\[([*?\[])\]")
-_EVERYTHING: tuple[str, ...] = ("**", "*")
 # How Hadoop marks a folder at a store.
 _FOLDER_MARK = "_$folder$"
 _PARQUET = (".parquet", ".pq")
@@ -30,15 +29,24 @@ _LOGS = {
     ".hoodie": ("a Hudi table", "*"),
     "metadata": ("an Iceberg table", "*.metadata.json"),
 }
-_LOG = re.compile(rf"(?:^|(?<=/))(?:{'|'.join(map(re.escape, _LOGS))})(?=/)")
 # A folder of a table that may be given alone: a partition, or Iceberg's data.
 _INSIDE_TABLE = re.compile(r".+=.*|data")
 
 
-class _Entry(NamedTuple):
+class _StoredEntry(NamedTuple):
+    """What is in a folder of a store, in the form of os.DirEntry."""
+
     name: str
     is_folder: bool
-    is_link: bool
+
+    def is_dir(self) -> bool:
+        return self.is_folder
+
+    def is_symlink(self) -> bool:
+        return False
+
+
+_Entry: TypeAlias = "os.DirEntry[str] | _StoredEntry"
 
 
 def is_data(base: str) -> bool:
@@ -77,32 +85,31 @@ def find(url: str, *, folders: bool = False) -> list[str]:
     url = absolute_glob(url)
     with located(url) as (filesystem, path):
         if folder_at(filesystem, path):
-            tree, pattern = _Tree(filesystem, path), _EVERYTHING
+            tree, pattern = _Tree(filesystem, path), ["**"]
         elif filesystem.isfile(path) or not _MAGIC.search(path):
             return [absolute(url)] if exists_at(filesystem, path) else []
         else:
             folder, pattern = _split(path)
             tree = _Tree(filesystem, folder)
-        found = sorted(tree.matches(pattern))
-        if tree.folders and not folders:
+        matches = dict(tree.matches(pattern))
+        found = sorted(matches)
+        if not folders and any(matches.values()):
+            first = next(each for each in found if matches[each])
             raise PreflightError(
-                f"{tree.url(min(tree.folders))} is a folder, and {url} matches it: add `/*` to the glob for the files "
-                "in it, or give the folder"
+                f"{tree.url(first)} is a folder, and {url} matches it: add `/*` to the glob for the files in it, or "
+                "give the folder"
             )
         if any(each.lower().endswith(_PARQUET) for each in found):
             tree.refuse_table(found)
         return list(map(tree.url, found))
 
 
-def _split(path: str) -> tuple[str, tuple[str, ...]]:
+def _split(path: str) -> tuple[str, list[str]]:
     """The folder that a glob begins in, and the glob's parts below it."""
     parts = path.split("/")
-    count = next(
-        number
-        for number, part in enumerate(parts, 1)
-        if number == len(parts) or _MAGIC.search(_ESCAPED.sub("", part)) is not None
-    )
-    return "/".join(_ESCAPED.sub(r"\1", part) for part in parts[: count - 1]), tuple(parts[count - 1 :])
+    is_glob = [_MAGIC.search(_ESCAPED.sub("", part)) is not None for part in parts[:-1]] + [True]
+    count = is_glob.index(True)
+    return "/".join(_ESCAPED.sub(r"\1", part) for part in parts[:count]), parts[count:]
 
 
 class _Tree:
@@ -111,29 +118,62 @@ class _Tree:
     def __init__(self, filesystem: Any, root: str) -> None:
         self._filesystem = filesystem
         self._root = root
+        self._prefix = f"{root.rstrip('/')}/"
         self._is_local = isinstance(filesystem, LocalFileSystem)
-        # A store that lists all files at once, with no request for each folder.
-        self._is_flat = isinstance(filesystem, AsyncFileSystem) and type(filesystem)._find is not AsyncFileSystem._find
-        self._files: list[str] | None = None
-        # The folders among the matches.
-        self.folders: set[str] = set()
-        # Folders that may be logs of tables, of those that were come across.
+        # Of a store that lists all files at once: what is in each folder.
+        self._listed: dict[str, list[_StoredEntry]] | None = None
+        # Folders that may be logs of tables, in the folders that were listed.
         self._logs: set[str] = set()
 
-    def matches(self, pattern: Sequence[str]) -> Iterator[str]:
-        """The paths that a glob below the folder matches."""
-        if not (self._is_flat and "**" in pattern):
-            return self._walk(pattern)
-        if self._files is None:
-            self._files = self._list_all()
-        prefix = self._root.rstrip("/") + "/"
-        return (f"{prefix}{path}" for path in self._files if _matches(pattern, path))
+    def matches(self, pattern: Sequence[str]) -> Iterator[tuple[str, bool]]:
+        """The paths that a glob below the folder matches, and whether each is a folder that holds data.
+
+        Folders are entered before links to folders, so that a link never hides a folder. Below, a folder is its path
+        below the root, with a slash at its end.
+        """
+        if "**" in pattern and _lists_all(self._filesystem):
+            self._listed = self._list_all()
+        folders, links = deque([("", tuple(pattern))]), deque[tuple[str, tuple[str, ...]]]()
+        entered, found = set[object](), set[object]()
+        while folders or links:
+            folder, parts = (folders or links).popleft()
+            identity = self._identity(folder)
+            if (identity, parts) in entered:
+                continue
+            entered.add((identity, parts))
+            for entry, is_folder, below in self._steps(folder, parts):
+                path = folder + entry.name
+                if below and is_folder:
+                    (links if entry.is_symlink() else folders).append((f"{path}/", below))
+                elif not below and (identity, entry.name) not in found:
+                    found.add((identity, entry.name))
+                    # Each folder would be a match of a glob with `**`.
+                    if not is_folder or ("**" not in pattern and self._below(path).holds(["**"])):
+                        yield self._prefix + path, is_folder
+
+    def _steps(self, folder: str, parts: tuple[str, ...]) -> Iterator[tuple[_Entry, bool, tuple[str, ...]]]:
+        """Each entry of a folder that fits a glob, whether it is a folder, and the glob below it; none for a match."""
+        # `**` stands for no folder too, and at the end for all files.
+        alternatives = [parts]
+        while alternatives[-1][0] == "**":
+            alternatives.append(alternatives[-1][1:] or ("*",))
+        for entry in self._entries(folder):
+            for part, *rest in alternatives:
+                if _fits(part, entry.name):
+                    below = (part, *rest) if part == "**" else tuple(rest)
+                    yield entry, self._is_folder(folder, entry), below
+
+    def _below(self, path: str) -> "_Tree":
+        return _Tree(self._filesystem, self._prefix + path)
+
+    def holds(self, pattern: Sequence[str]) -> bool:
+        """Whether there is a match."""
+        return any(True for _ in self.matches(pattern))
 
     def refuse_table(self, files: Sequence[str]) -> None:
-        """Refuses files that were found here and belong to a table; folders that no match is below are not looked at.
+        """Raises PreflightError where files that were found here belong to a table.
 
-        Raises:
-            PreflightError: they do.
+        Folders that no match is below are not looked at.
         """
         logs, above = set(self._logs), self._root
         while _INSIDE_TABLE.fullmatch(name(above)):
@@ -142,10 +182,10 @@ class _Tree:
         for path in sorted(logs):
             table, _, folder = path.rpartition("/")
             kind, log = _LOGS[folder]
-            taken = next((file for file in files if file.startswith(f"{table}/")), None)
-            if taken is not None and any(True for _ in _Tree(self._filesystem, path).matches((log,))):
+            file = next((file for file in files if file.startswith(f"{table}/")), None)
+            if file is not None and _Tree(self._filesystem, path).holds([log]):
                 raise PreflightError(
-                    f"{self.url(taken)} is a file of {kind}: only the log in {name(table)}/{folder} says which of its "
+                    f"{self.url(file)} is a file of {kind}: only the log in {name(table)}/{folder} says which of its "
                     "files are current, and the others hold rows that were deleted or replaced. Export the current "
                     "rows as Parquet, and give the export"
                 )
@@ -154,125 +194,71 @@ class _Tree:
         """The URL of a path, or a local path itself."""
         return str(self._filesystem.unstrip_protocol(path)).removeprefix("file://")
 
-    def _list_all(self) -> list[str]:
-        """The paths below the folder; empty objects whose names end in a slash are folders of a console."""
+    def _list_all(self) -> dict[str, list[_StoredEntry]]:
+        """What is in each folder; empty objects whose names end in a slash are folders of a console."""
         try:
             entries = self._filesystem.find(self._root, detail=True)
         except FileNotFoundError:
-            return []
-        prefix = self._root.rstrip("/") + "/"
-        files = [path for path, entry in entries.items() if not path.endswith("/") or entry["size"]]
-        self._logs |= {path[: log.end()] for path in files for log in _LOG.finditer(path, len(prefix))}
-        return [path[len(prefix) :] for path in files if path.startswith(prefix)]
-
-    def _walk(self, pattern: Sequence[str]) -> Iterator[str]:
-        """Folders are entered before links to folders, so that a link never hides a folder."""
-        end = len(pattern)
-        seen: set[tuple[object, frozenset[int]]] = set()
-        given: set[tuple[object, str]] = set()
-        folders, links = deque([(self._root, _closed(pattern, {0}) - {end})]), deque[tuple[str, frozenset[int]]]()
-        while folders or links:
-            folder, places = (folders or links).popleft()
-            identity = self._identity(folder)
-            if (identity, places) in seen:
-                continue
-            seen.add((identity, places))
-            for entry in self._entries(folder, pattern, places):
-                path = f"{folder.rstrip('/')}/{entry.name}"
-                after = _advanced(pattern, places, entry.name)
-                if entry.is_folder and after - {end}:
-                    (links if entry.is_link else folders).append((path, after - {end}))
-                # Of a glob with `**` each folder would be a match.
-                is_match = end in after and (
-                    not entry.is_folder or ("**" not in pattern and _Tree(self._filesystem, path).holds_data())
-                )
-                if is_match and (identity, entry.name) not in given:
-                    given.add((identity, entry.name))
-                    if entry.is_folder:
-                        self.folders.add(path)
-                    yield path
-
-    def holds_data(self) -> bool:
-        """Whether there is a file."""
-        return any(True for _ in self.matches(_EVERYTHING))
+            return {}
+        listed: dict[str, dict[_StoredEntry, None]] = {}
+        for path, entry in entries.items():
+            if path.startswith(self._prefix) and (not path.endswith("/") or entry["size"]):
+                folder, parts = "", path.removeprefix(self._prefix).split("/")
+                for part in parts[:-1]:
+                    listed.setdefault(folder, {})[_StoredEntry(part, True)] = None
+                    folder += f"{part}/"
+                listed.setdefault(folder, {})[_StoredEntry(parts[-1], False)] = None
+        return {folder: list(found) for folder, found in listed.items()}
 
     def _identity(self, folder: str) -> object:
         if not self._is_local:
             return folder
         try:
-            found = os.stat(folder or "/")
+            found = os.stat(self._prefix + folder)
         except OSError:
             return folder  # It cannot be listed either, which is an error.
         return found.st_dev, found.st_ino
 
-    def _entries(self, folder: str, pattern: Sequence[str], places: frozenset[int]) -> Iterator[_Entry]:
-        """What is in a folder and begins a match, sorted by name."""
-        if not self._is_local:
-            for entry in self._stored(folder):
-                self._note_log(folder, entry.name)
-                if _advanced(pattern, places, entry.name):
-                    yield entry
-            return
+    def _entries(self, folder: str) -> Sequence[_Entry]:
+        """What is in a folder, sorted by name where links can be; nothing where the root does not exist."""
+        path = (self._prefix + folder)[:-1] if folder else self._root
+        entries: Sequence[_Entry] = ()
         try:
-            with os.scandir(folder or "/") as entries:
-                present = list(entries)
+            if self._listed is not None:
+                entries = self._listed.get(folder, [])
+            elif self._is_local:
+                with os.scandir(path or "/") as found:
+                    entries = sorted(found, key=lambda each: each.name)
+            else:
+                listed = entries_in(self._filesystem, path)
+                entries = [_StoredEntry(name(each["name"]), each["type"] == "directory") for each in listed]
         except OSError as error:
-            if folder == self._root and isinstance(error, FileNotFoundError | NotADirectoryError):
-                return
-            raise PreflightError(
-                f"cannot list {folder}: {error.strerror}. Its files would be left out: give this user the right to "
-                "read it, or leave it out of the path"
-            ) from error
-        for each in sorted(present, key=lambda one: one.name):
-            self._note_log(folder, each.name)
-            if not _advanced(pattern, places, each.name):
-                continue
-            try:
-                if each.is_symlink():
-                    os.stat(each.path)
-                yield _Entry(each.name, each.is_dir(), each.is_symlink())
-            except OSError as error:
+            if folder or not isinstance(error, FileNotFoundError | NotADirectoryError):
+                if not self._is_local:
+                    raise
                 raise PreflightError(
-                    f"the link {each.path} cannot be followed: {error.strerror}. What it leads to would be left out: "
-                    "correct or remove the link"
+                    f"cannot list {path}: {error.strerror}. Its files would be left out: give this user the right to "
+                    "read it, or leave it out of the path"
                 ) from error
+        self._logs |= {f"{self._prefix}{folder}{each.name}" for each in entries if each.name in _LOGS}
+        return entries
 
-    def _note_log(self, folder: str, base: str) -> None:
-        if base in _LOGS:
-            self._logs.add(f"{folder.rstrip('/')}/{base}")
-
-    def _stored(self, folder: str) -> Iterator[_Entry]:
+    def _is_folder(self, folder: str, entry: _Entry) -> bool:
+        path = self._prefix + folder + entry.name
         try:
-            entries = entries_in(self._filesystem, folder)
-        except (FileNotFoundError, NotADirectoryError):
-            if folder != self._root:
-                raise
-            return
-        for each in entries:
-            yield _Entry(name(each["name"]), each["type"] == "directory", False)
+            if entry.is_symlink():
+                os.stat(path)
+            return entry.is_dir()
+        except OSError as error:
+            raise PreflightError(
+                f"the link {path} cannot be followed: {error.strerror}. What it leads to would be left out: correct or "
+                "remove the link"
+            ) from error
 
 
-def _matches(pattern: Sequence[str], path: str) -> bool:
-    """Whether a glob matches a path."""
-    places = _closed(pattern, {0})
-    for part in path.split("/"):
-        places = _advanced(pattern, places, part)
-    return len(pattern) in places
-
-
-def _advanced(pattern: Sequence[str], places: frozenset[int], base: str) -> frozenset[int]:
-    """The parts of a glob that may come after a name which may be one of some parts; one behind the last is a match."""
-    parts = {each: pattern[each] for each in places if each < len(pattern)}
-    stay = {each for each, part in parts.items() if part == "**" and is_data(base)}
-    return _closed(pattern, stay | {each + 1 for each, part in parts.items() if part != "**" and _fits(part, base)})
-
-
-def _closed(pattern: Sequence[str], places: set[int]) -> frozenset[int]:
-    """`**` stands for no folder too."""
-    for number, part in enumerate(pattern):
-        if part == "**" and number in places:
-            places.add(number + 1)
-    return frozenset(places)
+def _lists_all(filesystem: Any) -> bool:
+    """Whether a store lists all files at once, with no request for each folder."""
+    return isinstance(filesystem, AsyncFileSystem) and type(filesystem)._find is not AsyncFileSystem._find
 
 
 def _fits(part: str, base: str) -> bool:
