@@ -1,4 +1,9 @@
-"""Credentials in URLs, and texts that terminals and logs can show."""
+"""Credentials in URLs, and texts that terminals and logs can show.
+
+Paths are written to plans, logs and messages, so URLs are limited to forms that hold no credential. A list of bad forms
+is never complete, so this is a list of good ones (docs/internals/security.md): a protocol, a host or bucket, a port
+where needed, and a path. Paths of this machine are never restricted.
+"""
 
 import re
 import unicodedata
@@ -11,18 +16,21 @@ from beamrank.errors import ConfigError
 _DECODINGS = 5
 _LONGEST = 4096
 _START = re.compile(
-    r"(?P<protocol>[a-z][a-z0-9+.\-]{0,30}):[/\\]{2}"
-    r"|\b(?P<known>https?|ftps?|sftp|ssh|s3a?|gc?s|hf|hdfs|webhdfs|abfss?|adl|az|github|smb):[/\\]?"
-    r"|\b(?P<slip>https?|ftps?|sftp|s3a?|gc?s)\s{0,3}[:;]?\s{0,3}[/\\]{2}",
+    r"(?P<any>[a-z][a-z0-9+.\-]{0,30}):[/\\]{2}"
+    r"|\b(?P<slip>https?|ftps?|sftp|ssh|s3a?|gc?s|hf|hdfs|webhdfs|abfss?|adl|az|github|smb):[/\\]?",
     re.IGNORECASE,
 )
 _IPV6_HOST = re.compile(r"\[[0-9a-f:.]+\]", re.IGNORECASE)
-_HOST = re.compile(r"[^@:]*(:\d{1,5})?")
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9._\-]*")
-# hf://datasets/org/name@revision/path
-_HUB_PLACE = re.compile(r"(?![^/]*:)(?:(?:(?:datasets|spaces|buckets)/)?[\w.\-]+/[\w.\-]+@[^@]*|[^@]*)")
-# Elsewhere an @ in a path may end a password that has a slash in it.
-_STORES = frozenset({"s3", "s3a", "gs", "gcs"})
+_HOST = r"[^@:/\\]*(?::\d{1,5})?(?![^/\\])"
+# What may follow the protocol. Elsewhere than in a bucket, an @ in a path may end a password that has a slash in it.
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._\-]*/.*", re.DOTALL)
+_GOOD = {
+    # hf://datasets/org/name@revision/path
+    "hf": re.compile(r"(?![^/]*:)(?:(?:(?:datasets|spaces|buckets)/)?[\w.\-]+/[\w.\-]+@[^@]*|[^@]*)"),
+    "http": re.compile(rf"{_HOST}[^@=]*"),
+    "file": re.compile(rf"/.*|{_HOST}[^@]*", re.DOTALL),
+}
+_PLAIN = re.compile(rf"{_HOST}[^@]*")
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}|ya29\.[\w\-]{16,}|AIza[\w\-]{30,}|api_org_[A-Za-z0-9]{16,}|glpat-[\w\-]{16,}"
@@ -36,21 +44,47 @@ _TOKEN = re.compile(
 )
 _URL_IN_TEXT = re.compile(r"(?:[a-z0-9]{1,30}::){0,5}[a-z][a-z0-9+.\-]{0,30}:(?://|\\\\)[^\s'\"<>]+", re.IGNORECASE)
 _AFTER_URL = ".,;:!?)]}&#"
+# C0 and C1 without line ends and tabs, marks that reorder text, Unicode's line ends, and bytes of a path that are not
+# UTF-8.
+_CONTROLS = {
+    code: f"\\u{code:04x}"
+    for first, last in (
+        *((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0x61C, 0x61C), (0x200E, 0x200F), (0x2028, 0x202E)),
+        *((0x2066, 0x2069), (0xD800, 0xDFFF)),
+    )
+    for code in range(first, last + 1)
+}
 
 
 def carries_credentials(text: str) -> bool:
     """Whether a text holds a URL in a form that can carry a credential, or a token of a known service."""
+    for _ in range(_DECODINGS):
+        text = unquote(text) if "%" in text else text
     # Lookalike letters count as those of a URL.
-    plain = unicodedata.normalize("NFKC", _decoded(text))
-    return _TOKEN.search(plain) is not None or any(not _is_harmless(*url) for url in _urls(plain))
+    plain = unicodedata.normalize("NFKC", text)
+    return _TOKEN.search(plain) is not None or not all(map(_is_harmless, _links(plain)))
+
+
+def _links(text: str) -> Iterator[str]:
+    """The URLs of a text; a chain such as `zip://a::s3://...` has several."""
+    if _START.search(text) is not None:
+        for link in _IPV6_HOST.sub("localhost", text).split("::"):
+            starts = [found.start() for found in _START.finditer(link)] or [0]
+            yield from (link[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True))
+
+
+def _is_harmless(link: str) -> bool:
+    start = _START.match(link)
+    protocol, rest = ((start["any"] or start["slip"]).lower(), link[start.end() :]) if start else ("", link)
+    if len(rest) > _LONGEST or re.search(r"[?#;&]", rest):
+        return False
+    good = _GOOD.get(protocol.removesuffix("s") if protocol.startswith("http") else protocol, _PLAIN)
+    in_bucket = protocol in ("s3", "s3a", "gs", "gcs") and _BUCKET.fullmatch(rest) is not None
+    return in_bucket or good.fullmatch(rest) is not None
 
 
 def refuse_credentials(values: Any, where: str) -> None:
-    """Makes sure that no string of a configuration, however deep, can carry a credential.
-
-    Raises:
-        ConfigError: one can; the message does not repeat it.
-    """
+    """Raises ConfigError, which does not repeat it, where a string in some values can carry a credential."""
     for key, text in _strings(values):
         if carries_credentials(text):
             raise ConfigError(
@@ -59,63 +93,6 @@ def refuse_credentials(values: Any, where: str) -> None:
                 "messages, where others can read them. Leave it out, and give credentials as the storage's library "
                 "takes them: environment variables, or files such as ~/.aws/credentials (docs/internals/security.md)"
             )
-
-
-def hide_credentials(text: str) -> str:
-    """A message of a library without the credentials of its URLs: a store may redirect to a signed one."""
-    return _TOKEN.sub(_without_value, _URL_IN_TEXT.sub(_hidden, text))
-
-
-def _without_value(found: re.Match[str]) -> str:
-    """An assignment keeps its name."""
-    return f"{found['name'] or ''}[hidden]"
-
-
-def _hidden(found: re.Match[str]) -> str:
-    url = found[0].rstrip(_AFTER_URL)
-    rest = found[0][len(url) :]
-    if not carries_credentials(url):
-        return found[0]
-    shown = re.split(r"[?#;&]", url, maxsplit=1)[0]
-    shown = f"{url.partition(':')[0]}://" if carries_credentials(shown) else shown
-    return f"{shown}[hidden]{rest}"
-
-
-def _decoded(text: str) -> str:
-    for _ in range(_DECODINGS):
-        if "%" not in text:
-            break
-        text = unquote(text)
-    return text
-
-
-def _urls(text: str) -> Iterator[tuple[str, str]]:
-    """The protocol of each URL of a text, and what follows it; a chain such as `simplecache::s3://...` has several."""
-    if _START.search(text) is None:
-        return
-    for link in _IPV6_HOST.sub("localhost", text).split("::"):
-        starts = list(_START.finditer(link))
-        if not starts:
-            yield "", link
-            continue
-        ends = [start.start() for start in starts[1:]] + [len(link)]
-        for start, end in zip(starts, ends, strict=True):
-            yield (start["protocol"] or start["known"] or start["slip"]).lower(), link[start.end() : end]
-
-
-def _is_harmless(protocol: str, rest: str) -> bool:
-    if len(rest) > _LONGEST or re.search(r"[?#;&]", rest):
-        return False
-    if protocol == "hf":
-        return _HUB_PLACE.fullmatch(rest) is not None
-    host, path = re.fullmatch(r"([^/\\]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
-    if _HOST.fullmatch(unicodedata.normalize("NFKC", host)) is None:
-        return False
-    if protocol in ("http", "https") and "=" in path:
-        return False
-    if protocol == "file":
-        return "@" not in path or not host
-    return "@" not in path or (protocol in _STORES and _BUCKET.fullmatch(host) is not None)
 
 
 def _strings(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -131,22 +108,18 @@ def _strings(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
             yield from _strings(value, key)
 
 
-_KEPT = "\n\t"
-# C0 and C1, marks that reorder text, Unicode's line ends, and bytes of a path that are not UTF-8.
-_CONTROLS = {
-    code: f"\\u{code:04x}"
-    for first, last in (
-        (0x00, 0x1F),
-        (0x7F, 0x9F),
-        (0x61C, 0x61C),
-        (0x200E, 0x200F),
-        (0x2028, 0x202E),
-        (0x2066, 0x2069),
-        (0xD800, 0xDFFF),
-    )
-    for code in range(first, last + 1)
-    if chr(code) not in _KEPT
-}
+def hide_credentials(text: str) -> str:
+    """A message of a library without the credentials of its URLs: a store may redirect to a signed one."""
+    return _TOKEN.sub(lambda found: f"{found['name'] or ''}[hidden]", _URL_IN_TEXT.sub(_hidden, text))
+
+
+def _hidden(found: re.Match[str]) -> str:
+    url = found[0].rstrip(_AFTER_URL)
+    if not carries_credentials(url):
+        return found[0]
+    shown = re.split(r"[?#;&]", url, maxsplit=1)[0]
+    shown = f"{url.partition(':')[0]}://" if carries_credentials(shown) else shown
+    return f"{shown}[hidden]{found[0].removeprefix(url)}"
 
 
 def printable(text: str) -> str:

