@@ -1,21 +1,29 @@
-"""Executes `beamrank score`: one stage, by the launcher of runs."""
+"""`beamrank score`: all inputs are checked, then one stage is executed by the launcher of runs."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from beamrank.commit.listing import manifest_name
+from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
+from beamrank.commit.shards import cut_rows
 from beamrank.commit.status import read_receipts
 from beamrank.config.score import ScoreConfig
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora import CorpusConfig, find_taken
 from beamrank.formats.notes import counted
+from beamrank.formats.pairs import PairsFile, find_pairs
 from beamrank.storage import files as storage
+from beamrank.storage.digested import digest_file
+from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.tokenizers import warnings_of
+from models.scoring.backends.registry import find_backend
 from models.stages.pairs import ScorePairs
 from pipelines.console.progress import ConsoleProgress
 from pipelines.dataflow_launcher import DataflowLauncher
 from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import check_writable
-from pipelines.plan.plan_scores import ScorePlan, plan_scores
 from pipelines.runners import dataflow
 from pipelines.runners.options import Runner, beam_options, server_command
 from pipelines.runs.owner import made_current
@@ -25,7 +33,7 @@ _LAUNCHERS = {Runner.DATAFLOW: DataflowLauncher}
 
 
 @dataclass(frozen=True)
-class Prospect:
+class ScorePreview:
     """What `score_pairs` will do.
 
     Attributes:
@@ -53,21 +61,21 @@ class Prospect:
     remaining_seconds: float | None
 
 
-def preview_scores(settings: ScoreConfig, runner: Runner, flags: Sequence[str], console: ConsoleProgress) -> Prospect:
+def preview_scores(
+    settings: ScoreConfig, runner: Runner, flags: Sequence[str], console: ConsoleProgress
+) -> ScorePreview:
     """What `score_pairs` would do with the same arguments. Writes nothing.
 
     Raises:
         BeamrankError: an argument or an input is wrong.
     """
-    _, found = _plan(settings, runner, flags, console)
-    plan, stage = found.plan, found.stage
+    _, files, plan, stage = _plan(settings, runner, flags, console)
     done = read_receipts(plan)[stage.name]
     open_shards = [shard for shard in plan.shards if shard.index not in done]
     rows = sum(shard.rows.end - shard.rows.start for shard in open_shards if shard.rows)
-    pairs = sum(file.rows for file in found.files)
-    return Prospect(
-        pairs=pairs,
-        files=len(found.files),
+    return ScorePreview(
+        pairs=sum(file.rows for file in files),
+        files=len(files),
         kind=stage.kind,
         shards=len(plan.shards),
         remaining_shards=len(open_shards),
@@ -75,7 +83,7 @@ def preview_scores(settings: ScoreConfig, runner: Runner, flags: Sequence[str], 
         checkpoint=stage.checkpoint,
         device=stage.device,
         dtype=stage.dtype,
-        remaining_seconds=None if runner is Runner.DATAFLOW else rows * _seconds_a_row(found),
+        remaining_seconds=None if runner is Runner.DATAFLOW else rows * _seconds_a_row(plan, stage),
     )
 
 
@@ -96,37 +104,73 @@ def score_pairs(settings: ScoreConfig, runner: Runner, flags: Sequence[str], con
     """
     beam_options(runner, flags)
     server_command(runner, flags, console)
-    settings, found = _plan(settings, runner, flags, console)
-    plan, name = found.plan, found.stage.name
+    settings, _, plan, stage = _plan(settings, runner, flags, console)
     check_writable(plan.output)
     launcher = _LAUNCHERS.get(runner, Launcher)(plan, settings, console, runner, flags)
     with resumable(), made_current(plan):
-        manifest = launcher.run_stage(plan.stage(name))
+        manifest = launcher.run_stage(plan.stage(stage.name))
     _report(manifest, console)
-    return storage.join(plan.folder(name).url, manifest_name(manifest.shard_digests))
+    return storage.join(plan.folder(stage.name).url, manifest_name(manifest.shard_digests))
 
 
-def _seconds_a_row(found: ScorePlan) -> float:
+def _seconds_a_row(plan: Plan, stage: ScorePairs) -> float:
     """Measured on the first rows; a first call warms the model up."""
-    first = found.plan.shards[0].rows
+    first = plan.shards[0].rows
     assert first is not None
     some = first._replace(end=min(first.end, first.start + _SAMPLE_ROWS))
-    found.stage.score(some)
+    stage.score(some)
     start = time.monotonic()
-    found.stage.score(some)
+    stage.score(some)
     return (time.monotonic() - start) / (some.end - some.start)
 
 
 def _plan(
     settings: ScoreConfig, runner: Runner, flags: Sequence[str], console: ConsoleProgress
-) -> tuple[ScoreConfig, ScorePlan]:
-    """The plan, and the options as the runner settles them."""
-    if runner is not Runner.DATAFLOW:
-        return settings, plan_scores(settings, console)
-    dataflow.check_settings(settings)
-    settings, scoring = dataflow.settle(settings)
-    dataflow.check_flags(flags, [ScorePairs], scoring.device, wait=True)
-    return settings, plan_scores(settings, console, scoring)
+) -> tuple[ScoreConfig, Sequence[PairsFile], Plan, ScorePairs]:
+    """Checks all inputs, and resolves everything that decides the scores.
+
+    Returns:
+        The options as the runner settles them, the files whose rows are the shards, the plan, and its stage.
+    """
+    device = None
+    if runner is Runner.DATAFLOW:
+        dataflow.check_settings(settings)
+        settings, device = dataflow.settle(settings)
+        dataflow.check_flags(flags, [ScorePairs], device.device, wait=True)
+    files = find_pairs(settings.pairs)
+    _check_apart(settings)
+    _check_nulls(files, console)
+    checkpoint = resolve_checkpoint(settings.checkpoint, files[0].kind)
+    checkpoint.check_length(settings.input.max_length, settings.input.truncation)
+    checkpoint.check_weights()
+    for warning in warnings_of(checkpoint):
+        console.warn(warning)
+    device = device or find_backend(settings.backend).resolve(settings.device, settings.dtype)
+    stage = ScorePairs.from_config(settings, files[0], checkpoint, device)
+    digested = [(digest_file(each.url, read=not storage.is_remote(each.url)), each.rows) for each in files]
+    shards = cut_rows(digested, settings.shard_rows)
+    plan = Plan("score", settings.output, shards, (stage.record(),), settings.model_dump(mode="json"))
+    return settings, files, plan, stage
+
+
+def _check_apart(config: ScoreConfig) -> None:
+    """Makes sure that no file that is written becomes a file of pairs."""
+    written = [storage.join(config.output, name) for name in ("rows-0.parquet", "scores/part-0.parquet")]
+    for path in config.pairs:
+        if find_taken(CorpusConfig(path=path, format="parquet"), written) is not None:
+            raise PreflightError(
+                f"--output {config.output} is inside {path}: what is written there would be read as pairs. "
+                "Give an output outside of it, or a glob that matches the pairs alone"
+            )
+
+
+def _check_nulls(files: Sequence[PairsFile], console: ConsoleProgress) -> None:
+    """Reports rows without a value that the files count, before they are read."""
+    for file in files:
+        for name, count in file.nulls.items():
+            if count == file.rows:
+                raise PreflightError(f"the column `{name}` of {file.url} holds nothing but nulls: give it values")
+            console.warn(f"{file.url}: {counted(count, 'row')} without `{name}` will have no score")
 
 
 def _report(manifest: Manifest, console: ConsoleProgress) -> None:

@@ -23,7 +23,7 @@ from models.architectures.bert import bert_template
 from models.training.config import OBJECTIVES
 from models.training.recipes import RECIPES
 from pipelines.plan.estimate import Estimate, StageEstimate
-from pipelines.score import Prospect
+from pipelines.score import ScorePreview
 from tests import ROOT
 
 _PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
@@ -46,7 +46,7 @@ def _table(page: str, first_column: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("section", "kind"),
     [
-        ("score", Prospect),
+        ("score", ScorePreview),
         ("inspect", CandidateView),
         ("plan", StageEstimate),
         ("plan", Estimate),
