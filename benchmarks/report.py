@@ -1,11 +1,11 @@
-"""The results on SQuAD as a page: docs/internals/performance.md is written by this module and by nothing else."""
+"""The results on SQuAD as a page: benchmarks/results/performance.md is written by this module and by nothing else."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 _INTRODUCTION = """# Performance
 
-`make bench` writes this page from [benchmarks/results](../../benchmarks/results): do not edit it. Every figure was
+`make bench` writes this page from `squad.json`: do not edit it. Every figure was
 measured on the machine below, beside its peer and in the same run, and is shown as measured, including missed targets.
 To measure on your machine: `python -m benchmarks --squad ARCHIVE`.
 """

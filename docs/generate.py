@@ -4,6 +4,7 @@ python -m docs.generate
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -23,22 +24,36 @@ from pipelines.cli import app
 _DOCS = Path(__file__).resolve().parent
 _CLI = """# Command line
 
-`python -m docs.generate` writes this page from the commands: do not edit it. Standard output is data; messages,
-warnings and errors go to standard error. [Exit codes](../guide/troubleshooting.md#exit-codes).
+`python -m docs.generate` writes this page from the commands: do not edit it. Standard output is data, standard error
+messages. [Exit codes](../guide/troubleshooting.md#exit-codes).
+
+Several commands share these:
+
 """
+_SHARED_BY = 3
 
 
 def command_line() -> str:
     """The page of all commands, their arguments and options."""
-    group: Any = typer.main.get_command(app)
-    sections = [_CLI]
-    for name, command in _commands(group):
-        parameters = command.params
-        usage = " ".join(["beamrank", name, *filter(None, map(_in_usage, parameters))])
-        sections.append(f"## {name}\n\n```text\n{usage}\n```\n\n{_plain(command.help)}\n")
-        rows = [f"| {_name(each)} | {_meaning(each)} | {_default(each)} |\n" for each in parameters]
-        sections.append("".join(["| | | default |\n|---|---|---|\n", *rows]))
-    return "\n".join(sections)
+    commands = list(_commands(typer.main.get_command(app)))
+    times = Counter(_line(each) for _, command in commands for each in command.params)
+    often = [line for line, count in times.items() if count >= _SHARED_BY]
+    names = Counter(line.split()[1] for line in often)
+    shared = [line for line in often if names[line.split()[1]] == 1]
+    sections = [_CLI + "".join(shared)]
+    for name, command in commands:
+        usage = " ".join(["beamrank", name, *filter(None, map(_in_usage, command.params))])
+        sections.append(f"## {name}\n\n`{usage}`\n\n{_plain(command.help)}\n")
+        own = [_line(each) for each in command.params if _line(each) not in shared]
+        common = [_name(each) for each in command.params if _line(each) in shared]
+        sections.append("".join([*own, f"- {', '.join(common)}\n" if common else ""]))
+    return "\n".join(filter(None, sections))
+
+
+def _line(parameter: Any) -> str:
+    """What an argument or option means, as an item of a list."""
+    default = "" if parameter.required else _default(parameter)
+    return f"- {_name(parameter)}{f' ({default})' if default else ''}: {_plain(parameter.help or '')}\n"
 
 
 def _commands(group: Any) -> Iterator[tuple[str, Any]]:
@@ -62,7 +77,7 @@ def _name(parameter: Any) -> str:
         names = _value(parameter)
     elif not parameter.is_flag:
         names = f"{names} {_value(parameter)}"
-    return "`" + names.replace(", ", "`, `").replace("|", "\\|") + "`"
+    return "`" + names.replace(", ", "`, `") + "`"
 
 
 def _value(parameter: Any) -> str:
@@ -77,13 +92,7 @@ def _value(parameter: Any) -> str:
     return {int: "N", float: "X"}.get(kind, "TEXT")
 
 
-def _meaning(parameter: Any) -> str:
-    return _plain(parameter.help or "").replace("|", "\\|")
-
-
 def _default(parameter: Any) -> str:
-    if parameter.required:
-        return "required"
     if parameter.default in (None, False, ""):
         return ""
     if parameter.default is True:
@@ -98,15 +107,21 @@ def _plain(text: str) -> str:
 
 
 def configuration(name: str, model: type[Section]) -> str:
-    """The page of a configuration, with its table of keys from the model."""
+    """The page of a configuration, with its table of keys from the model.
+
+    Keys of a training that are those of a run are left out.
+    """
     page = (_DOCS / "reference" / name).read_text(encoding="utf-8")
-    return _with_rows(page, "key", [_key(*each) for each in keys(model)])
+    shown = set() if model is RunConfig else {(key, _meaning(field)) for key, field in keys(RunConfig) if "." in key}
+    rows = {key: _meaning(field) for key, field in keys(model)}
+    own = [(key, row) for key, row in rows.items() if not {(key, row), (key.partition(".")[2], row)} & shown]
+    return _with_rows(page, "key", [f"| `{key}` {row}" for key, row in own])
 
 
-def _key(name: str, field: FieldInfo) -> str:
+def _meaning(field: FieldInfo) -> str:
     values = _values(field.annotation, *field.metadata)
     choices = f" Values: {', '.join(f'`{each}`' for each in values)}." if values else ""
-    return f"| `{name}` | {_shown(field)} | {_plain(field.description or '')}{choices} |\n"
+    return f"| {_shown(field)} | {_plain(field.description or '')}{choices} |\n"
 
 
 def _values(*annotations: Any) -> list[str]:

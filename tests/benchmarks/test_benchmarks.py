@@ -185,7 +185,7 @@ def test_results_of_other_settings_are_dropped(tmp_path: Path):
 
 def test_performance_page_is_rendered_from_its_results():
     results = json.loads((ROOT / "benchmarks/results/squad.json").read_text())
-    assert (ROOT / "docs/internals/performance.md").read_text() == render(results)
+    assert (ROOT / "benchmarks/results/performance.md").read_text() == render(results)
 
 
 def test_command_line_shows_no_absolute_path():
