@@ -3,7 +3,7 @@
     python -m benchmarks [PART] [options] [-- Beam's flags]
 
 Without a PART: the cascade and its parts on SQuAD (tokenize, retrieve, mono, run, memory), into results/squad.json and
-benchmarks/results/performance.md. Each of these is also a PART by itself; parts with the same settings on the same machine
+results/performance.md. Each of these is also a PART by itself; parts with the same settings on the same machine
 are combined in one file. `scale`: how the join grows with the corpus and the candidates. `engines`: the time that each
 runner needs per shard. `report`: seconds and memory of `beamrank report`. `examples`: those of `beamrank convert
 msmarco` on a top1000 file. `mining`: those of a training that starts with tens of millions of pairs.
