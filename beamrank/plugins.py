@@ -1,7 +1,7 @@
 """Extensions by name: ours from a table, those of packages through entry points, imported when they are used."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
@@ -45,13 +45,21 @@ class Registry(Mapping[str, Extension], Generic[Extension]):
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._ours, *self._plugins()}))
+        return iter([*self._ours, *sorted(self._plugins())])
 
     def __len__(self) -> int:
-        return len({*self._ours, *self._plugins()})
+        return len(self._ours) + len(self._plugins())
 
     def __contains__(self, name: object) -> bool:
         return name in self._ours or name in self._plugins()
+
+    def items(self) -> ItemsView[str, Extension]:
+        """Those that are importable."""
+        return self.importable().items()
+
+    def values(self) -> ValuesView[Extension]:
+        """Those that are importable."""
+        return self.importable().values()
 
     def importable(self) -> dict[str, Extension]:
         """The extensions whose packages can be imported; the others are named in a warning, once."""

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import field_validator, model_validator
 
-from beamrank.formats.names import RunColumns
+from beamrank.formats.columns import RunColumns
 from beamrank.formats.runs import Ties
 from beamrank.section import Path, PathOrSelf, Positive, Section, Unset
 

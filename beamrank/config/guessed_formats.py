@@ -8,9 +8,9 @@ from beamrank.config.run import RunConfig
 from beamrank.config.yaml import explain
 from beamrank.errors import ConfigError
 from beamrank.formats import corpora, topics
+from beamrank.formats.columns import column_names
 from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.folders import shown_paths
-from beamrank.formats.names import given_columns
 from beamrank.formats.topics import TopicsConfig
 
 
@@ -39,5 +39,5 @@ def _guesses(key: str, section: CorpusConfig | TopicsConfig, given: CorpusConfig
     if section.format != given.format:
         yield f"{shown_paths(section.path)} is read as `{key}.format: {section.format}`"
     if section.columns != given.columns:
-        named = ", ".join(f"{meaning}: {name}" for meaning, name in given_columns(section.columns).items())
+        named = ", ".join(f"{meaning}: {name}" for meaning, name in column_names(section.columns).items())
         yield f"{shown_paths(section.path)} is read with `{key}.columns: {{{named}}}`"

@@ -24,23 +24,23 @@ class _Located(Protocol):
 
 
 # A path, a glob, several, or the section of a configuration that holds them.
-Given: TypeAlias = str | Sequence[str] | _Located
+Paths: TypeAlias = str | Sequence[str] | _Located
 
 
-def paths_of(given: Given) -> tuple[str, ...]:
+def paths_of(paths: Paths) -> tuple[str, ...]:
     """The paths of a key that takes one or several, or a section with them."""
-    paths = given if isinstance(given, str | Sequence) else given.path
-    return (paths,) if isinstance(paths, str) else tuple(paths)
+    path = paths if isinstance(paths, str | Sequence) else paths.path
+    return (path,) if isinstance(path, str) else tuple(path)
 
 
-def find_files(given: Given) -> list[str]:
+def find_files(paths: Paths) -> list[str]:
     """The files of a key that takes one or several: each path, or what its glob matches, sorted; each file once.
 
     Raises:
         PreflightError: a glob matches nothing.
     """
     files: dict[str, None] = {}
-    for path in paths_of(given):
+    for path in paths_of(paths):
         with errors_as(PreflightError, path):
             is_glob = _GLOB.search(path) and not storage.exists(path)
             found = find(path, folders=True) if is_glob else [path]
@@ -50,9 +50,9 @@ def find_files(given: Given) -> list[str]:
     return list(files)
 
 
-def shown_paths(given: Given) -> str:
+def shown_paths(paths: Paths) -> str:
     """The value of such a key, for messages."""
-    return ", ".join(paths_of(given))
+    return ", ".join(paths_of(paths))
 
 
 def folder_files(folder: str, base: str) -> list[str]:
@@ -89,6 +89,12 @@ def folder_hint(names: Iterable[str], formats: Mapping[str, _Format], key: str) 
         if base is not None and any(_is_named(file, base) for file in present):
             return f", or set `{key}: {name}` for the {base} in it"
     return ""
+
+
+def format_of_folder(folder: str, formats: Mapping[str, _Format]) -> str | None:
+    """The format whose packaging a folder has."""
+    packaged = {name: each.file_in_folder for name, each in formats.items() if each.file_in_folder is not None}
+    return next((name for name, base in packaged.items() if holds_file(folder, base)), None)
 
 
 def _is_of_hub(name: str) -> bool:

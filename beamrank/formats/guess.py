@@ -1,17 +1,25 @@
-"""Guesses a file's format by its first bytes: hints for messages about a file of another format than the given one."""
+"""Which format a file has: each format says what its name and its first record look like."""
 
 import json
 import re
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic_core import from_json
 
 from beamrank.errors import PreflightError
-from beamrank.formats.csv_rows import csv_row
-from beamrank.formats.header import Names, find_header, split_tsv
+from beamrank.formats.columns import names_columns, split_tsv
 from beamrank.formats.ids import BYTE_ORDER_MARK
+from beamrank.formats.row_checks import csv_row
+from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as, open_stream, without_compression
 
-_GUESSED_BYTES = 1 << 16
+# The value of `format` that stands for the guessed one.
+AUTO = "auto"
+_BEGINNING_BYTES = 1 << 18
 
 # How compressed files begin; that of bzip2 is long because text can begin with BZh.
 _PACKED = {
@@ -28,86 +36,136 @@ _BYTE_ORDER_MARKS = {
     b"\xfe\xff": "utf-16",
 }
 _FEWEST_BYTES = 8
-_TREC = re.compile(rb"\s*<(top|doc)\b", re.IGNORECASE)
-# XML's declaration, comments and the element around all topics may come before the first one.
-_TOPIC_XML = re.compile(
-    rb"\s*<[^>]*>(?:[^<]*<[^>]*>){0,20}?[^<]*<topic\s[^>]*number\s*=|\s*<topic\s[^>]*number\s*=", re.I
-)
-# The value of `format` that stands for the guessed one.
-AUTO = "auto"
-
-_SMART = re.compile(rb"\s*\.I\s+\S")
-_LOOKED_LINES = 20
-_RANK_LLM = re.compile(
-    rb'(?=.*"candidates"\s*:)\s*(\[\s*)?\{\s*"(query|candidates)"\s*:\s*[{\[]'
-    rb'|(?=.*"hits"\s*:\s*\[)\s*(\[\s*)?\{\s*"(query|hits)"\s*:\s*["{\[]',
-    re.DOTALL,
-)
-_MTEB = re.compile(rb'(?=.*"(positive|negative)"\s*:\s*\[)\{\s*"(query|positive|negative)"\s*:\s*["\[]')
 _LIST = re.compile(rb"\s*\[\s*\{")
-_CBOR = re.compile(rb"\x83(\x00|\x63CAR)")
+# XML's declaration, comments and the element around all topics may come before the first one.
+_TREC = re.compile(
+    rb"\s*<(top|doc)\b|\s*<[^>]*>(?:[^<]*<[^>]*>){0,20}?[^<]*<topic\s[^>]*number\s*=|\s*<topic\s[^>]*number\s*=", re.I
+)
 
 
-class _Look(NamedTuple):
-    format: str
-    described: str
+class Beginning:
+    """The beginning of a file, by which a format recognizes it.
 
-
-def format_hint(beginning: bytes, read_as: Collection[str], formats: Collection[str], key: str) -> str:
-    """The end of a message: the format that a file looks like, or nothing.
-
-    Args:
-        beginning: the file's first bytes, decompressed by its name.
-        read_as: the format that it was read as, and others that look the same.
-        formats: the names of all formats.
-        key: the key of the configuration that takes one of them.
+    Attributes:
+        url: the file.
+        content: its first bytes, decompressed, without a byte order mark.
     """
-    packed = packed_as(beginning)
-    if packed:
-        return packed
-    look = _look(beginning)
-    if look is None or look.format in read_as:
-        return ""
-    remedy = f"set `{key}: {look.format}`" if look.format in formats else f"`{key}` accepts {', '.join(formats)}"
-    return f". The file looks like {look.described}: {remedy}"
+
+    def __init__(self, url: str) -> None:
+        """Raises PreflightError if the file cannot be read."""
+        self.url = url
+        with errors_as(PreflightError, url), open_stream(url) as file:
+            self.content = file.read(_BEGINNING_BYTES).removeprefix(BYTE_ORDER_MARK)
+
+    @cached_property
+    def line(self) -> bytes:
+        """The first line that is not empty."""
+        return self.content.lstrip().split(b"\n", 1)[0]
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether the file is Parquet."""
+        return self.content.startswith(b"PAR1")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the file is a JSON list of objects."""
+        return _LIST.match(self.content) is not None
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The first object of JSON, as far as it can be read; the columns of Parquet, without values."""
+        if self.is_parquet:
+            return dict.fromkeys(self._parquet_columns())
+        text = self.content.decode("utf-8", "replace").lstrip()
+        text = text.removeprefix("[").lstrip() if self.is_list else text
+        if not text.startswith("{"):
+            return {}
+        try:
+            row, _ = json.JSONDecoder().raw_decode(text)
+        except (ValueError, RecursionError):
+            try:
+                row = from_json(text, allow_partial=True)
+            except ValueError:
+                return {}
+        return row if isinstance(row, dict) else {}
+
+    def _parquet_columns(self) -> list[str]:
+        with errors_as(PreflightError, self.url), storage.open_binary(self.url) as file:
+            try:
+                return list(pq.read_schema(file).names)
+            except pa.ArrowInvalid:
+                return []
 
 
-def guess_format(beginning: bytes) -> str | None:
-    """The name of the format that a file of topics or docs looks like; None if its lines have a single column."""
-    look = _look(beginning)
-    return None if look is None else look.format
+class Look(NamedTuple):
+    """How files of a format begin.
+
+    Attributes:
+        described: what such a file is called in messages.
+        matches: whether a file begins so.
+        general: it counts only where no other format matches.
+    """
+
+    described: str
+    matches: Callable[[Beginning], bool]
+    general: bool = False
 
 
-def guessed(url: str, key: str, formats: Collection[str]) -> str:
+class _Format(Protocol):
+    @property
+    def look(self) -> Look | None: ...
+
+
+def guess_format(beginning: Beginning, formats: Mapping[str, _Format]) -> str | None:
+    """The name of the format that a file looks like; None if it looks like none of these."""
+    looks = {name: each.look for name, each in formats.items() if each.look is not None}
+    found = {name: look for name, look in looks.items() if look.matches(beginning)}
+    return min(found, key=lambda name: found[name].general, default=None)
+
+
+def guessed(url: str, key: str, formats: Mapping[str, _Format]) -> str:
     """The format of a file whose `format` is `auto`.
 
     Raises:
         PreflightError: the file cannot be read, or looks like none of the formats.
     """
-    with errors_as(PreflightError, url), open_stream(url) as file:
-        beginning = file.read(_GUESSED_BYTES)
-    name = guess_format(beginning)
-    if name is None and without_compression(url).endswith(".csv"):
-        name = "csv"
-    if name in formats:
-        return str(name)
-    described = "" if name is None else f": it looks like {name}"
-    columns = beginning.split(b"\n", 1)[0].count(b"\t") + 1
-    if name is None and columns > 2:
-        described = (
-            f": its first line has {columns} columns (`tsv` has an id and a text; `top1000` two ids, the query and"
-        )
-        described += " the passage; others need a header line that names them)"
+    beginning = Beginning(url)
+    name = guess_format(beginning, formats)
+    if name is not None:
+        return name
+    columns = beginning.line.count(b"\t") + 1
+    described = f": its first line has {columns} columns, and no header names them" if columns > 2 else ""
+    described += packed_as(beginning.content)
     raise PreflightError(
-        f"the format of {url} cannot be guessed{described}{packed_as(beginning)}. Set `{key}` to one of "
-        f"{', '.join(formats)}"
+        f"the format of {url} cannot be guessed{described}. Set `{key}` to one of {', '.join(formats)}"
     )
+
+
+def format_hint(url: str, read_as: str, formats: Mapping[str, _Format], key: str) -> str:
+    """The end of a message about a file that cannot be read: the format that it looks like, or nothing.
+
+    Args:
+        url: the file.
+        read_as: the format that it was read as.
+        formats: all formats.
+        key: the key of the configuration that takes one of them.
+    """
+    beginning = Beginning(url)
+    packed = packed_as(beginning.content)
+    name = guess_format(beginning, formats)
+    look = None if name is None else formats[name].look
+    if packed or look is None:
+        return packed
+    own = formats[read_as].look
+    if own is not None and own.matches(beginning) and (look.general or not own.general):
+        return ""
+    return f". The file looks like {look.described}: set `{key}: {name}`"
 
 
 def check_text(url: str) -> None:
     """Raises PreflightError where a file is not text in UTF-8, as far as its beginning shows it."""
-    with errors_as(PreflightError, url), open_stream(url) as file:
-        packed = packed_as(file.read(_GUESSED_BYTES))
+    packed = packed_as(Beginning(url).content)
     if packed:
         raise PreflightError(f"{url} does not hold text{packed}")
 
@@ -139,64 +197,40 @@ def _wide_encoding(beginning: bytes) -> str:
     return "utf-16be" if even else "utf-16le"
 
 
-def _look(beginning: bytes) -> _Look | None:
-    beginning = beginning.removeprefix(BYTE_ORDER_MARK)
-    line = beginning.lstrip().split(b"\n", 1)[0]
-    if beginning.startswith(b"PAR1"):
-        return _Look("parquet", "Parquet")
-    if _CBOR.match(beginning):
-        return _Look("car", "TREC CAR's CBOR")
-    if _TREC.match(beginning):
-        return _Look("trec", "TREC's (it begins with <top> or <DOC>)")
-    if _TOPIC_XML.match(beginning):
-        return _Look("trec", "TREC's (it has <topic number>)")
-    if _SMART.match(beginning):
-        return _Look("smart", "SMART's (it begins with .I)")
-    if _RANK_LLM.match(beginning):
-        return _Look("rank_llm", "rank_llm's JSON (a query and its candidates)")
-    if _MTEB.match(line):
-        return _Look("mteb", "MTEB's re-ranking rows (query, positive, negative)")
-    if _LIST.match(beginning):
-        return _Look("jsonl", "a JSON list")
-    if line.startswith(b"{"):
-        return _Look("beir", "BEIR's JSONL (`_id`)") if _has_beir_id(line) else _Look("jsonl", "JSONL")
-    if _is_top1000(beginning.split(b"\n")[:_LOOKED_LINES]):
-        return _Look("top1000", "MS MARCO's top1000 (query_id, doc_id, query, passage)")
-    if line.count(b"\t") == 1:
-        return _Look("tsv", "two columns with a tab between them")
-    if _names_columns(split_tsv(line)):
-        return _Look("tsv", "columns with tabs between them, below a header line")
-    if _names_columns(csv_row(line)):
-        return _Look("csv", "CSV with a header line")
-    return None
+def _is_parquet(beginning: Beginning) -> bool:
+    return beginning.is_parquet
 
 
-def _names_columns(line: list[str]) -> bool:
-    return any(find_header("", line, Names(meaning, {})) for meaning in ("doc_id", "query_id"))
+def _is_beir(beginning: Beginning) -> bool:
+    return (
+        not beginning.is_list and "_id" in beginning.record and (not beginning.is_parquet or "text" in beginning.record)
+    )
 
 
-def _is_top1000(lines: list[bytes]) -> bool:
-    """Whether rows are a query_id, a doc_id, a query, the same for each query_id, and a passage.
-
-    Qrels have four columns too, of one word each; MS MARCO's docs have a URL and a title before the text.
-    """
-    queries: dict[bytes, bytes] = {}
-    has_words = False
-    for line in lines:
-        columns = line.split(b"\t")
-        if len(columns) != 4:
-            continue
-        query_id, doc_id, query, _ = columns
-        if any(len(each.split()) != 1 or b"://" in each for each in (query_id, doc_id)):
-            return False
-        if queries.setdefault(query_id, query) != query:
-            return False
-        has_words = has_words or len(line.split()) > 6
-    return has_words
+def _is_json(beginning: Beginning) -> bool:
+    return beginning.is_list or beginning.line.startswith(b"{")
 
 
-def _has_beir_id(line: bytes) -> bool:
-    try:
-        return "_id" in json.loads(line)
-    except (ValueError, RecursionError):
-        return False
+def _is_json_without_beir_id(beginning: Beginning) -> bool:
+    return _is_json(beginning) and not _is_beir(beginning)
+
+
+def _is_trec(beginning: Beginning) -> bool:
+    return _TREC.match(beginning.content) is not None
+
+
+def _is_tsv(beginning: Beginning) -> bool:
+    return beginning.line.count(b"\t") == 1 or names_columns(split_tsv(beginning.line))
+
+
+def _is_csv(beginning: Beginning) -> bool:
+    return without_compression(beginning.url).endswith(".csv") or names_columns(csv_row(beginning.line))
+
+
+PARQUET = Look("Parquet", _is_parquet, general=True)
+BEIR = Look("BEIR's JSONL (`_id`)", _is_beir, general=True)
+JSONL = Look("JSONL", _is_json, general=True)
+JSONL_WITHOUT_BEIR_ID = Look("JSONL", _is_json_without_beir_id, general=True)
+TREC = Look("TREC's (<top>, <topic number> or <DOC>)", _is_trec)
+TSV = Look("columns with a tab between them", _is_tsv, general=True)
+CSV = Look("CSV with a header line", _is_csv, general=True)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora.readers.parquet import check_text_type, column_values, open_parquet
+from beamrank.formats.corpora.parquet import check_text_type, column_values, open_parquet
 from beamrank.formats.row_checks import RowError, text_of
 from beamrank.records import BadRow
 from beamrank.storage import files as storage

@@ -1,18 +1,19 @@
 """Qrels: which docs are relevant to which topics."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
+from beamrank.formats.columns import Columns, QrelsColumns, column_names
 from beamrank.formats.folders import find_files
 from beamrank.formats.ids import are_usable, given_queries
-from beamrank.formats.names import Columns, QrelsColumns, given_columns
 from beamrank.formats.row_checks import whole_of
-from beamrank.formats.rows import FileRows, shown, whole
+from beamrank.formats.rows import FileRows, ReadRecord, shown, whole
+from beamrank.plugins import Registry
 from beamrank.section import Paths, Relative, Section, check_paths
 
 # The highest relevance that can be computed with. trec_eval counts the docs of each level from 0 to a topic's highest
@@ -45,18 +46,41 @@ class QrelsFormat:
         title: its name in messages.
         columns: their names.
         header: whether the first line holds the names; the others are detected by their numbers of columns.
+        judgments: the query_id, doc_id and relevance of each judgment in a record, whose line and fields it is given,
+            where a record of JSON or Parquet has several; `columns` are its fields then.
     """
 
     title: str
     columns: tuple[str, ...]
     header: bool = False
+    judgments: Callable[[int, Mapping[str, Any]], Iterable[tuple[str, str, int]]] | None = None
+
+    def read_record(self, line: int, record: Mapping[str, Any]) -> Iterable[list[bytes]]:
+        """The columns of the judgments of a record."""
+        assert self.judgments is not None
+        return (
+            [query_id.encode(), doc_id.encode(), b"%d" % level]
+            for query_id, doc_id, level in self.judgments(line, record)
+        )
 
 
-FORMATS: dict[str, QrelsFormat] = {
-    "trec": QrelsFormat("TREC, MS MARCO", ("query_id", "iteration", "doc_id", "relevance")),
-    "three": QrelsFormat("three columns", ("query_id", "doc_id", "relevance")),
-    "beir": QrelsFormat("BEIR", ("query-id", "corpus-id", "score"), header=True),
-}
+FORMATS: Registry[QrelsFormat] = Registry(
+    "qrels format",
+    "beamrank.qrels",
+    {
+        "trec": QrelsFormat("TREC, MS MARCO", ("query_id", "iteration", "doc_id", "relevance")),
+        "three": QrelsFormat("three columns", ("query_id", "doc_id", "relevance")),
+        "beir": QrelsFormat("BEIR", ("query-id", "corpus-id", "score"), header=True),
+    },
+)
+
+
+class _QrelsRows(FileRows):
+    def record_reader(self, record: Mapping[str, Any]) -> ReadRecord | None:
+        formats = (each for each in FORMATS.values() if each.judgments is not None)
+        return next((each.read_record for each in formats if set(each.columns) <= record.keys()), None)
+
+
 _JUDGMENT = ("query_id", "doc_id", "relevance")
 # So many docs with the relevances 1, 2, 3, ... are a ranking.
 _RANKS = 10
@@ -116,7 +140,7 @@ def read_qrels(paths: str | Sequence[str] | QrelsConfig, columns: Columns | None
     """
     relevance: dict[str, dict[str, int]] = {}
     if isinstance(paths, QrelsConfig):
-        columns = given_columns(paths.columns)
+        columns = column_names(paths.columns)
     files = [_read_file(url, relevance, columns or {}) for url in find_files(paths)]
     repeated = sum(notes.repeated for notes in files)
     judgments = sum(map(len, relevance.values()))
@@ -126,7 +150,7 @@ def read_qrels(paths: str | Sequence[str] | QrelsConfig, columns: Columns | None
 
 def _read_file(url: str, relevance: dict[str, dict[str, int]], columns: Columns) -> QrelsNotes:
     """Adds the judgments of a file; the notes count its own lines."""
-    rows = FileRows(url, [_JUDGMENT], qrels=True, columns=columns)
+    rows = _QrelsRows(url, [_JUDGMENT], columns=columns)
     name: str | None = None
     lines: dict[tuple[str, str], int] = {}
     repeated = 0

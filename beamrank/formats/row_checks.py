@@ -1,15 +1,24 @@
 """One row of a corpus or a topics file: its id and its text, or why it cannot be used."""
 
+import csv
 import json
+import sys
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from numbers import Real
 from typing import Any
+
+from beamrank.errors import DataError, PreflightError
 
 SURROGATE_REASON = "holds half of a UTF-16 surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot carry"
 
 
 class RowError(ValueError):
     """A row cannot be used; the message continues "the row ..."."""
+
+
+class WrongFormatError(PreflightError):
+    """A file is not of the format that it is read as; the reader adds the format that it looks like."""
 
 
 def id_of(value: object) -> str:
@@ -102,3 +111,36 @@ def _kind(value: object) -> str:
         bytes: "not valid UTF-8",
     }
     return names.get(type(value), f"of type {type(value).__name__}")
+
+
+# Python's limit of 128 KiB is for a whole process.
+csv.field_size_limit(sys.maxsize)
+
+
+def csv_rows(lines: Iterable[bytes], url: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not empty, each with the line on which it begins; bytes that are not UTF-8 become surrogates.
+
+    Raises:
+        DataError: a quote is not closed, or not doubled.
+    """
+    rows = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), strict=True)
+    line = 0
+    try:
+        for row in rows:
+            if row:
+                yield line + 1, row
+            line = rows.line_num
+    except csv.Error as error:
+        raise DataError(
+            f"{url}:{line + 1}: the row is not CSV as in RFC 4180 ({error}): a column that holds a quote, a comma or a "
+            "line end is in quotes, and a quote in it is written twice"
+        ) from error
+
+
+def csv_row(line: bytes) -> list[str]:
+    """The columns of one line; none if it is not CSV, or has one column."""
+    try:
+        row = next(csv.reader([line.decode("utf-8", "replace")], strict=True), [])
+    except csv.Error:
+        return []
+    return row if len(row) > 1 else []

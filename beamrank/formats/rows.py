@@ -5,22 +5,22 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora.readers.mteb import is_sample, sample_of
-from beamrank.formats.corpora.readers.parquet import numbered_rows
-from beamrank.formats.csv_rows import csv_row, csv_rows
+from beamrank.formats.columns import Columns, find_columns
+from beamrank.formats.corpora.parquet import numbered_rows
 from beamrank.formats.guess import packed_as
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_doc_id
 from beamrank.formats.ids import shown as shown_text
-from beamrank.formats.names import Columns, find_columns
 from beamrank.formats.notes import Problems, counted
-from beamrank.formats.row_checks import RowError, json_object, whole_of
+from beamrank.formats.row_checks import RowError, csv_row, csv_rows, json_object, whole_of
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
 
 _Number = TypeVar("_Number", int, float)
+# The columns of the rows in a record, whose line and fields it is given; raises RowError.
+ReadRecord: TypeAlias = Callable[[int, Mapping[str, Any]], Iterable[list[bytes]]]
 _SHOWN = 5
 # An object whose first value is one, or that goes on below its first line.
 _DICTIONARY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*"\s*:\s*\{|$)')
@@ -34,25 +34,22 @@ class FileRows:
     in LF or CR LF: a CR elsewhere is a problem of its line, since some tools would read two rows there.
 
     The columns of JSONL and Parquet have names, and so have those below a header line, which CSV must have: each row
-    has the columns that these names find (formats/names.py). Others are ignored. JSON of the form {query_id: {doc_id:
+    has the columns that these names find (formats/columns.py). Others are ignored. JSON of the form {query_id: {doc_id:
     number}} has the columns query_id, doc_id and score. A column that holds a list of docs, as MTEB's top_ranked has,
-    gives a row (query_id, doc_id, rank) for each doc, and no names. For qrels, MTEB's re-ranking rows
-    (corpora/readers/mteb.py) give a row (query_id, doc_id, relevance) for each doc.
+    gives a row (query_id, doc_id, rank) for each doc, and no names.
 
     Attributes:
         positions: where the columns of each meaning are, if they have names; known with the first row.
         names: of all columns of a row then.
     """
 
-    def __init__(
-        self, url: str, layouts: Sequence[Sequence[str]], *, qrels: bool = False, columns: Columns | None = None
-    ) -> None:
+    def __init__(self, url: str, layouts: Sequence[Sequence[str]], *, columns: Columns | None = None) -> None:
         """`layouts` are the meanings of which one group must have names, and `columns` some of these names."""
         self.url = url
         self.positions: dict[str, int] | None = None
         self.names: tuple[str, ...] = ()
         self._layouts, self._given = layouts, columns or {}
-        self._qrels, self._looked = qrels, False
+        self._looked = False
         self.comments: list[bytes] = []
         self._problems = Problems()
 
@@ -170,11 +167,14 @@ class FileRows:
         """The columns of records; all have the names of the first."""
         names: list[str] = []
         left_out: list[str] = []
-        of_mteb = False
+        read: ReadRecord | None = None
         for line, row in rows:
-            of_mteb = of_mteb or (self._qrels and is_sample(row))
-            if of_mteb:
-                yield from self._judgments(line, row)
+            read = read or (None if names else self.record_reader(row))
+            if read is not None:
+                try:
+                    yield from ((line, columns) for columns in read(line, row))
+                except RowError as error:
+                    self.bad(line, f"the row {error}")
                 continue
             if not names:
                 names, left_out = self._names(row)
@@ -217,14 +217,9 @@ class FileRows:
         self.names = tuple(names[at] for at in found.values())
         return list(self.names), left_out
 
-    def _judgments(self, line: int, row: Mapping[str, Any]) -> Iterator[tuple[int, list[bytes]]]:
-        try:
-            sample = sample_of(line, row)
-        except RowError as error:
-            self.bad(line, f"the row {error}")
-            return
-        for doc_id, (_, relevance) in sample.docs.items():
-            yield line, [sample.query_id.encode(), doc_id.encode(), b"%d" % relevance]
+    def record_reader(self, _record: Mapping[str, Any]) -> "ReadRecord | None":
+        """What reads the rows of records that have several, by the first record."""
+        return None
 
     def _first(self, text: bytes) -> bytes:
         """The first line, without a byte order mark."""

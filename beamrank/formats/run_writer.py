@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError
+from beamrank.plugins import Registry
 from beamrank.storage import files as storage
 from beamrank.storage.streams import packed
 
@@ -46,10 +47,14 @@ class RunFormat:
         return map(self.separator.join(texts).__mod__, zip(*written, strict=True))
 
 
-FORMATS: dict[str, RunFormat] = {
-    "trec": RunFormat("TREC", ("query_id", "Q0", "doc_id", "rank", "score", "run_tag"), " ", "trec"),
-    "msmarco": RunFormat("MS MARCO", ("query_id", "doc_id", "rank"), "\t", "msmarco.tsv"),
-}
+FORMATS: Registry[RunFormat] = Registry(
+    "run format",
+    "beamrank.run_formats",
+    {
+        "trec": RunFormat("TREC", ("query_id", "Q0", "doc_id", "rank", "score", "run_tag"), " ", "trec"),
+        "msmarco": RunFormat("MS MARCO", ("query_id", "doc_id", "rank"), "\t", "msmarco.tsv"),
+    },
+)
 
 
 def described() -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError
+from beamrank.formats.columns import Columns
 from beamrank.formats.ids import are_usable, given_queries
-from beamrank.formats.names import Columns
 from beamrank.formats.notes import Note
 from beamrank.formats.rows import FileRows, number, shown
 from beamrank.formats.run_writer import FORMATS, RunFormat, described
@@ -218,6 +218,12 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
     return Run(order, found, notes)
 
 
+def unranked(name: str, order: dict[str, list[str]], remarks: Sequence[str]) -> Run:
+    """The run of candidates whose order stands for their ranks."""
+    scores = {query_id: -np.arange(1, len(docs) + 1, dtype=np.float32) for query_id, docs in order.items()}
+    return Run(order, scores, RunNotes(name, len(order), sum(map(len, order.values())), remarks=tuple(remarks)))
+
+
 class _Row(NamedTuple):
     query_id: bytes
     doc_id: bytes
@@ -229,7 +235,7 @@ class _Row(NamedTuple):
 class RunRows(FileRows):
     """The valid rows of a run file; its columns' names, or the first row's number of columns, decide the format."""
 
-    name = next(iter(FORMATS))
+    name = "trec"
 
     def __init__(self, url: str, columns: Columns | None = None) -> None:
         super().__init__(url, _NAMED, columns=columns)

@@ -1,6 +1,5 @@
 """The files that a run is checked against: topics, qrels, a corpus, a first stage."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,22 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora.reader import list_units, read_unit
-from beamrank.formats.corpora.registry import FORMATS as CORPUS_FORMATS
-from beamrank.formats.corpora.registry import CorpusConfig
+from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.excluded import Excluded, read_excluded
-from beamrank.formats.guess import guess_format
+from beamrank.formats.guess import Beginning, guess_format
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import RunRows
-from beamrank.formats.topics.reader import read_topics
-from beamrank.formats.topics.registry import FORMATS as TOPICS_FORMATS
-from beamrank.formats.topics.registry import TopicsConfig
+from beamrank.formats.topics import FORMATS as TOPICS_FORMATS
+from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.globs import find
 from beamrank.storage.streams import errors_as, open_stream
 from contrib.lint.id_forms import IdForm, id_form
-
-_GUESSED_BYTES = 1 << 16
 
 Hashes = NDArray[np.int64]
 
@@ -84,10 +79,9 @@ def among(hashes: Hashes, known: Hashes) -> NDArray[np.bool_]:
 
 
 def _read_query_ids(url: str) -> Iterator[bytes]:
-    # Lines without a tab are ids: `car` reads them so.
-    name = _guess(url) or "car"
-    if name not in TOPICS_FORMATS:
-        raise PreflightError(f"the topics {url} look like {name}; accepted: {', '.join(TOPICS_FORMATS)}")
+    name = guess_format(_beginning(url), TOPICS_FORMATS)
+    if name is None:
+        return _read_list(url)
     return (topic.query_id.encode() for topic in read_topics(TopicsConfig(path=url, format=name)))
 
 
@@ -103,26 +97,24 @@ def _read_doc_ids(path: str) -> Iterator[bytes]:
     files = find(path)
     if not files:
         raise PreflightError(f"there is no corpus at {path}")
-    name = _guess(files[0])
+    beginning = _beginning(files[0])
+    name = guess_format(beginning, CORPUS_FORMATS)
     if name is None and len(files) == 1:
         yield from _read_list(files[0])
         return
-    if name not in CORPUS_FORMATS:
+    if name is None:
         raise PreflightError(
             f"the format of the corpus {path} is unknown; accepted: {', '.join(CORPUS_FORMATS)}, or a file with one "
             "doc_id per line"
         )
-    for unit in list_units(CorpusConfig(path=path, format=name, fields=_any_field(files[0], name))):
+    for unit in list_units(CorpusConfig(path=path, format=name, fields=_any_field(beginning, name))):
         for batch in read_unit(unit):
             yield from map(str.encode, batch.doc_ids)
 
 
-def _any_field(url: str, name: str) -> tuple[str, ...] | None:
+def _any_field(beginning: Beginning, name: str) -> tuple[str, ...] | None:
     """A field that JSON docs have, where they lack the usual ones: their texts are not read."""
-    if name != "jsonl":
-        return None
-    with open_stream(url) as file:
-        keys = list(json.loads(file.readline()))
+    keys = list(beginning.record) if name == "jsonl" else ["contents"]
     return None if "contents" in keys else tuple(key for key in keys if key != "id")[:1] or None
 
 
@@ -133,11 +125,10 @@ def _read_list(url: str) -> Iterator[bytes]:
                 yield doc_id
 
 
-def _guess(url: str) -> str | None:
+def _beginning(url: str) -> Beginning:
     if storage.is_folder(url) or not storage.exists(url):
         raise PreflightError(f"there is no file {url}")
-    with errors_as(PreflightError, url), open_stream(url) as file:
-        return guess_format(file.read(_GUESSED_BYTES))
+    return Beginning(url)
 
 
 def _read_first_stage(url: str) -> dict[bytes, Hashes]:

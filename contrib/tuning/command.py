@@ -14,7 +14,7 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.evaluation.measures import parse_measures
 from beamrank.evaluation.tables import MEAN, Column, Table
-from beamrank.formats.corpora import corpus_digest
+from beamrank.formats.corpora import digest_corpus
 from beamrank.formats.excluded import Excluded, read_excluded
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.records import Topic
@@ -75,7 +75,7 @@ def tune(
     with run_log(console):
         found = read_qrels(settings.qrels)
         topics = [topic for topic in chosen_topics(settings).kept if topic.query_id in found.relevance]
-        digest = ensure_index(settings, corpus_digest(settings.corpus), console)
+        digest = ensure_index(settings, digest_corpus(settings.corpus).digest, console)
         folder = local_index(settings.index.path, digest).folder
         rows: list[_Row] = []
         with console.bar("tune") as bar:

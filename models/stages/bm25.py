@@ -12,7 +12,7 @@ from beamrank.commit.verify import Finding, Verification
 from beamrank.config.first_stages import Bm25Config
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import corpus_digest
+from beamrank.formats.corpora import digest_corpus
 from beamrank.machine import usable_threads
 from beamrank.storage import files as storage
 from models.lucene.build import build_index
@@ -76,7 +76,7 @@ class RetrieveBm25(FirstStage):
     def is_ready(cls, config: RunConfig) -> bool:
         """Whether the index exists."""
         assert config.index is not None
-        return not _must_build(config, corpus_digest(config.corpus))
+        return not _must_build(config, digest_corpus(config.corpus).digest)
 
     @classmethod
     def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
@@ -93,7 +93,7 @@ class RetrieveBm25(FirstStage):
 
         assert config.index is not None
         assert config.bm25 is not None
-        corpus = corpus_digest(config.corpus)
+        corpus = digest_corpus(config.corpus).digest
         if _must_build(config, corpus):
             return 1 / _TOPICS_PER_SECOND
         info = check_index(config.index.path, corpus)

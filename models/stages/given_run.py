@@ -11,9 +11,9 @@ from beamrank.commit.tasks import ShardTask
 from beamrank.config.first_stages import CandidatesConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.formats.names import RunColumns, given_columns
+from beamrank.formats.columns import RunColumns, column_names
 from beamrank.formats.runs import Run, Ties
-from beamrank.formats.topics.candidates import read_candidates
+from beamrank.formats.topics import read_candidates
 from beamrank.join.shard import candidates_table
 from beamrank.storage.digested import DigestedFile, digest_file, reread
 from models.stages.base import Decides, Execution, Worker
@@ -100,7 +100,7 @@ class GivenRun(FirstStage):
 
     def _read(self) -> Run:
         with DigestedFile(self.url, "", self.run_digest).unchanged():
-            return read_candidates(self.url, self.ties, self.max_bad_rows, given_columns(self.columns))
+            return read_candidates(self.url, self.ties, self.max_bad_rows, column_names(self.columns))
 
     def _commit(self, task: ShardTask, run: Run) -> Receipt:
         start = time.monotonic()

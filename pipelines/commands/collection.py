@@ -8,7 +8,7 @@ import typer
 from beamrank.config.run import RunConfig
 from beamrank.errors import ConfigError
 from beamrank.evaluation.collection import CountUnits, count_words, measure_collection
-from beamrank.formats.corpora import CorpusConfig, DocBatch, corpus_digest, list_units, read_unit
+from beamrank.formats.corpora import CorpusConfig, DocBatch, digest_corpus, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.topics import read_topics
 from beamrank.progress import Progress
@@ -44,7 +44,7 @@ def index(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = Fa
     assert settings.index is not None
     check_apart(settings)
     with run_log(console):
-        digest = ensure_index(settings, corpus_digest(settings.corpus), console)
+        digest = ensure_index(settings, digest_corpus(settings.corpus).digest, console)
     write_line(settings.index.path, digest)
 
 

@@ -24,7 +24,7 @@ def registry(tmp_path, monkeypatch):
 
 
 def test_registry_has_the_extensions_of_installed_packages_and_ours(registry):
-    assert list(registry) == ["a", "broken", "later", "own"]
+    assert list(registry) == ["own", "later", "a", "broken"]
     assert registry["a"] == "from outside"
     assert registry["later"] == "/"
     with pytest.raises(KeyError):
@@ -42,4 +42,5 @@ def test_extension_that_cannot_be_imported_is_named_and_ends_nothing_else(regist
         registry["broken"]
     assert "broken" not in registry.importable()
     assert set(registry.importable()) == {"a", "later", "own"}
+    assert [*registry.values()] == [1, "/", "from outside"]
     assert "thing 'broken'" in caplog.text

@@ -1,29 +1,28 @@
-"""The corpus formats. A new one is a file in `readers` that makes a `CorpusFormat`, and its line in `FORMATS`."""
+"""The corpus formats, and the section of a configuration that names one."""
 
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from beamrank.formats.corpora.readers import beir, car, csv, jsonl, mteb, parquet, rank_llm, smart, top1000, trec, tsv
+from beamrank.formats.columns import DocColumns, check_header
 from beamrank.formats.corpora.units import CorpusFormat
 from beamrank.formats.guess import AUTO
-from beamrank.formats.names import DocColumns, check_header
+from beamrank.plugins import Registry
 from beamrank.section import Glob, OneOf, Section, Unset
 
-FORMATS: dict[str, CorpusFormat] = {
-    "beir": beir.FORMAT,
-    "car": car.PARAGRAPHS_FORMAT,
-    "car-pages": car.PAGES_FORMAT,
-    "csv": csv.FORMAT,
-    "jsonl": jsonl.FORMAT,
-    "mteb": mteb.FORMAT,
-    "parquet": parquet.FORMAT,
-    "rank_llm": rank_llm.FORMAT,
-    "smart": smart.FORMAT,
-    "top1000": top1000.FORMAT,
-    "trec": trec.FORMAT,
-    "tsv": tsv.FORMAT,
-}
+FORMATS: Registry[CorpusFormat] = Registry(
+    "corpus format",
+    "beamrank.corpora",
+    {
+        "beir": "beamrank.formats.corpora.jsonl:BEIR",
+        "csv": "beamrank.formats.corpora.lines:CSV",
+        "jsonl": "beamrank.formats.corpora.jsonl:JSONL",
+        "parquet": "beamrank.formats.corpora.parquet:PARQUET",
+        "top1000": "beamrank.formats.top1000:CORPUS",
+        "trec": "beamrank.formats.corpora.trec:TREC",
+        "tsv": "beamrank.formats.corpora.lines:TSV",
+    },
+)
 
 
 class CorpusConfig(Section):

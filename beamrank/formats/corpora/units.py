@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from beamrank.errors import PreflightError
-from beamrank.formats.header import Names
+from beamrank.formats.columns import Table
+from beamrank.formats.guess import Look
 from beamrank.formats.ids import IdError, check_doc_id
-from beamrank.formats.row_checks import RowError
+from beamrank.formats.row_checks import RowError, WrongFormatError
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 
@@ -16,13 +16,9 @@ Row = TypeVar("Row")
 Fields = tuple[str, ...] | None
 
 
-class WrongFormatError(PreflightError):
-    """A file is not of the format that it is read as; the reader adds the format that it looks like."""
-
-
 @dataclass(frozen=True, slots=True)
 class CorpusUnit:
-    """A piece of a corpus that is read alone. It carries its format, so a worker needs no registry.
+    """A part of a corpus that is read on its own. It carries its format, so a worker needs no registry.
 
     Attributes:
         index: its position in the corpus, from 0.
@@ -68,7 +64,7 @@ class DocBatch:
 
     @property
     def keys(self) -> list[str]:
-        """What the docs are found by: `doc_keys`."""
+        """The keys by which candidates find the docs: `doc_keys`."""
         return doc_keys(self.query_ids, self.doc_ids) if self.query_ids else self.doc_ids
 
 
@@ -84,34 +80,40 @@ def line_place(unit: CorpusUnit, position: int) -> str:
 
 @dataclass(frozen=True)
 class CorpusFormat:
-    """A corpus format: how its files are found, checked, split, read and located.
+    """A corpus format: how its files are recognized, checked, split, read and located.
 
     Its functions are module-level ones, because units that refer to them are sent to workers.
 
     Attributes:
         name: its name in `corpus.format`.
         endings: how its files are named, below a folder.
-        check: raises WrongFormatError if a file cannot be of the format, PreflightError if it lacks the fields.
+        check: raises WrongFormatError if a file, given as one unit, cannot be of the format, PreflightError if it lacks
+            the fields.
         ranges: `start` and `end` of a file's units, for a unit size in bytes.
         read: the docs of a unit, in batches of any size.
         place: where a doc is, for messages: of a unit, and a position that `read` gave.
+        look: how its files begin; None if `auto` does not find it.
         file_in_folder: the one file that a folder of this format holds.
         not_docs: matches the paths below a folder, in lower case, of other files that the endings do not tell apart.
-        check_named: `check` of a format whose columns or fields have names: it is given the file as one unit.
-        has_header: whether the first line of a file is a header, if those of a format can be.
+        id_field: the field of the id in a JSON object, or None if the objects have no such field; with another usual
+            name in its place a file is read too.
+        has_columns: whether `corpus.columns` can name the id.
+        table: the kind of table, if the first line can name the columns.
         lists_candidates: a doc is the candidate of one query; the same doc_id in another query's row is another doc.
     """
 
     name: str
     endings: tuple[str, ...]
-    check: Callable[[str, Fields], None] | None
+    check: Callable[[CorpusUnit], None]
     ranges: Callable[[str, int], list[tuple[int, int]]]
     read: Callable[[CorpusUnit], Iterator[DocBatch]]
     place: Callable[[CorpusUnit, int], str] = line_place
+    look: Look | None = None
     file_in_folder: str | None = None
     not_docs: re.Pattern[str] | None = None
-    check_named: Callable[[CorpusUnit], None] | None = None
-    has_header: Callable[[str, Names], bool] | None = None
+    id_field: str | None = None
+    has_columns: bool = False
+    table: Table | None = None
     lists_candidates: bool = False
 
 
@@ -121,7 +123,7 @@ def place(unit: CorpusUnit, position: int) -> str:
 
 
 def doc_keys(query_ids: Sequence[str], doc_ids: Sequence[str]) -> list[str]:
-    """What finds the candidate of a query in a format that lists candidates; ids hold no space."""
+    """The keys of candidates in a format that lists them by query; ids hold no space."""
     return list(map("{} {}".format, query_ids, doc_ids))
 
 
@@ -152,6 +154,19 @@ def parse_rows(
         add_text(text)
         add_position(position)
     return batch
+
+
+def check_first(unit: CorpusUnit, batch: DocBatch, noun: str) -> None:
+    """Checks that one of the first rows of a file is a doc.
+
+    Raises:
+        WrongFormatError: there are rows, but none is a doc.
+    """
+    if batch.bad and not batch.doc_ids:
+        raise WrongFormatError(
+            f"none of the first {len(batch.bad)} {noun} of {unit.url} can be read as `format: {unit.format.name}`. "
+            f"{batch.bad[0].place}: {batch.bad[0].reason}"
+        )
 
 
 def split_batch(batch: DocBatch, batch_docs: int) -> Iterator[DocBatch]:

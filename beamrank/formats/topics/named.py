@@ -1,69 +1,139 @@
 """Topics whose columns or fields have names: by the header line of a TSV or CSV, by the keys of JSON or Parquet."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import TypeAlias
+from typing import Any
 
-from beamrank.formats.corpora.readers import tsv
-from beamrank.formats.csv_rows import csv_rows
-from beamrank.formats.header import PLAIN, Names, find_header, split_tsv
-from beamrank.formats.names import Columns
-from beamrank.formats.row_checks import RowError
-from beamrank.formats.topics import lines
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-# The topics of a file, each with its line, and what reads one.
-Rows: TypeAlias = tuple[Iterator[tuple[int, bytes]], Callable[[str], tuple[str, str]]]
-# Of the content of a file, its URL, the names of columns, and whether there is a header.
-NamedRows: TypeAlias = Callable[[bytes, str, Columns, bool | None], Rows]
+from beamrank.formats import guess
+from beamrank.formats.columns import PLAIN, Columns, Names, find_header, split_tsv
+from beamrank.formats.corpora.lines import parse_tsv
+from beamrank.formats.row_checks import (
+    SURROGATE_REASON,
+    RowError,
+    csv_rows,
+    id_of,
+    json_object,
+    missing_field,
+    text_of,
+    whole_of,
+)
+from beamrank.formats.topics.registry import ParseTopic, Rows, TopicsFile, TopicsFormat, decoded, split_lines
+
+_IDS, _TEXTS = ("query_id", "_id", "id", "qid", "topic_id"), ("text", "query")
+_BEIR_IDS, _BEIR_TEXTS = ("_id", *(name for name in _IDS if name not in ("_id", "id"))), ("text",)
 
 
-def tsv_rows(content: bytes, url: str, columns: Columns, header: bool | None) -> Rows:
-    """Lines of an id and a text, or of the columns that a header names."""
-    rows = lines.split(content)
+def _tsv(file: TopicsFile) -> tuple[Rows, ParseTopic]:
+    rows = split_lines(file.content)
     first = next(rows, None)
     if first is None:
-        return rows, tsv.parse
-    found = find_header(url, split_tsv(first[1]), Names("query_id", columns, None, header))
+        return (), parse_tsv
+    found = find_header(file.url, "tsv", split_tsv(first[1]), _names(file))
     if found is None:
-        return chain([first], rows), tsv.parse
+        return chain([first], rows), parse_tsv
     return rows, lambda line: found.parse(line.split("\t"))
 
 
-def csv_topics(content: bytes, url: str, columns: Columns, header: bool | None) -> Rows:
-    """The rows of a CSV as lists in JSON.
-
-    Raises:
-        RowError: it has no header line.
-    """
-    rows = csv_rows(content.splitlines(keepends=True), url)
+def _csv(file: TopicsFile) -> tuple[Rows, ParseTopic]:
+    rows = csv_rows(file.content.splitlines(keepends=True), file.url)
     first = next(rows, None)
     if first is None:
-        return iter(()), tsv.parse
-    found = find_header(url, first[1], Names("query_id", columns, None, header))
-    if found is None and header is None:
-        raise RowError(
-            f"has no header line that names the query_id and the text, but {', '.join(first[1])[:200]}: add one, name "
-            "the columns in `topics.columns`, or set `topics.header: false`"
-        )
-    given = rows if found else chain([first], rows)
-    encoded = ((line, json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogateescape")) for line, row in given)
-    return encoded, lambda row: (found or PLAIN).parse(json.loads(row))
+        return (), PLAIN.parse
+    found = find_header(file.url, "csv", first[1], _names(file))
+
+    def parse(row: list[str]) -> tuple[str, str]:
+        query_id, text = (found or PLAIN).parse(row)
+        try:
+            (query_id + text).encode()
+        except UnicodeEncodeError as error:
+            raise RowError("is not valid UTF-8") from error
+        return query_id, text
+
+    return (rows if found else chain([first], rows)), parse
 
 
-def json_rows(content: bytes, _url: str, columns: Columns, _header: bool | None) -> Rows:
-    """Lines of JSON."""
-    rows = list(lines.split(content))
-    return iter(rows), lines.json_parser(rows, columns)
+def _names(file: TopicsFile) -> Names:
+    return Names("query_id", file.columns, None, file.header)
 
 
-def beir_rows(content: bytes, _url: str, columns: Columns, _header: bool | None) -> Rows:
-    """Lines of JSON, or the rows of Parquet."""
-    rows = list(lines.split_beir(content, columns))
-    return iter(rows), lines.json_parser(rows, columns, of_beir=True)
+def _json(file: TopicsFile) -> tuple[Rows, ParseTopic]:
+    return _records(_json_rows(file.content), file.columns, _IDS, _TEXTS)
 
 
-def parquet_rows(content: bytes, _url: str, columns: Columns, _header: bool | None) -> Rows:
-    """The rows of Parquet."""
-    rows = list(lines.split_parquet(content, columns))
-    return iter(rows), lines.json_parser(rows, columns)
+def _parquet(file: TopicsFile) -> tuple[Rows, ParseTopic]:
+    return _records(_parquet_rows(file), file.columns, _IDS, _TEXTS)
+
+
+def _beir(file: TopicsFile) -> tuple[Rows, ParseTopic]:
+    rows = _parquet_rows(file) if file.content.startswith(b"PAR1") else _json_rows(file.content)
+    return _records(rows, file.columns, _BEIR_IDS, _BEIR_TEXTS)
+
+
+def _json_rows(content: bytes) -> Iterator[tuple[int, Any]]:
+    """The objects of lines, or why one cannot be read."""
+    for number, line in split_lines(content):
+        try:
+            yield number, json_object(decoded(line))
+        except RowError as error:
+            yield number, error
+
+
+def _parquet_rows(file: TopicsFile) -> Iterator[tuple[int, Any]]:
+    """The rows of a Parquet file; of its columns, those that topics have."""
+    usual = [*_IDS, *_TEXTS, *file.columns.values()]
+    try:
+        with pq.ParquetFile(pa.BufferReader(file.content)) as table:
+            names = table.schema_arrow.names
+            found = [name for name in dict.fromkeys(usual) if name in names]
+            rows = table.read(columns=found).to_pylist()
+    except pa.ArrowInvalid as error:
+        raise RowError(f"is not Parquet: {error}") from error
+    if rows and not found:
+        raise missing_field("` or `".join(_IDS), names)
+    for number, row in enumerate(rows, start=1):
+        yield number, {name: whole_of(value) for name, value in row.items()}
+
+
+def _records(
+    rows: Iterator[tuple[int, Any]], columns: Columns, ids: tuple[str, ...], texts: tuple[str, ...]
+) -> tuple[Rows, ParseTopic]:
+    """Rows, and what reads one: by `columns` or by usual names. A field that is null in all rows is none."""
+    found = list(rows)
+    objects = [row for _, row in found if isinstance(row, dict)]
+    present = {name for row in objects for name, value in row.items() if value is not None}
+
+    def keys(meaning: str, usual: tuple[str, ...]) -> tuple[str, ...]:
+        names = (columns[meaning],) if meaning in columns else usual
+        return tuple(name for name in names if name in present) or names
+
+    id_keys, text_keys = keys("query_id", ids), keys("text", texts)
+
+    def parse(row: Any) -> tuple[str, str]:
+        if isinstance(row, RowError):
+            raise row
+        text_key = _key(row, text_keys)
+        query_id, text = id_of(row[_key(row, id_keys)]), text_of(text_key, row[text_key])
+        try:
+            (query_id + text).encode()
+        except UnicodeEncodeError as error:
+            raise RowError(SURROGATE_REASON) from error
+        return query_id, text
+
+    return found, parse
+
+
+def _key(row: Mapping[str, object], keys: tuple[str, ...]) -> str:
+    found = next((key for key in keys if key in row), None)
+    if found is None:
+        raise missing_field("` or `".join(keys), row)
+    return found
+
+
+TSV = TopicsFormat(rows=_tsv, look=guess.TSV, table="tsv")
+CSV = TopicsFormat(rows=_csv, look=guess.CSV, table="csv", noun="row")
+JSONL = TopicsFormat(rows=_json, look=guess.JSONL)
+PARQUET = TopicsFormat(rows=_parquet, look=guess.PARQUET, noun="row")
+BEIR = TopicsFormat(rows=_beir, look=guess.BEIR, file_in_folder="queries.jsonl")

@@ -1,72 +1,128 @@
-"""The topics formats. A new one is a function, in a file beside this one, and its line in `FORMATS`."""
+"""The topics formats, and the section of a configuration that names one."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import model_validator
 
-from beamrank.formats import smart
-from beamrank.formats.corpora.readers import tsv
-from beamrank.formats.guess import AUTO
-from beamrank.formats.names import TopicColumns, check_header
-from beamrank.formats.topics import lines, mteb, named, outlines, rank_llm, top1000, trec
-from beamrank.formats.topics.named import NamedRows
+from beamrank.formats.columns import Columns, Table, TopicColumns, check_header
+from beamrank.formats.guess import AUTO, Look
+from beamrank.formats.ids import check_query_id
+from beamrank.formats.row_checks import RowError
+from beamrank.formats.runs import Run, Ties
+from beamrank.plugins import Registry
 from beamrank.records import Topic
 from beamrank.section import OneOf, Paths, Section, Unset
+
+_LONE_CR = re.compile(rb"\r(?!\n)")
+
+
+class TopicsFile(NamedTuple):
+    """A file of topics, the names of its columns, and whether it has a header, if the configuration says so."""
+
+    url: str
+    content: bytes
+    columns: Columns
+    header: bool | None
+
+
+# Reads the id and the text of one topic; raises RowError if it has none.
+ParseTopic: TypeAlias = Callable[[Any], tuple[str, str]]
+# The topics of a file, each with its line.
+Rows: TypeAlias = Iterable[tuple[int, Any]]
+
+
+def split_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not empty, each with its number."""
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        line = line.removesuffix(b"\r")
+        if line:
+            yield number, line
 
 
 @dataclass(frozen=True)
 class TopicsFormat:
-    """A topics format.
+    """A topics format: `parse` (and `split`), `rows`, or `read`.
 
     Attributes:
-        parse: the id and the text of one topic; raises RowError if it has none.
-        split: the topics of a file, each with the line on which it begins.
-        noun: the unit of such a file that holds a topic, for messages.
+        parse: of a format without names, reads the text of one topic.
+        split: the topics of a file, each with the line on which it begins, for `parse`.
+        rows: of a format whose columns have names, or may have them below a header: the topics of a file and their
+            `parse`; raises RowError if it has none.
+        read: all topics of a file that is too large for the memory.
+        look: how its files begin; None if `auto` does not find it.
+        noun: the unit of a file that holds a topic, for messages.
         file_in_folder: the one file that a folder of this format holds.
         repeats: whether a topic may appear again; it counts once.
         parse_original: `parse` for `decoding: original`, if the format has one.
-        looks_like: formats that a file of this one may look like (formats/guess.py).
-        named: `split` and `parse` of a format whose columns have names, or may have them below a header.
-        has_header: whether the first line may be a header.
-        read: reads all topics of a file that is too large for the memory, in place of `split` and `parse`.
+        table: the kind of table, if the first line can name the columns.
+        candidates: of a file that lists the candidates of its topics: the run that it is, for the order of tied scores
+            and the number of rows that may be unusable.
     """
 
-    parse: Callable[[str], tuple[str, str]]
-    split: Callable[[bytes], Iterator[tuple[int, bytes]]] = lines.split
+    parse: ParseTopic | None = None
+    split: Callable[[bytes], Iterator[tuple[int, bytes]]] = split_lines
+    rows: Callable[[TopicsFile], tuple[Rows, ParseTopic]] | None = None
+    read: Callable[[str], list[Topic]] | None = None
+    look: Look | None = None
     noun: str = "line"
     file_in_folder: str | None = None
-    looks_like: frozenset[str] = frozenset()
     repeats: bool = False
-    parse_original: Callable[[str], tuple[str, str]] | None = None
-    read: Callable[[str], list[Topic]] | None = None
-    named: NamedRows | None = None
-    has_header: bool = False
+    parse_original: ParseTopic | None = None
+    table: Table | None = None
+    candidates: Callable[[str, Ties, int], Run] | None = None
+
+    @property
+    def parse_row(self) -> ParseTopic:
+        """`parse` of a format that has it."""
+        assert self.parse is not None
+        return self.parse
 
 
-FORMATS: dict[str, TopicsFormat] = {
-    "beir": TopicsFormat(lines.parse_beir, lines.split_beir, file_in_folder="queries.jsonl", named=named.beir_rows),
-    "car": TopicsFormat(lines.parse_car, parse_original=lines.parse_car_as_2019),
-    "car-outlines": TopicsFormat(
-        lines.parse_car, outlines.split, noun="section", repeats=True, parse_original=lines.parse_car_as_2019
-    ),
-    "car-qrels": TopicsFormat(
-        lambda line: lines.parse_car(lines.query_id_of(line)),
-        lines.split_qrels,
-        repeats=True,
-        parse_original=lambda line: lines.parse_car_as_2019(lines.query_id_of(line)),
-    ),
-    "csv": TopicsFormat(tsv.parse, noun="row", named=named.csv_topics, has_header=True),
-    "jsonl": TopicsFormat(lines.parse_json, looks_like=frozenset({"beir"}), named=named.json_rows),
-    "mteb": TopicsFormat(lines.parse_json, read=mteb.read_topics),
-    "parquet": TopicsFormat(lines.parse_json, lines.split_parquet, noun="row", named=named.parquet_rows),
-    "rank_llm": TopicsFormat(lines.parse_json, read=rank_llm.read_topics),
-    "smart": TopicsFormat(smart.parse, smart.split, noun="record"),
-    "top1000": TopicsFormat(top1000.parse, read=top1000.read_topics),
-    "trec": TopicsFormat(trec.parse, trec.split, noun="topic"),
-    "tsv": TopicsFormat(tsv.parse, named=named.tsv_rows, has_header=True),
-}
+FORMATS: Registry[TopicsFormat] = Registry(
+    "topics format",
+    "beamrank.topics",
+    {
+        "beir": "beamrank.formats.topics.named:BEIR",
+        "csv": "beamrank.formats.topics.named:CSV",
+        "jsonl": "beamrank.formats.topics.named:JSONL",
+        "parquet": "beamrank.formats.topics.named:PARQUET",
+        "top1000": "beamrank.formats.top1000:TOPICS",
+        "trec": "beamrank.formats.topics.trec:TREC",
+        "tsv": "beamrank.formats.topics.named:TSV",
+    },
+)
+
+
+def decoded(row: bytes) -> str:
+    """A row as text.
+
+    Raises:
+        RowError: it is not UTF-8, or lines in it end in CR alone.
+    """
+    if _LONE_CR.search(row):
+        raise RowError("holds a carriage return (CR) without a line feed. Lines must end in LF or CR LF")
+    try:
+        return row.decode()
+    except UnicodeDecodeError as error:
+        raise RowError(f"is not valid UTF-8 (byte 0x{row[error.start]:02x})") from error
+
+
+def checked_topic(query_id: str, text: str) -> Topic:
+    """A topic whose id and text can be used.
+
+    Raises:
+        IdError: the id cannot be used.
+        RowError: there is no text.
+    """
+    check_query_id(query_id)
+    if "\0" in text:
+        raise RowError(f"{query_id!r} has a NUL character in its text")
+    if not text.strip():
+        raise RowError(f"{query_id!r} has no text")
+    return Topic(query_id, text)
 
 
 class TopicsConfig(Section):
@@ -94,8 +150,7 @@ class TopicsConfig(Section):
 
     @model_validator(mode="after")
     def _check_decoding(self) -> Self:
-        known = FORMATS.get(self.format)
-        if self.decoding == "original" and known is not None and known.parse_original is None:
+        if self.decoding == "original" and self.format != AUTO and FORMATS[self.format].parse_original is None:
             having = ", ".join(name for name, each in FORMATS.items() if each.parse_original)
             raise ValueError(f"decoding `original` exists for the formats {having}, not for {self.format}")
         return self

@@ -8,7 +8,9 @@ import html
 import re
 from collections.abc import Iterator
 
+from beamrank.formats import guess
 from beamrank.formats.row_checks import RowError
+from beamrank.formats.topics.registry import TopicsFormat
 
 _TAG = re.compile(rb"<(/?)(top|doc)\s{0,20}>", re.IGNORECASE)
 _PARTS = re.compile(r"<(top|doc)\s*>(.*)</\1\s*>", re.IGNORECASE | re.DOTALL)
@@ -30,7 +32,7 @@ _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _QUERY_ELEMENTS = ("query", "title")
 
 
-def split(content: bytes) -> Iterator[tuple[int, bytes]]:
+def _split(content: bytes) -> Iterator[tuple[int, bytes]]:
     """The topics of a file and anything else between them, each with its line."""
     if _TOPIC_XML.search(content):
         yield from _split_xml(content)
@@ -66,7 +68,7 @@ def _stray(content: bytes, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         yield content.count(b"\n", 0, end - len(stray)) + 1, stray
 
 
-def parse(text: str) -> tuple[str, str]:
+def _parse(text: str) -> tuple[str, str]:
     """The number and the title of a topic, white space in it collapsed.
 
     Raises:
@@ -118,3 +120,6 @@ def _parse_top(body: str) -> tuple[str, str]:
 
 def _collapsed(text: str) -> str:
     return " ".join(text.split())
+
+
+TREC = TopicsFormat(_parse, _split, look=guess.TREC, noun="topic")

@@ -14,8 +14,7 @@ from beamrank.commit.stage_record import StageRecord
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.evaluation.positions import Floats, Positions
-from beamrank.formats.corpora import digest_corpus
-from beamrank.formats.corpora.texts import find_texts
+from beamrank.formats.corpora import digest_corpus, find_texts
 from beamrank.join.schemas import RowKind
 from beamrank.ranking.aggregation import Matrix
 from beamrank.ranking.rankings import without_dropped

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora.readers.parquet import open_parquet
+from beamrank.formats.corpora.parquet import open_parquet
 from beamrank.formats.notes import counted
 from beamrank.records import BadRow
 from beamrank.storage import files as storage

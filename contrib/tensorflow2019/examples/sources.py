@@ -1,7 +1,7 @@
 """What examples are made from: files of examples, runs, top1000 files and triples, recognized by their content."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -9,10 +9,11 @@ from pathlib import Path
 from beamrank.commit.plan import read_plan
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, CorpusFormat, CorpusUnit, DocBatch, list_units
-from beamrank.formats.corpora.readers.lines import byte_ranges, check_lines, read_lines
+from beamrank.formats.corpora.lines import byte_ranges, check_lines, read_lines
+from beamrank.formats.guess import Beginning
 from beamrank.formats.row_checks import RowError
+from beamrank.formats.top1000 import is_top1000
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.formats.topics.top1000 import is_top1000
 from beamrank.storage import files as storage
 from beamrank.storage.streams import text_bytes
 from contrib.tensorflow2019.examples.layout import ExampleSettings
@@ -70,9 +71,9 @@ def pieces_of(source: str, making: Making, bad: BadRows) -> Iterator[Piece]:
     kind = kind_of(source)
     if kind is not None:
         return iter([StoredPiece(stored) for stored in stored_examples(source, kind, making.vocab_size)])
-    if is_top1000(source):
+    if is_top1000(Beginning(source)):
         return _top1000_pieces(source, making, bad)
-    _check_triples(source, None)
+    _check_triples(CorpusUnit(0, source, TRIPLES, None, 0, 0))
     ranges = enumerate(byte_ranges(source, making.unit_bytes))
     units = [CorpusUnit(number, source, TRIPLES, None, start, end) for number, (start, end) in ranges]
     return iter([TriplesPiece(unit, making.checkpoint, making.settings) for unit in units])
@@ -126,9 +127,9 @@ def _read_triples(unit: CorpusUnit) -> Iterator[DocBatch]:
     return read_lines(unit, _parse_triple)
 
 
-def _check_triples(url: str, _fields: Sequence[str] | None) -> None:
-    check_lines(url, TRIPLES, _parse_triple)
-    header_bytes(url, ids=False)
+def _check_triples(unit: CorpusUnit) -> None:
+    check_lines(unit, _parse_triple)
+    header_bytes(unit.url, ids=False)
 
 
 TRIPLES = CorpusFormat("triples", (".tsv",), _check_triples, byte_ranges, _read_triples)

@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
+from beamrank.formats.columns import column_names
 from beamrank.formats.folders import find_files
-from beamrank.formats.names import given_columns
 from beamrank.formats.notes import first_few
 from beamrank.formats.qrels import QrelsConfig, QrelsFiles, read_qrels
 from beamrank.formats.runs import iterate_run, read_run
@@ -104,7 +104,7 @@ class _RowsBuilder:
 
 def judgments(qrels: QrelsFiles) -> Rows:
     """All judgments; one file is in memory at a time, unless two judge the same query."""
-    columns = given_columns(qrels.columns) if isinstance(qrels, QrelsConfig) else {}
+    columns = column_names(qrels.columns) if isinstance(qrels, QrelsConfig) else {}
     for files in ((read_qrels(url, columns) for url in find_files(qrels)), (read_qrels(qrels) for _ in range(1))):
         builder = _RowsBuilder()
         for each in files:

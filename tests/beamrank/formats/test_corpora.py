@@ -139,7 +139,7 @@ def test_corpus_refuses_a_wrong_file(tmp_path, name, content, fields, message):
         (
             b"<DOC>\n<DOCNO> 1 </DOCNO>\n</DOC>\n",
             "jsonl",
-            "TREC's (it begins with <top> or <DOC>): set `corpus.format: trec`",
+            "TREC's (<top>, <topic number> or <DOC>): set `corpus.format: trec`",
         ),
         (gzip.compress(b"1\tx\n", mtime=0), "tsv", "compressed with gzip: give it a name that ends in .gz"),
         (zstd(b"1\tx\n"), "parquet", "compressed with zstd: give it a name that ends in .zst"),

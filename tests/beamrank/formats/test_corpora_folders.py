@@ -7,8 +7,8 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import (
-    corpus_digest,
     corpus_files,
+    digest_corpus,
     find_taken,
     list_units,
     read_unit,
@@ -60,7 +60,7 @@ def test_find_taken_keeps_buckets_and_local_folders_apart():
 
 def test_corpus_digest_ignores_the_folder(tmp_path):
     def digest(folder, name="jsonl", fields=None):
-        return corpus_digest(corpus_of(tmp_path / folder, name, fields))
+        return digest_corpus(corpus_of(tmp_path / folder, name, fields)).digest
 
     for folder, name, text in [("a", "c", "1"), ("b", "c", "1"), ("c", "d", "1"), ("d", "c", "2")]:
         (tmp_path / folder).mkdir()
@@ -76,10 +76,10 @@ def test_digest_of_a_remote_file_is_its_stores_checksum():
     files = fsspec.filesystem("memory")
     corpus = corpus_of("memory://digest/c.tsv", "tsv")
     files.pipe("/digest/c.tsv", b"1\tone\n")
-    first = corpus_digest(corpus)
-    assert corpus_digest(corpus) == first
+    first = digest_corpus(corpus).digest
+    assert digest_corpus(corpus).digest == first
     files.pipe("/digest/c.tsv", b"1\ttwo\n")
-    assert corpus_digest(corpus) != first
+    assert digest_corpus(corpus).digest != first
     files.rm("/digest", recursive=True)
 
 

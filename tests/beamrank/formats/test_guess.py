@@ -10,7 +10,7 @@ from beamrank.config.guessed_formats import with_formats
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import corpora, topics
-from beamrank.formats.corpora import CorpusConfig, corpus_digest, list_units
+from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import docs_of, read_batches
 
@@ -42,7 +42,7 @@ def test_corpus_format_is_guessed(tmp_path, name):
     given, named = CorpusConfig(path=str(tmp_path / base)), CorpusConfig(path=str(tmp_path / base), format=name)
     assert corpora.resolved(given) == corpora.resolved(named) == named
     assert docs_of(read_batches(given)) == [("1", "x")]
-    assert corpus_digest(given) == corpus_digest(named)
+    assert digest_corpus(given).digest == digest_corpus(named).digest
 
 
 @pytest.mark.parametrize(("columns", "name"), [(("_id", "title", "text"), "beir"), (("id", "contents"), "parquet")])
@@ -74,11 +74,10 @@ def test_topics_format_is_guessed(tmp_path, name):
     [
         (
             b"one column\n",
-            r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, car, car-pages, csv, jsonl",
+            r"the format of .*/c cannot be guessed\. Set `corpus\.format` to one of beir, csv, jsonl",
         ),
         (b"", "cannot be guessed"),
         (b"D1\thttp://a\tCrust\topen the oven door\nD2\thttp://b\tFlour\twater\n", "its first line has 4 columns"),
-        (b"1\ta\tone title\topen the oven door\n1\tb\tanother\tcrisp crust of bread\n", "has 4 columns"),
         ('{"id": "1", "contents": "x"}\n'.encode("utf-16"), "UTF-16.*iconv -f utf-16 -t utf-8"),
         ("1\toven\n".encode("utf-16"), "UTF-16.*iconv -f utf-16 -t utf-8"),
         ("1\tthe oven door\n".encode("utf-16-le"), "UTF-16.*iconv -f utf-16le -t utf-8"),

@@ -9,10 +9,9 @@ import pytest
 from beamrank.config.guessed_formats import with_formats
 from beamrank.config.run import load_config
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora import CorpusConfig, corpus_digest, list_units, resolved, unit_digest
-from beamrank.formats.corpora import reader as corpora_reader
+from beamrank.formats import corpora, topics
+from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units, resolved, unit_digest
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.formats.topics import reader as topics_reader
 from beamrank.storage.digested import digest_file
 from tests.support.corpora import docs_of, read_batches
 
@@ -67,15 +66,15 @@ def test_what_decides_about_a_header_is_in_the_digests(tmp_path):
     with_header = _corpus(tmp_path, "id\ttext\n1\tx\n", format="tsv")
     as_data = with_header.model_copy(update={"header": False})
     said = with_header.model_copy(update={"header": True})
-    assert corpus_digest(with_header) == corpus_digest(said) != corpus_digest(as_data)
+    assert digest_corpus(with_header).digest == digest_corpus(said).digest != digest_corpus(as_data).digest
     file = digest_file(with_header.path)
     first, second, third = (unit_digest(list_units(each)[0], file) for each in (with_header, said, as_data))
     assert first == second != third
     plain = _corpus(tmp_path, "1\tx\n", "plain.tsv", format="tsv")
-    assert corpus_digest(plain) == corpus_digest(plain.model_copy(update={"header": False}))
+    assert digest_corpus(plain).digest == digest_corpus(plain.model_copy(update={"header": False})).digest
     jsonl = _corpus(tmp_path, '{"id": "1", "key": "2", "contents": "x"}\n', "c.jsonl", format="jsonl")
     named = CorpusConfig.model_validate({**jsonl.model_dump(), "columns": {"doc_id": "key"}})
-    assert corpus_digest(jsonl) != corpus_digest(named)
+    assert digest_corpus(jsonl).digest != digest_corpus(named).digest
     file = digest_file(jsonl.path)
     assert unit_digest(list_units(jsonl)[0], file) != unit_digest(list_units(named)[0], file)
 
@@ -175,7 +174,7 @@ def test_topics_of_parquet_have_named_columns(tmp_path):
         ("t.tsv", "id\ttext\tlang\n1\ta b\n", {}, "t.tsv:2: the topic has 2 columns where the header names 3"),
         ("t.tsv", b"id\ttext\n1\t\xff\n", {}, "t.tsv:2: the topic is not valid UTF-8"),
         ("t.tsv", "id\ttext\n", {}, "holds no topics"),
-        ("t.csv", "1,a b\n", {}, "has no header line that names the query_id and the text, but 1, a b"),
+        ("t.csv", "1,a b\n", {}, "has no header line that names the query_id and the text; it has: 1, a b"),
         ("t.csv", b"id,text\n1,\xff\n", {}, "t.csv:2: the topic is not valid UTF-8"),
         ("t.csv", 'id,text\n1,"a\n', {}, "t.csv:2: the row is not CSV"),
         ("t.jsonl", '{"id": "1", "text": "x"}\n', {"columns": {"query_id": "key"}}, "has no field `key`; it has: id"),
@@ -200,7 +199,7 @@ def test_ids_of_json_and_parquet_have_usual_names(tmp_path, key):
         corpus = _corpus(tmp_path, content, "c.jsonl", fields=fields)
         assert docs_of(read_batches(corpus)) == [("1", "a b")]
         assert resolved(corpus).columns.doc_id == key
-        assert corpus_digest(corpus) == corpus_digest(resolved(corpus))
+        assert digest_corpus(corpus).digest == digest_corpus(resolved(corpus)).digest
     pq.write_table(pa.table({key: ["1"], "title": ["a"], "text": ["b"]}), tmp_path / "c.parquet")
     assert docs_of(read_batches(CorpusConfig(path=f"{tmp_path}/c.parquet", fields=fields))) == [("1", "a b")]
 
@@ -221,8 +220,8 @@ def test_rows_without_a_header_are_compared_with_an_id_and_a_text(tmp_path):
 def test_header_of_a_csv_is_no_row_in_the_notes(tmp_path):
     corpus = _corpus(tmp_path, "id,text\n1,x\n", "c.csv", format="csv")
     _topics(tmp_path, "id,query\n1,x\n", "t.csv")
-    assert corpora_reader.notes(corpus) == []
-    assert topics_reader.notes(TopicsConfig(path=f"{tmp_path}/t.csv", format="csv")) == []
+    assert corpora.notes(corpus) == []
+    assert topics.notes(TopicsConfig(path=f"{tmp_path}/t.csv", format="csv")) == []
 
 
 def test_guessed_headers_and_names_are_said(tmp_path):

@@ -4,9 +4,10 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.guess import Beginning
 from beamrank.formats.runs import read_run
-from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.formats.topics.top1000 import is_top1000, read_candidates
+from beamrank.formats.top1000 import is_top1000
+from beamrank.formats.topics import TopicsConfig, read_candidates, read_topics
 from tests.support.corpora import COMPRESSORS, corpus_of, each_compression
 
 # As the released file is: unranked, the lines of a query apart, passages that repeat, one broken line.
@@ -37,13 +38,13 @@ def test_top1000_is_topics_corpus_and_candidates(url):
     assert batch.texts[3] == "Watch portion sizes: é It’s so."
     (bad,) = batch.bad
     assert bad.reason.startswith("the row has 2 columns where query_id<TAB>doc_id<TAB>query<TAB>passage, exactly 4")
-    run = read_candidates(url, max_bad_rows=1)
+    run = read_candidates(url, "rank", 1)
     assert run.order == {"188714": ["1000052", "1000094"], "1082792": ["1000084", "1000052"]}
     assert run.scores["188714"].tolist() == [-1.0, -2.0]
 
 
 def test_candidates_note_file_order_broken_lines_and_double_encoding(url):
-    unranked, broken, twice = read_candidates(url, max_bad_rows=1).notes.remarks
+    unranked, broken, twice = read_candidates(url, "rank", 1).notes.remarks
     assert unranked == "unranked; the order of the file stands for the ranks"
     assert broken == f"broken lines: 1; left out\n  {url}:4: the row has 2 columns where 4 are expected"
     assert twice.startswith("lines with text that was encoded as UTF-8 twice: 1 (first: line 1)")
@@ -51,7 +52,7 @@ def test_candidates_note_file_order_broken_lines_and_double_encoding(url):
 
 def test_candidates_with_too_many_broken_lines_are_refused(url):
     with pytest.raises(PreflightError, match=r"1 line of .*, and max_bad_rows is 0\n  .*:4: the row has 2 columns"):
-        read_candidates(url, max_bad_rows=0)
+        read_candidates(url, "rank", 0)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_candidates_with_too_many_broken_lines_are_refused(url):
 )
 def test_text_that_was_encoded_once_is_not_counted(tmp_path, text):
     (tmp_path / "top").write_text(f"1\t2\ta longer query of words\t{text}\n", encoding="utf-8")
-    assert len(read_candidates(str(tmp_path / "top"), 0).notes.remarks) == 1
+    assert len(read_candidates(str(tmp_path / "top"), "rank", 0).notes.remarks) == 1
 
 
 @pytest.mark.parametrize("original", ["é", "°", "’", "“", "–", "€", "Â", "\u00a0"])
@@ -68,7 +69,7 @@ def test_text_that_was_encoded_once_is_not_counted(tmp_path, text):
 def test_text_that_was_encoded_twice_is_counted(tmp_path, original, read_as):
     text = original.encode().decode(read_as)
     (tmp_path / "top").write_text(f"1\t2\ta longer query of words\tx {text} y\n", encoding="utf-8")
-    assert "encoded as UTF-8 twice: 1 " in read_candidates(str(tmp_path / "top"), 0).notes.remarks[1]
+    assert "encoded as UTF-8 twice: 1 " in read_candidates(str(tmp_path / "top"), "rank", 0).notes.remarks[1]
 
 
 @pytest.mark.parametrize(
@@ -100,16 +101,16 @@ def test_candidates_with_an_invalid_id_are_refused(url, line, message):
     with open(url, "ab") as file:
         file.write(line)
     with pytest.raises(PreflightError, match=message):
-        read_candidates(url, max_bad_rows=100)
+        read_candidates(url, "rank", 100)
 
 
 @each_compression
 def test_top1000_is_recognized_by_its_columns(tmp_path, ending):
-    content = "".join(f"{line}\n" for line in ["broken", *LINES]).encode()
+    content = "".join(f"{line}\n" for line in LINES).encode()
     (tmp_path / f"top{ending}").write_bytes(COMPRESSORS[ending](content))
-    assert is_top1000(str(tmp_path / f"top{ending}"))
+    assert is_top1000(Beginning(str(tmp_path / f"top{ending}")))
     (tmp_path / f"qrels{ending}").write_bytes(COMPRESSORS[ending](b"188714\t0\t1000052\t1\n" * 30))
-    assert not is_top1000(str(tmp_path / f"qrels{ending}"))
+    assert not is_top1000(Beginning(str(tmp_path / f"qrels{ending}")))
 
 
 def test_top1000_as_a_run_names_the_remedy(url):

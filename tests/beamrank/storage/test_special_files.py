@@ -14,7 +14,7 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import evaluate_run_files
-from beamrank.formats.corpora import CorpusConfig, corpus_digest, list_units
+from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
@@ -30,7 +30,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "corpus": lambda path: list_units(CorpusConfig(path=path, format="jsonl")),
     "Parquet corpus": lambda path: list_units(CorpusConfig(path=path, format="parquet")),
     "TREC CAR": lambda path: list_units(CorpusConfig(path=path, format="car")),
-    "digest": lambda path: corpus_digest(CorpusConfig(path=path, format="jsonl")),
+    "digest": lambda path: digest_corpus(CorpusConfig(path=path, format="jsonl")).digest,
     "given run": candidates_digest,
 }
 ONCE: dict[str, Callable[[str], object]] = {"run": read_run, "qrels": read_qrels}

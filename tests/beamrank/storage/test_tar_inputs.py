@@ -12,7 +12,7 @@ import pytest
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
-from beamrank.formats.topics.candidates import read_candidates
+from beamrank.formats.topics import read_candidates
 from beamrank.storage.streams import compression, open_stream, without_compression
 from models.training.data.triples import TriplesSource
 from tests.beamrank.storage.test_compressed_inputs import IDS, INPUTS, each_input

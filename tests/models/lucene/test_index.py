@@ -13,7 +13,7 @@ import fsspec
 import pytest
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.corpora import CorpusConfig, corpus_digest
+from beamrank.formats.corpora import CorpusConfig, digest_corpus
 from beamrank.storage import digested
 from beamrank.storage import files as storage
 from models.lucene.build import build_index
@@ -67,7 +67,7 @@ def test_index_info_describes_a_built_index(built):
     folder, corpus, info = built
     assert (info.docs, info.empty_docs, info.bad_rows, info.warnings) == (3, 1, 1, ())
     assert "corpus.jsonl" in info.bad_examples[0].place
-    assert info.corpus_digest == corpus_digest(corpus)
+    assert info.corpus_digest == digest_corpus(corpus).digest
     assert read_index_info(str(folder / "index")) == check_index(str(folder / "index"), info.corpus_digest) == info
     assert sorted(file.name for file in folder.iterdir()) == [".index.lock", "corpus.jsonl", "index"]
 
@@ -85,7 +85,7 @@ def test_index_of_another_corpus_is_refused_with_both_digests(built, tmp_path):
     with pytest.raises(PreflightError, match="another corpus") as raised:
         build_index(other, str(folder / "index"), threads=1)
     assert info.corpus_digest[:12] in str(raised.value)
-    assert corpus_digest(other)[:12] in str(raised.value)
+    assert digest_corpus(other).digest[:12] in str(raised.value)
 
 
 def test_foreign_index_is_accepted_with_a_warning(built, copy):
@@ -300,7 +300,7 @@ def test_remote_index_is_uploaded_and_copied_once(tmp_path, monkeypatch):
     monkeypatch.setenv("BEAMRANK_CACHE", str(tmp_path / "cache"))
     corpus, url = _corpus(tmp_path), "memory://test_index/remote/index"
     info = build_index(corpus, url, threads=1)
-    assert check_index(url, corpus_digest(corpus)) == info
+    assert check_index(url, digest_corpus(corpus).digest) == info
 
     folder = local_index(url, info.digest).folder
     assert folder == str(tmp_path / "cache" / "indexes" / info.digest)

@@ -13,7 +13,7 @@ from beamrank.commit.receipts import StageFolder
 from beamrank.commit.scan_reports import ScanWatch, read_scans
 from beamrank.commit.tasks import InputPart, ShardTask
 from beamrank.errors import DataError
-from beamrank.formats.corpora import CorpusConfig, CorpusUnit, corpus_digest, list_units, place
+from beamrank.formats.corpora import CorpusConfig, CorpusUnit, digest_corpus, list_units, place
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededDocs
 from beamrank.records import Topic
@@ -63,7 +63,7 @@ def scanned(tmp_path: Path, checkpoint: str) -> Scanned:
     tokenizer = load_tokenizer(checkpoint)
     stage = TokenizeDocs(
         tokenizer_digest=tokenizer.digest,
-        corpus_digest=corpus_digest(corpus),
+        corpus_digest=digest_corpus(corpus).digest,
         max_doc_tokens=8,
         k=3,
         on_missing_doc="error",

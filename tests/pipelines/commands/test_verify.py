@@ -14,7 +14,7 @@ from beamrank.commit.receipts import StageFolder
 from beamrank.commit.verify import Verification
 from beamrank.config.first_stages import Bm25Config, IndexConfig
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.formats.corpora import corpus_digest
+from beamrank.formats.corpora import digest_corpus
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_version
 from beamrank.storage.documents import checked_json, checked_values
@@ -264,7 +264,7 @@ def indexed(cascade: PlannedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (index / "_0.cfs").write_bytes(random.Random(1).randbytes(2000))
     files = describe_files(str(index))
     info = IndexInfo(
-        digest=files_digest(files), files=files, docs=30, corpus_digest=corpus_digest(cascade.config.corpus)
+        digest=files_digest(files), files=files, docs=30, corpus_digest=digest_corpus(cascade.config.corpus).digest
     )
     (index / INFO_NAME).write_bytes(info.to_json())
     _plan_indexed(cascade, tmp_path)

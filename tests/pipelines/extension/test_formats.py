@@ -1,5 +1,6 @@
-"""Formats that are defined here, outside the package: one of each kind, registered and used in a whole run."""
+"""Formats of an installed package that is not beamrank: one of each kind, in this file, used in a whole run."""
 
+import importlib
 import json
 import os
 import pickle
@@ -15,22 +16,26 @@ import beamrank
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import corpora, qrels, run_writer, topics
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, WrongFormatError, parse_rows
-from beamrank.formats.row_checks import RowError
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
+from beamrank.formats.guess import Beginning, Look
+from beamrank.formats.row_checks import RowError, WrongFormatError
 from beamrank.storage.streams import open_stream
 from pipelines.dataflow_template import parameters
 from tests import ROOT
 from tests.support.small_collection import small_cascade
 
 
-def _check(url: str, _fields: Fields) -> None:
-    with open_stream(url) as file:
-        if file.read(1) != b"=":
-            raise WrongFormatError(f"{url} does not begin with =")
+def _is_blocks(beginning: Beginning) -> bool:
+    return beginning.content.startswith(b"=")
 
 
-def _whole_file(_url: str, _unit_bytes: int) -> list[tuple[int, int]]:
-    return [(0, 0)]
+def _is_colon(beginning: Beginning) -> bool:
+    return b": " in beginning.line
+
+
+def _check(unit: CorpusUnit) -> None:
+    if not _is_blocks(Beginning(unit.url)):
+        raise WrongFormatError(f"{unit.url} does not begin with =")
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
@@ -55,14 +60,35 @@ def _parse_topic(line: str) -> tuple[str, str]:
     return query_id, text
 
 
+_LOOK = Look("blocks", _is_blocks)
+BLOCKS = CorpusFormat("blocks", (".blocks",), _check, whole_file, _read, _block_place, look=_LOOK)
+COLON = topics.TopicsFormat(_parse_topic, look=Look("lines with a colon", _is_colon))
+TOY_QRELS = qrels.QrelsFormat("TOY", ("query", "doc", "grade"), header=True)
+TOY_RUN = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
+
+_ENTRY_POINTS = f"""
+[beamrank.corpora]
+blocks = {__name__}:BLOCKS
+broken = absent:BLOCKS
+[beamrank.topics]
+colon = {__name__}:COLON
+[beamrank.qrels]
+toy = {__name__}:TOY_QRELS
+[beamrank.run_formats]
+toy = {__name__}:TOY_RUN
+"""
+
+
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = CorpusFormat("blocks", (".blocks",), _check, _whole_file, _read, _block_place)
-    monkeypatch.setitem(corpora.FORMATS, "blocks", blocks)
-    monkeypatch.setitem(topics.FORMATS, "colon", topics.TopicsFormat(_parse_topic))
-    monkeypatch.setitem(qrels.FORMATS, "toy", qrels.QrelsFormat("TOY", ("query", "doc", "grade"), header=True))
-    four = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
-    monkeypatch.setitem(run_writer.FORMATS, "toy", four)
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "site/toy-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(_ENTRY_POINTS)
+    monkeypatch.syspath_prepend(str(info.parent))
+    importlib.invalidate_caches()
+    for registry in (corpora.FORMATS, topics.FORMATS, qrels.FORMATS, run_writer.FORMATS):
+        monkeypatch.setattr(registry, "_entries", None)
 
 
 def _in_toy_formats(path: Path) -> Path:
@@ -88,12 +114,12 @@ def _in_toy_formats(path: Path) -> Path:
 
 def test_registered_formats_equal_built_in_ones(tmp_path: Path, registered: None) -> None:
     config = small_cascade(tmp_path).path
-    wanted = beamrank.run(str(config), runner="embed")
+    expected = beamrank.run(str(config), runner="embed")
     found = beamrank.run(str(_in_toy_formats(config)), runner="embed")
-    for name, path in wanted.runs.items():
+    for name, path in expected.runs.items():
         assert Path(found.runs[name]).read_bytes() == Path(path).read_bytes()
         assert beamrank.read_run(tmp_path / f"toy/runs/{name}.toy.run") == beamrank.read_run(path)
-    assert found.measures == wanted.measures
+    assert found.measures == expected.measures
     place = f"{tmp_path}/corpus.blocks, block 30: the row has no text"
     assert any(place in receipt.read_text() for receipt in (tmp_path / "toy").rglob("*.json"))
 
@@ -101,18 +127,25 @@ def test_registered_formats_equal_built_in_ones(tmp_path: Path, registered: None
 def test_names_of_registered_formats_are_accepted_and_listed(tmp_path: Path, registered: None) -> None:
     config = str(_in_toy_formats(small_cascade(tmp_path).path))
     for key, last in (("corpus.format", "blocks"), ("topics.format", "colon"), ("run_formats", "toy")):
-        with pytest.raises(ConfigError, match=rf"{key}.*'x' is unknown; accepted: \w.*, {last}(\n|$)"):
+        with pytest.raises(ConfigError, match=rf"{key}.*'x' is unknown; accepted: \w.*, {last}(, |\n|$)"):
             load_config(config, [f"{key}={'[x]' if key == 'run_formats' else 'x'}"])
-    assert next(each for each in parameters() if each.key == "corpus.format").schema["enum"][-1] == "blocks"
+    config_of_auto = load_config(config, ["corpus.format=auto", "topics.format=auto"])
+    assert (corpora.resolved(config_of_auto.corpus).format, topics.resolved(config_of_auto.topics).format) == (
+        "blocks",
+        "colon",
+    )
+    assert next(each for each in parameters() if each.key == "corpus.format").schema["enum"].count("blocks") == 1
     (tmp_path / "corpus.blocks").write_text('{"id": "1", "contents": "x"}\n')
     with pytest.raises(PreflightError, match=r"does not begin with =\. The file looks like JSONL: set `corpus.format"):
         corpora.list_units(load_config(config).corpus)
+    with pytest.raises(PreflightError, match="the corpus format 'broken' of the package toy cannot be imported"):
+        load_config(config, ["corpus.format=broken"])
     with pytest.raises(PreflightError, match=r"MS MARCO, 3 columns .*; TOY, 4 columns \(doc_id query_id rank score\)"):
         beamrank.read_run(tmp_path / "corpus.blocks")
 
 
 def test_unregistered_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'blocks' is unknown; accepted: auto, beir, car, "):
+    with pytest.raises(ConfigError, match="'blocks' is unknown; accepted: auto, beir, csv, "):
         load_config(str(small_cascade(tmp_path).path), ["corpus.format=blocks"])
 
 
@@ -125,7 +158,6 @@ def test_worker_reads_a_format_of_the_launcher(tmp_path, registered):
         "unit = pickle.load(open(sys.argv[1], 'rb')); print('blocks' in FORMATS, [b.texts for b in read_unit(unit)])"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "unit.pickle")]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
     assert done.stdout == "False [['some text', 'more']]\n"

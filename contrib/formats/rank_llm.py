@@ -1,24 +1,32 @@
-"""rank_llm's JSON of retrieved results as a corpus: a list, or a line each, of a query and its candidates with texts.
+"""rank_llm's JSON of retrieved results: a list, or a line each, of a query and its candidates with texts.
 
 {"query": {"qid": "1", "text": "..."}, "candidates": [{"docid": "d", "score": 9.5, "doc": {"contents": "..."}}, ...]}
 {"query": "...", "hits": [{"qid": "1", "docid": "d", "rank": 1, "score": 9.5, "content": "..."}, ...]}
+
+One file is topics, corpus and candidates at once.
 """
 
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from beamrank.errors import DataError
-from beamrank.formats.corpora.units import (
-    CorpusFormat,
-    CorpusUnit,
-    DocBatch,
-    Fields,
+from beamrank.errors import DataError, PreflightError
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
+from beamrank.formats.guess import Beginning, Look
+from beamrank.formats.ids import IdError
+from beamrank.formats.notes import Problems, counted
+from beamrank.formats.row_checks import (
+    RowError,
     WrongFormatError,
-    parse_rows,
-    whole_file,
+    id_of,
+    joined,
+    json_object,
+    missing_field,
+    text_of,
 )
-from beamrank.formats.row_checks import RowError, id_of, joined, json_object, missing_field, text_of
+from beamrank.formats.runs import Run, Ties, run_of
+from beamrank.formats.topics.registry import TopicsFormat, checked_topic
+from beamrank.records import Topic
 from beamrank.storage.streams import open_stream
 
 # The text of a doc is the first of these that it has, after its title.
@@ -118,10 +126,17 @@ def _text_fields(doc: dict[str, Any]) -> tuple[str, ...]:
     return (_TITLE, text) if doc.get(_TITLE) else (text,)
 
 
-def _check(url: str, _fields: Fields) -> None:
-    with open_stream(url) as file:
+def _is_rank_llm(beginning: Beginning) -> bool:
+    record = beginning.record
+    query = record.get("query")
+    with_candidates = isinstance(query, dict | list) and "candidates" in record
+    return with_candidates or (isinstance(query, str | dict | list) and isinstance(record.get("hits"), list))
+
+
+def _check(unit: CorpusUnit) -> None:
+    with open_stream(unit.url) as file:
         if file.read(1 << 10).lstrip()[:1] not in (b"[", b"{", b""):
-            raise WrongFormatError(f"{url} is not JSON, as rank_llm's results are")
+            raise WrongFormatError(f"{unit.url} is not JSON, as rank_llm's results are")
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
@@ -138,4 +153,63 @@ def _place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at candidate {position} (from 0)"
 
 
-FORMAT = CorpusFormat("rank_llm", (".json", ".jsonl"), _check, whole_file, _read, _place, lists_candidates=True)
+def _read_topics(url: str) -> list[Topic]:
+    """The queries, in the order of the file.
+
+    Raises:
+        PreflightError: a query has no text, or an id that is invalid or that an earlier one has.
+    """
+    topics: dict[str, Topic] = {}
+    problems = Problems()
+    for request in requests(url):
+        try:
+            topic = checked_topic(request.query_id, request.text)
+            if request.query_id in topics:
+                raise RowError(f"{request.query_id!r} is in the file twice: remove one")
+            topics[request.query_id] = topic
+        except (RowError, IdError) as error:
+            problems.add(request.line, f"the topic {error}")
+    if problems.count:
+        raise PreflightError(
+            f"{counted(problems.count, 'query', 'queries')} of {url} cannot be read as topics"
+            f"{problems.listed(f'{url}:')}"
+        )
+    return list(topics.values())
+
+
+def _read_candidates(url: str, ties: Ties, max_bad_rows: int) -> Run:
+    """The candidates in the order of their scores, or of the file where they have none.
+
+    Raises:
+        PreflightError: more than `max_bad_rows` candidates cannot be used, or a query has a doc twice.
+    """
+    scores: dict[str, dict[str, float]] = {}
+    problems = Problems()
+    for request in requests(url):
+        docs = scores.setdefault(request.query_id, {})
+        for rank, candidate in enumerate(request.candidates, 1):
+            try:
+                doc_id, _ = doc_of(candidate)
+            except RowError as error:
+                problems.add(request.line, f"query {request.query_id!r}: the row {error}")
+                continue
+            if doc_id in docs:
+                raise PreflightError(f"{url}:{request.line}: query {request.query_id!r} has doc {doc_id!r} twice")
+            score = candidate.get("score")
+            docs[doc_id] = -rank if score is None else score
+    if problems.count > max_bad_rows:
+        raise PreflightError(
+            f"{counted(problems.count, 'candidate')} of {url} cannot be used, and max_bad_rows is {max_bad_rows}"
+            f"{problems.listed(f'{url}:')}"
+        )
+    try:
+        return run_of(scores, ties=ties)
+    except DataError as error:
+        raise PreflightError(f"{url}: {error}") from error
+
+
+_LOOK = Look("rank_llm's JSON (a query and its candidates)", _is_rank_llm)
+CORPUS = CorpusFormat(
+    "rank_llm", (".json", ".jsonl"), _check, whole_file, _read, _place, look=_LOOK, lists_candidates=True
+)
+TOPICS = TopicsFormat(read=_read_topics, candidates=_read_candidates, look=_LOOK)

@@ -7,16 +7,9 @@ from itertools import islice
 from typing import BinaryIO
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora.units import (
-    CorpusFormat,
-    CorpusUnit,
-    DocBatch,
-    Fields,
-    WrongFormatError,
-    parse_rows,
-    whole_file,
-)
-from beamrank.formats.row_checks import RowError
+from beamrank.formats import guess
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
+from beamrank.formats.row_checks import RowError, WrongFormatError
 from beamrank.storage.streams import open_stream
 
 # Those of Anserini's TrecCollection.
@@ -41,17 +34,15 @@ _NOT_TEXT = re.compile(
 _INLINE_TAG = re.compile(r"</?(?:a|b|big|em|font|i|small|span|strong|sub|sup|tt|u)(?:\s[^<>]*)?>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z!?][^<>]*>", re.IGNORECASE)
 
-# A piece of a file, and the line on which it begins.
-Piece = tuple[int, bytes]
 
-
-def _check(url: str, fields: Fields) -> None:
+def _check(unit: CorpusUnit) -> None:
+    url = unit.url
     with open_stream(url) as file:
         beginning = file.read(_READ_BYTES)
     if beginning.strip() and not _OPENING.search(beginning):
         raise WrongFormatError(f"{url} has no <DOC> in its first {len(beginning):,} bytes")
     found = {name.decode().upper() for name in _ELEMENT_NAME.findall(beginning)}
-    missing = [name for name in fields or () if name.upper() not in found]
+    missing = [name for name in unit.fields or () if name.upper() not in found]
     if missing:
         raise PreflightError(
             f"{url} has no element <{missing[0]}> of `corpus.fields` in its first {len(beginning):,} bytes; it has: "
@@ -62,13 +53,13 @@ def _check(url: str, fields: Fields) -> None:
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     parse = _parser(unit.fields)
     with open_stream(unit.url) as file:
-        pieces = _pieces(file, unit.url)
-        while batch := list(islice(pieces, _BATCH_DOCS)):
-            yield parse_rows(unit, [line - 1 for line, _ in batch], [piece for _, piece in batch], parse)
+        parts = _parts(file, unit.url)
+        while batch := list(islice(parts, _BATCH_DOCS)):
+            yield parse_rows(unit, [line - 1 for line, _ in batch], [part for _, part in batch], parse)
 
 
-def _pieces(file: BinaryIO, url: str) -> Iterator[Piece]:
-    """What begins at each <DOC> and ends at its </DOC>, and any text between.
+def _parts(file: BinaryIO, url: str) -> Iterator[tuple[int, bytes]]:
+    """Each doc from its <DOC> to its </DOC>, and any text between, with the line on which they begin.
 
     Raises:
         DataError: the file ends inside of a doc, or a doc is far too long.
@@ -97,7 +88,7 @@ def _openings(file: BinaryIO, url: str) -> Iterator[bytes]:
     yield buffer
 
 
-def _halves(line: int, part: bytes) -> Iterator[Piece]:
+def _halves(line: int, part: bytes) -> Iterator[tuple[int, bytes]]:
     """A doc, and the text after it if there is any; tags alone are not text."""
     end = 0
     if _OPENING.match(part):
@@ -114,8 +105,8 @@ def _parser(fields: Fields) -> Callable[[bytes], tuple[str, str]]:
     names = "|".join(map(re.escape, fields or TEXT_ELEMENTS))
     element = re.compile(rf"<({names})(?:\s[^<>]*)?>(.*?)(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 
-    def parse(piece: bytes) -> tuple[str, str]:
-        doc_id, body = _id_and_body(_decoded(piece))
+    def parse(part: bytes) -> tuple[str, str]:
+        doc_id, body = _id_and_body(_decoded(part))
         header = _HEADER_END.search(body)
         body = body[header.end() :] if header else body
         found = [each[2] for each in element.finditer(body)]
@@ -126,16 +117,16 @@ def _parser(fields: Fields) -> Callable[[bytes], tuple[str, str]]:
     return parse
 
 
-def _decoded(piece: bytes) -> str:
-    if not _OPENING.match(piece):
+def _decoded(part: bytes) -> str:
+    if not _OPENING.match(part):
         raise RowError("is text outside of <DOC> and </DOC>")
-    if not _CLOSING.search(piece):
+    if not _CLOSING.search(part):
         raise RowError("is not closed: the next <DOC> begins before its </DOC>")
     try:
-        return piece.decode()
+        return part.decode()
     except UnicodeDecodeError as error:
         raise RowError(
-            f"is not valid UTF-8 (byte 0x{piece[error.start]:02x}): convert the file, such as with "
+            f"is not valid UTF-8 (byte 0x{part[error.start]:02x}): convert the file, such as with "
             "`iconv -f latin1 -t utf-8`"
         ) from error
 
@@ -156,4 +147,12 @@ def _plain(text: str) -> str:
     return " ".join(html.unescape(without).split())
 
 
-FORMAT = CorpusFormat("trec", ("",), _check, whole_file, _read, not_docs=re.compile(r"(^|.*/)(readme[^/]*|dtds?/.*)"))
+TREC = CorpusFormat(
+    "trec",
+    ("",),
+    _check,
+    whole_file,
+    _read,
+    look=guess.TREC,
+    not_docs=re.compile(r"(^|.*/)(readme[^/]*|dtds?/.*)"),
+)

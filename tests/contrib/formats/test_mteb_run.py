@@ -2,7 +2,7 @@
 
 import json
 
-from beamrank.formats.corpora.readers.mteb import samples
+from contrib.formats.mteb import samples
 from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec
 from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, small_cascade

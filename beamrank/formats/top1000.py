@@ -9,19 +9,19 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora.readers.top1000 import COLUMNS, columns_of
-from beamrank.formats.guess import guess_format
-from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, are_usable, check_doc_id, check_query_id
+from beamrank.formats.corpora.lines import byte_ranges, check_lines, read_lines
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch
+from beamrank.formats.guess import Beginning, Look
+from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, are_usable, check_doc_id
 from beamrank.formats.notes import Problems, counted
 from beamrank.formats.row_checks import RowError
-from beamrank.formats.runs import Run, RunNotes
+from beamrank.formats.runs import Run, Ties, unranked
+from beamrank.formats.topics.registry import TopicsFormat, checked_topic
 from beamrank.records import Topic
 from beamrank.storage.streams import errors_as, open_stream
 
-_GUESSED_BYTES = 1 << 16
+_COLUMNS = ("query_id", "doc_id", "query", "passage")
 # The bytes 0x80 to 0xbf of UTF-8, as they look when they were read as Latin-1 or as Windows-1252.
 _CONTINUED = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 _TWICE_ENCODED = re.compile(f"[ÂÃ][{_CONTINUED}]|â[{_CONTINUED}]{{2}}")
@@ -38,24 +38,38 @@ class Row(NamedTuple):
     passage: bytes
 
 
-def is_top1000(url: str) -> bool:
-    """Whether a file looks like a top1000 file.
+def is_top1000(beginning: Beginning) -> bool:
+    """Whether the first line has two ids, a query and a passage.
 
-    Raises:
-        PreflightError: it cannot be read.
+    Qrels have four columns too, of one word each; MS MARCO's docs have a URL and a title before the text.
     """
-    with errors_as(PreflightError, url), open_stream(url) as file:
-        return guess_format(file.read(_GUESSED_BYTES)) == "top1000"
+    columns = beginning.line.split(b"\t")
+    return (
+        len(columns) == len(_COLUMNS)
+        and all(len(each.split()) == 1 and b"://" not in each for each in columns[:2])
+        and len(beginning.line.split()) > 6
+    )
 
 
-def parse(line: str) -> tuple[str, str]:
-    """The topic of a line.
+def _parse_doc(line: str) -> tuple[str, str]:
+    columns = line.split("\t")
+    if len(columns) != len(_COLUMNS):
+        raise RowError(f"has {counted(len(columns), 'column')} where {'<TAB>'.join(_COLUMNS)}, exactly 4, are expected")
+    return columns[1], f"{columns[0]}\t{columns[3]}"
 
-    Raises:
-        RowError: it does not have four columns.
-    """
-    query_id, _, query, _ = columns_of(line)
-    return query_id, query
+
+def _check(unit: CorpusUnit) -> None:
+    if unit.fields is not None:
+        raise PreflightError(f"the columns of a top1000 file have no names: leave `fields` out for {unit.url}")
+    check_lines(unit, _parse_doc)
+
+
+def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
+    for batch in read_lines(unit, _parse_doc):
+        split = [text.split("\t", 1) for text in batch.texts]
+        batch.query_ids = [query_id for query_id, _ in split]
+        batch.texts = [passage for _, passage in split]
+        yield batch
 
 
 def read_rows(url: str, problems: Problems) -> Iterator[Row]:
@@ -68,17 +82,17 @@ def read_rows(url: str, problems: Problems) -> Iterator[Row]:
         for number, line in enumerate(file, 1):
             text = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
             columns = text.rstrip(b"\r\n").split(b"\t")
-            if len(columns) == len(COLUMNS):
+            if len(columns) == len(_COLUMNS):
                 yield Row(number, *columns)
             else:
                 problems.add(number, f"the row has {counted(len(columns), 'column')} where 4 are expected")
 
 
-def read_topics(url: str) -> list[Topic]:
+def _read_topics(url: str) -> list[Topic]:
     """The distinct queries, in the order of the file. Broken lines are left to the readers of docs and candidates.
 
     Raises:
-        PreflightError: the file cannot be read, has no queries, or a query has no text, two texts, or an invalid id.
+        PreflightError: the file cannot be read, or a query has no text, two texts, or an invalid id.
     """
     found: dict[bytes, Row] = {}
     topics: list[Topic] = []
@@ -92,19 +106,19 @@ def read_topics(url: str) -> list[Topic]:
                 )
             continue
         try:
-            topics.append(_topic(row))
+            topics.append(checked_topic(row.query_id.decode(), row.query.decode()))
+        except UnicodeDecodeError:
+            problems.add(row.line, "the topic is not valid UTF-8")
         except (RowError, IdError) as error:
             problems.add(row.line, f"the topic {error}")
     if problems.count:
         raise PreflightError(
             f"{counted(problems.count, 'line')} of {url} cannot be read as topics{problems.listed(f'{url}:')}"
         )
-    if not topics:
-        raise PreflightError(f"{url} holds no topics (read as `format: top1000`): there is nothing to rank")
     return topics
 
 
-def read_candidates(url: str, max_bad_rows: int) -> Run:
+def _read_candidates(url: str, _ties: Ties, max_bad_rows: int) -> Run:
     """The docs of each query in the order of the file, which stands for their ranks: the file has none.
 
     Raises:
@@ -136,20 +150,7 @@ def read_candidates(url: str, max_bad_rows: int) -> Run:
             f"lines with text that was encoded as UTF-8 twice: {len(twice_encoded):,} (first: line "
             f"{twice_encoded[0]}); read as they are. collection.tsv may have these passages correct, as the corpus"
         )
-    scores = {query_id: -np.arange(1, len(docs) + 1, dtype=np.float32) for query_id, docs in order.items()}
-    notes = RunNotes("top1000", len(order), sum(map(len, order.values())), remarks=tuple(remarks))
-    return Run(order, scores, notes)
-
-
-def _topic(row: Row) -> Topic:
-    try:
-        query_id, text = row.query_id.decode(), row.query.decode()
-    except UnicodeDecodeError as error:
-        raise RowError("is not valid UTF-8") from error
-    check_query_id(query_id)
-    if not text.strip() or "\0" in text:
-        raise RowError(f"{query_id!r} has no text" if not text.strip() else f"{query_id!r} has a NUL character")
-    return Topic(query_id, text)
+    return unranked("top1000", order, remarks)
 
 
 def _is_twice_encoded(row: Row) -> bool:
@@ -161,9 +162,7 @@ def _checked_docs(url: str, lines: dict[bytes, int]) -> list[str]:
         doc_ids = [doc_id.decode() for doc_id in lines]
     except UnicodeDecodeError:
         doc_ids = []
-    if doc_ids and are_usable(doc_ids):
-        return doc_ids
-    return [_checked(url, doc_id) for doc_id in lines]
+    return doc_ids if doc_ids and are_usable(doc_ids) else [_checked(url, doc_id) for doc_id in lines]
 
 
 def _checked(url: str, identifier: bytes) -> str:
@@ -177,3 +176,8 @@ def _checked(url: str, identifier: bytes) -> str:
 
 def _shown(identifier: bytes) -> str:
     return repr(identifier.decode(errors="backslashreplace"))
+
+
+LOOK = Look("MS MARCO's top1000 (query_id, doc_id, query, passage)", is_top1000)
+CORPUS = CorpusFormat("top1000", (".tsv", ".txt"), _check, byte_ranges, _read, look=LOOK, lists_candidates=True)
+TOPICS = TopicsFormat(read=_read_topics, candidates=_read_candidates, look=LOOK)

@@ -15,8 +15,7 @@ from beamrank.formats import corpora, topics
 from beamrank.formats.corpora import list_units
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
-from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.formats.topics.candidates import read_candidates
+from beamrank.formats.topics import TopicsConfig, read_candidates, read_topics
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
 ROWS = [
@@ -108,7 +107,7 @@ def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, m
     ("rows", "message"),
     [
         ([{**ROWS[0], "query": " "}], r"test\.jsonl:1: the query has no text"),
-        ([], r"test\.jsonl holds no queries"),
+        ([], r"test\.jsonl holds no topics"),
     ],
 )
 def test_mteb_file_without_a_query_is_refused(tmp_path, rows, message):

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import PreflightError
-from beamrank.formats import smart
 from beamrank.formats.corpora import list_units
 from beamrank.formats.topics import TopicsConfig, read_topics
+from contrib.formats import smart
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
 _DOCS = """.I 1
@@ -118,6 +118,6 @@ def test_smart_topics_error_names_the_line(tmp_path):
 def test_smart_splits_records_at_their_first_lines(texts):
     texts = [text.replace("\n.", "\n,") for text in texts]
     content = "".join(f".I {i}\n.W\n {text}\n" for i, text in enumerate(texts)).encode()
-    records = list(smart.split(content))
-    assert [smart.parse(record.decode())[0] for _, record in records] == [str(i) for i in range(len(texts))]
+    records = list(smart._split(content))
+    assert [smart._parse(record.decode())[0] for _, record in records] == [str(i) for i in range(len(texts))]
     assert [content.split(b"\n")[line - 1] for line, _ in records] == [b".I %d" % i for i in range(len(texts))]

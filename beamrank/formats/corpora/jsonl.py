@@ -1,4 +1,4 @@
-"""Anserini's JSON, objects with `id` and `contents`: one a line, or a file that is a list of them or one alone."""
+"""JSON: Anserini's objects with `id` and `contents`, a line each or a list of them in a file; BEIR's packaging."""
 
 import json
 import re
@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from beamrank.errors import DataError
-from beamrank.formats.corpora.readers.lines import ParseLine, byte_ranges, check_lines, read_lines
+from beamrank.formats import guess
+from beamrank.formats.corpora import parquet
+from beamrank.formats.corpora.lines import ParseLine, byte_ranges, check_lines, read_lines
 from beamrank.formats.corpora.units import (
     CorpusFormat,
     CorpusUnit,
     DocBatch,
-    WrongFormatError,
+    check_first,
     line_place,
     parse_rows,
 )
@@ -30,20 +32,11 @@ _CHECKED_BYTES = 1 << 18
 _MOST_BYTES = 1 << 28
 # The end of a unit that is such a document.
 _WHOLE = -1
+_TITLE, _TEXT = "title", "text"
+_OPTIONAL = frozenset({_TITLE})
 
 
-def first_row(url: str) -> dict[str, Any] | None:
-    """The first object of a file; None if it cannot be read."""
-    with open_stream(url) as file:
-        text = file.read(_CHECKED_BYTES).removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
-    try:
-        row, _ = json.JSONDecoder().raw_decode(text.lstrip().removeprefix("[").lstrip())
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def line_parser(id_name: str, fields: tuple[str, ...], optional: frozenset[str] = frozenset()) -> ParseLine:
+def _line_parser(id_name: str, fields: tuple[str, ...], optional: frozenset[str] = frozenset()) -> ParseLine:
     """A function that reads the id and the text of a line.
 
     Args:
@@ -73,7 +66,7 @@ def line_parser(id_name: str, fields: tuple[str, ...], optional: frozenset[str] 
 
 
 def _parser(unit: CorpusUnit) -> ParseLine:
-    return line_parser(unit.doc_id or "id", unit.fields or ("contents",))
+    return _line_parser(unit.doc_id or "id", unit.fields or ("contents",))
 
 
 def _is_document(url: str) -> bool:
@@ -81,18 +74,12 @@ def _is_document(url: str) -> bool:
         return _DOCUMENT.match(file.read(_LOOKED_BYTES).removeprefix(BYTE_ORDER_MARK)) is not None
 
 
-def _read_document(unit: CorpusUnit) -> DocBatch:
-    """The docs of a file that is one JSON value.
+def _elements(url: str, content: bytes) -> list[Any]:
+    """The objects of a file that is one JSON value.
 
     Raises:
         DataError: it is too large to be read at once, or is not JSON.
     """
-    with open_stream(unit.url) as file:
-        rows = _rows(unit.url, file.read(_MOST_BYTES + 1))
-    return _docs(unit, rows)
-
-
-def _rows(url: str, content: bytes) -> list[Any]:
     _check_size(url, len(content))
     try:
         value: Any = json.loads(content.removeprefix(BYTE_ORDER_MARK))
@@ -111,11 +98,7 @@ def _check_size(url: str, size_bytes: int) -> None:
         )
 
 
-def _docs(unit: CorpusUnit, rows: list[Any]) -> DocBatch:
-    return parse_rows(unit, range(len(rows)), map(json.dumps, rows), _parser(unit))
-
-
-def _first_rows(beginning: bytes) -> list[Any]:
+def _first_elements(beginning: bytes) -> list[Any]:
     """The elements of a list that end in its beginning; none where only the whole file shows whether it can be read."""
     if len(beginning) < _CHECKED_BYTES:
         return []
@@ -135,22 +118,20 @@ def _first_rows(beginning: bytes) -> list[Any]:
     return [] if text[end:].strip() else rows
 
 
+def _docs(unit: CorpusUnit, rows: list[Any]) -> DocBatch:
+    return parse_rows(unit, range(len(rows)), map(json.dumps, rows), _parser(unit))
+
+
 def _check(unit: CorpusUnit) -> None:
-    url = unit.url
-    if not _is_document(url):
-        check_lines(url, FORMAT, _parser(unit))
+    if not _is_document(unit.url):
+        check_lines(unit, _parser(unit))
         return
-    if compression(url) is None:
-        _check_size(url, storage.size_bytes(url))
-    with open_stream(url) as file:
+    if compression(unit.url) is None:
+        _check_size(unit.url, storage.size_bytes(unit.url))
+    with open_stream(unit.url) as file:
         beginning = file.read(_CHECKED_BYTES)
-        rows = _first_rows(beginning) or _rows(url, beginning + file.read(_MOST_BYTES))
-    batch = _docs(replace(unit, end=_WHOLE), rows)
-    if batch.bad and not batch.doc_ids:
-        raise WrongFormatError(
-            f"none of the first {len(rows)} elements of {url} can be read as `format: jsonl`. "
-            f"{batch.bad[0].place}: {batch.bad[0].reason}"
-        )
+        rows = _first_elements(beginning) or _elements(unit.url, beginning + file.read(_MOST_BYTES))
+    check_first(unit, _docs(replace(unit, end=_WHOLE), rows), "elements")
 
 
 def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
@@ -158,14 +139,74 @@ def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
 
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
-    if unit.end == _WHOLE:
-        yield _read_document(unit)
-    else:
+    if unit.end != _WHOLE:
         yield from read_lines(unit, _parser(unit))
+        return
+    with open_stream(unit.url) as file:
+        rows = _elements(unit.url, file.read(_MOST_BYTES + 1))
+    yield _docs(unit, rows)
 
 
 def _place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at element {position} (from 0)" if unit.end == _WHOLE else line_place(unit, position)
 
 
-FORMAT = CorpusFormat("jsonl", (".jsonl", ".ndjson", ".json"), None, _ranges, _read, _place, check_named=_check)
+def _beir_parser(unit: CorpusUnit) -> ParseLine:
+    if unit.fields is None:
+        return _line_parser(unit.doc_id or "_id", (_TITLE, _TEXT), optional=_OPTIONAL)
+    return _line_parser(unit.doc_id or "_id", unit.fields)
+
+
+def _with_text_columns(unit: CorpusUnit) -> CorpusUnit:
+    """A unit of a Parquet file that names its text columns: a title column may be missing."""
+    if unit.fields is not None:
+        return unit
+    with parquet.open_parquet(unit.url) as file:
+        has_title = _TITLE in file.schema_arrow.names
+    return replace(unit, fields=(_TITLE, _TEXT) if has_title else (_TEXT,))
+
+
+def _check_beir(unit: CorpusUnit) -> None:
+    if parquet.is_parquet(unit.url):
+        parquet.check(_with_text_columns(unit))
+    else:
+        check_lines(unit, _beir_parser(unit))
+
+
+def _beir_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
+    return (parquet.row_groups if parquet.is_parquet(url) else byte_ranges)(url, unit_bytes)
+
+
+def _read_beir(unit: CorpusUnit) -> Iterator[DocBatch]:
+    if not parquet.is_parquet(unit.url):
+        return read_lines(unit, _beir_parser(unit))
+    return parquet.read(_with_text_columns(unit), frozenset() if unit.fields else _OPTIONAL)
+
+
+def _beir_place(unit: CorpusUnit, position: int) -> str:
+    return (parquet.place if parquet.is_parquet(unit.url) else line_place)(unit, position)
+
+
+JSONL = CorpusFormat(
+    "jsonl",
+    (".jsonl", ".ndjson", ".json"),
+    _check,
+    _ranges,
+    _read,
+    _place,
+    look=guess.JSONL_WITHOUT_BEIR_ID,
+    id_field="id",
+    has_columns=True,
+)
+BEIR = CorpusFormat(
+    "beir",
+    (".jsonl", *parquet.ENDINGS),
+    _check_beir,
+    _beir_ranges,
+    _read_beir,
+    _beir_place,
+    look=guess.BEIR,
+    file_in_folder="corpus.jsonl",
+    id_field="_id",
+    has_columns=True,
+)

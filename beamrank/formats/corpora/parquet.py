@@ -8,16 +8,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, WrongFormatError, parse_rows
-from beamrank.formats.names import find_id
-from beamrank.formats.row_checks import RowError, id_of, joined, text_of, whole_of
+from beamrank.formats import guess
+from beamrank.formats.columns import find_id
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows
+from beamrank.formats.row_checks import RowError, WrongFormatError, id_of, joined, text_of, whole_of
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 
+ENDINGS = (".parquet", ".pq")
 _TEXT_COLUMNS = ("contents", "text")
 _BATCH_ROWS = 4096
 
-ParquetRow = tuple[object, ...]
+
+def is_parquet(url: str) -> bool:
+    """Whether a file has the name of one."""
+    return url.endswith(ENDINGS)
 
 
 def check(unit: CorpusUnit) -> None:
@@ -56,8 +61,8 @@ def read(unit: CorpusUnit, optional: frozenset[str] = frozenset()) -> Iterator[D
             row += batch.num_rows
 
 
-def _row_parser(names: tuple[str, ...], optional: frozenset[str]) -> Callable[[ParquetRow], tuple[str, str]]:
-    def parse(row: ParquetRow) -> tuple[str, str]:
+def _row_parser(names: tuple[str, ...], optional: frozenset[str]) -> Callable[[tuple[object, ...]], tuple[str, str]]:
+    def parse(row: tuple[object, ...]) -> tuple[str, str]:
         doc_id, *values = row
         given = zip(names, values, strict=True)
         texts = ["" if value is None and name in optional else text_of(name, value) for name, value in given]
@@ -175,4 +180,4 @@ def place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at row {position} (from 0)"
 
 
-FORMAT = CorpusFormat("parquet", (".parquet", ".pq"), None, row_groups, read, place, check_named=check)
+PARQUET = CorpusFormat("parquet", ENDINGS, check, row_groups, read, place, look=guess.PARQUET, has_columns=True)

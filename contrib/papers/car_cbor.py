@@ -12,8 +12,7 @@ from typing import Any, BinaryIO
 import cbor2
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora.units import WrongFormatError
-from beamrank.formats.row_checks import RowError
+from beamrank.formats.row_checks import RowError, WrongFormatError
 
 _READ_BYTES = 1 << 20
 _MAX_ITEM_BYTES = 64 << 20

@@ -1,0 +1,200 @@
+"""Formats with a doc a line, whose units are byte ranges, read in large blocks of whole lines; and TSV and CSV."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import BinaryIO
+
+import numpy as np
+
+from beamrank.formats import guess
+from beamrank.formats.columns import PLAIN, Names, read_header
+from beamrank.formats.corpora.units import (
+    CorpusFormat,
+    CorpusUnit,
+    DocBatch,
+    check_first,
+    parse_rows,
+    whole_file,
+)
+from beamrank.formats.ids import BYTE_ORDER_MARK
+from beamrank.formats.row_checks import RowError, csv_rows
+from beamrank.storage import files as storage
+from beamrank.storage.streams import compression, open_stream
+
+_BLOCK_BYTES = 1 << 20
+_CHECKED_BYTES = 1 << 18
+_BATCH_ROWS = 1024
+_CHECKED_ROWS = 100
+_NEWLINE = ord("\n")
+
+ParseLine = Callable[[str], tuple[str, str]]
+
+
+def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
+    """A file split into ranges of `unit_bytes`; one range (0, 0) if it is compressed, none if it is empty."""
+    size = storage.size_bytes(url)
+    if compression(url) is not None:
+        return [(0, 0)]
+    return [(start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes)]
+
+
+def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
+    """The docs of the lines that begin in a unit; a header is none.
+
+    Raises:
+        DataError: the file cannot be read to its end.
+    """
+    with open_stream(unit.url) as file:
+        if unit.end:
+            for offset, block in _blocks_between(file, unit.start, unit.end):
+                yield _docs(unit, parse, block, offset)
+            return
+        ordinal = 0
+        while block := _whole_lines(file, _BLOCK_BYTES):
+            yield _docs(unit, parse, block, ordinal)
+            ordinal += block.count(b"\n")
+
+
+def check_lines(unit: CorpusUnit, parse: ParseLine) -> None:
+    """Checks that something at the beginning of a file, given as one unit, can be used.
+
+    Raises:
+        WrongFormatError: there are lines, but none is a doc.
+    """
+    with open_stream(unit.url) as file:
+        block = _whole_lines(file, _CHECKED_BYTES)
+    if block:
+        unit = replace(unit, end=0 if compression(unit.url) else len(block))
+        check_first(unit, _docs(unit, parse, block, 0), "lines")
+
+
+def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> DocBatch:
+    """The docs of a block; `first` is the byte, or in a compressed file the number, of its first line."""
+    lines = _decoded_lines(block.removeprefix(BYTE_ORDER_MARK) if first == 0 else block)
+    positions = _line_starts(block, first) if unit.end else range(first, first + len(lines))
+    if unit.header and first == 0:
+        skip = next((number for number, line in enumerate(lines, 1) if line != ""), len(lines))
+        lines, positions = lines[skip:], positions[skip:]
+
+    def parse_valid(line: str | None) -> tuple[str, str]:
+        if line is None:
+            raise RowError("is not valid UTF-8")
+        try:
+            return parse(line)
+        except RowError as error:
+            if "\r" not in line:
+                raise
+            raise RowError(f"{error}; it holds a carriage return (CR), and lines must end in LF or CR LF") from error
+
+    return parse_rows(unit, positions, lines, parse_valid)
+
+
+def _blocks_between(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Blocks of the lines that begin in [start, end), each with its offset."""
+    offset = start
+    if start:
+        file.seek(start - 1)
+        offset += len(file.readline()) - 1
+    while offset < end and (block := _whole_lines(file, min(_BLOCK_BYTES, end - offset))):
+        yield offset, block
+        offset += len(block)
+
+
+def _whole_lines(file: BinaryIO, size_bytes: int) -> bytes:
+    """About `size_bytes` from the position of the file, up to the end of a line; empty at the end of the file."""
+    block = file.read(size_bytes)
+    return block if block.endswith(b"\n") or not block else block + file.readline()
+
+
+def _decoded_lines(block: bytes) -> list[str | None]:
+    """The lines of a block without their line ends; None for one that is not valid UTF-8."""
+    lines: list[str | None]
+    try:
+        lines = list(block.decode().split("\n"))
+    except UnicodeDecodeError:
+        lines = [_decoded(line) for line in block.split(b"\n")]
+    if block.endswith(b"\n"):
+        lines.pop()
+    if b"\r" in block:
+        lines = [None if line is None else line.removesuffix("\r") for line in lines]
+    return lines
+
+
+def _decoded(line: bytes) -> str | None:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _line_starts(block: bytes, offset: int) -> list[int]:
+    """The byte at which each line of a block begins; `offset` is the block's own."""
+    ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == _NEWLINE) + 1
+    return [offset, *(ends[ends < len(block)] + offset).tolist()]
+
+
+def parse_tsv(line: str) -> tuple[str, str]:
+    """The id and the text of a line.
+
+    Raises:
+        RowError: it does not have exactly two columns.
+    """
+    columns = line.split("\t")
+    if len(columns) != 2:
+        if not line:
+            raise RowError("is empty")
+        count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
+        raise RowError(f"has {count} where id<TAB>text, exactly 2, are expected")
+    return columns[0], columns[1]
+
+
+def _names_of(unit: CorpusUnit) -> Names:
+    return Names("doc_id", {} if unit.doc_id is None else {"doc_id": unit.doc_id}, unit.fields, unit.header)
+
+
+def _tsv_parser(unit: CorpusUnit) -> ParseLine:
+    header = read_header(unit.url, "tsv", _names_of(unit)) if unit.header else None
+    return parse_tsv if header is None else lambda line: header.parse(line.split("\t"))
+
+
+def _check_tsv(unit: CorpusUnit) -> None:
+    check_lines(unit, _tsv_parser(unit))
+
+
+def _read_tsv(unit: CorpusUnit) -> Iterator[DocBatch]:
+    return read_lines(unit, _tsv_parser(unit))
+
+
+def _check_csv(unit: CorpusUnit) -> None:
+    for batch in itertools.islice(_csv_docs(unit, _CHECKED_ROWS), 1):
+        check_first(unit, batch, "rows")
+
+
+def _read_csv(unit: CorpusUnit) -> Iterator[DocBatch]:
+    return _csv_docs(unit, _BATCH_ROWS)
+
+
+def _csv_docs(unit: CorpusUnit, batch_rows: int) -> Iterator[DocBatch]:
+    """The docs of a CSV; a unit is a file, because a column in quotes may hold line ends."""
+    header = (read_header(unit.url, "csv", _names_of(unit)) if unit.header else None) or PLAIN
+
+    def parse(row: list[str]) -> tuple[str, str]:
+        doc_id, text = header.parse(row)
+        try:
+            (doc_id + text).encode()
+        except UnicodeEncodeError as error:
+            raise RowError("is not valid UTF-8") from error
+        return doc_id, text
+
+    with open_stream(unit.url) as file:
+        lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
+        rows = itertools.islice(csv_rows(lines, unit.url), int(unit.header), None)
+        while batch := list(itertools.islice(rows, batch_rows)):
+            yield parse_rows(unit, [line - 1 for line, _ in batch], [row for _, row in batch], parse)
+
+
+TSV = CorpusFormat(
+    "tsv", (".tsv", ".txt"), _check_tsv, byte_ranges, _read_tsv, look=guess.TSV, has_columns=True, table="tsv"
+)
+CSV = CorpusFormat("csv", (".csv",), _check_csv, whole_file, _read_csv, look=guess.CSV, has_columns=True, table="csv")

@@ -1,1 +1,0 @@
-"""The corpus formats: a module reads one, or what some share."""

@@ -1,0 +1,142 @@
+"""MTEB's first re-ranking files: {"query": text or texts, "positive": [texts], "negative": [texts]}.
+
+One file is topics, corpus, candidates and qrels at once. Nothing in it has an id: a query has the number of its row,
+from 1, a doc the hash of its text.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from beamrank.errors import PreflightError
+from beamrank.formats.corpora.parquet import ENDINGS, is_parquet, numbered_rows
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, whole_file
+from beamrank.formats.guess import Beginning, Look
+from beamrank.formats.ids import BYTE_ORDER_MARK
+from beamrank.formats.qrels import QrelsFormat
+from beamrank.formats.row_checks import SURROGATE_REASON, RowError, WrongFormatError, json_object
+from beamrank.formats.runs import Run, Ties, unranked
+from beamrank.formats.topics.registry import TopicsFormat
+from beamrank.records import Topic
+from beamrank.storage.streams import open_stream
+
+_RELEVANCE = {"positive": 1, "negative": 0}
+_COLUMNS = ("query", *_RELEVANCE)
+_ID_DIGITS = 16
+_BATCH_ROWS = 64
+_REMARK = "unranked; the candidates of a query are in the order of their ids, which are hashes of the texts"
+
+
+class Sample(NamedTuple):
+    """A query, and the texts and the relevance of its docs by their ids.
+
+    The docs are in the order of their ids: in that of the file, relevant ones are first.
+    """
+
+    line: int
+    query: str
+    docs: dict[str, tuple[str, int]]
+
+    @property
+    def query_id(self) -> str:
+        """The number of the row."""
+        return str(self.line)
+
+
+def sample_of(line: int, row: Mapping[str, Any]) -> Sample:
+    """The query and the docs of a row; a text that it has twice is one doc, and relevant if it is once.
+
+    Raises:
+        RowError: a field is missing, or is not text or a list of texts.
+    """
+    if not set(row) >= set(_COLUMNS):
+        raise RowError(f"lacks one of the fields {', '.join(_COLUMNS)}; it has: {', '.join(row)}")
+    docs: dict[str, tuple[str, int]] = {}
+    for name, relevance in _RELEVANCE.items():
+        for text in _texts(name, row[name]):
+            docs.setdefault(hashlib.sha256(text.encode()).hexdigest()[:_ID_DIGITS], (text, relevance))
+    return Sample(line, " ".join(_texts("query", row["query"])), dict(sorted(docs.items())))
+
+
+def _texts(name: str, value: object) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise RowError(f"has a field `{name}` that is not text or a list of texts")
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        raise RowError(SURROGATE_REASON) from error
+    return texts
+
+
+def samples(url: str) -> Iterator[Sample]:
+    """The rows of a file.
+
+    Raises:
+        DataError: the file cannot be read.
+        WrongFormatError: a row cannot be read.
+    """
+    for line, row in numbered_rows(url, list(_COLUMNS), _BATCH_ROWS) if is_parquet(url) else _lines(url):
+        try:
+            yield sample_of(line, json_object(row.decode()) if isinstance(row, bytes) else row)
+        except (RowError, UnicodeDecodeError) as error:
+            raise WrongFormatError(f"{url}:{line}: the row {error}") from error
+
+
+def _lines(url: str) -> Iterator[tuple[int, bytes]]:
+    with open_stream(url) as file:
+        for line, text in enumerate(file, 1):
+            if text.strip():
+                yield line, text.removeprefix(BYTE_ORDER_MARK)
+
+
+def _is_mteb(beginning: Beginning) -> bool:
+    record = beginning.record
+    if beginning.is_parquet:
+        return record.keys() >= set(_COLUMNS)
+    is_sample = isinstance(record.get("query"), str | list) and any(
+        isinstance(record.get(name), list) for name in _RELEVANCE
+    )
+    return is_sample and not beginning.is_list
+
+
+def _check(unit: CorpusUnit) -> None:
+    if unit.fields is not None:
+        raise PreflightError(f"the docs of {unit.url} have no fields: leave `fields` out")
+    next(samples(unit.url), None)
+
+
+def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
+    for sample in samples(unit.url):
+        texts = [text for text, _ in sample.docs.values()]
+        places, query_ids = [sample.line - 1] * len(texts), [sample.query_id] * len(texts)
+        yield DocBatch(unit.index, list(sample.docs), texts, places, query_ids=query_ids)
+
+
+def _read_topics(url: str) -> list[Topic]:
+    """The queries, in the order of the file; one of several texts is these, joined by spaces."""
+    topics = []
+    for sample in samples(url):
+        if not sample.query.strip() or "\0" in sample.query:
+            raise PreflightError(f"{url}:{sample.line}: the query has no text, or a NUL character in it")
+        topics.append(Topic(sample.query_id, sample.query))
+    return topics
+
+
+def _read_candidates(url: str, _ties: Ties, _max_bad_rows: int) -> Run:
+    """The docs of each query, in an order that does not depend on their relevance."""
+    order = {sample.query_id: list(sample.docs) for sample in samples(url) if sample.docs}
+    if not order:
+        raise PreflightError(f"{url} holds no docs (read as MTEB's re-ranking file): there is nothing to rank")
+    return unranked("mteb", order, [_REMARK])
+
+
+def _judgments(line: int, record: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    sample = sample_of(line, record)
+    return ((sample.query_id, doc_id, relevance) for doc_id, (_, relevance) in sample.docs.items())
+
+
+_LOOK = Look("MTEB's re-ranking rows (query, positive, negative)", _is_mteb)
+CORPUS = CorpusFormat("mteb", (".jsonl", *ENDINGS), _check, whole_file, _read, look=_LOOK, lists_candidates=True)
+TOPICS = TopicsFormat(read=_read_topics, candidates=_read_candidates, look=_LOOK)
+QRELS = QrelsFormat("MTEB's re-ranking rows", _COLUMNS, header=True, judgments=_judgments)

@@ -1,0 +1,235 @@
+"""TREC CAR: paragraphs, pages and outlines in CBOR."""
+
+import random
+import tarfile
+import tempfile
+from pathlib import Path
+
+import cbor2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.formats.corpora import CorpusUnit, list_units, place, read_unit
+from beamrank.formats.topics import TopicsConfig, read_topics
+from contrib.papers.car import PARAGRAPHS_CORPUS
+from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
+
+_PARAGRAPHS = [
+    [0, b"p1", [[0, "Under the "], [1, [0, "Rules", [], b"Rules", "Rules"]], [0, "é"]]],
+    [0, b"p2", []],
+]
+_TEXTS = [("p1", "Under the  Rules é"), ("p2", "")]
+_V15 = b"".join(cbor2.dumps(paragraph) for paragraph in _PARAGRAPHS)
+
+
+def _with_header(kind, items):
+    return cbor2.dumps(["CAR", [kind], [0, "release"]]) + b"\x9f" + items + b"\xff"
+
+
+def _car(path, content):
+    path.write_bytes(content)
+    return corpus_of(path, "car")
+
+
+@pytest.mark.parametrize("content", [_V15, _with_header(2, _V15)], ids=["v1.5", "v2"])
+def test_car_reads_paragraphs_with_and_without_a_header(tmp_path, content):
+    (unit,) = list_units(_car(tmp_path / "c.cbor", content))
+    (batch,) = read_unit(unit)
+    assert docs_of([batch]) == _TEXTS
+    assert batch.positions == [0, 1]
+    assert place(unit, 1) == f"{tmp_path}/c.cbor at paragraph 1 (from 0)"
+
+
+@pytest.mark.parametrize("has_header", [False, True])
+def test_car_reads_across_the_borders_of_its_buffer(tmp_path, has_header):
+    texts = [(f"p{i}", "é" * (i * 997 % 400_000)) for i in range(30)]
+    items = b"".join(cbor2.dumps([0, doc_id.encode(), [[0, text]]]) for doc_id, text in texts)
+    assert docs_of(read_batches(_car(tmp_path / "c", _with_header(2, items) if has_header else items))) == texts
+
+
+def test_car_counts_paragraphs_that_cannot_be_used(tmp_path):
+    bad = [[0, b"x", [[2, "?"]]], [0, b"a b", []], [0, b"\xff", []], "text", [0, b"", []]]
+    invalid = b"\x83\x00\x42p4\x81\x82\x00\x62\xff\xfe"
+    content = _V15 + b"".join(cbor2.dumps(item) for item in bad) + invalid + cbor2.dumps([0, b"p3", []])
+    (batch,) = read_batches(_car(tmp_path / "c.cbor", content))
+    assert docs_of([batch]) == [*_TEXTS, ("p3", "")]
+    reasons = ["neither text", "white space", "UTF-8", "not a paragraph", "empty id", "UTF-8"]
+    assert all(reason in row.reason for row, reason in zip(batch.bad, reasons, strict=True))
+
+
+def _page(*parts):
+    return [0, "Name", b"Page", list(parts)]
+
+
+def _section(heading, *parts):
+    return [0, heading, heading.encode(), list(parts)]
+
+
+_P = [[0, f"p{number}".encode(), [[0, f"text {number}"]]] for number in range(6)]
+_PAGES = [
+    _page([1, _P[0]], _section("A", [1, _P[1]], _section("B", [3, 2, _P[2]]), [1, _P[3]]), [2, "url", [[1, _P[4]]]]),
+    _page([1, _P[1]], _section("C", [1, _P[5]])),
+]
+
+
+@pytest.mark.parametrize("has_header", [False, True])
+def test_car_pages_hold_paragraphs_in_the_order_of_the_text(tmp_path, has_header):
+    content = b"".join(map(cbor2.dumps, _PAGES))
+    (tmp_path / "c.cbor").write_bytes(_with_header(0, content) if has_header else content)
+    (unit,) = list_units(corpus_of(tmp_path / "c.cbor", "car-pages"))
+    (batch,) = read_unit(unit)
+    assert docs_of([batch]) == [(f"p{number}", f"text {number}") for number in range(6)]
+    assert batch.positions == [0, 0, 0, 0, 0, 1]
+    assert place(unit, 1) == f"{tmp_path}/c.cbor at page 1 (from 0)"
+
+
+def test_car_pages_count_what_cannot_be_used(tmp_path):
+    broken = [
+        _page([1, _P[0]], [1, "no paragraph"]),
+        _page([1, _P[1]], [7, "?"], [1, _P[2]]),
+        "no page",
+        _page([1, _P[3]]),
+    ]
+    (tmp_path / "c.cbor").write_bytes(b"".join(map(cbor2.dumps, broken)))
+    (batch,) = read_batches(corpus_of(tmp_path / "c.cbor", "car-pages"))
+    assert batch.doc_ids == ["p0", "p1", "p3"]
+    assert [row.place.rpartition("/")[2] for row in batch.bad] == [
+        f"c.cbor at page {page} (from 0)" for page in range(3)
+    ]
+    reasons = ["not a paragraph", "has a part that is not a section", "is not a page"]
+    assert all(reason in row.reason for row, reason in zip(batch.bad, reasons, strict=True))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_car_pages_report_any_damage_or_are_read(data):
+    content = bytearray(_with_header(0, b"".join(map(cbor2.dumps, _PAGES))))
+    cut = data.draw(st.integers(0, len(content)))
+    flipped = data.draw(st.integers(0, max(0, cut - 1)))
+    content[flipped : flipped + 1] = data.draw(st.binary(max_size=2))
+    for form in ("car-pages", "car"):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "c.cbor").write_bytes(content[:cut])
+            refusal, batches = None, []
+            try:
+                batches = read_batches(corpus_of(f"{folder}/c.cbor", form))
+            except BeamrankError as error:
+                refusal = error
+        assert refusal is None or f"{folder}/c.cbor" in str(refusal)
+        assert all(doc_id and isinstance(text, str) for doc_id, text in docs_of(batches))
+
+
+def test_outlines_are_topics(tmp_path):
+    path = tmp_path / "test.outlines"
+    config = TopicsConfig(path=str(path), format="car-outlines")
+    path.write_bytes(_with_header(1, b"".join(map(cbor2.dumps, _PAGES))))
+    assert read_topics(config) == [("Page/A", "Page A"), ("Page/A/B", "Page A B"), ("Page/C", "Page C")]
+    content = b"".join(map(cbor2.dumps, [*_PAGES, "no page"]))
+    for damaged, message in (
+        (content, "item 3 of the file is not a page"),
+        (content[:-20], "the file is damaged or truncated after its first 1 outlines"),
+        (_V15, "the file holds paragraphs: give `topics.path` the file of outlines"),
+        (b"Page/A\n", "does not hold outlines of TREC CAR|does not begin with CBOR"),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(PreflightError, match=f"test.outlines: .*({message})"):
+            read_topics(config)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["train.test200.cbor.outlines", "train.test200.cbor"])
+def test_outlines_of_trec_car_have_the_topics_of_its_qrels(car, name):
+    found = read_topics(TopicsConfig(path=f"{car}/{name}", format="car-outlines"))
+    judged = read_topics(TopicsConfig(path=f"{car}/train.test200.cbor.hierarchical.qrels", format="car-qrels"))
+    assert (len(found), len(judged)) == (1987, 1860)
+    assert set(judged) <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (_with_header(0, b""), r"holds pages \(articles\)"),
+        (_with_header(1, b""), "holds outlines"),
+        (_with_header(9, b""), "holds an unknown kind"),
+        (cbor2.dumps(["CAR", [[]], []]), "holds an unknown kind"),
+        (cbor2.dumps(["CAR", [], []]), "holds an unknown kind"),
+        (cbor2.dumps([0, "Page", b"Page", []]), "holds pages or outlines"),
+        (cbor2.dumps({"a": 1}), "does not hold paragraphs of TREC CAR"),
+        (_with_header(2, b"")[:-2], "no list of paragraphs"),
+        (b"", "does not begin with CBOR"),
+        (b"\x83\x00", "does not begin with CBOR"),
+    ],
+)
+def test_car_refuses_a_file_that_does_not_hold_paragraphs(tmp_path, content, message):
+    with pytest.raises(PreflightError, match=message):
+        list_units(_car(tmp_path / "c.cbor", content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [_V15[:-1], _with_header(2, _V15)[:-1], _with_header(2, _V15) + _V15, _V15 + b"\xff" + _V15, _V15 + b"\x1c"],
+    ids=["cut", "no end of list", "more after the list", "end without a list", "not CBOR"],
+)
+def test_car_reports_a_wrong_end(tmp_path, content):
+    unit = CorpusUnit(0, _car(tmp_path / "c.cbor", content).path, PARAGRAPHS_CORPUS, None, 0, 0)
+    with pytest.raises(DataError, match="after its first"):
+        list(read_unit(unit))
+
+
+def test_car_reports_any_damage_or_reads_docs(tmp_path):
+    dice = random.Random(7)
+    for _ in range(300):
+        content = bytearray(_with_header(2, _V15 * 3))
+        content[dice.randrange(len(content))] = dice.randrange(256)
+        try:
+            batches = read_batches(_car(tmp_path / "c.cbor", bytes(content)))
+        except BeamrankError:
+            continue
+        assert sum(len(batch.doc_ids) + len(batch.bad) for batch in batches) >= 1
+
+
+@pytest.fixture(scope="module")
+def car(shared_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("car")
+    with tarfile.open(shared_data / "trec_car_test200.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "trec_car_test200"
+
+
+@pytest.mark.data
+def test_trec_car_test200_has_4689_paragraphs(car):
+    found = read_docs(f"{car}/train.test200.cbor.paragraphs", "car")
+    docs = dict(found)
+    assert len(docs) == len(found) == 4689
+    qrels = (car / "train.test200.cbor.hierarchical.qrels").read_text().splitlines()
+    assert {line.split()[2] for line in qrels} <= docs.keys()
+    assert docs["0018287ae97358671d32f194beeceff55a2bf167"].startswith("The quality of a system's voltage regulation")
+    assert 77 < sum(len(text.split()) for text in docs.values()) / len(docs) < 80
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("train.test200.cbor", "pages or outlines"),
+        ("train.test200.cbor.outlines", "pages or outlines"),
+        ("v2_header_sample/test.cbor", r"pages \(articles\)"),
+    ],
+)
+def test_trec_car_pages_and_outlines_are_not_files_of_paragraphs(car, name, kind):
+    with pytest.raises(PreflightError, match=f"holds {kind}: .* set `corpus.format: car-pages`"):
+        list_units(corpus_of(car / name, "car"))
+    with pytest.raises(PreflightError, match=r"holds paragraphs: .* file of pages"):
+        list_units(corpus_of(car / "train.test200.cbor.paragraphs", "car-pages"))
+
+
+@pytest.mark.data
+def test_the_pages_of_trec_car_hold_its_paragraphs(car):
+    found = read_docs(f"{car}/train.test200.cbor", "car-pages")
+    assert len(found) == 4689
+    assert dict(found) == dict(read_docs(f"{car}/train.test200.cbor.paragraphs", "car"))
+    redirect = "#REDIRECT  anchor text to page 2"
+    sample = [("para1", "anchor text to page R"), ("para2", "This is page 2"), ("paraR", redirect)]
+    assert read_docs(f"{car}/v2_header_sample/test.cbor", "car-pages") == sample
