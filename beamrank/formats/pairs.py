@@ -106,41 +106,40 @@ def _check(url: str) -> PairsFile:
     with errors_as(PreflightError, url), open_parquet(url) as file:
         schema = file.schema_arrow
         kind = _kind(url, schema.names)
-        for name in (ID, *TEXTS[kind]):
-            if schema.names.count(name) > 1:
-                raise PreflightError(f"{url} has more than one column `{name}`: give each its own name")
+        columns = (ID, *TEXTS[kind])
+        twice = next((name for name in columns if schema.names.count(name) > 1), None)
+        if twice is not None:
+            raise PreflightError(f"{url} has more than one column `{twice}`: give each its own name")
         for name in TEXTS[kind]:
             check_text_type(file, url, name)
         id_type = _id_type(url, schema.field(ID).type)
-        nulls = {name: _nulls(file, name) for name in (ID, *TEXTS[kind])}
-        some = {name: count for name, count in nulls.items() if count}
-        return PairsFile(url, file.metadata.num_rows, kind, id_type, some)
+        nulls = {name: count for name in columns if (count := _nulls(file, name))}
+        return PairsFile(url, file.metadata.num_rows, kind, id_type, nulls)
 
 
 def _kind(url: str, names: Sequence[str]) -> PairKind:
     kinds = [kind for kind, texts in TEXTS.items() if {ID, *texts} <= set(names)]
-    if len(kinds) == 1:
-        return kinds[0]
-    wanted = "`id`, `query` and `doc` (pairs), or `id`, `query`, `doc_i` and `doc_j` (triples)"
-    if kinds:
+    if len(kinds) > 1:
+        raise PreflightError(f"{url} has the columns of pairs and of triples: keep `doc`, or `doc_i` and `doc_j`")
+    if not kinds:
         raise PreflightError(
-            f"{url} has the columns of pairs and of triples: keep either `doc`, or `doc_i` and `doc_j`"
+            f"{url} needs the columns `id`, `query` and `doc` (pairs), or `id`, `query`, `doc_i` and `doc_j` (triples),"
+            f" and it has: {', '.join(names)}. Rename its columns"
         )
-    raise PreflightError(f"{url} needs the columns {wanted}, and it has: {', '.join(names)}. Rename its columns")
+    return kinds[0]
 
 
 def _id_type(url: str, column_type: Any) -> Any:
-    """The type of the ids as they are written."""
-    if pa.types.is_dictionary(column_type):
+    """The type of the ids as they are written; DECIMAL (DuckDB's sums and counts) becomes int64."""
+    types = pa.types
+    if types.is_dictionary(column_type):
         column_type = column_type.value_type
-    if pa.types.is_integer(column_type):
+    if types.is_integer(column_type):
         return column_type
-    if pa.types.is_decimal(column_type):
+    if types.is_decimal(column_type):
         return pa.int64()
-    if any(
-        test(column_type)
-        for test in (pa.types.is_null, pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    ):
+    is_text = (types.is_null, types.is_string, types.is_large_string, types.is_string_view)
+    if any(test(column_type) for test in is_text):
         return pa.string()
     raise PreflightError(f"the column `{ID}` of {url} is of type {column_type}: it must hold strings or integers")
 
@@ -161,7 +160,7 @@ def read_pairs(rows: RowRange, kind: PairKind, id_type: Any) -> PairRows:
     Args:
         rows: the rows.
         kind: `mono` or `duo`.
-        id_type: the type of the ids, `PairsFile.id_type`; DECIMAL (DuckDB's sums and counts) becomes int64.
+        id_type: the type of the ids, `PairsFile.id_type`.
 
     Raises:
         DataError: the file cannot be read, or is not, or no longer, the one that was digested.
@@ -183,23 +182,22 @@ def read_pairs(rows: RowRange, kind: PairKind, id_type: Any) -> PairRows:
 
 
 def _check_row(columns: Sequence[str], values: Sequence[object], most_id: int) -> None:
-    given_id, query, *_ = values
-    if reason := _id_reason(given_id, most_id):
+    if reason := _id_reason(values[0], most_id):
         raise RowError(reason)
     for name, value in zip(columns[1:], values[1:], strict=True):
         text_of(name, value)
-    if not str(query).strip():
+    if not str(values[1]).strip():
         raise RowError(f"has a `{columns[1]}` without text")
 
 
-def _id_reason(given_id: object, most_id: int) -> str:
+def _id_reason(value: object, most_id: int) -> str:
     """Why an id cannot be used; empty for one that can."""
-    if given_id is None:
+    if value is None:
         return f"has no `{ID}`"
-    if isinstance(given_id, bytes):
+    if isinstance(value, bytes):
         return f"has an `{ID}` that is not valid UTF-8"
-    if isinstance(given_id, Decimal) or (isinstance(given_id, int) and not -most_id <= given_id < most_id):
-        return f"has the `{ID}` {given_id}, which is not a whole number of 64 bits"
+    if isinstance(value, Decimal) or (isinstance(value, int) and not -most_id <= value < most_id):
+        return f"has the `{ID}` {value}, which is not a whole number of 64 bits"
     return ""
 
 
