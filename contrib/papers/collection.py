@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from beamrank.errors import PreflightError
-from beamrank.evaluation.collection import CollectionStats, count_words, measure_collection
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import qrels_of
 from beamrank.formats.run_writer import write_run
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
+from contrib.papers.statistics import CollectionStats, count_words, measure_collection
 
 _CORPUS = "corpus.jsonl"
 _RUN_TAG = "all"

@@ -28,7 +28,6 @@ _OURS = {
     "aggregate": "pipelines.commands.output:aggregate",
     "eval": "pipelines.commands.evaluate:eval_run",
     "compare": "pipelines.commands.evaluate:compare",
-    "stats": "pipelines.commands.collection:stats",
     "inspect": "pipelines.commands.inspect:inspect",
     "report": "pipelines.commands.report:report",
     "train": "pipelines.commands.train:train",

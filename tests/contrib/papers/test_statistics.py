@@ -1,14 +1,17 @@
 """The sizes of a collection, counted by hand."""
 
+import json
 import statistics
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from beamrank.evaluation.collection import Distribution, count_words, measure_collection
 from beamrank.formats.corpora import DocBatch
 from beamrank.formats.qrels import qrels_of
 from beamrank.records import BadRow, Topic
+from contrib.papers.statistics import Distribution, count_words, measure_collection
+from pipelines.cli import app
 
 TOPICS = [Topic("q1", "one two"), Topic("q2", "one two three four")]
 BATCHES = [
@@ -21,19 +24,21 @@ QRELS = qrels_of({"q1": {"d1": 1, "d9": 0}, "q9": {"d3": 2}})
 @pytest.mark.parametrize("values", [[3], [1, 2], [5, 1, 1, 9], [2, 2, 7, 1, 4]])
 def test_distribution_equals_statistics(values):
     found = Distribution()
-    found.add(values[:1])
-    found.add(values[1:])
-    assert found.count == len(values)
-    assert (found.shortest, found.longest) == (min(values), max(values))
-    assert found.median == statistics.median(values)
-    assert found.mean == pytest.approx(statistics.mean(values))
+    found.update(values[:1])
+    found.update(values[1:])
+    assert found.statistics() == {
+        "shortest": min(values),
+        "median": statistics.median(values),
+        "mean": pytest.approx(statistics.mean(values)),
+        "longest": max(values),
+    }
     assert found.share_beyond(2) == sum(value > 2 for value in values) / len(values)
 
 
 def test_distribution_of_nothing_is_undefined():
     found = Distribution()
-    assert found.as_object() == dict.fromkeys(("shortest", "median", "mean", "longest"))
-    assert (found.count, found.share_beyond(1)) == (0, None)
+    assert found.statistics() == dict.fromkeys(("shortest", "median", "mean", "longest"))
+    assert found.share_beyond(1) is None
 
 
 def test_collection_is_counted():
@@ -78,3 +83,57 @@ def test_collection_without_qrels_has_none():
     found = measure_collection(TOPICS, BATCHES, None, {"words": count_words})
     assert found.as_object()["qrels"] is None
     assert [row[0] for row in found.table().rows] == ["queries, words", "docs, words"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "qrels").write_text("q1 0 a 1\nq2 0 c 1\n")
+    (tmp_path / "given.trec").write_text("q1 Q0 a 1 3 t\n")
+    (tmp_path / "corpus.tsv").write_text("a\tsome words here\nb\tantidisestablishmentarianism\nc\tmore\n")
+    (tmp_path / "topics.tsv").write_text("q1\tone query\nq2\tanother\n")
+    (tmp_path / "config.yaml").write_text(
+        "corpus: {path: corpus.tsv, format: tsv}\ntopics: {path: topics.tsv, format: tsv}\nqrels: qrels\n"
+        "candidates: {run: given.trec, k: 2}\noutput: out\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _run(*arguments):
+    return CliRunner().invoke(app, arguments)
+
+
+def test_stats_counts_words_and_wordpieces(folder):
+    done = _run("stats", "config.yaml", "--set", "mono.checkpoint=embedded:mono", "--format", "json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert found["queries"]["words"]["longest"] == 2
+    assert found["docs"]["count"] == 3
+    assert found["docs"]["words"] == {
+        "shortest": 1,
+        "median": 1,
+        "mean": pytest.approx(5 / 3),
+        "longest": 3,
+        "share_beyond": {"64": 0, "512": 0},
+    }
+    # anti ##dis ##est ##ab ##lish ##ment ##arian ##ism
+    assert found["docs"]["wordpieces"]["longest"] == 8
+    assert found["qrels"]["labels"] == {"1": 2}
+
+
+def test_stats_without_checkpoint_and_qrels_counts_words(folder):
+    done = _run("stats", "config.yaml", "--set", "qrels=null", "--beyond", "2", "--format", "csv")
+    assert done.exit_code == 0
+    assert done.stderr.splitlines() == [
+        "note: no qrels: the configuration has no judgments to count",
+        "note: no wordpieces: the configuration names no checkpoint (`mono`)",
+    ]
+    assert done.stdout.splitlines() == [
+        "length,count,shortest,median,mean,longest,> 2",
+        '"queries, words",2,1,1.5,1.5,2,0.0',
+        f'"docs, words",3,1,1.0,{5 / 3},3,{1 / 3}',
+    ]
+
+
+def test_stats_of_a_missing_configuration_fails():
+    assert _run("stats", "none.yaml").exception.exit_code == 3
