@@ -205,6 +205,15 @@ def test_pages_mention_files_and_modules_that_exist() -> None:
     assert ({name for name in files if not (ROOT / name).exists()}, modules - found) == (set(), set())
 
 
+def test_faults_name_tests_that_exist() -> None:
+    page, missing, file = (ROOT / "docs/internals/faults.md").read_text(encoding="utf-8"), [], Path()
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)?(?:::(test_\w+))?`", page):
+        file = ROOT / path if path else file
+        if not file.exists() or (name and f"def {name}(" not in file.read_text(encoding="utf-8")):
+            missing.append(f"{file}::{name}")
+    assert missing == []
+
+
 def test_contributing_names_every_folder_of_the_layers() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     layers = ["beamrank", "models", "transforms", "pipelines", "contrib"]
