@@ -5,19 +5,11 @@ Retrieve and tokenize run on CPU workers whose image has Java; mono and duo on G
 
 import importlib.metadata
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from apache_beam.options.pipeline_options import (
-    DebugOptions,
-    GoogleCloudOptions,
-    PipelineOptions,
-    SetupOptions,
-    StandardOptions,
-    TestOptions,
-    WorkerOptions,
-)
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.stage_record import StageRecord
@@ -44,6 +36,7 @@ _PROCESS_A_CORE = "use_multiple_sdk_containers"
 _ACCELERATOR_OPTION = "worker_accelerator="
 
 _Config = TypeVar("_Config", RunConfig, ScoreConfig)
+_Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,20 +50,16 @@ class Workers:
     accelerator: str | None = None
 
 
-# One process holds the JVM, and Lucene's own threads use the cores. The disk holds the index.
-_RETRIEVE = Workers("cpu", "n2-highmem-4", 200, _ONE_PROCESS)
-# Reading and tokenizing a corpus is bound by the interpreter's lock, so every core gets a process.
-_TOKENIZE = Workers("cpu", "n2-standard-4", 50, _PROCESS_A_CORE)
-# One process holds one copy of the model on the GPU; the engine prefetches by itself.
-_SCORE_GPU = Workers("gpu", "g2-standard-4", 100, _ONE_PROCESS, "type:nvidia-l4;count:1;install-nvidia-driver")
-_SCORE_CPU = Workers("gpu", "n2-standard-4", 100, _ONE_PROCESS)
-
-
 _WORKERS = {
-    Worker.JVM: _RETRIEVE,
-    Worker.CPU: _TOKENIZE,
-    Worker.MODEL_ON_GPU: _SCORE_GPU,
-    Worker.MODEL_ON_CPU: _SCORE_CPU,
+    # One process holds the JVM, and Lucene's own threads use the cores. The disk holds the index.
+    Worker.JVM: Workers("cpu", "n2-highmem-4", 200, _ONE_PROCESS),
+    # Reading and tokenizing a corpus is bound by the interpreter's lock, so every core gets a process.
+    Worker.CPU: Workers("cpu", "n2-standard-4", 50, _PROCESS_A_CORE),
+    # One process holds one copy of the model on the GPU; the engine prefetches by itself.
+    Worker.MODEL_ON_GPU: Workers(
+        "gpu", "g2-standard-4", 100, _ONE_PROCESS, "type:nvidia-l4;count:1;install-nvidia-driver"
+    ),
+    Worker.MODEL_ON_CPU: Workers("gpu", "n2-standard-4", 100, _ONE_PROCESS),
 }
 
 
@@ -80,23 +69,23 @@ def settle(settings: _Config) -> tuple[_Config, Device]:
     `auto` is a GPU and float16; on CPU workers it is float32, which every processor computes. The
     backend `auto` is torch, because the processor is not known.
     """
-    threads = settings.threads or WORKER_THREADS
     device = "cuda" if settings.device == "auto" else settings.device
-    auto_dtype = "float16" if is_cuda(device) else "float32"
-    dtype = auto_dtype if settings.dtype == "auto" else settings.dtype
+    dtype = settings.dtype
+    if dtype == "auto":
+        dtype = "float16" if is_cuda(device) else "float32"
     backend = "torch" if settings.backend == AUTO else settings.backend
+    threads = settings.threads or WORKER_THREADS
     update = {"threads": threads, "device": device, "dtype": dtype, "backend": backend}
-    settled = settings.model_copy(update=update)
-    return settled, Device(device, dtype, default_token_budget(device))
+    return settings.model_copy(update=update), Device(device, dtype, default_token_budget(device))
 
 
 def check_settings(settings: JobConfig) -> None:
-    """Makes sure that workers on other machines can reach all that they read and write.
-
-    Raises:
-        PreflightError: a path that only this machine can read.
-    """
-    local = [f"{key} ({path})" for key, path in _worker_paths(settings) if not _is_shared(path)]
+    """Raises PreflightError for a path of the workers that only this machine can read."""
+    local = [
+        f"{key} ({path})"
+        for key, path in _worker_paths(settings)
+        if not storage.is_remote(path) or path.startswith("memory:")
+    ]
     if local:
         raise PreflightError(
             f"Dataflow's workers are other machines and cannot reach {', '.join(local)}: copy them to a bucket and "
@@ -115,12 +104,8 @@ def _worker_paths(settings: JobConfig) -> list[tuple[str, str]]:
     return [*paths.items(), *(("reuse", path) for path in settings.reuse)]
 
 
-def _is_shared(path: str) -> bool:
-    return storage.is_remote(path) and not path.startswith("memory:")
-
-
 def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: str, wait: bool) -> None:
-    """Makes sure that a job can be submitted with these Beam flags; they are known to be Beam's.
+    """Makes sure that a job can be submitted with these flags of Beam.
 
     Args:
         flags: the arguments after `--`.
@@ -139,109 +124,92 @@ def check_flags(flags: Sequence[str], stages: Collection[type[Stage]], device: s
             "--runner dataflow needs Google's client libraries: install beamrank with its extra, pip install "
             "'beamrank[gcp]'"
         ) from error
-    given = PipelineOptions(list(flags))
-    _check_cloud(given)
-    _check_images(given)
+    options = PipelineOptions(list(flags)).get_all_options()
+    _check_cloud(options)
+    _check_images(options)
     pools = {_WORKERS[stage.worker_on(device)] for stage in stages}
     for workers in pools:
-        _check_processes(given, workers)
-        _check_accelerator(given, workers)
-    special = _special_flags(given)
-    if special and len(pools) > 1:
+        _check_workers(options, workers)
+    special = {
+        "--sdk_container_image": options["sdk_container_image"],
+        "--worker_machine_type": options["machine_type"],
+        "--dataflow_service_options=worker_accelerator": _has_accelerator(options),
+        "--resource_hints": options["resource_hints"],
+    }
+    if any(special.values()) and len(pools) > 1:
         raise ConfigError(
-            f"{', '.join(special)} cannot be right for all stages at once, which run on different workers: run one "
-            "stage at a time, with --stage"
+            f"{', '.join(flag for flag, value in special.items() if value)} cannot be right for all stages at once, "
+            "which run on different workers: run one stage at a time, with --stage"
         )
-    if given.view_as(GoogleCloudOptions).template_location and (wait or len(stages) > 1):
+    if options["template_location"] and (wait or len(stages) > 1):
         raise ConfigError("--template_location writes one job and starts none: give --stage and --no-wait too")
-    if given.view_as(TestOptions).dry_run:
+    if options["dry_run"]:
         raise ConfigError("--dry_run leaves nothing to inspect: --template_location=FILE writes the job instead")
 
 
-def _check_cloud(given: PipelineOptions) -> None:
-    cloud = given.view_as(GoogleCloudOptions)
-    missing = [f"--{name}" for name in ("project", "region", "temp_location") if not getattr(cloud, name)]
+def _check_cloud(options: _Options) -> None:
+    missing = [f"--{name}" for name in ("project", "region", "temp_location") if not options[name]]
     if missing:
         raise ConfigError(
             f"Dataflow needs {', '.join(missing)}: beamrank run ... --runner dataflow -- --project=PROJECT "
             "--region=REGION --temp_location=gs://BUCKET/FOLDER"
         )
     for name in ("temp_location", "staging_location"):
-        value = getattr(cloud, name)
-        if value and not value.startswith("gs://"):
-            raise ConfigError(f"--{name} must be a gs:// URL, not {value!r}: Dataflow itself reads these files")
+        if options[name] and not options[name].startswith("gs://"):
+            raise ConfigError(f"--{name} must be a gs:// URL, not {options[name]!r}: Dataflow itself reads these files")
 
 
-def _check_images(given: PipelineOptions) -> None:
-    setup = given.view_as(SetupOptions)
+def _check_images(options: _Options) -> None:
     for name in ("setup_file", "requirements_file", "extra_packages"):
-        if getattr(setup, name):
+        if options[name]:
             raise ConfigError(
                 f"--{name} would install packages on each worker as it starts, and beamrank's images hold all that "
                 "they need: leave it out, or build an image and give --sdk_container_image"
             )
-    if setup.sdk_location not in ("default", "container"):
+    if options["sdk_location"] not in ("default", "container"):
         raise ConfigError("--sdk_location is pinned to `container`: the workers' image holds Beam and beamrank")
 
 
-def _check_processes(given: PipelineOptions, workers: Workers) -> None:
+def _check_workers(options: _Options, workers: Workers) -> None:
     other = {_ONE_PROCESS: _PROCESS_A_CORE, _PROCESS_A_CORE: _ONE_PROCESS}[workers.processes]
-    if other in (given.view_as(DebugOptions).experiments or []):
+    if other in (options["experiments"] or []):
         raise ConfigError(
             f"--experiments={other} contradicts {workers.processes}, which this stage is pinned to "
             "(docs/guide/deployment.md explains why): leave it out"
         )
-
-
-def _check_accelerator(given: PipelineOptions, workers: Workers) -> None:
-    """Dataflow takes an accelerator from a service option or from a resource hint, never from both."""
-    hints = given.view_as(StandardOptions).resource_hints or []
+    # Dataflow takes an accelerator from a service option or from a resource hint, never from both.
+    hints = options["resource_hints"] or []
     hinted = any(hint.startswith("accelerator=") for hint in hints)
-    optioned = _given_accelerator(given)
-    if hints and (optioned or (workers.accelerator and not hinted)):
+    if hints and (_has_accelerator(options) or (workers.accelerator and not hinted)):
         raise ConfigError(
             "resource hints turn right fitting on, and Dataflow does not take it together with the service option "
             f"worker_accelerator: give the GPU as a hint too, --resource_hints='accelerator={workers.accelerator}'"
         )
-    if hints and given.view_as(GoogleCloudOptions).flexrs_goal:
+    if hints and options["flexrs_goal"]:
         raise ConfigError("resource hints and --flexrs_goal exclude each other: Dataflow's right fitting has no FlexRS")
 
 
-def _special_flags(given: PipelineOptions) -> list[str]:
-    """The given flags that are meant for one kind of worker."""
-    worker = given.view_as(WorkerOptions)
-    found = {
-        "--sdk_container_image": worker.sdk_container_image,
-        "--worker_machine_type": worker.machine_type,
-        "--dataflow_service_options=worker_accelerator": _given_accelerator(given),
-        "--resource_hints": given.view_as(StandardOptions).resource_hints,
-    }
-    return [flag for flag, value in found.items() if value]
-
-
-def _given_accelerator(given: PipelineOptions) -> bool:
-    options = given.view_as(GoogleCloudOptions).dataflow_service_options or []
-    return any(option.startswith(_ACCELERATOR_OPTION) for option in options)
+def _has_accelerator(options: _Options) -> bool:
+    return any(option.startswith(_ACCELERATOR_OPTION) for option in options["dataflow_service_options"] or [])
 
 
 def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> PipelineOptions:
     """The Beam options of a stage's job: the pinned ones, then the user's, which take precedence."""
     workers = _WORKERS[stage_of(stage).worker]
-    given = PipelineOptions(list(flags))
-    cloud = given.view_as(GoogleCloudOptions)
+    options = PipelineOptions(list(flags)).get_all_options()
     pinned = [
         "--runner=DataflowRunner",
         f"--job_name={job_name(plan, stage)}",
         "--sdk_location=container",
-        f"--sdk_container_image={image_url(cloud.project, cloud.region, workers.image)}",
+        f"--sdk_container_image={image_url(options['project'], options['region'], workers.image)}",
         f"--worker_machine_type={workers.machine_type}",
         f"--disk_size_gb={workers.disk_size_gb}",
-        f"--max_num_workers={max(_MAX_WORKERS, given.view_as(WorkerOptions).num_workers or 0)}",
+        f"--max_num_workers={max(_MAX_WORKERS, options['num_workers'] or 0)}",
         # A second thread would only take a shard and wait with it: the JVM and the model do one at a time.
         "--number_of_worker_harness_threads=1",
         f"--experiments={workers.processes}",
     ]
-    if workers.accelerator and not _given_accelerator(given) and not given.view_as(StandardOptions).resource_hints:
+    if workers.accelerator and not _has_accelerator(options) and not options["resource_hints"]:
         pinned.append(f"--dataflow_service_options={_ACCELERATOR_OPTION}{workers.accelerator}")
     return PipelineOptions([*pinned, *flags])
 

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import apache_beam as beam
 import grpc
@@ -84,50 +83,41 @@ _JAVA_ENGINES = {
 }
 
 
-@dataclass
 class JobServer:
-    """A job server that was started."""
+    """A job server that accepts connections.
 
-    name: str
-    endpoint: str
-    process: "subprocess.Popen[bytes]"
-    log: IO[bytes]
+    Raises:
+        PreflightError: it does not start.
+    """
 
-    @classmethod
-    def start(cls, name: str, command: Command) -> "JobServer":
-        """Starts a job server and waits until it accepts connections.
-
-        Raises:
-            PreflightError: it ended, or accepts no connections.
-        """
+    def __init__(self, name: str, command: Command) -> None:
         (port,) = pick_port(None)
         folder = tempfile.mkdtemp(prefix=f"beamrank-{name}-")
         # Has no name, so it never has to be removed.
-        log = tempfile.TemporaryFile()  # noqa: SIM115
-        process = subprocess.Popen(
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._name, self.endpoint = name, f"localhost:{port}"
+        self.process = subprocess.Popen(
             child_command(folder, *command(port, folder)),
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=self._log,
             stderr=subprocess.STDOUT,
             # A terminal sends Ctrl-C to the whole process group; the launcher ends its children itself.
             start_new_session=True,
         )
-        server = cls(name, f"localhost:{port}", process, log)
-        server._wait_until_ready()
-        return server
+        self._wait_until_ready()
 
     def check(self) -> None:
         """Raises BeamrankError if the server has ended."""
         if self.process.poll() is not None:
             raise BeamrankError(
-                f"the job server of {self.name} died with code {self.process.returncode}{self._log_tail()}. Finished "
+                f"the job server of {self._name} died with code {self.process.returncode}{self._log_tail()}. Finished "
                 "shards are kept: run the same command again to resume"
             )
 
     def _log_tail(self) -> str:
         """The end of the server's output, as part of a sentence."""
-        size = os.fstat(self.log.fileno()).st_size
-        tail = os.pread(self.log.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace").strip()
+        log = self._log.fileno()
+        tail = os.pread(log, _TAIL_BYTES, max(0, os.fstat(log).st_size - _TAIL_BYTES)).decode(errors="replace").strip()
         return f"; its last output: {tail}" if tail else ""
 
     def _wait_until_ready(self) -> None:
@@ -140,7 +130,7 @@ class JobServer:
                     return
             ready.cancel()
         self.process.terminate()
-        raise PreflightError(f"the job server of {self.name} did not start{self._log_tail()}")
+        raise PreflightError(f"the job server of {self._name} did not start{self._log_tail()}")
 
 
 _servers: dict[str, JobServer] = {}
@@ -150,16 +140,14 @@ def job_endpoint(name: str, command: Command) -> str:
     """The address of an engine's job server. Jobs share it, because a Java server takes seconds to start."""
     server = _servers.get(name)
     if server is None or server.process.poll() is not None:
-        server = _servers[name] = JobServer.start(name, command)
+        server = _servers[name] = JobServer(name, command)
     return server.endpoint
 
 
 def check_job_server(endpoint: str | None, error: BaseException | None = None) -> None:
     """Raises BeamrankError if the job server at an address was started here and has died.
 
-    Args:
-        endpoint: the address.
-        error: the error of a job that failed. A connection breaks before its process has ended.
+    After the `error` of a job it waits a moment: a connection breaks before its process has ended.
     """
     server = next((server for server in _servers.values() if server.endpoint == endpoint), None)
     deadline = time.monotonic() + (_DYING_SECONDS if isinstance(error, grpc.RpcError) else 0.0)
@@ -171,21 +159,13 @@ def check_job_server(endpoint: str | None, error: BaseException | None = None) -
 
 
 def prism_command(options: PipelineOptions, progress: Progress) -> Command:
-    """The command that starts Prism.
-
-    Raises:
-        PreflightError: Prism was not found, and cannot be built.
-    """
+    """The command that starts Prism."""
     program = _find("prism", "prism_location", options) or _build_prism(progress)
     return lambda port, _: [str(program), f"--job_port={port}", "--serve_http=false", "--log_level=warn"]
 
 
 def java_command(name: str, options: PipelineOptions, progress: Progress) -> Command:
-    """The command that starts the job server of Spark or Flink.
-
-    Raises:
-        PreflightError: Java or the job server was not found, and the job server cannot be downloaded.
-    """
+    """The command that starts the job server of Spark or Flink."""
     engine, servers = _JAVA_ENGINES[name], options.view_as(JobServerOptions)
     java = shutil.which(servers.job_server_java_launcher)
     if java is None:

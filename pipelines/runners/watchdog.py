@@ -45,17 +45,12 @@ _LOST_WORKER = re.compile(r"SDK worker disconnected|didn't get control connectio
 
 
 def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seconds: float) -> None:
-    """Runs a pipeline to its end.
-
-    Args:
-        pipeline: the pipeline.
-        progress: returns how much is done, read from receipts; called a few times a second.
-        stall_seconds: how long `progress` may stay the same.
+    """Runs a pipeline to its end; `progress`, how much is done, may stay the same for `stall_seconds`.
 
     Raises:
         BeamrankError: the pipeline failed, stalled, or lost a worker.
     """
-    outcome: list[BaseException | None] = []
+    outcome: list[BaseException] = []
     endpoint: str | None = pipeline.options.view_as(PortableOptions).job_endpoint
     thread = threading.Thread(target=_run, args=(pipeline, outcome), name="pipeline", daemon=True)
     # Beam prints the traceback of every failure that it raises, once or twice: the log has room for it.
@@ -68,7 +63,7 @@ def run_watched(pipeline: beam.Pipeline, progress: Callable[[], int], stall_seco
 
         thread.start()
         wait_with_stall(thread, progress, stall_seconds, on_stall=lambda: "treating the job as stalled", check=check)
-    if outcome and outcome[0] is not None:
+    if outcome:
         check_job_server(endpoint, outcome[0])
         raise explain(outcome[0]) from outcome[0]
 
@@ -82,21 +77,18 @@ def wait_with_stall(
     check: Callable[[], None] = lambda: None,
     poll_seconds: float = _POLL_SECONDS,
 ) -> None:
-    """Waits for the thread of a job.
+    """Waits for the thread of a job, or raises BeamrankError where `done` stays the same for `stall_seconds`.
 
     Args:
         thread: the thread of the job.
         done: how much is done.
-        stall_seconds: how long `done` may stay the same.
+        stall_seconds: how long it may stay the same.
         on_stall: ends a job that stalled; returns a description for the message.
         check: raises where the job cannot end.
         poll_seconds: the time between two checks.
-
-    Raises:
-        BeamrankError: the job stalled.
     """
     last, moved = done(), time.monotonic()
-    while thread.is_alive():
+    while True:
         thread.join(poll_seconds)
         if not thread.is_alive():
             return
@@ -111,7 +103,7 @@ def wait_with_stall(
             )
 
 
-def _run(pipeline: beam.Pipeline, outcome: list[BaseException | None]) -> None:
+def _run(pipeline: beam.Pipeline, outcome: list[BaseException]) -> None:
     try:
         result = pipeline.run()
         while not PipelineState.is_terminal(result.state):
@@ -121,7 +113,6 @@ def _run(pipeline: beam.Pipeline, outcome: list[BaseException | None]) -> None:
             threading.Thread(target=_clean_up, args=(result,), daemon=True).start()
         else:
             result.wait_until_finish()
-        outcome.append(None)
     except BaseException as error:
         outcome.append(error)
 
@@ -170,17 +161,15 @@ class _Workers:
 
 
 def _is_worker(process: psutil.Process) -> bool:
-    try:
+    with contextlib.suppress(psutil.Error):
         return WORKER_MODULE in process.cmdline()
-    except psutil.Error:
-        return False
+    return False
 
 
 def _lives(process: psutil.Process) -> bool:
-    try:
+    with contextlib.suppress(psutil.Error):
         return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+    return False
 
 
 def explain(error: BaseException) -> BeamrankError:
@@ -192,17 +181,15 @@ def explain(error: BaseException) -> BeamrankError:
     if raised:
         name, message = raised[-1]
         return in_mid_run(_OURS[name], message.strip())
+    kept = "Finished shards are kept"
     full = _FULL.search(str(error))
     if full is not None:
         return BeamrankError(
-            f"a worker cannot write: {full[0]}. Finished shards are kept: make room, then run the same command again "
-            "to resume"
+            f"a worker cannot write: {full[0]}. {kept}: make room, then run the same command again to resume"
         )
     if _LOST_WORKER.search(str(error)):
-        return BeamrankError(
-            f"a worker process was lost (possibly out of memory): {error}. Finished shards are kept: run the same "
-            "command again to resume"
-        )
+        lost = "a worker process was lost (possibly out of memory)"
+        return BeamrankError(f"{lost}: {error}. {kept}: run the same command again to resume")
     return BeamrankError(f"the Beam job failed: {type(error).__name__}: {error}")
 
 

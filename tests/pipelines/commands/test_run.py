@@ -3,8 +3,6 @@
 import csv
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -39,13 +37,6 @@ def _error(*arguments):
     assert isinstance(result.exception, BeamrankError)
     assert result.stdout == ""
     return result.exception.exit_code, str(result.exception)
-
-
-def test_command_line_imports_nothing_slow():
-    slow = {"apache_beam", "torch", "transformers", "scipy.stats"}
-    code = f"import sys, pipelines.cli; print({slow} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
 
 
 @pytest.mark.jvm

@@ -155,7 +155,7 @@ def test_missing_engine_ends_the_command_before_anything_starts(config_path, tmp
 def test_job_server_that_does_not_start_shows_its_output():
     command = [sys.executable, "-S", "-c", "raise SystemExit('no such master')"]
     with pytest.raises(PreflightError, match="the job server of test did not start; its last output: no such master"):
-        JobServer.start("test", lambda port, folder: command)
+        JobServer("test", lambda port, folder: command)
 
 
 class WaitFn(beam.DoFn):
