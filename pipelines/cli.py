@@ -31,9 +31,10 @@ class LazyCommand(TyperCommand):
         """The command itself; see `load_command`."""
         return load_command(self._full_name, self._entries)
 
-    def describe(self) -> None:
-        """Reads the help text."""
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentences of its help, read without importing it."""
         self.help = short_help(self._entries)
+        return super().get_short_help_str(limit)
 
 
 class LazyGroup(TyperGroup):
@@ -43,13 +44,6 @@ class LazyGroup(TyperGroup):
         """Finds the command that the arguments begin with, and imports it."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Shows the commands with the first paragraphs of their help."""
-        for command in self.commands.values():
-            if isinstance(command, LazyCommand):
-                command.describe()
-        super().format_help(ctx, formatter)
 
 
 class _Commands(LazyGroup):

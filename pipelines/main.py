@@ -99,15 +99,12 @@ def _run() -> int:
         if isinstance(end.__context__, BrokenPipeError):
             return READER_GONE
         return end.code if isinstance(end.code, int) else int(bool(end.code))
-    except BeamrankError as error:
+    except (BeamrankError, OSError) as error:
         _report(f"error: {error}", error)
-        return error.exit_code
+        return error.exit_code if isinstance(error, BeamrankError) else 1
     except _Interrupted as interruption:
         _report("interrupted: finished shards are kept; run the same command again to resume", interruption)
         return interruption.exit_code
-    except OSError as error:
-        _report(f"error: {error}", error)
-        return 1
     except Exception as error:
         logged = hasattr(error, "__notes__")
         _report(f"error: {type(error).__name__}: {error}" if logged else traceback.format_exc(), error)
