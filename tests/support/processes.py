@@ -51,6 +51,20 @@ def beamrank_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, code, done.stdout, stderr)
 
 
+def succeed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A command in this process that must succeed."""
+    done = beamrank_here(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def refused(*arguments: str | Path, code: int) -> str:
+    """Standard error of a command in this process that must end with an exit code, and print nothing else."""
+    done = beamrank_here(*arguments)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    return done.stderr
+
+
 def without_progress(stderr: str) -> list[str]:
     """The lines of standard error, without progress, the time that stages took, and the name of the log."""
     dropped = (_PROGRESS, _STAGE_DONE, _LOG_NAME)

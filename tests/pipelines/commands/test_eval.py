@@ -9,12 +9,9 @@ import sys
 from contextlib import suppress
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from beamrank.errors import BeamrankError
-from pipelines.commands.evaluate import eval_run
 from tests import ROOT
+from tests.support.processes import refused, succeed
 
 RUN = "q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\nq1 Q0 c 3 2 t\nq9 Q0 a 1 1 t\n"
 QRELS = "q1 0 c 1\nq2 0 a 1\n"
@@ -28,15 +25,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _eval(*arguments):
-    app = typer.Typer()
-    app.command()(eval_run)
-    return CliRunner().invoke(app, arguments)
-
-
 def test_eval_prints_tab_separated_values(folder):
-    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR P@2")
-    assert (done.exit_code, done.stdout) == (0, "RR\t0.25\nP@2\t0.25\n")
+    done = succeed("eval", "a.run", "--qrels", "qrels", "--measures", "RR P@2")
+    assert done.stdout == "RR\t0.25\nP@2\t0.25\n"
     assert done.stderr.splitlines() == [
         "note: rows with the score of the row before: 1; ordered by doc_id, descending, as in trec_eval. A run that is "
         "given as the first stage orders them by rank, unless `candidates.ties` is `doc_id`",
@@ -49,15 +40,14 @@ def test_eval_prints_tab_separated_values(folder):
 def test_eval_compares_with_a_baseline(folder):
     (folder / "b.run").write_text("q1 Q0 c 1 3 t\nq2 Q0 a 1 2 t\n")
     asked = ("b.run", "--qrels", "qrels", "--measures", "RR NumRet", "--against", "a.run")
-    done = _eval(*asked)
-    assert done.exit_code == 0
+    done = succeed("eval", *asked)
     (name, mean, other, difference, p_value), counted = (line.split("\t") for line in done.stdout.splitlines())
     assert (name, mean, other, difference) == ("RR", "1.0", "0.25", "0.75")
     assert 0 < float(p_value) < 1
     assert counted == ["NumRet", "2.0"]
     assert "note: not compared, because they are not means over two or more topics: NumRet" in done.stderr
     assert "note: a.run: topics of the run without judgments: 1 ('q9'); they are left out" in done.stderr
-    (compared,) = json.loads(_eval(*asked, "--json").stdout)["against"]
+    (compared,) = json.loads(succeed("eval", *asked, "--json").stdout)["against"]
     assert compared["run"] == "a.run"
     assert compared["measures"]["RR"]["better"] == 2
     assert compared["measures"]["RR"]["p_value"] == float(p_value)
@@ -69,29 +59,29 @@ def test_eval_compares_with_several_baselines(folder):
     asked = ["b.run", "--qrels", "qrels", "--measures", "RR NumRet"]
     for other in ("a.run", "c.run", "a.run"):
         asked += ["--against", other]
-    done = _eval(*asked)
+    done = succeed("eval", *asked)
     first, counted = (line.split("\t") for line in done.stdout.splitlines())
     assert (first[:4], first[5:7], first[8:10]) == (["RR", "1.0", "0.25", "0.75"], ["0.25", "0.75"], ["0.25", "0.75"])
     assert len(first) == 2 + 3 * 3
     assert counted == ["NumRet", "2.0"]
     assert done.stderr.count("note: not compared") == 1
-    compared = json.loads(_eval(*asked, "--json").stdout)["against"]
+    compared = json.loads(succeed("eval", *asked, "--json").stdout)["against"]
     assert [each["run"] for each in compared] == ["a.run", "c.run", "a.run"]
     assert [str(each["measures"]["RR"]["p_value"]) for each in compared] == [first[4], first[7], first[10]]
 
 
 def test_eval_explains_names_of_trec_eval(folder):
-    done = _eval("a.run", "--qrels", "qrels", "--measures", "recip_rank,P_2")
+    done = succeed("eval", "a.run", "--qrels", "qrels", "--measures", "recip_rank,P_2")
     assert done.stdout == "RR\t0.25\nP@2\t0.25\n"
     assert done.stderr.startswith(
         "note: recip_rank is trec_eval's name for RR\nnote: P_2 is trec_eval's name for P@2\n"
     )
-    done = _eval("a.run", "--qrels", "qrels", "--measures", "recip_rank", "--json")
+    done = succeed("eval", "a.run", "--qrels", "qrels", "--measures", "recip_rank", "--json")
     assert json.loads(done.stdout)["measures"] == {"RR": 0.25}
 
 
 def test_eval_prints_each_topic(folder):
-    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR,P@2", "--per-query")
+    done = succeed("eval", "a.run", "--qrels", "qrels", "--measures", "RR,P@2", "--per-query")
     assert [line.split("\t") for line in done.stdout.splitlines()] == [
         ["q1", "RR", "0.5"],
         ["q1", "P@2", "0.5"],
@@ -103,14 +93,14 @@ def test_eval_prints_each_topic(folder):
 
 
 def test_eval_prints_json(folder):
-    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR@10", "--json")
+    done = succeed("eval", "a.run", "--qrels", "qrels", "--measures", "RR@10", "--json")
     assert json.loads(done.stdout) == {"run": "a.run", "queries": 2, "measures": {"RR@10": 0.25}}
-    done = _eval("a.run", "--qrels", "qrels", "--measures", "RR@10", "--json", "--per-query")
+    done = succeed("eval", "a.run", "--qrels", "qrels", "--measures", "RR@10", "--json", "--per-query")
     assert json.loads(done.stdout)["per_query"] == {"q1": {"RR@10": 0.5}, "q2": {"RR@10": 0.0}}
 
 
 def test_eval_has_default_measures(folder):
-    done = _eval("a.run", "--qrels", "qrels", "--json")
+    done = succeed("eval", "a.run", "--qrels", "qrels", "--json")
     assert list(json.loads(done.stdout)["measures"]) == ["RR@10", "nDCG@10", "AP", "R@1000"]
 
 
@@ -145,6 +135,7 @@ def test_eval_prints_a_table_on_a_terminal(folder):
         (["a.run", "--qrels", "qrels", "--against", "a.run", "--against", "none.run"], 3, "there is no file none.run"),
         (["a.run", "--qrels", "qrels", "--measures", "P@0"], 2, "cutoff must be between 1 and"),
         (["a.run", "--qrels", "qrels", "--measures", " "], 2, "there are no measures"),
+        (["a.run"], 2, "--qrels"),
     ],
 )
 def test_eval_errors_have_their_exit_codes(folder, arguments, code, message):
@@ -152,20 +143,12 @@ def test_eval_errors_have_their_exit_codes(folder, arguments, code, message):
     (folder / "other.run").write_text("001 Q0 a 1 3 t\n")
     (folder / "out").mkdir()
     (folder / "out" / "bm25.trec").write_text(RUN)
-    done = _eval(*arguments)
-    assert isinstance(done.exception, BeamrankError)
-    assert done.exception.exit_code == code
-    assert message in str(done.exception)
-    assert done.stdout == ""
-
-
-def test_eval_needs_qrels(folder):
-    assert _eval("a.run").exit_code == 2
+    assert message in refused("eval", *arguments, code=code)
 
 
 def test_eval_reads_compressed_three_column_runs(folder):
     (folder / "zero.tsv.gz").write_bytes(gzip.compress(b"q1\ta\t0\nq1\tc\t1\n"))
-    done = _eval("zero.tsv.gz", "--qrels", "qrels", "--measures", "RR@10", "--json")
+    done = succeed("eval", "zero.tsv.gz", "--qrels", "qrels", "--measures", "RR@10", "--json")
     assert json.loads(done.stdout)["measures"] == {"RR@10": 0.25}
 
 
@@ -173,7 +156,7 @@ def test_eval_reads_compressed_three_column_runs(folder):
 def test_eval_gives_published_figures(shared_data, tmp_path):
     folder = shared_data / "msmarco/ans_small"
     run = str(folder / "run.monobert.ans_small.dev.tsv.gz")
-    done = _eval(run, "--qrels", str(folder / "qrels.dev.small.tsv"), "--measures", "RR@10 RR@1000 RR")
+    done = succeed("eval", run, "--qrels", str(folder / "qrels.dev.small.tsv"), "--measures", "RR@10 RR@1000 RR")
     figures = dict(line.split("\t") for line in done.stdout.splitlines())
     assert figures["RR@10"] == "0.40267951625094484"
     assert round(float(figures["RR"]), 4) == round(float(figures["RR@1000"]), 4) == 0.4109
@@ -185,10 +168,10 @@ def test_eval_leaves_out_the_doc_that_is_the_query(folder):
     (folder / "a.run").write_text("a Q0 a 1 3 x\na Q0 b 2 2 x\na Q0 c 3 1 x\n")
     (folder / "qrels").write_text("query-id\tcorpus-id\tscore\na\tb\t1\n")
     asked = ("a.run", "--qrels", "qrels", "--measures", "RR@10 nDCG@10")
-    done = _eval(*asked)
+    done = succeed("eval", *asked)
     assert done.stdout.startswith("RR@10\t0.5\n")
     assert "doc of their own id" in done.stderr
-    done = _eval(*asked, "--exclude", "self")
+    done = succeed("eval", *asked, "--exclude", "self")
     assert done.stdout == "RR@10\t1.0\nnDCG@10\t1.0\n"
     assert "note: exclude self: docs that were left out: 1" in done.stderr
     assert "own id" not in done.stderr
@@ -196,5 +179,5 @@ def test_eval_leaves_out_the_doc_that_is_the_query(folder):
 
 def test_eval_warns_of_ids_that_do_not_meet(folder):
     (folder / "qrels").write_text("q1 0 x 1\nq9 0 x 1\n")
-    done = _eval("a.run", "--qrels", "qrels")
+    done = succeed("eval", "a.run", "--qrels", "qrels")
     assert "warning: judged topics of the run that rank any judged doc: 0 of 2" in done.stderr

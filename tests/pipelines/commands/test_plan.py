@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from beamrank.commit.status import read_status
-from pipelines.cli import app
 from tests.support.checkpoints import save_tiny
+from tests.support.processes import refused, succeed
 from tests.support.runs import plan_run
 from tests.support.small_collection import DOCS, SmallCollection, small_cascade
 
@@ -24,9 +23,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _planned(config: Path, *arguments: str) -> str:
-    result = CliRunner().invoke(app, ["plan", str(config), *arguments])
-    assert result.exit_code == 0, result.output
-    return str(result.stdout)
+    return succeed("plan", config, *arguments).stdout
 
 
 def _stages(config: Path, *arguments: str) -> dict[str, dict[str, Any]]:
@@ -48,15 +45,14 @@ def test_plan_without_earlier_runs_has_all_work(config: Path, tmp_path: Path) ->
 
 
 def test_plan_into_a_new_output_refuses_a_missing_run(config: Path, tmp_path: Path) -> None:
-    arguments = ["plan", str(config), "--set", "candidates.run=none", "--output", str(tmp_path / "new")]
-    assert "there is no run" in str(CliRunner().invoke(app, arguments).exception)
+    arguments = ("--set", "candidates.run=none", "--output", tmp_path / "new")
+    assert "there is no run" in refused("plan", config, *arguments, code=3)
 
 
 @pytest.mark.parametrize("output", ["/dev/null", "file"])
 def test_plan_refuses_an_output_that_is_not_a_folder(config: Path, tmp_path: Path, output: str) -> None:
     (tmp_path / "file").touch()
-    arguments = ["plan", str(config), "--output", str(tmp_path / output)]
-    assert "is not a folder" in str(CliRunner().invoke(app, arguments).exception)
+    assert "is not a folder" in refused("plan", config, "--output", tmp_path / output, code=3)
 
 
 def test_plan_measures_each_model_with_its_own_tokenizer(config: Path, tmp_path: Path) -> None:
@@ -164,8 +160,7 @@ def test_status_shows_a_saved_prediction_beside_what_was_spent(config: Path, tmp
     shown = _planned(config, "--output", str(output), "--price", "3600", "--machine", "large-1", "--save", "--json")
     predicted = {stage["stage"]: stage["seconds"] for stage in json.loads(shown)["stages"]}
     plan_run(config, output=output).run()
-    status = CliRunner().invoke(app, ["status", str(output), "--json"])
-    found = json.loads(status.stdout)
+    found = json.loads(succeed("status", output, "--json").stdout)
     steps = {stage["stage"].split("-")[0]: stage for stage in found["stages"]}
     assert {step: steps[step]["predicted_seconds"] for step in predicted} == predicted
     spent = sum(stage["seconds"] for stage in found["stages"])
@@ -173,12 +168,11 @@ def test_status_shows_a_saved_prediction_beside_what_was_spent(config: Path, tmp
         "machine": "large-1", "per_hour": 3600.0, "machines": 1,
         "predicted": pytest.approx(sum(predicted.values())), "spent": pytest.approx(spent),
     }  # fmt: skip
-    assert "cost on large-1 at 3600 an hour" in CliRunner().invoke(app, ["status", str(output)]).stdout
+    assert "cost on large-1 at 3600 an hour" in succeed("status", output).stdout
 
 
 def test_damaged_prediction_is_named(config: Path, tmp_path: Path) -> None:
     output = tmp_path / "new"
     plan_run(config, output=output).run()
     (output / "prediction.json").write_text("{}")
-    result = CliRunner().invoke(app, ["status", str(output)])
-    assert "prediction.json is damaged: remove it" in str(result.exception)
+    assert "prediction.json is damaged: remove it" in refused("status", output, code=3)

@@ -6,60 +6,36 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from beamrank.commit.plan import read_plan
 from beamrank.config.run import stored_config
 from beamrank.demo.collection import write_collection
-from beamrank.errors import BeamrankError
 from contrib.papers.missing_pairs import count_missing, depths_plan
-from pipelines.cli import app
 from pipelines.plan import join_passes
 from tests import ROOT
+from tests.support.processes import beamrank_here, refused, succeed
 from tests.support.runs import committed, parts, read_trec, run_bytes, run_here, undisturbed_run
-
-
-def _invoke(*arguments):
-    """The command in this process."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def _done(*arguments):
-    """Standard error of a command that succeeds."""
-    result = _invoke(*arguments)
-    assert result.exit_code == 0, result.output
-    return str(result.stderr)
-
-
-def _error(*arguments):
-    """The exit code and the message of a command that does not."""
-    result = _invoke(*arguments)
-    assert isinstance(result.exception, BeamrankError)
-    assert result.stdout == ""
-    return result.exception.exit_code, str(result.exception)
 
 
 @pytest.mark.jvm
 def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
     expected = undisturbed_run(config_path)
     command: list[str | Path] = ["run", config_path, "--output", tmp_path / "out", "--stage"]
-    _done(*command, "retrieve")
-    code, message = _error(*command, "mono")
-    assert code == 3
-    assert message.startswith("mono reads tokenize-")
+    succeed(*command, "retrieve")
+    message = refused(*command, "mono", code=3)
+    assert "mono reads tokenize-" in message
     assert "run it first, with --stage tokenize" in message
-    _done(*command, "tokenize")
-    _done(*command, "mono")
-    code, message = _error(*command, "runs")
-    assert code == 3
+    succeed(*command, "tokenize")
+    succeed(*command, "mono")
+    message = refused(*command, "runs", code=3)
     assert "duo is not finished" in message
     assert "Run what is missing: with --stage duo" in message
     assert "To stop after mono, leave `duo` out of the configuration (--set duo=null)" in message
-    _done(*command, "duo")
+    succeed(*command, "duo")
     assert not (tmp_path / "out/runs/duo-sum.trec").exists()
-    *said, last = _done(*command, "runs").splitlines()
+    *said, last = succeed(*command, "runs").stderr.splitlines()
     assert last == f"to see what the run did: beamrank report {tmp_path / 'out'}"
-    *costs, _ = _invoke("status", tmp_path / "out").stdout.replace("4 of 4 shards, finished, ", "").splitlines()
+    *costs, _ = succeed("status", tmp_path / "out").stdout.replace("4 of 4 shards, finished, ", "").splitlines()
     assert set(costs) <= set(said)
     assert run_bytes(tmp_path / "out") == run_bytes(expected)
     assert parts(tmp_path / "out") == parts(expected)
@@ -80,8 +56,7 @@ def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
     ],
 )
 def test_flags_that_are_wrong_are_refused_before_anything_starts(config_path, tmp_path, arguments, message):
-    code, said = _error("run", config_path, "--output", tmp_path / "out", *arguments)
-    assert code == 2
+    said = refused("run", config_path, "--output", tmp_path / "out", *arguments, code=2)
     assert message in said
     assert not (tmp_path / "out").exists()
 
@@ -90,7 +65,7 @@ def test_flags_that_are_wrong_are_refused_before_anything_starts(config_path, tm
     "arguments", [["--stage", "later"], ["--runner", "dask"], ["--direct_num_workers=2"]], ids=lambda each: each[0]
 )
 def test_flags_with_unknown_values_have_exit_code_2(config_path, arguments):
-    assert _invoke("run", config_path, *arguments).exit_code == 2
+    assert beamrank_here("run", config_path, *arguments).returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -105,21 +80,18 @@ def test_flags_with_unknown_values_have_exit_code_2(config_path, arguments):
 )
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_places_that_cannot_be_used_have_exit_code_3(config_path, command, override, message):
-    code, said = _error(command, config_path, "--set", override)
-    assert code == 3
+    said = refused(command, config_path, "--set", override, code=3)
     assert message in said
 
 
 @pytest.mark.parametrize("command", ["status", "verify", "gc"])
 def test_output_that_cannot_be_reached_has_exit_code_3(command):
-    code, said = _error(command, "http://127.0.0.1:9/out")
-    assert code == 3
+    said = refused(command, "http://127.0.0.1:9/out", code=3)
     assert "cannot reach http://127.0.0.1:9/out" in said
 
 
 def test_config_that_does_not_exist_has_exit_code_3(tmp_path):
-    code, message = _error("run", tmp_path / "none.yaml")
-    assert code == 3
+    message = refused("run", tmp_path / "none.yaml", code=3)
     assert "cannot read the configuration" in message
 
 
@@ -128,15 +100,15 @@ def test_changed_config_redoes_only_what_it_decides(config_path, tmp_path):
     output = tmp_path / "out"
     shutil.copytree(undisturbed_run(config_path), output)
     before = committed(output)
-    _done("run", config_path, "--output", output, "--set", "measures=[AP]", "--set", "run_tag=other")
+    succeed("run", config_path, "--output", output, "--set", "measures=[AP]", "--set", "run_tag=other")
     assert committed(output) == before
-    said = _done("run", config_path, "--output", output, "--set", "duo.k=2")
+    said = succeed("run", config_path, "--output", output, "--set", "duo.k=2").stderr
     after = committed(output)
     assert {name: after[name] for name in before} == before
     assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"duo"}
     assert "mono: all 4 shards are already complete" in said
     # And back: what the first configuration left is still there.
-    _done("run", config_path, "--output", output)
+    succeed("run", config_path, "--output", output)
     assert committed(output) == after
     assert run_bytes(output) == run_bytes(undisturbed_run(config_path))
 
@@ -146,9 +118,9 @@ def test_join_in_several_passes_gives_the_same_bytes(config_path, tmp_path, monk
     expected = undisturbed_run(config_path)
     shutil.copytree(expected / "retrieve", tmp_path / "out/retrieve")
     monkeypatch.setattr(join_passes, "_LOCAL_SHUFFLE_SHARE", 1e-12)
-    said = _done("run", config_path, "--output", tmp_path / "out")
+    said = succeed("run", config_path, "--output", tmp_path / "out").stderr
     assert "the shuffle does not fit in memory at once; 4 passes over the corpus" in said
-    assert "tokenize reads the corpus in 4 passes" in _invoke("plan", config_path).stdout
+    assert "tokenize reads the corpus in 4 passes" in succeed("plan", config_path).stdout
     assert parts(tmp_path / "out") == parts(expected)
     assert run_bytes(tmp_path / "out") == run_bytes(expected)
     assert not list((tmp_path / "out").glob("*/needed-*"))
@@ -181,8 +153,7 @@ def test_status_reads_receipts_only(config_path, tmp_path):
     for path in (tmp_path / "out").glob("*/manifest-*"):
         path.unlink()
     before = sorted(path for path in (tmp_path / "out").rglob("*"))
-    result = _invoke("status", tmp_path / "out", "--json")
-    status = json.loads(result.stdout)
+    status = json.loads(succeed("status", tmp_path / "out", "--json").stdout)
     stages = status["stages"]
     assert status["eta_seconds"] == 0
     assert [stage["stage"].split("-")[0] for stage in stages] == ["retrieve", "tokenize", "mono", "duo"]
@@ -198,7 +169,7 @@ def test_status_reads_receipts_only(config_path, tmp_path):
         assert [stage[name] is not None for stage in stages] == [False, False, True, True]
     # Reading is not sealing.
     assert sorted((tmp_path / "out").rglob("*")) == before
-    *lines, run = _invoke("status", tmp_path / "out").stdout.splitlines()
+    *lines, run = succeed("status", tmp_path / "out").stdout.splitlines()
     assert [line.split("-")[0].split(":")[0] for line in lines] == ["retrieve", "tokenize", "mono", "duo"]
     assert all("4 of 4 shards, finished, " in line for line in lines)
     assert "inferences (" in lines[2]
@@ -208,22 +179,20 @@ def test_status_reads_receipts_only(config_path, tmp_path):
 @pytest.mark.parametrize("name", ["none", "file"])
 def test_status_without_a_run_is_an_error(tmp_path, name):
     (tmp_path / "file").write_text("text")
-    code, message = _error("status", tmp_path / name)
-    assert code == 3
+    message = refused("status", tmp_path / name, code=3)
     assert "holds no beamrank run" in message
 
 
 def test_status_of_a_corrupted_plan_is_an_error(tmp_path):
-    (tmp_path / "current-plan.json").write_text('{"plan": "plan-x.json"}')
-    (tmp_path / "plan-x.json").write_text('{"engine_ver')
-    assert _error("status", tmp_path)[0] == 3
+    (tmp_path / "current-plan.json").write_text('{"plan": "plan-0123456789ab.json"}')
+    (tmp_path / "plan-0123456789ab.json").write_text('{"engine_ver')
+    assert "plan-0123456789ab.json" in refused("status", tmp_path, code=3)
 
 
 def test_qrels_that_judge_no_topic_are_refused_at_once(config_path, tmp_path):
     qrels = tmp_path / "other.txt"
     qrels.write_text("q99 0 d1 1\n")
-    code, message = _error("run", config_path, "--output", tmp_path / "out", "--set", f"qrels={qrels}")
-    assert code == 3
+    message = refused("run", config_path, "--output", tmp_path / "out", "--set", f"qrels={qrels}", code=3)
     assert "is judged in" in message
     assert "'q99'): every measure would be 0" in message
     assert not list((tmp_path / "out").glob("*"))
@@ -233,8 +202,7 @@ def test_demo_searches_the_embedded_collection(tmp_path):
     # A folder that is not an index ends the demo once its collection is written, before minutes of scoring.
     (tmp_path / "out/index").mkdir(parents=True)
     (tmp_path / "out/index/notes.txt").write_text("not an index")
-    code, message = _error("demo", "--output", tmp_path / "out")
-    assert code == 3
+    message = refused("demo", "--output", tmp_path / "out", code=3)
     assert str(tmp_path / "out/index") in message
     write_collection(str(tmp_path / "expected"))
     for path in (tmp_path / "expected").iterdir():
@@ -244,9 +212,7 @@ def test_demo_searches_the_embedded_collection(tmp_path):
 @pytest.mark.slow
 @pytest.mark.jvm
 def test_demo_has_the_figures_of_the_readme(tmp_path):
-    result = _invoke("demo", "--output", tmp_path, "--json")
-    assert result.exit_code == 0, result.output
-    figures = json.loads(result.stdout)
+    figures = json.loads(succeed("demo", "--output", tmp_path, "--json").stdout)
     assert (figures["docs"], figures["topics"]) == (8315, 89)
     bm25, mono, duo = (stage["RR@10"] for stage in figures["stages"])
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,22 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.verify import Verification
 from beamrank.config.first_stages import Bm25Config, IndexConfig
-from beamrank.errors import ConfigError, PreflightError
+from beamrank.errors import PreflightError
 from beamrank.formats.corpora import digest_corpus
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_version
 from beamrank.storage.documents import checked_json, checked_values
 from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_digest
-from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
 from pipelines.plan.make_plan import make_plan
 from pipelines.runs.run_files import write_runs
 from pipelines.runs.verify_runs import verify_runs
+from tests.support.processes import beamrank_here, succeed
 from tests.support.runs import PlannedRun, plan_run
 from tests.support.services.faulty_store import snapshot
 from tests.support.small_collection import small_cascade
@@ -38,7 +37,7 @@ def cascade(tmp_path_factory: pytest.TempPathFactory) -> PlannedRun:
 def finished(cascade: PlannedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("finished") / "out"
     cascade.at(str(output)).run()
-    assert _invoke("aggregate", output, "--aggregation", "min").exit_code == 0
+    succeed("aggregate", output, "--aggregation", "min")
     return output
 
 
@@ -46,10 +45,6 @@ def finished(cascade: PlannedRun, tmp_path_factory: pytest.TempPathFactory) -> P
 def output(finished: Path, tmp_path: Path) -> Path:
     """A copy to damage."""
     return Path(shutil.copytree(finished, tmp_path / "out"))
-
-
-def _invoke(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def _flip(path: Path, seed: int) -> None:
@@ -60,12 +55,12 @@ def _flip(path: Path, seed: int) -> None:
 
 
 def test_verify_accepts_a_finished_run(output):
-    result = _invoke("verify", output)
-    assert (result.exit_code, result.stdout) == (0, "")
+    result = succeed("verify", output)
+    assert result.stdout == ""
     files = sum(1 for path in output.rglob("*") if path.is_file())
     assert f"files read: {files} (" in result.stderr
     assert "all files verified" in result.stderr
-    as_json = json.loads(_invoke("verify", output, "--json").stdout)
+    as_json = json.loads(beamrank_here("verify", output, "--json").stdout)
     assert (as_json["files"], as_json["findings"], as_json["notes"], as_json["stray"]) == (files, [], [], 0)
 
 
@@ -76,8 +71,8 @@ def test_verify_prints_one_line_for_a_corrupt_part(finished, tmp_path):
     for seed, name in enumerate(kinds.values()):
         output = Path(shutil.copytree(finished, tmp_path / str(seed)))
         _flip(output / name, seed)
-        result = _invoke("verify", output)
-        assert result.exit_code == 1
+        result = beamrank_here("verify", output)
+        assert result.returncode == 1
         lines = [line for line in result.stdout.splitlines() if line.startswith(f"{name}: ")]
         assert len(lines) == 1, (name, result.stdout)
         assert any(remedy in lines[0] for remedy in ("run again", "writes it again", "delete it"))
@@ -95,9 +90,9 @@ def test_verify_prints_one_line_for_a_corrupt_part(finished, tmp_path):
 )
 def test_verify_finds_a_missing_run(output, name, problem):
     (output / name).unlink()
-    result = _invoke("verify", output)
+    result = beamrank_here("verify", output)
     assert result.stdout == (f"{name}: {problem}\n" if problem else "")
-    assert result.exit_code == (1 if problem else 0)
+    assert result.returncode == (1 if problem else 0)
 
 
 def test_run_reads_each_part_once(cascade, output, monkeypatch):
@@ -127,7 +122,7 @@ def test_run_reads_each_part_once(cascade, output, monkeypatch):
 def test_verify_finds_a_stale_aggregated_run(output):
     (output / "runs/duo-min.trec").write_bytes((output / "runs/duo-sum.trec").read_bytes().replace(b" test", b" tiny"))
     shutil.copy(output / "runs/mono.trec", output / "runs/mine.trec")
-    result = _invoke("verify", output)
+    result = beamrank_here("verify", output)
     (line,) = result.stdout.splitlines()
     assert line.startswith("runs/duo-min.trec: is not the run that the sealed stages of the current plan give: ")
     assert "`beamrank aggregate` writes it again" in line
@@ -136,13 +131,13 @@ def test_verify_finds_a_stale_aggregated_run(output):
 
 def test_verify_accepts_an_unfinished_run(output):
     shutil.rmtree(output / "runs")
-    result = _invoke("verify", output)
-    assert (result.exit_code, result.stdout) == (0, "")
+    result = succeed("verify", output)
+    assert result.stdout == ""
     assert "the runs are not written yet" in result.stderr
     next(output.glob("duo/manifest-*")).unlink()
     next(output.glob("duo/receipts/*")).unlink()
-    result = _invoke("verify", output)
-    assert (result.exit_code, result.stdout) == (0, "")
+    result = succeed("verify", output)
+    assert result.stdout == ""
     assert "the run is not finished (duo): its runs were not checked" in result.stderr
     assert not list(output.glob("duo/manifest-*")), "verify writes nothing"
 
@@ -175,8 +170,8 @@ def test_verify_checks_every_run_that_can_be_made(output, damaged, lost, reason,
         _flip(path, 1)
     else:
         path.unlink()
-    result = _invoke("verify", output)
-    assert result.exit_code == 1
+    result = beamrank_here("verify", output)
+    assert result.returncode == 1
     found = {line.partition(":")[0] for line in result.stdout.splitlines()}
     if damaged == "topics-*":
         assert "the runs were not checked: the plan" in result.stderr
@@ -193,15 +188,15 @@ def test_verify_tells_that_no_run_can_be_made(output):
     """Neither the receipt nor the manifest tells which part is the shard's."""
     _flip(min(output.glob("retrieve/manifest-*")), 1)
     _flip(min(output.glob("retrieve/receipts/*")), 1)
-    result = _invoke("verify", output)
-    assert result.exit_code == 1
+    result = beamrank_here("verify", output)
+    assert result.returncode == 1
     assert "receipts and manifests are damaged (retrieve, " in result.stderr
 
 
 def test_verify_remedy_redoes_one_shard(cascade, finished, output):
     part = sorted(output.glob("mono/part-*"))[1]
     part.write_bytes(part.read_bytes()[:-1] + b"x")
-    (line,) = _invoke("verify", output).stdout.splitlines()
+    (line,) = beamrank_here("verify", output).stdout.splitlines()
     assert line.startswith(f"mono/{part.name}: does not hold the bytes that its receipt names: delete it and run again")
     before = {path: path.stat().st_mtime_ns for path in output.glob("*/receipts/*")}
     part.unlink()
@@ -210,21 +205,20 @@ def test_verify_remedy_redoes_one_shard(cascade, finished, output):
     assert len(changed) == 1
     assert changed[0].name.startswith("00001-")
     assert part.read_bytes() == (finished / "mono" / part.name).read_bytes()
-    assert _invoke("verify", output).exit_code == 0
+    succeed("verify", output)
 
 
 def test_verify_and_gc_work_by_url(cascade):
     url = "faulty://bucket/verified"
     cascade.at(url).run()
-    assert _invoke("verify", url).exit_code == 0
+    succeed("verify", url)
     part = next(name for name in snapshot(url) if name.startswith("duo/part-"))
     storage.replace(f"{url}/{part}", b"PAR1")
     storage.publish(f"{url}/duo/part-00000-aaaaaaaaaaaa.parquet", b"PAR1")
-    result = _invoke("verify", url)
-    assert result.exit_code == 1
+    result = beamrank_here("verify", url)
+    assert result.returncode == 1
     assert result.stdout.startswith(f"{part}: ")
-    result = _invoke("gc", url, "--yes", "--min-age-hours", "0")
-    assert result.exit_code == 0
+    result = succeed("gc", url, "--yes", "--min-age-hours", "0")
     assert result.stdout.startswith("duo/part-00000-aaaaaaaaaaaa.parquet\t4\t")
     assert len(result.stdout.splitlines()) == 1
     assert "duo/part-00000-aaaaaaaaaaaa.parquet" not in snapshot(url)
@@ -233,22 +227,21 @@ def test_verify_and_gc_work_by_url(cascade):
 def test_gc_lists_asks_and_removes(output):
     litter = output / "mono/part-00000-aaaaaaaaaaaa.parquet"
     litter.write_bytes(b"PAR1")
-    result = _invoke("gc", output)
-    assert (result.exit_code, result.stdout) == (0, "")
+    result = succeed("gc", output)
+    assert result.stdout == ""
     assert "files to remove: 0 (older than 24 hours)" in result.stderr
     os.utime(litter, (0, 0))
     line = f"mono/{litter.name}\t4\tno receipt that is kept names this part\n"
-    dry = _invoke("gc", output, "--dry-run")
-    assert (dry.exit_code, dry.stdout) == (0, line)
+    dry = beamrank_here("gc", output, "--dry-run")
+    assert (dry.returncode, dry.stdout) == (0, line)
     assert "files to remove: 1 (4 bytes)" in dry.stderr
-    refused = _invoke("gc", output)
-    assert isinstance(refused.exception, ConfigError)
+    assert beamrank_here("gc", output).returncode == 2
     assert litter.exists()
-    done = _invoke("gc", output, "--yes")
-    assert (done.exit_code, done.stdout) == (0, line)
+    done = beamrank_here("gc", output, "--yes")
+    assert (done.returncode, done.stdout) == (0, line)
     assert "files removed: 1 (4 bytes)" in done.stderr
     assert not litter.exists()
-    assert _invoke("verify", output).exit_code == 0
+    succeed("verify", output)
 
 
 # The index that a run searches.
@@ -280,7 +273,7 @@ def _plan_indexed(cascade: PlannedRun, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["segments_1", "_0.cfs", INFO_NAME])
 def test_corrupt_index_is_found_by_run_and_verify(cascade, indexed, name):
-    assert _invoke("verify", indexed / "out").exit_code == 0
+    succeed("verify", indexed / "out")
     path = indexed / "index" / name
     before = path.stat()
     for seed in range(5):
@@ -289,13 +282,13 @@ def test_corrupt_index_is_found_by_run_and_verify(cascade, indexed, name):
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         with pytest.raises(PreflightError, match=rf"{name}.* [Rr]emove the folder and build"):
             _plan_indexed(cascade, indexed)
-        result = _invoke("verify", indexed / "out")
-        assert result.exit_code == 1
+        result = beamrank_here("verify", indexed / "out")
+        assert result.returncode == 1
         assert result.stdout.startswith(f"{path}: ")
         assert "remove the folder and run again, which builds the index again" in result.stdout
         path.write_bytes(whole)
     _plan_indexed(cascade, indexed)
-    assert _invoke("verify", indexed / "out").exit_code == 0
+    succeed("verify", indexed / "out")
 
 
 def test_verify_reads_the_index_despite_remembered_hashes(cascade, indexed):
@@ -307,16 +300,18 @@ def test_verify_reads_the_index_despite_remembered_hashes(cascade, indexed):
     values["files"]["_0.cfs"][0] = file_version(str(path))
     memory.write_bytes(checked_json(values))
     _plan_indexed(cascade, indexed)
-    assert _invoke("verify", indexed / "out").stdout.startswith(f"{path}: does not hold the bytes that were written: ")
+    assert beamrank_here("verify", indexed / "out").stdout.startswith(
+        f"{path}: does not hold the bytes that were written: "
+    )
 
 
 def test_verify_compares_a_foreign_index_with_the_plan(cascade, indexed):
     (indexed / "index" / INFO_NAME).unlink()
     _plan_indexed(cascade, indexed)
-    assert _invoke("verify", indexed / "out").exit_code == 0
+    succeed("verify", indexed / "out")
     _flip(indexed / "index/_0.cfs", 1)
-    result = _invoke("verify", indexed / "out")
-    assert result.exit_code == 1
+    result = beamrank_here("verify", indexed / "out")
+    assert result.returncode == 1
     assert result.stdout.startswith(f"{indexed / 'index'}: is not the index that the run was made from: ")
 
 
@@ -325,10 +320,10 @@ def test_verify_notes_a_missing_or_replaced_index(indexed):
     (index / "_0.cfs").write_bytes(b"built again from another corpus")
     files = describe_files(str(index))
     (index / INFO_NAME).write_bytes(IndexInfo(digest=files_digest(files), files=files).to_json())
-    result = _invoke("verify", indexed / "out")
-    assert (result.exit_code, result.stdout) == (0, "")
+    result = succeed("verify", indexed / "out")
+    assert result.stdout == ""
     assert "is not the one that the run was made from" in result.stderr
     shutil.rmtree(index)
-    result = _invoke("verify", indexed / "out")
-    assert (result.exit_code, result.stdout) == (0, "")
+    result = succeed("verify", indexed / "out")
+    assert result.stdout == ""
     assert f"not checked: the index {index} no longer exists" in result.stderr
