@@ -1,7 +1,7 @@
 """`beamrank inspect DIR`: the queries of a run, one query's candidates at every stage, or the largest rank changes."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +13,13 @@ from beamrank.errors import ConfigError
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, Cell, Column, Table
 from beamrank.formats.notes import first_few
 from beamrank.storage.globs import absolute_glob
-from pipelines.commands.arguments import qrels_option
+from pipelines.commands.arguments import AsJson, qrels_option
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
 if TYPE_CHECKING:
     from beamrank.report.report import Report
-    from beamrank.report.views import CandidateView, RankChange
+    from beamrank.report.views import CandidateView
 
 
 def inspect(
@@ -34,7 +34,7 @@ def inspect(
     qrels: Annotated[str | None, qrels_option("Judgments in place of the run's own.")] = None,
     depth: Annotated[int, typer.Option(min=1, help="With --query: how many candidates are shown.")] = 20,
     texts: Annotated[bool, typer.Option("--texts/--no-texts", help="Show passages: one scan of the corpus.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the queries of a run by difference, or the candidates of one query at every stage. Needs no model."""
     if query is not None and changes is not None:
@@ -51,15 +51,12 @@ def inspect(
     if query is not None:
         _show_query(plan, config, query, depth, texts, as_json)
         return
-    wanted = changes is not None
-    settings = ReportSettings(baseline=baseline, changes=changes or 0, queries=0, texts=texts and wanted, curves=False)
+    texts = texts and changes is not None
+    settings = ReportSettings(baseline=baseline, changes=changes or 0, queries=0, texts=texts, curves=False)
     report = gather(plan, config, settings)
     for line in report.missing:
         write_error(f"note: {line}")
-    if wanted:
-        _show_changes(report, as_json)
-    else:
-        _show_queries(report, as_json)
+    (_show_queries if changes is None else _show_changes)(report, as_json)
 
 
 def _show_query(plan: Plan, config: RunConfig, query_id: str, depth: int, texts: bool, as_json: bool) -> None:
@@ -68,27 +65,33 @@ def _show_query(plan: Plan, config: RunConfig, query_id: str, depth: int, texts:
 
     topic = next((topic for topic in plan.topics if topic.query_id == query_id), None)
     if topic is None:
-        known = first_few([topic.query_id for topic in plan.topics])
-        raise ConfigError(f"--query {query_id!r} is not a topic of {plan.output}; its topics are {known}")
+        topics = first_few([topic.query_id for topic in plan.topics])
+        raise ConfigError(f"--query {query_id!r} is not a topic of {plan.output}; its topics are {topics}")
     views = query_candidates(plan, config, query_id)[:depth]
     found = ranked_texts(plan, config, {view.doc_id for view in views}) if texts else {}
     if as_json:
-        candidates = [_candidate(view, found) for view in views]
-        _print_json({"query_id": query_id, "text": topic.text, "candidates": candidates})
+        _print_json(query_id=query_id, text=topic.text, candidates=[_candidate(view, found) for view in views])
         return
     write_line(f"{query_id}: {topic.text}")
     if not views:
         write_line("no candidates")
     for view in views:
         write_line()
-        ranks = ", ".join(f"{run} {rank}{_score(view, run)}" for run, rank in view.ranks.items())
+        scores = {run: f" ({score:.4f})" for run, score in view.scores.items()}
+        ranks = ", ".join(f"{run} {rank}{scores.get(run, '')}" for run, rank in view.ranks.items())
         write_line(f"{view.doc_id}  {_facts(view)}  rank: {ranks}")
         _print_passage(view, found)
 
 
 def _show_changes(report: "Report", as_json: bool) -> None:
     if as_json:
-        _print_json({"changes": [_change(report, each) for each in report.changes]})
+        _print_json(
+            changes=[
+                {"before": each.before, "after": each.after, "places": each.places}
+                | {"query": report.topics[each.candidate.query_id], **_candidate(each.candidate, report.texts)}
+                for each in report.changes
+            ]
+        )
         return
     for each in report.changes:
         view = each.candidate
@@ -100,30 +103,18 @@ def _show_changes(report: "Report", as_json: bool) -> None:
 
 def _show_queries(report: "Report", as_json: bool) -> None:
     """Largest losses first; in the order of the plan if nothing can be measured."""
-    steps, measure = report.steps, report.main_measure
+    measure = report.main_measure
     differences: Mapping[str, float | None] = report.differences or dict.fromkeys(report.topics)
-    values = {run: report.evaluations[run].per_query for run in steps if measure is not None}
-    rows: list[list[Cell]] = [
-        [
-            query_id,
-            report.topics.get(query_id, ""),
-            *(values[run][query_id][measure] if measure and query_id in values[run] else None for run in values),
-            difference,
-        ]
-        for query_id, difference in differences.items()
-    ]
+    values = {} if measure is None else {run: report.evaluations[run].per_query for run in report.steps}
+    queries, rows = [], list[list[Cell]]()
+    for query_id, difference in differences.items():
+        text = report.topics.get(query_id, "")
+        measures = {run: by_query.get(query_id, {}).get(measure or "") for run, by_query in values.items()}
+        queries.append({"query_id": query_id, "text": text, "measures": measures, "difference": difference})
+        rows.append([query_id, text, *measures.values(), difference])
     columns = [Column("query_id"), Column("text"), *(Column(run, MEAN) for run in values)]
     table = Table([*columns, Column("difference", DIFFERENCE)], rows)
-    objects = [
-        {
-            "query_id": row[0],
-            "text": row[1],
-            "measures": dict(zip(values, row[2:-1], strict=True)),
-            "difference": row[-1],
-        }
-        for row in rows
-    ]
-    result = {"measure": measure, "baseline": report.baseline, "run": report.last, "queries": objects}
+    result = {"measure": measure, "baseline": report.baseline, "run": report.last, "queries": queries}
     print_result(table, result, "json" if as_json else "table")
 
 
@@ -135,33 +126,16 @@ def _print_passage(view: "CandidateView", texts: Mapping[str, str]) -> None:
         write_line(f"  {' '.join(texts[view.doc_id].split())}")
 
 
-def _score(view: "CandidateView", run: str) -> str:
-    return f" ({view.scores[run]:.4f})" if run in view.scores else ""
-
-
 def _facts(view: "CandidateView") -> str:
     label = "-" if view.label is None else view.label
     return f"label {label}  truncated {view.truncated_by or '-'}"
 
 
 def _candidate(view: "CandidateView", texts: Mapping[str, str]) -> dict[str, Any]:
-    opponents = {
-        name: None if each is None else each._asdict()
-        for name, each in (("strongest", view.strongest), ("weakest", view.weakest))
-    }
-    return {**asdict(view), **opponents, "text": texts.get(view.doc_id)}
+    opponents = {"strongest": view.strongest, "weakest": view.weakest}
+    found = {name: None if each is None else each._asdict() for name, each in opponents.items()}
+    return {**asdict(view), **found, "text": texts.get(view.doc_id)}
 
 
-def _change(report: "Report", change: "RankChange") -> dict[str, Any]:
-    query = report.topics[change.candidate.query_id]
-    return {
-        "before": change.before,
-        "after": change.after,
-        "places": change.places,
-        "query": query,
-        **_candidate(change.candidate, report.texts),
-    }
-
-
-def _print_json(values: Mapping[str, Any] | Sequence[Any]) -> None:
+def _print_json(**values: object) -> None:
     write_line(json.dumps(values, ensure_ascii=False, allow_nan=False))
