@@ -218,12 +218,6 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
     return Run(order, found, notes)
 
 
-def unranked(name: str, order: dict[str, list[str]], remarks: Sequence[str]) -> Run:
-    """The run of candidates whose order stands for their ranks."""
-    scores = {query_id: -np.arange(1, len(docs) + 1, dtype=np.float32) for query_id, docs in order.items()}
-    return Run(order, scores, RunNotes(name, len(order), sum(map(len, order.values())), remarks=tuple(remarks)))
-
-
 class _Row(NamedTuple):
     query_id: bytes
     doc_id: bytes

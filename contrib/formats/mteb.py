@@ -15,7 +15,6 @@ from beamrank.formats.guess import Beginning, Look
 from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.qrels import QrelsFormat
 from beamrank.formats.row_checks import SURROGATE_REASON, RowError, WrongFormatError, json_object
-from beamrank.formats.runs import Run, Ties, unranked
 from beamrank.formats.topics.registry import TopicsFormat
 from beamrank.records import Topic
 from beamrank.storage.streams import open_stream
@@ -24,7 +23,7 @@ _RELEVANCE = {"positive": 1, "negative": 0}
 _COLUMNS = ("query", *_RELEVANCE)
 _ID_DIGITS = 16
 _BATCH_ROWS = 64
-_REMARK = "unranked; the candidates of a query are in the order of their ids, which are hashes of the texts"
+_ORDER = "the candidates of a query are in the order of their ids, which are hashes of the texts"
 
 
 class Sample(NamedTuple):
@@ -123,20 +122,12 @@ def _read_topics(url: str) -> list[Topic]:
     return topics
 
 
-def _read_candidates(url: str, _ties: Ties, _max_bad_rows: int) -> Run:
-    """The docs of each query, in an order that does not depend on their relevance."""
-    order = {sample.query_id: list(sample.docs) for sample in samples(url) if sample.docs}
-    if not order:
-        raise PreflightError(f"{url} holds no docs (read as MTEB's re-ranking file): there is nothing to rank")
-    return unranked("mteb", order, [_REMARK])
-
-
 def _judgments(line: int, record: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     sample = sample_of(line, record)
     return ((sample.query_id, doc_id, relevance) for doc_id, (_, relevance) in sample.docs.items())
 
 
 _LOOK = Look("MTEB's re-ranking rows (query, positive, negative)", _is_mteb)
-CORPUS = CorpusFormat("mteb", (".jsonl", *ENDINGS), _check, whole_file, _read, look=_LOOK, lists_candidates=True)
-TOPICS = TopicsFormat(read=_read_topics, candidates=_read_candidates, look=_LOOK)
+CORPUS = CorpusFormat("mteb", (".jsonl", *ENDINGS), _check, whole_file, _read, look=_LOOK, candidate_order=_ORDER)
+TOPICS = TopicsFormat(read=_read_topics, look=_LOOK)
 QRELS = QrelsFormat("MTEB's re-ranking rows", _COLUMNS, header=True, judgments=_judgments)

@@ -24,7 +24,6 @@ from beamrank.formats.row_checks import (
     missing_field,
     text_of,
 )
-from beamrank.formats.runs import Run, Ties, run_of
 from beamrank.formats.topics.registry import TopicsFormat, checked_topic
 from beamrank.records import Topic
 from beamrank.storage.streams import open_stream
@@ -145,6 +144,8 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
         docs = range(position, position + len(request.candidates))
         batch = parse_rows(unit, docs, request.candidates, lambda row: doc_of(row, unit.fields))
         batch.query_ids = [request.query_id] * len(batch.doc_ids)
+        used = [request.candidates[at - position] for at in batch.positions]
+        batch.scores = [candidate.get("score") for candidate in used]
         yield batch
         position += len(request.candidates)
 
@@ -177,39 +178,15 @@ def _read_topics(url: str) -> list[Topic]:
     return list(topics.values())
 
 
-def _read_candidates(url: str, ties: Ties, max_bad_rows: int) -> Run:
-    """The candidates in the order of their scores, or of the file where they have none.
-
-    Raises:
-        PreflightError: more than `max_bad_rows` candidates cannot be used, or a query has a doc twice.
-    """
-    scores: dict[str, dict[str, float]] = {}
-    problems = Problems()
-    for request in requests(url):
-        docs = scores.setdefault(request.query_id, {})
-        for rank, candidate in enumerate(request.candidates, 1):
-            try:
-                doc_id, _ = doc_of(candidate)
-            except RowError as error:
-                problems.add(request.line, f"query {request.query_id!r}: the row {error}")
-                continue
-            if doc_id in docs:
-                raise PreflightError(f"{url}:{request.line}: query {request.query_id!r} has doc {doc_id!r} twice")
-            score = candidate.get("score")
-            docs[doc_id] = -rank if score is None else score
-    if problems.count > max_bad_rows:
-        raise PreflightError(
-            f"{counted(problems.count, 'candidate')} of {url} cannot be used, and max_bad_rows is {max_bad_rows}"
-            f"{problems.listed(f'{url}:')}"
-        )
-    try:
-        return run_of(scores, ties=ties)
-    except DataError as error:
-        raise PreflightError(f"{url}: {error}") from error
-
-
 _LOOK = Look("rank_llm's JSON (a query and its candidates)", _is_rank_llm)
 CORPUS = CorpusFormat(
-    "rank_llm", (".json", ".jsonl"), _check, whole_file, _read, _place, look=_LOOK, lists_candidates=True
+    "rank_llm",
+    (".json", ".jsonl"),
+    _check,
+    whole_file,
+    _read,
+    _place,
+    look=_LOOK,
+    candidate_order="the order of the file stands for the ranks",
 )
-TOPICS = TopicsFormat(read=_read_topics, candidates=_read_candidates, look=_LOOK)
+TOPICS = TopicsFormat(read=_read_topics, look=_LOOK)

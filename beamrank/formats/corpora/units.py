@@ -52,7 +52,8 @@ class DocBatch:
         texts: their texts; an empty passage is a doc with the text "".
         positions: where they are in the file (see `place`).
         bad: rows among them that cannot be used.
-        query_ids: the query of each doc, if the format lists the candidates of queries (`lists_candidates`).
+        query_ids: the query of each doc, if the format lists the candidates of queries.
+        scores: the score of each candidate, if the format has them; None for one without.
     """
 
     unit: int
@@ -61,6 +62,7 @@ class DocBatch:
     positions: list[int] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
     query_ids: list[str] = field(default_factory=list)
+    scores: list[float | None] = field(default_factory=list)
 
     @property
     def keys(self) -> list[str]:
@@ -99,7 +101,8 @@ class CorpusFormat:
             name in its place a file is read too.
         has_columns: whether `corpus.columns` can name the id.
         table: the kind of table, if the first line can name the columns.
-        lists_candidates: a doc is the candidate of one query; the same doc_id in another query's row is another doc.
+        candidate_order: a remark on the order of candidates without scores, if a doc is the candidate of one query: the
+            same doc_id in another query's row is another doc.
     """
 
     name: str
@@ -114,7 +117,12 @@ class CorpusFormat:
     id_field: str | None = None
     has_columns: bool = False
     table: Table | None = None
-    lists_candidates: bool = False
+    candidate_order: str | None = None
+
+    @property
+    def lists_candidates(self) -> bool:
+        """Whether each doc is the candidate of one query."""
+        return self.candidate_order is not None
 
 
 def place(unit: CorpusUnit, position: int) -> str:
@@ -174,6 +182,6 @@ def split_batch(batch: DocBatch, batch_docs: int) -> Iterator[DocBatch]:
     bad = batch.bad
     for start in range(0, max(len(batch.doc_ids), 1), batch_docs):
         cut = slice(start, start + batch_docs)
-        columns = (batch.doc_ids[cut], batch.texts[cut], batch.positions[cut], bad, batch.query_ids[cut])
-        yield DocBatch(batch.unit, *columns)
+        columns = (batch.doc_ids[cut], batch.texts[cut], batch.positions[cut], bad)
+        yield DocBatch(batch.unit, *columns, batch.query_ids[cut], batch.scores[cut])
         bad = []

@@ -1,6 +1,6 @@
 """Topics: found, read, checked."""
 
-from beamrank.formats.topics.reader import notes, read_candidates, read_topics, resolved, topics_files
+from beamrank.formats.topics.reader import notes, read_topics, resolved, topics_files
 from beamrank.formats.topics.registry import FORMATS, TopicsConfig, TopicsFormat
 
 __all__ = [
@@ -8,7 +8,6 @@ __all__ = [
     "TopicsConfig",
     "TopicsFormat",
     "notes",
-    "read_candidates",
     "read_topics",
     "resolved",
     "topics_files",

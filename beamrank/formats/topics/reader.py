@@ -3,13 +3,12 @@
 from typing import TypeVar
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.columns import Columns, Names, column_names, header_notes
+from beamrank.formats.columns import Names, column_names, header_notes
 from beamrank.formats.folders import find_files, folder_files, folder_hint, format_of_folder
-from beamrank.formats.guess import AUTO, Beginning, check_text, format_hint, guess_format, guessed
+from beamrank.formats.guess import AUTO, check_text, format_hint, guessed
 from beamrank.formats.ids import BYTE_ORDER_MARK, IdError
 from beamrank.formats.notes import Problems, counted
 from beamrank.formats.row_checks import RowError
-from beamrank.formats.runs import Run, Ties, read_run
 from beamrank.formats.topics.registry import FORMATS, TopicsConfig, TopicsFile, checked_topic, decoded
 from beamrank.records import Topic
 from beamrank.storage import files as storage
@@ -165,22 +164,3 @@ def notes(config: TopicsConfig) -> list[str]:
     if FORMATS[config.format].table != "tsv" or config.header is not None:
         return []  # A CSV has a header.
     return header_notes("topics", topics_files(config), Names("query_id", column_names(config.columns)))
-
-
-def read_candidates(url: str, ties: Ties, max_bad_rows: int, columns: Columns | None = None) -> Run:
-    """Reads a run, or the candidates of a file of topics that lists them.
-
-    Raises:
-        PreflightError: the file cannot be read, or lines are wrong.
-    """
-    formats = {name: each for name, each in FORMATS.items() if each.candidates is not None}
-    name = guess_format(Beginning(url), formats)
-    read = None if name is None else formats[name].candidates
-    if read is None:
-        return read_run(url, ties=ties, columns=columns)
-    if columns:
-        raise PreflightError(f"{url} looks like {name}, whose fields have fixed names: leave `candidates.columns` out")
-    try:
-        return read(url, ties, max_bad_rows)
-    except DataError as error:
-        raise PreflightError(str(error)) from error

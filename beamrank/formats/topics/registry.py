@@ -11,7 +11,6 @@ from beamrank.formats.columns import Columns, Table, TopicColumns, check_header
 from beamrank.formats.guess import AUTO, Look
 from beamrank.formats.ids import check_query_id
 from beamrank.formats.row_checks import RowError
-from beamrank.formats.runs import Run, Ties
 from beamrank.plugins import Registry
 from beamrank.records import Topic
 from beamrank.section import OneOf, Paths, Section, Unset
@@ -58,8 +57,6 @@ class TopicsFormat:
         repeats: whether a topic may appear again; it counts once.
         parse_original: `parse` for `decoding: original`, if the format has one.
         table: the kind of table, if the first line can name the columns.
-        candidates: of a file that lists the candidates of its topics: the run that it is, for the order of tied scores
-            and the number of rows that may be unusable.
     """
 
     parse: ParseTopic | None = None
@@ -72,7 +69,6 @@ class TopicsFormat:
     repeats: bool = False
     parse_original: ParseTopic | None = None
     table: Table | None = None
-    candidates: Callable[[str, Ties, int], Run] | None = None
 
     @property
     def parse_row(self) -> ParseTopic:

@@ -11,10 +11,11 @@ import fsspec
 import pytest
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.formats.candidates import read_candidates
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
-from beamrank.formats.topics import TopicsConfig, read_candidates, read_topics
+from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage.streams import compression, open_stream, without_compression
 from tests.support.corpora import COMPRESSORS, each_compression
 from tests.support.processes import beamrank_here
@@ -155,7 +156,7 @@ def test_top1000_in_a_tar_is_corpus_and_candidates(tmp_path):
     assert (batch.doc_ids[-1], batch.texts[-1], batch.query_ids[-1]) == ("d49", "the passage 49", "q")
     assert [row.place for row in batch.bad] == [f"{url}:51"]
     assert read_candidates(url, "rank", 1).order == {"q": batch.doc_ids}
-    with pytest.raises(PreflightError, match=r"1 line of .*top1000\.dev\.tar\.gz cannot be read"):
+    with pytest.raises(PreflightError, match=r"1 row of .*top1000\.dev\.tar\.gz cannot be read"):
         read_candidates(url, "rank", 0)
 
 

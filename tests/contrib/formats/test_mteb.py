@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats import corpora, topics
+from beamrank.formats.candidates import read_candidates
 from beamrank.formats.corpora import list_units
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
-from beamrank.formats.topics import TopicsConfig, read_candidates, read_topics
+from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
 ROWS = [
@@ -118,7 +119,7 @@ def test_mteb_file_without_a_query_is_refused(tmp_path, rows, message):
 
 def test_mteb_file_without_docs_is_refused(tmp_path):
     url = _write(tmp_path, [{**ROWS[0], "positive": [], "negative": []}])
-    with pytest.raises(PreflightError, match=r"test\.jsonl holds no docs"):
+    with pytest.raises(PreflightError, match=r"test\.jsonl: the run has no rows"):
         read_candidates(url, "rank", 0)
 
 

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.formats.candidates import read_candidates
 from beamrank.formats.corpora import list_units, read_unit
-from beamrank.formats.topics import TopicsConfig, read_candidates, read_topics
+from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
 REQUESTS = [
@@ -120,7 +121,7 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
     for row, (_, reason) in zip(batch.bad, bad, strict=True):
         assert reason in row.reason
     assert read_candidates(url, "rank", len(bad)).order == {"7": ["6641238", "9"]}
-    with pytest.raises(PreflightError, match=r"6 candidates of .* cannot be used, and max_bad_rows is 5\n"):
+    with pytest.raises(PreflightError, match=r"6 rows of .* max_bad_rows is 5\n"):
         read_candidates(url, "rank", 5)
 
 
@@ -146,7 +147,7 @@ def test_rank_llm_topics_that_cannot_be_read_are_refused(tmp_path, content, mess
 @pytest.mark.parametrize(
     ("candidates", "message"),
     [
-        ([{"docid": "a", "doc": "x"}] * 2, "r.json:1: query '1' has doc 'a' twice"),
+        ([{"docid": "a", "doc": "x"}] * 2, r"query '1' has doc 'a' twice: .*r.json at candidate 0 \(from 0\) and"),
         ([{"docid": "a", "doc": "x", "score": "high"}], "r.json: query '1' of the run has a score that cannot be used"),
         ([{"docid": "a", "doc": "x", "score": 1e99}], "is not finite in float32"),
         ([], "r.json: the run has no rows"),
