@@ -107,7 +107,7 @@ def _plain(text: str) -> str:
 
 
 def configuration(name: str, model: type[Section]) -> str:
-    """The page of a configuration, with its table of keys from the model.
+    """The page of a configuration, with its list of keys from the model.
 
     Keys of a training that are those of a run are left out.
     """
@@ -115,13 +115,16 @@ def configuration(name: str, model: type[Section]) -> str:
     shown = set() if model is RunConfig else {(key, _meaning(field)) for key, field in keys(RunConfig) if "." in key}
     rows = {key: _meaning(field) for key, field in keys(model)}
     own = [(key, row) for key, row in rows.items() if not {(key, row), (key.partition(".")[2], row)} & shown]
-    return _with_rows(page, "key", [f"| `{key}` {row}" for key, row in own])
+    start, title, rest = page.partition("## Keys\n")
+    items = "".join(f"- `{key}`{meaning}" for key, meaning in own)
+    return start + title + re.sub(r"(?:^- `.*\n)+", lambda _: items, rest, count=1, flags=re.MULTILINE)
 
 
 def _meaning(field: FieldInfo) -> str:
     values = _values(field.annotation, *field.metadata)
     choices = f" Values: {', '.join(f'`{each}`' for each in values)}." if values else ""
-    return f"| {_shown(field)} | {_plain(field.description or '')}{choices} |\n"
+    default = _shown(field)
+    return f"{f' ({default})' if default else ''}: {_plain(field.description or '')}{choices}\n"
 
 
 def _values(*annotations: Any) -> list[str]:
