@@ -50,6 +50,8 @@ class FileRows:
         self.names: tuple[str, ...] = ()
         self._layouts, self._given = layouts, columns or {}
         self._looked = False
+        # The end of a message: what is accepted beside named columns.
+        self.accepted = ""
         self.comments: list[bytes] = []
         self._problems = Problems()
 
@@ -62,32 +64,29 @@ class FileRows:
         if self.url.endswith((".parquet", ".pq")):
             yield from self._columns_of(_parquet_rows(self.url))
             return
-        try:
-            with open_stream(self.url, pipe=True) as file:
-                for line, text in enumerate(file, 1):
-                    if line == 1:
-                        text = self._first(text)
-                        named = self._named(text, file)
-                        if named is not None:
-                            yield from named
-                            return
-                    if b"\r" in text and b"\r" in text.removesuffix(b"\n").removesuffix(b"\r"):
-                        self.bad(line, "a carriage return (CR) inside the line. Lines must end in LF or CR LF")
-                        continue
-                    columns = text.split()
-                    if not columns:
-                        continue
-                    if columns[0].startswith(b"#"):
-                        self.comments.append(text)
-                        continue
-                    if not self._looked:
-                        self._looked = True
-                        if self._is_header([name.decode("utf-8", "replace") for name in columns]):
-                            continue
-                        self._check_unnamed(text, columns)
-                    yield line, columns
-        except DataError as error:
-            raise PreflightError(unreadable(self.url, error)) from error
+        lines = text_lines(self.url)
+        for line, text in enumerate(lines, 1):
+            if line == 1:
+                text = text.removeprefix(BYTE_ORDER_MARK)
+                named = self._named(text, lines)
+                if named is not None:
+                    yield from named
+                    return
+            if b"\r" in text and b"\r" in text.removesuffix(b"\n").removesuffix(b"\r"):
+                self.bad(line, "a carriage return (CR) inside the line. Lines must end in LF or CR LF")
+                continue
+            columns = text.split()
+            if not columns:
+                continue
+            if columns[0].startswith(b"#"):
+                self.comments.append(text)
+                continue
+            if not self._looked:
+                self._looked = True
+                if self._is_header([name.decode("utf-8", "replace") for name in columns]):
+                    continue
+                self._check_unnamed(text, columns)
+            yield line, columns
 
     def _named(self, text: bytes, rest: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]] | None:
         """The rows of a file whose first line begins JSON or CSV; None if it begins something else."""
@@ -221,18 +220,6 @@ class FileRows:
         """What reads the rows of records that have several, by the first record."""
         return None
 
-    def _first(self, text: bytes) -> bytes:
-        """The first line, without a byte order mark."""
-        packed = packed_as(text)
-        if packed:
-            raise PreflightError(f"{self.url} does not hold text{packed}")
-        return text.removeprefix(BYTE_ORDER_MARK)
-
-    @property
-    def accepted(self) -> str:
-        """The end of a message: what is accepted beside named columns."""
-        return ""
-
     def bad(self, line: int, reason: str) -> None:
         """Notes the problem of a line."""
         self._problems.add(line, reason)
@@ -256,6 +243,21 @@ class FileRows:
             raise PreflightError(f"{self.url} is not a valid {what}: {found}")
         if not rows:
             raise PreflightError(f"{self.url} holds no rows: a {what} must have at least one")
+
+
+def text_lines(url: str) -> Iterator[bytes]:
+    """The lines of a file, which may be a pipe; raises PreflightError where it cannot be read or is packed."""
+    try:
+        with open_stream(url, pipe=True) as file:
+            first = file.readline()
+            packed = packed_as(first)
+            if packed:
+                raise PreflightError(f"{url} does not hold text{packed}")
+            if first:
+                yield first
+            yield from file
+    except DataError as error:
+        raise PreflightError(unreadable(url, error)) from error
 
 
 def _is_json(line: bytes) -> bool:

@@ -57,6 +57,11 @@ FORMATS: Registry[RunFormat] = Registry(
 )
 
 
+def name_by_columns(count: int) -> str | None:
+    """The name of the format whose rows have so many columns."""
+    return next((name for name, each in FORMATS.items() if len(each.columns) == count), None)
+
+
 def described() -> str:
     """The columns of every format, for messages."""
     each = [f"{one.title}, {len(one.columns)} columns ({' '.join(one.columns)})" for one in FORMATS.values()]

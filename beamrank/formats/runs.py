@@ -1,8 +1,8 @@
 """Runs, read and put in the order in which every measure reads them."""
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -15,7 +15,7 @@ from beamrank.formats.columns import Columns
 from beamrank.formats.ids import are_usable, given_queries
 from beamrank.formats.notes import Note
 from beamrank.formats.rows import FileRows, number, shown
-from beamrank.formats.run_writer import FORMATS, RunFormat, described
+from beamrank.formats.run_writer import FORMATS, RunFormat, described, name_by_columns
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
 
@@ -98,6 +98,14 @@ class Run:
     notes: RunNotes
 
 
+class _Row(NamedTuple):
+    query_id: bytes
+    doc_id: bytes
+    rank: int
+    score: float
+    line: int
+
+
 @dataclass
 class _Query:
     """The rows of one query, in columns, in the order of the file."""
@@ -107,11 +115,32 @@ class _Query:
     ranks: "array[int]" = field(default_factory=lambda: array("q"))
     lines: "array[int]" = field(default_factory=lambda: array("Q"))
 
-    def add(self, row: "_Row") -> None:
+    def add(self, row: _Row) -> None:
         self.doc_ids.append(row.doc_id)
         self.scores.append(row.score)
         self.ranks.append(row.rank)
         self.lines.append(row.line)
+
+    def order(self, has_scores: bool, ties: Ties) -> Indices:
+        scores = np.frombuffer(self.scores, dtype=np.float32)
+        ranks = np.frombuffer(self.ranks, dtype=np.int64)
+        if not has_scores:
+            return np.argsort(ranks, kind="stable")
+        return np.lexsort((ranks, -scores)) if ties == "rank" else score_order(scores, self.doc_ids)
+
+
+class _Ordered(NamedTuple):
+    """A query's docs, best first, with their scores and ranks."""
+
+    query_id: str
+    doc_ids: list[str]
+    scores: NDArray[np.float32]
+    ranks: NDArray[np.int64]
+
+    @property
+    def disagreements(self) -> int:
+        """How many docs have a rank that is not above that of the doc before them."""
+        return int(np.count_nonzero(self.ranks[1:] <= self.ranks[:-1]))
 
 
 def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None, progress: Progress = SILENT) -> Run:
@@ -138,29 +167,26 @@ def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None,
         query.add(row)
         if read % _ROWS_AT_ONCE == 0:
             progress.update(read, None, f"rows of {storage.name(url)} read")
+    ordered = (rows.ordered(key, queries.pop(key), ties) for key in list(queries))
+    run = _collected(ordered, rows.name, rows.format.has_scores, rows.has_both)
+    rows.check("run", run.notes.rows)
+    rows_in_comments = sum(len(comment.split()) == len(rows.format.columns) for comment in rows.comments)
+    return replace(run, notes=replace(run.notes, comments=len(rows.comments), comment_rows=rows_in_comments))
+
+
+def _collected(queries: Iterable[_Ordered], name: str, has_scores: bool, has_both: bool) -> Run:
+    """A run of queries in their order; `has_both`: scores, and ranks that may disagree with them."""
     order: dict[str, list[str]] = {}
     scores: dict[str, NDArray[np.float32]] = {}
-    tied_scores = tied_ranks = disagreements = 0
-    for key in list(queries):
-        found = _ordered(rows, key, queries.pop(key), ties)
-        tied_scores += int(np.count_nonzero(found.scores[1:] == found.scores[:-1]))
-        tied_ranks += int(np.count_nonzero(found.ranks[1:] == found.ranks[:-1]))
-        disagreements += _disagreements(rows, found)
-        order[found.query_id], scores[found.query_id] = found.doc_ids, found.scores
-    row_count = sum(map(len, order.values()))
-    rows.check("run", row_count)
-    has_scores = rows.format.has_scores
-    notes = RunNotes(
-        format=rows.name,
-        queries=len(order),
-        rows=row_count,
-        tied_scores=tied_scores if has_scores else 0,
-        tied_ranks=0 if has_scores else tied_ranks,
-        rank_disagreements=disagreements,
-        comments=len(rows.comments),
-        comment_rows=sum(len(comment.split()) == len(rows.format.columns) for comment in rows.comments),
-    )
-    return Run(order, scores, notes)
+    tied = disagreements = 0
+    for each in queries:
+        values: NDArray[Any] = each.scores if has_scores else each.ranks
+        tied += int(np.count_nonzero(values[1:] == values[:-1]))
+        disagreements += each.disagreements if has_both else 0
+        order[each.query_id], scores[each.query_id] = each.doc_ids, each.scores
+    count = sum(map(len, order.values()))
+    tied_scores, tied_ranks = (tied, 0) if has_scores else (0, tied)
+    return Run(order, scores, RunNotes(name, len(order), count, tied_scores, tied_ranks, disagreements))
 
 
 def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[str], NDArray[np.float32], int]]:
@@ -177,9 +203,9 @@ def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[
         query = _Query()
         for row in group:
             query.add(row)
-        found = _ordered(rows, key, query, ties)
+        found = rows.ordered(key, query, ties)
         count += len(found.doc_ids)
-        yield found.query_id, found.doc_ids, found.scores, _disagreements(rows, found)
+        yield found.query_id, found.doc_ids, found.scores, found.disagreements if rows.has_both else 0
     rows.check("run", count)
 
 
@@ -188,42 +214,35 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
 
     Args:
         scores: the score of each doc, by query_id and doc_id; queries without docs are left out.
-        ties: how scores that tie in float32 are ordered: `rank` keeps the order in which they are given.
+        ties: how scores that tie in float32 are ordered: `rank` keeps the order of the dictionary.
 
     Raises:
         DataError: there are no rows, an id cannot be used (formats/ids.py), or a score is not finite in float32.
     """
-    order: dict[str, list[str]] = {}
-    found: dict[str, NDArray[np.float32]] = {}
-    tied_scores = disagreements = 0
-    for query_id, docs in given_queries("the run", scores):
-        if not docs:
-            continue
-        try:
-            values = array("f", docs.values())
-        except (TypeError, OverflowError) as error:
-            raise DataError(f"query {query_id!r} of the run has a score that cannot be used: {error}") from error
-        query = _Query([doc_id.encode() for doc_id in docs], values, array("q", range(len(docs))))
-        indices = _order(query, True, ties)
-        order[query_id] = [query.doc_ids[i].decode() for i in indices]
-        found[query_id] = np.frombuffer(query.scores, dtype=np.float32)[indices]
-        for doc_id, score in zip(order[query_id], found[query_id], strict=True):
-            if not np.isfinite(score):
-                raise DataError(f"query {query_id!r}: the score of doc {doc_id!r} is not finite in float32: {score}")
-        tied_scores += int(np.count_nonzero(found[query_id][1:] == found[query_id][:-1]))
-        disagreements += int(np.count_nonzero(np.diff(indices) <= 0))
-    if not order:
+    queries = (_ordered_dictionary(each, docs, ties) for each, docs in given_queries("the run", scores) if docs)
+    run = _collected(queries, "trec", True, True)
+    if not run.order:
         raise DataError("the run has no rows: give at least one query with one doc")
-    notes = RunNotes("trec", len(order), sum(map(len, order.values())), tied_scores, rank_disagreements=disagreements)
-    return Run(order, found, notes)
+    return run
 
 
-class _Row(NamedTuple):
-    query_id: bytes
-    doc_id: bytes
-    rank: int
-    score: float
-    line: int
+def _ordered_dictionary(query_id: str, docs: Mapping[str, float], ties: Ties) -> _Ordered:
+    try:
+        scores = array("f", docs.values())
+    except (TypeError, OverflowError) as error:
+        raise DataError(f"query {query_id!r} of the run has a score that cannot be used: {error}") from error
+    query = _Query([doc_id.encode() for doc_id in docs], scores, array("q", range(len(docs))))
+    indices = query.order(True, ties)
+    found = _Ordered(
+        query_id,
+        [query.doc_ids[i].decode() for i in indices],
+        np.frombuffer(scores, dtype=np.float32)[indices],
+        indices.astype(np.int64),
+    )
+    for doc_id, score in zip(found.doc_ids, found.scores, strict=True):
+        if not np.isfinite(score):
+            raise DataError(f"query {query_id!r}: the score of doc {doc_id!r} is not finite in float32: {score}")
+    return found
 
 
 class RunRows(FileRows):
@@ -233,90 +252,93 @@ class RunRows(FileRows):
 
     def __init__(self, url: str, columns: Columns | None = None) -> None:
         super().__init__(url, _NAMED, columns=columns)
-
-    @property
-    def accepted(self) -> str:
-        return f"; {described()}"
+        self.accepted = f"; {described()}"
 
     @property
     def format(self) -> RunFormat:
         """The format of the rows so far."""
         return FORMATS[self.name]
 
+    @property
+    def has_both(self) -> bool:
+        """Whether the rows so far have scores and ranks."""
+        return self.format.has_scores and (self.positions is None or "rank" in self.positions)
+
     def rows(self) -> Iterator[_Row]:
         """Yields the rows; the others are problems."""
-        places: _Places | None = None
+        places: Mapping[str, int] = {}
+        width = -1
         for line, columns in self:
-            places = places or self._places(len(columns))
-            if places is None or len(columns) != places.width:
-                self.bad(line, self._explain_columns(len(columns), places))
+            if not places:
+                places, width = self._places(len(columns))
+                rank_at, score_at = places.get("rank"), places.get("score")
+            if len(columns) != width:
+                self.bad(line, self._explain_columns(len(columns), bool(places)))
                 continue
             try:
-                rank = line if places.rank is None else number(int, columns[places.rank])
-                score = -float(rank) if places.score is None else number(float, columns[places.score])
+                rank = line if rank_at is None else number(int, columns[rank_at])
+                score = -float(rank) if score_at is None else number(float, columns[score_at])
                 if not -(2**63) <= rank < 2**63:
                     raise OverflowError
             except (ValueError, OverflowError):
-                given = [None if place is None else columns[place] for place in (places.rank, places.score)]
-                self.bad(line, _explain_numbers(*given))
+                found = [None if place is None else columns[place] for place in (rank_at, score_at)]
+                self.bad(line, _explain_numbers(*found))
                 continue
-            yield _Row(columns[places.query_id], columns[places.doc_id], rank, score, line)
+            yield _Row(columns[places["query_id"]], columns[places["doc_id"]], rank, score, line)
 
-    def _places(self, count: int) -> "_Places | None":
-        """Where the columns are: by their names, or by how many the first row has."""
+    def _places(self, count: int) -> tuple[Mapping[str, int], int]:
+        """Where the columns are, by their names or by how many the first row has, and how many there are."""
         if self.positions is not None:
             self.name = "trec" if "score" in self.positions else "msmarco"
-            at = self.positions.get
-            return _Places(
-                self.positions["query_id"], self.positions["doc_id"], at("rank"), at("score"), len(self.names)
-            )
-        name = next((name for name, each in FORMATS.items() if len(each.columns) == count), None)
+            return self.positions, len(self.names)
+        name = name_by_columns(count)
         if name is None:
-            return None
+            return {}, -1
         self.name = name
-        column = self.format.columns.index
-        score = column("score") if self.format.has_scores else None
-        return _Places(column("query_id"), column("doc_id"), column("rank"), score, count)
+        return {column: at for at, column in enumerate(self.format.columns)}, count
 
-    def _explain_columns(self, count: int, places: "_Places | None") -> str:
+    def _explain_columns(self, count: int, is_known: bool) -> str:
         if self.positions is not None:
             return f"{count} columns, where the header names {len(self.names)}"
-        return explain_columns(count, None if places is None else self.name)
+        return explain_columns(count, self.name if is_known else None)
 
+    def ordered(self, key: bytes, query: _Query, ties: Ties) -> _Ordered:
+        """The docs of a query in their order; those that cannot be used are problems."""
+        scores = np.frombuffer(query.scores, dtype=np.float32)
+        for i in np.flatnonzero(~np.isfinite(scores)):
+            self.bad(query.lines[i], f"the score of doc {shown(query.doc_ids[i])} is not finite in float32")
+        self._check_duplicates(key, query)
+        indices = query.order(self.format.has_scores, ties)
+        query_id = self._decode(key, query.lines[0])
+        self.check_id(query.lines[0], query_id)
+        ranks = np.frombuffer(query.ranks, dtype=np.int64)
+        return _Ordered(query_id, self._decode_docs(query, indices), scores[indices], ranks[indices])
 
-class _Places(NamedTuple):
-    """The positions of columns in a row, and how many it has."""
+    def _check_duplicates(self, key: bytes, query: _Query) -> None:
+        if len(set(query.doc_ids)) == len(query.doc_ids):
+            return
+        first: dict[bytes, int] = {}
+        for doc_id, line in zip(query.doc_ids, query.lines, strict=True):
+            if first.setdefault(doc_id, line) != line:
+                self.bad(line, f"query {shown(key)} has doc {shown(doc_id)} already on line {first[doc_id]}")
 
-    query_id: int
-    doc_id: int
-    rank: int | None
-    score: int | None
-    width: int
+    def _decode_docs(self, query: _Query, indices: Indices) -> list[str]:
+        """The doc_ids in their order, checked."""
+        try:
+            doc_ids = [query.doc_ids[i].decode() for i in indices.tolist()]
+        except UnicodeDecodeError:
+            doc_ids = [self._decode(query.doc_ids[i], query.lines[i]) for i in indices]
+        if not are_usable(doc_ids):
+            for doc_id, i in zip(doc_ids, indices.tolist(), strict=True):
+                self.check_id(query.lines[i], doc_id)
+        return doc_ids
 
-
-class _Ordered(NamedTuple):
-    """A query's docs, best first, with their scores and ranks."""
-
-    query_id: str
-    doc_ids: list[str]
-    scores: NDArray[np.float32]
-    ranks: NDArray[np.int64]
-
-
-def _ordered(rows: RunRows, key: bytes, query: _Query, ties: Ties) -> _Ordered:
-    _check_scores(rows, query)
-    _check_duplicates(rows, key, query)
-    indices = _order(query, rows.format.has_scores, ties)
-    ranks = np.frombuffer(query.ranks, dtype=np.int64)[indices]
-    scores = np.frombuffer(query.scores, dtype=np.float32)[indices]
-    query_id = _checked_query_id(rows, key, query.lines[0])
-    return _Ordered(query_id, _decode_docs(rows, query, indices), scores, ranks)
-
-
-def _disagreements(rows: RunRows, found: _Ordered) -> int:
-    """How many rows of a query have a rank that is not above that of the row before them, where scores decide."""
-    has_both = rows.format.has_scores and (rows.positions is None or "rank" in rows.positions)
-    return int(np.count_nonzero(found.ranks[1:] <= found.ranks[:-1])) if has_both else 0
+    def _decode(self, text: bytes, line: int) -> str:
+        try:
+            return text.decode()
+        except UnicodeDecodeError:
+            self.bad(line, f"{shown(text)} is not valid UTF-8")
+            return text.decode("utf-8", "backslashreplace")
 
 
 def explain_columns(count: int, name: str | None) -> str:
@@ -340,59 +362,9 @@ def _explain_numbers(rank: bytes | None, score: bytes | None) -> str:
     return f"rank {shown(rank)} must be a whole number and score {shown(score)} a number ({described()})"
 
 
-def _check_scores(rows: FileRows, query: _Query) -> None:
-    for i in np.flatnonzero(~np.isfinite(np.frombuffer(query.scores, dtype=np.float32))):
-        rows.bad(query.lines[i], f"the score of doc {shown(query.doc_ids[i])} is not finite in float32")
-
-
-def _check_duplicates(rows: FileRows, key: bytes, query: _Query) -> None:
-    if len(set(query.doc_ids)) == len(query.doc_ids):
-        return
-    first: dict[bytes, int] = {}
-    for doc_id, line in zip(query.doc_ids, query.lines, strict=True):
-        if first.setdefault(doc_id, line) != line:
-            rows.bad(line, f"query {shown(key)} has doc {shown(doc_id)} already on line {first[doc_id]}")
-
-
-def _order(query: _Query, has_scores: bool, ties: Ties) -> Indices:
-    scores = np.frombuffer(query.scores, dtype=np.float32)
-    ranks = np.frombuffer(query.ranks, dtype=np.int64)
-    if not has_scores:
-        return np.argsort(ranks, kind="stable")
-    if ties == "rank":
-        return np.lexsort((ranks, -scores))
-    return score_order(scores, query.doc_ids)
-
-
 def score_order(scores: NDArray[np.float32], doc_ids: Sequence[bytes]) -> Indices:
     """The order of trec_eval: by score, descending, ties by doc_id, descending."""
     if len(np.unique(scores)) == len(scores):
         return np.argsort(-scores, kind="stable")
     by_doc_id = sorted(range(len(scores)), key=doc_ids.__getitem__, reverse=True)
     return np.array(by_doc_id)[np.argsort(-scores[by_doc_id], kind="stable")]
-
-
-def _decode_docs(rows: FileRows, query: _Query, indices: Indices) -> list[str]:
-    """The doc_ids in their order, checked."""
-    try:
-        doc_ids = [query.doc_ids[i].decode() for i in indices.tolist()]
-    except UnicodeDecodeError:
-        doc_ids = [_decode(rows, query.doc_ids[i], query.lines[i]) for i in indices]
-    if not are_usable(doc_ids):
-        for doc_id, i in zip(doc_ids, indices.tolist(), strict=True):
-            rows.check_id(query.lines[i], doc_id)
-    return doc_ids
-
-
-def _checked_query_id(rows: FileRows, key: bytes, line: int) -> str:
-    query_id = _decode(rows, key, line)
-    rows.check_id(line, query_id)
-    return query_id
-
-
-def _decode(rows: FileRows, text: bytes, line: int) -> str:
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        rows.bad(line, f"{shown(text)} is not valid UTF-8")
-        return text.decode("utf-8", "backslashreplace")

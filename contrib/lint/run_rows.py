@@ -1,24 +1,19 @@
 """A run file as topics: its lines are read one by one, and the unusual ones are inspected."""
 
-import os
-import tempfile
+import sqlite3
 from array import array
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from contextlib import closing
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
 
-from beamrank.errors import DataError, PreflightError
-from beamrank.formats.guess import packed_as
 from beamrank.formats.ids import BYTE_ORDER_MARK
-from beamrank.formats.rows import unreadable
-from beamrank.formats.run_writer import FORMATS, RunFormat
-from beamrank.storage.streams import open_stream
+from beamrank.formats.rows import text_lines
+from beamrank.formats.run_writer import FORMATS, RunFormat, name_by_columns
 from contrib.lint.topic_rows import TopicRows
 
 MAX_LINE_BYTES = 1 << 16
-_CHUNK_BYTES = 1 << 20
-_BUCKET_TOPICS = 256
-_SPILL_BYTES = 32 << 20
 
 
 class Line(NamedTuple):
@@ -114,34 +109,33 @@ class RunRows:
             yield current
 
     def gathered(self) -> Iterator[TopicRows]:
-        """Each topic, in the order of their first rows, after the whole file was read into temporary files.
+        """Each topic, in the order of their first rows, after the whole file was read into a temporary database.
 
         Raises:
             PreflightError: the file cannot be read.
         """
         ordinals: dict[bytes, int] = {}
         returns: dict[bytes, array[int]] = {}
-        last: bytes | None = None
-        with tempfile.TemporaryDirectory() as folder:
-            spilled = _Buckets(Path(folder))
+
+        def numbered() -> Iterator[tuple[int, int, bytes]]:
+            last: bytes | None = None
             for number, columns in self._rows():
                 query_id = columns[self._query_at]
                 if query_id != last and query_id in ordinals:
                     returns.setdefault(query_id, array("Q")).append(number)
                 last = query_id
-                bucket = ordinals.setdefault(query_id, len(ordinals)) // _BUCKET_TOPICS
-                spilled.add(bucket, b"%d\t%b\n" % (number, b"\t".join(columns)))
-            for content in spilled.contents():
-                topics: dict[bytes, TopicRows] = {}
-                for row in content.splitlines():
-                    line, *columns = row.split(b"\t")
-                    query_id = columns[self._query_at]
-                    topic = topics.setdefault(query_id, self._topic(query_id))
-                    topic.rows.append(columns)
-                    topic.lines.append(int(line))
-                for topic in topics.values():
-                    topic.returns = returns.get(topic.query_id, ())
-                    yield topic
+                yield ordinals.setdefault(query_id, len(ordinals)), number, b"\t".join(columns)
+
+        with closing(sqlite3.connect("")) as database:
+            database.execute("CREATE TABLE rows (topic, line, columns)")
+            database.executemany("INSERT INTO rows VALUES (?, ?, ?)", numbered())
+            found = database.execute("SELECT topic, line, columns FROM rows ORDER BY topic, line")
+            for _, group in groupby(found, itemgetter(0)):
+                rows = [(line, columns.split(b"\t")) for _, line, columns in group]
+                topic = self._topic(rows[0][1][self._query_at])
+                topic.lines, topic.rows = [line for line, _ in rows], [columns for _, columns in rows]
+                topic.returns = returns.get(topic.query_id, ())
+                yield topic
 
     def _topic(self, query_id: bytes) -> TopicRows:
         assert self.format is not None
@@ -149,31 +143,19 @@ class RunRows:
 
     def _rows(self) -> Iterator[tuple[int, list[bytes]]]:
         """The line and the columns of each row."""
-        number = 0
-        try:
-            with open_stream(self.url, pipe=True) as file:
-                for chunk in _chunks(file):
-                    if not number and (packed := packed_as(chunk)):
-                        raise PreflightError(f"{self.url} does not hold text{packed}")
-                    *lines, last = chunk.split(b"\n")
-                    usual = _is_usual(chunk, lines)
-                    for text in lines:
-                        number += 1
-                        columns = text.split()
-                        if (
-                            usual
-                            and len(columns) == self._width
-                            and text == self.separator.join(columns)
-                            and text[0] != ord("#")
-                        ) or self._is_row(number, text, columns, True):
-                            yield number, columns
-                    if last:
-                        number += 1
-                        columns = last.split()
-                        if self._is_row(number, last, columns, False):
-                            yield number, columns
-        except DataError as error:
-            raise PreflightError(unreadable(self.url, error)) from error
+        for number, line in enumerate(text_lines(self.url), 1):
+            text = line.removesuffix(b"\n")
+            columns = text.split()
+            is_usual = (
+                len(columns) == self._width
+                and text == self.separator.join(columns)
+                and len(text) < len(line) <= MAX_LINE_BYTES
+                and text[0] != ord("#")
+                and b"\0" not in text
+                and _is_utf8(text)
+            )
+            if is_usual or self._is_row(number, text, columns, len(text) < len(line)):
+                yield number, columns
 
     def _is_row(self, number: int, text: bytes, columns: list[bytes], ended: bool) -> bool:
         """Inspects a line, and finds out whether it is a row."""
@@ -189,64 +171,18 @@ class RunRows:
 
     def _detect(self, text: bytes, columns: list[bytes]) -> None:
         """Finds the format and the separator at the first row."""
-        self.format = next((each for each in FORMATS.values() if len(each.columns) == len(columns)), None)
-        if self.format is None:
+        name = name_by_columns(len(columns))
+        if name is None:
             return
+        self.format = FORMATS[name]
         self._width, self._query_at = len(columns), self.format.columns.index("query_id")
         usual = self.format.separator.encode()
         other = b"\t" if usual == b" " else b" "
         self.separator = other if text.rstrip(b"\r") == other.join(columns) else usual
 
 
-def _is_usual(chunk: bytes, lines: list[bytes]) -> bool:
-    """Whether some lines hold no NUL, are valid UTF-8 and not too long."""
-    if b"\0" in chunk or max(map(len, lines), default=0) > MAX_LINE_BYTES:
-        return False
+def _is_utf8(text: bytes) -> bool:
     try:
-        return chunk.isascii() or bool(chunk.decode())
+        return text.isascii() or bool(text.decode())
     except UnicodeDecodeError:
         return False
-
-
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, about a megabyte at a time; the middle of a line that is too long is left out."""
-    rest = b""
-    while block := file.read(_CHUNK_BYTES):
-        block = rest + block
-        end = block.rfind(b"\n") + 1
-        rest = block[end:]
-        if end:
-            yield block[:end]
-        if len(rest) > MAX_LINE_BYTES:
-            rest = rest[: MAX_LINE_BYTES + 1]
-    if rest:
-        yield rest
-
-
-class _Buckets:
-    """Rows in temporary files, a file for some hundred topics."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._buffers: dict[int, bytearray] = {}
-        self._bytes = 0
-
-    def add(self, bucket: int, row: bytes) -> None:
-        """Adds a row to a bucket."""
-        self._buffers.setdefault(bucket, bytearray()).extend(row)
-        self._bytes += len(row)
-        if self._bytes > _SPILL_BYTES:
-            self._spill()
-
-    def contents(self) -> Iterator[bytes]:
-        """What each bucket holds."""
-        self._spill()
-        for name in sorted(os.listdir(self._folder), key=int):
-            yield (self._folder / name).read_bytes()
-
-    def _spill(self) -> None:
-        for bucket, rows in self._buffers.items():
-            with open(self._folder / str(bucket), "ab") as file:
-                file.write(rows)
-        self._buffers.clear()
-        self._bytes = 0

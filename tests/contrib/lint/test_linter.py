@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
-from contrib.lint import run_rows
 from contrib.lint.check import Check
 from contrib.lint.findings import EXAMPLES
 from contrib.lint.fix import fix_run
@@ -92,8 +91,7 @@ def test_tracks_accept_the_ids_of_every_version_of_ms_marco(write, track):
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_topic_that_returns_is_checked_as_a_whole(write, ending, monkeypatch):
-    monkeypatch.setattr(run_rows, "_SPILL_BYTES", 10)
+def test_topic_that_returns_is_checked_as_a_whole(write, ending):
     rows = [f"{query} Q0 d{query + rank} {rank} {-rank} t\n" for rank in range(1, 30) for query in range(500)]
     content = "".join(rows).encode()
     clean = lint_run(write(gzip.compress(content) if ending else content, f"x{ending}"))
