@@ -30,7 +30,7 @@ messages. [Exit codes](../guide/troubleshooting.md#exit-codes).
 Several commands share these:
 
 """
-_SHARED_BY = 3
+_SHARED_BY = 2
 
 
 def command_line() -> str:
@@ -45,7 +45,7 @@ def command_line() -> str:
         usage = " ".join(["beamrank", name, *filter(None, map(_in_usage, command.params))])
         sections.append(f"## {name}\n\n`{usage}`\n\n{_plain(command.help)}\n")
         own = [_line(each) for each in command.params if _line(each) not in shared]
-        common = [_name(each) for each in command.params if _line(each) in shared]
+        common = [f"`{each.opts[0]}`" for each in command.params if _line(each) in shared and each.opts[0][0] == "-"]
         sections.append("".join([*own, f"- {', '.join(common)}\n" if common else ""]))
     return "\n".join(filter(None, sections))
 
@@ -115,9 +115,7 @@ def configuration(name: str, model: type[Section]) -> str:
     shown = set() if model is RunConfig else {(key, _meaning(field)) for key, field in keys(RunConfig) if "." in key}
     rows = {key: _meaning(field) for key, field in keys(model)}
     own = [(key, row) for key, row in rows.items() if not {(key, row), (key.partition(".")[2], row)} & shown]
-    start, title, rest = page.partition("## Keys\n")
-    items = "".join(f"- `{key}`{meaning}" for key, meaning in own)
-    return start + title + re.sub(r"(?:^- `.*\n)+", lambda _: items, rest, count=1, flags=re.MULTILINE)
+    return _with_items(page, "Keys", [f"- `{key}`{meaning}" for key, meaning in own])
 
 
 def _meaning(field: FieldInfo) -> str:
@@ -153,11 +151,21 @@ def _shown(field: FieldInfo) -> str:
 def lint() -> str:
     """The page of the checks of run files, with its tables of codes and tracks."""
     page = (_DOCS / "reference/lint.md").read_text(encoding="utf-8")
-    codes = [
-        f"| {code} | {check.severity} | {check.summary} | {'file is not fixed' if check.blocks_fix else check.fix} |\n"
-        for code, check in sorted(CHECKS.items())
-    ]
-    return _with_rows(_with_rows(page, "code", codes), "track", [_track(*each) for each in TRACKS.items()])
+    codes = [f"- `{code}` {check.severity}: {check.summary}{_fix(check)}\n" for code, check in sorted(CHECKS.items())]
+    return _with_rows(_with_items(page, "Codes", codes), "track", [_track(*each) for each in TRACKS.items()])
+
+
+def _fix(check: Any) -> str:
+    if check.blocks_fix:
+        return " (blocks `--fix`)"
+    return f" (`--fix` {check.fix})" if check.fix else ""
+
+
+def _with_items(page: str, title: str, items: list[str]) -> str:
+    """A page with these items in the list of a section."""
+    start, heading, rest = page.partition(f"## {title}\n")
+    found = re.sub(r"(?:^- `.*\n)+", lambda _: "".join(items), rest, count=1, flags=re.MULTILINE)
+    return start + heading + found
 
 
 def _with_rows(page: str, header: str, rows: list[str]) -> str:
