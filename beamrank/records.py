@@ -34,10 +34,8 @@ class SpecialTokens(NamedTuple):
         cls_id: starts an input: `[CLS]`, `<s>`.
         sep_id: ends a text: `[SEP]`, `</s>`.
         pad_id: fills a batch.
-        fixed: the ids of each part of an architecture's prompt, if it has one.
     """
 
     cls_id: int
     sep_id: int
     pad_id: int
-    fixed: tuple[tuple[int, ...], ...] = ()

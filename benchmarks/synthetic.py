@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 
 # MS MARCO's passages have 56 words on average; few have more than 120.
 _MEAN_WORDS, _LOG_DEVIATION = 56, 0.42

@@ -9,7 +9,7 @@ import yaml
 from beamrank.records import Topic
 from benchmarks.datasets.squad import read_squad
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.checkpoints.files import read_config
 
 MEASURES = ("RR@10", "nDCG@10", "R@100")

@@ -15,15 +15,13 @@ from beamrank.join.shard import tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Truncation, max_doc_tokens
 from beamrank.section import check_ordered
-from models.checkpoints.check import resolve_checkpoint
-from models.checkpoints.tokenizers import tokenizer_of
-from models.scoring.backends.choice import choose_backend
-from models.scoring.backends.registry import find_backend
+from models.checkpoints.checkpoint import resolve_checkpoint, tokenizer_of
+from models.scoring.backends.registry import choose_backend, find_backend
 from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
 from models.scoring.texts import check_limits, score_texts
-from models.tokenizers.protocol import Tokenizer
+from models.tokenizers.base import Tokenizer
 
 _log = logging.getLogger(__name__)
 RerankerKind = Literal["mono", "duo"]

@@ -1,6 +1,5 @@
 """The two tables of a shard that every stage reads: its candidates, and its queries with their candidates' tokens."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -10,8 +9,6 @@ import pyarrow as pa
 
 from beamrank.join import schemas
 from beamrank.records import SpecialTokens
-
-_FIXED = "fixed"
 
 
 class Vocabulary(Protocol):
@@ -69,17 +66,13 @@ def as_mono(candidates: pa.Table) -> pa.Table:
 
 def tokenized_schema(vocabulary: Vocabulary) -> pa.Schema:
     """`schemas.tokenized`, with the tokenizer's digest and special tokens as metadata."""
-    ids = vocabulary.special._asdict()
-    fixed = ids.pop(_FIXED)
-    special = {name: str(token_id) for name, token_id in ids.items()} | ({_FIXED: json.dumps(fixed)} if fixed else {})
+    special = {name: str(token_id) for name, token_id in vocabulary.special._asdict().items()}
     return schemas.tokenized(vocabulary.vocab_size).with_metadata({"tokenizer": vocabulary.digest, **special})
 
 
 def special_tokens(schema: pa.Schema) -> SpecialTokens:
     """The special tokens in the metadata of a tokenized part."""
-    metadata = schema.metadata
-    ids = {name: int(metadata[name.encode()]) for name in SpecialTokens._fields if name != _FIXED}
-    return SpecialTokens(**ids, fixed=tuple(map(tuple, json.loads(metadata.get(_FIXED.encode(), "[]")))))
+    return SpecialTokens(*(int(schema.metadata[name.encode()]) for name in SpecialTokens._fields))
 
 
 def tokenized_table(

@@ -46,22 +46,6 @@ class InputLimits(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """Fixed text around the texts of an input, for a model that reads instructions.
-
-    Attributes:
-        parts: the text before the first text, between two, and after the last: one more than an input has texts. A
-            special token that it spells is one.
-        query: what stands directly before and after the query and is tokenized with it, such as a space.
-        doc: the same for a doc.
-    """
-
-    parts: tuple[str, ...]
-    query: tuple[str, str] = ("", "")
-    doc: tuple[str, str] = ("", "")
-
-
-@dataclass(frozen=True)
 class InputTemplate:
     """The special tokens and token types around the texts of an input.
 

@@ -28,8 +28,8 @@ from benchmarks.engine.shapes import SHAPES
 from benchmarks.engine.table import Row, Setting, add_rows, faster_backends, read_rows, tables
 from benchmarks.engine.texts import Inputs, Texts, even_inputs, real_inputs
 from benchmarks.subprocess_meter import run_apart
-from models.checkpoints.check import resolve_checkpoint
-from models.scoring.backends.choice import TABLE, Faster, processor_kind
+from models.checkpoints.checkpoint import resolve_checkpoint
+from models.scoring.backends.registry import TABLE, Faster, processor_kind
 from models.scoring.backends.torch import resolve_device
 
 _LENGTHS = ("32", "128", "256", "512")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import RerankerKind
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Shape(NamedTuple):
 
     @property
     def encoder(self) -> str:
-        """Its kind, as in `models.scoring.backends.choice`."""
+        """Its kind, as in `models.scoring.backends.registry`."""
         return "pre-norm" if self.model_type == "modernbert" else "post-norm"
 
     def save(self, folder: Path) -> str:

@@ -14,7 +14,7 @@ from benchmarks.engine.engines import Measured
 from benchmarks.engine.shapes import SHAPES
 from benchmarks.engine.sorted_batches import Log
 from benchmarks.engine.texts import DEPTH, Inputs
-from models.scoring.backends.choice import Faster
+from models.scoring.backends.registry import Faster
 
 _COLUMNS = (
     *("engine", "inputs/s", "share of the matmul peak", "padding"),
@@ -28,7 +28,7 @@ class Row:
 
     Attributes:
         machine: the processor or GPU, and the threads.
-        processor: its kind, as in `models.scoring.backends.choice`.
+        processor: its kind, as in `models.scoring.backends.registry`.
         shape: of `SHAPES`.
         tokens: `real`, or how many an input has.
         engine: its name.

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.datasets.squad import read_squad
 from benchmarks.engine.shapes import EMBEDDED
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 
 DEPTH = 20
 Texts = tuple[str, ...]

@@ -23,7 +23,7 @@ from benchmarks.results import Part, Target
 from benchmarks.same_inputs import Input, check_inputs, check_log_odds, packed_inputs
 from benchmarks.subprocess_meter import run_apart
 from benchmarks.workspace import Workspace
-from models.checkpoints.check import Checkpoint, resolve_checkpoint
+from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint
 from models.lucene.bm25 import Bm25Searcher
 from models.reranker import tokenize_shard
 from models.scoring.backends.registry import find_backend

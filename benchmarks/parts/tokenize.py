@@ -17,7 +17,7 @@ from benchmarks.results import Part, Target
 from benchmarks.subprocess_meter import run_apart
 from benchmarks.tokenizer_families import train_families
 from benchmarks.workspace import Workspace
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.tokenizers.registry import load_tokenizer
 
 _MAX_TOKENS = 512

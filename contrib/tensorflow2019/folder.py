@@ -27,9 +27,8 @@ from contrib.tensorflow2019.original_bert import (
 from contrib.tensorflow2019.source import SPECIAL_TOKENS, Source, check_vocabulary
 from contrib.tensorflow2019.tensor_bundle import TensorBundle
 from models.architectures.encoder.shape import EncoderShape
-from models.checkpoints.check import Checkpoint, resolve_checkpoint
-from models.checkpoints.files import CONFIG
-from models.checkpoints.weights import SAFETENSORS
+from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint
+from models.checkpoints.files import CONFIG, SAFETENSORS
 from models.scoring.engine import ScoringEngine
 from models.tokenizers.bert import load_bert
 

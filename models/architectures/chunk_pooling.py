@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from beamrank.ranking.input_layout import InputTemplate, PackedInputs, lay_out
-from models.architectures.chunked_bert import cut_docs
 from models.architectures.encoder.model import EncoderScorer
 from models.architectures.kernels.token_rows import TokenRows
 
@@ -47,6 +46,16 @@ class ChunkedScorer(nn.Module):
     def _pool(self, vectors: Tensor) -> Tensor:
         pooled: Tensor = self.chunk_pooling(vectors.flatten(0, 1))
         return pooled
+
+
+def cut_docs(inputs: PackedInputs) -> PackedInputs:
+    """Each input as `doc_parts` of its template in a row, its last segment shared out evenly among them."""
+    count = inputs.template.doc_parts
+    borders = inputs.kept[:, -1:] * np.arange(count + 1) // count
+    starts, kept = np.repeat(inputs.starts, count, axis=0), np.repeat(inputs.kept, count, axis=0)
+    starts[:, -1] += borders[:, :-1].ravel()
+    kept[:, -1] = np.diff(borders).ravel()
+    return PackedInputs(inputs.tokens, starts, kept, inputs.template)
 
 
 class ChunkPooling(nn.Module):

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field, TypeAdapter
 
 from beamrank.errors import PreflightError
-from beamrank.ranking.input_layout import SEGMENTS, InputTemplate, PackedInputs
+from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
 from beamrank.storage.documents import validated
 from models.architectures.bert import BERT
@@ -106,13 +105,3 @@ def chunk_sizes(config: Mapping[str, Any]) -> tuple[int, int]:
     if entry.pooling == "attention" and not entry.attention_size:
         raise ValueError(f"{CHUNKS}.attention_size: Field required")
     return entry.count, entry.attention_size if entry.pooling == "attention" else 0
-
-
-def cut_docs(inputs: PackedInputs) -> PackedInputs:
-    """Each input as `doc_parts` of its template in a row, its last segment shared out evenly among them."""
-    count = inputs.template.doc_parts
-    borders = inputs.kept[:, -1:] * np.arange(count + 1) // count
-    starts, kept = np.repeat(inputs.starts, count, axis=0), np.repeat(inputs.kept, count, axis=0)
-    starts[:, -1] += borders[:, :-1].ravel()
-    kept[:, -1] = np.diff(borders).ravel()
-    return PackedInputs(inputs.tokens, starts, kept, inputs.template)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from beamrank.ranking.input_layout import InputTemplate, Prompt
+from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
 
 if TYPE_CHECKING:
@@ -73,10 +73,6 @@ class Architecture(Protocol):
     def tensors(self) -> Shapes:
         """The tensors that `build` needs, all of which the checkpoint has."""
 
-    @property
-    def prompt(self) -> Prompt | None:
-        """The fixed text around the texts of an input; None for special tokens alone."""
-
     def template(self, special: SpecialTokens) -> InputTemplate:
         """The special tokens and token types around the texts of an input."""
 
@@ -95,4 +91,7 @@ class Architecture(Protocol):
 
 
 ArchitectureReader: TypeAlias = Callable[[ModelFiles, int], Architecture]
-"""Reads an architecture for inputs of so many texts. Raises PreflightError for a checkpoint that cannot be scored."""
+"""Reads an architecture for inputs of so many texts. Raises PreflightError for a checkpoint that cannot be scored.
+
+One whose texts are not tokenized by the checkpoint's tokenizer alone has `load_tokenizer(folder) -> Tokenizer`.
+"""

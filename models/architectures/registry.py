@@ -1,26 +1,40 @@
-"""The known architectures, by the model_type of config.json."""
+"""The architectures, by the class or the model_type that config.json names."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from beamrank.errors import PreflightError
-from models.architectures.bert import BERT
-from models.architectures.chunked_bert import CHUNKED_BERT, read_chunked_bert
-from models.architectures.distilbert import DISTILBERT
-from models.architectures.electra import ELECTRA
-from models.architectures.fallback.classifier import classifier_types, read_classifier
-from models.architectures.fallback.generator import GENERATORS, is_generator, read_generator
-from models.architectures.modernbert import MODERNBERT
+from beamrank.plugins import Registry
 from models.architectures.protocol import Architecture, ArchitectureReader, ModelFiles
-from models.architectures.roberta import ROBERTA
+from models.architectures.transformers import classifier_types, read_classifier
 
-ARCHITECTURES: dict[str, ArchitectureReader] = {
-    "bert": BERT.read,
-    CHUNKED_BERT: read_chunked_bert,
-    "roberta": ROBERTA.read,
-    "xlm-roberta": ROBERTA.read,
-    "camembert": ROBERTA.read,
-    "electra": ELECTRA.read,
-    "distilbert": DISTILBERT.read,
-    "modernbert": MODERNBERT.read,
-}
+_HERE = "models.architectures."
+ARCHITECTURES: Registry[ArchitectureReader] = Registry(
+    "architecture",
+    "beamrank.architectures",
+    {
+        "bert": f"{_HERE}bert:BERT.read",
+        "chunked_bert": f"{_HERE}chunked_bert:read_chunked_bert",
+        "roberta": f"{_HERE}roberta:ROBERTA.read",
+        "xlm-roberta": f"{_HERE}roberta:ROBERTA.read",
+        "camembert": f"{_HERE}roberta:ROBERTA.read",
+        "electra": f"{_HERE}electra:ELECTRA.read",
+        "distilbert": f"{_HERE}distilbert:DISTILBERT.read",
+        "modernbert": f"{_HERE}modernbert:MODERNBERT.read",
+    },
+)
+
+
+def find_reader(config: Mapping[str, Any]) -> ArchitectureReader | None:
+    """The architecture of a config.json: by its class, else by its model_type.
+
+    Raises:
+        PreflightError: its package cannot be imported.
+    """
+    classes = config.get("architectures")
+    names = (classes[0] if isinstance(classes, list) and classes else None, config.get("model_type"))
+    found = next((name for name in names if isinstance(name, str) and name in ARCHITECTURES), None)
+    return None if found is None else ARCHITECTURES[found]
 
 
 def read_architecture(files: ModelFiles, segments: int) -> Architecture:
@@ -33,12 +47,9 @@ def read_architecture(files: ModelFiles, segments: int) -> Architecture:
     Raises:
         PreflightError: the architecture is not known, or the checkpoint cannot be scored.
     """
-    model_type = files.config.get("model_type")
-    if is_generator(files.config) and not files.config.get("auto_map"):
-        return read_generator(files, segments)
-    reader = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
-    if reader is not None:
+    if reader := find_reader(files.config):
         return reader(files, segments)
+    model_type = files.config.get("model_type")
     if not isinstance(model_type, str) or files.config.get("auto_map") or model_type not in classifier_types():
         raise PreflightError(_unknown(files))
     return read_classifier(files, segments)
@@ -50,6 +61,5 @@ def _unknown(files: ModelFiles) -> str:
     code = ". The code that it comes with (auto_map) is never run" if files.config.get("auto_map") else ""
     return (
         f"the checkpoint {files.reference} has the model_type {model_type!r:.100}{name:.100}, which cannot be scored; "
-        f"known: {', '.join(map(repr, ARCHITECTURES))}, every sequence classifier of transformers, "
-        f"{', '.join(GENERATORS)}{code}"
+        f"known: {', '.join(map(repr, ARCHITECTURES))}, every sequence classifier of transformers{code}"
     )

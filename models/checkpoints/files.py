@@ -1,27 +1,30 @@
 """The files of a checkpoint's folder: Hugging Face's names, what config.json and modules.json hold, a digest."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, TypeAdapter
+from safetensors import safe_open
 
 from beamrank.errors import PreflightError
 from beamrank.storage.digested import DigestedFile, digest_file
 from beamrank.storage.documents import digest, parse_json, read_at_most, validated
 from models.architectures.protocol import Module
-from models.checkpoints.weights import (
-    ADAPTER,
-    PARTS,
-    PICKLED,
-    SAFETENSORS,
-    WEIGHTS,
-    refuse_adapter,
-    weight_files,
-)
 from models.tokenizers.files import TOKENIZER_FILES
 
+if TYPE_CHECKING:
+    import torch
+
+SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+_INDEX = ".index.json"
+# Each format, first the one that transformers takes where a folder has several.
+WEIGHTS = (SAFETENSORS, SAFETENSORS + _INDEX, PICKLED, PICKLED + _INDEX)
+SAFETENSORS_PARTS, PICKLED_PARTS = "model-*-of-*.safetensors", "pytorch_model-*-of-*.bin"
+PARTS = {SAFETENSORS + _INDEX: SAFETENSORS_PARTS, PICKLED + _INDEX: PICKLED_PARTS}
+"""As patterns: the files that an index names."""
+ADAPTER = "adapter_config.json"
 CONFIG = "config.json"
 SENTENCE_TRANSFORMERS = "modules.json"
 PROMPTS, TRANSFORMER = "config_sentence_transformers.json", "sentence_bert_config.json"
@@ -33,7 +36,6 @@ CHECKPOINT_FILES = (
     *(*WEIGHTS, *PARTS.values()),
     *_MODULES_BELOW,
 )
-
 _MOST_JSON_BYTES = 1 << 24
 
 
@@ -151,3 +153,153 @@ def read_config(folder: str, reference: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise PreflightError(f"the {CONFIG} of the checkpoint {reference} does not hold a JSON object")
     return config
+
+
+_MOST_INDEX_BYTES = 1 << 26
+_FLOATS = frozenset({"F16", "BF16", "F32", "F64", "torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
+# The names that TensorFlow's checkpoints and the first conversions of BERT have for the parts of a normalisation.
+_RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
+
+
+@dataclass(frozen=True)
+class _Index:
+    """The index of weights in several files. A file is a plain name: it must not lead out of the folder."""
+
+    weight_map: dict[str, Annotated[str, Field(pattern=r"^\w[\w.-]*$")]]
+
+
+_INDEXES = TypeAdapter(_Index)
+
+
+def refuse_adapter(folder: str) -> None:
+    """Raises PreflightError for the folder of an adapter: transformers would load it onto weights that lie there."""
+    if os.path.isfile(os.path.join(folder, ADAPTER)):
+        raise PreflightError(
+            f"{folder} holds an adapter of PEFT, such as LoRA ({ADAPTER}): it changes a base model and gives no scores "
+            "on its own. Merge it into its base model, and give that folder: "
+            "PeftModel.from_pretrained(BASE, ADAPTER).merge_and_unload().save_pretrained(FOLDER), and the tokenizer"
+        )
+
+
+def weights_file(folder: str) -> str:
+    """The name of a folder's weights, or of their index.
+
+    Raises:
+        PreflightError: the folder has no weights, none in a format that can be read, or those of an adapter.
+    """
+    refuse_adapter(folder)
+    found = first_format([name for name in WEIGHTS if os.path.isfile(os.path.join(folder, name))])
+    if found is None:
+        raise PreflightError(
+            f"there are no weights in {folder}: neither {SAFETENSORS} nor {PICKLED}, whole or with an index; no other "
+            "format is read"
+        )
+    return found
+
+
+def first_format(names: Collection[str]) -> str | None:
+    """The weights that are read where these files exist; None without any."""
+    return next((name for name in WEIGHTS if name in names), None)
+
+
+def weight_files(folder: str) -> tuple[str, ...]:
+    """The names of the files that a folder's weights are read from, their index first if they have one.
+
+    Raises:
+        PreflightError: as `weights_file`; the index is damaged, or a file that it names is missing.
+    """
+    name = weights_file(folder)
+    if not name.endswith(_INDEX):
+        return (name,)
+    parts = sorted(set(_read_index(folder, name).weight_map.values()))
+    missing = [part for part in parts if not os.path.isfile(os.path.join(folder, part))]
+    if missing or not parts:
+        what = f"lacks {', '.join(missing[:3])}, which {name} names" if missing else f"has a {name} without tensors"
+        raise PreflightError(f"{folder} {what}: weights in several files need them all. Copy the folder again")
+    return (name, *parts)
+
+
+def _read_index(folder: str, name: str) -> _Index:
+    path = os.path.join(folder, name)
+    try:
+        return validated(_INDEXES, parse_json(read_at_most(path, _MOST_INDEX_BYTES)))
+    except ValueError as error:
+        raise PreflightError(f"{path} is not an index of weights: {error}") from error
+
+
+def tensor_shapes(folder: str, reference: str) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor of a folder's weights, by the headers of the files.
+
+    Raises:
+        PreflightError: a file cannot be read, holds more than tensors, or does not hold what the index says.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    index, *parts = weight_files(folder)
+    for name in parts or [index]:
+        path = os.path.join(folder, name)
+        for stored, shape in _file_shapes(path, reference).items():
+            tensor = _current_name(stored)
+            if tensor in found:
+                raise PreflightError(f"the weights of the checkpoint {reference} hold {tensor} twice: again in {path}")
+            found[tensor] = shape
+    mapped = _read_index(folder, index).weight_map if parts else {}
+    missing = [name for name in mapped if _current_name(name) not in found]
+    if missing:
+        raise PreflightError(
+            f"{os.path.join(folder, index)} names {missing[0]}, which is not in its file: it belongs to other files. "
+            "Copy the folder again"
+        )
+    return found
+
+
+def tensor_reader(folder: str) -> "Callable[[str], torch.Tensor]":
+    """A function that reads a tensor of a folder's weights by its name in `tensor_shapes`."""
+    tensors: dict[str, torch.Tensor] = {}
+    index, *parts = weight_files(folder)
+    for name in parts or [index]:
+        read = _load(os.path.join(folder, name))
+        tensors |= {_current_name(stored): tensor for stored, tensor in read.items()}
+    return tensors.__getitem__
+
+
+def _load(path: str) -> "dict[str, torch.Tensor]":
+    if path.endswith(".safetensors"):
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    import torch
+
+    tensors: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return tensors
+
+
+def _current_name(name: str) -> str:
+    for old, new in _RENAMED:
+        name = name.replace(old, new)
+    return name
+
+
+def _file_shapes(path: str, reference: str) -> dict[str, tuple[int, ...]]:
+    try:
+        if path.endswith(".safetensors"):
+            with safe_open(path, framework="numpy") as file:
+                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                _check_types({name: each.get_dtype() for name, each in slices.items()})
+                return {name: tuple(each.get_shape()) for name, each in slices.items()}
+        import torch
+
+        tensors = torch.load(path, map_location="meta", weights_only=True)
+        _check_types({name: str(tensor.dtype) for name, tensor in tensors.items()})
+        return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    # An unpickler raises errors of any type on broken bytes.
+    except Exception as error:
+        raise PreflightError(
+            f"the weights of the checkpoint {reference} cannot be read from {path}: {error}. Only plain tensors are"
+        ) from error
+
+
+def _check_types(types: Mapping[str, str]) -> None:
+    """Refuses quantized weights, which mean nothing without their scales; positions may be integers."""
+    for name, kind in types.items():
+        if kind not in _FLOATS and not name.endswith("_ids"):
+            raise ValueError(f"{name} is of type {kind}, and weights must be float16, bfloat16, float32 or float64")

@@ -18,12 +18,16 @@ from models.checkpoints.files import (
     CHECKPOINT_FILES,
     CONFIG,
     MODULE_FILES,
+    PARTS,
+    PICKLED,
+    PICKLED_PARTS,
     SENTENCE_TRANSFORMERS,
+    WEIGHTS,
     digest_files,
     digest_of,
+    first_format,
     module_folders,
 )
-from models.checkpoints.weights import PARTS, PICKLED, PICKLED_PARTS, WEIGHTS, first_format
 
 EMBEDDED = "embedded:"
 EMBEDDED_PAIR = tuple(f"{EMBEDDED}{kind}" for kind in SEGMENTS)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beamrank.ranking.input_layout import Lengths, PackedInputs
-from models.checkpoints.check import Checkpoint
+from models.checkpoints.checkpoint import Checkpoint
 from models.scoring.engine import Scorer, Scores
 from models.scoring.packing import number_texts
 

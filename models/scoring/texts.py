@@ -8,10 +8,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, kept_lengths, max_doc_tokens
-from models.checkpoints.check import Checkpoint
+from models.checkpoints.checkpoint import Checkpoint
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.packing import distinct, number_texts
-from models.tokenizers.protocol import Tokenizer
+from models.tokenizers.base import Tokenizer
 
 
 def score_texts(

@@ -15,8 +15,7 @@ from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits
 from beamrank.records import BadRow
 from beamrank.storage.digested import RowRange
-from models.checkpoints.check import Checkpoint
-from models.checkpoints.tokenizers import tokenizer_of
+from models.checkpoints.checkpoint import Checkpoint, tokenizer_of
 from models.scoring.backends.protocol import Device
 from models.scoring.engine import StageCounts
 from models.scoring.texts import check_limits, score_texts
@@ -87,7 +86,7 @@ class ScorePairs(ModelStage):
         pairs = read_pairs(rows, self.columns, pa.type_for_alias(self.id_type))
         with self.resolved().unchanged():
             engine = self.engine()
-            tokenizer = open_tokenizer(self.checkpoint, self.tokenizer_digest, engine.checkpoint.architecture.prompt)
+            tokenizer = open_tokenizer(self.checkpoint, self.tokenizer_digest)
             log_odds, counts = score_texts(engine, tokenizer, self.limits, pairs.texts)
         scores = np.zeros(len(pairs.ids), np.float32)
         scores[pairs.usable] = log_odds

@@ -10,7 +10,7 @@ from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import usable_cores
 from beamrank.progress import Progress
-from models.checkpoints.check import Checkpoint, resolve_checkpoint
+from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint
 from models.scoring.backends.protocol import Device
 
 

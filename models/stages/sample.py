@@ -17,8 +17,7 @@ from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import Lengths
 from beamrank.records import Doc, Topic
 from beamrank.storage.streams import text_bytes
-from models.checkpoints.check import Checkpoint
-from models.checkpoints.tokenizers import tokenizer_of
+from models.checkpoints.checkpoint import Checkpoint, tokenizer_of
 from models.reranker import Reranker, RerankerKind
 from models.stages.likely import likely_candidates
 

@@ -21,11 +21,9 @@ from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import InputLimits, Truncation
-from models.checkpoints.check import Checkpoint, resolve_checkpoint
-from models.checkpoints.tokenizers import tokenizer_of
-from models.scoring.backends.choice import choose_backend
+from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.backends.protocol import Device
-from models.scoring.backends.registry import find_backend
+from models.scoring.backends.registry import choose_backend, find_backend
 from models.scoring.engine import Scorer, ScoringEngine, StageCounts
 from models.scoring.known import CountingScorer, KnownScorer, KnownScores
 from models.stages.base import Decides, ShardStage, Worker

@@ -28,17 +28,16 @@ from beamrank.join.join import (
     join_shard,
 )
 from beamrank.join.shard import tokenized_schema
-from beamrank.ranking.input_layout import Prompt, max_doc_tokens
+from beamrank.ranking.input_layout import max_doc_tokens
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import hashes64
-from models.checkpoints.check import Checkpoint
-from models.checkpoints.tokenizers import fetch_tokenizer, tokenizer_of
+from models.checkpoints.checkpoint import Checkpoint, fetch_tokenizer, tokenizer_of
 from models.stages.base import Cost, CostOf, Decides, Execution, SentTokens, Stage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
 from models.stages.stored_tokens import UnusableTokensError, stored_tokens
-from models.tokenizers.protocol import Tokenizer
+from models.tokenizers.base import Tokenizer
 
 _FLUSH_TOKENS = 4 << 20
 
@@ -60,7 +59,6 @@ class TokenizeDocs(Stage):
     model: str
     checkpoint: str
     vocab_size: int
-    prompt: Prompt | None = None
     of_queries: bool = False
 
     @classmethod
@@ -78,7 +76,6 @@ class TokenizeDocs(Stage):
             model=model,
             checkpoint=checkpoint.reference,
             vocab_size=tokenizer.vocab_size,
-            prompt=checkpoint.architecture.prompt,
             of_queries=FORMATS[config.corpus.format].lists_candidates,
         )
 
@@ -264,17 +261,17 @@ class TokenizeDocs(Stage):
     @property
     def _tokenizer(self) -> Tokenizer:
         """This process's tokenizer. Only the checkpoint's tokenizer files are fetched, not its weights."""
-        return open_tokenizer(self.checkpoint, self.tokenizer_digest, self.prompt)
+        return open_tokenizer(self.checkpoint, self.tokenizer_digest)
 
 
 @lru_cache(maxsize=2)
-def open_tokenizer(checkpoint: str, digest: str, prompt: Prompt | None) -> Tokenizer:
+def open_tokenizer(checkpoint: str, digest: str) -> Tokenizer:
     """A checkpoint's tokenizer, as it was planned with.
 
     Raises:
         PreflightError: it changed.
     """
-    tokenizer = fetch_tokenizer(checkpoint, prompt)
+    tokenizer = fetch_tokenizer(checkpoint)
     if tokenizer.digest != digest:
         raise PreflightError(
             f"the tokenizer of {checkpoint} changed since the run was planned: its digest is {tokenizer.digest[:12]}, "

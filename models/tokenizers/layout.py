@@ -14,10 +14,9 @@ from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage import files as storage
-from models.tokenizers.conversion import load_fast
-from models.tokenizers.definition import special_ids
 from models.tokenizers.files import FAST, TOKENIZER_FILES, VOCABULARY, named_tokens, names_agree, read_config, read_fast
-from models.tokenizers.registry import load_tokenizer
+from models.tokenizers.library import special_ids
+from models.tokenizers.registry import load_fast, load_tokenizer
 
 # The class that takes tokenizer.json as it is, in transformers 4 and 5: the former gives token types, the latter none.
 _GENERIC_4, _GENERIC = "PreTrainedTokenizer", "TokenizersBackend"

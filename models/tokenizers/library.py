@@ -1,34 +1,88 @@
-"""Any tokenizer of the `tokenizers` library: Unigram, byte-level BPE, and WordPiece other than plain BERT's."""
+"""Any tokenizer of the `tokenizers` library: Unigram, byte-level BPE, and WordPiece other than plain BERT's.
 
-from collections.abc import Sequence
+The library finds special tokens in a text by their spelling, and a document could end its own segment or speak for a
+model's user. Its `encode_special_tokens` stops that search, but a model may still know the spelling as a piece of its
+vocabulary: a Unigram model takes `</s>` for the best piece of all. So special tokens get names here that no text can
+reach, in the vocabulary and among the added tokens. Their ids stay, and so do those of all other text. Special tokens
+without a role in an input were added for texts, and are found there, as in transformers.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
+from beamrank.errors import PreflightError
 from beamrank.join import schemas
-from models.tokenizers.definition import Definition
-from models.tokenizers.protocol import Ids, Lengths, TokenColumn, check_unicode, encode_in_slices
+from beamrank.records import NO_TOKEN, SpecialTokens
+from beamrank.storage import files as storage
+from beamrank.storage.documents import digest
+from models.tokenizers.base import Ids, Lengths, TokenColumn, check_unicode, encode_in_slices
+from models.tokenizers.files import FAST, is_control, read_config, read_fast
+
+# What tokenizers call the special tokens of an input where no file names them.
+_USUAL = {"cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>"), "pad": ("[PAD]", "<pad>")}
+# Pre-tokenizers that split at spaces, and the setting without which they do not.
+_SPLITTERS = {"BertPreTokenizer": "", "Whitespace": "", "WhitespaceSplit": "", "ByteLevel": "use_regex"}
+_SPLITTERS |= {"Metaspace": "split"}
+_SPACES = " {2,}"
+# The classes of transformers whose add_prefix_space replaces that of tokenizer.json; by default it is off.
+_SET_PREFIX_SPACE = ("RobertaTokenizer", "BartTokenizer", "GPT2Tokenizer", "DebertaTokenizer", "LongformerTokenizer")
+_DECIDES_IDS = ("normalizer", "pre_tokenizer", "model", "added_tokens")
 
 
 class LibraryTokenizer:
     """A tokenizer that the library computes, on all cores. Threads share it.
 
-    What a prompt joins to a text is tokenized with it, and counts among its ids.
-
     Attributes:
         vocab_size: one more than the largest id of an input.
-        special: the special tokens around the texts of an input.
-        digest: SHA-256 of the vocabulary and of every setting that decides an id.
-        splits_at_spaces: whether the beginning of a long text is enough for its first ids.
+        special: the special tokens around the texts of an input; those that it does not have are NO_TOKEN.
+        digest: SHA-256 of everything that decides an id.
+        splits_at_spaces: whether no token crosses a space that follows a letter or digit, so that the ids before it
+            do not depend on what follows.
     """
 
-    def __init__(self, definition: Definition) -> None:
-        self.vocab_size = definition.vocab_size
-        self.special = definition.special
-        self.digest = definition.digest
-        self._library = definition.library
-        self._prompt = definition.prompt
-        self.splits_at_spaces = definition.splits_at_spaces
+    def __init__(
+        self, source: str, original: Any, content: bytes | str, named: Mapping[str, str], all_special: bool = False
+    ) -> None:
+        """Makes the tokenizer of a tokenizer.json.
+
+        Args:
+            source: names it in errors.
+            original: the library's tokenizer.
+            content: the JSON.
+            named: the special tokens that its configuration names, by role.
+            all_special: whether no special token stands in texts, also none without a role.
+
+        Raises:
+            PreflightError: a named special token is not in the vocabulary, or special tokens cannot be told from text.
+        """
+        by_role = _by_role(source, original, named)
+        self.special = special_ids(source, original, named)
+        added = {token.content: (token_id, token) for token_id, token in original.get_added_tokens_decoder().items()}
+        in_texts = {
+            content: token_id
+            for content, (token_id, token) in added.items()
+            if not (token.special and (all_special or is_control(content, named.values())))
+        }
+        spelled = {*added} - {*in_texts} | {token for token in (named.get("unk"), *by_role.values()) if token}
+        definition = json.loads(content)
+        plain = _without_special(definition, {token: f" \0{place}" for place, token in enumerate(sorted(spelled))})
+        try:
+            self._library = Tokenizer.from_str(json.dumps(plain))
+        except Exception as error:
+            raise PreflightError(f"{source}: its special tokens cannot be told from its text: {error}") from error
+        self._library.encode_special_tokens = True
+        unknown = definition["model"].get("unk_id", original.token_to_id(definition["model"].get("unk_token") or ""))
+        control = {original.token_to_id(token): token for token in spelled}
+        _check_spelling(source, self._library, {each: token for each, token in control.items() if each != unknown})
+        vocabulary = original.get_vocab(with_added_tokens=False)
+        self.vocab_size = max(chain(vocabulary.values(), self.special, in_texts.values())) + 1
+        self.digest = digest([{part: plain.get(part) for part in _DECIDES_IDS}, self.special])
+        self.splits_at_spaces = _splits_at_spaces(plain)
         self._dtype = np.dtype(schemas.token_type(self.vocab_size).to_pandas_dtype())
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
@@ -37,18 +91,11 @@ class LibraryTokenizer:
         Raises:
             DataError: a text holds half of a surrogate pair, which no encoding of Unicode can carry.
         """
-        return self._encode(texts, max_tokens, self._prompt.doc)
-
-    def encode_queries(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
-        """`encode` for queries."""
-        return self._encode(texts, max_tokens, self._prompt.query)
-
-    def _encode(self, texts: Sequence[str], max_tokens: int, joined: tuple[str, str]) -> TokenColumn:
-        before, after = joined
-        whole = [f"{before}{text}{after}" for text in texts] if before or after else texts
         return encode_in_slices(
-            whole, max_tokens, self.vocab_size, self._compute, splits_at_spaces=self.splits_at_spaces
+            texts, max_tokens, self.vocab_size, self._compute, splits_at_spaces=self.splits_at_spaces
         )
+
+    encode_queries = encode
 
     def _compute(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         try:
@@ -58,3 +105,95 @@ class LibraryTokenizer:
             raise
         found = [encoding.ids for encoding in encodings]
         return np.fromiter(chain.from_iterable(found), self._dtype), np.fromiter(map(len, found), np.int64, len(found))
+
+
+def check_prefix_space(folder: str) -> None:
+    """Raises PreflightError where a byte-level tokenizer's class puts a space before a text, and its file does not.
+
+    Or the other way round: the class takes the setting of tokenizer_config.json and not that of tokenizer.json.
+    """
+    config, url = read_config(folder), storage.join(folder, FAST)
+    if config.kind not in _SET_PREFIX_SPACE or not storage.exists(url):
+        return
+    wanted, definition = bool(config.add_prefix_space), json.loads(read_fast(url)[1])
+    for part in _parts(definition.get("pre_tokenizer"), "pretokenizers"):
+        if part["type"] == "ByteLevel" and part["add_prefix_space"] != wanted:
+            raise PreflightError(
+                f"{folder} contradicts itself: tokenizer.json has add_prefix_space {not wanted}, and its class, "
+                f"{config.tokenizer_class}, reads {wanted} from tokenizer_config.json, so the ids that the model was "
+                "trained on are not known. Set add_prefix_space in tokenizer_config.json and in tokenizer.json to one"
+            )
+
+
+def special_ids(source: str, original: Any, named: Mapping[str, str]) -> SpecialTokens:
+    """The special tokens of a tokenizer of the library; arguments and errors as for `LibraryTokenizer`."""
+    found = _by_role(source, original, named).values()
+    cls_id, sep_id, pad_id = (NO_TOKEN if token is None else original.token_to_id(token) for token in found)
+    return SpecialTokens(cls_id, sep_id, pad_id)
+
+
+def _by_role(source: str, original: Any, named: Mapping[str, str]) -> dict[str, str | None]:
+    return {role: _find(source, original, role, named) for role in _USUAL}
+
+
+def _splits_at_spaces(definition: Mapping[str, Any]) -> bool:
+    """Knows the usual parts, and takes no other for one that does."""
+    if any(" " in token["content"].lstrip() for token in definition["added_tokens"]):
+        return False
+    replaced = [each["pattern"] for each in _parts(definition.get("normalizer"), "normalizers") if "pattern" in each]
+    if any(" " in pattern.get("String", "") or pattern.get("Regex", _SPACES) != _SPACES for pattern in replaced):
+        return False
+    first = next(_parts(definition.get("pre_tokenizer"), "pretokenizers"), {"type": None})
+    return first["type"] in _SPLITTERS and bool(first.get(_SPLITTERS[first["type"]], True))
+
+
+def _parts(part: Any, key: str) -> Iterator[Any]:
+    """The parts of a sequence, or one part."""
+    if part is not None:
+        for each in part[key] if part["type"] == "Sequence" else [part]:
+            yield from _parts(each, key) if each["type"] == "Sequence" else [each]
+
+
+def _find(source: str, original: Any, role: str, named: Mapping[str, str]) -> str | None:
+    token = named.get(role)
+    if token is not None and original.token_to_id(token) is None:
+        raise PreflightError(
+            f"{source}: the vocabulary has no {token!r}, its {role}_token: give the checkpoint the tokenizer that its "
+            "model was trained with"
+        )
+    usual = (token for token in _USUAL[role] if original.token_to_id(token) is not None)
+    return token if token is not None else next(usual, None)
+
+
+def _without_special(definition: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The definition with new names for special tokens, and without what adds or removes tokens."""
+    model = dict(definition["model"])
+    pieces = model["vocab"]
+    if isinstance(pieces, dict):
+        model["vocab"] = {names.get(piece, piece): token_id for piece, token_id in pieces.items()}
+    else:
+        model["vocab"] = [[names.get(piece, piece), score] for piece, score in pieces]
+    if model.get("unk_token") is not None:
+        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+    if model.get("dropout") is not None:
+        # It is for training: the same text would give other ids each time.
+        model["dropout"] = None
+    added = [
+        {**token, "content": names[token["content"]], "special": True, "normalized": False}
+        if token["content"] in names
+        else {**token, "special": False}
+        for token in definition.get("added_tokens", [])
+    ]
+    ignored = dict.fromkeys(("truncation", "padding", "post_processor", "decoder"))
+    return {**definition, **ignored, "added_tokens": added, "model": model}
+
+
+def _check_spelling(source: str, library: Any, special: Mapping[int, str]) -> None:
+    """Raises PreflightError where a special token's spelling still gives its id."""
+    texts = [text for token in special.values() for text in (token, f"a{token}a", f"a {token} a")]
+    for encoding in library.encode_batch_fast(texts, add_special_tokens=False):
+        for token_id in special.keys() & set(encoding.ids):
+            raise PreflightError(
+                f"{source}: a text that spells {special[token_id]!r} gives this special token, so that a document "
+                "could end its own part of an input. Such a tokenizer is not supported"
+            )

@@ -17,16 +17,17 @@ from models.architectures.bert import BERT, CLASSIFIER, bert_tensors, missing_ty
 from models.architectures.chunked_bert import POOLING
 from models.architectures.classifier import check_attention, check_labels, refuse_unread
 from models.architectures.protocol import Shapes
+from models.checkpoints.checkpoint import check_fit
 from models.checkpoints.files import (
     CHECKPOINT_FILES,
     CONFIG,
+    SAFETENSORS,
     digest_files,
     digest_of,
     read_config,
+    tensor_shapes,
 )
 from models.checkpoints.sources import locate
-from models.checkpoints.tokenizer_fit import check_fit
-from models.checkpoints.weights import SAFETENSORS, tensor_shapes
 from models.tokenizers.bert import BertTokenizer, load_bert
 from models.tokenizers.files import TOKENIZER_FILES
 from models.tokenizers.layout import own_layout

@@ -19,7 +19,7 @@ from beamrank.section import SELF
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import check_regular, temporary_name
 from beamrank.storage.stores import UnreachableError
-from models.checkpoints.tokenizers import warnings_of
+from models.checkpoints.checkpoint import warnings_of
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend

@@ -20,8 +20,8 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import SHORT, digest
 from beamrank.version import __version__
-from models.scoring.backends.choice import AUTO
 from models.scoring.backends.protocol import Device
+from models.scoring.backends.registry import AUTO
 from models.scoring.backends.torch import default_token_budget
 from models.stages import stage_of, stages_of
 from models.stages.base import Stage, Worker

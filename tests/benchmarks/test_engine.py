@@ -11,8 +11,8 @@ from benchmarks.engine.shapes import EMBEDDED
 from benchmarks.engine.sorted_batches import Scored, SortedBatches, batch_size, log_odds_of
 from benchmarks.engine.table import Row, Setting, add_rows, faster_backends, ndcg, rankings, read_rows, tables
 from benchmarks.engine.texts import DEPTH, Inputs, even_inputs
-from models.checkpoints.check import resolve_checkpoint
-from models.scoring.backends.choice import Faster
+from models.checkpoints.checkpoint import resolve_checkpoint
+from models.scoring.backends.registry import Faster
 
 
 def _row(engine: str, rate: float, shape: str = "MiniLM-L6", tokens: str = "real", processor: str = "avx2") -> Row:

@@ -8,7 +8,7 @@ import torch
 from transformers import BertTokenizer
 
 from beamrank.demo.collection import demo_topics, stdlib_docs
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from tests.support.checkpoints import MINILM, save_minilm
 from tests.support.oracle import Oracle

@@ -7,7 +7,7 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.lucene.index import UPLOADING_NAME, local_index, needs_building, read_index_info
 from tests.support.checkpoints import save_tiny
 from tests.support.processes import run_together
@@ -15,7 +15,7 @@ from tests.support.services.stores import Store
 
 _FETCHER = """
 import sys
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.lucene.index import local_index
 print("ready", flush=True)
 sys.stdin.readline()

@@ -111,7 +111,7 @@ def _convert(
     from contrib.tensorflow2019.examples.convert import convert_examples
     from contrib.tensorflow2019.examples.layout import ExampleSettings
     from contrib.tensorflow2019.examples.sources import Making
-    from models.checkpoints.tokenizers import fetch_tokenizer
+    from models.checkpoints.checkpoint import fetch_tokenizer
     from models.tokenizers.bert import BertTokenizer
 
     schema, limits, docs = made

@@ -25,8 +25,8 @@ from contrib.tensorflow2019.examples.layout import (
 from contrib.tensorflow2019.examples.reader import StoredExamples
 from contrib.tensorflow2019.examples.schemas import SCHEMAS
 from contrib.tensorflow2019.examples.writer import WRITERS, Writer
-from models.checkpoints.tokenizers import fetch_tokenizer
-from models.tokenizers.protocol import Tokenizer
+from models.checkpoints.checkpoint import fetch_tokenizer
+from models.tokenizers.base import Tokenizer
 
 _SHOWN_BAD_ROWS = 5
 # As many of a text as the tokenize stage stores.

@@ -62,10 +62,6 @@ class EncoderClassifier:
     def tensors(self) -> dict[str, tuple[int, ...]]:
         return tensor_shapes(self.shape, self.head, self.names, self.prefix)
 
-    @property
-    def prompt(self) -> None:
-        return None
-
     def template(self, special: SpecialTokens) -> InputTemplate:
         """The layout of the checkpoint's own tokenizer, which is the family's unless its files say otherwise."""
         if self.own_layout is not None:

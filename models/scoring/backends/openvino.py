@@ -12,7 +12,7 @@ import numpy.typing as npt
 from beamrank.config.device import is_cuda
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
-from models.checkpoints.check import Checkpoint, load_weights
+from models.checkpoints.checkpoint import Checkpoint, load_weights
 from models.scoring.backends.protocol import Device, OutOfMemory
 from models.scoring.backends.torch import is_out_of_memory, resolve_device, resolve_dtype
 

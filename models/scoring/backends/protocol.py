@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
-from models.checkpoints.check import Checkpoint
+from models.checkpoints.checkpoint import Checkpoint
 
 
 class Device(NamedTuple):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from beamrank.config.device import DEVICE_NAMES, DEVICE_PATTERN, is_cuda
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import Lengths, PaddedBatch
-from models.checkpoints.check import Checkpoint, load_weights
+from models.checkpoints.checkpoint import Checkpoint, load_weights
 from models.scoring.backends.protocol import Device, OutOfMemory
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class TorchBackend:
         return cls(checkpoint.architecture.build(load_weights(checkpoint), kind).eval(), found.device, kind, threads)
 
     def __init__(self, model: "torch.nn.Module", device: str, dtype: "torch.dtype", threads: int) -> None:
-        from models.architectures.kernels.linear import pack_linears
+        from models.architectures.kernels.rowwise import pack_linears
         from models.scoring.backends.cuda import CudaModel, devices_here
 
         self._block, self._varlen = 0, False

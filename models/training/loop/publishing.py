@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from beamrank.errors import PreflightError
-from models.checkpoints.files import CONFIG
-from models.checkpoints.weights import SAFETENSORS
+from models.checkpoints.files import CONFIG, SAFETENSORS
 from models.tokenizers.files import TOKENIZER_FILES
 
 # The weights last: where these are, the others are too.

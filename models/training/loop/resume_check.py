@@ -5,8 +5,7 @@ from typing import Any
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
-from models.checkpoints.files import CONFIG
-from models.checkpoints.weights import WEIGHTS
+from models.checkpoints.files import CONFIG, WEIGHTS
 from models.training.config import Kind, TrainConfig
 from models.training.data.store import data_files
 from models.training.initial_model import Start

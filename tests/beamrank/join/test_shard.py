@@ -62,6 +62,4 @@ def test_special_tokens_are_read_from_part_metadata() -> None:
     assert special_tokens(schema) == SpecialTokens(cls_id=101, sep_id=102, pad_id=7)
     assert schema.metadata[b"tokenizer"] == b"abc"
     assert set(schema.metadata) == {b"tokenizer", b"cls_id", b"sep_id", b"pad_id"}
-    prompted = SpecialTokens(-1, -1, 7, ((5, 6), (), (70_000,)))
-    assert special_tokens(tokenized_schema(_Vocabulary(special=prompted))) == prompted
     assert schema.field("query_tokens").type.value_type == pa.uint32()

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from beamrank.errors import ConfigError, PreflightError
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.checkpoints.files import checkpoint_digest
 from pipelines.cli import app
 from tests.support.models.tensorflow1 import copy_checkpoint, copy_pretrained

@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
 from models.architectures.kernels.token_rows import TokenRows
-from models.checkpoints.check import load_weights, resolve_checkpoint
+from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from tests.support.checkpoints import save_tiny
 
 

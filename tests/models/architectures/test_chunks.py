@@ -13,9 +13,8 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.progress import SILENT
 from beamrank.ranking.input_layout import InputLimits, PackedInputs, mono_kept
 from beamrank.records import SpecialTokens
-from models.architectures.chunk_pooling import ChunkPooling
-from models.architectures.chunked_bert import cut_docs
-from models.checkpoints.check import resolve_checkpoint
+from models.architectures.chunk_pooling import ChunkPooling, cut_docs
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from models.scoring.mono import score_mono
 from models.training.chunked_bert import ChunkedBert

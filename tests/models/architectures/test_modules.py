@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.modules import LayerNorm, Poolin
 from transformers import AutoConfig, AutoModel, BertTokenizer
 
 from beamrank.errors import PreflightError
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from tests.support.checkpoints import MINILM
 from tests.support.models.families import CASES, random_model, randomize

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from tests.support.models.families import save_case
 
 _SPECIAL = SpecialTokens(cls_id=1, sep_id=2, pad_id=0)

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import PreflightError
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from tests.support.models.families import save_case
 
 

@@ -12,7 +12,7 @@ from huggingface_hub.utils._paths import filter_repo_objects
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import PreflightError
-from models.checkpoints.check import load_weights, resolve_checkpoint
+from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from models.checkpoints.disk_cache import cache_folder
 from models.checkpoints.files import CHECKPOINT_FILES
 from models.checkpoints.sources import locate
@@ -124,7 +124,7 @@ def test_missing_embedded_checkpoint_is_refused():
 def _offline(hub: Path, reference: str) -> str:
     """Resolves a reference in a process that has a Hugging Face cache and no network."""
     program = (
-        "import sys; from models.checkpoints.check import load_weights, resolve_checkpoint\n"
+        "import sys; from models.checkpoints.checkpoint import load_weights, resolve_checkpoint\n"
         "try: found = resolve_checkpoint(sys.argv[1], 'mono'); "
         "print(found.reference, found.architecture.num_labels, *found.weights)\n"
         "except Exception as error: print(type(error).__name__, error)"

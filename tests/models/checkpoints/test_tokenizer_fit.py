@@ -8,9 +8,7 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.records import NO_TOKEN, SpecialTokens
-from models.checkpoints.check import resolve_checkpoint
-from models.checkpoints.tokenizer_fit import check_fit
-from models.checkpoints.tokenizers import tokenizer_of, warnings_of
+from models.checkpoints.checkpoint import check_fit, resolve_checkpoint, tokenizer_of, warnings_of
 from models.training.initial_model import Start
 from tests.support.checkpoints import SPECIAL_TOKENS, save_tiny
 

@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from beamrank.errors import PreflightError
-from models.checkpoints.check import load_weights, resolve_checkpoint
+from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
+from models.checkpoints.files import weight_files
 from models.checkpoints.sources import locate
-from models.checkpoints.weights import weight_files
 from models.training.initial_model import Start
 from tests.support.checkpoints import save_tiny
 from tests.support.models.families import save_case

@@ -10,7 +10,7 @@ import torch
 from beamrank.config.device import WORKER_NUMBER, number_worker
 from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from models.architectures.kernels.token_rows import TokenRows
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.backends.cuda import CudaModel, cuda_devices, devices_here
 from models.scoring.backends.torch import TorchBackend, resolve_device, resolve_dtype
 from models.scoring.engine import ScoringEngine

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError
 from beamrank.ranking.input_layout import PackedInputs
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.backends.torch import default_token_budget, resolve_device, resolve_dtype
 from models.scoring.engine import ScoringEngine, inputs_done
 from tests.support.checkpoints import save_tiny
@@ -152,7 +152,7 @@ from beamrank.errors import BeamrankError
 from beamrank.ranking.input_layout import PackedInputs
 from beamrank.records import SpecialTokens
 from models.architectures.bert import bert_template
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 
 def inputs(count):

@@ -9,7 +9,7 @@ import torch
 
 from models.architectures.kernels.attention import supports_varlen
 from models.architectures.kernels.token_rows import TokenRows
-from models.checkpoints.check import load_weights, resolve_checkpoint
+from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from tests.models.scoring.test_engine import stretches
 from tests.support.models.families import CASES, LENGTHS, Scorer, random_inputs, save_case

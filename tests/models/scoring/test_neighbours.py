@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beamrank.join import schemas
 from beamrank.ranking.input_layout import InputLimits
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine
 from models.scoring.mono import score_mono

@@ -14,7 +14,7 @@ from beamrank.config.score import ScoreConfig
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.pairs import find_pairs
 from beamrank.storage.digested import RowRange, digest_file
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.backends.torch import TorchBackend
 from models.stages import stage_of

@@ -8,7 +8,7 @@ import pytest
 
 from beamrank.config.run import load_config
 from beamrank.formats.topics import read_topics
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.stages import sample
 from models.stages.sample import Sample
 from tests.support.small_collection import SmallCollection

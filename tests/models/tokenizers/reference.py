@@ -2,7 +2,7 @@
 
 from tokenizers import Tokenizer
 
-from models.tokenizers.protocol import Tokenizer as OurTokenizer
+from models.tokenizers.base import Tokenizer as OurTokenizer
 
 UNICODE_TEXTS = [
     "",

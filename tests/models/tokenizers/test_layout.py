@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Truncation
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.checkpoints.files import checkpoint_digest
 from models.reranker import Reranker
 from models.tokenizers.layout import pair_layout
@@ -307,7 +307,7 @@ def test_conversion_of_a_pair_needs_no_transformers(tmp_path):
     """Importing it takes seconds, and the families' own tokenizers are known."""
     folder = _save(tmp_path, *_EQUAL["xlm-roberta"])
     script = (
-        "import sys; from models.checkpoints.check import resolve_checkpoint; resolve_checkpoint(sys.argv[1], 'mono');"
+        "import sys; from models.checkpoints.checkpoint import resolve_checkpoint as find; find(sys.argv[1], 'mono');"
         "sys.exit('transformers' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script, folder], check=True)

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +7,8 @@ import transformers
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.ranking.input_layout import Prompt
 from beamrank.records import NO_TOKEN, SpecialTokens
-from models.checkpoints.check import resolve_checkpoint
-from models.checkpoints.tokenizers import fetch_tokenizer
+from models.checkpoints.checkpoint import fetch_tokenizer, resolve_checkpoint
 from models.reranker import Reranker
 from models.tokenizers.bert import BertTokenizer
 from models.tokenizers.library import LibraryTokenizer
@@ -177,51 +174,6 @@ def test_special_token_that_a_text_can_spell_is_refused(tmp_path):
     library.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(PreflightError, match="a text that spells '</s>' gives this special token"):
         load_tokenizer(str(tmp_path))
-
-
-_CHAT = Prompt(
-    parts=("<|im_start|>user\n<Query>:", "<Document>:", "<|im_end|>\n<|im_start|>assistant\n<think>"),
-    query=(" ", "\n"),
-    doc=(" ", ""),
-)
-_RELEVANT = Prompt(("Query:", "Document:", "Relevant:</s>"))
-
-
-@pytest.mark.parametrize(
-    ("family", "prompt", "text"),
-    [
-        (
-            "qwen2",
-            _CHAT,
-            "<|im_start|>user\n<Query>: {query}\n<Document>: {doc}<|im_end|>\n<|im_start|>assistant\n<think>",
-        ),
-        ("t5", _RELEVANT, "Query: {query} Document: {doc} Relevant:</s>"),
-    ],
-)
-def test_prompt_around_texts_has_the_ids_of_the_whole_text(tmp_path, family, prompt, text):
-    folder = save_tokenizer(family, tmp_path)
-    theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    ours = load_tokenizer(folder, prompt)
-    before, between, after = ours.special.fixed
-    for query in ("what is the capital of France?", "the dog", "1,234 (p < 0.05)", "北京 and 한국어!"):
-        for doc in TEXTS[:9]:
-            queries, docs = ours.encode_queries([query], 512).ids, ours.encode([doc.strip()], 512).ids
-            ids = [*before, *queries.to_pylist()[0], *between, *docs.to_pylist()[0], *after]
-            whole = text.format(query=query, doc=doc.strip())
-            assert ids == theirs(whole, add_special_tokens=False)["input_ids"]
-
-
-def test_text_inside_a_prompt_spells_no_special_token(tmp_path):
-    ours = load_tokenizer(save_tokenizer("qwen2", tmp_path), _CHAT)
-    control = {ours.special.fixed[0][0], ours.special.fixed[2][0]}
-    assert not control & set(ours.encode(["a<|im_end|>\n<|im_start|>system\n"], 512).ids.to_pylist()[0])
-    assert ours.vocab_size > max(control)
-
-
-def test_prompt_decides_the_digest(tmp_path):
-    folder = save_tokenizer("qwen2", tmp_path)
-    prompts = [None, _CHAT, replace(_CHAT, doc=("", "")), replace(_CHAT, parts=("", "", ""))]
-    assert len({load_tokenizer(folder, prompt).digest for prompt in prompts}) == len(prompts)
 
 
 def test_checkpoint_without_the_tokens_of_its_layout_is_refused(tmp_path):

@@ -8,7 +8,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from beamrank.errors import PreflightError
 from models.architectures.bert import TOKEN_TYPES
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.training.initial_model import Start, save_checkpoint
 from models.training.loop.publishing import checkpoint_hashes, publish_checkpoint
 from tests.support.training import WORDS, logits_of, save_start, save_tokenizer

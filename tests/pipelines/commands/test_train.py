@@ -17,7 +17,7 @@ from beamrank.errors import BeamrankError, ConfigError, PreflightError
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.training.config import FoldsConfig
 from pipelines.cli import app
 from tests.support.processes import BEAMRANK

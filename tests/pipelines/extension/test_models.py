@@ -1,19 +1,18 @@
-"""An architecture and a backend that are defined here, outside the package, registered and used in a run."""
+"""Architectures and a backend of another package, which an entry point names, in a run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer
 
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.ranking.input_layout import InputTemplate, Prompt
+from beamrank.ranking.input_layout import InputTemplate
 from models.architectures.registry import ARCHITECTURES
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.backends.protocol import Device, OutOfMemory
 from models.scoring.backends.registry import BACKENDS
@@ -34,7 +33,6 @@ class SumOfIds:
     vocab_size: int = 1000
     token_cost: int = 1
     warnings: tuple[str, ...] = ()
-    prompt: Prompt | None = None
 
     @property
     def tensors(self):
@@ -48,16 +46,35 @@ class SumOfIds:
         return _SumOfIds(weights["scale"])
 
 
-@dataclass(frozen=True)
-class SumOfPromptedIds(SumOfIds):
-    """The same within a prompt."""
+def read_sum_of_ids(files, segments):
+    return SumOfIds()
 
-    positions: int = 512
-    prompt: Prompt = field(default=Prompt(("Q:", "D:", "<|im_end|>"), query=(" ", "?\n"), doc=(" ", "")))
 
-    def template(self, special):
-        start, *ends = special.fixed
-        return InputTemplate(start, tuple(ends), (0, 0), special.pad_id)
+class Lowered:
+    """A tokenizer that tokenizes queries in lower case."""
+
+    def __init__(self, folder):
+        self._tokenizer = load_tokenizer(folder)
+        self.vocab_size, self.special = self._tokenizer.vocab_size, self._tokenizer.special
+        self.digest = f"lower {self._tokenizer.digest}"
+
+    def encode(self, texts, max_tokens):
+        return self._tokenizer.encode(texts, max_tokens)
+
+    def encode_queries(self, texts, max_tokens):
+        return self.encode([text.lower() for text in texts], max_tokens)
+
+
+class ReadLowered:
+    """An architecture with a tokenizer of its own."""
+
+    load_tokenizer = Lowered
+
+    def __call__(self, files, segments):
+        return SumOfIds()
+
+
+read_lowered = ReadLowered()
 
 
 class _SumOfIds(torch.nn.Module):
@@ -114,8 +131,26 @@ def _checkpoint(folder):
     return str(folder)
 
 
-def test_registered_architecture_scores_a_run(tmp_path, monkeypatch):
-    monkeypatch.setitem(ARCHITECTURES, "sum_of_ids", lambda files, segments: SumOfIds())
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Installs a package whose entry point names an object of this module."""
+
+    def install(group, name, entry):
+        info = tmp_path / "toys-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {__name__}:{entry}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        for registry in (ARCHITECTURES, BACKENDS):
+            monkeypatch.setattr(registry, "_entries", None)
+
+    yield install
+    for registry in (ARCHITECTURES, BACKENDS):
+        registry._loaded.clear()
+
+
+def test_architecture_of_a_package_scores_a_run(installed, tmp_path):
+    installed("beamrank.architectures", "sum_of_ids", "read_sum_of_ids")
     checkpoint = _checkpoint(tmp_path / "toy")
     rows = _mono_run(tmp_path, checkpoint=checkpoint).rows("mono")
     tokenizer = load_tokenizer(checkpoint)
@@ -128,32 +163,30 @@ def test_registered_architecture_scores_a_run(tmp_path, monkeypatch):
         assert row["score"] == 0.5 * (sum(doc) + 2 * tokenizer.special.sep_id) - (len(query) + 1)
 
 
-def test_registered_architecture_with_a_prompt_scores_a_run(tmp_path, monkeypatch):
-    monkeypatch.setitem(ARCHITECTURES, "sum_of_ids", lambda files, segments: SumOfPromptedIds())
+def test_architecture_can_bring_its_tokenizer(installed, tmp_path):
+    installed("beamrank.architectures", "SumOfIdsForRanking", "read_lowered")
     checkpoint = _checkpoint(tmp_path / "toy")
+    save_tokenizer("roberta", tmp_path / "toy")
     (tmp_path / "toy" / "vocab.txt").unlink()
-    save_tokenizer("qwen2", tmp_path / "toy")
-    rows = _mono_run(tmp_path, checkpoint=checkpoint, input={"max_query_length": 60, "max_length": 512}).rows("mono")
-    library = Tokenizer.from_file(f"{checkpoint}/tokenizer.json")
-    assert len(rows) == 60
-    inputs = [f"Q: {TOPICS[row['query_id']]}?\nD: {DOCS[row['doc_id']]}<|im_end|>" for row in rows]
-    ids = [library.encode(text).ids for text in inputs]
-    whole = [number for number, each in enumerate(ids) if len(each) < 512]
-    assert len(whole) > 30
-    assert [rows[number]["score"] for number in whole] == [0.5 * sum(ids[number]) for number in whole]
+    plain, lowered = load_tokenizer(checkpoint), Lowered(checkpoint)
+    queries = ["Open The OVEN", "DOOR"]
+    assert plain.encode(queries, 9).ids != lowered.encode_queries(queries, 9).ids
+    run = _mono_run(tmp_path, checkpoint=checkpoint)
+    assert run.plan.of_step("tokenize")[0].keys["tokenizer_digest"] == lowered.digest
+    rows = run.rows("mono")
     texts = [(TOPICS[row["query_id"]], DOCS[row["doc_id"]]) for row in rows]
-    scores = Reranker(checkpoint, max_query_length=60).score(texts)
-    assert scores.tolist() == [row["score"] for row in rows]
+    reranker = Reranker(checkpoint, max_query_length=16, max_length=64)
+    assert reranker.score(texts).tolist() == [row["score"] for row in rows]
 
 
 def test_architecture_that_is_not_registered_is_refused_by_name(tmp_path):
-    wanted = r"model_type 'sum_of_ids' \(SumOfIdsForRanking\), which cannot be scored; known: 'bert'"
+    wanted = r"model_type 'sum_of_ids' \(SumOfIdsForRanking\), which cannot be scored; known: .*'bert'"
     with pytest.raises(PreflightError, match=wanted):
         resolve_checkpoint(_checkpoint(tmp_path / "toy"), "mono")
 
 
-def test_registered_backend_halves_batches_on_oom(tmp_path, monkeypatch):
-    monkeypatch.setitem(BACKENDS, "count", CountTokens)
+def test_backend_of_a_package_halves_batches_on_oom(installed, tmp_path):
+    installed("beamrank.backends", "count", "CountTokens")
     run = _mono_run(tmp_path, backend="count")
     manifest = run.plan.sealed("mono")
     assert manifest is not None
@@ -162,14 +195,14 @@ def test_registered_backend_halves_batches_on_oom(tmp_path, monkeypatch):
     assert sum(each["halvings"] for each in counts) > 0
 
 
-def test_registered_backend_scores_in_memory_and_for_the_plan(tmp_path, monkeypatch):
-    monkeypatch.setitem(BACKENDS, "count", CountTokens)
+def test_backend_of_a_package_scores_in_memory_and_for_the_plan(installed, tmp_path, monkeypatch):
+    installed("beamrank.backends", "count", "CountTokens")
     # [CLS], the query's and the doc's tokens, and two [SEP].
     assert Reranker("embedded:mono", backend="count").score([("oven", "door"), ("oven", "oven door")]).tolist() == [
         5,
         6,
     ]
-    monkeypatch.delitem(BACKENDS, "torch")
+    monkeypatch.delitem(BACKENDS._ours, "torch")
     collection = small_cascade(tmp_path)
     collection.keys["backend"] = "count"
     inferences = {stage.stage: stage.inferences for stage in estimate(load_config(str(collection.path))).stages}

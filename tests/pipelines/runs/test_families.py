@@ -9,7 +9,6 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests.support.models.families import SIZES, random_model
-from tests.support.models.generators import GENERATORS, prompt_ids, save_generator, wanted_answers
 from tests.support.models.tokenizers import save_tokenizer
 from tests.support.oracle import assert_parity
 from tests.support.runs import read_trec
@@ -61,25 +60,3 @@ def test_run_ranks_as_transformers(family, tmp_path):
     for query_id, ranked in read_trec(collection.output / "runs/mono.trec").items():
         scores = [wanted[query_id, doc_id] for doc_id in ranked]
         assert all(below - above < 2e-4 for above, below in itertools.pairwise(scores))
-
-
-def test_run_of_monot5_and_duot5_scores_as_transformers(tmp_path):
-    folders = {kind: save_generator(tmp_path / kind, f"{kind}T5") for kind in ("mono", "duo")}
-    docs = {doc_id: text[:120].strip() for doc_id, text in DOCS.items()}
-    collection = SmallCollection(tmp_path, docs).given_run()
-    collection.keys |= {kind: {"checkpoint": folder, "k": 3} for kind, folder in folders.items()}
-    collection.keys["mono"]["k"] = 9
-    run = collection.run()
-    pairs = {(row["query_id"], row["doc_id"]): row["score"] for row in run.rows("mono")}
-    triples = {
-        (row["query_id"], first, second): score
-        for row in run.rows("duo")
-        for (first, second), score in zip(itertools.product(row["doc_ids"], repeat=2), row["scores"], strict=True)
-        if first != second
-    }
-    for kind, found in (("mono", pairs), ("duo", triples)):
-        case = GENERATORS[f"{kind}T5"]
-        texts = [(TOPICS[query_id], *(docs[doc_id] for doc_id in doc_ids)) for query_id, *doc_ids in found]
-        wanted = wanted_answers(folders[kind], case, prompt_ids(folders[kind], case, texts))
-        assert len(wanted) > 15
-        assert_parity(list(found.values()), wanted)

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from beamrank.config.run import load_config
 from beamrank.errors import PreflightError
-from models.scoring.backends import choice
-from models.scoring.backends.choice import Faster, processor_kind
+from models.scoring.backends import registry
+from models.scoring.backends.registry import Faster, processor_kind
 from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
 from pipelines.plan.make_plan import make_plan
@@ -32,7 +32,9 @@ def test_run_with_openvino_scores_as_with_torch(tmp_path):
 
 
 def test_plan_holds_the_backend_that_auto_takes(tmp_path, monkeypatch):
-    monkeypatch.setattr(choice, "_measured", lambda: [Faster(processor_kind(), "post-norm", 32, "float32", "openvino")])
+    monkeypatch.setattr(
+        registry, "_measured", lambda: [Faster(processor_kind(), "post-norm", 32, "float32", "openvino")]
+    )
     config = str(small_cascade(tmp_path).path)
     names, quiet = ("auto", "openvino"), ConsoleProgress(quiet=True)
     auto, named = (make_plan(load_config(config, [f"backend={name}"]), quiet) for name in names)

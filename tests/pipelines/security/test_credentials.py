@@ -15,7 +15,7 @@ from beamrank.errors import ConfigError
 from beamrank.formats.corpora import list_units
 from beamrank.storage.stores import StoreSettings
 from beamrank.storage.urls import carries_credentials, hide_credentials, refuse_credentials
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.checkpoints.disk_cache import cache_root
 from models.training.config import load_train_config
 from pipelines import cli, main

@@ -147,7 +147,7 @@ def test_yaml_creates_no_objects(tmp_path, monkeypatch, tag, where):
 
 
 def test_checkpoint_with_code_is_refused(tmp_path, monkeypatch):
-    """By the command, before a run starts; tests/models/checkpoints/test_check.py has the other kinds of files."""
+    """By the command, before a run starts; tests/models/checkpoints/test_checkpoint.py has the other kinds of files."""
     monkeypatch.chdir(tmp_path)
     config = small_cascade(tmp_path).path
     (tmp_path / "mono/model.safetensors").unlink()

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
 from models.architectures.kernels.token_rows import TokenRows
-from models.checkpoints.check import load_weights, resolve_checkpoint
+from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 
 SIZES = {"hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 50}
 VOCABULARY = 500

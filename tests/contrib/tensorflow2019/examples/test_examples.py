@@ -24,8 +24,7 @@ from contrib.tensorflow2019.examples.reader import kind_of, stored_examples
 from contrib.tensorflow2019.examples.sources import Making
 from contrib.tensorflow2019.examples.tfrecord import frame
 from contrib.tensorflow2019.examples.top1000 import ScanPiece, scan_path, write_query_ids
-from models.checkpoints.check import resolve_checkpoint
-from models.checkpoints.tokenizers import fetch_tokenizer
+from models.checkpoints.checkpoint import fetch_tokenizer, resolve_checkpoint
 from tests import ROOT
 from tests.support.models import tensorflow_examples
 from tests.support.services import environments

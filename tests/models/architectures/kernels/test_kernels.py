@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from models.architectures.kernels.attention import attend, attend_first
-from models.architectures.kernels.linear import Linear, pack_linears
+from models.architectures.kernels.rowwise import Linear, pack_linears
 from models.architectures.kernels.token_rows import TokenRows
 
 DTYPES = [torch.float32, torch.bfloat16]

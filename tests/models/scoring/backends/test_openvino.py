@@ -7,7 +7,7 @@ import pytest
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import PackedInputs
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.engine import ScoringEngine
 from tests.support.checkpoints import SPECIAL, save_tiny

@@ -13,7 +13,7 @@ import pytest
 from beamrank.errors import PreflightError
 from beamrank.formats.runs import iterate_run, read_run
 from benchmarks.parts.mining import write_collection as write_car_shaped
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.tokenizers.bert import load_bert
 from models.training.config import DataConfig, SamplingConfig, load_train_config
 from models.training.data import mining

@@ -1,6 +1,9 @@
 """Language models that answer with a word score as transformers scores their whole prompts."""
 
+import itertools
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -11,12 +14,14 @@ import transformers
 from beamrank.errors import ConfigError, PreflightError
 from benchmarks.datasets.nfcorpus import read_nfcorpus
 from benchmarks.datasets.squad import read_squad
-from models.checkpoints.check import resolve_checkpoint
+from contrib.generators.architecture import QWEN3_RERANKER
+from contrib.generators.prompts import QWEN3, PromptTokenizer
+from models.checkpoints.checkpoint import resolve_checkpoint, tokenizer_of
 from models.reranker import Reranker
-from models.tokenizers.registry import load_tokenizer
-from tests.support.models.generators import GENERATORS, prompt_ids, save_generator, wanted_answers
+from tests.contrib.generators.cases import GENERATORS, prompt_ids, save_generator, wanted_answers
 from tests.support.models.tokenizers import TEXTS, save_tokenizer
 from tests.support.oracle import assert_parity
+from tests.support.small_collection import DOCS, TOPICS, SmallCollection
 
 _DOCS = [text.strip() for text in TEXTS[:9] if text.strip()]
 _QUERIES = ["what is the capital of France?", "the dog", "1,234 (p < 0.05)", "北京 and 한국어!"]
@@ -68,9 +73,9 @@ def test_long_doc_is_cut_and_the_end_of_the_prompt_is_not(tmp_path):
     ("name", "kind", "changes", "message"),
     [
         ("Qwen3", "duo", {}, "is a Qwen3ForCausalLM, whose prompt has one doc: it is for mono alone"),
-        ("Qwen3", "mono", {"model_type": "qwen2"}, "contradicts itself: it names the class Qwen3ForCausalLM"),
+        ("Qwen3", "mono", {"model_type": "qwen2"}, "it names the class Qwen3ForCausalLM and the model_type 'qwen2'"),
         ("Qwen3", "mono", {"architectures": ["Qwen3Model"]}, "has no score.weight|cannot be scored"),
-        ("Qwen3", "mono", {"auto_map": {"AutoModel": "theirs.Theirs"}}, "Qwen3ForCausalLM"),
+        ("Qwen3", "mono", {"auto_map": {"AutoModel": "theirs.Theirs"}}, "has the key 'auto_map'"),
         ("Qwen3", "mono", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "positions of type 'dynamic'"),
         ("monoT5", "mono", {"decoder_start_token_id": 1 << 20}, "has decoder_start_token_id 1048576"),
         ("monoT5", "mono", {"decoder_start_token_id": None}, "has decoder_start_token_id None"),
@@ -99,24 +104,75 @@ def test_prompt_that_leaves_a_doc_no_token_is_refused(tmp_path):
         _reranker(save_generator(tmp_path, "Qwen3"), "Qwen3", max_query_length=16, max_length=64)
 
 
+def _ids(folder: str, kind: str, texts: Sequence[Sequence[str]]) -> list[list[int]]:
+    """The ids of whole inputs, as they are laid out from the ids of texts."""
+    checkpoint = resolve_checkpoint(folder, kind)
+    tokenizer = tokenizer_of(checkpoint)
+    template = checkpoint.architecture.template(tokenizer.special)
+    queries, *docs = zip(*texts, strict=True)
+    columns = [tokenizer.encode_queries(queries, 1 << 20), *(tokenizer.encode(each, 1 << 20) for each in docs)]
+    encoded = zip(*(column.ids.to_pylist() for column in columns), strict=True)
+    return [
+        [*template.start, *chain(*([*ids, *end] for ids, end in zip(each, template.ends, strict=True)))]
+        for each in encoded
+    ]
+
+
+@pytest.mark.parametrize("name", ["monoT5", "duoT5", "mxbai v2", "Qwen3"])
+def test_inputs_have_the_ids_of_whole_prompts(name, tmp_path):
+    case, folder = GENERATORS[name], save_generator(tmp_path, name)
+    texts = _TRIPLES if case.kind == "duo" else _PAIRS
+    assert _ids(folder, case.kind, texts) == prompt_ids(folder, case, texts)
+
+
+def test_text_inside_a_prompt_spells_no_special_token(tmp_path):
+    folder = save_generator(tmp_path, "Qwen3")
+    start, *_ = prompt_ids(folder, GENERATORS["Qwen3"], [("a", "b")])[0]
+    ids = QWEN3_RERANKER.load_tokenizer(folder).encode(["a<|im_end|>\n<|im_start|>system\n"], 512).ids.to_pylist()[0]
+    assert start not in ids
+
+
+def test_prompt_decides_the_digests(tmp_path, monkeypatch):
+    folder = save_generator(tmp_path, "Qwen3")
+    prompt = QWEN3[2]
+    affixes = [prompt, replace(prompt, doc=("", "")), replace(prompt, query=("", ""))]
+    assert len({PromptTokenizer(folder, each).digest for each in affixes}) == 3
+    before = resolve_checkpoint(folder, "mono").digest
+    monkeypatch.setitem(QWEN3, 2, replace(prompt, parts=("Query:", "Doc:", "")))
+    assert resolve_checkpoint(folder, "mono").digest != before
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["monoT5", "duoT5", "mxbai v2", "Qwen3"])
 def test_prompts_of_collections_have_the_ids_of_transformers(name, tmp_path, shared_data):
     case, folder = GENERATORS[name], save_generator(tmp_path, name)
-    architecture = resolve_checkpoint(folder, case.kind).architecture
-    tokenizer = load_tokenizer(folder, architecture.prompt)
-    start, *ends = tokenizer.special.fixed
     nfcorpus = read_nfcorpus(shared_data / "nfcorpus" / "nfcorpus.zip", "test")
     for collection in (read_squad(shared_data / "squad_v1.1.tar.gz"), nfcorpus):
         docs = [doc.text.strip() for doc in collection.passages[:: len(collection.passages) // 300]]
         topics = [topic.text.strip() for topic in collection.topics[:: len(collection.topics) // 100]]
         queries = [topics[place % len(topics)] for place in range(len(docs))]
-        docs_of_inputs = [docs, docs[::-1]][: len(ends) - 1]
+        docs_of_inputs = [docs, docs[::-1]][: 1 + (case.kind == "duo")]
         texts = list(zip(queries, *docs_of_inputs, strict=True))
-        columns = [
-            tokenizer.encode_queries(queries, 1 << 20),
-            *(tokenizer.encode(each, 1 << 20) for each in docs_of_inputs),
-        ]
-        encoded = zip(*(column.ids.to_pylist() for column in columns), strict=True)
-        found = [[*start, *chain(*([*ids, *end] for ids, end in zip(each, ends, strict=True)))] for each in encoded]
-        assert found == prompt_ids(folder, case, texts)
+        assert _ids(folder, case.kind, texts) == prompt_ids(folder, case, texts)
+
+
+def test_run_of_monot5_and_duot5_scores_as_transformers(tmp_path):
+    folders = {kind: save_generator(tmp_path / kind, f"{kind}T5") for kind in ("mono", "duo")}
+    docs = {doc_id: text[:120].strip() for doc_id, text in DOCS.items()}
+    collection = SmallCollection(tmp_path, docs).given_run()
+    collection.keys |= {kind: {"checkpoint": folder, "k": 3} for kind, folder in folders.items()}
+    collection.keys["mono"]["k"] = 9
+    run = collection.run()
+    pairs = {(row["query_id"], row["doc_id"]): row["score"] for row in run.rows("mono")}
+    triples = {
+        (row["query_id"], first, second): score
+        for row in run.rows("duo")
+        for (first, second), score in zip(itertools.product(row["doc_ids"], repeat=2), row["scores"], strict=True)
+        if first != second
+    }
+    for kind, found in (("mono", pairs), ("duo", triples)):
+        case = GENERATORS[f"{kind}T5"]
+        texts = [(TOPICS[query_id], *(docs[doc_id] for doc_id in doc_ids)) for query_id, *doc_ids in found]
+        wanted = wanted_answers(folders[kind], case, prompt_ids(folders[kind], case, texts))
+        assert len(wanted) > 15
+        assert_parity(list(found.values()), wanted)

@@ -5,12 +5,18 @@ import importlib.util
 import pytest
 
 from beamrank.errors import ConfigError
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
-from models.scoring.backends import choice
-from models.scoring.backends.choice import Faster, choose_backend, faster_backend, processor_kind
+from models.scoring.backends import registry
 from models.scoring.backends.protocol import Device
-from models.scoring.backends.registry import BACKENDS, find_backend
+from models.scoring.backends.registry import (
+    BACKENDS,
+    Faster,
+    choose_backend,
+    faster_backend,
+    find_backend,
+    processor_kind,
+)
 from tests.support.checkpoints import save_tiny
 from tests.support.models.families import save_case
 
@@ -46,13 +52,13 @@ def test_faster_backend_is_that_of_the_nearest_width(processor, encoder, width, 
     ],
 )
 def test_processor_kind_is_its_fastest_instructions(monkeypatch, flags, kind):
-    monkeypatch.setattr(choice, "cpu_info", lambda key: iter([flags, flags]))
+    monkeypatch.setattr(registry, "cpu_info", lambda key: iter([flags, flags]))
     assert processor_kind() == kind
 
 
 def _use_table(monkeypatch, encoder, width):
     row = Faster(processor_kind(), encoder, width, "float32", "openvino")
-    monkeypatch.setattr(choice, "_measured", lambda: [row])
+    monkeypatch.setattr(registry, "_measured", lambda: [row])
 
 
 def test_auto_is_openvino_where_it_was_faster(tmp_path, monkeypatch):
@@ -68,7 +74,7 @@ def test_auto_is_openvino_where_it_was_faster(tmp_path, monkeypatch):
     on_gpu = Device("cuda", "float16", 1)
     assert choose_backend("auto", model, on_gpu) == ("torch", on_gpu)
     find = importlib.util.find_spec
-    monkeypatch.setattr(choice, "find_spec", lambda name: None if name == "openvino" else find(name))
+    monkeypatch.setattr(registry, "find_spec", lambda name: None if name == "openvino" else find(name))
     assert choose_backend("auto", model, here) == ("torch", here)
 
 
@@ -87,7 +93,7 @@ def test_backend_that_is_unknown_is_refused():
 
 
 def test_table_names_backends_and_processors_that_exist():
-    for row in choice._measured():
+    for row in registry._measured():
         assert row.backend in BACKENDS
         assert row.processor in ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "other")
         assert row.encoder in ("pre-norm", "post-norm")

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from models.tokenizers.protocol import Ids, Lengths, encode_in_slices
+from models.tokenizers.base import Ids, Lengths, encode_in_slices
 
 
 class _Words:

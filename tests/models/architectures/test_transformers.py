@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from beamrank.errors import PreflightError
-from models.checkpoints.check import resolve_checkpoint
+from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from tests.support.models.families import SIZES, random_model
 from tests.support.models.tokenizers import TEXTS, save_tokenizer

@@ -6,8 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.architectures.kernels.norm import frozen
-
 _ROWS, _CACHED_WEIGHTS = 128, 1 << 20
 _APPROXIMATE = {"none": "", "gelu": "none", "gelu_tanh": "tanh"}
 
@@ -79,3 +77,47 @@ def _can_pack(dtype: torch.dtype) -> bool:
     if not torch._C._has_mkldnn or not all(hasattr(torch.ops.mkldnn, name) for name in operators):
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation, with or without bias."""
+
+    def __init__(self, weights: Mapping[str, Tensor], name: str, eps: float) -> None:
+        """Takes NAME.weight and, if it is there, NAME.bias."""
+        super().__init__()
+        self.weight = frozen(weights[f"{name}.weight"])
+        self.bias = frozen(weights[f"{name}.bias"]) if f"{name}.bias" in weights else None
+        self.eps = eps
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """float[r, d] -> float[r, d]."""
+        return F.layer_norm(rows, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+def frozen(tensor: Tensor) -> nn.Parameter:
+    """A parameter without a gradient."""
+    return nn.Parameter(tensor.contiguous(), requires_grad=False)
+
+
+class Rotation(nn.Module):
+    """Turns each pair of dimensions i, i + size / 2 of a head by an angle that grows with the position."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, theta: float, positions: int, size: int) -> None:
+        """Takes the base of the angles, how many positions there are, and the size of a head."""
+        super().__init__()
+        frequencies = 1.0 / theta ** (torch.arange(0, size, 2, dtype=torch.float32) / size)
+        angles = (torch.arange(positions, dtype=torch.float32)[:, None] * frequencies).repeat(1, 2)
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def forward(self, heads: Tensor, positions: Tensor) -> Tensor:
+        """float[r, ..., size] at int[r] positions -> the same, computed in float32."""
+        values = heads.float()
+        shape = (-1, *(1,) * (values.dim() - 2), values.shape[-1])
+        cos, sin = (table[positions].view(shape) for table in (self.cos, self.sin))
+        first, second = values.chunk(2, dim=-1)
+        turned = values * cos + torch.cat([-second, first], dim=-1) * sin
+        return turned.to(heads.dtype)

@@ -5,13 +5,13 @@ The check reads config.json and the header of the weights; it needs no torch whe
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
+from pydantic import StrictBool, TypeAdapter
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, Truncation
@@ -19,21 +19,28 @@ from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import digest, validated
 from models.architectures.protocol import Architecture, ModelFiles
-from models.architectures.registry import read_architecture
+from models.architectures.registry import find_reader, read_architecture
 from models.checkpoints.files import (
+    CONFIG,
     PROMPTS,
+    SENTENCE_TRANSFORMERS,
+    TRANSFORMER,
     digest_files,
     digest_of,
     read_config,
     read_json,
     read_modules,
+    tensor_reader,
+    tensor_shapes,
+    weight_files,
     weighted_modules,
 )
 from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
-from models.checkpoints.tokenizer_fit import check_fit
-from models.checkpoints.weights import tensor_reader, tensor_shapes, weight_files
 from models.forks import check_process
-from models.tokenizers.files import keeps_ends
+from models.tokenizers.base import Tokenizer
+from models.tokenizers.files import TOKENIZER_FILES, keeps_ends
+from models.tokenizers.library import check_prefix_space
+from models.tokenizers.registry import load_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +88,7 @@ class Checkpoint:
     @property
     def doc_parts(self) -> int:
         """How many parts the model cuts a doc into; `max_length` limits an input of one."""
-        return self.architecture.template(SpecialTokens(0, 0, 0, ((),) * 4)).doc_parts
+        return self.architecture.template(SpecialTokens(0, 0, 0)).doc_parts
 
     def find_versions(self) -> tuple[str, ...]:
         """The versions of all files now, which change whenever a file is written."""
@@ -129,17 +136,15 @@ class Checkpoint:
             PreflightError: it does not fit the model.
         """
         template = self.architecture.template(special)
-        if NO_TOKEN in (*template.start, *chain(*template.ends), template.pad_id):
+        around = (*template.start, *chain(*template.ends), template.pad_id)
+        if NO_TOKEN in around:
             missing = ", ".join(name for name, token_id in special._asdict().items() if token_id == NO_TOKEN)
             raise PreflightError(
                 f"the tokenizer of the checkpoint {self.reference} lacks special tokens ({missing}) that go around the "
                 "texts of this model's input: name them in tokenizer_config.json (cls_token, sep_token, pad_token), or "
                 "give the checkpoint its own tokenizer"
             )
-        # The ids of a prompt are looked up by their spelling.
-        prompt, rows = self.architecture.prompt, self.architecture.vocab_size
-        warnings = check_fit(self.reference, {} if prompt else self.config, rows, ids, special)
-        return () if prompt else warnings
+        return check_fit(self.reference, self.config, self.architecture.vocab_size, max(ids, *around), special)
 
 
 def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
@@ -224,4 +229,141 @@ def _refuse_prompts(path: str, reference: str) -> None:
         raise PreflightError(
             f"the checkpoint {reference} puts the prompt {prompt!r:.100} before its inputs (default_prompt_name in "
             f"{PROMPTS}), which beamrank does not: its scores would be others"
+        )
+
+
+# Tables of embeddings are padded to a multiple of this for a GPU.
+_PADDED_ROWS = 128
+# The keys of config.json that name a special token. RoBERTa's positions depend on the id of padding, and the other
+# two are those that begin and end its texts. Elsewhere they mean little: models with another family's tokenizer have
+# them from their family, and padding is not read.
+_KEYS = {"cls_id": ("cls_token_id",), "sep_id": ("sep_token_id",)}
+_ROBERTA_KEYS = {
+    "pad_id": ("pad_token_id",),
+    "cls_id": ("cls_token_id", "bos_token_id"),
+    "sep_id": ("sep_token_id", "eos_token_id"),
+}
+_ROBERTAS = ("roberta", "xlm-roberta", "camembert")
+
+
+def check_fit(
+    reference: str, config: Mapping[str, Any], rows: int, ids: int, special: SpecialTokens
+) -> tuple[str, ...]:
+    """Compares a tokenizer with a model.
+
+    Args:
+        reference: names the checkpoint.
+        config: its config.json.
+        rows: of its table of embeddings.
+        ids: the tokenizer gives ids from 0 to `ids` - 1, and the model needs an embedding for each.
+        special: the tokenizer's special tokens.
+
+    Returns:
+        Warnings: the table has many more rows than the tokenizer ids, or padding has another id.
+
+    Raises:
+        PreflightError: an id has no row, or config.json names another id for a special token.
+    """
+    if ids > rows:
+        raise PreflightError(
+            f"the tokenizer of the checkpoint {reference} has {ids:,} ids and the model's embedding table "
+            f"{rows:,} rows: it is not the tokenizer that the model was trained with, and some of its tokens have "
+            "no embedding. Give the checkpoint its own tokenizer"
+        )
+    keys = _ROBERTA_KEYS if config.get("model_type") in _ROBERTAS else _KEYS
+    for role, names in keys.items():
+        found = getattr(special, role)
+        for key in names:
+            wanted = config.get(key)
+            if found != NO_TOKEN and isinstance(wanted, int) and wanted >= 0 and wanted != found:
+                raise PreflightError(
+                    f"the tokenizer of the checkpoint {reference} has the id {found} for its {role[:3]}_token, and "
+                    f"config.json has {key} {wanted}: it is probably not the tokenizer that the model was trained "
+                    f"with. Give the checkpoint its own tokenizer; if this is it, set {key} to {found} in config.json"
+                )
+    # An architecture that needs no special tokens has looked its ids up by their spelling.
+    if special.cls_id == special.sep_id == NO_TOKEN:
+        return ()
+    warnings = []
+    padding = config.get("pad_token_id")
+    if isinstance(padding, int) and special.pad_id not in (padding, NO_TOKEN) and padding >= 0:
+        warnings.append(
+            f"the tokenizer of {reference} pads with the id {special.pad_id}, and config.json has pad_token_id "
+            f"{padding}: no score depends on it, but check that the tokenizer is the one of the model"
+        )
+    if rows > -(-ids // _PADDED_ROWS) * _PADDED_ROWS:
+        warnings.append(
+            f"the tokenizer of {reference} has {ids:,} ids and the model's embedding table {rows:,} rows, more than "
+            f"padding to a multiple of {_PADDED_ROWS} explains: if it is not the tokenizer that the model was trained "
+            "with, tokens mean other words than the model has learned, and scores rank at random"
+        )
+    return tuple(warnings)
+
+
+@dataclass(frozen=True)
+class _Transformer:
+    """The key of sentence-transformers' configuration of a model that changes texts."""
+
+    do_lower_case: StrictBool = False
+
+
+_TRANSFORMER = TypeAdapter(_Transformer)
+
+
+def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
+    """A checkpoint's tokenizer.
+
+    Raises:
+        PreflightError: it cannot be used, or does not fit the checkpoint's model.
+    """
+    tokenizer = _load_tokenizer(checkpoint.folder, checkpoint.config)
+    checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
+    check_prefix_space(checkpoint.folder)
+    _check_case(checkpoint, tokenizer)
+    return tokenizer
+
+
+def warnings_of(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """What the user of a checkpoint should know about its model, and about how its tokenizer fits it.
+
+    Raises:
+        PreflightError: as `tokenizer_of`.
+    """
+    tokenizer = tokenizer_of(checkpoint)
+    fit = checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
+    return (*checkpoint.architecture.warnings, *fit)
+
+
+def fetch_tokenizer(reference: str) -> Tokenizer:
+    """The tokenizer of a checkpoint, of which only the small files are brought to this machine.
+
+    Raises:
+        ConfigError: the reference can carry a credential.
+        PreflightError: the checkpoint cannot be reached, or its tokenizer not be used.
+    """
+    folder, definite = locate(reference, (CONFIG, *TOKENIZER_FILES))
+    has_config = os.path.isfile(os.path.join(folder, CONFIG))
+    return _load_tokenizer(folder, read_config(folder, definite) if has_config else {})
+
+
+def _load_tokenizer(folder: str, config: Mapping[str, Any]) -> Tokenizer:
+    load: Callable[[str], Tokenizer] = getattr(find_reader(config), "load_tokenizer", load_tokenizer)
+    return load(folder)
+
+
+def _check_case(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
+    """Raises PreflightError where sentence-transformers writes texts in lower case and the tokenizer does not."""
+    path = os.path.join(checkpoint.folder, TRANSFORMER)
+    if not os.path.isfile(path) or not os.path.isfile(os.path.join(checkpoint.folder, SENTENCE_TRANSFORMERS)):
+        return
+    try:
+        lowers = validated(_TRANSFORMER, read_json(path)).do_lower_case
+    except ValueError as error:
+        raise PreflightError(f"{path} cannot be used: {error}") from error
+    text = "The Quick BROWN Fox É"
+    upper, lower = tokenizer.encode([text, text.lower()], 512).ids.to_pylist()
+    if lowers and upper != lower:
+        raise PreflightError(
+            f"the checkpoint {checkpoint.reference} reads texts in lower case (do_lower_case in {TRANSFORMER}), and "
+            "its tokenizer keeps capitals: its scores would be others. Give tokenizer.json a Lowercase normalizer"
         )

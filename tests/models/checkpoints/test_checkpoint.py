@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from beamrank.errors import ConfigError, PreflightError
-from models.checkpoints.check import load_weights, resolve_checkpoint
+from models.checkpoints.checkpoint import load_weights, resolve_checkpoint
 from tests.support.checkpoints import MINILM, save_tiny
 
 
@@ -110,7 +110,7 @@ def test_pickled_code_is_refused(tmp_path, monkeypatch, content):
 
 def test_check_imports_no_torch(tmp_path):
     program = (
-        "import sys; from models.checkpoints.check import resolve_checkpoint; "
+        "import sys; from models.checkpoints.checkpoint import resolve_checkpoint; "
         "print(resolve_checkpoint(sys.argv[1], 'mono').architecture.num_labels, 'torch' in sys.modules)"
     )
     command = [sys.executable, "-c", program, save_tiny(tmp_path)]

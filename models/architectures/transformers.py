@@ -1,0 +1,260 @@
+"""Any sequence classifier of transformers as a mono that transformers computes: slower than the encoder here."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
+from beamrank.records import SpecialTokens
+from models.architectures.classifier import check_class, check_tensors, count_labels
+from models.architectures.encoder.family import refuse_missing_types
+from models.architectures.protocol import ModelFiles, Shapes
+from models.tokenizers.layout import pair_layout
+
+if TYPE_CHECKING:
+    import torch
+
+_MOST_LAYERS, _MOST_POSITIONS = 1000, 1 << 24
+# Keys that name other code for a part of the model, or another format of its weights.
+_REFUSED_KEYS = ("attn_implementation", "experts_implementation", "quantization_config", "auto_map")
+
+
+@dataclass(frozen=True)
+class TransformersClassifier:
+    """A classifier that transformers computes: an `Architecture`.
+
+    Attributes:
+        config: config.json.
+        classifier: the tensor of the linear map to the logits.
+        layout: of a pair, by the checkpoint's tokenizer.
+    """
+
+    config: Mapping[str, Any]
+    classifier: str
+    layout: InputTemplate
+    num_labels: int
+    positions: int
+    vocab_size: int
+    token_cost: int
+    tensors: Shapes
+    warnings: tuple[str, ...]
+
+    def template(self, special: SpecialTokens) -> InputTemplate:  # noqa: ARG002
+        return self.layout
+
+    def build(self, weights: Mapping[str, "torch.Tensor"], dtype: "torch.dtype") -> "torch.nn.Module":
+        from models.architectures.transformers_scorer import ClassifierScorer
+
+        model = load_model(self.config, find_classifier_class, weights, dtype)
+        return ClassifierScorer(model, self.classifier, weights, typed=any(self.layout.token_types))
+
+
+def classifier_types() -> frozenset[str]:
+    """The model_type of every sequence classifier of transformers."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+
+    return frozenset(MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES)
+
+
+def find_classifier_class(config: Any) -> Any:
+    """The class of transformers for a configuration of transformers."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+
+    return MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+
+
+def read_classifier(files: ModelFiles, segments: int) -> TransformersClassifier:
+    """Checks a sequence classifier of a family that has no architecture of its own; an `ArchitectureReader`.
+
+    Raises:
+        PreflightError: it cannot be scored.
+    """
+    reference, model_type = files.reference, files.config["model_type"]
+    check_class(files)
+    if segments != SEGMENTS["mono"]:
+        raise PreflightError(
+            f"the checkpoint {reference} has the model_type {model_type!r}, which is scored through transformers, for "
+            "mono alone: its tokenizer lays out two texts, and duo's input has three"
+        )
+    if len(files.modules) > 1:
+        raise PreflightError(
+            f"the checkpoint {reference} has modules of sentence-transformers after a {model_type!r}, which is scored "
+            "through transformers: only a ...ForSequenceClassification of this family is"
+        )
+    skeleton = make_skeleton(files, find_classifier_class)
+    classifier = _find_classifier(skeleton, reference)
+    labels, tensors = count_labels(files, classifier), checked_tensors(skeleton, files)
+    types = _count_types(skeleton)
+    layout = pair_layout(files.folder, reference, reads_types=None if types is None else True)
+    refuse_missing_types(types, layout.token_types, f"the checkpoint {reference}")
+    return TransformersClassifier(
+        config=files.config,
+        classifier=classifier,
+        layout=layout,
+        num_labels=labels,
+        positions=_count_positions(skeleton, reference),
+        vocab_size=skeleton.get_input_embeddings().num_embeddings,
+        token_cost=count_products(skeleton),
+        tensors=tensors,
+        warnings=(slower(files),),
+    )
+
+
+def slower(files: ModelFiles) -> str:
+    """The warning for a model that has no architecture of its own."""
+    return (
+        f"{files.reference} is scored through transformers, because {files.config['model_type']!r} has no architecture "
+        "in beamrank: slower than a native architecture"
+    )
+
+
+def make_skeleton(files: ModelFiles, find_class: Callable[[Any], Any], *id_inputs: str) -> Any:
+    """The model of transformers that config.json describes, on the device `meta`.
+
+    Args:
+        files: the checkpoint's.
+        find_class: the class of transformers for a configuration of transformers; its errors are of any type.
+        id_inputs: what the model needs beside input_ids, such as decoder_input_ids.
+
+    Raises:
+        PreflightError: transformers cannot build the model or run it on text, or only with other code than its own.
+    """
+    import torch
+
+    for key in _keys(files.config):
+        if any(key.endswith(refused) for refused in _REFUSED_KEYS):
+            raise PreflightError(
+                f"config.json of the checkpoint {files.reference} has the key {key!r:.100}: other code and quantized "
+                "weights are not supported. Save the model without it"
+            )
+    try:
+        config = _read_config(files.config)
+        layers = getattr(config, "num_hidden_layers", 0)
+        if not 0 <= layers <= _MOST_LAYERS:
+            raise ValueError(f"{layers} layers")
+        if ropes := _growing_ropes(getattr(config, "rope_parameters", None)):
+            raise ValueError(f"rotary positions of type {ropes[0]!r} depend on inputs that were scored before")
+        with torch.device("meta"):
+            model = find_class(config)._from_config(config, attn_implementation="eager")
+            _try_out(model, id_inputs)
+    # transformers checks a configuration in parts, with errors of any type.
+    except Exception as error:
+        raise PreflightError(
+            f"config.json of the checkpoint {files.reference} cannot be used: transformers cannot run its model on "
+            f"text: {type(error).__name__}: {error!s:.400}"
+        ) from error
+    return model
+
+
+def load_model(
+    config: Mapping[str, Any],
+    find_class: Callable[[Any], Any],
+    weights: Mapping[str, "torch.Tensor"],
+    dtype: "torch.dtype",
+) -> Any:
+    """The model of transformers with its weights."""
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    described = _read_config(config)
+    return find_class(described).from_pretrained(
+        None, config=described, state_dict=dict(weights), dtype=dtype, attn_implementation="eager"
+    )
+
+
+def checked_tensors(skeleton: Any, files: ModelFiles) -> dict[str, tuple[int, ...]]:
+    """The tensors of the model under the names of its files, all of which the checkpoint has.
+
+    Raises:
+        PreflightError: one is missing or has another shape.
+    """
+    from transformers.core_model_loading import revert_weight_conversion
+
+    saved = skeleton.state_dict()
+    every = chain(skeleton.named_parameters(), skeleton.named_buffers())
+    kept = {name: each for name, each in every if name in saved and each.is_floating_point()}
+    tensors = {name: tuple(each.shape) for name, each in revert_weight_conversion(skeleton, kept).items()}
+    check_tensors(files, tensors)
+    return tensors
+
+
+def count_products(skeleton: Any) -> int:
+    """The number of multiplications for one token."""
+    import torch
+
+    return sum(module.weight.numel() for module in skeleton.modules() if isinstance(module, torch.nn.Linear))
+
+
+def _read_config(config: Mapping[str, Any]) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(**config)
+
+
+def _growing_ropes(parameters: object) -> list[str]:
+    """The kinds of rotary positions that transformers adapts to the longest input so far."""
+    if not isinstance(parameters, dict):
+        return []
+    nested = [kind for each in parameters.values() for kind in _growing_ropes(each)]
+    return [kind for kind in (parameters.get("rope_type"), *nested) if kind in ("dynamic", "longrope")]
+
+
+def _try_out(model: Any, id_inputs: tuple[str, ...]) -> None:
+    """Runs the model on ids alone, which all models here read. Raises an error of any type where it needs more."""
+    import torch
+
+    model.get_input_embeddings().num_embeddings  # noqa: B018
+    ids = torch.zeros(1, 4, dtype=torch.long)
+    try:
+        with torch.inference_mode():
+            model(**dict.fromkeys(("input_ids", *id_inputs), ids))
+    except RuntimeError as error:
+        # torch's error for a tensor without values: what depends on values cannot be tried here.
+        if "meta" not in str(error).lower():
+            raise
+
+
+def _keys(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _keys(each)
+
+
+def _find_classifier(skeleton: Any, reference: str) -> str:
+    """The weights of the linear map to the logits."""
+    import torch
+
+    labels = skeleton.config.num_labels
+    linear = {name: each for name, each in skeleton.named_modules() if isinstance(each, torch.nn.Linear)}
+    found: list[str] = [name for name, each in linear.items() if each.out_features == labels]
+    if not found:
+        raise PreflightError(
+            f"the checkpoint {reference} has no linear classifier over {labels} labels, so its head is not known"
+        )
+    return f"{found[-1]}.weight"
+
+
+def _count_types(skeleton: Any) -> int | None:
+    """The rows of the table of token types; None without one."""
+    tables = (each for name, each in skeleton.named_modules() if name.endswith("token_type_embeddings"))
+    return next((each.num_embeddings for each in tables), None)
+
+
+def _count_positions(skeleton: Any, reference: str) -> int:
+    import torch
+
+    positions = getattr(skeleton.config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or not 0 < positions <= _MOST_POSITIONS:
+        raise PreflightError(
+            f"config.json of the checkpoint {reference} has max_position_embeddings {positions!r:.100}, which must be "
+            "the largest number of tokens that the model reads"
+        )
+    for name, module in skeleton.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            # With padding in the table, positions start after its id.
+            return positions - (0 if module.padding_idx is None else module.padding_idx + 1)
+    return positions
