@@ -16,8 +16,7 @@ from beamrank.formats.notes import counted
 from beamrank.formats.pairs import PairsFile, find_pairs
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file
-from models.checkpoints.check import resolve_checkpoint
-from models.checkpoints.tokenizers import warnings_of
+from models.checkpoints.checkpoint import resolve_checkpoint, warnings_of
 from models.scoring.backends.registry import find_backend
 from models.stages.pairs import ScorePairs
 from pipelines.console.progress import ConsoleProgress

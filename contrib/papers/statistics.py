@@ -203,8 +203,8 @@ def _docs(corpus: CorpusConfig, progress: Progress) -> Iterator[DocBatch]:
 def _wordpieces(settings: RunConfig) -> dict[str, CountUnits]:
     """How wordpieces are counted, for each distinct tokenizer; only the tokenizers are fetched, not the weights."""
     # The libraries take a second to import, and other commands do without.
-    from models.checkpoints.tokenizers import fetch_tokenizer
-    from models.tokenizers.protocol import Tokenizer
+    from models.checkpoints.checkpoint import fetch_tokenizer
+    from models.tokenizers.base import Tokenizer
 
     def counter(tokenizer: Tokenizer) -> CountUnits:
         def count(texts: Sequence[str]) -> list[int]:

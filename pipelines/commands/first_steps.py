@@ -63,7 +63,7 @@ def _scoring() -> str:
 
 
 def _embedded() -> str:
-    from models.checkpoints.check import resolve_checkpoint
+    from models.checkpoints.checkpoint import resolve_checkpoint
 
     names = ((f"embedded:{kind}", kind) for kind in ("mono", "duo"))
     return ", ".join(f"{name} {resolve_checkpoint(name, kind).digest[:12]}" for name, kind in names)
