@@ -1,14 +1,15 @@
 """Docs that are left out of rankings: the doc that is the query itself, or the pairs of a file."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.ids import check_given_ids
 from beamrank.formats.notes import Note, first_few
-from beamrank.formats.rows import FileRows
+from beamrank.formats.row_checks import RowError
+from beamrank.formats.rows import FileRows, ReadRecord
 from beamrank.formats.runs import Run
 from beamrank.section import SELF
 from beamrank.storage.documents import digest
@@ -80,37 +81,25 @@ class Excluded:
         return [Note(f"{named}: {what}", f"{count:,}{more}", why) for what, count, more, why in found if count]
 
     def left_out(self, run: Run, relevance: Mapping[str, Mapping[str, int]]) -> Run:
-        """A run without these docs, whose notes say what was left out.
-
-        Raises:
-            PreflightError: it has no others.
-        """
-        order, scores, count, unknown = dict(run.order), dict(run.scores), 0, 0
-        emptied = []
-        for query_id, doc_ids in run.order.items():
-            kept = self.kept(query_id, doc_ids)
-            unknown += len(self.of(query_id)) - (len(doc_ids) - len(kept))
-            if len(kept) == len(doc_ids):
-                continue
-            count += len(doc_ids) - len(kept)
-            if not kept:
-                emptied.append(query_id)
-                del order[query_id], scores[query_id]
-                continue
-            order[query_id] = [doc_ids[place] for place in kept]
-            scores[query_id] = run.scores[query_id][kept]
-        if not order:
+        """A run without these docs, whose notes say what was left out; raises PreflightError if it has no others."""
+        places = {query_id: self.kept(query_id, doc_ids) for query_id, doc_ids in run.order.items()}
+        kept = {query_id: found for query_id, found in places.items() if found}
+        emptied = places.keys() - kept.keys()
+        if not kept:
             raise PreflightError(f"the run holds no docs beside those that {self.source} excludes")
+        count = sum(map(len, run.order.values())) - sum(map(len, kept.values()))
+        unknown = sum(len(self.of(query_id)) for query_id in run.order) - count
         named = f"exclude {self.source}"
         facts = [Note(f"{named}: docs that were left out", f"{count:,}")]
         if unknown and self.pairs is not None:
             facts.append(Note(f"{named}: docs that are not in the ranking of their query", f"{unknown:,}", "not used"))
         if emptied:
-            where = f"{len(emptied):,} ({first_few(emptied)})"
+            where = f"{len(emptied):,} ({first_few(each for each in places if each in emptied)})"
             facts.append(Note(f"{named}: queries that have no other docs", where, "they count as 0"))
         facts += self.facts(run.order.keys(), relevance)
-        notes = replace(run.notes, queries=len(order), rows=run.notes.rows - count, excluded=tuple(facts))
-        return Run(order, scores, notes)
+        notes = replace(run.notes, queries=len(kept), rows=run.notes.rows - count, excluded=tuple(facts))
+        order = {query_id: [run.order[query_id][place] for place in found] for query_id, found in kept.items()}
+        return Run(order, {query_id: run.scores[query_id][found] for query_id, found in kept.items()}, notes)
 
 
 def read_excluded(path: str) -> Excluded:
@@ -187,17 +176,14 @@ class _ExcludedRows(FileRows):
 
     without_docs = 0
 
-    def _columns_of(self, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, list[bytes]]]:
-        for line, row in rows:
-            query_id = row.get("query_id", row.get("id"))
-            listed = row.get(_LIST, row.get("doc_id"))
-            doc_ids = listed if isinstance(listed, list) else [listed]
-            if not all(isinstance(each, str | int) and not isinstance(each, bool) for each in (query_id, *doc_ids)):
-                self.bad(
-                    line, f"the row has no query_id (or id) and doc_id (or list {_LIST}) of texts or whole numbers"
-                )
-                continue
-            named = [doc_id for doc_id in doc_ids if doc_id != _NONE]
-            self.without_docs += not named
-            for doc_id in named:
-                yield line, [str(query_id).encode(), str(doc_id).encode()]
+    def record_reader(self, _record: Mapping[str, Any]) -> ReadRecord:
+        return self._pairs
+
+    def _pairs(self, _line: int, row: Mapping[str, Any]) -> list[list[bytes]]:
+        query_id, listed = row.get("query_id", row.get("id")), row.get(_LIST, row.get("doc_id"))
+        doc_ids = listed if isinstance(listed, list) else [listed]
+        if not all(isinstance(each, str | int) and not isinstance(each, bool) for each in (query_id, *doc_ids)):
+            raise RowError(f"has no query_id (or id) and doc_id (or list {_LIST}) of texts or whole numbers")
+        named = [doc_id for doc_id in doc_ids if doc_id != _NONE]
+        self.without_docs += not named
+        return [[str(query_id).encode(), str(doc_id).encode()] for doc_id in named]

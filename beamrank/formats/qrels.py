@@ -157,19 +157,19 @@ def _read_file(url: str, relevance: dict[str, dict[str, int]], columns: Columns)
     for line, row in rows:
         if name is None:
             name, places, width = _detected(rows, row)
-        judgment = _read_judgment(rows, line, row, places) if len(row) == width else None
-        if len(row) != width:
-            rows.bad(line, _explain_columns(len(row), name, width))
-        if judgment is None:
-            continue
-        query_id, doc_id, level = judgment
-        first = lines.setdefault((query_id, doc_id), line)
-        judged = relevance.setdefault(query_id, {})
-        repeated += doc_id in judged
-        earlier = judged.setdefault(doc_id, level)
-        if earlier != level:
-            where = f"on line {first}" if first != line else "in an earlier file"
-            rows.bad(line, f"doc {doc_id!r} of query {query_id!r} has relevance {level}, but {earlier} {where}")
+        try:
+            if len(row) != width:
+                raise ValueError(_explain_columns(len(row), name, width))
+            query_id, doc_id, level = _judgment([row[at] for at in places])
+            first = lines.setdefault((query_id, doc_id), line)
+            judged = relevance.setdefault(query_id, {})
+            repeated += doc_id in judged
+            other = judged.setdefault(doc_id, level)
+            if other != level:
+                where = f"on line {first}" if first != line else "in an earlier file"
+                raise ValueError(f"doc {doc_id!r} of query {query_id!r} has relevance {level}, but {other} {where}")
+        except ValueError as error:
+            rows.bad(line, str(error))
     if name == "three":
         _refuse_ranks(url, relevance, lines)
     _check_ids(rows, lines)
@@ -177,16 +177,34 @@ def _read_file(url: str, relevance: dict[str, dict[str, int]], columns: Columns)
     return QrelsNotes(name or "trec", 0, len(lines), repeated, len(rows.comments))
 
 
-def _detected(rows: FileRows, row: Sequence[bytes]) -> tuple[str, tuple[int, int, int], int]:
+def _detected(rows: FileRows, row: Sequence[bytes]) -> tuple[str, tuple[int, ...], int]:
     """The format of a file, by the names of its columns or by its first row; where they are, and how many."""
     if rows.positions is not None:
-        query_at, doc_at, level_at = (rows.positions[meaning] for meaning in _JUDGMENT)
         headers = {each.columns: name for name, each in FORMATS.items() if each.header}
-        return headers.get(rows.names, "header"), (query_at, doc_at, level_at), len(rows.names)
+        places = tuple(rows.positions[meaning] for meaning in _JUDGMENT)
+        return headers.get(rows.names, "header"), places, len(rows.names)
     plain = {len(each.columns): name for name, each in FORMATS.items() if not each.header}
     name = plain.get(len(row), "trec")
-    query_at, doc_at, level_at = (FORMATS[name].columns.index(meaning) for meaning in _JUDGMENT)
-    return name, (query_at, doc_at, level_at), len(FORMATS[name].columns)
+    columns = FORMATS[name].columns
+    return name, tuple(map(columns.index, _JUDGMENT)), len(columns)
+
+
+def _judgment(columns: Sequence[bytes]) -> tuple[str, str, int]:
+    """The judgment of a row; a ValueError says what is wrong."""
+    try:
+        query_id, doc_id = columns[0].decode(), columns[1].decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{shown(b' '.join(columns))} is not valid UTF-8") from None
+    try:
+        level = whole(columns[2])
+    except ValueError:
+        raise ValueError(f"relevance {shown(columns[2])} is not a whole number") from None
+    if abs(level) > MAX_RELEVANCE:
+        raise ValueError(
+            f"relevance {shown(columns[2])} is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what "
+            "trec_eval's measures can count: map it to grades, such as 0 to 4"
+        )
+    return query_id, doc_id, level
 
 
 def _refuse_ranks(url: str, relevance: dict[str, dict[str, int]], lines: dict[tuple[str, str], int]) -> None:
@@ -232,29 +250,6 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
     if not found:
         raise DataError("the qrels have no judgments: give at least one query with one doc")
     return Qrels(found, QrelsNotes("trec", len(found), sum(map(len, found.values())), 0, 0))
-
-
-def _read_judgment(
-    rows: FileRows, line: int, columns: Sequence[bytes], places: tuple[int, int, int]
-) -> tuple[str, str, int] | None:
-    query_at, doc_at, level_at = places
-    try:
-        query_id, doc_id, level = columns[query_at].decode(), columns[doc_at].decode(), whole(columns[level_at])
-    except UnicodeDecodeError:
-        rows.bad(line, f"{shown(b' '.join(columns))} is not valid UTF-8")
-        return None
-    except ValueError:
-        rows.bad(line, f"relevance {shown(columns[level_at])} is not a whole number")
-        return None
-    if abs(level) > MAX_RELEVANCE:
-        found = shown(columns[level_at])
-        rows.bad(
-            line,
-            f"relevance {found} is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what trec_eval's "
-            "measures can count: map it to grades, such as 0 to 4",
-        )
-        return None
-    return query_id, doc_id, level
 
 
 def _explain_columns(count: int, name: str, width: int) -> str:
