@@ -79,9 +79,9 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def usable_threads(wanted: int | None) -> int:
-    """How many threads a process computes with: as many as wanted, one for each usable core at most and by default."""
-    return min(wanted or usable_cores(), usable_cores())
+def usable_threads(threads: int | None) -> int:
+    """How many threads a process computes with: as many as set, one for each usable core at most and by default."""
+    return min(threads or usable_cores(), usable_cores())
 
 
 def cpu_info(keys: str) -> Iterator[str]:

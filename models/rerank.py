@@ -13,7 +13,7 @@ from beamrank.commit.shards import Shard, cut_shards
 from beamrank.config.models import DuoConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import ConfigError, DataError
-from beamrank.formats.ids import check_given_ids
+from beamrank.formats.ids import check_ids_of_query
 from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import Run, RunScores, read_run, run_of
 from beamrank.join.join import MissingDoc
@@ -159,7 +159,7 @@ def _queries(topics: Mapping[str, str], run: Run) -> list[Topic]:
     """All topics, with or without candidates: which topics share a shard depends on all of them."""
     queries = [Topic(*each) for each in topics.items()]
     for query_id, text in queries:
-        check_given_ids("the topics", query_id, ())
+        check_ids_of_query("the topics", query_id, ())
         if not isinstance(text, str) or not text.strip():
             raise DataError(f"the topic {query_id!r} has no text ({text!r}): give it one, or leave it out")
     without = [query_id for query_id in topics if query_id not in run.order]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.ids import check_given_ids
+from beamrank.formats.ids import check_ids_of_query
 from beamrank.formats.notes import Note, first_few
 from beamrank.formats.row_checks import RowError
 from beamrank.formats.rows import FileRows, ReadRecord
@@ -149,7 +149,7 @@ def excluded_of(given: str | os.PathLike[str] | Mapping[str, Collection[str]]) -
     for query_id, docs in given.items():
         if isinstance(docs, str) or not isinstance(docs, Collection):
             raise DataError(f"the docs to exclude of query {query_id!r} are {docs!r:.60}: give a list of doc_ids")
-        check_given_ids("the docs to exclude", query_id, docs)
+        check_ids_of_query("the docs to exclude", query_id, docs)
     return Excluded("the given docs", {query_id: frozenset(docs) for query_id, docs in given.items()})
 
 

@@ -69,7 +69,7 @@ def check_query_id(query_id: str) -> None:
         )
 
 
-def check_given_ids(what: str, query_id: str, doc_ids: Collection[str]) -> None:
+def check_ids_of_query(what: str, query_id: str, doc_ids: Collection[str]) -> None:
     """Checks that the ids of one query of a dictionary can be used; `what` names the dictionary.
 
     Raises:
@@ -89,7 +89,7 @@ def check_given_ids(what: str, query_id: str, doc_ids: Collection[str]) -> None:
         raise DataError(f"a row of {what} {error}") from error
 
 
-def given_queries(what: str, given: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def checked_queries(what: str, given: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The queries of a dictionary that a user gave, each checked; `what` names the dictionary.
 
     Raises:
@@ -102,7 +102,7 @@ def given_queries(what: str, given: Any) -> Iterator[tuple[str, Mapping[str, Any
         if not isinstance(docs, Mapping):
             kind = type(docs).__name__
             raise DataError(f"query {query_id!r} of {what} has a value that is not a dictionary but {kind}: {form}")
-        check_given_ids(what, query_id, docs)
+        check_ids_of_query(what, query_id, docs)
         yield query_id, docs
 
 

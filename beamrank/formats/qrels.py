@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.columns import Columns, QrelsColumns, column_names
 from beamrank.formats.folders import find_files
-from beamrank.formats.ids import are_usable, given_queries
+from beamrank.formats.ids import are_usable, checked_queries
 from beamrank.formats.row_checks import whole_of
 from beamrank.formats.rows import FileRows, ReadRecord, shown, whole
 from beamrank.plugins import Registry
@@ -238,7 +238,7 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
             from -10,000 to 10,000.
     """
     found: dict[str, dict[str, int]] = {}
-    for query_id, docs in given_queries("the qrels", relevance):
+    for query_id, docs in checked_queries("the qrels", relevance):
         for doc_id, level in docs.items():
             level = whole_of(level)
             if not hasattr(level, "__index__") or abs(level) > MAX_RELEVANCE:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from beamrank.errors import DataError
 from beamrank.formats.columns import Columns
-from beamrank.formats.ids import are_usable, given_queries
+from beamrank.formats.ids import are_usable, checked_queries
 from beamrank.formats.notes import Note
 from beamrank.formats.rows import FileRows, number, shown
 from beamrank.formats.run_writer import FORMATS, RunFormat, described, name_by_columns
@@ -219,7 +219,7 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
     Raises:
         DataError: there are no rows, an id cannot be used (formats/ids.py), or a score is not finite in float32.
     """
-    queries = (_ordered_dictionary(each, docs, ties) for each, docs in given_queries("the run", scores) if docs)
+    queries = (_ordered_dictionary(each, docs, ties) for each, docs in checked_queries("the run", scores) if docs)
     run = _collected(queries, "trec", True, True)
     if not run.order:
         raise DataError("the run has no rows: give at least one query with one doc")

@@ -9,8 +9,8 @@ from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.notes import counted
 from beamrank.storage import files as storage
 from contrib.lint.fix import Fix, check_fixable, fix_run
-from contrib.lint.given import read_given
 from contrib.lint.linter import Report, lint_run
+from contrib.lint.references import read_references
 from contrib.lint.registry import CHECKS
 from contrib.lint.tracks import TRACKS
 from pipelines.commands.arguments import exclude_option
@@ -44,11 +44,11 @@ def lint(
             raise PreflightError(f"there is no file {run}")
         if fix:
             check_fixable(run)
-    given = read_given(topics, qrels, corpus, first_stage, exclude)
+    references = read_references(topics, qrels, corpus, first_stage, exclude)
     objects = []
     clean = True
     for run in runs:
-        report = lint_run(run, given, TRACKS[track])
+        report = lint_run(run, references, TRACKS[track])
         report, done = fix_run(report) if fix else (report, Fix())
         clean = clean and not report.findings.counts
         if as_json:

@@ -63,7 +63,7 @@ def fix_run(report: Report) -> tuple[Report, Fix]:
         return report, Fix(refused=f"a row could be lost: first correct {', '.join(sorted(blocking))} by hand")
     fix = Fix()
     _replace(report.run, packed(report.run, _lines(report, fix)))
-    after = lint_run(report.run, report.state.given, report.state.track)
+    after = lint_run(report.run, report.state.references, report.state.track)
     fix.fixed = counts - after.findings.counts
     return after, fix
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import is_pipe
 from contrib.lint.findings import Findings
-from contrib.lint.given import Given
+from contrib.lint.references import References
 from contrib.lint.registry import CHECKS, LINE_CHECKS, RUN_CHECKS, TOPIC_CHECKS
 from contrib.lint.run_rows import Line, RunRows, TopicReturnsError
 from contrib.lint.state import RunState
@@ -42,26 +42,26 @@ class Report:
         return bool(CHECKS[code].fix) and (self.has_scores or not CHECKS[code].needs_scores)
 
 
-def lint_run(url: str, given: Given | None = None, track: Track = TRACKS["generic"]) -> Report:
+def lint_run(url: str, references: References | None = None, track: Track = TRACKS["generic"]) -> Report:
     """Checks a run file, compressed or not.
 
     One topic is in memory at a time. If a topic comes back later, the file is read again by way of temporary files.
 
     Args:
         url: the file.
-        given: the files to check it against.
+        references: the files to check it against.
         track: the rules of a track.
 
     Raises:
         PreflightError: the file does not exist, or cannot be read.
     """
-    given = given or Given()
+    references = references or References()
     if not is_pipe_url(url):
         try:
-            return _lint(url, RunState(given, track), is_contiguous=True)
+            return _lint(url, RunState(references, track), is_contiguous=True)
         except TopicReturnsError:
             pass
-    return _lint(url, RunState(given, track), is_contiguous=False)
+    return _lint(url, RunState(references, track), is_contiguous=False)
 
 
 def is_pipe_url(url: str) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from beamrank.formats.excluded import OWN_DEPTH
 from beamrank.formats.run_writer import RunFormat
-from contrib.lint.given import Given
+from contrib.lint.references import References
 from contrib.lint.topic_rows import TopicRows
 from contrib.lint.tracks import Track
 
@@ -35,7 +35,7 @@ class RunState:
     """A run that is being checked.
 
     Attributes:
-        given: the files that it is checked against.
+        references: the files that it is checked against.
         track: the rules that it is checked against.
         format: its format; None until the first row.
         topics: the topics read so far, by query_id.
@@ -43,10 +43,10 @@ class RunState:
         comments: the comments, by line.
         judged: the docs among the first ten that are judged, and all the first ten, of topics with judgments.
         judged_topics: how many topics have judgments.
-        met: how many of them rank a judged doc.
+        reached: how many of them rank a judged doc.
     """
 
-    given: Given
+    references: References
     track: Track
     format: RunFormat | None = None
     topics: dict[bytes, TopicFacts] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class RunState:
     comments: dict[int, bytes] = field(default_factory=dict)
     judged: tuple[int, int] = (0, 0)
     judged_topics: int = 0
-    met: int = 0
+    reached: int = 0
 
     def add(self, topic: TopicRows) -> None:
         """Keeps the facts of a topic."""
@@ -75,10 +75,10 @@ class RunState:
             tags = topic.column("run_tag")
             for tag in set(tags) - self.run_tags.keys():
                 self.run_tags[tag] = topic.lines[tags.index(tag)]
-        judged = (self.given.qrels or {}).get(topic.query_id)
+        judged = (self.references.qrels or {}).get(topic.query_id)
         if judged is not None:
             self.judged_topics += 1
-            self.met += not judged.keys().isdisjoint(docs)
+            self.reached += not judged.keys().isdisjoint(docs)
             self.judged = (self.judged[0] + sum(doc_id in judged for doc_id in first), self.judged[1] + len(first))
 
     @property

@@ -5,7 +5,7 @@ import numpy as np
 from beamrank.formats.ids import IdError, are_usable, check_doc_id
 from beamrank.formats.rows import shown
 from contrib.lint.check import Found
-from contrib.lint.given import among
+from contrib.lint.references import among
 from contrib.lint.state import RunState
 from contrib.lint.topic_rows import TopicRows
 from contrib.lint.tracks import matches
@@ -56,7 +56,7 @@ def doc_id_pattern(topic: TopicRows, run: RunState) -> Found:
 
 
 def unknown_doc(topic: TopicRows, run: RunState) -> Found:
-    if run.given.docs is None:
+    if run.references.docs is None:
         return
-    for i in np.flatnonzero(~among(topic.doc_hashes, run.given.docs)):
+    for i in np.flatnonzero(~among(topic.doc_hashes, run.references.docs)):
         yield topic.lines[i], f"doc {shown(topic.doc_ids[i])} is not in the corpus"

@@ -36,7 +36,7 @@ def same_first_doc(run: RunState) -> Found:
 def own_docs(run: RunState) -> Found:
     lines = [facts.own_line for facts in run.topics.values() if facts.own_line is not None]
     # With --exclude self, each of them is a finding of its own.
-    if run.given.excluded is None and lines and len(lines) >= OWN_SHARE * len(run.topics):
+    if run.references.excluded is None and lines and len(lines) >= OWN_SHARE * len(run.topics):
         yield (
             lines[0],
             f"the doc of the query's own id is among the first {OWN_DEPTH} of {len(lines):,} of {len(run.topics):,} "

@@ -10,16 +10,16 @@ from contrib.lint.tracks import matches
 
 
 def unknown_topic(topic: TopicRows, run: RunState) -> Found:
-    known = run.given.topics
-    if known is None or topic.query_id in known:
+    topics = run.references.topics
+    if topics is None or topic.query_id in topics:
         return
-    similar = run.given.topic_forms.get(id_form(topic.query_id))
+    similar = run.references.topic_forms.get(id_form(topic.query_id))
     hint = f"; they have {shown(similar)}" if similar else ""
     yield topic.lines[0], f"query {topic.shown} is not in the topics{hint}"
 
 
 def missing_topic(run: RunState) -> Found:
-    for query_id in sorted((run.given.topics or frozenset()) - run.topics.keys()):
+    for query_id in sorted((run.references.topics or frozenset()) - run.topics.keys()):
         yield 1, f"query {shown(query_id)} of the topics has no rows"
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from contrib.lint.given import read_given
 from contrib.lint.linter import Report, lint_run
+from contrib.lint.references import read_references
 from contrib.lint.tracks import TRACKS
 
 GOOD = "1 Q0 a 1 3.5 t\n1 Q0 b 2 2.5 t\n1 Q0 c 3 1.5 t\n2 Q0 b 1 9 t\n2 Q0 a 2 1e-05 t\n"
@@ -113,9 +113,9 @@ def lint_broken(code: str, folder: Path) -> Report:
     """Checks the broken run of a code, written to a folder."""
     content, _, *track = BROKEN[code]
     (folder / "some.run").write_bytes(content.encode() if isinstance(content, str) else content)
-    given = {}
+    references = {}
     if code in GIVEN:
         option, text = GIVEN[code]
         (folder / option).write_text(text)
-        given[option] = str(folder / option)
-    return lint_run(str(folder / "some.run"), read_given(**given), TRACKS[track[0] if track else "generic"])
+        references[option] = str(folder / option)
+    return lint_run(str(folder / "some.run"), read_references(**references), TRACKS[track[0] if track else "generic"])

@@ -52,7 +52,7 @@ def test_run_without_a_right_answer_is_not_fixed(tmp_path, code):
     report = lint_broken(code, tmp_path)
     content = Path(report.run).read_bytes()
     fix_run(report)
-    expected = lint_run(report.run, report.state.given, report.state.track)
+    expected = lint_run(report.run, report.state.references, report.state.track)
     assert code in expected.findings.counts
     assert Path(report.run).read_bytes() == content or ALSO.get(code)
 

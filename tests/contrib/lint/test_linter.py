@@ -13,8 +13,8 @@ from beamrank.formats.runs import read_run
 from contrib.lint.check import Check
 from contrib.lint.findings import EXAMPLES
 from contrib.lint.fix import fix_run
-from contrib.lint.given import Given, read_given
 from contrib.lint.linter import lint_run
+from contrib.lint.references import References, read_references
 from contrib.lint.registry import CHECKS, TOPIC_CHECKS
 from contrib.lint.tracks import TRACKS
 from tests.contrib.lint.broken_runs import ALSO, BROKEN, GIVEN, GOOD, MSMARCO, lint_broken
@@ -45,8 +45,8 @@ def test_good_run_is_clean(write, content, option):
     files = dict(GIVEN.values())
     files["first_stage"] = content
     files["qrels"] = files["qrels"].replace("1 0 7 1\n", "")
-    given = Given() if option == "none" else read_given(**{option: write(files[option], option)})
-    assert lint_run(write(content), given).findings.examples == []
+    references = References() if option == "none" else read_references(**{option: write(files[option], option)})
+    assert lint_run(write(content), references).findings.examples == []
 
 
 def _rows(count, docs):
@@ -59,11 +59,11 @@ def test_one_match_with_the_qrels_does_not_silence_the_rest(write):
     """Ids of another collection meet by chance."""
     qrels = write("".join(f"{query} 0 {query} 1\n" for query in range(30)), "qrels")
     run = write(_rows(30, lambda query: [(1, f"d{query}"), (2, "5" if query == 5 else "x")]))
-    report = lint_run(run, read_given(qrels=qrels))
+    report = lint_run(run, read_references(qrels=qrels))
     assert report.findings.counts["L905"] == 1
     assert report.state.judged_at_10
     run = write(_rows(30, lambda query: [(1, f"d{query}"), (2, f"{query}" if query < 2 else "x")]))
-    assert "L905" not in lint_run(run, read_given(qrels=qrels)).findings.counts
+    assert "L905" not in lint_run(run, read_references(qrels=qrels)).findings.counts
 
 
 @pytest.mark.parametrize("bad", ["nan", "x", "inf"])
@@ -151,7 +151,7 @@ def test_another_check_is_one_function_and_one_entry(write, monkeypatch):
     ],
 )
 def test_topics_of_every_format_are_read(write, name, content):
-    assert read_given(topics=write(content, name)).topics == {b"1", b"2"}
+    assert read_references(topics=write(content, name)).topics == {b"1", b"2"}
 
 
 @pytest.mark.parametrize(
@@ -165,15 +165,15 @@ def test_topics_of_every_format_are_read(write, name, content):
     ],
 )
 def test_corpus_of_every_format_is_read(write, name, content):
-    given = read_given(corpus=write(content, name))
-    assert lint_run(write(GOOD), given).findings.counts == {}
-    assert lint_run(write(GOOD.replace("Q0 a", "Q0 z")), given).findings.counts == {"L405": 2}
+    references = read_references(corpus=write(content, name))
+    assert lint_run(write(GOOD), references).findings.counts == {}
+    assert lint_run(write(GOOD.replace("Q0 a", "Q0 z")), references).findings.counts == {"L405": 2}
 
 
 @pytest.mark.parametrize("option", ["topics", "qrels", "corpus", "first_stage"])
 def test_missing_file_to_check_against_is_an_error(tmp_path, option):
     with pytest.raises((PreflightError, DataError), match="no "):
-        read_given(**{option: str(tmp_path / "none")})
+        read_references(**{option: str(tmp_path / "none")})
 
 
 _SCORES = st.lists(st.sampled_from([0.0, 1.0, 1.0 + 1e-9, 2.5, -3.0, 1e30, 5e-324]), min_size=1, max_size=8)
@@ -247,14 +247,14 @@ def test_real_run_has_its_findings(shared_data, run, codes):
 def test_doc_that_differs_from_a_judged_one_in_case_is_another_doc(tmp_path):
     (tmp_path / "run").write_text("1 Q0 Timeout 1 3 t\n1 Q0 b 2 2 t\n")
     (tmp_path / "qrels").write_text("1 0 timeout 1\n1 0 b 1\n")
-    assert _codes(lint_run(str(tmp_path / "run"), read_given(qrels=str(tmp_path / "qrels")))) == set()
+    assert _codes(lint_run(str(tmp_path / "run"), read_references(qrels=str(tmp_path / "qrels")))) == set()
 
 
 @pytest.mark.data
 def test_unpadded_judgments_of_cacm_are_found(shared_data):
     folder = shared_data / "cacm"
-    given = read_given(qrels=str(folder / "qrels.cacm.txt"), topics=str(folder / "topics.cacm.txt"))
-    report = lint_run(str(folder / "cacm-bm25.txt"), given)
+    references = read_references(qrels=str(folder / "qrels.cacm.txt"), topics=str(folder / "topics.cacm.txt"))
+    report = lint_run(str(folder / "cacm-bm25.txt"), references)
     assert _codes(report) == {"L906"}
     first = next(iter(report.findings.examples)).message
     assert re.fullmatch(r"doc 'CACM-0\d+' of query '\d+' is not judged, but 'CACM-\d+' is", first)
@@ -264,7 +264,9 @@ def test_unpadded_judgments_of_cacm_are_found(shared_data):
 def test_reranked_run_of_msmarco_agrees_with_its_files(shared_data):
     folder = shared_data / "msmarco/ans_small"
     first_stage = str(folder / "run.dev.small.tsv.gz")
-    given = read_given(str(folder / "queries.dev.small.tsv"), str(folder / "qrels.dev.small.tsv"), None, first_stage)
-    report = lint_run(str(folder / "run.monobert.ans_small.dev.tsv.gz"), given, TRACKS["msmarco"])
+    references = read_references(
+        str(folder / "queries.dev.small.tsv"), str(folder / "qrels.dev.small.tsv"), None, first_stage
+    )
+    report = lint_run(str(folder / "run.monobert.ans_small.dev.tsv.gz"), references, TRACKS["msmarco"])
     assert report.findings.counts == {}
     assert report.state.judged_at_10 is not None

@@ -25,7 +25,7 @@ Hashes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Given:
+class References:
     """What a run is checked against; None where nothing was given.
 
     Attributes:
@@ -48,13 +48,13 @@ class Given:
         return {id_form(query_id): query_id for query_id in self.topics or ()}
 
 
-def read_given(
+def read_references(
     topics: str | None = None,
     qrels: str | None = None,
     corpus: str | None = None,
     first_stage: str | None = None,
     exclude: str | None = None,
-) -> Given:
+) -> References:
     """Reads the files that a run is checked against; formats of topics and corpora are found by their content.
 
     Hashes stand for doc_ids, 8 bytes for each: they are Python's, so they hold in this process only.
@@ -62,7 +62,7 @@ def read_given(
     Raises:
         PreflightError: a file is missing or invalid.
     """
-    return Given(
+    return References(
         None if topics is None else frozenset(_read_query_ids(topics)),
         None if qrels is None else _read_judgments(qrels),
         None if corpus is None else np.unique(np.fromiter(map(hash, _read_doc_ids(corpus)), np.int64)),
