@@ -1,4 +1,4 @@
-"""`python -m experiments.embedded_pair mono|duo`: makes one of the embedded pair (docs/internals/embedded-pair.md)."""
+"""`python -m experiments.embedded_pair mono|duo`: makes one of the embedded pair (README.md)."""
 
 import argparse
 import functools

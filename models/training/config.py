@@ -194,8 +194,7 @@ class TrainConfig(Section):
     """One of the table above."""
     start: CheckpointName
     """The initial model: a Hugging Face id, a folder or its URL. A head with as many logits as `labels` is kept;
-    otherwise it is new. `embedded:mono` has constructed weights (docs/internals/embedded-pair.md); training all of them
-    was not tried."""
+    otherwise it is new. `embedded:mono` has constructed weights; training all of them was not tried."""
     random_weights: bool = False
     """Read only config.json and the tokenizer of `start`, and draw the weights as BERT's pre-training does."""
     data: DataConfig

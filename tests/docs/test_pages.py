@@ -144,7 +144,6 @@ def test_table_of_evaluation_has_every_name(page, header, names) -> None:
     ("page", "shown"),
     [
         ("README.md", "given.yaml"),
-        ("docs/guide/existing-run.md", "given.yaml"),
         ("docs/guide/own-data.md", "config.yaml"),
     ],
 )
