@@ -4,26 +4,19 @@ import json
 import subprocess
 
 import pytest
-from typer.testing import CliRunner
 
-from beamrank.errors import BeamrankError
 from beamrank.storage.streams import open_stream
 from contrib.fusion import methods as fusion
 from contrib.fusion.command import describe_fusion
-from pipelines.cli import app
 from tests.pipelines.runs.test_run_metadata import checked_metadata
-from tests.support.processes import BEAMRANK
+from tests.support.processes import BEAMRANK, refused, succeed
 
 pytestmark = pytest.mark.usefixtures("two_runs")
 
 
-def _run(*arguments):
-    return CliRunner().invoke(app, arguments)
-
-
 def test_fuse_writes_a_run_that_eval_reads(two_runs):
-    done = _run("fuse", "base.trec", "other.trec", "third.tsv", "--method", "rrf", "--output", "fused.trec")
-    assert (done.exit_code, done.stdout) == (0, "fused.trec\n")
+    done = succeed("fuse", "base.trec", "other.trec", "third.tsv", "--method", "rrf", "--output", "fused.trec")
+    assert done.stdout == "fused.trec\n"
     assert done.stderr == "note: third.tsv lacks topics of the other runs: 1; there it adds nothing\n"
     rows = [line.split() for line in (two_runs / "fused.trec").read_text().splitlines()]
     assert [row[:4] + row[5:] for row in rows] == [
@@ -33,15 +26,14 @@ def test_fuse_writes_a_run_that_eval_reads(two_runs):
     ]
     assert float(rows[0][4]) == pytest.approx(1 / 62 + 2 / 61)
     again = (two_runs / "fused.trec").read_bytes()
-    _run("fuse", "base.trec", "other.trec", "third.tsv", "--method", "rrf", "--output", "fused.trec")
+    succeed("fuse", "base.trec", "other.trec", "third.tsv", "--method", "rrf", "--output", "fused.trec")
     assert (two_runs / "fused.trec").read_bytes() == again
-    assert json.loads(_run("eval", "fused.trec", "--qrels", "qrels", "--json").stdout)["measures"]["RR@10"] == 0.75
+    assert json.loads(succeed("eval", "fused.trec", "--qrels", "qrels", "--json").stdout)["measures"]["RR@10"] == 0.75
 
 
 def test_fuse_takes_weights_a_normalization_a_depth_and_a_tag(two_runs):
     options = ["--weights", "1,3", "--norm", "none", "--k", "1", "--tag", "mine", "--output", "fused.trec"]
-    done = _run("fuse", "base.trec", "third.tsv", "--method", "wsum", *options)
-    assert done.exit_code == 0
+    done = succeed("fuse", "base.trec", "third.tsv", "--method", "wsum", *options)
     assert "note: third.tsv has no scores: minus its ranks are taken for them" in done.stderr
     assert (two_runs / "fused.trec").read_text() == "q1 Q0 a 1 3 mine\nq2 Q0 c 1 3 mine\n"
 
@@ -49,7 +41,7 @@ def test_fuse_takes_weights_a_normalization_a_depth_and_a_tag(two_runs):
 @pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst"])
 def test_fused_run_is_compressed_as_its_name_says(two_runs, ending):
     for output in ("fused.trec", f"fused.trec{ending}"):
-        assert _run("fuse", "base.trec", "other.trec", "--method", "rrf", "--output", output).exit_code == 0
+        succeed("fuse", "base.trec", "other.trec", "--method", "rrf", "--output", output)
     assert (two_runs / f"fused.trec{ending}").read_bytes() != (two_runs / "fused.trec").read_bytes()
     with open_stream(str(two_runs / f"fused.trec{ending}")) as file:
         assert file.read() == (two_runs / "fused.trec").read_bytes()
@@ -58,7 +50,7 @@ def test_fused_run_is_compressed_as_its_name_says(two_runs, ending):
 def test_fused_run_on_standard_output_has_nothing_beside_it(two_runs):
     """A process of its own: pytest replaces standard output."""
     command = ["fuse", "base.trec", "other.trec", "--method", "rrf", "--output"]
-    _run(*command, "fused.trec")
+    succeed(*command, "fused.trec")
     before = sorted(two_runs.iterdir())
     done = subprocess.run([BEAMRANK, *command, "/dev/stdout"], capture_output=True, check=True)
     assert done.stdout == (two_runs / "fused.trec").read_bytes()
@@ -67,8 +59,7 @@ def test_fused_run_on_standard_output_has_nothing_beside_it(two_runs):
 
 def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
     monkeypatch.setitem(fusion.METHODS, "combmax", fusion.Method(max))
-    done = _run("fuse", "base.trec", "other.trec", "--method", "combmax", "--norm", "none", "--output", "fused.trec")
-    assert done.exit_code == 0
+    succeed("fuse", "base.trec", "other.trec", "--method", "combmax", "--norm", "none", "--output", "fused.trec")
     fused = (two_runs / "fused.trec").read_text()
     assert fused.startswith("q1 Q0 a 1 3 fused-combmax\nq1 Q0 b 2 2.99998999 fused-combmax")
 
@@ -76,25 +67,22 @@ def test_method_defined_outside_the_package_is_used(two_runs, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["fuse", "base.trec", "--method", "rrf", "--output", "o"], 2, "give two runs or more"),
-        (["fuse", "base.trec", "other.trec", "--method", "x", "--output", "o"], 2, "choose one of rrf, combsum"),
-        (["fuse", "base.trec", "base.trec", "--method", "rrf", "--output", "./base.trec"], 2, "is one of the runs"),
-        (["fuse", "base.trec", "a", "--method", "rrf", "--output", "."], 2, "is a folder: give the path of a file"),
-        (["fuse", "base.trec", "a", "--method", "wsum", "--weights", "1,x", "--output", "o"], 2, "must be numbers"),
-        (["fuse", "base.trec", "a", "--method", "rrf", "--output", "o.tar"], 2, "packed with tar"),
-        (["fuse", "base.trec", "a", "--method", "rrf", "--output", "o.zip"], 2, "packed with zip"),
-        (["fuse", "base.trec", "a", "--method", "rrf", "--output", "link"], 2, "is one of the runs"),
-        (["fuse", "base.trec", "a", "--method", "rrf", "--tag", "a b", "--output", "o"], 2, "no white space"),
-        (["fuse", "base.trec", "none", "--method", "rrf", "--output", "o"], 3, "there is no file none"),
+        (["base.trec", "--method", "rrf", "--output", "o"], 2, "give two runs or more"),
+        (["base.trec", "other.trec", "--method", "x", "--output", "o"], 2, "choose one of rrf, combsum"),
+        (["base.trec", "base.trec", "--method", "rrf", "--output", "./base.trec"], 2, "is one of the runs"),
+        (["base.trec", "a", "--method", "rrf", "--output", "."], 2, "is a folder: give the path of a file"),
+        (["base.trec", "a", "--method", "wsum", "--weights", "1,x", "--output", "o"], 2, "must be numbers"),
+        (["base.trec", "a", "--method", "rrf", "--output", "o.tar"], 2, "packed with tar"),
+        (["base.trec", "a", "--method", "rrf", "--output", "o.zip"], 2, "packed with zip"),
+        (["base.trec", "a", "--method", "rrf", "--output", "link"], 2, "is one of the runs"),
+        (["base.trec", "a", "--method", "rrf", "--tag", "a b", "--output", "o"], 2, "no white space"),
+        (["base.trec", "none", "--method", "rrf", "--output", "o"], 3, "there is no file none"),
     ],
 )
-def test_errors_have_their_exit_codes(two_runs, arguments, code, message):
+def test_fuse_errors_have_their_exit_codes(two_runs, arguments, code, message):
     base = (two_runs / "base.trec").read_text()
     (two_runs / "link").symlink_to("base.trec")
-    done = _run(*arguments)
-    assert isinstance(done.exception, BeamrankError), done.exception
-    assert (done.exception.exit_code, done.stdout) == (code, "")
-    assert message in str(done.exception)
+    assert message in refused("fuse", *arguments, code=code)
     assert (two_runs / "base.trec").read_text() == base
     assert not (two_runs / "o").exists()
 
@@ -104,7 +92,7 @@ def test_metadata_of_a_fused_run_names_its_runs(tmp_path):
         (tmp_path / name).write_text("q1 Q0 d1 1 2 t\n")
     runs = [str(tmp_path / name) for name in ("a.trec", "b.trec")]
     options = ["--method", "wsum", "--weights", "1,3", "--output", str(tmp_path / "fused.trec")]
-    assert CliRunner().invoke(app, ["fuse", *runs, *options]).exit_code == 0
+    succeed("fuse", *runs, *options)
     found = checked_metadata(tmp_path / "fused.trec")
     expected = {"name": "wsum", "norm": "min-max", "weights": [1.0, 3.0], "interpolates": ["a.trec", "b.trec"]}
     assert (found["tag"], found["method"]["retrieval"][-1]) == ("fused-wsum", expected)

@@ -4,21 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from beamrank.config.run import load_config
-from beamrank.errors import PreflightError
 from models.training.config import load_train_config
-from pipelines.cli import app
-from tests.support.processes import beamrank_here
+from tests.support.processes import refused, succeed
 from tests.support.runs import read_trec
 
 _ANSWERS = {f"{number}": f"answer {number} of tea and milk" for number in range(20)}
 _ARTICLES = {str(article): {str(n): f"article {article}, passage {n}" for n in range(4)} for article in range(3)}
-
-
-def _convert(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, ["convert", *map(str, arguments)], catch_exceptions=False)
 
 
 def _save_nfl6(folder: Path) -> Path:
@@ -55,8 +48,7 @@ _SAVED = {"nfl6": _save_nfl6, "webap": _save_webap, "wikipassageqa": _save_wikip
 @pytest.mark.parametrize("name", _SAVED)
 def test_convert_writes_configurations_that_are_valid(tmp_path, name):
     output = tmp_path / "converted"
-    done = _convert(name, _SAVED[name](tmp_path), "--output", output)
-    assert done.exit_code == 0
+    succeed("convert", name, _SAVED[name](tmp_path), "--output", output)
     config = load_config(str(output / "config.yaml"))
     assert config.first_stage.k == {"nfl6": 10, "webap": 100, "wikipassageqa": 4}[name]
     training = load_train_config(str(output / "train.yaml"), "mono")
@@ -70,7 +62,7 @@ def test_convert_writes_configurations_that_are_valid(tmp_path, name):
 
 
 def test_convert_prints_the_counts_of_table_1(tmp_path):
-    done = _convert("webap", _save_webap(tmp_path), "--output", tmp_path / "webap", "--format", "json")
+    done = succeed("convert", "webap", _save_webap(tmp_path), "--output", tmp_path / "webap", "--format", "json")
     sizes = json.loads(done.stdout)
     assert (sizes["queries"]["count"], sizes["docs"]["count"]) == (1, 3)
     assert sizes["docs"]["words"]["longest"] == 3
@@ -82,30 +74,27 @@ def test_convert_prints_the_counts_of_table_1(tmp_path):
 def test_convert_refuses_a_folder_with_files(tmp_path):
     (tmp_path / "converted").mkdir()
     (tmp_path / "converted/a").touch()
-    with pytest.raises(PreflightError, match="is not empty: give another --output"):
-        _convert("nfl6", _save_nfl6(tmp_path), "--output", tmp_path / "converted")
+    arguments = ("convert", "nfl6", _save_nfl6(tmp_path), "--output", tmp_path / "converted")
+    assert "is not empty: give another --output" in refused(*arguments, code=3)
 
 
 def test_converted_wikipassageqa_ranks_all_passages_of_the_article(tmp_path):
-    _convert("wikipassageqa", _save_wikipassageqa(tmp_path), "--output", tmp_path / "converted")
-    done = beamrank_here("run", tmp_path / "converted/config.yaml", "--set", "mono=null")
-    assert done.returncode == 0, done.stderr
+    succeed("convert", "wikipassageqa", _save_wikipassageqa(tmp_path), "--output", tmp_path / "converted")
+    succeed("run", tmp_path / "converted/config.yaml", "--set", "mono=null")
     assert read_trec(tmp_path / "converted/out/runs/candidates.trec") == {"2": [f"2-{number}" for number in range(4)]}
 
 
 def _candidates() -> Path:
     """The candidates of the converted collection in this folder, made by the commands in its config.yaml."""
-    assert beamrank_here("run", "bm25.yaml").returncode == 0
+    succeed("run", "bm25.yaml")
     comments = Path("config.yaml").read_text().splitlines()
     (command,) = [line.removeprefix("# beamrank ") for line in comments if line.startswith("# beamrank add-relevant")]
-    done = beamrank_here(*command.split())
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
+    return Path(succeed(*command.split()).stdout.strip())
 
 
 @pytest.mark.jvm
 def test_converted_nfl6_has_the_answer_among_ten(tmp_path, monkeypatch):
-    _convert("nfl6", _save_nfl6(tmp_path), "--output", tmp_path / "converted")
+    succeed("convert", "nfl6", _save_nfl6(tmp_path), "--output", tmp_path / "converted")
     monkeypatch.chdir(tmp_path / "converted")
     found = read_trec(_candidates())
     assert found.keys() == _ANSWERS.keys()

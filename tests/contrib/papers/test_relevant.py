@@ -7,7 +7,7 @@ import yaml
 
 from beamrank.formats.runs import run_of
 from contrib.papers.relevant import with_relevant
-from tests.support.processes import beamrank_here
+from tests.support.processes import refused, succeed
 from tests.support.runs import read_trec, trec_lines
 from tests.support.small_collection import CANDIDATES, SmallCollection, small_cascade
 
@@ -44,8 +44,8 @@ def test_relevant_doc_takes_the_place_and_score_of_the_doc_at_rank_k(doc_ids, ju
 def test_add_relevant_writes_candidates_that_a_run_reads(collection: SmallCollection, tmp_path: Path):
     output = tmp_path / "candidates.trec"
     qrels, source = collection.folder / "qrels.txt", collection.folder / "bm25.trec"
-    done = beamrank_here("add-relevant", source, "--qrels", qrels, "--k", str(_K), "--output", output)
-    assert (done.returncode, done.stdout) == (0, f"{output}\n"), done.stderr
+    done = succeed("add-relevant", source, "--qrels", qrels, "--k", str(_K), "--output", output)
+    assert done.stdout == f"{output}\n"
     assert "8 of 10 queries got a relevant doc: all measures are flattered" in done.stderr
     metadata = yaml.safe_load(Path(f"{output}.metadata.yaml").read_text())
     assert metadata["method"]["retrieval"] == [
@@ -63,6 +63,5 @@ def test_add_relevant_writes_candidates_that_a_run_reads(collection: SmallCollec
 
 def test_add_relevant_does_not_replace_its_input(collection: SmallCollection):
     source = collection.folder / "bm25.trec"
-    done = beamrank_here("add-relevant", source, "--qrels", "qrels.txt", "--k", "4", "--output", source)
-    assert done.returncode == 2
-    assert "is one of the runs" in done.stderr
+    arguments = ("add-relevant", source, "--qrels", "qrels.txt", "--k", "4", "--output", source)
+    assert "is one of the runs" in refused(*arguments, code=2)

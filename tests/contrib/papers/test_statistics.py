@@ -5,13 +5,12 @@ import statistics
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from beamrank.formats.corpora import DocBatch
 from beamrank.formats.qrels import qrels_of
 from beamrank.records import BadRow, Topic
 from contrib.papers.statistics import Distribution, count_words, measure_collection
-from pipelines.cli import app
+from tests.support.processes import refused, succeed
 
 TOPICS = [Topic("q1", "one two"), Topic("q2", "one two three four")]
 BATCHES = [
@@ -99,13 +98,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _run(*arguments):
-    return CliRunner().invoke(app, arguments)
-
-
 def test_stats_counts_words_and_wordpieces(folder):
-    done = _run("stats", "config.yaml", "--set", "mono.checkpoint=embedded:mono", "--format", "json")
-    assert done.exit_code == 0
+    done = succeed("stats", "config.yaml", "--set", "mono.checkpoint=embedded:mono", "--format", "json")
     found = json.loads(done.stdout)
     assert found["queries"]["words"]["longest"] == 2
     assert found["docs"]["count"] == 3
@@ -122,8 +116,7 @@ def test_stats_counts_words_and_wordpieces(folder):
 
 
 def test_stats_without_checkpoint_and_qrels_counts_words(folder):
-    done = _run("stats", "config.yaml", "--set", "qrels=null", "--beyond", "2", "--format", "csv")
-    assert done.exit_code == 0
+    done = succeed("stats", "config.yaml", "--set", "qrels=null", "--beyond", "2", "--format", "csv")
     assert done.stderr.splitlines() == [
         "note: no qrels: the configuration has no judgments to count",
         "note: no wordpieces: the configuration names no checkpoint (`mono`)",
@@ -136,4 +129,4 @@ def test_stats_without_checkpoint_and_qrels_counts_words(folder):
 
 
 def test_stats_of_a_missing_configuration_fails():
-    assert _run("stats", "none.yaml").exception.exit_code == 3
+    assert "none.yaml" in refused("stats", "none.yaml", code=3)

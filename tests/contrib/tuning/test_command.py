@@ -8,7 +8,7 @@ import pytest
 from beamrank.config.first_stages import Bm25Config
 from beamrank.errors import ConfigError
 from contrib.tuning.command import tuned_points
-from tests.support.processes import beamrank_here
+from tests.support.processes import refused, succeed
 from tests.support.small_collection import TOPICS, SmallCollection
 
 
@@ -39,16 +39,14 @@ def test_tune_prints_the_measures_of_each_point(tmp_path):
     collection = SmallCollection(tmp_path).with_index()
     (tmp_path / "dev.qrels").write_text("".join(f"{query_id} 0 d{i} 1\n" for i, query_id in enumerate(TOPICS)))
     arguments: list[str | Path] = ["tune", collection.path, "--k1", "0.9,1.2", "--b", "0,0.4", "--format", "json"]
-    refused = beamrank_here(*arguments)
-    assert refused.returncode == 2
-    assert "give --qrels" in refused.stderr
+    assert "give --qrels" in refused(*arguments, code=2)
     arguments += ["--qrels", tmp_path / "dev.qrels", "--set", "measures=[AP, RR@10]"]
-    done = beamrank_here(*arguments)
+    done = succeed(*arguments)
     rows = json.loads(done.stdout)
     assert [(row["k1"], row["b"]) for row in rows] == [(0.9, 0), (0.9, 0.4), (1.2, 0), (1.2, 0.4)]
     assert all(0 < row["measures"][name] <= 1 for row in rows for name in ("AP", "RR@10"))
     assert len({row["measures"]["AP"] for row in rows}) > 1
     assert "best AP: " in done.stderr
     (tmp_path / "pairs.txt").write_text("".join(f"{query_id} d{i}\n" for i, query_id in enumerate(TOPICS)))
-    done = beamrank_here(*arguments, "--set", "bm25.exclude=pairs.txt")
+    done = succeed(*arguments, "--set", "bm25.exclude=pairs.txt")
     assert [row["measures"]["AP"] for row in json.loads(done.stdout)] == [0] * 4
