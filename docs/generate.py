@@ -15,8 +15,8 @@ from pydantic.fields import FieldInfo
 
 from beamrank.config.run import RunConfig
 from beamrank.section import OneOf, Section, keys
+from contrib.lint.check import TRACKS, Track
 from contrib.lint.registry import CHECKS
-from contrib.lint.tracks import TRACKS, Track
 from docs.pipeline_picture import picture
 from models.training.config import TrainConfig
 from pipelines.cli import app

@@ -8,11 +8,11 @@ import typer
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.notes import counted
 from beamrank.storage import files as storage
+from contrib.lint.check import TRACKS
 from contrib.lint.fix import Fix, check_fixable, fix_run
 from contrib.lint.linter import Report, lint_run
 from contrib.lint.references import read_references
 from contrib.lint.registry import CHECKS
-from contrib.lint.tracks import TRACKS
 from pipelines.commands.arguments import exclude_option
 from pipelines.console.terminal import write_error, write_line
 

@@ -1,8 +1,10 @@
-"""The files that a run is checked against: topics, qrels, a corpus, a first stage."""
+"""The files that a run is checked against (topics, qrels, a corpus, a first stage), and forms of ids."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,29 @@ from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.globs import find
 from beamrank.storage.streams import errors_as, open_stream
-from contrib.lint.id_forms import IdForm, id_form
+
+_ZEROS = re.compile(rb"(?<!\d)0+(?=\d)")
+_PREFIX = re.compile(rb"([a-z_-]*)(\d+)")
+
+
+class IdForm(NamedTuple):
+    """An id in lower case without leading zeros; its number apart if it is one with a prefix."""
+
+    prefix: bytes
+    rest: bytes
+
+
+def id_form(identifier: bytes) -> IdForm:
+    """The form of an id."""
+    text = _ZEROS.sub(b"", identifier.lower())
+    found = _PREFIX.fullmatch(text)
+    return IdForm(found[1], found[2]) if found else IdForm(b"", text)
+
+
+def could_be(one: IdForm, other: IdForm) -> bool:
+    """Whether two forms may mean the same doc: one of them may lack the prefix."""
+    return one.rest == other.rest and (one.prefix == other.prefix or not one.prefix or not other.prefix)
+
 
 Hashes = NDArray[np.int64]
 

@@ -7,7 +7,7 @@ from collections import ChainMap
 from typing import Any
 
 from contrib.lint.check import Check, LineCheck, RunCheck, TopicCheck
-from contrib.lint.checks import against, constants, counts, docs, lines, ranks, scores, suspicious, topics
+from contrib.lint.checks import against, constants, ids, lines, numbers
 
 _WHITE_SPACE = "separates the columns as in the first row"
 _BY_SCORE = "the ranks follow the scores"
@@ -29,28 +29,30 @@ LINE_CHECKS: dict[str, Check[LineCheck]] = {
 
 TOPIC_CHECKS: dict[str, Check[TopicCheck]] = {
     "L203": Check(constants.second_column, "warning", "a second column other than `Q0`", "writes `Q0`"),
-    "L301": Check(topics.unknown_topic, "error", "a query that is not in `--topics`"),
-    "L303": Check(topics.topic_returns, "warning", "rows of a query that are not together", "groups them"),
-    "L305": Check(topics.usable_query_id, "error", "a query_id that breaks the rules for ids"),
-    "L306": Check(topics.query_id_pattern, "error", "a query_id that the track does not have"),
-    "L401": Check(docs.duplicate_doc, "error", "a doc that a query has twice, in different rows", blocks_fix=True),
-    "L402": Check(docs.repeated_row, "error", "a row that appears twice", "removes the second one"),
-    "L403": Check(docs.usable_doc_id, "error", "a doc_id that breaks the rules for ids"),
-    "L404": Check(docs.doc_id_pattern, "error", "a doc_id that the track does not have"),
-    "L405": Check(docs.unknown_doc, "error", "a doc that is not in `--corpus`"),
-    "L501": Check(ranks.whole_rank, "error", "a rank that is not a whole number", _BY_SCORE, needs_scores=True),
-    "L502": Check(ranks.first_rank, "warning", "a first rank that the track does not accept", "counts from 1"),
-    "L503": Check(ranks.rank_gaps, "warning", "a gap in the ranks of a query", "makes them consecutive"),
-    "L504": Check(ranks.equal_ranks, "error", "a rank that a query has twice", _BY_SCORE, needs_scores=True),
-    "L505": Check(ranks.ranks_against_scores, "error", "a higher score at a lower rank", _BY_SCORE, needs_scores=True),
-    "L506": Check(ranks.line_order, "warning", "rows that are not in the order of their ranks", "sorts them"),
-    "L601": Check(scores.number_score, "error", "a score that is not a number", blocks_fix=True),
-    "L602": Check(scores.finite_score, "error", "a score that is not finite in float32", blocks_fix=True),
-    "L603": Check(scores.tied_scores, "warning", "equal scores of a query", _TIES),
-    "L604": Check(scores.float32_ties, "warning", "scores that are equal in float32, but not in float64", _TIES),
-    "L605": Check(scores.tie_at_cutoff, "warning", "a tie at rank 10, 100 or 1,000", _TIES),
-    "L701": Check(counts.too_many_docs, "error", "more docs for a query than the track accepts"),
-    "L801": Check(suspicious.constant_scores, "warning", "three or more docs of a query that all have the same score"),
+    "L301": Check(ids.unknown_topic, "error", "a query that is not in `--topics`"),
+    "L303": Check(ids.topic_returns, "warning", "rows of a query that are not together", "groups them"),
+    "L305": Check(ids.usable_query_id, "error", "a query_id that breaks the rules for ids"),
+    "L306": Check(ids.query_id_pattern, "error", "a query_id that the track does not have"),
+    "L401": Check(ids.duplicate_doc, "error", "a doc that a query has twice, in different rows", blocks_fix=True),
+    "L402": Check(ids.repeated_row, "error", "a row that appears twice", "removes the second one"),
+    "L403": Check(ids.usable_doc_id, "error", "a doc_id that breaks the rules for ids"),
+    "L404": Check(ids.doc_id_pattern, "error", "a doc_id that the track does not have"),
+    "L405": Check(ids.unknown_doc, "error", "a doc that is not in `--corpus`"),
+    "L501": Check(numbers.whole_rank, "error", "a rank that is not a whole number", _BY_SCORE, needs_scores=True),
+    "L502": Check(numbers.first_rank, "warning", "a first rank that the track does not accept", "counts from 1"),
+    "L503": Check(numbers.rank_gaps, "warning", "a gap in the ranks of a query", "makes them consecutive"),
+    "L504": Check(numbers.equal_ranks, "error", "a rank that a query has twice", _BY_SCORE, needs_scores=True),
+    "L505": Check(
+        numbers.ranks_against_scores, "error", "a higher score at a lower rank", _BY_SCORE, needs_scores=True
+    ),
+    "L506": Check(numbers.line_order, "warning", "rows that are not in the order of their ranks", "sorts them"),
+    "L601": Check(numbers.number_score, "error", "a score that is not a number", blocks_fix=True),
+    "L602": Check(numbers.finite_score, "error", "a score that is not finite in float32", blocks_fix=True),
+    "L603": Check(numbers.tied_scores, "warning", "equal scores of a query", _TIES),
+    "L604": Check(numbers.float32_ties, "warning", "scores that are equal in float32, but not in float64", _TIES),
+    "L605": Check(numbers.tie_at_cutoff, "warning", "a tie at rank 10, 100 or 1,000", _TIES),
+    "L701": Check(ids.too_many_docs, "error", "more docs for a query than the track accepts"),
+    "L801": Check(against.constant_scores, "warning", "three or more docs of a query that all have the same score"),
     "L901": Check(against.new_doc, "error", "a doc that `--first-stage` does not have for the query"),
     "L902": Check(against.lost_docs, "warning", "docs of `--first-stage` that are lost"),
     "L907": Check(against.excluded_doc, "error", "a doc that `--exclude` leaves out"),
@@ -63,13 +65,13 @@ RUN_CHECKS: dict[str, Check[RunCheck]] = {
     "L202": Check(constants.run_tag_pattern, "error", "a run tag that the track does not accept"),
     "L204": Check(constants.metadata, "error", "a block of ir_metadata that cannot be parsed"),
     "L205": Check(constants.metadata_tag, "error", "a tag in ir_metadata that is not the run tag"),
-    "L302": Check(topics.missing_topic, "warning", "a query of `--topics` without rows"),
-    "L304": Check(topics.leading_zeros, "warning", "two numeric query_ids that differ in leading zeros only"),
-    "L702": Check(counts.fewer_docs, "warning", "with a track: fewer docs for a query than for others"),
-    "L802": Check(suspicious.identical_rankings, "warning", "two queries with the same five or more docs in one order"),
-    "L803": Check(suspicious.same_first_doc, "warning", "three or more queries that all have the same first doc"),
-    "L804": Check(suspicious.mixed_activations, "warning", "scores from 0 to 1 for some queries, others for the rest"),
-    "L805": Check(suspicious.own_docs, "warning", "the doc of the query's own id among the first ten of many queries"),
+    "L302": Check(ids.missing_topic, "warning", "a query of `--topics` without rows"),
+    "L304": Check(ids.leading_zeros, "warning", "two numeric query_ids that differ in leading zeros only"),
+    "L702": Check(ids.fewer_docs, "warning", "with a track: fewer docs for a query than for others"),
+    "L802": Check(against.identical_rankings, "warning", "two queries with the same five or more docs in one order"),
+    "L803": Check(against.same_first_doc, "warning", "three or more queries that all have the same first doc"),
+    "L804": Check(against.mixed_activations, "warning", "scores from 0 to 1 for some queries, others for the rest"),
+    "L805": Check(against.own_docs, "warning", "the doc of the query's own id among the first ten of many queries"),
     "L903": Check(against.lost_topic, "warning", "a query of `--first-stage` without rows"),
     "L904": Check(against.missing_judged_topic, "warning", "a query of `--qrels` without rows"),
     "L905": Check(

@@ -3,10 +3,8 @@
 from beamrank.config.yaml_document import parse_yaml
 from beamrank.errors import ConfigError
 from beamrank.formats.rows import shown
-from contrib.lint.check import Found
-from contrib.lint.state import RunState
+from contrib.lint.check import Found, RunState, matches
 from contrib.lint.topic_rows import TopicRows
-from contrib.lint.tracks import matches
 
 _START, _END = b"ir_metadata.start", b"ir_metadata.end"
 

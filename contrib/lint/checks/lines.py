@@ -3,9 +3,8 @@
 from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.runs import explain_columns
-from contrib.lint.check import Found
+from contrib.lint.check import Found, RunState
 from contrib.lint.run_rows import MAX_LINE_BYTES, Line
-from contrib.lint.state import RunState
 from contrib.lint.topic_rows import is_rank
 
 

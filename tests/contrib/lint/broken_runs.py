@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from contrib.lint.check import TRACKS
 from contrib.lint.linter import Report, lint_run
 from contrib.lint.references import read_references
-from contrib.lint.tracks import TRACKS
 
 GOOD = "1 Q0 a 1 3.5 t\n1 Q0 b 2 2.5 t\n1 Q0 c 3 1.5 t\n2 Q0 b 1 9 t\n2 Q0 a 2 1e-05 t\n"
 MSMARCO = "1\ta\t1\n1\tb\t2\n2\tb\t1\n"

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from contrib.lint.findings import EXAMPLES
-from contrib.lint.tracks import TRACKS
+from contrib.lint.check import TRACKS
+from contrib.lint.linter import EXAMPLES
 from tests.contrib.lint.broken_runs import GOOD, MSMARCO
 from tests.support.processes import BEAMRANK, beamrank_here, refused
 from tests.support.small_collection import small_cascade

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
-from contrib.lint.check import Check
-from contrib.lint.findings import EXAMPLES
+from contrib.lint.check import TRACKS, Check
 from contrib.lint.fix import fix_run
-from contrib.lint.linter import lint_run
+from contrib.lint.linter import EXAMPLES, lint_run
 from contrib.lint.references import References, read_references
 from contrib.lint.registry import CHECKS, TOPIC_CHECKS
-from contrib.lint.tracks import TRACKS
 from tests.contrib.lint.broken_runs import ALSO, BROKEN, GIVEN, GOOD, MSMARCO, lint_broken
 
 
