@@ -78,19 +78,17 @@ def json_object(line: str) -> dict[str, Any]:
     return row
 
 
-def check_surrogates(line: str, *values: str) -> None:
-    """Checks that strings read from a line of JSON can be written as UTF-8.
+def check_utf8(identifier: str, text: str, reason: str = "is not valid UTF-8") -> tuple[str, str]:
+    """An id and a text that can be written as UTF-8.
 
     Raises:
-        RowError: one holds a lone surrogate.
+        RowError: one holds a surrogate, which stands for a byte that is not UTF-8 or is half of a pair.
     """
-    if "\\ud" not in line and "\\uD" not in line:
-        return
     try:
-        for value in values:
-            value.encode()
+        (identifier + text).encode()
     except UnicodeEncodeError as error:
-        raise RowError(SURROGATE_REASON) from error
+        raise RowError(reason) from error
+    return identifier, text
 
 
 def missing_field(name: str, names: object) -> RowError:

@@ -8,15 +8,13 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from beamrank.errors import PreflightError
 from beamrank.formats.corpora.parquet import ENDINGS, is_parquet, numbered_rows
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, whole_file
 from beamrank.formats.guess import Beginning, Look
 from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.qrels import QrelsFormat
 from beamrank.formats.row_checks import SURROGATE_REASON, RowError, WrongFormatError, json_object
-from beamrank.formats.topics.registry import TopicsFormat
-from beamrank.records import Topic
+from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat
 from beamrank.storage.streams import open_stream
 
 _RELEVANCE = {"positive": 1, "negative": 0}
@@ -99,12 +97,6 @@ def _is_mteb(beginning: Beginning) -> bool:
     return is_sample and not beginning.is_list
 
 
-def _check(unit: CorpusUnit) -> None:
-    if unit.fields is not None:
-        raise PreflightError(f"the docs of {unit.url} have no fields: leave `fields` out")
-    next(samples(unit.url), None)
-
-
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     for sample in samples(unit.url):
         texts = [text for text, _ in sample.docs.values()]
@@ -112,14 +104,9 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
         yield DocBatch(unit.index, list(sample.docs), texts, places, query_ids=query_ids)
 
 
-def _read_topics(url: str) -> list[Topic]:
+def _read_topics(file: TopicsFile) -> Topics:
     """The queries, in the order of the file; one of several texts is these, joined by spaces."""
-    topics = []
-    for sample in samples(url):
-        if not sample.query.strip() or "\0" in sample.query:
-            raise PreflightError(f"{url}:{sample.line}: the query has no text, or a NUL character in it")
-        topics.append(Topic(sample.query_id, sample.query))
-    return topics
+    return ((sample.line, (sample.query_id, sample.query)) for sample in samples(file.url))
 
 
 def _judgments(line: int, record: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
@@ -128,6 +115,8 @@ def _judgments(line: int, record: Mapping[str, Any]) -> Iterator[tuple[str, str,
 
 
 _LOOK = Look("MTEB's re-ranking rows (query, positive, negative)", _is_mteb)
-CORPUS = CorpusFormat("mteb", (".jsonl", *ENDINGS), _check, whole_file, _read, look=_LOOK, candidate_order=_ORDER)
-TOPICS = TopicsFormat(read=_read_topics, look=_LOOK)
+CORPUS = CorpusFormat(
+    "mteb", (".jsonl", *ENDINGS), whole_file, _read, look=_LOOK, has_fields=False, candidate_order=_ORDER
+)
+TOPICS = TopicsFormat(_read_topics, look=_LOOK, noun="row")
 QRELS = QrelsFormat("MTEB's re-ranking rows", _COLUMNS, header=True, judgments=_judgments)

@@ -10,11 +10,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import DataError
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
 from beamrank.formats.guess import Beginning, Look
-from beamrank.formats.ids import IdError
-from beamrank.formats.notes import Problems, counted
 from beamrank.formats.row_checks import (
     RowError,
     WrongFormatError,
@@ -24,8 +22,7 @@ from beamrank.formats.row_checks import (
     missing_field,
     text_of,
 )
-from beamrank.formats.topics.registry import TopicsFormat, checked_topic
-from beamrank.records import Topic
+from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat
 from beamrank.storage.streams import open_stream
 
 # The text of a doc is the first of these that it has, after its title.
@@ -132,12 +129,6 @@ def _is_rank_llm(beginning: Beginning) -> bool:
     return with_candidates or (isinstance(query, str | dict | list) and isinstance(record.get("hits"), list))
 
 
-def _check(unit: CorpusUnit) -> None:
-    with open_stream(unit.url) as file:
-        if file.read(1 << 10).lstrip()[:1] not in (b"[", b"{", b""):
-            raise WrongFormatError(f"{unit.url} is not JSON, as rank_llm's results are")
-
-
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     position = 0
     for request in requests(unit.url):
@@ -154,39 +145,18 @@ def _place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at candidate {position} (from 0)"
 
 
-def _read_topics(url: str) -> list[Topic]:
-    """The queries, in the order of the file.
-
-    Raises:
-        PreflightError: a query has no text, or an id that is invalid or that an earlier one has.
-    """
-    topics: dict[str, Topic] = {}
-    problems = Problems()
-    for request in requests(url):
-        try:
-            topic = checked_topic(request.query_id, request.text)
-            if request.query_id in topics:
-                raise RowError(f"{request.query_id!r} is in the file twice: remove one")
-            topics[request.query_id] = topic
-        except (RowError, IdError) as error:
-            problems.add(request.line, f"the topic {error}")
-    if problems.count:
-        raise PreflightError(
-            f"{counted(problems.count, 'query', 'queries')} of {url} cannot be read as topics"
-            f"{problems.listed(f'{url}:')}"
-        )
-    return list(topics.values())
+def _read_topics(file: TopicsFile) -> Topics:
+    return ((request.line, (request.query_id, request.text)) for request in requests(file.url))
 
 
 _LOOK = Look("rank_llm's JSON (a query and its candidates)", _is_rank_llm)
 CORPUS = CorpusFormat(
     "rank_llm",
     (".json", ".jsonl"),
-    _check,
     whole_file,
     _read,
     _place,
     look=_LOOK,
     candidate_order="the order of the file stands for the ranks",
 )
-TOPICS = TopicsFormat(read=_read_topics, look=_LOOK)
+TOPICS = TopicsFormat(_read_topics, look=_LOOK, noun="request")

@@ -8,7 +8,7 @@ from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, p
 from beamrank.formats.guess import Beginning, Look
 from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.row_checks import RowError, WrongFormatError
-from beamrank.formats.topics.registry import TopicsFormat
+from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat, parse_topics
 from beamrank.storage.streams import open_stream
 
 # Title and text.
@@ -72,11 +72,11 @@ def _check(unit: CorpusUnit) -> None:
         except RowError as error:
             if not docs:
                 raise WrongFormatError(f"{unit.url} does not hold SMART's records: its beginning {error}") from error
-    missing = [name for name in unit.fields or () if name not in found]
-    if missing and docs:
+    missing = next((name for name in unit.fields or () if name not in found), None)
+    if missing is not None and docs:
         raise PreflightError(
-            f"none of the first {docs} docs of {unit.url} has the field `{missing[0]}` of `corpus.fields`; they have: "
-            f"{', '.join(sorted(found))}"
+            f"none of the first {docs} docs of {unit.url} has the field `{missing}` of `corpus.fields`; they "
+            f"have: {', '.join(sorted(found))}"
         )
 
 
@@ -95,6 +95,10 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     yield parse_rows(unit, [line - 1 for line, _ in records], [record for _, record in records], parse)
 
 
+def _read_topics(file: TopicsFile) -> Topics:
+    return parse_topics(_split(file.content), _parse)
+
+
 _LOOK = Look("SMART's (it begins with .I)", _begins)
-CORPUS = CorpusFormat("smart", (".all", ".dat", ".txt"), _check, whole_file, _read, look=_LOOK)
-TOPICS = TopicsFormat(_parse, _split, look=_LOOK, noun="record")
+CORPUS = CorpusFormat("smart", (".all", ".dat", ".txt"), whole_file, _read, check=_check, look=_LOOK)
+TOPICS = TopicsFormat(_read_topics, look=_LOOK, noun="record")

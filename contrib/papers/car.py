@@ -6,11 +6,11 @@ from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
-from beamrank.errors import DataError, PreflightError
+from beamrank.errors import DataError
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
 from beamrank.formats.guess import Beginning, Look
 from beamrank.formats.row_checks import RowError
-from beamrank.formats.topics.registry import TopicsFormat, split_lines
+from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat, parse_topics
 from beamrank.storage.streams import open_stream
 from contrib.papers.car_cbor import (
     OUTLINES,
@@ -19,7 +19,6 @@ from contrib.papers.car_cbor import (
     Kind,
     page_paragraphs,
     parse_paragraph,
-    read_header,
     read_items,
     section_paths,
 )
@@ -29,21 +28,6 @@ _QRELS_COLUMNS = ("query_id", "iteration", "doc_id", "relevance")
 
 # A paragraph, or why its page has none, with the number of the item of the file.
 _Rows = Iterator[tuple[int, Any]]
-
-
-def _check(unit: CorpusUnit, kind: Kind) -> None:
-    if unit.fields is not None:
-        raise PreflightError(f"the paragraphs of TREC CAR have no named fields: leave `fields` out for {unit.url}")
-    with open_stream(unit.url) as file:
-        read_header(file, unit.url, kind)
-
-
-def _check_paragraphs(unit: CorpusUnit) -> None:
-    _check(unit, PARAGRAPHS)
-
-
-def _check_pages(unit: CorpusUnit) -> None:
-    _check(unit, PAGES)
 
 
 def _read(unit: CorpusUnit, kind: Kind, rows_of: Callable[[Iterator[Any]], _Rows]) -> Iterator[DocBatch]:
@@ -92,13 +76,32 @@ def _place_page(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at page {position} (from 0)"
 
 
-def _outline_sections(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The id of each section, with the number of its outline."""
-    for number, outline in enumerate(read_items(io.BytesIO(content), "the file", OUTLINES), 1):
+def _read_outlines(file: TopicsFile) -> Topics:
+    """The sections of outlines, each with the number of its outline."""
+    for number, outline in enumerate(read_items(io.BytesIO(file.content), file.url, OUTLINES), 1):
         try:
-            yield from ((number, path) for path in section_paths(outline))
+            yield from parse_topics(((number, path) for path in section_paths(outline)), _section_parser(file))
         except RowError as error:
-            raise DataError(f"item {number} of the file {error}") from error
+            raise DataError(f"item {number} of {file.url} {error}") from error
+
+
+def _read_sections(file: TopicsFile) -> Topics:
+    return parse_topics(file.lines(), _section_parser(file))
+
+
+def _read_judged(file: TopicsFile) -> Topics:
+    """The sections of qrels, without comments and repetitions of the query_id of the line before."""
+    parse = _section_parser(file)
+    before: bytes | None = None
+    for number, line in file.lines():
+        query_id = line.split(None, 1)[:1]
+        if query_id and query_id[0] != before and not line.startswith(b"#"):
+            before = query_id[0]
+            yield from parse_topics([(number, line)], lambda line: parse(_query_id_of(line)))
+
+
+def _section_parser(file: TopicsFile) -> Callable[[str], tuple[str, str]]:
+    return _parse_section_as_2019 if file.original else _parse_section
 
 
 def _parse_section(line: str) -> tuple[str, str]:
@@ -115,30 +118,12 @@ def _parse_section_as_2019(line: str) -> tuple[str, str]:
     return line, line.replace("enwiki:", "").replace("%20", " ").replace("/", " ")
 
 
-def _judged_topics(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines of qrels, without comments and repetitions of the query_id of the line before."""
-    before: bytes | None = None
-    for number, line in split_lines(content):
-        query_id = line.split(None, 1)[:1]
-        if query_id and query_id[0] != before and not line.startswith(b"#"):
-            before = query_id[0]
-            yield number, line
-
-
 def _query_id_of(line: str) -> str:
     columns = line.split()
     if len(columns) != len(_QRELS_COLUMNS):
         expected = " ".join(_QRELS_COLUMNS)
         raise RowError(f"has {len(columns)} columns where the four of TREC qrels are expected ({expected})")
     return columns[0]
-
-
-def _parse_judged(line: str) -> tuple[str, str]:
-    return _parse_section(_query_id_of(line))
-
-
-def _parse_judged_as_2019(line: str) -> tuple[str, str]:
-    return _parse_section_as_2019(_query_id_of(line))
 
 
 def _is_cbor(beginning: Beginning) -> bool:
@@ -164,23 +149,15 @@ def _columns_of_section(beginning: Beginning) -> int:
 PARAGRAPHS_CORPUS = CorpusFormat(
     "car",
     (".cbor", ".paragraphs"),
-    _check_paragraphs,
     whole_file,
     _read_paragraphs,
     _place_paragraph,
     look=Look("TREC CAR's CBOR", _is_cbor),
+    has_fields=False,
 )
-PAGES_CORPUS = CorpusFormat("car-pages", (".cbor",), _check_pages, whole_file, _read_pages, _place_page)
-SECTIONS = TopicsFormat(
-    _parse_section, parse_original=_parse_section_as_2019, look=Look("ids of TREC CAR's sections", _is_section)
-)
-OUTLINE_SECTIONS = TopicsFormat(
-    _parse_section, _outline_sections, noun="section", repeats=True, parse_original=_parse_section_as_2019
-)
+PAGES_CORPUS = CorpusFormat("car-pages", (".cbor",), whole_file, _read_pages, _place_page, has_fields=False)
+SECTIONS = TopicsFormat(_read_sections, look=Look("ids of TREC CAR's sections", _is_section), has_original=True)
+OUTLINE_SECTIONS = TopicsFormat(_read_outlines, noun="section", repeats=True, has_original=True)
 JUDGED_SECTIONS = TopicsFormat(
-    _parse_judged,
-    _judged_topics,
-    repeats=True,
-    parse_original=_parse_judged_as_2019,
-    look=Look("TREC CAR's qrels", _is_judged_section),
+    _read_judged, look=Look("TREC CAR's qrels", _is_judged_section), repeats=True, has_original=True
 )

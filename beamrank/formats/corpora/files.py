@@ -11,7 +11,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.columns import DocColumns, Names, column_names, find_columns, header_notes, read_header
 from beamrank.formats.corpora.parquet import is_parquet
 from beamrank.formats.corpora.registry import FORMATS, CorpusConfig
-from beamrank.formats.corpora.units import CorpusUnit
+from beamrank.formats.corpora.units import CorpusUnit, check_unit
 from beamrank.formats.folders import folder_files, folder_hint, format_of_folder
 from beamrank.formats.guess import AUTO, Beginning, guessed
 from beamrank.formats.row_checks import RowError, WrongFormatError
@@ -67,8 +67,13 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
     """
     corpus = _with_format(corpus)
     corpus_format = FORMATS[corpus.format]
-    for key, usable in (("columns", corpus_format.has_columns), ("header", corpus_format.table is not None)):
-        if getattr(corpus, key) is not None and not usable:
+    usable = {
+        "fields": corpus_format.has_fields,
+        "columns": corpus_format.has_columns,
+        "header": corpus_format.table is not None,
+    }
+    for key, is_usable in usable.items():
+        if getattr(corpus, key) is not None and not is_usable:
             raise PreflightError(f"`corpus.{key}` means nothing to `format: {corpus.format}`: leave it out")
     if corpus_format.id_field is None or corpus.columns is not None:
         return corpus
@@ -120,9 +125,8 @@ def check_file(url: str, corpus: CorpusConfig) -> CorpusUnit:
         PreflightError: it lacks fields or columns.
     """
     doc_id = None if corpus.columns is None else corpus.columns.doc_id
-    corpus_format = FORMATS[corpus.format]
-    unit = CorpusUnit(0, url, corpus_format, corpus.fields, 0, 0, doc_id, has_header(url, corpus))
-    corpus_format.check(unit)
+    unit = CorpusUnit(0, url, FORMATS[corpus.format], corpus.fields, 0, 0, doc_id, has_header(url, corpus))
+    check_unit(unit)
     return unit
 
 

@@ -7,27 +7,28 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from pydantic_core import from_json
+
 from beamrank.errors import DataError
 from beamrank.formats import guess
 from beamrank.formats.corpora import parquet
-from beamrank.formats.corpora.lines import ParseLine, byte_ranges, check_lines, read_lines
+from beamrank.formats.corpora.lines import ParseLine, byte_ranges, read_lines
 from beamrank.formats.corpora.units import (
     CorpusFormat,
     CorpusUnit,
     DocBatch,
-    check_first,
+    check_batch,
     line_place,
     parse_rows,
 )
 from beamrank.formats.ids import BYTE_ORDER_MARK
-from beamrank.formats.row_checks import check_surrogates, id_of, joined, json_object, missing_field, text_of
+from beamrank.formats.row_checks import SURROGATE_REASON, check_utf8, id_of, joined, json_object, missing_field, text_of
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
 # A list of objects, or an object that continues on the next line.
 _DOCUMENT = re.compile(rb"\s*(\[\s*\{|\{\s*\n)")
 _LOOKED_BYTES = 1 << 10
-_LIST_BEGINS, _GOES_ON = re.compile(r"\s*\[\s*"), re.compile(r"\s*,\s*")
 _CHECKED_BYTES = 1 << 18
 _MOST_BYTES = 1 << 28
 # The end of a unit that is such a document.
@@ -59,8 +60,9 @@ def _line_parser(id_name: str, fields: tuple[str, ...], optional: frozenset[str]
             raise missing_field(id_name, row)
         doc_id = id_of(row[id_name])
         text = joined([field_text(row, name) for name in fields])
-        check_surrogates(line, doc_id, text)
-        return doc_id, text
+        # Only an escape can make a surrogate, and few lines have one.
+        has_escape = "\\ud" in line or "\\uD" in line
+        return check_utf8(doc_id, text, SURROGATE_REASON) if has_escape else (doc_id, text)
 
     return parse
 
@@ -99,23 +101,16 @@ def _check_size(url: str, size_bytes: int) -> None:
 
 
 def _first_elements(beginning: bytes) -> list[Any]:
-    """The elements of a list that end in its beginning; none where only the whole file shows whether it can be read."""
+    """The elements before the last one in the beginning of a list; none if the whole file has to be read."""
     if len(beginning) < _CHECKED_BYTES:
         return []
-    rows: list[Any] = []
-    end = 0
     try:
+        # A character may be cut.
         text = getincrementaldecoder("utf-8")().decode(beginning.removeprefix(BYTE_ORDER_MARK))
-        element = _LIST_BEGINS.match(text)
-        while element:
-            row, end = json.JSONDecoder().raw_decode(text, element.end())
-            rows.append(row)
-            element = _GOES_ON.match(text, end)
-    except json.JSONDecodeError:
-        return rows  # The last element is cut.
-    except (ValueError, RecursionError):
+        rows = from_json(text, allow_partial=True)
+    except ValueError:
         return []
-    return [] if text[end:].strip() else rows
+    return rows[:-1] if isinstance(rows, list) else []
 
 
 def _docs(unit: CorpusUnit, rows: list[Any]) -> DocBatch:
@@ -124,14 +119,14 @@ def _docs(unit: CorpusUnit, rows: list[Any]) -> DocBatch:
 
 def _check(unit: CorpusUnit) -> None:
     if not _is_document(unit.url):
-        check_lines(unit, _parser(unit))
+        check_batch(unit, next(_read(unit), None))
         return
     if compression(unit.url) is None:
         _check_size(unit.url, storage.size_bytes(unit.url))
     with open_stream(unit.url) as file:
         beginning = file.read(_CHECKED_BYTES)
         rows = _first_elements(beginning) or _elements(unit.url, beginning + file.read(_MOST_BYTES))
-    check_first(unit, _docs(replace(unit, end=_WHOLE), rows), "elements")
+    check_batch(unit, _docs(replace(unit, end=_WHOLE), rows))
 
 
 def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
@@ -170,7 +165,7 @@ def _check_beir(unit: CorpusUnit) -> None:
     if parquet.is_parquet(unit.url):
         parquet.check(_with_text_columns(unit))
     else:
-        check_lines(unit, _beir_parser(unit))
+        check_batch(unit, next(_read_beir(unit), None))
 
 
 def _beir_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
@@ -190,10 +185,10 @@ def _beir_place(unit: CorpusUnit, position: int) -> str:
 JSONL = CorpusFormat(
     "jsonl",
     (".jsonl", ".ndjson", ".json"),
-    _check,
     _ranges,
     _read,
     _place,
+    _check,
     look=guess.JSONL_WITHOUT_BEIR_ID,
     id_field="id",
     has_columns=True,
@@ -201,10 +196,10 @@ JSONL = CorpusFormat(
 BEIR = CorpusFormat(
     "beir",
     (".jsonl", *parquet.ENDINGS),
-    _check_beir,
     _beir_ranges,
     _read_beir,
     _beir_place,
+    _check_beir,
     look=guess.BEIR,
     file_in_folder="corpus.jsonl",
     id_field="_id",

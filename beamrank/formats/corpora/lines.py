@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import BinaryIO
 
 import numpy as np
@@ -13,19 +12,16 @@ from beamrank.formats.corpora.units import (
     CorpusFormat,
     CorpusUnit,
     DocBatch,
-    check_first,
     parse_rows,
     whole_file,
 )
 from beamrank.formats.ids import BYTE_ORDER_MARK
-from beamrank.formats.row_checks import RowError, csv_rows
+from beamrank.formats.row_checks import RowError, check_utf8, csv_rows
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
 _BLOCK_BYTES = 1 << 20
-_CHECKED_BYTES = 1 << 18
 _BATCH_ROWS = 1024
-_CHECKED_ROWS = 100
 _NEWLINE = ord("\n")
 
 ParseLine = Callable[[str], tuple[str, str]]
@@ -54,19 +50,6 @@ def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
         while block := _whole_lines(file, _BLOCK_BYTES):
             yield _docs(unit, parse, block, ordinal)
             ordinal += block.count(b"\n")
-
-
-def check_lines(unit: CorpusUnit, parse: ParseLine) -> None:
-    """Checks that something at the beginning of a file, given as one unit, can be used.
-
-    Raises:
-        WrongFormatError: there are lines, but none is a doc.
-    """
-    with open_stream(unit.url) as file:
-        block = _whole_lines(file, _CHECKED_BYTES)
-    if block:
-        unit = replace(unit, end=0 if compression(unit.url) else len(block))
-        check_first(unit, _docs(unit, parse, block, 0), "lines")
 
 
 def _docs(unit: CorpusUnit, parse: ParseLine, block: bytes, first: int) -> DocBatch:
@@ -158,43 +141,23 @@ def _tsv_parser(unit: CorpusUnit) -> ParseLine:
     return parse_tsv if header is None else lambda line: header.parse(line.split("\t"))
 
 
-def _check_tsv(unit: CorpusUnit) -> None:
-    check_lines(unit, _tsv_parser(unit))
-
-
 def _read_tsv(unit: CorpusUnit) -> Iterator[DocBatch]:
     return read_lines(unit, _tsv_parser(unit))
 
 
-def _check_csv(unit: CorpusUnit) -> None:
-    for batch in itertools.islice(_csv_docs(unit, _CHECKED_ROWS), 1):
-        check_first(unit, batch, "rows")
-
-
 def _read_csv(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return _csv_docs(unit, _BATCH_ROWS)
-
-
-def _csv_docs(unit: CorpusUnit, batch_rows: int) -> Iterator[DocBatch]:
     """The docs of a CSV; a unit is a file, because a column in quotes may hold line ends."""
     header = (read_header(unit.url, "csv", _names_of(unit)) if unit.header else None) or PLAIN
 
     def parse(row: list[str]) -> tuple[str, str]:
-        doc_id, text = header.parse(row)
-        try:
-            (doc_id + text).encode()
-        except UnicodeEncodeError as error:
-            raise RowError("is not valid UTF-8") from error
-        return doc_id, text
+        return check_utf8(*header.parse(row))
 
     with open_stream(unit.url) as file:
         lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
         rows = itertools.islice(csv_rows(lines, unit.url), int(unit.header), None)
-        while batch := list(itertools.islice(rows, batch_rows)):
+        while batch := list(itertools.islice(rows, _BATCH_ROWS)):
             yield parse_rows(unit, [line - 1 for line, _ in batch], [row for _, row in batch], parse)
 
 
-TSV = CorpusFormat(
-    "tsv", (".tsv", ".txt"), _check_tsv, byte_ranges, _read_tsv, look=guess.TSV, has_columns=True, table="tsv"
-)
-CSV = CorpusFormat("csv", (".csv",), _check_csv, whole_file, _read_csv, look=guess.CSV, has_columns=True, table="csv")
+TSV = CorpusFormat("tsv", (".tsv", ".txt"), byte_ranges, _read_tsv, look=guess.TSV, has_columns=True, table="tsv")
+CSV = CorpusFormat("csv", (".csv",), whole_file, _read_csv, look=guess.CSV, has_columns=True, table="csv")

@@ -180,4 +180,4 @@ def place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at row {position} (from 0)"
 
 
-PARQUET = CorpusFormat("parquet", ENDINGS, check, row_groups, read, place, look=guess.PARQUET, has_columns=True)
+PARQUET = CorpusFormat("parquet", ENDINGS, row_groups, read, place, check, look=guess.PARQUET, has_columns=True)

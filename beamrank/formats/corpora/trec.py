@@ -8,7 +8,14 @@ from typing import BinaryIO
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats import guess
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
+from beamrank.formats.corpora.units import (
+    CorpusFormat,
+    CorpusUnit,
+    DocBatch,
+    Fields,
+    parse_rows,
+    whole_file,
+)
 from beamrank.formats.row_checks import RowError, WrongFormatError
 from beamrank.storage.streams import open_stream
 
@@ -36,16 +43,15 @@ _TAG = re.compile(r"</?[a-z!?][^<>]*>", re.IGNORECASE)
 
 
 def _check(unit: CorpusUnit) -> None:
-    url = unit.url
-    with open_stream(url) as file:
+    with open_stream(unit.url) as file:
         beginning = file.read(_READ_BYTES)
     if beginning.strip() and not _OPENING.search(beginning):
-        raise WrongFormatError(f"{url} has no <DOC> in its first {len(beginning):,} bytes")
+        raise WrongFormatError(f"{unit.url} has no <DOC> in its first {len(beginning):,} bytes")
     found = {name.decode().upper() for name in _ELEMENT_NAME.findall(beginning)}
-    missing = [name for name in unit.fields or () if name.upper() not in found]
-    if missing:
+    missing = next((name for name in unit.fields or () if name.upper() not in found), None)
+    if missing is not None:
         raise PreflightError(
-            f"{url} has no element <{missing[0]}> of `corpus.fields` in its first {len(beginning):,} bytes; it has: "
+            f"{unit.url} has no element <{missing}> of `corpus.fields` in its first {len(beginning):,} bytes; it has: "
             f"{', '.join(sorted(found))}"
         )
 
@@ -150,9 +156,9 @@ def _plain(text: str) -> str:
 TREC = CorpusFormat(
     "trec",
     ("",),
-    _check,
     whole_file,
     _read,
+    check=_check,
     look=guess.TREC,
     not_docs=re.compile(r"(^|.*/)(readme[^/]*|dtds?/.*)"),
 )

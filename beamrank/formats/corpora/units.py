@@ -89,16 +89,17 @@ class CorpusFormat:
     Attributes:
         name: its name in `corpus.format`.
         endings: how its files are named, below a folder.
-        check: raises WrongFormatError if a file, given as one unit, cannot be of the format, PreflightError if it lacks
-            the fields.
         ranges: `start` and `end` of a file's units, for a unit size in bytes.
-        read: the docs of a unit, in batches of any size.
+        read: the docs of a unit, in batches of any size; raises WrongFormatError if the file has another format.
         place: where a doc is, for messages: of a unit, and a position that `read` gave.
+        check: checks a file, given as one unit, before it is read: raises WrongFormatError, PreflightError if it lacks
+            the fields. By default one of the rows of the first batch must be a doc.
         look: how its files begin; None if `auto` does not find it.
         file_in_folder: the one file that a folder of this format holds.
         not_docs: matches the paths below a folder, in lower case, of other files that the endings do not tell apart.
         id_field: the field of the id in a JSON object, or None if the objects have no such field; with another usual
             name in its place a file is read too.
+        has_fields: whether `corpus.fields` can name the parts of the text.
         has_columns: whether `corpus.columns` can name the id.
         table: the kind of table, if the first line can name the columns.
         candidate_order: a remark on the order of candidates without scores, if a doc is the candidate of one query: the
@@ -107,14 +108,15 @@ class CorpusFormat:
 
     name: str
     endings: tuple[str, ...]
-    check: Callable[[CorpusUnit], None]
     ranges: Callable[[str, int], list[tuple[int, int]]]
     read: Callable[[CorpusUnit], Iterator[DocBatch]]
     place: Callable[[CorpusUnit, int], str] = line_place
+    check: Callable[[CorpusUnit], None] | None = None
     look: Look | None = None
     file_in_folder: str | None = None
     not_docs: re.Pattern[str] | None = None
     id_field: str | None = None
+    has_fields: bool = True
     has_columns: bool = False
     table: Table | None = None
     candidate_order: str | None = None
@@ -164,15 +166,24 @@ def parse_rows(
     return batch
 
 
-def check_first(unit: CorpusUnit, batch: DocBatch, noun: str) -> None:
-    """Checks that one of the first rows of a file is a doc.
+def check_unit(unit: CorpusUnit) -> None:
+    """Checks the beginning of a file, given as one unit.
 
     Raises:
-        WrongFormatError: there are rows, but none is a doc.
+        WrongFormatError: it has another format, or none of its first rows is a doc.
+        PreflightError: it lacks the fields.
     """
-    if batch.bad and not batch.doc_ids:
+    if unit.format.check is not None:
+        unit.format.check(unit)
+    else:
+        check_batch(unit, next(unit.format.read(unit), None))
+
+
+def check_batch(unit: CorpusUnit, batch: DocBatch | None) -> None:
+    """Raises WrongFormatError where a batch has rows, but none is a doc."""
+    if batch is not None and batch.bad and not batch.doc_ids:
         raise WrongFormatError(
-            f"none of the first {len(batch.bad)} {noun} of {unit.url} can be read as `format: {unit.format.name}`. "
+            f"none of the first {len(batch.bad)} rows of {unit.url} can be read as `format: {unit.format.name}`. "
             f"{batch.bad[0].place}: {batch.bad[0].reason}"
         )
 

@@ -13,6 +13,7 @@ from beamrank.formats.corpora.lines import parse_tsv
 from beamrank.formats.row_checks import (
     SURROGATE_REASON,
     RowError,
+    check_utf8,
     csv_rows,
     id_of,
     json_object,
@@ -20,61 +21,53 @@ from beamrank.formats.row_checks import (
     text_of,
     whole_of,
 )
-from beamrank.formats.topics.registry import ParseTopic, Rows, TopicsFile, TopicsFormat, decoded, split_lines
+from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat, decoded, parse_topics
 
 _IDS, _TEXTS = ("query_id", "_id", "id", "qid", "topic_id"), ("text", "query")
 _BEIR_IDS, _BEIR_TEXTS = ("_id", *(name for name in _IDS if name not in ("_id", "id"))), ("text",)
 
 
-def _tsv(file: TopicsFile) -> tuple[Rows, ParseTopic]:
-    rows = split_lines(file.content)
+def _tsv(file: TopicsFile) -> Topics:
+    rows = file.lines()
     first = next(rows, None)
     if first is None:
-        return (), parse_tsv
+        return iter(())
     found = find_header(file.url, "tsv", split_tsv(first[1]), _names(file))
     if found is None:
-        return chain([first], rows), parse_tsv
-    return rows, lambda line: found.parse(line.split("\t"))
+        return parse_topics(chain([first], rows), parse_tsv)
+    return parse_topics(rows, lambda line: found.parse(line.split("\t")))
 
 
-def _csv(file: TopicsFile) -> tuple[Rows, ParseTopic]:
+def _csv(file: TopicsFile) -> Topics:
     rows = csv_rows(file.content.splitlines(keepends=True), file.url)
     first = next(rows, None)
     if first is None:
-        return (), PLAIN.parse
+        return iter(())
     found = find_header(file.url, "csv", first[1], _names(file))
-
-    def parse(row: list[str]) -> tuple[str, str]:
-        query_id, text = (found or PLAIN).parse(row)
-        try:
-            (query_id + text).encode()
-        except UnicodeEncodeError as error:
-            raise RowError("is not valid UTF-8") from error
-        return query_id, text
-
-    return (rows if found else chain([first], rows)), parse
+    header = found or PLAIN
+    return parse_topics(rows if found else chain([first], rows), lambda row: check_utf8(*header.parse(row)))
 
 
 def _names(file: TopicsFile) -> Names:
     return Names("query_id", file.columns, None, file.header)
 
 
-def _json(file: TopicsFile) -> tuple[Rows, ParseTopic]:
-    return _records(_json_rows(file.content), file.columns, _IDS, _TEXTS)
+def _json(file: TopicsFile) -> Topics:
+    return _records(_json_rows(file), file.columns, _IDS, _TEXTS)
 
 
-def _parquet(file: TopicsFile) -> tuple[Rows, ParseTopic]:
+def _parquet(file: TopicsFile) -> Topics:
     return _records(_parquet_rows(file), file.columns, _IDS, _TEXTS)
 
 
-def _beir(file: TopicsFile) -> tuple[Rows, ParseTopic]:
-    rows = _parquet_rows(file) if file.content.startswith(b"PAR1") else _json_rows(file.content)
+def _beir(file: TopicsFile) -> Topics:
+    rows = _parquet_rows(file) if file.content.startswith(b"PAR1") else _json_rows(file)
     return _records(rows, file.columns, _BEIR_IDS, _BEIR_TEXTS)
 
 
-def _json_rows(content: bytes) -> Iterator[tuple[int, Any]]:
+def _json_rows(file: TopicsFile) -> Iterator[tuple[int, Any]]:
     """The objects of lines, or why one cannot be read."""
-    for number, line in split_lines(content):
+    for number, line in file.lines():
         try:
             yield number, json_object(decoded(line))
         except RowError as error:
@@ -97,13 +90,10 @@ def _parquet_rows(file: TopicsFile) -> Iterator[tuple[int, Any]]:
         yield number, {name: whole_of(value) for name, value in row.items()}
 
 
-def _records(
-    rows: Iterator[tuple[int, Any]], columns: Columns, ids: tuple[str, ...], texts: tuple[str, ...]
-) -> tuple[Rows, ParseTopic]:
-    """Rows, and what reads one: by `columns` or by usual names. A field that is null in all rows is none."""
+def _records(rows: Iterator[tuple[int, Any]], columns: Columns, ids: tuple[str, ...], texts: tuple[str, ...]) -> Topics:
+    """The topics of records, by `columns` or by usual names. A field that is null in all of them is none."""
     found = list(rows)
-    objects = [row for _, row in found if isinstance(row, dict)]
-    present = {name for row in objects for name, value in row.items() if value is not None}
+    present = {name for _, row in found if isinstance(row, dict) for name, value in row.items() if value is not None}
 
     def keys(meaning: str, usual: tuple[str, ...]) -> tuple[str, ...]:
         names = (columns[meaning],) if meaning in columns else usual
@@ -116,13 +106,9 @@ def _records(
             raise row
         text_key = _key(row, text_keys)
         query_id, text = id_of(row[_key(row, id_keys)]), text_of(text_key, row[text_key])
-        try:
-            (query_id + text).encode()
-        except UnicodeEncodeError as error:
-            raise RowError(SURROGATE_REASON) from error
-        return query_id, text
+        return check_utf8(query_id, text, SURROGATE_REASON)
 
-    return found, parse
+    return parse_topics(found, parse)
 
 
 def _key(row: Mapping[str, object], keys: tuple[str, ...]) -> str:
@@ -132,8 +118,8 @@ def _key(row: Mapping[str, object], keys: tuple[str, ...]) -> str:
     return found
 
 
-TSV = TopicsFormat(rows=_tsv, look=guess.TSV, table="tsv")
-CSV = TopicsFormat(rows=_csv, look=guess.CSV, table="csv", noun="row")
-JSONL = TopicsFormat(rows=_json, look=guess.JSONL)
-PARQUET = TopicsFormat(rows=_parquet, look=guess.PARQUET, noun="row")
-BEIR = TopicsFormat(rows=_beir, look=guess.BEIR, file_in_folder="queries.jsonl")
+TSV = TopicsFormat(_tsv, look=guess.TSV, has_columns=True, table="tsv")
+CSV = TopicsFormat(_csv, look=guess.CSV, noun="row", has_columns=True, table="csv")
+JSONL = TopicsFormat(_json, look=guess.JSONL, has_columns=True)
+PARQUET = TopicsFormat(_parquet, look=guess.PARQUET, noun="row", has_columns=True)
+BEIR = TopicsFormat(_beir, look=guess.BEIR, file_in_folder="queries.jsonl", has_columns=True)

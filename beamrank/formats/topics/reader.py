@@ -5,14 +5,13 @@ from typing import TypeVar
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.columns import Names, column_names, header_notes
 from beamrank.formats.folders import find_files, folder_files, folder_hint, format_of_folder
-from beamrank.formats.guess import AUTO, check_text, format_hint, guessed
-from beamrank.formats.ids import BYTE_ORDER_MARK, IdError
+from beamrank.formats.guess import AUTO, format_hint, guessed
+from beamrank.formats.ids import IdError, check_query_id
 from beamrank.formats.notes import Problems, counted
-from beamrank.formats.row_checks import RowError
-from beamrank.formats.topics.registry import FORMATS, TopicsConfig, TopicsFile, checked_topic, decoded
+from beamrank.formats.row_checks import RowError, WrongFormatError
+from beamrank.formats.topics.registry import FORMATS, TopicsConfig, TopicsFile
 from beamrank.records import Topic
 from beamrank.storage import files as storage
-from beamrank.storage.streams import errors_as, open_stream
 
 _Config = TypeVar("_Config", bound=TopicsConfig)
 
@@ -30,79 +29,61 @@ def read_topics(config: TopicsConfig) -> list[Topic]:
     config = resolved(config)
     topics: dict[str, Topic] = {}
     for url in topics_files(config):
-        if FORMATS[config.format].read is None:
-            _read_rows(url, config, topics)
-        else:
-            _read_whole(url, config, topics)
+        _read_file(url, config, topics)
     found = list(topics.values())
     return found if config.ids == "file" else [Topic(str(i), each.text) for i, each in enumerate(found, 1)]
 
 
-def _read_whole(url: str, config: TopicsConfig, topics: dict[str, Topic]) -> None:
-    """Adds the topics of a file that its format reads as a whole."""
-    read = FORMATS[config.format].read
-    assert read is not None
-    check_text(url)
-    try:
-        found = read(url)
-    except DataError as error:
-        raise PreflightError(str(error)) from error
-    if not found:
-        raise PreflightError(f"{url} holds no topics (read as `format: {config.format}`): there is nothing to rank")
-    for topic in found:
-        if topics.setdefault(topic.query_id, topic) != topic:
-            raise PreflightError(f"{url} has another text of query {topic.query_id!r} than an earlier file")
-
-
-def _read_rows(url: str, config: TopicsConfig, topics: dict[str, Topic]) -> None:
+def _read_file(url: str, config: TopicsConfig, topics: dict[str, Topic]) -> None:
     """Adds the topics of a file."""
-    with errors_as(PreflightError, url), open_stream(url) as file:
-        content = file.read().removeprefix(BYTE_ORDER_MARK)
-    try:
-        count, problems = _parse(content, url, config, topics)
-    except (DataError, PreflightError) as error:
-        raise PreflightError(f"{url}: {error}") from error
-    if count and not problems.count:
-        return
-    hint = format_hint(url, config.format, FORMATS, "topics.format")
-    if problems.count:
-        total = counted(problems.count, FORMATS[config.format].noun)
-        raise PreflightError(
-            f"{total} of {url} cannot be read as topics of `format: {config.format}`{hint}{problems.listed(f'{url}:')}"
-        )
-    raise PreflightError(f"{url} holds no topics (read as `format: {config.format}`): there is nothing to rank{hint}")
-
-
-def _parse(content: bytes, url: str, config: TopicsConfig, topics: dict[str, Topic]) -> tuple[int, Problems]:
-    """Adds the valid topics of a file; returns how many rows are valid, and the problems of the others."""
     topics_format = FORMATS[config.format]
-    problems = Problems()
-    lines: dict[str, int] = {}
-    count = 0
+    file = TopicsFile(url, column_names(config.columns), config.header, config.decoding == "original")
+    problems, lines = Problems(), dict[str, int]()
     try:
-        if topics_format.rows is not None:
-            found, parse = topics_format.rows(TopicsFile(url, content, column_names(config.columns), config.header))
-        else:
-            original = topics_format.parse_original if config.decoding == "original" else None
-            found, parse = topics_format.split(content), original or topics_format.parse_row
-        rows = list(found)
+        for line, row in topics_format.read(file):
+            try:
+                _add(row, line, topics_format.repeats, topics, lines)
+            except (RowError, IdError) as error:
+                problems.add(line, f"the topic {error}")
     except RowError as error:
         problems.add(1, f"the file {error}")
-        return 0, problems
-    for line, row in rows:
-        try:
-            topic = checked_topic(*parse(decoded(row) if isinstance(row, bytes) else row))
-            if topic.query_id in topics and not topics_format.repeats:
-                first = lines.get(topic.query_id)
-                where = "an earlier file" if first is None else f"line {first}"
-                raise RowError(f"has the query_id {topic.query_id!r}, which {where} has too: remove one")
-        except (RowError, IdError) as error:
-            problems.add(line, f"the topic {error}")
-            continue
-        count += 1
-        if topics.setdefault(topic.query_id, topic) is topic:
-            lines[topic.query_id] = line
-    return count, problems
+    except WrongFormatError as error:
+        raise PreflightError(f"{error}{_hint(url, config)}") from error
+    except DataError as error:
+        raise PreflightError(str(error)) from error
+    if problems.count:
+        raise PreflightError(
+            f"{counted(problems.count, topics_format.noun)} of {url} cannot be read as topics of `format: "
+            f"{config.format}`{_hint(url, config)}{problems.listed(f'{url}:')}"
+        )
+    if not lines:
+        read_as = f"(read as `format: {config.format}`)"
+        raise PreflightError(f"{url} holds no topics {read_as}: there is nothing to rank{_hint(url, config)}")
+
+
+def _hint(url: str, config: TopicsConfig) -> str:
+    return format_hint(url, config.format, FORMATS, "topics.format")
+
+
+def _add(
+    row: tuple[str, str] | RowError, line: int, repeats: bool, topics: dict[str, Topic], lines: dict[str, int]
+) -> None:
+    """Adds a topic to those of all files, and its line to those of this file."""
+    if isinstance(row, RowError):
+        raise row
+    topic = Topic(*row)
+    query_id, text = topic
+    check_query_id(query_id)
+    if "\0" in text:
+        raise RowError(f"{query_id!r} has a NUL character in its text")
+    if not text.strip():
+        raise RowError(f"{query_id!r} has no text")
+    before = topics.setdefault(query_id, topic)
+    if before is not topic and not (repeats and before == topic):
+        where = f"line {lines[query_id]}" if query_id in lines else "an earlier file"
+        other = "with another text" if repeats else "too"
+        raise RowError(f"has the query_id {query_id!r}, which {where} has {other}: remove one")
+    lines.setdefault(query_id, line)
 
 
 def topics_files(config: TopicsConfig) -> list[str]:
@@ -120,19 +101,19 @@ def _topics_files(path: str, name: str) -> list[str]:
     if not storage.is_folder(path):
         return [path]
     base = FORMATS[name].file_in_folder
-    if base is not None:
-        return folder_files(path, base)
-    raise _is_a_folder(path)
-
-
-def _is_a_folder(path: str) -> PreflightError:
-    hint = folder_hint(storage.sizes_bytes(path), FORMATS, "topics.format")
-    return PreflightError(f"the topics {path} are a folder: give `topics.path` a file{hint}")
+    if base is None:
+        raise _is_a_folder(path)
+    return folder_files(path, base)
 
 
 def _check_exists(path: str) -> None:
     if not storage.exists(path):
         raise PreflightError(f"there are no topics at {path}: give `topics.path` a file")
+
+
+def _is_a_folder(path: str) -> PreflightError:
+    hint = folder_hint(storage.sizes_bytes(path), FORMATS, "topics.format")
+    return PreflightError(f"the topics {path} are a folder: give `topics.path` a file{hint}")
 
 
 def resolved(config: _Config) -> _Config:
@@ -145,15 +126,13 @@ def resolved(config: _Config) -> _Config:
     if config.format == AUTO:
         first = find_files(config.path)[0]
         _check_exists(first)
-        if storage.is_folder(first):
-            name = format_of_folder(first, FORMATS)
-            if name is None:
-                raise _is_a_folder(first)
-        else:
-            name = guessed(first, "topics.format", FORMATS)
+        is_folder = storage.is_folder(first)
+        name = format_of_folder(first, FORMATS) if is_folder else guessed(first, "topics.format", FORMATS)
+        if name is None:
+            raise _is_a_folder(first)
         config = config.model_copy(update={"format": name})
     topics_format = FORMATS[config.format]
-    for key, usable in (("columns", topics_format.rows is not None), ("header", topics_format.table is not None)):
+    for key, usable in (("columns", topics_format.has_columns), ("header", topics_format.table is not None)):
         if getattr(config, key) is not None and not usable:
             raise PreflightError(f"`topics.{key}` means nothing to `format: {config.format}`: leave it out")
     return config

@@ -3,93 +3,62 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import model_validator
 
+from beamrank.errors import PreflightError
 from beamrank.formats.columns import Columns, Table, TopicColumns, check_header
 from beamrank.formats.guess import AUTO, Look
-from beamrank.formats.ids import check_query_id
+from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.row_checks import RowError
 from beamrank.plugins import Registry
-from beamrank.records import Topic
 from beamrank.section import OneOf, Paths, Section, Unset
+from beamrank.storage.streams import errors_as, open_stream
 
+# The id and the text of each topic of a file, or why a row has none, with the line on which it begins.
+Topics: TypeAlias = Iterator[tuple[int, tuple[str, str] | RowError]]
 _LONE_CR = re.compile(rb"\r(?!\n)")
 
 
-class TopicsFile(NamedTuple):
-    """A file of topics, the names of its columns, and whether it has a header, if the configuration says so."""
-
-    url: str
-    content: bytes
-    columns: Columns
-    header: bool | None
-
-
-# Reads the id and the text of one topic; raises RowError if it has none.
-ParseTopic: TypeAlias = Callable[[Any], tuple[str, str]]
-# The topics of a file, each with its line.
-Rows: TypeAlias = Iterable[tuple[int, Any]]
-
-
-def split_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not empty, each with its number."""
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        line = line.removesuffix(b"\r")
-        if line:
-            yield number, line
-
-
 @dataclass(frozen=True)
-class TopicsFormat:
-    """A topics format: `parse` (and `split`), `rows`, or `read`.
+class TopicsFile:
+    """A file of topics, and what the configuration says of it.
 
     Attributes:
-        parse: of a format without names, reads the text of one topic.
-        split: the topics of a file, each with the line on which it begins, for `parse`.
-        rows: of a format whose columns have names, or may have them below a header: the topics of a file and their
-            `parse`; raises RowError if it has none.
-        read: all topics of a file that is too large for the memory.
-        look: how its files begin; None if `auto` does not find it.
-        noun: the unit of a file that holds a topic, for messages.
-        file_in_folder: the one file that a folder of this format holds.
-        repeats: whether a topic may appear again; it counts once.
-        parse_original: `parse` for `decoding: original`, if the format has one.
-        table: the kind of table, if the first line can name the columns.
+        url: the file.
+        columns: the names of its columns.
+        header: whether it has a header; None to recognize one.
+        original: whether ids are decoded as the code of 2019 did.
     """
 
-    parse: ParseTopic | None = None
-    split: Callable[[bytes], Iterator[tuple[int, bytes]]] = split_lines
-    rows: Callable[[TopicsFile], tuple[Rows, ParseTopic]] | None = None
-    read: Callable[[str], list[Topic]] | None = None
-    look: Look | None = None
-    noun: str = "line"
-    file_in_folder: str | None = None
-    repeats: bool = False
-    parse_original: ParseTopic | None = None
-    table: Table | None = None
+    url: str
+    columns: Columns
+    header: bool | None = None
+    original: bool = False
 
-    @property
-    def parse_row(self) -> ParseTopic:
-        """`parse` of a format that has it."""
-        assert self.parse is not None
-        return self.parse
+    @cached_property
+    def content(self) -> bytes:
+        """The whole file, decompressed, without a byte order mark."""
+        with errors_as(PreflightError, self.url), open_stream(self.url) as file:
+            return file.read().removeprefix(BYTE_ORDER_MARK)
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines that are not empty, each with its number."""
+        for number, line in enumerate(self.content.split(b"\n"), start=1):
+            line = line.removesuffix(b"\r")
+            if line:
+                yield number, line
 
 
-FORMATS: Registry[TopicsFormat] = Registry(
-    "topics format",
-    "beamrank.topics",
-    {
-        "beir": "beamrank.formats.topics.named:BEIR",
-        "csv": "beamrank.formats.topics.named:CSV",
-        "jsonl": "beamrank.formats.topics.named:JSONL",
-        "parquet": "beamrank.formats.topics.named:PARQUET",
-        "top1000": "beamrank.formats.top1000:TOPICS",
-        "trec": "beamrank.formats.topics.trec:TREC",
-        "tsv": "beamrank.formats.topics.named:TSV",
-    },
-)
+def parse_topics(rows: Iterable[tuple[int, Any]], parse: Callable[[Any], tuple[str, str]]) -> Topics:
+    """Turns rows into topics; `parse` is given text where a row is bytes, and raises RowError if it has no topic."""
+    for line, row in rows:
+        try:
+            yield line, parse(decoded(row) if isinstance(row, bytes) else row)
+        except RowError as error:
+            yield line, error
 
 
 def decoded(row: bytes) -> str:
@@ -106,19 +75,44 @@ def decoded(row: bytes) -> str:
         raise RowError(f"is not valid UTF-8 (byte 0x{row[error.start]:02x})") from error
 
 
-def checked_topic(query_id: str, text: str) -> Topic:
-    """A topic whose id and text can be used.
+@dataclass(frozen=True)
+class TopicsFormat:
+    """A topics format.
 
-    Raises:
-        IdError: the id cannot be used.
-        RowError: there is no text.
+    Attributes:
+        read: the topics of a file; raises WrongFormatError if it has another format, RowError about the whole file.
+        look: how its files begin; None if `auto` does not find it.
+        noun: the unit of a file that holds a topic, for messages.
+        file_in_folder: the one file that a folder of this format holds.
+        repeats: whether a topic may appear again, with the same text; it counts once.
+        has_original: whether it has the `decoding: original`.
+        has_columns: whether `topics.columns` can name the columns.
+        table: the kind of table, if the first line can name the columns.
     """
-    check_query_id(query_id)
-    if "\0" in text:
-        raise RowError(f"{query_id!r} has a NUL character in its text")
-    if not text.strip():
-        raise RowError(f"{query_id!r} has no text")
-    return Topic(query_id, text)
+
+    read: Callable[[TopicsFile], Topics]
+    look: Look | None = None
+    noun: str = "line"
+    file_in_folder: str | None = None
+    repeats: bool = False
+    has_original: bool = False
+    has_columns: bool = False
+    table: Table | None = None
+
+
+FORMATS: Registry[TopicsFormat] = Registry(
+    "topics format",
+    "beamrank.topics",
+    {
+        "beir": "beamrank.formats.topics.named:BEIR",
+        "csv": "beamrank.formats.topics.named:CSV",
+        "jsonl": "beamrank.formats.topics.named:JSONL",
+        "parquet": "beamrank.formats.topics.named:PARQUET",
+        "top1000": "beamrank.formats.top1000:TOPICS",
+        "trec": "beamrank.formats.topics.trec:TREC",
+        "tsv": "beamrank.formats.topics.named:TSV",
+    },
+)
 
 
 class TopicsConfig(Section):
@@ -146,7 +140,7 @@ class TopicsConfig(Section):
 
     @model_validator(mode="after")
     def _check_decoding(self) -> Self:
-        if self.decoding == "original" and self.format != AUTO and FORMATS[self.format].parse_original is None:
-            having = ", ".join(name for name, each in FORMATS.items() if each.parse_original)
+        if self.decoding == "original" and self.format != AUTO and not FORMATS[self.format].has_original:
+            having = ", ".join(name for name, each in FORMATS.items() if each.has_original)
             raise ValueError(f"decoding `original` exists for the formats {having}, not for {self.format}")
         return self

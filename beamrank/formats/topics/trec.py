@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from beamrank.formats import guess
 from beamrank.formats.row_checks import RowError
-from beamrank.formats.topics.registry import TopicsFormat
+from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat, parse_topics
 
 _TAG = re.compile(rb"<(/?)(top|doc)\s{0,20}>", re.IGNORECASE)
 _PARTS = re.compile(r"<(top|doc)\s*>(.*)</\1\s*>", re.IGNORECASE | re.DOTALL)
@@ -122,4 +122,8 @@ def _collapsed(text: str) -> str:
     return " ".join(text.split())
 
 
-TREC = TopicsFormat(_parse, _split, look=guess.TREC, noun="topic")
+def _read(file: TopicsFile) -> Topics:
+    return parse_topics(_split(file.content), _parse)
+
+
+TREC = TopicsFormat(_read, look=guess.TREC, noun="topic")

@@ -9,7 +9,8 @@ from pathlib import Path
 from beamrank.commit.plan import read_plan
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, CorpusFormat, CorpusUnit, DocBatch, list_units
-from beamrank.formats.corpora.lines import byte_ranges, check_lines, read_lines
+from beamrank.formats.corpora.lines import byte_ranges, read_lines
+from beamrank.formats.corpora.units import check_batch
 from beamrank.formats.guess import Beginning
 from beamrank.formats.row_checks import RowError
 from beamrank.formats.top1000 import is_top1000
@@ -128,8 +129,8 @@ def _read_triples(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 
 def _check_triples(unit: CorpusUnit) -> None:
-    check_lines(unit, _parse_triple)
+    check_batch(unit, next(_read_triples(unit), None))
     header_bytes(unit.url, ids=False)
 
 
-TRIPLES = CorpusFormat("triples", (".tsv",), _check_triples, byte_ranges, _read_triples)
+TRIPLES = CorpusFormat("triples", (".tsv",), byte_ranges, _read_triples, check=_check_triples)

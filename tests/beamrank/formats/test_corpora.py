@@ -106,7 +106,7 @@ def test_corpus_counts_a_line_that_cannot_be_used(tmp_path, name, line, reason):
 @pytest.mark.parametrize(
     ("name", "content", "fields", "message"),
     [
-        ("tsv", "id,text\n1,one\n", None, r"none of the first 2 lines .*c at byte 0.*1 column"),
+        ("tsv", "id,text\n1,one\n", None, r"none of the first 2 rows .*c:1.*1 column"),
         ("tsv", "1\tone\n", ("text",), "or remove `columns`, `fields` and `header`"),
         ("tsv", "", None, "holds no docs"),
         ("jsonl", _GOOD["jsonl"], ("body",), r"has no field `body`; it has: id, contents"),

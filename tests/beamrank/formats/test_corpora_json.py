@@ -69,7 +69,7 @@ def test_check_of_a_json_list_reads_its_beginning(tmp_path, monkeypatch, pack):
     content = b"\xef\xbb\xbf" + json.dumps([*_DOCS, {"text": "é"}], ensure_ascii=False, indent=1).encode()
     path = tmp_path / f"docs.json{'.gz' * (pack is gzip.compress)}"
     path.write_bytes(pack(content[:-5] + b"\xff, no JSON"))
-    beyond = content.index(b"}") + 1
+    beyond = content.index(b"{", content.index(b"}")) + 8  # In the second element.
     for checked_bytes in range(beyond, len(content) - 5):
         monkeypatch.setattr(jsonl, "_CHECKED_BYTES", checked_bytes)
         (unit,) = list_units(corpus_of(path, "jsonl"))
@@ -81,7 +81,7 @@ def test_check_of_a_json_list_needs_one_doc_in_its_beginning(tmp_path, monkeypat
     path = tmp_path / "docs.json"
     path.write_text(json.dumps([{"_id": "1"}, 2, *_DOCS]))
     monkeypatch.setattr(jsonl, "_CHECKED_BYTES", 20)
-    with pytest.raises(PreflightError, match=r"none of the first 2 elements of .*element 0 .*no field `id`"):
+    with pytest.raises(PreflightError, match=r"none of the first 2 rows of .*element 0 .*no field `id`"):
         list_units(corpus_of(path, "jsonl"))
     monkeypatch.setattr(jsonl, "_CHECKED_BYTES", 80)
     (unit,) = list_units(corpus_of(path, "jsonl"))
@@ -97,7 +97,7 @@ def test_check_of_a_json_list_needs_one_doc_in_its_beginning(tmp_path, monkeypat
         ('[{"id": "1", "contents": "x"}\n{"id": "2", "contents": "y"}]', r"docs\.json:2: not JSON: Expecting ','"),
         ('[{"id": "1",}, {"id": "2", "contents": "y"}]', r"docs\.json:1: not JSON: Expecting property name"),
         ('[{"id": ' + "1" * 5000 + "}, {}]", "is not JSON that can be read"),
-        ('[{"text": "' + "x" * 5000 + '"}]', r"none of the first 1 elements .* no field `id`; it has: text"),
+        ('[{"text": "' + "x" * 5000 + '"}]', r"none of the first 1 rows .* no field `id`; it has: text"),
         ('{\n"id": "1", "contents": "x"}\n{\n"id": "2"}', r"docs\.json:3: not JSON: Extra data"),
     ],
 )

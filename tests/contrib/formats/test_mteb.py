@@ -107,7 +107,7 @@ def test_mteb_row_that_cannot_be_read_is_an_error_with_its_line(tmp_path, row, m
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{**ROWS[0], "query": " "}], r"test\.jsonl:1: the query has no text"),
+        ([{**ROWS[0], "query": " "}], r"test\.jsonl:1: the topic '1' has no text"),
         ([], r"test\.jsonl holds no topics"),
     ],
 )
@@ -136,7 +136,7 @@ def test_mteb_parquet_with_null_or_invalid_text_is_refused(tmp_path):
 
 def test_mteb_corpus_takes_no_fields_and_other_files_are_named(tmp_path):
     url = _write(tmp_path, ROWS)
-    with pytest.raises(PreflightError, match="have no fields: leave `fields` out"):
+    with pytest.raises(PreflightError, match=r"`corpus\.fields` means nothing to `format: mteb`"):
         list_units(corpus_of(url, "mteb", ("positive",)))
     with pytest.raises(PreflightError, match=r"looks like MTEB's re-ranking rows .*: set `corpus\.format: mteb`"):
         list_units(corpus_of(url, "jsonl"))

@@ -135,7 +135,7 @@ def test_rank_llm_counts_candidates_that_cannot_be_used(tmp_path):
         ("[]", "holds no topics"),
         ('[{"query": {"qid": "a b", "text": "x"}, "candidates": []}]', "the id 'a b', which holds white space"),
         ('[{"query": {"qid": "1", "text": " "}, "candidates": []}]', "'1' has no text"),
-        (json.dumps([REQUESTS[0], REQUESTS[0]]), "'264014' is in the file twice"),
+        (json.dumps([REQUESTS[0], REQUESTS[0]]), "r.json:1: the topic has the query_id '264014', which line 1 has too"),
     ],
 )
 def test_rank_llm_topics_that_cannot_be_read_are_refused(tmp_path, content, message):

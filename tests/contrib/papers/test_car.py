@@ -128,13 +128,13 @@ def test_outlines_are_topics(tmp_path):
     assert read_topics(config) == [("Page/A", "Page A"), ("Page/A/B", "Page A B"), ("Page/C", "Page C")]
     content = b"".join(map(cbor2.dumps, [*_PAGES, "no page"]))
     for damaged, message in (
-        (content, "item 3 of the file is not a page"),
-        (content[:-20], "the file is damaged or truncated after its first 1 outlines"),
-        (_V15, "the file holds paragraphs: give `topics.path` the file of outlines"),
+        (content, "item 3 of .* is not a page"),
+        (content[:-20], "damaged or truncated after its first 1 outlines"),
+        (_V15, "holds paragraphs: give `topics.path` the file of outlines"),
         (b"Page/A\n", "does not hold outlines of TREC CAR|does not begin with CBOR"),
     ):
         path.write_bytes(damaged)
-        with pytest.raises(PreflightError, match=f"test.outlines: .*({message})"):
+        with pytest.raises(PreflightError, match=f"({message})"):
             read_topics(config)
 
 

@@ -19,6 +19,7 @@ from beamrank.formats import corpora, qrels, run_writer, topics
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
 from beamrank.formats.guess import Beginning, Look
 from beamrank.formats.row_checks import RowError, WrongFormatError
+from beamrank.formats.topics.registry import Topics, TopicsFile, parse_topics
 from beamrank.storage.streams import open_stream
 from pipelines.dataflow_template import parameters
 from tests import ROOT
@@ -33,12 +34,9 @@ def _is_colon(beginning: Beginning) -> bool:
     return b": " in beginning.line
 
 
-def _check(unit: CorpusUnit) -> None:
+def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     if not _is_blocks(Beginning(unit.url)):
         raise WrongFormatError(f"{unit.url} does not begin with =")
-
-
-def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     with open_stream(unit.url) as file:
         blocks = file.read().decode().split("=")[1:]
     yield parse_rows(unit, range(len(blocks)), blocks, _parse_block)
@@ -60,9 +58,13 @@ def _parse_topic(line: str) -> tuple[str, str]:
     return query_id, text
 
 
+def _read_topics(file: TopicsFile) -> Topics:
+    return parse_topics(file.lines(), _parse_topic)
+
+
 _LOOK = Look("blocks", _is_blocks)
-BLOCKS = CorpusFormat("blocks", (".blocks",), _check, whole_file, _read, _block_place, look=_LOOK)
-COLON = topics.TopicsFormat(_parse_topic, look=Look("lines with a colon", _is_colon))
+BLOCKS = CorpusFormat("blocks", (".blocks",), whole_file, _read, _block_place, look=_LOOK)
+COLON = topics.TopicsFormat(_read_topics, look=Look("lines with a colon", _is_colon))
 TOY_QRELS = qrels.QrelsFormat("TOY", ("query", "doc", "grade"), header=True)
 TOY_RUN = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
 
