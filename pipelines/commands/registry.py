@@ -18,7 +18,7 @@ GROUPS = {"convert": "Convert checkpoints, data and collections from or to other
 
 _OURS = {
     "demo": "pipelines.commands.first_steps:demo",
-    "index": "pipelines.commands.collection:index",
+    "index": "pipelines.commands.run:index",
     "plan": "pipelines.commands.plan:plan",
     "run": "pipelines.commands.run:run",
     "score": "pipelines.commands.score:score",

@@ -10,7 +10,6 @@ from typing import Any
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
 from beamrank.commit.plan import CURRENT, Plan, plan_name, read_current, read_plan
 from beamrank.commit.shards import cut_shards
@@ -18,11 +17,11 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.machine import machine_id
 from beamrank.records import Topic
 from beamrank.storage import files as storage
-from pipelines.cli import app
 from pipelines.console.progress import ConsoleProgress
 from pipelines.runs.owner import Owner, check_current, made_current
 from pipelines.runs.run_files import write_runs
 from tests.support.outputs import retrieve_record
+from tests.support.processes import refused, succeed
 from tests.support.runs import plan_run, run_bytes
 from tests.support.small_collection import small_cascade
 
@@ -163,14 +162,11 @@ def test_owner_refuses_a_busy_output_and_releases_its_own(tmp_path, sleeper):
     config = small_cascade(tmp_path).path
     output = tmp_path / "out"
     _plan(output).publish(dataclasses.asdict(_owner(sleeper)))
-    refused = CliRunner().invoke(app, ["run", str(config)])
-    assert isinstance(refused.exception, PreflightError)
-    assert f"process {sleeper.pid} on " in str(refused.exception)
+    assert f"process {sleeper.pid} on " in refused("run", config, code=3)
     assert not list(output.glob("*/receipts/*"))
     sleeper.kill()
     sleeper.wait()
-    done = CliRunner().invoke(app, ["run", str(config)])
-    assert (done.exit_code, done.exception) == (0, None)
+    succeed("run", config)
     assert _current(output)["owner"] is None
     assert read_plan(str(output)).config["run_tag"] == "test"
     assert storage.exists(str(output / "runs/measures.json"))

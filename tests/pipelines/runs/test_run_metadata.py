@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from beamrank.config.run import RunConfig
 from beamrank.machine import describe_machine
-from pipelines.cli import app
 from pipelines.runs.run_metadata import describe_data, describe_retrieval, write_metadata
 from pipelines.runs.run_names import RunFile
 from tests.support.outputs import make_plan, retrieve_record, scoring_record
+from tests.support.processes import succeed
 from tests.support.runs import undisturbed_run
 
 # What we write of the checklists; of a list, the type of its items. One checklist has `reported_measures`, and its
@@ -68,8 +67,7 @@ def checked_metadata(run: Path) -> dict[str, Any]:
 @pytest.mark.jvm
 def test_every_run_of_a_run_and_of_aggregate_has_metadata(config_path, tmp_path):
     output = shutil.copytree(undisturbed_run(config_path), tmp_path / "out")
-    done = CliRunner().invoke(app, ["aggregate", str(output), "--aggregation", "min", "--k1", "3"])
-    assert done.exit_code == 0
+    succeed("aggregate", output, "--aggregation", "min", "--k1", "3")
     runs = sorted((output / "runs").glob("*.trec"))
     assert [run.name for run in runs] == ["bm25.trec", "duo-min-k3.trec", "duo-sum.trec", "mono.trec"]
     found = {run.name: checked_metadata(run) for run in runs}
@@ -77,9 +75,7 @@ def test_every_run_of_a_run_and_of_aggregate_has_metadata(config_path, tmp_path)
     assert [each["name"] for each in duo] == ["bm25", "monobert", "duobert"]
     assert (duo[2]["aggregation"], duo[2]["k"], duo[2]["reranks"]) == ("min", 3, "monobert")
     assert [len(found[name]["method"]["retrieval"]) for name in ("bm25.trec", "mono.trec")] == [1, 2]
-    verified = CliRunner().invoke(app, ["verify", str(output)])
-    assert verified.exit_code == 0
-    assert "metadata" not in verified.output
+    assert "metadata" not in succeed("verify", output).stderr
 
 
 @pytest.mark.jvm
@@ -88,8 +84,7 @@ def test_metadata_at_the_head_of_its_run_passes_lint(config_path, tmp_path):
     lines = Path(f"{run}.metadata.yaml").read_text().splitlines()
     head = ["# ir_metadata.start", *(f"# {line}" for line in lines), "# ir_metadata.end"]
     (tmp_path / "run").write_text("".join(f"{line}\n" for line in head) + run.read_text())
-    done = CliRunner().invoke(app, ["lint", str(tmp_path / "run")])
-    assert done.exit_code == 0, done.stdout
+    succeed("lint", tmp_path / "run")
 
 
 def test_metadata_gives_the_memory_in_its_unit(tmp_path):

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.topics import read_topics
-from pipelines.cli import app
+from tests.support.processes import refused, succeed
 from tests.support.runs import read_trec
 from tests.support.small_collection import small_cascade
 
@@ -80,8 +79,7 @@ def test_hostile_ids_pass_through_a_run_verbatim(tmp_path, monkeypatch):
     monkeypatch.chdir(work)
     config, names = _hostile_collection(work)
     before = _paths(tmp_path)
-    ran = CliRunner().invoke(app, ["run", str(config), "--output", "out"])
-    assert ran.exit_code == 0, ran.output
+    ran = succeed("run", config, "--output", "out")
     doc_ids = {name for key, name in names.items() if key.startswith("d")}
     query_ids = {name for key, name in names.items() if key.startswith("q")}
     for run in ("bm25", "mono", "duo-sum"):
@@ -93,14 +91,12 @@ def test_hostile_ids_pass_through_a_run_verbatim(tmp_path, monkeypatch):
     assert not any("pwned" in path or "escaped" in path for path in _paths(tmp_path))
     kept = b"".join(path.read_bytes() for path in (work / "out").rglob("*") if path.is_file())
     assert _SECRET.encode() not in kept
-    assert _SECRET not in ran.output
+    assert _SECRET not in ran.stdout + ran.stderr
     for command in (["status", "out", "--json"], ["verify", "out"], ["aggregate", "out", "--aggregation", "min"]):
-        result = CliRunner().invoke(app, command)
-        assert result.exit_code == 0, result.output
-        assert _SECRET not in result.output
+        done = succeed(*command)
+        assert _SECRET not in done.stdout + done.stderr
     (work / "qrels.txt").write_text("".join(f"{query_id} 0 {names['d3']} 1\n" for query_id in sorted(query_ids)))
-    measured = CliRunner().invoke(app, ["eval", "out/runs/mono.trec", "--qrels", "qrels.txt", "--json", "--per-query"])
-    assert measured.exit_code == 0, measured.output
+    measured = succeed("eval", "out/runs/mono.trec", "--qrels", "qrels.txt", "--json", "--per-query")
     assert json.loads(measured.stdout)["per_query"].keys() == query_ids
 
 
@@ -152,8 +148,6 @@ def test_checkpoint_with_code_is_refused(tmp_path, monkeypatch):
     config = small_cascade(tmp_path).path
     (tmp_path / "mono/model.safetensors").unlink()
     (tmp_path / "mono/pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
-    result = CliRunner().invoke(app, ["run", str(config)])
-    assert isinstance(result.exception, PreflightError)
-    assert "cannot be read from" in str(result.exception)
+    assert "cannot be read from" in refused("run", config, code=3)
     assert not Path("pwned").exists()
     assert not list(tmp_path.glob("out/plan-*"))
