@@ -22,25 +22,17 @@ from models.training.config import TrainConfig
 from pipelines.cli import app
 
 _DOCS = Path(__file__).resolve().parent
-_CLI = """# Command line
-
-`python -m docs.generate` writes this page from the commands: do not edit it. Standard output is data, standard error
-messages. [Exit codes](../guide/troubleshooting.md#exit-codes).
-
-Several commands share these:
-
-"""
 _SHARED_BY = 2
 
 
 def command_line() -> str:
-    """The page of all commands, their arguments and options."""
+    """All commands, their arguments and options: the site's page."""
     commands = list(_commands(typer.main.get_command(app)))
     times = Counter(_line(each) for _, command in commands for each in command.params)
     often = [line for line, count in times.items() if count >= _SHARED_BY]
     names = Counter(line.split()[1] for line in often)
     shared = [line for line in often if names[line.split()[1]] == 1]
-    sections = [_CLI + "".join(shared)]
+    sections = [f"Several commands share these:\n\n{''.join(shared)}"]
     for name, command in commands:
         usage = " ".join(["beamrank", name, *filter(None, map(_in_usage, command.params))])
         sections.append(f"## {name}\n\n`{usage}`\n\n{_plain(command.help)}\n")
@@ -184,7 +176,6 @@ def _track(name: str, track: Track) -> str:
 def generated() -> dict[Path, str]:
     """The text of each generated file."""
     return {
-        _DOCS / "reference/cli.md": command_line(),
         _DOCS / "reference/configuration.md": configuration("configuration.md", RunConfig),
         _DOCS / "reference/training.md": configuration("training.md", TrainConfig),
         _DOCS / "reference/lint.md": lint(),

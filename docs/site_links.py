@@ -1,4 +1,4 @@
-"""A MkDocs hook: pages link to files of the repository outside docs/, which are not part of the site.
+"""A MkDocs hook: the page of the command line is written from the commands, and links that leave docs/ are replaced.
 
 A picture is copied into the site. Any other link becomes its text.
 """
@@ -10,11 +10,15 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
+from docs.generate import command_line
+
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)\s#]+)(#[^)]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Rewrites the links of a page that leave docs/."""
+    """Adds the commands to their page, and rewrites the links of a page that leave docs/."""
+    if page.file.src_uri == "reference/cli.md":
+        return f"{markdown}\n{command_line()}"
     root, docs = Path(config.config_file_path).parent, Path(config.docs_dir)
     folder = (docs / page.file.src_uri).parent
 

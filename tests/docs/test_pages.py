@@ -228,4 +228,6 @@ def test_site_builds_without_warnings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    commands = (tmp_path / "site/reference/cli/index.html").read_text(encoding="utf-8")
+    assert all(f'id="{name}"' in commands for name in ("run", "score", "convert-mono", "lint"))
     assert "rerank" in (tmp_path / "site/reference/python/index.html").read_text(encoding="utf-8")
