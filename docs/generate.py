@@ -107,7 +107,16 @@ def configuration(name: str, model: type[Section]) -> str:
     shown = set() if model is RunConfig else {(key, _meaning(field)) for key, field in keys(RunConfig) if "." in key}
     rows = {key: _meaning(field) for key, field in keys(model)}
     own = [(key, row) for key, row in rows.items() if not {(key, row), (key.partition(".")[2], row)} & shown]
-    return _with_items(page, "Keys", [f"- `{key}`{meaning}" for key, meaning in own])
+    columns = [key for key, _ in own if ".columns." in key]
+    usual = ": the columns or fields of these, where they have none of the usual names\n"
+    together: dict[str, list[str]] = {}
+    for key, meaning in own:
+        if key not in columns:
+            together.setdefault(meaning, []).append(f"`{key}`")
+    items = [f"- {', '.join(names)}{meaning}" for meaning, names in together.items()]
+    return _with_items(
+        page, "Keys", [*items, f"- {', '.join(f'`{key}`' for key in columns)}{usual}"] if columns else items
+    )
 
 
 def _meaning(field: FieldInfo) -> str:
