@@ -176,7 +176,7 @@ class _ExcludedRows(FileRows):
 
     without_docs = 0
 
-    def record_reader(self, _record: Mapping[str, Any]) -> ReadRecord:
+    def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:  # noqa: ARG002
         return self._pairs
 
     def _pairs(self, _line: int, row: Mapping[str, Any]) -> list[list[bytes]]:

@@ -76,9 +76,10 @@ FORMATS: Registry[QrelsFormat] = Registry(
 
 
 class _QrelsRows(FileRows):
-    def record_reader(self, record: Mapping[str, Any]) -> ReadRecord | None:
+    def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:
         formats = (each for each in FORMATS.values() if each.judgments is not None)
-        return next((each.read_record for each in formats if set(each.columns) <= record.keys()), None)
+        found = next((each for each in formats if set(each.columns) <= first.keys()), None)
+        return super().record_reader(first) if found is None else found.read_record
 
 
 _JUDGMENT = ("query_id", "doc_id", "relevance")

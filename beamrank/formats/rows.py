@@ -48,8 +48,7 @@ class FileRows:
         self.url = url
         self.positions: dict[str, int] | None = None
         self.names: tuple[str, ...] = ()
-        self._layouts, self._given = layouts, columns or {}
-        self._looked = False
+        self._layouts, self._columns = layouts, columns or {}
         # The end of a message: what is accepted beside named columns.
         self.accepted = ""
         self.comments: list[bytes] = []
@@ -61,10 +60,16 @@ class FileRows:
         Raises:
             PreflightError: the file cannot be read, or lacks columns.
         """
-        if self.url.endswith((".parquet", ".pq")):
-            yield from self._columns_of(_parquet_rows(self.url))
-            return
-        lines = text_lines(self.url)
+        try:
+            if self.url.endswith((".parquet", ".pq")):
+                yield from self._columns_of(numbered_rows(self.url))
+            else:
+                yield from self._text_rows()
+        except DataError as error:
+            raise PreflightError(unreadable(self.url, error)) from error
+
+    def _text_rows(self) -> Iterator[tuple[int, list[bytes]]]:
+        lines, is_first = text_lines(self.url), True
         for line, text in enumerate(lines, 1):
             if line == 1:
                 text = text.removeprefix(BYTE_ORDER_MARK)
@@ -81,8 +86,8 @@ class FileRows:
             if columns[0].startswith(b"#"):
                 self.comments.append(text)
                 continue
-            if not self._looked:
-                self._looked = True
+            if is_first:
+                is_first = False
                 if self._is_header([name.decode("utf-8", "replace") for name in columns]):
                     continue
                 self._check_unnamed(text, columns)
@@ -101,27 +106,28 @@ class FileRows:
         """Whether the first row holds the names of columns, which are found then. Every other row has a number."""
         if len(names) < 2 or any(map(_is_number, names)):
             return False
-        try:
-            found = find_columns(names, self._meanings, self._given)
-        except RowError as error:
-            raise PreflightError(f"{self.url}: the first row {error}") from error
+        found = self._find(names)
         if self._is_complete(found):
             self.positions, self.names = found, tuple(names)
         return self.positions is not None
 
-    @property
-    def _meanings(self) -> list[str]:
-        return list(dict.fromkeys(itertools.chain(*self._layouts)))
+    def _find(self, names: list[str]) -> dict[str, int]:
+        """The columns of each meaning among the names of the first row."""
+        meanings = list(dict.fromkeys(itertools.chain(*self._layouts)))
+        try:
+            return find_columns(names, meanings, self._columns)
+        except RowError as error:
+            raise PreflightError(f"{self.url}: the first row {error}") from error
 
     def _is_complete(self, found: Iterable[str]) -> bool:
         return any(set(found) >= set(layout) for layout in self._layouts)
 
     def _check_unnamed(self, text: bytes, columns: list[bytes]) -> None:
         """Raises PreflightError where rows without names cannot be read, whatever is in them."""
-        if self._given:
+        if self._columns:
             raise PreflightError(
-                f"{self.url} has no header line with the names that `columns` gives ({', '.join(self._given.values())})"
-                ": add the header, or leave `columns` out"
+                f"{self.url} has no header line with the names in `columns` ({', '.join(self._columns.values())}): add "
+                "the header, or leave `columns` out"
             )
         if len(columns) == 1 and csv_row(text):
             raise PreflightError(
@@ -162,63 +168,52 @@ class FileRows:
             except RowError as error:
                 self.bad(line, f"the row {error}")
 
-    def _columns_of(self, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, list[bytes]]]:
-        """The columns of records; all have the names of the first."""
-        names: list[str] = []
-        left_out: list[str] = []
+    def _columns_of(self, records: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, list[bytes]]]:
+        """The columns of records; all are read as the first one."""
         read: ReadRecord | None = None
-        for line, row in rows:
-            read = read or (None if names else self.record_reader(row))
-            if read is not None:
-                try:
-                    yield from ((line, columns) for columns in read(line, row))
-                except RowError as error:
-                    self.bad(line, f"the row {error}")
-                continue
-            if not names:
-                names, left_out = self._names(row)
-            if not row.keys() >= set(names):
-                self.bad(line, f"the row has the fields {', '.join(row)}, and the first row {', '.join(names)}")
-                continue
-            if any(row.get(name) is not None for name in left_out):
-                self.bad(line, f"the row has a value in {', '.join(left_out)}, which is null in the first row")
-                continue
+        for line, record in records:
+            read = read or self.record_reader(record)
             try:
-                for columns in _expanded([row[name] for name in names]):
-                    yield line, columns
+                yield from ((line, columns) for columns in read(line, record))
             except RowError as error:
                 self.bad(line, f"the row {error}")
+
+    def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:
+        """What reads each record of a file, by the first one: here the columns that its names find."""
+        names, left_out = self._names(first)
+
+        def read(_line: int, record: Mapping[str, Any]) -> Iterator[list[bytes]]:
+            if not record.keys() >= set(names):
+                raise RowError(f"has the fields {', '.join(record)}, and the first row {', '.join(names)}")
+            if any(record.get(name) is not None for name in left_out):
+                raise RowError(f"has a value in {', '.join(left_out)}, which is null in the first row")
+            yield from _expanded([record[name] for name in names])
+
+        return read
 
     def _names(self, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """The names of the columns of all records, and of those that are null and can be missing, by the first one."""
         names = list(row)
-        try:
-            found = find_columns(names, self._meanings, self._given)
-        except RowError as error:
-            raise PreflightError(f"{self.url}: the first row {error}") from error
+        found = self._find(names)
         lists = [name for name in names if isinstance(row[name], list)]
         is_row = self._is_complete(found) and names[found["doc_id"]] not in lists
         if len(lists) == 1 < len(names) and not is_row:
             query = found.get("query_id", next(at for at, name in enumerate(names) if name not in lists))
             return [names[query], *lists], []
-        given = {meaning: at for meaning, at in found.items() if row[names[at]] is not None}
-        if self._is_complete(given):
-            found, left_out = given, [names[at] for meaning, at in found.items() if meaning not in given]
-        else:
-            left_out = []
+        present = {meaning: at for meaning, at in found.items() if row[names[at]] is not None}
+        left_out = []
+        if self._is_complete(present):
+            left_out = [names[at] for meaning, at in found.items() if meaning not in present]
+            found = present
         if not self._is_complete(found):
-            wanted = " or ".join(f"({', '.join(layout)})" for layout in self._layouts)
+            needed = " or ".join(f"({', '.join(layout)})" for layout in self._layouts)
             raise PreflightError(
-                f"{self.url} needs columns for {wanted}, and it has: {', '.join(names)}. Rename its columns, or name "
+                f"{self.url} needs columns for {needed}, and it has: {', '.join(names)}. Rename its columns, or name "
                 f"them in `columns`{self.accepted}"
             )
         self.positions = {meaning: at for at, meaning in enumerate(found)}
         self.names = tuple(names[at] for at in found.values())
         return list(self.names), left_out
-
-    def record_reader(self, _record: Mapping[str, Any]) -> "ReadRecord | None":
-        """What reads the rows of records that have several, by the first record."""
-        return None
 
     def bad(self, line: int, reason: str) -> None:
         """Notes the problem of a line."""
@@ -266,13 +261,6 @@ def _is_json(line: bytes) -> bool:
         return line.startswith(b"{") and bool(json_object(line.decode()))
     except (UnicodeDecodeError, RowError):
         return False
-
-
-def _parquet_rows(url: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    try:
-        yield from numbered_rows(url)
-    except DataError as error:
-        raise PreflightError(unreadable(url, error)) from error
 
 
 class _Members(list[tuple[str, Any]]):

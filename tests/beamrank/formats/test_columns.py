@@ -92,7 +92,7 @@ def test_columns_choose_among_names(tmp_path):
         read_run(path, columns={"doc_id": "doc"})
     path = _file(tmp_path, "t.tsv", "topic passage grade\n1 a 2\n")
     assert read_qrels(path, {"doc_id": "passage"}).relevance == {"1": {"a": 2}}
-    with pytest.raises(PreflightError, match=r"no header line with the names that `columns` gives \(passage\)"):
+    with pytest.raises(PreflightError, match=r"no header line with the names in `columns` \(passage\)"):
         read_qrels(_file(tmp_path, "u.tsv", "1 0 a 2\n"), {"doc_id": "passage"})
 
 
