@@ -22,7 +22,7 @@ from experiments.embedded_pair.wiring.shared_words import has_words, rarities, s
 from models.scoring.backends.torch import resolve_dtype
 from models.tokenizers.bert import BertTokenizer, load_bert
 from models.training.data.groups import Group, InputEncoder, Texts
-from models.training.loop.tasks import Scorer
+from models.training.tasks import score
 
 _T = TypeVar("_T")
 
@@ -103,9 +103,10 @@ def wired_duo(mono: str, groups: Sequence[Group], max_length: int) -> BertForSeq
     encoder = make_encoder(tokenizer, max_length)
     triples = _triples(_sample(groups, _INPUTS // 4))
     batches = list(encoder.batches(triples))
-    score = Scorer(model, encoder, "cpu", torch.float32)
     with torch.inference_mode():
-        firsts, seconds = (score([(triple[0], triple[place]) for triple in triples]) for place in (1, 2))
+        firsts, seconds = (
+            score(model, encoder, [(triple[0], triple[place]) for triple in triples]) for place in (1, 2)
+        )
     rows = torch.cat([torch.from_numpy(batch.rows) for batch in batches])
     sized = mixed_batch(encoder, _triples(_sample(groups, _SIZED)))
     tensors = [batch.tensors for batch in batches]

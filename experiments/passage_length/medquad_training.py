@@ -18,9 +18,10 @@ from contrib.papers.relevant import with_relevant
 from experiments.progress import StderrProgress
 from models.scoring.backends.torch import resolve_device
 from models.training.config import Kind, TrainConfig
-from models.training.loop.distributed import Processes
-from models.training.loop.state import TrainState
+from models.training.processes import Processes
 from models.training.session import Session
+from models.training.states import TrainState
+from models.training.trainer import train as fit
 
 # A topic of MedQuAD has some 10 wordpieces; with the default, 64, an input of 64 tokens has no room for a passage.
 MAX_QUERY_LENGTH = 34
@@ -105,7 +106,7 @@ def data_and_dev(k: int, folds: int, held_out: int, measure: str, every_steps: i
 def train(config: TrainConfig, kind: Kind, command: str) -> tuple[Session, TrainState]:
     """Trains, or resumes the training in the configuration's output; the model card names the command."""
     session = Session(config, kind, Processes(device=resolve_device(config.device)))
-    return session, session.train(lambda: False, StderrProgress(), command)
+    return session, fit(session, lambda: False, StderrProgress(), command)
 
 
 def evaluate_best(session: Session, measures: Sequence[str]) -> Evaluation:

@@ -1,24 +1,18 @@
 """The model card, README.md in a model's folder: training data, hyperparameters and measured effectiveness."""
 
 import platform
-from typing import Any, Protocol
 
 import torch
 import yaml
 
 from beamrank.formats.folders import paths_of
 from beamrank.formats.notes import counted
-from beamrank.ranking.input_layout import InputLimits
 from beamrank.storage import files as storage
 from beamrank.version import __version__
 from models.checkpoints.sources import hub_id
-from models.training.config import Kind, TrainConfig
-from models.training.data.groups import Position, Source
-from models.training.dev import DevSet
-from models.training.initial_model import Start
-from models.training.loop.distributed import Processes
-from models.training.loop.state import TrainState
-from models.training.loop.trainer import Schedule
+from models.training.config import TrainConfig
+from models.training.session import Session
+from models.training.states import TrainState
 
 _INPUTS = {
     "mono": "Input: `[CLS] query [SEP] passage [SEP]`, token types 0 and 1.",
@@ -35,26 +29,7 @@ _PACKED = (
 _SCORES = {1: "The score is the logit.", 2: "The score is logit 1 (`relevant`) minus logit 0 (`not_relevant`)."}
 
 
-class Trained(Protocol):
-    """The part of a training that the card describes."""
-
-    config: TrainConfig
-    kind: Kind
-    start: Start
-    labels: int
-    model: Any
-    limits: InputLimits
-    schedule: Schedule
-    processes: Processes
-    dtype: torch.dtype
-    source: Source
-    dev: DevSet | None
-
-    def data_lines(self, position: Position) -> list[str]:
-        """Lines to report about the data that was read up to a position."""
-
-
-def write_card(session: Trained, state: TrainState, command: str) -> None:
+def write_card(session: Session, state: TrainState, command: str) -> None:
     """Writes README.md to the output folder."""
     parts = [_head(session), _input(session), _recipe(session, state, command), _data(session, state)]
     parts.append(_figures(session, state))
@@ -66,7 +41,7 @@ def card_path(config: TrainConfig) -> str:
     return storage.join(config.output, "README.md")
 
 
-def _head(session: Trained) -> str:
+def _head(session: Session) -> str:
     card = session.config.card
     tag = "fill-mask" if session.kind == "tcp" else "text-ranking"
     head: dict[str, object] = {"pipeline_tag": tag}
@@ -80,7 +55,7 @@ def _head(session: Trained) -> str:
     return f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n# {storage.name(session.config.output)}\n"
 
 
-def _input(session: Trained) -> str:
+def _input(session: Session) -> str:
     model = {"mono": "monoBERT", "duo": "duoBERT", "tcp": "BERT, pre-trained on a corpus"}[session.kind]
     millions = sum(each.numel() for each in session.model.parameters()) / 1e6
     layers, width = session.model.config.num_hidden_layers, session.model.config.hidden_size
@@ -101,7 +76,7 @@ def _chunks(config: TrainConfig) -> str:
     )
 
 
-def _recipe(session: Trained, state: TrainState, command: str) -> str:
+def _recipe(session: Session, state: TrainState, command: str) -> str:
     config, optimizer, limits = session.config, session.config.optimizer, session.limits
     objective = " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in config.objective.items())
     query = "" if session.kind == "tcp" else f"query {limits.max_query_length}, "
@@ -122,7 +97,7 @@ def _recipe(session: Trained, state: TrainState, command: str) -> str:
     return f"## How it was made\n\n    {command}\n\n| | |\n|---|---|\n{table}\n\nCurves: `training/curves.png`.\n"
 
 
-def _start(session: Trained) -> str:
+def _start(session: Session) -> str:
     """The start, without a path of this machine."""
     reference = session.start.reference
     name = storage.name(reference) if reference.startswith("/") else session.config.start
@@ -132,7 +107,7 @@ def _start(session: Trained) -> str:
     return f"{name}; its head of {counted(session.start.labels or 0, 'label')} is not used" if new else name
 
 
-def _data(session: Trained, state: TrainState) -> str:
+def _data(session: Session, state: TrainState) -> str:
     data = session.config.data
     files = {name: getattr(data, name) for name in ("triples", "qrels", "run", "teacher")}
     files |= {name: section.path for name in ("corpus", "topics") if (section := getattr(data, name))}
@@ -147,7 +122,7 @@ def _data(session: Trained, state: TrainState) -> str:
     return "\n".join(["## Trained on\n", *lines, ""])
 
 
-def _figures(session: Trained, state: TrainState) -> str:
+def _figures(session: Session, state: TrainState) -> str:
     if session.dev is None:
         return "## Figures\n\nNone: the training had no dev run.\n"
     dev = session.dev

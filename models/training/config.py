@@ -228,6 +228,9 @@ class TrainConfig(Section):
     """Threads of a process; default: torch's own."""
     save_minutes: Above0 = 10.0
     """Minutes between two states."""
+    report_to: tuple[str, ...] = ()
+    """Trackers that receive each step's loss and learning rate and the dev measure: names of transformers, such as
+    `tensorboard`, `wandb` or `mlflow`, whose packages are installed."""
     card: CardConfig = CardConfig()
     output: Path
     """A local folder."""

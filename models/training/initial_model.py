@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
-from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification, PreTrainedModel
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
@@ -31,7 +31,7 @@ from models.checkpoints.sources import locate
 from models.tokenizers.bert import BertTokenizer, load_bert
 from models.tokenizers.files import TOKENIZER_FILES
 from models.tokenizers.layout import own_layout
-from models.training.chunked_bert import ChunkedBert, chunked_config
+from models.training.bert_models import BertForPreTraining, ChunkedBert, chunked_config
 from models.training.config import ChunksConfig
 
 _TYPES = "embeddings.token_type_embeddings.weight"

@@ -1,8 +1,10 @@
 """What `beamrank train` leaves of a training, and the section of a report about it: figure 1 of monoBERT's paper."""
 
 import csv
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -19,6 +21,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, checked_record
 
 FOLDER, RECORD, STEPS, DEV = "training", "training.json", "curve.csv", "dev.csv"
+_PICTURE = "curves.png"
 # The first column of the row of the candidates, which belong to no step.
 GIVEN = "as given"
 _SMOOTHED_SHARE = 50
@@ -64,6 +67,62 @@ class TrainingRecord:
 
 
 _RECORD = TypeAdapter(TrainingRecord)
+
+
+class Curves:
+    """The rows of a training, in files that it appends to."""
+
+    def __init__(self, folder: str, measure: str, step: int, given: float | None = None) -> None:
+        """Continues after a step; drops later rows of an interrupted training. `given` is the candidates' measure."""
+        self._folder = Path(folder)
+        self._measure = measure
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.steps = [row for row in read_steps(folder) if row.step <= step]
+        self.dev = [row for row in read_dev(folder) if row.step <= step]
+        self._write(STEPS, StepRow._fields, self.steps)
+        self._given = given
+        self._write(DEV, ("step", measure), [*([] if given is None else [(GIVEN, given)]), *self.dev])
+
+    def add_step(self, row: StepRow) -> None:
+        """Adds a step."""
+        self.steps.append(row)
+        self._append(STEPS, row)
+
+    def add_dev(self, row: DevRow) -> None:
+        """Adds a measurement."""
+        self.dev.append(row)
+        self._append(DEV, row)
+
+    def draw(self) -> None:
+        """Draws curves.png."""
+        from matplotlib.figure import Figure
+
+        picture = Figure(figsize=(8, 7), layout="constrained")
+        panels = picture.subplots(3 if self.dev else 2, 1, sharex=True)
+        numbers = [row.step for row in self.steps]
+        losses = np.array([row.loss for row in self.steps])
+        panels[0].plot(numbers, losses, color="0.8", linewidth=0.8)
+        panels[0].plot(numbers, smoothed(losses), color="tab:blue")
+        panels[0].set_ylabel("loss")
+        panels[1].plot(numbers, [row.learning_rate for row in self.steps], color="tab:green")
+        panels[1].set_ylabel("learning rate")
+        if self.dev:
+            panels[2].plot([row.step for row in self.dev], [row.value for row in self.dev], "o-", color="tab:orange")
+            if self._given is not None:
+                panels[2].axhline(self._given, linestyle="--", color="tab:gray", label=GIVEN)
+                panels[2].legend()
+            panels[2].set_ylabel(f"dev {self._measure}")
+        panels[-1].set_xlabel("step")
+        picture.savefig(self._folder / _PICTURE)
+
+    def _write(self, name: str, header: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
+        content = io.StringIO()
+        csv.writer(content).writerows([header, *rows])
+        storage.replace(str(self._folder / name), content.getvalue().encode())
+
+    def _append(self, name: str, row: StepRow | DevRow) -> None:
+        with open(self._folder / name, "a", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerow(row)
 
 
 @dataclass(frozen=True)

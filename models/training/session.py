@@ -1,46 +1,58 @@
 """Everything that a training needs, read and checked before the first step."""
 
 import math
+import os
 import tempfile
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.notes import first_few
 from beamrank.machine import usable_threads
-from beamrank.progress import Progress
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
+from models.checkpoints.files import CONFIG, WEIGHTS
 from models.scoring.backends.torch import resolve_dtype
-from models.training.card import card_path, write_card
+from models.tokenizers.vocabulary import read_vocabulary
 from models.training.config import Kind, TrainConfig
 from models.training.data.groups import InputEncoder, Position, Source
 from models.training.data.pretraining import CorpusSource, Masking, PackedSource
-from models.training.data.store import StoredData, remove_stored
+from models.training.data.store import StoredData, data_files
 from models.training.data.texts import TokenTable, is_in, normal_text
 from models.training.data.triples import TriplesSource
 from models.training.dev import DevSet, read_dev
 from models.training.initial_model import Start
-from models.training.loop.distributed import Processes
-from models.training.loop.masked_words import MaskedTask, mask_id
-from models.training.loop.publishing import publish_checkpoint, unpublished
-from models.training.loop.resume_check import check_output, training_identity
-from models.training.loop.state import StateFolder, TrainState
-from models.training.loop.tasks import DuoTask, MonoTask, Scorer, Task, group_loss, pair_loss
-from models.training.loop.trainer import Schedule, Trainer, candidate_folder
-from models.training.report_section import FOLDER, TrainingRecord
+from models.training.processes import Processes
+from models.training.report_section import FOLDER
+from models.training.states import StateFolder, candidate_folder, publish_checkpoint, unpublished
+from models.training.tasks import DuoTask, MaskedTask, MonoTask, Task
 
 _CPU_TOKEN_BUDGET, _GPU_TOKEN_BUDGET = 2048, 1 << 17
-_DEV_STEPS = 1000
+# Options that may change when a training resumes, because they do not decide what is learned.
+_FREE: dict[str, bool | set[str]] = {
+    **dict.fromkeys(("output", "save_minutes", "card", "threads", "device", "report_to"), True),
+    "data": {"max_bad_rows"},
+}
 # Measures that do not say how good a ranking is.
 _COUNTS = frozenset({"NumQ", "NumRel", "NumRet", "Judged"})
 # An epoch is rounded up to whole steps.
 _MANY_PASSES = 1.5
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How many steps a training has, groups a step, steps until the highest learning rate, and between measurements."""
+
+    steps: int
+    groups_per_step: int
+    warmup_steps: int
+    dev_steps: int
 
 
 class Session:
@@ -58,9 +70,11 @@ class Session:
         config = config.model_copy(update={"labels": self.labels})
         self.config, self.kind, self.processes = config, kind, processes
         torch.set_num_threads(usable_threads(config.threads) if config.threads else torch.get_num_threads())
-        check_output(config.output, self.start.folder)
+        _check_output(config.output, self.start.folder)
+        _check_trackers(config.report_to)
         self.limits = InputLimits(**config.input.model_dump())
-        self.dtype = _resolve_dtype(config.dtype, processes.device)
+        requested = {("auto", "cuda"): "bfloat16", ("auto", "cpu"): "float32"}.get((config.dtype, processes.device))
+        self.dtype: torch.dtype = getattr(torch, resolve_dtype(requested or config.dtype, processes.device))
         if config.dev is not None:
             _check_measure(config.dev.measure)
         identity = training_identity(config, kind, self.start, processes)
@@ -83,8 +97,6 @@ class Session:
         torch.manual_seed(config.seed)
         self.model = self._model()
         self.task = self._task()
-        # The weights are the same in each process, the units that dropout skips are not.
-        torch.manual_seed(config.seed + 1 + processes.rank)
 
     def lines(self, position: Position | None = None) -> list[str]:
         """Lines to report about the start and the data that was read up to a position."""
@@ -96,36 +108,7 @@ class Session:
         lines = [*self.source.notes(position), *_passes(self.config, self.source, self.schedule)]
         return lines if self.dev is None else [*lines, *_trained_topics(self.dev, self.source)]
 
-    def train(self, stop: Callable[[], bool], progress: Progress, command: str) -> TrainState:
-        """Trains, and then writes the model card. See `Trainer.train`."""
-        trainer = Trainer(
-            self.task,
-            self.source,
-            self.schedule,
-            self.start.folder,
-            self.config.output,
-            self.states,
-            self.processes,
-            progress,
-            self.dev,
-        )
-        if self.processes.first:
-            self._write_record()
-        state = trainer.train(self.before, stop)
-        if state.finished and self.processes.first:
-            write_card(self, state, command)
-            remove_stored(Path(self.config.output) / FOLDER)
-        return state
-
-    def complete(self, command: str) -> None:
-        """Does what a complete training that was killed did not: writes the model card, removes the mined data."""
-        if self.processes.first:
-            remove_stored(Path(self.config.output) / FOLDER)
-        if self.processes.first and not storage.exists(card_path(self.config)):
-            write_card(self, self.before, command)
-
     def _check_dev(self, dev: DevSet) -> None:
-        """Raises PreflightError if the measure of the dev run cannot choose among several models."""
         once = self.schedule.steps <= self.schedule.dev_steps
         if not (once or self.before.finished or dev.sees_order()):
             raise PreflightError(
@@ -142,32 +125,8 @@ class Session:
         elif self.processes.first and self.before.published:
             publish_checkpoint(candidate, output, self.before.published)
 
-    def _write_record(self) -> None:
-        dev = self.dev
-        record = TrainingRecord(
-            kind=self.kind,
-            steps=self.schedule.steps,
-            inputs_per_step=self.schedule.groups_per_step * self.inputs_per_group,
-            measure=None if dev is None else dev.measure,
-            given=None if dev is None else dev.first_stage(),
-        )
-        record.write(self.config.output)
-
-    def _model(self) -> Any:
-        optimizer = self.config.optimizer
-        model: Any
-        if self.kind == "tcp":
-            next_sentence = "next_sentence" in self.config.objective
-            model = self.start.masked_model(optimizer.dropout, optimizer.train_word_embeddings, next_sentence)
-        else:
-            words = optimizer.train_word_embeddings
-            model = self.start.model(self.kind, self.labels, optimizer.dropout, words, self.config.chunks)
-        if optimizer.gradient_checkpointing:
-            model.activation_checkpointing_enable({"use_reentrant": False})
-        return model.to(self.processes.device)
-
     def _source(self, temporary: bool) -> tuple[Source, str]:
-        """The training data, and a digest of it if it was mined."""
+        """The training data, and a digest of it if it is stored."""
         config, data = self.config, self.config.data
         if self.kind == "tcp":
             assert data.corpus is not None
@@ -177,12 +136,12 @@ class Session:
             return PackedSource(passages, self.start.tokenizer, self._masking().room_tokens), ""
         if data.triples is not None and data.corpus is None:
             return TriplesSource(data.triples, config.seed, max_bad_rows=data.max_bad_rows), ""
-        max_tokens = max_doc_tokens(self.limits.max_length * config.inputs_per_passage)
         folder = Path(config.output) / FOLDER
         if temporary:
             # Each process has its own.
             self._temporary = tempfile.TemporaryDirectory(prefix="beamrank-train-")
             folder = Path(self._temporary.name)
+        max_tokens = max_doc_tokens(self.limits.max_length * config.inputs_per_passage)
         stored = StoredData(config, self.start.tokenizer, max_tokens, folder)
         if temporary or self.processes.first:
             stored.write()
@@ -191,33 +150,80 @@ class Session:
         source, self.tokens, content = stored.open()
         return source, content
 
+    def _model(self) -> Any:
+        config, optimizer = self.config, self.config.optimizer
+        dropout, words = optimizer.dropout, optimizer.train_word_embeddings
+        model: Any
+        if self.kind == "tcp":
+            model = self.start.masked_model(dropout, words, "next_sentence" in config.objective)
+        else:
+            model = self.start.model(self.kind, self.labels, dropout, words, config.chunks)
+        if optimizer.gradient_checkpointing:
+            model.activation_checkpointing_enable({"use_reentrant": False})
+        return model.to(self.processes.device)
+
     def _masking(self) -> Masking:
-        return Masking(
-            self.start.tokenizer,
-            mask_id(self.start.folder),
-            self.limits.max_length,
-            "next_sentence" in self.config.objective,
-            self.config.seed,
-        )
+        mask_id = read_vocabulary(self.start.folder).token_ids.get("[MASK]")
+        if mask_id is None:
+            raise PreflightError(
+                f"the vocabulary in {self.start.folder} has no [MASK], so words of the corpus cannot be masked"
+            )
+        next_sentence = "next_sentence" in self.config.objective
+        return Masking(self.start.tokenizer, mask_id, self.limits.max_length, next_sentence, self.config.seed)
 
     def _task(self) -> Task:
+        config = self.config
         budget = _GPU_TOKEN_BUDGET if self.processes.device == "cuda" else _CPU_TOKEN_BUDGET
         if self.kind == "tcp":
-            return MaskedTask(
-                self.model,
-                self._masking(),
-                self.config.objective,
-                self.limits.max_length,
-                budget,
-                self.processes.device,
-                self.dtype,
-            )
-        encoder = InputEncoder(self.start.tokenizer, self.limits, budget, self.config.inputs_per_passage, self.tokens)
-        score = Scorer(self.model, encoder, self.processes.device, self.dtype)
-        config = self.config
+            return MaskedTask(self._masking(), config.objective, self.limits.max_length, budget)
+        encoder = InputEncoder(self.start.tokenizer, self.limits, budget, config.inputs_per_passage, self.tokens)
         if self.kind == "mono":
-            return MonoTask(score, group_loss(config.objective, config.temperature, config.margin))
-        return DuoTask(score, pair_loss(config.objective, config.temperature))
+            return MonoTask(encoder, config.objective, config.temperature, config.margin)
+        return DuoTask(encoder, config.objective, config.temperature)
+
+
+def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: Processes) -> dict[str, Any]:
+    """The settings that a training must share with the state that it resumes, by dotted key.
+
+    Raises:
+        PreflightError: a file of the data cannot be reached.
+    """
+    try:
+        files = [*data_files(config.data), *(data_files(config.dev) if config.dev else ())]
+        sizes = {url: storage.size_bytes(url) for url in files}
+    except FileNotFoundError as error:
+        raise PreflightError(f"there is no file {error.filename or error}: the training data names it") from error
+    except OSError as error:
+        raise PreflightError(f"cannot read the training data: {error}") from error
+    also = {"kind": kind, "start digest": start.digest, "processes": processes.count, "bytes": sizes}
+    return _flat(config.model_dump(mode="json", exclude=_FREE)) | _flat(also)
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, each in value.items():
+        found |= _flat(each, f"{prefix}{key}.") if isinstance(each, dict) else {prefix + key: each}
+    return found
+
+
+def _check_output(output: str, start_folder: str) -> None:
+    if os.path.realpath(output) == os.path.realpath(start_folder):
+        raise ConfigError(f"output: {output} is also the start, which would be overwritten: give another folder")
+    found = [name for name in (CONFIG, *WEIGHTS) if os.path.exists(os.path.join(output, name))]
+    if found and not os.path.isdir(os.path.join(output, FOLDER)):
+        raise ConfigError(
+            f"output: {output} holds a model that was not made by a training here ({found[0]} without {FOLDER}/) and "
+            "would be overwritten: give another folder, or remove it"
+        )
+
+
+def _check_trackers(names: tuple[str, ...]) -> None:
+    try:
+        for callback in get_reporting_integration_callbacks(list(names)):  # type: ignore[no-untyped-call]
+            callback()
+    # Whatever a tracker raises if its package is missing.
+    except Exception as error:
+        raise PreflightError(f"report_to: {error}") from error
 
 
 def _check_measure(name: str) -> None:
@@ -231,13 +237,6 @@ def _check_measure(name: str) -> None:
             f"dev.measure {name!r} counts topics, docs or judgments, which says nothing about a model: give a measure "
             "such as RR@10 or nDCG@10"
         )
-
-
-def _resolve_dtype(requested: str, device: str) -> torch.dtype:
-    if requested == "auto":
-        requested = "bfloat16" if device == "cuda" else "float32"
-    found: torch.dtype = getattr(torch, resolve_dtype(requested, device))
-    return found
 
 
 def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, processes: int) -> Schedule:
@@ -258,8 +257,14 @@ def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, proces
             f"optimizer.batch_size is {optimizer.batch_size}, and objective next_sentence needs a multiple of "
             f"{2 * least}: pairs of inputs in each micro-batch swap their segments"
         )
-    groups_per_step = optimizer.batch_size // inputs_per_group
-    steps = optimizer.steps or _steps(source, optimizer.epochs or 0.0, groups_per_step)
+    groups_per_step, steps = optimizer.batch_size // inputs_per_group, optimizer.steps
+    if steps is None:
+        if source.groups_per_epoch is None:
+            raise ConfigError(
+                "triples and corpora are streamed, so the length of an epoch is unknown: give optimizer.steps, not "
+                "epochs"
+            )
+        steps = max(1, math.ceil(source.groups_per_epoch * (optimizer.epochs or 0.0) / groups_per_step))
     warmup = optimizer.warmup_steps
     if warmup is None:
         warmup = round(steps * (optimizer.warmup_share or 0.0))
@@ -268,27 +273,7 @@ def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, proces
             f"optimizer.warmup_steps is {warmup:,}, and there are {steps:,} steps: the learning rate would never "
             "reach its peak. Lower it, or give warmup_share"
         )
-    return Schedule(
-        steps=steps,
-        groups_per_step=groups_per_step,
-        learning_rate=optimizer.learning_rate,
-        warmup_steps=warmup,
-        accumulation=optimizer.accumulation,
-        weight_decay=optimizer.weight_decay,
-        clip_norm=optimizer.clip_norm,
-        dev_steps=config.dev.every_steps if config.dev else _DEV_STEPS,
-        save_minutes=config.save_minutes,
-        weights=config.weights,
-        threads=torch.get_num_threads(),
-    )
-
-
-def _steps(source: Source, epochs: float, groups_per_step: int) -> int:
-    if source.groups_per_epoch is None:
-        raise ConfigError(
-            "triples and corpora are streamed, so the length of an epoch is unknown: give optimizer.steps, not epochs"
-        )
-    return max(1, math.ceil(source.groups_per_epoch * epochs / groups_per_step))
+    return Schedule(steps, groups_per_step, warmup, config.dev.every_steps if config.dev else steps)
 
 
 def _passes(config: TrainConfig, source: Source, schedule: Schedule) -> list[str]:
@@ -297,12 +282,12 @@ def _passes(config: TrainConfig, source: Source, schedule: Schedule) -> list[str
     if groups is None:
         return []
     passes = schedule.steps * schedule.groups_per_step / groups
-    asked = f", not {epochs:g}" if epochs and passes > _MANY_PASSES * epochs else ""
-    if not asked and schedule.groups_per_step <= groups:
+    more = f", not {epochs:g}" if epochs and passes > _MANY_PASSES * epochs else ""
+    if not more and schedule.groups_per_step <= groups:
         return []
     return [
         f"a step takes {schedule.groups_per_step:,} groups, and there are {groups:,}: the training makes {passes:,.1f} "
-        f"passes over them{asked}; lower optimizer.batch_size"
+        f"passes over them{more}; lower optimizer.batch_size"
     ]
 
 

@@ -6,7 +6,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from enum import StrEnum
 from importlib.util import find_spec
 from types import FrameType
@@ -22,7 +21,6 @@ from pipelines.console.run_log import open_log_in, run_log
 from pipelines.console.tables import print_result, print_table
 
 if TYPE_CHECKING:
-    from models.training.estimate import TrainPlan
     from models.training.folds import Fold
     from models.training.session import Session
 
@@ -41,7 +39,7 @@ class _Signals:
     def __init__(self) -> None:
         self.number = 0
 
-    def asked(self) -> bool:
+    def received(self) -> bool:
         """Whether a signal was received."""
         return self.number != 0
 
@@ -89,9 +87,9 @@ def train(
     if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
         raise PreflightError(f"training needs {' and '.join(missing)}: pip install 'beamrank[train]'")
     from models.training.config import load_train_config
-    from models.training.estimate import plan_training
     from models.training.folds import GIVEN, POOLED, fold_configs, rank_held_out, write_pooled
-    from models.training.loop.distributed import joined_processes
+    from models.training.plan import plan_training
+    from models.training.processes import joined_processes
     from models.training.session import Session
     from pipelines.plan.named_inputs import named_training
 
@@ -128,15 +126,17 @@ def train(
 
 def _train(session: "Session", console: ConsoleProgress) -> int:
     """Trains, or resumes; returns the exit code."""
-    output = session.config.output
+    from models.training.trainer import train
+
+    output, command = session.config.output, shlex.join(["beamrank", *sys.argv[1:]])
     open_log_in(output)
     if session.before.finished:
-        session.complete(_command())
+        train(session, lambda: False, console, command)
         console.note(f"{output} is already trained ({session.before.step:,} steps)")
         return 0
     signals = _Signals()
     with signals.caught(), console.bar(f"train {session.kind}") as bar:
-        progress = session.train(signals.asked, bar, _command())
+        progress = train(session, signals.received, bar, command)
     if not progress.finished:
         console.note(f"interrupted after step {progress.step:,}: run the same command again to resume")
         return 128 + (signals.number or signal.SIGTERM)
@@ -144,16 +144,12 @@ def _train(session: "Session", console: ConsoleProgress) -> int:
     return 0
 
 
-def _command() -> str:
-    return shlex.join(["beamrank", *sys.argv[1:]])
-
-
-def _show(plan: "TrainPlan", as_json: bool) -> None:
+def _show(plan: dict[str, object], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(asdict(plan)))
+        print(json.dumps(plan))
         return
-    rows = [[name, line] for name, value in asdict(plan).items() for line in _text(value).splitlines()]
-    print_table([f"train {plan.kind}", "value"], rows)
+    rows = [[name, line] for name, value in plan.items() for line in _text(value).splitlines()]
+    print_table([f"train {plan['kind']}", "value"], rows)
 
 
 def _text(value: object) -> str:
@@ -163,4 +159,4 @@ def _text(value: object) -> str:
         return f"{value:,.3f}"
     if isinstance(value, dict):
         return ", ".join(f"{name} x {weight:g}" for name, weight in value.items())
-    return "\n".join(value) if isinstance(value, tuple) else str(value)
+    return "\n".join(value) if isinstance(value, list) else str(value)

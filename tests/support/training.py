@@ -3,6 +3,7 @@
 import json
 import tarfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 from beamrank.ranking.input_layout import InputLimits
 from benchmarks.datasets.medquad import read_medquad
-from models.training.config import Kind, load_train_config
-from models.training.data.groups import Group, InputEncoder
+from models.training.config import ChunksConfig, Kind, load_train_config
+from models.training.data.groups import Group, InputEncoder, Texts
 from models.training.initial_model import Start
-from models.training.loop.distributed import Processes
-from models.training.loop.optimizer import BertAdam, clip_gradients, learning_rate_at
-from models.training.loop.tasks import Scorer, Task
+from models.training.processes import Processes
 from models.training.session import Session
+from models.training.tasks import Task, score
+from models.training.trainer import BertAdam, learning_rate_at
 
 THINGS = ("sky", "grass", "blood", "snow", "coal", "sun", "sea", "rose", "leaf", "milk")
 COLOURS = ("blue", "green", "red", "white", "black", "gold", "teal", "pink", "lime", "cream")
@@ -68,29 +69,48 @@ def colour_groups(docs: int = 2) -> list[Group]:
     return groups
 
 
+@dataclass(frozen=True)
+class Scorer:
+    """A model to train on a CPU, and its inputs."""
+
+    model: BertForSequenceClassification
+    encoder: InputEncoder
+
+    def __call__(self, inputs: Sequence[Texts]) -> torch.Tensor:
+        return score(self.model, self.encoder, inputs)
+
+
 def make_scorer(
-    start_folder: str, kind: str, labels: int = 2, dropout: float = 0.0, dtype: torch.dtype = torch.float32
+    start_folder: str, kind: str, labels: int = 2, dropout: float = 0.0, chunks: ChunksConfig | None = None
 ) -> Scorer:
-    """A model to train on a CPU."""
     start = Start(start_folder, LIMITS.max_length)
     torch.manual_seed(1)
-    model = start.model(kind, labels, dropout, train_word_embeddings=True)
-    return Scorer(model, InputEncoder(start.tokenizer, LIMITS, 512), "cpu", dtype)
+    model = start.model(kind, labels, dropout, train_word_embeddings=True, chunks=chunks)
+    return Scorer(model, InputEncoder(start.tokenizer, LIMITS, 512, chunks.count if chunks else 1))
 
 
-def overfit(task: Task, groups: list[Group]) -> float:
+def step_loss(task: Task, model: torch.nn.Module, groups: Sequence[Group[Any]], number: int = 0) -> torch.Tensor:
+    """The loss of a step of these groups."""
+    tensors = task.collate(groups, number)
+    return task.loss(model, tensors, task.counts(tensors))
+
+
+def overfit(task: Task, model: torch.nn.Module, groups: list[Group]) -> float:
     """The loss over all groups after training on them, without dropout, until it is low enough to stop."""
-    optimizer = BertAdam(task.model.named_parameters(), 0.0)
-    task.model.train()
+    optimizer = BertAdam(model.named_parameters(), 1e-3, 0.0)
+    model.train()
     for step in range(_OVERFITTING_STEPS):
-        loss = task.loss(groups, 0)
+        loss = step_loss(task, model, groups)
         if loss.item() < _OVERFITTED:
             break
         torch.autograd.backward(loss)
-        clip_gradients(optimizer.parameters, 1.0)
-        optimizer.step(learning_rate_at(step, 1e-3, 10, _OVERFITTING_STEPS))
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate_at(step, 1e-3, 10, _OVERFITTING_STEPS)
+        optimizer.step()
+        optimizer.zero_grad()
     with torch.inference_mode():
-        return task.loss(groups, 0).item()
+        return step_loss(task, model, groups).item()
 
 
 def write_collection(folder: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from contrib.tensorflow2019.folder import convert, convert_pretrained
 from contrib.tensorflow2019.source import find_source
 from models.training.config import Kind
 from models.training.initial_model import Start
+from models.training.trainer import train
 from tests import ROOT
 from tests.support.models import tensorflow1
 from tests.support.models.tensorflow1 import IDS, OUTPUTS, TYPES, copy_checkpoint, copy_pretrained, pretrained_outputs
@@ -98,7 +99,7 @@ def _train(kind: Kind, start: str, folder: Path) -> Path:
     known = load_file(f"{start}/model.safetensors")
     for name in known if kind == "tcp" else [name for name in known if name.startswith("bert.")]:
         np.testing.assert_array_equal(model[name].numpy(), known[name])
-    session.train(lambda: False, SILENT, "")
+    train(session, lambda: False, SILENT, "")
     return folder / kind
 
 

@@ -17,11 +17,12 @@ from models.architectures.chunk_pooling import ChunkPooling, cut_docs
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from models.scoring.mono import score_mono
-from models.training.chunked_bert import ChunkedBert
+from models.training.bert_models import ChunkedBert
 from models.training.config import ChunksConfig
-from models.training.data.groups import Group, InputEncoder
-from models.training.initial_model import Start, save_checkpoint
-from models.training.loop.tasks import MonoTask, Scorer, group_loss
+from models.training.data.groups import Group
+from models.training.initial_model import save_checkpoint
+from models.training.tasks import MonoTask
+from models.training.trainer import train
 from tests.support.models.tables import shard, template
 from tests.support.progress import RecordedProgress
 from tests.support.training import (
@@ -29,9 +30,13 @@ from tests.support.training import (
     LIMITS,
     THINGS,
     WORDS,
+    Scorer,
+    make_scorer,
     make_session,
     overfit,
     save_start,
+    step_loss,
+    stop_after,
     write_train_config,
 )
 
@@ -46,10 +51,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _scorer(start_folder: str, chunks: ChunksConfig, labels: int = 2) -> Scorer:
-    start = Start(start_folder, LIMITS.max_length)
-    torch.manual_seed(1)
-    model = start.model("mono", labels, 0.0, train_word_embeddings=True, chunks=chunks)
-    return Scorer(model, InputEncoder(start.tokenizer, LIMITS, 512, chunks.count), "cpu", torch.float32)
+    return make_scorer(start_folder, "mono", labels, chunks=chunks)
 
 
 def _ids(text: str) -> list[int]:
@@ -217,19 +219,19 @@ def _answers_in_the_second_half() -> list[Group]:
 def test_chunked_training_overfits_twenty_pairs(objective, chunks, start):
     labels = 1 if objective in ("bertlets", "bert_ce") else 2
     groups = _answers_in_the_second_half()
-    task = MonoTask(_scorer(start, chunks, labels), group_loss({objective: 1.0}, 1.0, 0.2))
-    assert task.loss(groups, 0).item() > 0.05
-    assert overfit(task, groups) < 0.01
+    score = _scorer(start, chunks, labels)
+    task = MonoTask(score.encoder, {objective: 1.0})
+    assert step_loss(task, score.model, groups).item() > 0.05
+    assert overfit(task, score.model, groups) < 0.01
 
 
 def test_chunked_training_measures_and_resumes(start, tmp_path):
     dev = {"topics": {"path": "topics.tsv", "format": "tsv"}, "qrels": "qrels.txt", "run": "run.trec", "k": 6}
     chunks = {"count": 2, "attention_size": 8}
     config = write_train_config(tmp_path, start, chunks=chunks, dev=dev, objective="bertlets", labels=1)
-    calls = iter(range(100))
-    make_session(config, "mono").train(lambda: next(calls) == 7, SILENT, "")
+    train(make_session(config, "mono"), stop_after(8), SILENT, "")
     told = RecordedProgress()
-    progress = make_session(config, "mono").train(lambda: False, told, "beamrank train mono train.yaml")
+    progress = train(make_session(config, "mono"), lambda: False, told, "beamrank train mono train.yaml")
     assert progress.finished
     assert any("resuming after step 8" in line for line in told.notes)
     assert resolve_checkpoint(str(tmp_path / "out"), "mono").doc_parts == 2

@@ -3,7 +3,7 @@
 import pytest
 
 from beamrank.errors import ConfigError, PreflightError
-from models.training.estimate import plan_training
+from models.training.plan import plan_training
 from tests.models.training.test_session import DEV, finish
 from tests.models.training.test_session import dev_config as dev_config
 from tests.support.training import make_session, save_start, write_collection, write_train_config
@@ -46,7 +46,7 @@ def test_dev_topics_that_are_trained_on_are_said(dev_config, tmp_path):
     line = "topics of the dev run that are also trained on: 2 of 3 ('x0', 'x1'), so its measure is better than for new"
     line += " topics"
     assert line in session.lines()
-    assert line in plan_training(session).notes
+    assert line in plan_training(session)["notes"]
     finish(session)
     assert f"- {line}\n" in (tmp_path / "out/README.md").read_text()
 

@@ -10,7 +10,7 @@ from beamrank.errors import PreflightError
 from models.architectures.bert import TOKEN_TYPES
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.training.initial_model import Start, save_checkpoint
-from models.training.loop.publishing import checkpoint_hashes, publish_checkpoint
+from models.training.states import checkpoint_hashes, publish_checkpoint
 from tests.support.training import WORDS, logits_of, save_start, save_tokenizer
 
 _CLS, _SEP, _BLUE, _SKY, _RED = (WORDS.index(word) for word in ("[CLS]", "[SEP]", "blue", "sky", "red"))

@@ -7,12 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from beamrank.errors import ConfigError, DataError
+from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.progress import SILENT, Silent
 from models.tokenizers.bert import BertTokenizer
-from models.training.estimate import plan_training
+from models.training.plan import plan_training
 from models.training.report_section import TrainingRecord, read_training
 from models.training.session import Session
+from models.training.trainer import train
 from tests.support.progress import RecordedProgress
 from tests.support.training import make_session, save_start, stop_after, write_collection, write_train_config
 
@@ -39,7 +40,7 @@ def dev_config(tmp_path):
 def finish(session: Session) -> list[str]:
     """Trains to the end."""
     told = RecordedProgress()
-    assert session.train(lambda: False, told, "beamrank train").finished
+    assert train(session, lambda: False, told, "beamrank train").finished
     return told.notes
 
 
@@ -62,7 +63,7 @@ def assert_same(one: Path, other: Path) -> None:
 def test_training_resumes_to_the_same_bits(kind, config, tmp_path):
     finish(make_session(config, kind, output=tmp_path / "whole"))
     for done, stop in ((1, 1), (18, 17)):
-        progress = make_session(config, kind, output=tmp_path / "parts").train(stop_after(stop), SILENT, "")
+        progress = train(make_session(config, kind, output=tmp_path / "parts"), stop_after(stop), SILENT, "")
         assert (progress.step, progress.finished) == (done, False)
     assert "resuming after step 18" in finish(make_session(config, kind, output=tmp_path / "parts"))
     assert_same(tmp_path / "whole", tmp_path / "parts")
@@ -73,13 +74,13 @@ def test_killed_training_resumes_from_its_last_state(config, tmp_path):
     """The state of step 9 with curves up to step 12, as a kill -9 leaves them."""
     finish(make_session(config, "mono", output=tmp_path / "whole"))
     killed = tmp_path / "killed"
-    make_session(config, "mono", output=killed).train(stop_after(9), SILENT, "")
+    train(make_session(config, "mono", output=killed), stop_after(9), SILENT, "")
     with open(killed / "training" / "curve.csv", "a") as file:
         file.write("10,0.5,0.001\n11,0.5,0.001\n12,0.4")
-    (killed / "training" / ".state-00000012.tmp").mkdir()
+    (killed / "training" / "checkpoint-12").mkdir()
     assert "resuming after step 9" in finish(make_session(config, "mono", output=killed))
     assert_same(tmp_path / "whole", killed)
-    assert sorted(path.name for path in (killed / "training").glob("*state-*")) == ["state-00000040"]
+    assert sorted(path.name for path in (killed / "training").glob("*point-*")) == ["checkpoint-40"]
 
 
 class Killed(Silent):
@@ -93,7 +94,7 @@ class Killed(Silent):
 def test_dev_measurement_saves_a_state_with_its_model(dev_config, tmp_path):
     finish(make_session(dev_config, "mono", output=tmp_path / "whole"))
     with pytest.raises(KeyboardInterrupt):
-        make_session(dev_config, "mono", output=tmp_path / "killed").train(lambda: False, Killed(), "")
+        train(make_session(dev_config, "mono", output=tmp_path / "killed"), lambda: False, Killed(), "")
     again = make_session(dev_config, "mono", output=tmp_path / "killed")
     assert (again.before.step, again.before.best_step) == (10, 10)
     finish(again)
@@ -122,7 +123,7 @@ def test_head_of_one_logit_is_kept_by_default(config, tmp_path):
     assert torch.allclose(weights(tmp_path / "kept")["classifier.weight"], head, atol=1e-6)
     new = make_session(config, "mono", [*options, "labels=2"], tmp_path / "new")
     assert any("the head is new" in line and "labels: 1 keeps it" in line for line in new.lines())
-    assert any("the head is new" in line for line in plan_training(new).notes)
+    assert any("the head is new" in line for line in plan_training(new)["notes"])
     finish(new)
     assert "| start | one; its head of 1 label is not used |" in (tmp_path / "new/README.md").read_text()
 
@@ -204,17 +205,13 @@ def test_finished_training_is_not_repeated(config):
         str(path.relative_to(config.parent / "out/training")) for path in config.parent.glob("out/training/**/*")
     )
     assert left == [
-        "curve.csv",
-        "curves.png",
-        "dev.csv",
-        "state-00000005",
-        "state-00000005/state.json",
-        "training.json",
+        *("checkpoint-5", "checkpoint-5/state.json"),
+        *("curve.csv", "curves.png", "dev.csv", "training.json"),
     ]
 
 
 def test_resume_refuses_another_configuration(config):
-    make_session(config, "mono").train(stop_after(3), SILENT, "")
+    train(make_session(config, "mono"), stop_after(3), SILENT, "")
     with pytest.raises(ConfigError, match=r"another training:\n  seed: 0 in the state, 1 now\n"):
         make_session(config, "mono", ["seed=1"])
     (config.parent / "qrels.txt").write_text("q0 0 d0 1\n")
@@ -236,7 +233,7 @@ def test_resume_refuses_other_data(name, old, new, tmp_path):
     write_collection(tmp_path / "dev")
     dev = {"topics": {"path": "dev/topics.tsv", "format": "tsv"}, "qrels": "dev/qrels.txt", "run": "dev/run.trec"}
     config = write_train_config(tmp_path, save_start(tmp_path / "start"), dev=dev)
-    make_session(config, "mono").train(stop_after(1), SILENT, "")
+    train(make_session(config, "mono"), stop_after(1), SILENT, "")
     (tmp_path / name).write_text((tmp_path / name).read_text().replace(old, new))
     with pytest.raises(ConfigError, match=rf"bytes\..*/{name}: \d+ in the state, \d+ now"):
         make_session(config, "mono")
@@ -251,7 +248,7 @@ def test_output_of_another_model_is_refused(config, tmp_path):
 
 
 def test_resume_refuses_other_data_of_the_same_size(config):
-    make_session(config, "mono").train(stop_after(3), SILENT, "")
+    train(make_session(config, "mono"), stop_after(3), SILENT, "")
     corpus = config.parent / "corpus.jsonl"
     corpus.write_text(corpus.read_text().replace("gold", "rose"))
     with pytest.raises(ConfigError, match="the training data is not that of the state"):
@@ -260,7 +257,7 @@ def test_resume_refuses_other_data_of_the_same_size(config):
 
 def test_killed_training_completes_the_publication_of_its_model(dev_config, tmp_path):
     """Between the state that records the best model, and the move of its files."""
-    make_session(dev_config, "mono", output=tmp_path / "whole").train(stop_after(10), SILENT, "")
+    train(make_session(dev_config, "mono", output=tmp_path / "whole"), stop_after(10), SILENT, "")
     killed, candidate = tmp_path / "killed", tmp_path / "killed/training/candidate"
     shutil.copytree(tmp_path / "whole", killed)
     candidate.mkdir()
@@ -273,10 +270,34 @@ def test_killed_training_completes_the_publication_of_its_model(dev_config, tmp_
     assert_same(tmp_path / "whole", killed)
 
 
-def test_state_holds_no_pickle(config):
-    make_session(config, "mono").train(stop_after(3), SILENT, "")
-    files = sorted(path.name for path in (config.parent / "out/training/state-00000003").iterdir())
-    assert files == ["moments.safetensors", "random-00000.safetensors", "state.json", "weights.safetensors"]
+class Touched:
+    """A pickle that makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_state_is_hashed_before_a_file_of_it_is_opened(config, tmp_path):
+    train(make_session(config, "mono"), stop_after(3), SILENT, "")
+    state = tmp_path / "out/training/checkpoint-3"
+    assert not (state / "training_args.bin").exists()
+    for name in ("optimizer.pt", "rng_state.pth", "scheduler.pt", "pytorch_model.bin"):
+        before = (state / name).read_bytes() if (state / name).exists() else None
+        torch.save(Touched(tmp_path / "ran"), state / name)
+        with pytest.raises(PreflightError, match=rf"{name} cannot be used"):
+            make_session(config, "mono")
+        (state / name).unlink() if before is None else (state / name).write_bytes(before)
+    assert not (tmp_path / "ran").exists()
+    finish(make_session(config, "mono"))
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "unheard"])
+def test_missing_tracker_is_named(name, config):
+    with pytest.raises(PreflightError, match=rf"report_to: .*{name}"):
+        make_session(config, "mono", [f"report_to=[{name}]"])
 
 
 @pytest.mark.parametrize(
@@ -292,7 +313,7 @@ def test_training_ends_when_loss_or_gradient_is_not_finite(dtype, spoil, message
     session = make_session(config, "mono", [f"dtype={dtype}"])
     spoil(session.model.classifier.weight)
     with pytest.raises(DataError, match=message):
-        session.train(lambda: False, SILENT, "")
+        train(session, lambda: False, SILENT, "")
     assert not (config.parent / "out" / "model.safetensors").exists()
 
 
@@ -303,7 +324,7 @@ def mined_data(config: Path) -> Path:
 
 
 def test_training_data_is_mined_once_and_removed_at_the_end(config):
-    make_session(config, "mono").train(stop_after(3), SILENT, "")
+    train(make_session(config, "mono"), stop_after(3), SILENT, "")
     first = mined_data(config)
     mined_at = (first / "store.json").stat().st_mtime_ns
     make_session(config, "mono")
@@ -334,10 +355,10 @@ def test_training_step_tokenizes_nothing(kind, config, monkeypatch):
 
 def test_plan_of_a_training_changes_nothing(config):
     plan = plan_training(make_session(config, "duo", ["optimizer.batch_size=8"], dry_run=True))
-    assert (plan.groups, plan.inputs_per_group, plan.steps) == (10, 2, 40)
-    assert plan.epochs == pytest.approx(40 * 4 / 10)
-    assert plan.seconds > 0
-    assert plan.parameters > 10_000
+    assert (plan["groups"], plan["inputs_per_group"], plan["steps"]) == (10, 2, 40)
+    assert plan["epochs"] == pytest.approx(40 * 4 / 10)
+    assert plan["seconds"] > 0
+    assert plan["parameters"] > 10_000
     assert not (config.parent / "out").exists()
 
 
@@ -391,5 +412,5 @@ def test_distillation_learns_from_a_teachers_run(tmp_path):
     overrides = [*_LEARN, "data.teacher=teacher.trec", "sampling.negatives=3", "optimizer.batch_size=40"]
     finish(make_session(config, "mono", overrides))
     assert learnt(tmp_path / "out") < 0.5
-    state = json.loads(next((tmp_path / "out/training").glob("state-*/state.json")).read_text())
+    state = json.loads(next((tmp_path / "out/training").glob("checkpoint-*/state.json")).read_text())
     assert state["identity"]["objective.listwise_kl"] == 1.0

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from beamrank.errors import BeamrankError
 from beamrank.progress import SILENT
+from models.training import trainer
 from tests.pipelines.commands.test_train import train
 from tests.support.training import make_session, save_start, stop_after, write_train_config
 
@@ -30,7 +31,7 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     config = write_train_config(folder, save_start(folder / "start"), dev=_DEV)
     assert train("mono", config, *_STEPS, "--output", folder / "finished").exit_code == 0
-    make_session(config, "mono", _STEPS[1:], folder / "interrupted").train(stop_after(5), SILENT, "")
+    trainer.train(make_session(config, "mono", _STEPS[1:], folder / "interrupted"), stop_after(5), SILENT, "")
     return folder
 
 

@@ -14,7 +14,7 @@ from beamrank.ranking.input_layout import InputLimits
 from models.training.config import ChunksConfig
 from models.training.data.groups import InputEncoder
 from models.training.initial_model import Start, save_checkpoint
-from models.training.loop.tasks import Scorer
+from models.training.tasks import score
 from pipelines.plan.estimate import estimate
 from tests.support.checkpoints import MINILM, save_tiny
 from tests.support.oracle import Oracle, disagreements
@@ -70,9 +70,10 @@ def test_chunked_checkpoint_scores_whole_docs(given: Path, long_docs: dict[str, 
     assert {row["segment"] for row in rows} == {0}
     some = [row for row in rows if row["query_id"] == rows[0]["query_id"]]
     query = dict(read_topics(load_config(str(given)).topics))[rows[0]["query_id"]]
-    score = Scorer(model.eval(), InputEncoder(start.tokenizer, _LIMITS, 4096, 16), "cpu", torch.float32)
+    encoder = InputEncoder(start.tokenizer, _LIMITS, 4096, 16)
+    model.eval()
     with torch.inference_mode():
-        wanted = score([(query, long_docs[row["doc_id"]]) for row in some]).tolist()
+        wanted = score(model, encoder, [(query, long_docs[row["doc_id"]]) for row in some]).tolist()
     assert np.std(wanted) > 0.01
     assert [row["score"] for row in some] == pytest.approx(wanted, abs=2e-5)
     best = max(some, key=lambda row: row["score"])

@@ -12,6 +12,7 @@ from transformers import BertConfig, BertModel, BertTokenizer
 
 from beamrank.progress import SILENT
 from beamrank.storage.documents import hash64
+from models.training.trainer import train
 from tests import ROOT
 from tests.support.runs import run_here
 from tests.support.training import make_session
@@ -76,7 +77,7 @@ def test_training_on_folds_reranks_the_test_topics(release: Path, start: Path) -
     overrides = [*few_steps, "dev.max_topics=20", "input.max_length=128", "threads=1"]
     session = make_session(release / "configs/train-trec-car.yaml", "mono", overrides)
     assert session.source.groups_per_epoch
-    progress = session.train(lambda: False, SILENT, "beamrank train")
+    progress = train(session, lambda: False, SILENT, "beamrank train")
     assert progress.step == _STEPS
     with open(release / "checkpoints/monobert-large-trec-car/training/dev.csv", newline="") as file:
         header, given, *rows = csv.reader(file)

@@ -6,8 +6,8 @@ from beamrank.ranking.input_layout import lay_out
 from models.tokenizers.bert import load_bert
 from models.training.data.groups import Group, InputEncoder
 from models.training.data.texts import TextWriter, TokenTable
-from models.training.loop.tasks import DuoTask, MonoTask, group_loss, labelled_pairs, pair_loss
-from tests.support.training import LIMITS, WORDS, colour_groups, make_scorer, overfit, save_start
+from models.training.tasks import DuoTask, MonoTask, labelled_pairs
+from tests.support.training import LIMITS, WORDS, colour_groups, make_scorer, overfit, save_start, step_loss
 
 
 @pytest.fixture(scope="module")
@@ -18,23 +18,28 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("objective", ["pointwise", "bertlets", "bert_ce", "margin_mse", "listwise_kl"])
 def test_mono_overfits_twenty_pairs(objective, start):
     labels = 1 if objective in ("bertlets", "bert_ce") else 2
-    task = MonoTask(make_scorer(start, "mono", labels), group_loss({objective: 1.0}, 1.0, 0.2))
-    assert task.loss(colour_groups(), 0).item() > 0.05
-    assert overfit(task, colour_groups()) < 0.01
+    score = make_scorer(start, "mono", labels)
+    task = MonoTask(score.encoder, {objective: 1.0})
+    assert step_loss(task, score.model, colour_groups()).item() > 0.05
+    assert overfit(task, score.model, colour_groups()) < 0.01
 
 
 @pytest.mark.parametrize("objective", ["pairwise", "margin_mse", "pairwise_kl"])
 def test_duo_overfits_twenty_pairs(objective, start):
-    task = DuoTask(make_scorer(start, "duo"), pair_loss({objective: 1.0}, 1.0))
-    assert task.loss(colour_groups(), 0).item() > 0.05
-    assert overfit(task, colour_groups()) < 0.01
+    score = make_scorer(start, "duo")
+    task = DuoTask(score.encoder, {objective: 1.0})
+    assert step_loss(task, score.model, colour_groups()).item() > 0.05
+    assert overfit(task, score.model, colour_groups()) < 0.01
 
 
 def test_objectives_are_weighted(start):
     score, groups = make_scorer(start, "mono"), colour_groups(4)
     parts = {"listwise_kl": 1.0, "bert_ce": 0.3, "pointwise": 0.1}
-    losses = {name: MonoTask(score, group_loss({name: 1.0}, 2.0, 0.2)).loss(groups, 0).item() for name in parts}
-    together = MonoTask(score, group_loss(parts, 2.0, 0.2)).loss(groups, 0).item()
+
+    def loss(objective: dict[str, float]) -> float:
+        return step_loss(MonoTask(score.encoder, objective, 2.0), score.model, groups).item()
+
+    losses, together = {name: loss({name: 1.0}) for name in parts}, loss(parts)
     assert together == pytest.approx(sum(weight * losses[name] for name, weight in parts.items()), rel=1e-5)
 
 
@@ -45,16 +50,10 @@ def test_labelled_pairs_have_one_relevant_doc():
 
 
 def test_duo_task_scores_both_orders_with_labels(start):
-    seen = {}
-
-    def loss(scores, known):
-        seen["scores"], seen["known"] = scores, known
-        return scores.sum()
-
-    DuoTask(make_scorer(start, "duo"), loss).loss(colour_groups(3)[:1], 0)
-    assert seen["known"].preferred.tolist() == [1, 1, 0, 0]
-    assert seen["known"].margins.tolist() == [1.5, 3.0, -1.5, -3.0]
-    assert len(seen["scores"]) == 4
+    tensors = DuoTask(make_scorer(start, "duo").encoder, {"pairwise": 1.0}).collate(colour_groups(3)[:1], 0)
+    assert tensors["relevant"].tolist() == [1, 1, 0, 0]
+    assert tensors["teacher"].tolist() == [1.5, 3.0, -1.5, -3.0]
+    assert len(tensors["order"]) == 4
 
 
 @pytest.mark.parametrize("segments", [2, 3])
@@ -107,9 +106,10 @@ def test_scorer_keeps_the_order_of_the_inputs(start):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_of_duo_are_those_of_a_plain_loop(dtype, start):
     """Against transformers, inputs laid out by hand and the loss of both orders of each pair."""
-    score = make_scorer(start, "duo", dtype=dtype)
+    score = make_scorer(start, "duo")
     groups = colour_groups(3)[:4]
-    torch.autograd.backward(DuoTask(score, pair_loss({"pairwise": 1.0}, 1.0)).loss(groups, 0))
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        torch.autograd.backward(step_loss(DuoTask(score.encoder, {"pairwise": 1.0}), score.model, groups))
     found = _gradients(score.model)
     plain = make_scorer(start, "duo").model
     losses = []

@@ -15,8 +15,18 @@ from models.training.config import load_train_config
 from models.training.data.groups import Group
 from models.training.data.pretraining import NOT_PREDICTED, Masking
 from models.training.initial_model import Start
-from models.training.loop.masked_words import MaskedTask, mask_id
-from tests.support.training import COLOURS, THINGS, WORDS, make_session, save_start, save_tokenizer, stop_after
+from models.training.tasks import MaskedTask
+from models.training.trainer import train
+from tests.support.training import (
+    COLOURS,
+    THINGS,
+    WORDS,
+    make_session,
+    save_start,
+    save_tokenizer,
+    step_loss,
+    stop_after,
+)
 
 
 @pytest.fixture
@@ -36,28 +46,24 @@ def write_config(folder: Path, steps: int = 40) -> Path:
     return folder / "tcp.yaml"
 
 
-def _task(start: Start, objective: dict[str, float]) -> tuple[MaskedTask, Masking]:
-    masking = Masking(start.tokenizer, mask_id(start.folder), 32, "next_sentence" in objective, seed=3)
-    model = start.masked_model(0.0, True, "next_sentence" in objective).eval()
-    return MaskedTask(model, masking, objective, 32, 16, "cpu", torch.float32), masking
-
-
 def test_masked_loss_is_cross_entropy_of_masked_words_and_labels(start):
     texts = [("the sky is blue", "snow is white"), ("the grass is green", "coal"), ("snow is the sky",), ("is red",)]
     for objective in ({"masked_words": 1.0}, {"masked_words": 0.5, "next_sentence": 2.0}):
-        task, masking = _task(Start(start, 32), objective)
-        found = task.loss([Group("", each, None) for each in texts], 8).item()
+        found, next_sentence = Start(start, 32), "next_sentence" in objective
+        masking = Masking(found.tokenizer, WORDS.index("[MASK]"), 32, next_sentence, seed=3)
+        model, task = found.masked_model(0.0, True, next_sentence).eval(), MaskedTask(masking, objective, 32, 16)
+        loss = step_loss(task, model, [Group("", each, None) for each in texts], 8).item()
         words, labels = [], []
         for each in masking.inputs(texts, 8):
             ids, types = (torch.from_numpy(part)[None] for part in (each.ids, each.types))
-            output = task.model(input_ids=ids, token_type_ids=types)
+            output = model(input_ids=ids, token_type_ids=types)
             hidden = each.hidden != NOT_PREDICTED
             chosen = torch.log_softmax(output.prediction_logits[0][torch.from_numpy(hidden)], -1)
             words += (-chosen[range(len(chosen)), each.hidden[hidden]]).tolist()
             if each.next_label != NOT_PREDICTED:
                 labels.append(-torch.log_softmax(output.seq_relationship_logits[0], -1)[each.next_label].item())
         terms = {"masked_words": np.mean(words), "next_sentence": np.mean(labels) if labels else 0.0}
-        assert found == pytest.approx(sum(weight * terms[name] for name, weight in objective.items()), rel=1e-5)
+        assert loss == pytest.approx(sum(weight * terms[name] for name, weight in objective.items()), rel=1e-5)
         assert len(labels) == (4 if "next_sentence" in objective else 0)
 
 
@@ -69,14 +75,15 @@ def test_accumulation_and_processes_do_not_change_the_loss_of_a_step(objective, 
     (tmp_path / "corpus.tsv").write_text("\n".join(texts))
     options = ["pack=false", "optimizer.batch_size=12", f"objective={objective}"]
     for name, more in (("one", []), ("six", ["optimizer.accumulation=6"])):
-        make_session(config, "tcp", [*options, *more], tmp_path / name).train(lambda: False, SILENT, "")
+        train(make_session(config, "tcp", [*options, *more], tmp_path / name), lambda: False, SILENT, "")
     one, six = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "six"))
     assert max((one[name] - six[name]).abs().max().item() for name in one) < 2e-5
     session = make_session(config, "tcp", options, tmp_path / "counts")
     groups = [group for group, _ in islice(session.source.stream({}), 12)]
-    counts = session.task.counts(groups, 0)
-    parts = [session.task.loss(groups[at : at + 4], at, counts).item() for at in (0, 4, 8)]
-    assert sum(parts) == pytest.approx(session.task.loss(groups, 0).item(), rel=1e-5)
+    whole, *parts = [session.task.collate(groups[at : at + n], at) for at, n in ((0, 12), (0, 4), (4, 4), (8, 4))]
+    counts = session.task.counts(whole)
+    losses = [session.task.loss(session.model, part, counts).item() for part in parts]
+    assert sum(losses) == pytest.approx(session.task.loss(session.model, whole, counts).item(), rel=1e-5)
 
 
 def test_next_sentence_trains_the_pooler(start):
@@ -96,8 +103,8 @@ def test_pretraining_resumes_and_can_be_fine_tuned(start, tmp_path):
     config = write_config(tmp_path)
     for name, stops in (("whole", []), ("parts", [7, 20])):
         for stop in stops:
-            make_session(config, "tcp", output=tmp_path / name).train(stop_after(stop), SILENT, "")
-        make_session(config, "tcp", output=tmp_path / name).train(lambda: False, SILENT, "")
+            train(make_session(config, "tcp", output=tmp_path / name), stop_after(stop), SILENT, "")
+        train(make_session(config, "tcp", output=tmp_path / name), lambda: False, SILENT, "")
     whole, parts = (tmp_path / name / "model.safetensors" for name in ("whole", "parts"))
     assert whole.read_bytes() == parts.read_bytes()
     rows = (tmp_path / "whole/training/curve.csv").read_text().splitlines()[1:]
@@ -123,9 +130,9 @@ def test_random_start_resumes_and_can_be_fine_tuned(start, tmp_path):
     )
     (tmp_path / "start/model.safetensors").unlink()
     for stop in (5, 3):
-        make_session(config, "tcp", options, tmp_path / "parts").train(stop_after(stop), SILENT, "")
+        train(make_session(config, "tcp", options, tmp_path / "parts"), stop_after(stop), SILENT, "")
     for name, seed in (("parts", 0), ("whole", 0), ("other", 1)):
-        make_session(config, "tcp", [*options, f"seed={seed}"], tmp_path / name).train(lambda: False, SILENT, "")
+        train(make_session(config, "tcp", [*options, f"seed={seed}"], tmp_path / name), lambda: False, SILENT, "")
     parts, whole, other = (tmp_path / name / "model.safetensors" for name in ("parts", "whole", "other"))
     assert parts.read_bytes() == whole.read_bytes() != other.read_bytes()
     card = (tmp_path / "whole/README.md").read_text()
@@ -145,7 +152,7 @@ def test_unpacked_passages_are_inputs_of_their_own(start, tmp_path):
     for pack, passages, line in ((False, 1, "`[CLS] passage [SEP]`"), (True, 6, "`[CLS] A [SEP] B [SEP]`")):
         session = make_session(config, "tcp", [f"pack={pack}"], tmp_path / str(pack))
         assert len(next(session.source.stream({}))[0].docs) == passages
-        session.train(lambda: False, SILENT, "")
+        train(session, lambda: False, SILENT, "")
         assert line in (tmp_path / str(pack) / "README.md").read_text()
 
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from beamrank.errors import DataError
-from models.training.loop.losses import (
-    check_finite,
+from models.training.losses import (
     listwise_cross_entropy,
     listwise_kl,
     log_odds,
@@ -16,6 +15,7 @@ from models.training.loop.losses import (
     pointwise_cross_entropy,
     triplet_hinge,
 )
+from models.training.trainer import check_finite
 
 
 def sigmoid(x):

@@ -18,6 +18,7 @@ from models.training.config import Kind
 from models.training.data import triples
 from models.training.data.groups import Group
 from models.training.session import Session
+from models.training.trainer import train
 from tests.support.progress import RecordedProgress
 from tests.support.training import COLOURS, THINGS, make_session, save_start, write_train_config
 
@@ -117,7 +118,7 @@ def test_triples_of_ids_train_to_the_same_bits(kind, config, tmp_path, monkeypat
     for name, data in (("texts", of_texts()), ("ids", of_ids())):
         found = session(config, name, data, kind, *steps)
         assert len(list((tmp_path / name / "training").glob("data-*"))) == (name == "ids")
-        assert found.train(lambda: False, RecordedProgress(), "").finished
+        assert train(found, lambda: False, RecordedProgress(), "").finished
         assert not list((tmp_path / name / "training").glob("data-*"))
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("texts", "ids"))
     assert all((one[name] == weights).all() for name, weights in other.items())

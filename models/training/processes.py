@@ -2,13 +2,12 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from beamrank.errors import PreflightError
 from models.scoring.backends.torch import resolve_device
@@ -30,28 +29,13 @@ class Processes:
         """Whether this process writes files and reports progress."""
         return self.rank == 0
 
-    def share(self, groups: int) -> slice:
-        """This process's equal part of a step's groups, in the order of a single process."""
-        part = groups // self.count
-        return slice(self.rank * part, (self.rank + 1) * part)
-
-    def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Replaces each process's gradients by the sum over all."""
+    def any(self, *flags: bool) -> list[bool]:
+        """Whether each flag is set in any process."""
         if self.count == 1:
-            return
-        gradients = [each.grad for each in parameters if each.grad is not None]
-        together = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        dist.all_reduce(together)
-        sums = torch.split(together, [each.numel() for each in gradients])
-        for gradient, total in zip(gradients, sums, strict=True):
-            gradient.copy_(total.view_as(gradient))
-
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum of a small tensor over all processes."""
-        if self.count > 1:
-            values = values.to(self.device)
-            dist.all_reduce(values)
-        return values.cpu()
+            return list(flags)
+        found = torch.tensor(flags, dtype=torch.int32, device=self.device)
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return [bool(each) for each in found.tolist()]
 
     def wait(self) -> None:
         """Waits for all processes."""
@@ -61,10 +45,10 @@ class Processes:
 
 @contextlib.contextmanager
 def joined_processes(requested_device: str) -> Iterator[Processes]:
-    """Joins the processes of torchrun, by its environment variables; without these, this is the only process.
+    """The processes that torchrun started, or this one alone; left when the block ends.
 
     Raises:
-        PreflightError: this machine has no CUDA device, or fewer devices than processes.
+        PreflightError: there is no CUDA device, or none for this process.
     """
     device = resolve_device(requested_device)
     count = int(os.environ.get("WORLD_SIZE", "1"))

@@ -1,14 +1,17 @@
-"""monoBERT that reads a passage in chunks, for training: transformers' classifier with a pooling below its head."""
+"""transformers' BERTs with the forward passes of trainings: a passage in chunks, and hidden wordpieces."""
 
 from typing import Any
 
+import transformers
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
 from models.architectures.chunk_pooling import ChunkPooling
 from models.architectures.chunked_bert import CHUNKED_BERT, CHUNKS, chunk_entry, chunk_sizes
 from models.training.config import ChunksConfig
+from models.training.data.pretraining import NOT_PREDICTED
 
 
 class ChunkedBertConfig(BertConfig):  # type: ignore[no-untyped-call]
@@ -41,3 +44,14 @@ def chunked_config(config: BertConfig, chunks: ChunksConfig) -> ChunkedBertConfi
     values.pop("model_type")
     found: ChunkedBertConfig = ChunkedBertConfig.from_dict(values)
     return found
+
+
+class BertForPreTraining(transformers.BertForPreTraining):  # type: ignore[no-untyped-call]
+    """Has the name that is written to config.json."""
+
+    def forward(self, hidden: Tensor | None = None, **inputs: Tensor) -> BertForPreTrainingOutput:
+        """Predicts the wordpieces that `hidden`, int64[b, n], holds: the vocabulary is the widest layer."""
+        vectors, pooled = self.bert(**inputs)[:2]
+        chosen = vectors if hidden is None else vectors[hidden != NOT_PREDICTED]
+        words, next_sentence = self.cls.predictions(chosen), self.cls.seq_relationship(pooled)
+        return BertForPreTrainingOutput(prediction_logits=words, seq_relationship_logits=next_sentence)

@@ -6,13 +6,9 @@ factor of the teacher's scores. For duoBERT, `scores` and `margins`, the teacher
 are float[pairs].
 """
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from beamrank.errors import DataError
 
 
 def log_odds(logits: Tensor) -> Tensor:
@@ -22,10 +18,7 @@ def log_odds(logits: Tensor) -> Tensor:
 
 
 def pointwise_cross_entropy(scores: Tensor, relevant: Tensor, labelled: Tensor) -> Tensor:
-    """Equation 1 of both papers: binary cross-entropy of each doc of the labelled groups.
-
-    `relevant` is float[groups, docs], 1 for relevant docs.
-    """
+    """Equation 1 of both papers: binary cross-entropy of each doc; `relevant` is float[groups, docs], 0 or 1."""
     losses = F.binary_cross_entropy_with_logits(scores, relevant, reduction="none").mean(dim=-1)
     return _mean_over(losses, labelled)
 
@@ -41,8 +34,7 @@ def listwise_cross_entropy(scores: Tensor, labelled: Tensor) -> Tensor:
 def triplet_hinge(scores: Tensor, labelled: Tensor, margin: float) -> Tensor:
     """BERTlets, equation 2 of Mass et al. 2019: max(m - (s+ hat - s- hat), 0), over the first doc and each other.
 
-    s+ hat and s- hat are the softmax of the two scores, so their difference is tanh((s+ - s-) / 2). `margin` is m, 0.2
-    in the paper.
+    s+ hat and s- hat are the softmax of the two scores, so their difference is tanh((s+ - s-) / 2).
     """
     difference = torch.tanh((scores[:, :1] - scores[:, 1:]) / 2)
     return _mean_over(F.relu(margin - difference).mean(dim=-1), labelled)
@@ -67,35 +59,15 @@ def pairwise_cross_entropy(scores: Tensor, preferred: Tensor) -> Tensor:
 
 def pairwise_kl(scores: Tensor, margins: Tensor, temperature: float) -> Tensor:
     """KL divergence from the teacher's preference sigma(temperature * margin) to the student's sigma(z_ij)."""
-    wanted = margins * temperature
-    preferred = torch.sigmoid(wanted)
-    found = torch.stack([F.logsigmoid(scores), F.logsigmoid(-scores)])
-    teacher = torch.stack([F.logsigmoid(wanted), F.logsigmoid(-wanted)])
-    weights = torch.stack([preferred, 1 - preferred])
-    return (weights * (teacher - found)).sum(dim=0).mean()
+    margins = margins * temperature
+    student = torch.stack([F.logsigmoid(scores), F.logsigmoid(-scores)])
+    teacher = torch.stack([F.logsigmoid(margins), F.logsigmoid(-margins)])
+    return (teacher.exp() * (teacher - student)).sum(dim=0).mean()
 
 
 def pairwise_mse(scores: Tensor, margins: Tensor, temperature: float) -> Tensor:
     """Margin-MSE for duoBERT, whose z_ij is a margin itself."""
     return F.mse_loss(scores, margins * temperature)
-
-
-def check_finite(what: str, value: float, step: int) -> None:
-    """Ends a training that diverged.
-
-    Args:
-        what: `loss` or `gradient`.
-        value: the loss, or the norm of the gradients.
-        step: the number of the step, from 1.
-
-    Raises:
-        DataError: the value is NaN or infinite.
-    """
-    if not math.isfinite(value):
-        raise DataError(
-            f"the {what} is {value} at step {step}, so the weights are unusable from here on: start again with a lower "
-            "optimizer.learning_rate, a longer warm-up, or dtype float32"
-        )
 
 
 def _mean_over(losses: Tensor, labelled: Tensor) -> Tensor:

@@ -1,1 +1,0 @@
-"""The training loop: optimizer, losses, checkpoints of its state, processes."""

@@ -1,0 +1,188 @@
+"""What a training writes to resume from, and the model that it publishes.
+
+A state is a checkpoint of transformers' Trainer, complete where it holds state.json, which is written last and has the
+hash of each other file: all are hashed before any is opened. A model is first recorded by its hashes in a state, then
+moved to the output folder, so that a training that is killed in between completes the move when it resumes.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter
+
+from beamrank.errors import ConfigError, PreflightError
+from beamrank.storage import files as storage
+from beamrank.storage.documents import checked_json, checked_values, validated
+from models.checkpoints.files import CONFIG, SAFETENSORS
+from models.tokenizers.files import TOKENIZER_FILES
+from models.training.data.groups import Position
+from models.training.processes import Processes
+from models.training.report_section import FOLDER
+
+_PREFIX, _STATE = "checkpoint-", "state.json"
+# A pickle that Trainer writes, and that nothing reads.
+_UNREAD = "training_args.bin"
+# The weights last: where these are, the others are too.
+_PUBLISHED = (CONFIG, *TOKENIZER_FILES, SAFETENSORS)
+
+
+@dataclass
+class TrainState:
+    """The progress of a training.
+
+    Attributes:
+        step: how many steps are done.
+        position: the position in the data.
+        best_step: the step after which the best model was measured; 0 if none was.
+        best_value: the dev measure of that model.
+        seconds: the duration of the training so far.
+        finished: whether the training is complete.
+        data: a digest of the mined data; empty if the data is streamed.
+        published: the hashes of the files of the model that was published, by name.
+    """
+
+    step: int = 0
+    position: Position = field(default_factory=dict)
+    best_step: int = 0
+    best_value: float = -1.0
+    seconds: float = 0.0
+    finished: bool = False
+    data: str = ""
+    published: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Document:
+    """state.json: the identity of the training, its progress, and the hashes of the other files by name."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    identity: dict[str, Any]
+    progress: TrainState
+    files: dict[str, str]
+
+
+_DOCUMENT = TypeAdapter(_Document)
+
+
+class StateFolder:
+    """The states of one training, in a folder."""
+
+    def __init__(self, folder: str, identity: dict[str, Any], processes: Processes) -> None:
+        """Takes the folder, and the identity that a training must share with the one that it resumes."""
+        self.path = Path(folder)
+        self._identity, self._processes = identity, processes
+
+    def read(self) -> TrainState:
+        """The progress of the training; step 0 if there is no state. Every file of the state is checked.
+
+        Raises:
+            ConfigError: the state is that of another training.
+            PreflightError: a file is missing, was added, was changed or is damaged.
+        """
+        newest = self.newest()
+        if newest is None:
+            return TrainState()
+        try:
+            document = validated(_DOCUMENT, checked_values((newest / _STATE).read_bytes()))
+        except (OSError, ValueError) as error:
+            raise unusable(newest / _STATE, str(error)) from error
+        names = {path.name for path in newest.iterdir()} - {_STATE}
+        for name in sorted(names | document.files.keys()):
+            if name not in document.files or not _has_hash(newest / name, document.files[name]):
+                raise unusable(newest / name, "it is missing, or was changed or added after the state was written")
+        found, now = document.identity, self._identity
+        different = sorted(key for key in found.keys() | now.keys() if found.get(key) != now.get(key))
+        if different:
+            listed = "".join(f"\n  {key}: {found.get(key)!r} in the state, {now.get(key)!r} now" for key in different)
+            raise ConfigError(
+                f"{newest} is the state of another training:{listed}\nGive another output, or remove the folder to "
+                "start over"
+            )
+        return document.progress
+
+    def newest(self) -> Path | None:
+        """The newest complete state."""
+        steps = {int(number): path for path in self._states() if (number := path.name.removeprefix(_PREFIX)).isdigit()}
+        return max(((step, path) for step, path in steps.items() if (path / _STATE).exists()), default=(0, None))[1]
+
+    def complete(self, state: TrainState) -> None:
+        """Completes the checkpoint of a step, which every process has written, and removes all others.
+
+        For a finished training it is a note without any weights.
+        """
+        self._processes.wait()
+        if self._processes.first:
+            folder = self.path / f"{_PREFIX}{state.step}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / _UNREAD).unlink(missing_ok=True)
+            hashes = {path.name: synced_hash(path) for path in sorted(folder.iterdir()) if path.name != _STATE}
+            storage.replace(str(folder / _STATE), checked_json(asdict(_Document(self._identity, state, hashes))))
+            for path in self._states():
+                if path != folder:
+                    shutil.rmtree(path)
+        self._processes.wait()
+
+    def _states(self) -> list[Path]:
+        return list(self.path.glob(f"{_PREFIX}*"))
+
+
+def unusable(path: Path, reason: str) -> PreflightError:
+    """The error of a state that cannot be used."""
+    folder = path if path.name.startswith(_PREFIX) else path.parent
+    return PreflightError(
+        f"the training cannot resume: {path} cannot be used ({reason}). Restore it, or remove {folder} to start over"
+    )
+
+
+def synced_hash(path: Path) -> str:
+    """The SHA-256 of a file that was just written, in hex; its content is on the disk afterwards."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def checkpoint_hashes(folder: Path) -> dict[str, str]:
+    """The hashes of a checkpoint's files, by name."""
+    return {name: synced_hash(folder / name) for name in _PUBLISHED if (folder / name).exists()}
+
+
+def unpublished(source: Path, folder: Path, hashes: Mapping[str, str]) -> list[str]:
+    """The files of a checkpoint that are still to be moved from its source to its folder, in this order.
+
+    Raises:
+        PreflightError: a file is in neither, or was changed.
+    """
+    missing = [name for name in _PUBLISHED if name in hashes and not _has_hash(folder / name, hashes[name])]
+    for name in missing:
+        if not _has_hash(source / name, hashes[name]):
+            raise PreflightError(
+                f"{folder / name} is not as the training wrote it: it was changed, damaged or removed. Restore it, or "
+                f"remove the folder {folder}, or give another output, to train again"
+            )
+    return missing
+
+
+def publish_checkpoint(source: Path, folder: Path, hashes: Mapping[str, str]) -> None:
+    """Moves the rest of a checkpoint's files over those of another, each atomically. Errors as of `unpublished`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in unpublished(source, folder, hashes):
+        os.replace(source / name, folder / name)
+    shutil.rmtree(source, ignore_errors=True)
+
+
+def candidate_folder(output: str) -> Path:
+    """Where a model is written before it is published to the output folder."""
+    return Path(output, FOLDER, "candidate")
+
+
+def _has_hash(path: Path, expected: str) -> bool:
+    try:
+        return storage.sha256(str(path)) == expected
+    except OSError:
+        return False

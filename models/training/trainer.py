@@ -1,0 +1,323 @@
+"""The training loop: transformers' Trainer with our data, losses, optimizer, dev run and states."""
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import TrainerCallback, TrainingArguments
+
+from beamrank.errors import BeamrankError, DataError
+from beamrank.progress import Progress
+from beamrank.storage import files as storage
+from models.training.card import card_path, write_card
+from models.training.data.groups import Position
+from models.training.data.store import remove_stored
+from models.training.initial_model import save_checkpoint
+from models.training.report_section import GIVEN, Curves, DevRow, StepRow, TrainingRecord
+from models.training.session import Session
+from models.training.states import TrainState, candidate_folder, checkpoint_hashes, publish_checkpoint
+from models.training.tasks import Tensors
+
+_BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-6
+_NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
+
+
+class BertAdam(torch.optim.Optimizer):
+    """Adam as BERT was trained with it (optimization.py of google-research/bert): without bias correction.
+
+    For a gradient g: m = .9 m + .1 g, v = .999 v + .001 g^2, and the parameter loses
+    learning rate * (m / (sqrt(v) + 1e-6) + weight decay * parameter). Biases and LayerNorm do not decay.
+    """
+
+    def __init__(self, parameters: Iterable[tuple[str, nn.Parameter]], lr: float, weight_decay: float) -> None:
+        """Starts with moments of 0; skips parameters without gradients."""
+        trained = [(name, parameter) for name, parameter in parameters if parameter.requires_grad]
+        groups: list[dict[str, Any]] = [{"params": [], "decay": weight_decay}, {"params": [], "decay": 0.0}]
+        for name, parameter in trained:
+            groups[any(part in name for part in _NOT_DECAYED)]["params"].append(parameter)
+        super().__init__(groups, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Updates the parameters by their gradients."""
+        assert closure is None
+        for group in self.param_groups:
+            parameters = [each for each in group["params"] if each.grad is not None]
+            if not parameters:
+                continue
+            for each in parameters:
+                if not self.state[each]:
+                    self.state[each] = {name: torch.zeros_like(each) for name in ("first", "second")}
+            first, second = ([self.state[each][name] for each in parameters] for name in ("first", "second"))
+            gradients = [each.grad.to(each.dtype) for each in parameters]
+            torch._foreach_mul_(first, _BETA_1)
+            torch._foreach_add_(first, gradients, alpha=1 - _BETA_1)
+            torch._foreach_mul_(second, _BETA_2)
+            torch._foreach_addcmul_(second, gradients, gradients, 1 - _BETA_2)
+            denominators = torch._foreach_sqrt(second)
+            torch._foreach_add_(denominators, _EPSILON)
+            updates = torch._foreach_div(first, denominators)
+            torch._foreach_add_(updates, parameters, alpha=group["decay"])
+            torch._foreach_add_(parameters, updates, alpha=-float(group["lr"]))
+
+
+def learning_rate_at(step: int, peak: float, warmup_steps: int, steps: int) -> float:
+    """The learning rate of a step, counted from 0.
+
+    As in BERT's code: step / warmup_steps of the peak during warm-up, so the first step changes nothing; then the
+    peak's linear decay to 0 over all steps, counted from step 0.
+    """
+    return peak * (step / warmup_steps if step < warmup_steps else max(0.0, 1 - step / steps))
+
+
+@contextmanager
+def without_denormals() -> Iterator[None]:
+    """Treats numbers below 1e-38 as 0 on a CPU: as second moments of unimportant weights they slow a step fourfold."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+class _Batches:
+    """Endless micro-batches of this process, in the order of a single process; and the position after their step.
+
+    Not a DataLoader, which draws random numbers; nor skipped when a training resumes: it begins at the state.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._step, self.position = session, session.before.step, session.before.position
+
+    def __iter__(self) -> Iterator[Tensors]:
+        session, groups = self._session, self._session.schedule.groups_per_step
+        share = groups // session.processes.count
+        size = share // session.config.optimizer.accumulation
+        stream: Iterator[tuple[Any, Position]] = session.source.stream(self.position)
+        while True:
+            taken = list(islice(stream, groups))
+            self.position = taken[-1][1]
+            first = session.processes.rank * share
+            for start in range(first, first + share, size):
+                chosen = [group for group, _ in taken[start : start + size]]
+                yield session.task.collate(chosen, self._step * groups + start)
+            self._step += 1
+
+
+def train(session: Session, stop: Callable[[], bool], progress: Progress, command: str) -> TrainState:
+    """Trains on from the session's state to the end, or until `stop` returns true; then it saves a state.
+
+    Args:
+        session: its state changes as the training proceeds.
+        stop: whether to stop after a step.
+        progress: receives each step.
+        command: for the model card.
+
+    Raises:
+        DataError: the loss or its gradient is not finite.
+        PreflightError: the records of an earlier call are damaged.
+        BeamrankError: the device is out of memory.
+    """
+    state, newest, complete = session.before, session.states.newest(), session.before.finished
+    if not complete:
+        if state.step:
+            progress.note(f"resuming after step {state.step:,}")
+        trainer = _Trainer(session, stop, progress)
+        try:
+            with without_denormals():
+                trainer.train(resume_from_checkpoint=str(newest) if state.step else None)
+        except torch.OutOfMemoryError as error:
+            raise BeamrankError(
+                f"out of memory on {session.processes.device}: raise optimizer.accumulation, or set "
+                "optimizer.gradient_checkpointing or dtype bfloat16"
+            ) from error
+        if state.step == session.schedule.steps:
+            trainer.steps.finish()
+    # Also of a complete training that was killed.
+    if state.finished and session.processes.first:
+        remove_stored(session.states.path)
+        if not (complete and storage.exists(card_path(session.config))):
+            write_card(session, state, command)
+    return state
+
+
+class _Trainer(transformers.Trainer):
+    """transformers' Trainer with our data, loss, optimizer and dev run."""
+
+    loss_is_scaled_for_ga = True
+
+    def __init__(self, session: Session, stop: Callable[[], bool], progress: Progress) -> None:
+        config, processes, steps = session.config, session.processes, session.schedule.steps
+        optimizer = BertAdam(
+            session.model.named_parameters(), config.optimizer.learning_rate, config.optimizer.weight_decay
+        )
+        on_cpu = processes.device == "cpu"
+        arguments = TrainingArguments(
+            output_dir=str(session.states.path),
+            max_steps=steps,
+            gradient_accumulation_steps=config.optimizer.accumulation,
+            max_grad_norm=config.optimizer.clip_norm,
+            bf16=session.dtype == torch.bfloat16,
+            use_cpu=on_cpu,
+            ddp_backend="gloo" if on_cpu and processes.count > 1 else None,
+            # A step runs the model several times before its backward pass.
+            ddp_broadcast_buffers=False,
+            ddp_find_unused_parameters=False,
+            seed=config.seed,
+            save_strategy="no",
+            logging_steps=1,
+            logging_nan_inf_filter=False,
+            ignore_data_skip=True,
+            report_to=list(config.report_to) or "none",
+            disable_tqdm=True,
+            log_level="error",
+            log_level_replica="error",
+        )
+        # Without torchrun one GPU is used.
+        arguments._n_gpu = min(1, arguments.n_gpu)
+        warmup = session.schedule.warmup_steps
+        scheduler = LambdaLR(optimizer, lambda step: learning_rate_at(step, 1.0, warmup, steps))
+        super().__init__(model=session.model, args=arguments, optimizers=(optimizer, scheduler))
+        self.remove_callback(transformers.PrinterCallback)
+        self.session, self.batches = session, _Batches(session)
+        self.steps = _Steps(session, self.batches, stop, progress)
+        self.add_callback(self.steps)
+        # The weights are the same in each process, the units that dropout skips are not.
+        torch.manual_seed(config.seed + 1 + processes.rank)
+
+    def get_train_dataloader(self) -> Any:
+        return self.batches
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> tuple[list[Any], Any]:
+        """The micro-batches of a step, and what its losses are means of, over all processes."""
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        counts = torch.stack([self.session.task.counts(batch) for batch in batches]).sum(dim=0)
+        return batches, self.accelerator.reduce(counts.to(device)) if self.session.processes.count > 1 else counts
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """This process's part of the loss; DistributedDataParallel divides by the number of processes."""
+        loss = self.session.task.loss(model, inputs, num_items_in_batch) * self.session.processes.count
+        return (loss, {}) if return_outputs else loss
+
+    def floating_point_ops(self, inputs: Any) -> int:  # noqa: ARG002
+        return 0
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        metrics = self.steps.measured()
+        self.session.processes.wait()
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+
+class _Steps(TrainerCallback):
+    """What follows each step: curves, dev measurements, states, and the end of the training."""
+
+    def __init__(self, session: Session, batches: _Batches, stop: Callable[[], bool], progress: Progress) -> None:
+        self._session, self._batches, self._stop, self._progress = session, batches, stop, progress
+        self._saved = time.monotonic()
+        self._began = self._saved - session.before.seconds
+        dev, schedule, folder = session.dev, session.schedule, str(session.states.path)
+        self._first, self._curves = session.processes.first, None
+        if self._first:
+            given, measure = (None, None) if dev is None else (dev.first_stage(), dev.measure)
+            if given is not None:
+                progress.note(f"{GIVEN}: dev {measure} {given:.4f}")
+            self._curves = Curves(folder, measure or "", session.before.step, given)
+            inputs = schedule.groups_per_step * session.inputs_per_group
+            TrainingRecord(session.kind, schedule.steps, inputs, measure, given).write(session.config.output)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """All processes together decide whether to stop and whether to save a state."""
+        session, step = self._session, state.global_step
+        last = step == session.schedule.steps
+        due = self._first and time.monotonic() - self._saved > 60 * session.config.save_minutes
+        stopping, due = session.processes.any(self._stop(), due)
+        control.should_evaluate = session.dev is not None and (last or step % session.schedule.dev_steps == 0)
+        # Each measurement also saves a state, so that state and published model belong to the same step.
+        control.should_save = not last and (stopping or due or control.should_evaluate)
+        control.should_training_stop |= stopping
+        session.before.step, session.before.position = step, self._batches.position
+        session.before.seconds = time.monotonic() - self._began
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Checks and records a step."""
+        logs: dict[str, float] = kwargs["logs"]
+        state.log_history.clear()
+        if "loss" not in logs:
+            return
+        check_finite("loss", logs["loss"], state.global_step)
+        check_finite("gradient", logs["grad_norm"], state.global_step)
+        if self._curves:
+            self._curves.add_step(StepRow(state.global_step, logs["loss"], logs["learning_rate"]))
+            self._progress.update(state.global_step, self._session.schedule.steps, f"loss {logs['loss']:.4f}")
+
+    def on_save(self, *_: Any, **__: Any) -> None:
+        """Completes a checkpoint, then publishes the model that it records."""
+        self._session.states.complete(self._session.before)
+        self._publish()
+        self._saved = time.monotonic()
+
+    def measured(self) -> dict[str, float]:
+        """The measure of the dev run; the best model waits to be published."""
+        session, state, dev = self._session, self._session.before, self._session.dev
+        if self._curves is None or dev is None:
+            return {}
+        folder = self._save_candidate()
+        value = dev.measured(str(folder), session.processes.device, torch.get_num_threads())
+        self._curves.add_dev(DevRow(state.step, value))
+        self._curves.draw()
+        self._progress.note(f"step {state.step:,}: dev {dev.measure} {value:.4f}")
+        if value > state.best_value:
+            state.best_step, state.best_value = state.step, value
+            state.published = checkpoint_hashes(folder)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        return {f"eval_{dev.measure}": value}
+
+    def finish(self) -> None:
+        """Publishes the last model if none was measured, and leaves a note that the training is complete."""
+        session, state = self._session, self._session.before
+        if self._curves:
+            if session.dev is None:
+                state.published = checkpoint_hashes(self._save_candidate())
+            self._curves.draw()
+            for line in session.source.notes(state.position):
+                self._progress.note(line)
+        state.finished = True
+        session.states.complete(state)
+        self._publish()
+
+    def _save_candidate(self) -> Path:
+        folder = candidate_folder(self._session.config.output)
+        save_checkpoint(self._session.model, self._session.start.folder, str(folder), self._session.config.weights)
+        return folder
+
+    def _publish(self) -> None:
+        if self._first:
+            output = self._session.config.output
+            publish_checkpoint(candidate_folder(output), Path(output), self._session.before.published)
+
+
+def check_finite(what: str, value: float, step: int) -> None:
+    """Ends a training that diverged: `what` is `loss` or `gradient`, `step` is the number of the step, from 1.
+
+    Raises:
+        DataError: the value is NaN or infinite.
+    """
+    if not math.isfinite(value):
+        raise DataError(
+            f"the {what} is {value} at step {step}, so the weights are unusable from here on: start again with a lower "
+            "optimizer.learning_rate, a longer warm-up, or dtype float32"
+        )
