@@ -13,15 +13,7 @@ from typing import Any, NamedTuple
 from beamrank.errors import DataError
 from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
 from beamrank.formats.guess import Beginning, Look
-from beamrank.formats.row_checks import (
-    RowError,
-    WrongFormatError,
-    id_of,
-    joined,
-    json_object,
-    missing_field,
-    text_of,
-)
+from beamrank.formats.row_checks import RowError, WrongFormatError, id_of, joined, json_object, missing_field, text_of
 from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat
 from beamrank.storage.streams import open_stream
 

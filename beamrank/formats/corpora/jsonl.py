@@ -13,14 +13,7 @@ from beamrank.errors import DataError
 from beamrank.formats import guess
 from beamrank.formats.corpora import parquet
 from beamrank.formats.corpora.lines import ParseLine, byte_ranges, read_lines
-from beamrank.formats.corpora.units import (
-    CorpusFormat,
-    CorpusUnit,
-    DocBatch,
-    check_batch,
-    line_place,
-    parse_rows,
-)
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, check_batch, line_place, parse_rows
 from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.row_checks import SURROGATE_REASON, check_utf8, id_of, joined, json_object, missing_field, text_of
 from beamrank.storage import files as storage

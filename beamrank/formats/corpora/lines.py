@@ -8,13 +8,7 @@ import numpy as np
 
 from beamrank.formats import guess
 from beamrank.formats.columns import PLAIN, Names, read_header
-from beamrank.formats.corpora.units import (
-    CorpusFormat,
-    CorpusUnit,
-    DocBatch,
-    parse_rows,
-    whole_file,
-)
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
 from beamrank.formats.ids import BYTE_ORDER_MARK
 from beamrank.formats.row_checks import RowError, check_utf8, csv_rows
 from beamrank.storage import files as storage

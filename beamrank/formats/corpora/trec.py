@@ -8,14 +8,7 @@ from typing import BinaryIO
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats import guess
-from beamrank.formats.corpora.units import (
-    CorpusFormat,
-    CorpusUnit,
-    DocBatch,
-    Fields,
-    parse_rows,
-    whole_file,
-)
+from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
 from beamrank.formats.row_checks import RowError, WrongFormatError
 from beamrank.storage.streams import open_stream
 

@@ -8,11 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import (
-    list_units,
-    place,
-    read_unit,
-)
+from beamrank.formats.corpora import list_units, place, read_unit
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
 

@@ -6,13 +6,7 @@ import fsspec
 import pytest
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora import (
-    corpus_files,
-    digest_corpus,
-    find_taken,
-    list_units,
-    read_unit,
-)
+from beamrank.formats.corpora import corpus_files, digest_corpus, find_taken, list_units, read_unit
 from tests.support.corpora import corpus_of
 
 
