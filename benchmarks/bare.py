@@ -19,8 +19,8 @@ from beamrank.join.doc_hashes import NeededDocs
 from beamrank.machine import usable_cores
 from models.lucene.build import build_index
 from models.scoring.backends.torch import resolve_device
-from models.stages import stage_of
 from models.stages.bm25 import RetrieveBm25
+from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
 from models.stages.tokenize import TokenizeDocs
 from pipelines.runs.run_files import write_runs
@@ -59,7 +59,7 @@ def tokenize_seconds(config_path: str, output: str, name: str) -> float:
         units = tuple(list_units(config.corpus))
         stage = TokenizeDocs.of_record(record)
         tasks = _tasks(plan, record, (retrieved,), folder)
-        needed_url = NeededDocs.collect((task.shard, stage.wanted(task)) for task in tasks).publish(folder)
+        needed_url = NeededDocs.collect((task.shard, stage.needed_keys(task)) for task in tasks).publish(folder)
         shuffled: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         for unit in units:
             for shard, batch in stage.scan(unit, corpus.files[unit.url], needed_url, StageFolder(folder)):
@@ -77,7 +77,7 @@ def scoring_seconds(output: str, kind: str, shards: int) -> tuple[float, float]:
     """
     plan = read_plan(output)
     record = plan.stage(kind)
-    stage = stage_of(record)
+    stage = open_stage(plan.stages, kind)
     assert isinstance(stage, ScoringStage)
     tasks = _tasks(plan, record, [_sealed(plan, name) for name in stage.inputs], output)
     # A run has imported torch long before it loads a model.

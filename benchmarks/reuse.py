@@ -26,7 +26,7 @@ from benchmarks.datasets.collection import Collection
 from benchmarks.datasets.squad import read_squad
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 from models.scoring.known import CountingScorer, KnownScorer, KnownScores
-from models.stages import stage_of
+from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
 
 # One topic, or doc, of so many is another.
@@ -174,7 +174,7 @@ def lookup_share(output: Path) -> float:
     plan = read_plan(str(output))
     looked_up = scored = 0.0
     for name in _SCORED:
-        stage = stage_of(plan.stage(name))
+        stage = open_stage(plan.stages, name)
         assert isinstance(stage, ScoringStage)
         for shard in range(len(plan.shards)):
             receipts = {each: _receipt(plan, each, shard) for each in (*stage.inputs, name)}

@@ -35,11 +35,11 @@ def write_output(folder: Path, corpus: Path, passages: int, topics: int, k: int,
         inputs = [manifest for manifest in map(plan.sealed, stage.inputs) if manifest is not None]
         done = plan.folder(stage.name).receipts(plan.shard_digests(stage, inputs))
         for task in plan.tasks(stage, inputs, skip=done):
-            if stage.rows == "tokenized":
+            if stage.type_name == "tokenize":
                 table = _tokenized(task, stage.settings["vocab_size"])
             else:
                 rng = np.random.default_rng([_SEED, len(stage.inputs), task.shard])
-                table = _mono(task, relevant, rng) if stage.rows == "mono" else _duo(task, k, duo_k, rng)
+                table = _mono(task, relevant, rng) if stage.type_name == "mono" else _duo(task, k, duo_k, rng)
             task.commit(table, seconds=1.0, counts={})
         plan.sealed(stage.name)
     return output
@@ -80,7 +80,7 @@ def _mono(task: ShardTask, relevant: Mapping[str, str], rng: np.random.Generator
 
 def _duo(task: ShardTask, k: int, duo_k: int, rng: np.random.Generator) -> pa.Table:
     """The differences of mono's scores, with noise; every query has `k` candidates."""
-    mono = task.inputs[1].read()
+    mono = task.inputs[-1].read()
     query_ids = mono["query_id"].to_pylist()[::k]
     doc_ids = np.array(mono["doc_id"].to_pylist(), dtype=object).reshape(-1, k)
     scores = mono["score"].to_numpy().reshape(-1, k)

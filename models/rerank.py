@@ -4,21 +4,23 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from beamrank.commit.shards import Shard, cut_shards
-from beamrank.config.models import DuoConfig, MonoConfig
-from beamrank.config.yaml import check_document
+from beamrank.config.cascade import SHORT_FORM, CascadeEntry, checked_names
+from beamrank.config.models import MonoConfig
+from beamrank.config.yaml import explain
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.ids import check_ids_of_query
 from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import Run, RunScores, read_run, run_of
 from beamrank.join.join import MissingDoc
-from beamrank.join.shard import as_mono, candidates_table
-from beamrank.ranking.rankings import Ranking, duo_ranking, mono_ranking
+from beamrank.join.shard import candidates_table
+from beamrank.ranking.rankings import Rankings, rank_candidates, rank_docs, rank_pairs
 from beamrank.records import Topic
 from models.reranker import Reranker, RerankerKind, RerankerOptions, tokenize_shard
 
@@ -27,46 +29,60 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class RerankStage:
+    """A stage that is held in memory: its name, its model, and the section that says how it ranks."""
+
+    name: str
+    model: Reranker
+    section: Any
+
+    @property
+    def run_name(self) -> str:
+        """The name of its run."""
+        return self.name if self.model.kind == "mono" else f"{self.name}-{self.section.aggregation}"
+
+    def rerank(self, before: Rankings, tokens: Mapping[str, pa.Table]) -> Rankings:
+        """Scores a shard and ranks it; `tokens` are its tokenized tables by the tokenizer's digest."""
+        section, table = self.section, tokens[self.model.tokenizer.digest]
+        received = {each: ranking.doc_ids[: min(section.k, ranking.scored)] for each, ranking in before.items()}
+        if self.model.kind == "mono":
+            return rank_docs(before, self.model.score_shard(table, received)[0], section.k)
+        part, _ = self.model.score_shard(table, received, section.opponents, section.seed)
+        return rank_pairs(before, part, section.k, section.aggregation)
+
+
+@dataclass(frozen=True)
 class Cascade:
-    """Re-ranks a shard: `k0` candidates by mono, then mono's best `k1` by duo. Without mono, duo takes the first."""
+    """Re-ranks shards by its stages, in order."""
 
-    mono: Reranker | None
-    duo: Reranker | None = None
-    k0: int = 1000
-    k1: int = 50
-    aggregation: str = "sum"
-    opponents: int | None = None
-    seed: int = 0
+    stages: Sequence[RerankStage]
 
-    def score(self, tokens: Mapping[str, pa.Table], candidates: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-        """`schemas.MONO` and `schemas.DUO` of a shard; `tokens` are its tokenized tables by the tokenizer's digest."""
-        mono = as_mono(candidates)
-        if self.mono is not None:
-            mono, _ = self.mono.score_shard(tokens[self.mono.tokenizer.digest], self.k0)
-        if self.duo is None:
-            return mono, None
-        shard = tokens[self.duo.tokenizer.digest]
-        return mono, self.duo.score_shard(shard, self.k1, mono, self.opponents, self.seed)[0]
+    @property
+    def depth(self) -> int:
+        """How many candidates of a query are read."""
+        return int(self.stages[0].section.k)
 
-    def rank(self, candidates: pa.Table, mono: pa.Table, duo: pa.Table | None) -> dict[str, dict[str, Ranking]]:
-        """The rankings of each stage that has a model, by the name of its run and query_id."""
-        by_mono = mono_ranking(candidates, mono)
-        rankings = {} if self.mono is None else {"mono": by_mono}
-        if duo is not None:
-            rankings[f"duo-{self.aggregation}"] = duo_ranking(by_mono, duo, self.aggregation)
-        return rankings
+    def rank(self, candidates: pa.Table, tokens: Mapping[str, pa.Table]) -> dict[str, Rankings]:
+        """The rankings of each stage, by the name of its run."""
+        ranking, found = rank_candidates(candidates), {}
+        for stage in self.stages:
+            ranking = stage.rerank(ranking, tokens)
+            found[stage.run_name] = ranking
+        return found
 
     def tokenize(
         self, queries: Mapping[str, str], candidates: pa.Table, texts: Mapping[str, str]
     ) -> dict[str, pa.Table]:
         """The tokenized tables of a shard, by the tokenizer's digest."""
-        some = candidates.filter(pc.less_equal(candidates["rank"], self.k0))
-        tables: dict[str, pa.Table] = {}
-        for each in (self.mono, self.duo):
-            if each is not None and each.tokenizer.digest not in tables:
-                table = tokenize_shard(each.tokenizer, queries, some, texts, each.max_doc_tokens)
-                tables[each.tokenizer.digest] = table
-        return tables
+        some = candidates.filter(pc.less_equal(candidates["rank"], self.depth))
+        most: dict[str, tuple[Reranker, int]] = {}
+        for model in (stage.model for stage in self.stages):
+            _, before = most.get(model.tokenizer.digest, (model, 0))
+            most[model.tokenizer.digest] = model, max(before, model.max_doc_tokens)
+        return {
+            digest: tokenize_shard(model.tokenizer, queries, some, texts, length)
+            for digest, (model, length) in most.items()
+        }
 
 
 def rerank(
@@ -74,8 +90,9 @@ def rerank(
     run: Mapping[str, Mapping[str, float]] | str | os.PathLike[str],
     corpus: Mapping[str, str],
     *,
-    mono: str | Reranker,
+    mono: str | Reranker | None = None,
     duo: str | Reranker | None = None,
+    cascade: Sequence[Mapping[str, Mapping[str, Any]]] = (),
     k0: int = 1000,
     k1: int = 50,
     aggregation: str = "sum",
@@ -97,6 +114,8 @@ def rerank(
         corpus: the text of each doc, by doc_id; any Mapping. Only the docs that are scored are looked up.
         mono: a checkpoint, or a `Reranker` of kind mono.
         duo: a checkpoint, or a `Reranker` of kind duo; by default there is no second stage.
+        cascade: any number of stages in place of `mono` and `duo`, as in a configuration: `[{"mono": {"checkpoint":
+            ..., "k": 100}}, {"duo": {...}}]`; a checkpoint can be a `Reranker`.
         k0: how many candidates of a query mono scores. The others follow in the order of the run.
         k1: how many of mono's best duo compares, at most k0.
         aggregation: how duo's scores of pairs become one score a doc.
@@ -105,8 +124,8 @@ def rerank(
         **options: of the rerankers that are given as checkpoints: see `Reranker`.
 
     Returns:
-        `{"mono": run, "duo-sum": run}`, each run `{query_id: {doc_id: score}}`: queries sorted by query_id, docs best
-        first, scores strictly decreasing in float32.
+        `{"mono": run, "duo-sum": run}`, by the names of the stages' runs; each run `{query_id: {doc_id: score}}`:
+        queries sorted by query_id, docs best first, scores strictly decreasing in float32.
 
     Raises:
         ConfigError: an option is wrong.
@@ -116,42 +135,86 @@ def rerank(
     for name, texts in (("topics", topics), ("corpus", corpus)):
         if not isinstance(texts, Mapping):
             raise DataError(f"`{name}` must be a Mapping of ids to texts, not {type(texts).__name__}")
-    check_document({"checkpoint": "", "k": k0}, MonoConfig, "rerank (k is k0)")
-    sampling = {"aggregation": aggregation, "opponents": opponents, "seed": seed}
-    check_document({"checkpoint": "", "k": k1, **sampling}, DuoConfig, "rerank (k is k1)")
+    if cascade and (mono is not None or duo is not None):
+        raise ConfigError("`mono` and `duo` are the short form of `cascade`: give one or the other")
+    if not cascade:
+        if mono is None:
+            raise ConfigError("give `mono`, or `cascade`")
+        sampling = {"aggregation": aggregation, "opponents": opponents, "seed": seed}
+        short: list[dict[str, dict[str, Any]]] = [
+            {"mono": {"checkpoint": mono, "k": k0}},
+            {"duo": {"checkpoint": duo or "", "k": k1, **sampling}},
+        ]
+        # What duo would be told is checked without it, too.
+        sections = _sections(short, " (mono.k is k0, duo.k is k1)")[: 1 if duo is None else 2]
+    else:
+        sections = _sections(cascade)
     given = run_of(run, ties="rank") if isinstance(run, Mapping) else read_run(os.fsdecode(run), ties="rank")
     queries = _queries(topics, given)
-    _check_docs(given, queries, corpus, k0)
-    first, second = _load(mono, "mono", options), None if duo is None else _load(duo, "duo", options)
-    cascade = Cascade(first, second, k0, k1, aggregation, opponents, seed)
+    _check_docs(given, queries, corpus, sections[0][2].k)
+    held = Cascade(
+        [RerankStage(name, _load(model, section, name, options), section) for name, model, section in sections]
+    )
     found: dict[str, RunScores] = {}
     for shard in cut_shards(queries, None):
-        for name, rankings in _rerank_shard(cascade, shard, given, corpus).items():
+        for name, rankings in _rerank_shard(held, shard, given, corpus).items():
             run_of_name = found.setdefault(name, {})
             for query_id, ranking in rankings.items():
                 run_of_name[query_id] = run_scores(query_id, ranking)
     return {name: dict(sorted(rankings.items())) for name, rankings in found.items()}
 
 
-def _rerank_shard(cascade: Cascade, shard: Shard, run: Run, corpus: Mapping[str, str]) -> dict[str, dict[str, Ranking]]:
+def _rerank_shard(cascade: Cascade, shard: Shard, run: Run, corpus: Mapping[str, str]) -> dict[str, Rankings]:
     queries = {topic.query_id: topic.text for topic in sorted(shard.topics) if topic.query_id in run.order}
     order = [run.order[query_id] for query_id in queries]
     candidates = candidates_table(list(queries), order, [run.scores[query_id] for query_id in queries])
-    needed = dict.fromkeys(doc_id for doc_ids in order for doc_id in doc_ids[: cascade.k0])
+    needed = dict.fromkeys(doc_id for doc_ids in order for doc_id in doc_ids[: cascade.depth])
     texts = {doc_id: corpus[doc_id] for doc_id in needed}
     for doc_id, text in texts.items():
         if not isinstance(text, str):
             raise DataError(f"the text of doc_id {doc_id!r} is not a string but {type(text).__name__}: give its text")
-    return cascade.rank(candidates, *cascade.score(cascade.tokenize(queries, candidates, texts), candidates))
+    return cascade.rank(candidates, cascade.tokenize(queries, candidates, texts))
 
 
-def _load(given: str | Reranker, kind: RerankerKind, options: RerankerOptions) -> Reranker:
+def _sections(
+    cascade: Sequence[Mapping[str, Mapping[str, Any]]], hint: str = ""
+) -> list[tuple[str, str | Reranker, Any]]:
+    """The name, the model and the checked section of each stage; `hint` explains the names of keys in an error.
+
+    Raises:
+        ConfigError: they are not those of a cascade.
+    """
+    entries, models = [], []
+    for entry in cascade:
+        if not isinstance(entry, Mapping) or len(entry) != 1 or next(iter(entry)) not in SHORT_FORM:
+            raise ConfigError(
+                f"rerank: {entry!r:.200} is not a stage: give {{kind: {{...}}}}, of {', '.join(SHORT_FORM)}"
+            )
+        ((kind, settings),) = entry.items()
+        models.append(settings.get("checkpoint", ""))
+        named = {key: "" if key == "checkpoint" else value for key, value in settings.items()}
+        entries.append({kind: {"checkpoint": "", **named}})
+    try:
+        stages = [CascadeEntry.model_validate(entry).configured for entry in entries]
+        checked_names(tuple(stages), frozenset())
+    except ValidationError as error:
+        raise ConfigError(f"rerank{hint}: {explain(error, MonoConfig)}") from error
+    except ValueError as error:
+        raise ConfigError(f"rerank{hint}: {error}") from error
+    for stage in stages:
+        if getattr(stage.section, "segments", None):
+            raise ConfigError(f"rerank: {stage.name}.segments: docs are not cut in memory; leave it out")
+    return [(stage.name, model, stage.section) for stage, model in zip(stages, models, strict=True)]
+
+
+def _load(given: str | Reranker, section: Any, name: str, options: RerankerOptions) -> Reranker:
+    kind: RerankerKind = "mono" if isinstance(section, MonoConfig) else "duo"
     if not isinstance(given, Reranker):
         return Reranker(given, kind, **options)
     if given.kind != kind:
-        raise ConfigError(f"`{kind}` is a Reranker of kind {given.kind!r}: give one of kind {kind!r}")
+        raise ConfigError(f"`{name}` is a Reranker of kind {given.kind!r}: give one of kind {kind!r}")
     if options:
-        raise ConfigError(f"`{kind}` is a Reranker, which has its own options: give {', '.join(options)} to it")
+        raise ConfigError(f"`{name}` is a Reranker, which has its own options: give {', '.join(options)} to it")
     return given
 
 

@@ -116,14 +116,13 @@ class Reranker:
         return score_texts(self.engine, self.tokenizer, self.limits, list(zip(*rows, strict=True)))[0]
 
     def score_shard(
-        self, tokens: pa.Table, k: int, mono: pa.Table | None = None, opponents: int | None = None, seed: int = 0
+        self, tokens: pa.Table, received: Mapping[str, Sequence[str]], opponents: int | None = None, seed: int = 0
     ) -> tuple[pa.Table, StageCounts]:
         """Scores a shard as its stage does.
 
         Args:
             tokens: `schemas.tokenized`, with the special tokens as metadata.
-            k: how many candidates of a query are scored, or compared.
-            mono: for duo, `schemas.MONO` of the same shard.
+            received: the docs of each query that are scored, or compared, best first.
             opponents: for duo, how many opponents SAMPLE draws; None asks every pair.
             seed: decides which are drawn.
 
@@ -131,8 +130,8 @@ class Reranker:
             `schemas.MONO` or `schemas.DUO`, and the counts.
         """
         if self.kind == "mono":
-            return score_mono(self.engine, tokens, k, self.limits)
-        return score_duo(self.engine, tokens, mono, k, self.limits, opponents, seed)
+            return score_mono(self.engine, tokens, received, self.limits)
+        return score_duo(self.engine, tokens, received, self.limits, opponents, seed)
 
 
 def tokenize_shard(

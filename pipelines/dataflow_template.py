@@ -16,9 +16,6 @@ from pydantic import TypeAdapter
 
 from beamrank.config.run import RunConfig
 from beamrank.section import keys
-from pipelines.runners.options import Stage
-
-STAGES = tuple(stage.value for stage in Stage if stage is not Stage.RUNS)
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ def command(arguments: Sequence[str]) -> list[str]:
     known = list(parameters())
     parser = argparse.ArgumentParser(prog="flex", allow_abbrev=False)
     parser.add_argument("--config", required=True)
-    parser.add_argument("--stage", required=True, choices=STAGES)
+    parser.add_argument("--stage", required=True)
     # The launcher passes its own runner; ours replaces it.
     parser.add_argument("--runner")
     for parameter in known:

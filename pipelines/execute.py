@@ -4,15 +4,15 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.section import Texts, check_ordered, texts_of
-from models.stages import stages_of
 from models.stages.base import Worker
+from models.stages.core import steps_of
 from pipelines.console.counts import cost_words
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.run_log import run_log
@@ -22,12 +22,11 @@ from pipelines.launcher import Launcher, resumable
 from pipelines.plan.make_plan import make_plan
 from pipelines.plan.named_inputs import named_inputs
 from pipelines.runners import dataflow
-from pipelines.runners.options import Runner, Stage, beam_options, server_command
+from pipelines.runners.options import Runner, beam_options, server_command
 from pipelines.runners.workers import prepare_environment
 from pipelines.runs.owner import made_current
 from pipelines.runs.run_files import write_runs
-
-_Word = TypeVar("_Word", Runner, Stage)
+from pipelines.runs.run_names import RUNS
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def run(
         set: values that replace keys of the configuration: `{"mono.k": 100}`.
         output: the output folder, instead of the configuration's `output`.
         reuse: outputs of earlier runs, whose scores of the same inputs and tokens of the same docs are taken over.
-        stage: the one to run alone: retrieve, tokenize, mono, duo or runs.
+        stage: the one to run on its own: retrieve, tokenize, the name of a later stage, or runs.
         flags: Beam's own.
         quiet: without notes and progress on standard error; warnings are printed there either way.
 
@@ -87,16 +86,13 @@ def run(
     overrides = [_override(key, value) for key, value in (set or {}).items()]
     source = config if isinstance(config, Mapping) else os.fspath(config)
     settings = load_config(source, overrides, None if output is None else os.fspath(output), texts_of("reuse", reuse))
-    chosen = None if stage is None else _word(Stage, stage, "stage")
     console = ConsoleProgress(quiet=quiet)
     with run_log(console):
-        return execute(
-            settings, _word(Runner, runner, "runner"), texts_of("flags", flags), chosen, wait=True, console=console
-        )
+        return execute(settings, _runner(runner), texts_of("flags", flags), stage, wait=True, console=console)
 
 
 def execute(
-    settings: RunConfig, runner: Runner, flags: Sequence[str], stage: Stage | None, wait: bool, console: ConsoleProgress
+    settings: RunConfig, runner: Runner, flags: Sequence[str], stage: str | None, wait: bool, console: ConsoleProgress
 ) -> RunResult:
     """Runs all stages of a configuration, or one, and writes the runs.
 
@@ -114,32 +110,32 @@ def execute(
     settings = named_inputs(settings, console)
     beam_options(runner, flags)
     _check_stage(settings, stage)
-    if stage is not Stage.RUNS:
+    if stage is not RUNS:
         server_command(runner, flags, console)
     if runner is Runner.DATAFLOW:
         return _run_on_dataflow(settings, console, flags, stage, wait)
     plan = make_plan(settings, console)
     launcher = Launcher(plan, settings, console, runner, flags)
     with resumable(), made_current(plan):
-        launcher.run_all([spec for spec in plan.stages if stage is None or spec.step == stage.value])
+        launcher.run_all([spec for spec in plan.stages if stage is None or spec.step == stage])
         return _finish(launcher, stage)
 
 
 def _run_on_dataflow(
-    settings: RunConfig, console: ConsoleProgress, flags: Sequence[str], stage: Stage | None, wait: bool
+    settings: RunConfig, console: ConsoleProgress, flags: Sequence[str], stage: str | None, wait: bool
 ) -> RunResult:
     """Runs all stages, or one, on Dataflow."""
     if not wait and stage is None:
         raise ConfigError("--no-wait submits one stage, as each needs the one before it finished: give --stage too")
     dataflow.check_settings(settings)
     settings, scoring = dataflow.settle(settings)
-    if stage is not Stage.RUNS:
-        submitted = [each for each in stages_of(settings) if stage is None or each.step == stage.value]
+    if stage is not RUNS:
+        submitted = [each.stage for each in steps_of(settings) if stage in (None, each.step)]
         jobs = [each for each in submitted if each.worker_on(scoring.device) is not Worker.LAUNCHER]
         dataflow.check_flags(flags, jobs, scoring.device, wait)
     plan = make_plan(settings, console, scoring)
     launcher = DataflowLauncher(plan, settings, console, Runner.DATAFLOW, flags)
-    specs = [spec for spec in plan.stages if stage is None or spec.step == stage.value]
+    specs = [spec for spec in plan.stages if stage is None or spec.step == stage]
     if launcher.template and len(specs) > 1:
         raise ConfigError(
             f"a template makes one job, and {stage} takes {len(specs)}, as mono and duo have different tokenizers: "
@@ -154,18 +150,18 @@ def _run_on_dataflow(
         return _finish(launcher, stage, () if wait else tuple(launcher.submitted))
 
 
-def _check_stage(settings: RunConfig, stage: Stage | None) -> None:
-    """Makes sure that the configuration has the chosen stage; tokens are made for mono."""
-    section = "duo" if stage is Stage.DUO else "mono"
-    if stage in (Stage.TOKENIZE, Stage.MONO, Stage.DUO) and getattr(settings, section) is None:
-        raise ConfigError(f"the configuration has no stage {stage}: there is no `{section}:` section in it")
+def _check_stage(settings: RunConfig, stage: str | None) -> None:
+    """Makes sure that the configuration has the chosen stage."""
+    steps = [each.step for each in steps_of(settings)]
+    if stage not in (None, RUNS, *steps):
+        raise ConfigError(f"the configuration has no stage {stage}: give one of {', '.join([*steps, RUNS])}")
 
 
-def _finish(launcher: Launcher, stage: Stage | None, submitted: tuple[str, ...] = ()) -> RunResult:
+def _finish(launcher: Launcher, stage: str | None, submitted: tuple[str, ...] = ()) -> RunResult:
     """Writes the runs and their measures, unless another stage was run alone."""
     plan, settings, console = launcher.plan, launcher.config, launcher.console
     assert isinstance(settings, RunConfig)
-    if stage not in (None, Stage.RUNS):
+    if stage not in (None, RUNS):
         return RunResult(plan.output, submitted=submitted)
     written = write_runs(plan, settings, console)
     for status in read_status(plan):
@@ -187,9 +183,8 @@ def _override(key: str, value: object) -> str:
         raise ConfigError(f"{key}: {error}: give what a YAML file can hold") from error
 
 
-def _word(words: type[_Word], given: str, what: str) -> _Word:
-    """A runner or a stage by its name."""
+def _runner(name: str) -> Runner:
     try:
-        return words(given)
+        return Runner(name)
     except ValueError as error:
-        raise ConfigError(f"{what} {given!r} does not exist: give one of {', '.join(words)}") from error
+        raise ConfigError(f"runner {name!r} does not exist: give one of {', '.join(Runner)}") from error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import apache_beam as beam
 
@@ -22,13 +23,14 @@ from beamrank.formats.notes import counted
 from beamrank.logs import log_context
 from beamrank.storage import files as storage
 from models.scoring.engine import inputs_done
-from models.stages import stage_of
+from models.stages.core import open_stages
 from pipelines.console.progress import Bar, ConsoleProgress, RunTimes, Scan, StageProgress, at_most_every, duration
+from pipelines.corpus_join import CorpusJoin
 from pipelines.plan.earlier_runs import EarlierRuns
 from pipelines.plan.earlier_tokens import EarlierTokens
 from pipelines.runners.options import IN_MEMORY, Runner, new_pipeline
 from pipelines.runners.watchdog import in_mid_run, run_watched
-from pipelines.stage_execution import StageExecution
+from transforms.shards import RunShards
 
 _log = logging.getLogger(__name__)
 _REMOTE_POLL_SECONDS = 5.0
@@ -153,19 +155,24 @@ class Launcher:
 
     def _do(self, stage: StageRecord, tasks: Sequence[ShardTask], digests: tuple[str, ...]) -> None:
         _log.info("stage started: %d of %d shards to do", len(tasks), len(digests))
+        work = self._stages[stage.name]
         with self.console.bar(stage.name, partial(self._times.words, stage)) as bar:
-            execution = StageExecution(
-                self.plan,
-                self.config,
-                stage,
-                tasks,
-                self.console.note,
-                partial(self._run_job, stage, digests, bar),
-                needed_prefix(digests),
-                self.runner in IN_MEMORY,
-                self._earlier_tokens(stage),
-            )
-            stage_of(stage).carry_out(execution)
+            run_job = partial(self._run_job, stage, digests, bar)
+            if work.does == "launcher":
+                work.run_all(tasks, self.plan.shards, self.console.note)
+            elif work.does == "join":
+                assert isinstance(self.config, RunConfig)
+                in_memory, tokens = self.runner in IN_MEMORY, self._earlier_tokens(stage)
+                CorpusJoin(
+                    *(self.plan, self.config, work, tasks, self.console.note, run_job),
+                    *(needed_prefix(digests), in_memory, tokens),
+                ).run()
+            else:
+                run_job(tasks, RunShards(work), None)
+
+    @cached_property
+    def _stages(self) -> dict[str, Any]:
+        return {stage.name: stage for stage in open_stages(self.plan.stages)}
 
     def _run_job(
         self,

@@ -13,8 +13,8 @@ from beamrank.formats.corpora import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.join import doc_tokens_schema
 from beamrank.storage.digested import DigestedFile
-from models.stages.base import CorpusJoin, SentTokens
 from models.stages.stored_tokens import UnusableTokensError
+from models.stages.tokenize import SentTokens, TokenizeDocs
 from transforms import coders as coders  # registers the coder of record batches
 from transforms.shards import StorageDoFn, run_shard
 
@@ -27,7 +27,7 @@ UnitSource = tuple[CorpusUnit, DigestedFile]
 class ScanUnitFn(StorageDoFn):
     """Corpus units with their files -> the tokens of needed docs, by shard."""
 
-    def __init__(self, stage: CorpusJoin, folder: StageFolder, needed_url: str) -> None:
+    def __init__(self, stage: TokenizeDocs, folder: StageFolder, needed_url: str) -> None:
         super().__init__()
         self._stage, self._folder, self._needed_url = stage, folder, needed_url
 
@@ -39,7 +39,7 @@ class ScanUnitFn(StorageDoFn):
 class JoinShardFn(StorageDoFn):
     """(shard, batches) -> the shard's number once it has a receipt; nothing if stored tokens cannot be used for it."""
 
-    def __init__(self, stage: CorpusJoin, units: Sequence[CorpusUnit], stored_url: str | None) -> None:
+    def __init__(self, stage: TokenizeDocs, units: Sequence[CorpusUnit], stored_url: str | None) -> None:
         super().__init__()
         self._stage, self._units, self._stored_url = stage, units, stored_url
 
@@ -80,7 +80,7 @@ class JoinCorpus(beam.PTransform):
         stored_url: where the docs are listed whose tokens are stored, if there are any.
     """
 
-    stage: CorpusJoin
+    stage: TokenizeDocs
     folder: StageFolder
     needed_url: str
     sources: Sequence[UnitSource]

@@ -18,7 +18,7 @@ from beamrank.commit.tasks import ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
 from beamrank.storage.stores import StoreSettings
-from models.stages.base import ShardWork
+from models.stages.base import ShardStage
 from models.stages.stored_tokens import UnusableTokensError
 from transforms.metrics import InferenceMetrics
 
@@ -65,7 +65,7 @@ def run_shard(task: ShardTask, run: Callable[[], Receipt]) -> Receipt:
 class RunShardFn(StorageDoFn):
     """Runs the tasks that no other attempt has committed."""
 
-    def __init__(self, stage: ShardWork) -> None:
+    def __init__(self, stage: ShardStage) -> None:
         super().__init__()
         self._stage = stage
         self._shards = beam.metrics.Metrics.counter("beamrank", "shards")
@@ -122,7 +122,7 @@ class _Outcome(NamedTuple):
     ran: bool
 
 
-def _run(stage: ShardWork, task: ShardTask) -> _Outcome:
+def _run(stage: ShardStage, task: ShardTask) -> _Outcome:
     ran = False
 
     def run() -> Receipt:
@@ -137,7 +137,7 @@ def _run(stage: ShardWork, task: ShardTask) -> _Outcome:
 class RunShards(beam.PTransform):
     """Tasks -> the numbers of the shards that have a receipt."""
 
-    stage: ShardWork
+    stage: ShardStage
 
     def expand(self, tasks: beam.PCollection[ShardTask]) -> beam.PCollection[int]:
         return (

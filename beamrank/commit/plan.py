@@ -23,7 +23,7 @@ from beamrank.storage.streams import errors_as
 from beamrank.storage.urls import refuse_credentials
 
 # Raised whenever a stage would write other bytes from the same input.
-ENGINE_VERSION = 2
+ENGINE_VERSION = 3
 CURRENT = "current-plan.json"
 PLAN_PREFIX = "plan-"
 

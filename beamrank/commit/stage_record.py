@@ -6,8 +6,6 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from beamrank.join.schemas import RowKind
-
 
 @dataclass(frozen=True)
 class ScoringWork:
@@ -33,10 +31,10 @@ class StageRecord:
     """One stage of a plan.
 
     Attributes:
-        type_name: the registered name of its class.
+        type_name: its kind, the registered name of its class.
         name: its folder below the output.
         step: its name in `--stage`; several stages can share a step.
-        rows: the kind of row of its parts.
+        schema: the columns of its parts, each with its type (`described`).
         inputs: the names of the stages that it reads.
         reads_input: whether its tasks carry the topics or rows of their shards.
         keys: the settings that decide the bytes of its parts.
@@ -51,7 +49,7 @@ class StageRecord:
     type_name: str
     name: str
     step: str
-    rows: RowKind
+    schema: tuple[tuple[str, str], ...]
     inputs: tuple[str, ...] = ()
     reads_input: bool = False
     keys: Mapping[str, Any] = field(default_factory=dict)
@@ -59,3 +57,13 @@ class StageRecord:
     run_name: str | None = None
     corpus_digest: str | None = None
     work: ScoringWork | None = None
+
+
+def described(schema: Any) -> tuple[tuple[str, str], ...]:
+    """The columns of an Arrow schema as a plan holds them, without metadata."""
+    return tuple((field.name, f"{_type_name(field.type)}{'' if field.nullable else ' not null'}") for field in schema)
+
+
+def _type_name(type_: Any) -> str:
+    """A type without the name of its items, which Parquet does not keep."""
+    return f"list<{_type_name(type_.value_type)}>" if hasattr(type_, "value_type") else str(type_)

@@ -28,9 +28,8 @@ from beamrank.commit.plan import CURRENT, EngineVersionError, load_plan, plan_na
 from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.commit.scan_reports import ScanReport
 from beamrank.commit.shards import has_own_name, lists_shards
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.stage_record import StageRecord, described
 from beamrank.errors import PreflightError
-from beamrank.join import schemas
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
 from beamrank.storage.documents import SHORT, digest, sha256
@@ -167,7 +166,7 @@ class _StageCheck:
 
     url: str
     name: str
-    rows: schemas.RowKind
+    schema: tuple[tuple[str, str], ...]
     files: Mapping[str, Entry]
     receipts: Mapping[str, Receipt | None]
     manifests: Mapping[str, Manifest | None]
@@ -192,7 +191,7 @@ class _StageCheck:
             for path, entry in entries.items()
             if not entry.temporary and (entry.kind is not Kind.PART or path in named)
         }
-        return cls(url, stage.name, stage.rows, files, receipts, manifests, named, len(entries) - len(files))
+        return cls(url, stage.name, stage.schema, files, receipts, manifests, named, len(entries) - len(files))
 
     def _finding(self, path: str, problem: str, remedy: str) -> Finding:
         return Finding(storage.join(self.name, path), problem, remedy)
@@ -267,7 +266,7 @@ class _StageCheck:
             return f"is not readable as Parquet ({error})"
         if {receipt.rows for receipt in receipts} != {table.num_rows}:
             return "does not have the number of rows in its receipt"
-        if table.schema.remove_metadata() not in schemas.OF_ROWS[self.rows]:
+        if described(table.schema) != self.schema:
             return f"unexpected columns for stage {self.name}"
         return None
 

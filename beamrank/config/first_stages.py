@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import field_validator, model_validator
 
+from beamrank.config.models import StageConfig
 from beamrank.formats.columns import RunColumns
 from beamrank.formats.runs import Ties
 from beamrank.section import Path, PathOrSelf, Positive, Section, Unset
@@ -30,7 +31,7 @@ class IndexConfig(Section):
         return self
 
 
-class FirstStageConfig(Section):
+class FirstStageConfig(StageConfig):
     """The section of a first stage, of which a configuration holds one.
 
     Attributes:

@@ -47,53 +47,6 @@ class SegmentsConfig(Section):
         return self.length_tokens + (self.most - 1) * self.stride
 
 
-class MonoConfig(Section):
-    """monoBERT; leave it out to stop after the first stage."""
-
-    checkpoint: CheckpointName
-    """`embedded:mono`, a Hugging Face id, a folder or its URL."""
-    k: Positive = 1000
-    """Candidates that are scored (the papers' k0); by default at most those given."""
-    segments: SegmentsConfig | None = None
-    """Splits long docs; by default their beginning is scored."""
-
-    def doc_tokens(self, input_tokens: int) -> int:
-        """The most wordpieces of a doc that are scored, where its inputs together hold `input_tokens`."""
-        return input_tokens if self.segments is None else self.segments.doc_tokens
-
-    @property
-    def pooling(self) -> SegmentPooling:
-        """How a doc's segments make its score; without effect if docs are whole."""
-        return "max" if self.segments is None else self.segments.pooling
-
-
-class DuoConfig(Section):
-    """duoBERT; leave it out to stop after monoBERT."""
-
-    checkpoint: CheckpointName
-    """`embedded:duo`, a Hugging Face id, a folder or its URL."""
-    k: Positive = 50
-    """Candidates that are compared (the papers' k1); by default at most mono.k."""
-    aggregation: Annotated[str, OneOf(METHODS)] = "sum"
-    """How scores of pairs make a candidate's."""
-    opponents: Positive | None = None
-    """With `sample`: opponents of a candidate (m of equation 7)."""
-    seed: int = 0
-    """With `sample`: decides which opponents are drawn."""
-
-    def doc_tokens(self, input_tokens: int) -> int:
-        """See `MonoConfig.doc_tokens`."""
-        return input_tokens
-
-    @model_validator(mode="after")
-    def _check_opponents(self) -> Self:
-        if (self.aggregation == "sample") != (self.opponents is not None):
-            raise ValueError(
-                "`opponents` is how many opponents `aggregation: sample` draws for a candidate: give both or neither"
-            )
-        return self
-
-
 class InputConfig(Section):
     """How a model's input is laid out (docs/reference/model-inputs.md)."""
 
@@ -110,5 +63,89 @@ class InputConfig(Section):
         if self.truncation != "hf" and self.max_query_length > self.max_length - 5:
             raise ValueError(
                 f"max_query_length {self.max_query_length} leaves no room for a doc in max_length {self.max_length}"
+            )
+        return self
+
+
+class StageConfig(Section):
+    """The section of a stage."""
+
+    k: Positive = 1000
+    """Candidates that it receives, at most."""
+
+    def check_input(self, name: str, layout: InputConfig) -> None:
+        """Raises ValueError where the inputs of its model cannot be laid out so; `name` is the stage's."""
+
+
+class ModelConfig(StageConfig):
+    """The section of a stage with a checkpoint."""
+
+    checkpoint: CheckpointName
+    """A Hugging Face id, a folder or its URL."""
+
+    def doc_tokens(self, input_tokens: int) -> int:
+        """The most wordpieces of a doc that are scored, where its inputs together hold `input_tokens`."""
+        return input_tokens
+
+
+class MonoConfig(ModelConfig):
+    """monoBERT; leave it out to stop after the first stage."""
+
+    checkpoint: CheckpointName
+    """`embedded:mono`, a Hugging Face id, a folder or its URL."""
+    k: Positive = 1000
+    """Candidates that are scored (the papers' k0); by default at most those given."""
+    segments: SegmentsConfig | None = None
+    """Splits long docs; by default their beginning is scored."""
+
+    def doc_tokens(self, input_tokens: int) -> int:
+        """See `ModelConfig.doc_tokens`."""
+        return input_tokens if self.segments is None else self.segments.doc_tokens
+
+    def check_input(self, name: str, layout: InputConfig) -> None:
+        """See `StageConfig.check_input`."""
+        room = layout.max_length - layout.max_query_length - 2
+        if self.segments is not None and self.segments.length_tokens > room:
+            raise ValueError(
+                f"{name}.segments.length_tokens is {self.segments.length_tokens}, but an input of max_length "
+                f"{layout.max_length} holds {room} wordpieces of a doc beside the longest query: the rest of each "
+                "segment would be cut off"
+            )
+
+    @property
+    def pooling(self) -> SegmentPooling:
+        """How a doc's segments make its score; without effect if docs are whole."""
+        return "max" if self.segments is None else self.segments.pooling
+
+
+class DuoConfig(ModelConfig):
+    """duoBERT; leave it out to stop after monoBERT."""
+
+    checkpoint: CheckpointName
+    """`embedded:duo`, a Hugging Face id, a folder or its URL."""
+    k: Positive = 50
+    """Candidates that are compared (the papers' k1); by default at most mono.k."""
+    aggregation: Annotated[str, OneOf(METHODS)] = "sum"
+    """How scores of pairs make a candidate's."""
+    opponents: Positive | None = None
+    """With `sample`: opponents of a candidate (m of equation 7)."""
+    seed: int = 0
+    """With `sample`: decides which opponents are drawn."""
+
+    def check_input(self, name: str, layout: InputConfig) -> None:  # noqa: ARG002
+        """See `StageConfig.check_input`."""
+        if layout.truncation == "hf":
+            raise ValueError("truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
+        if layout.max_length - layout.max_query_length < 6:
+            raise ValueError(
+                f"input.max_length {layout.max_length} leaves duoBERT's two docs no room beside a query of "
+                f"max_query_length {layout.max_query_length}"
+            )
+
+    @model_validator(mode="after")
+    def _check_opponents(self) -> Self:
+        if (self.aggregation == "sample") != (self.opponents is not None):
+            raise ValueError(
+                "`opponents` is how many opponents `aggregation: sample` draws for a candidate: give both or neither"
             )
         return self

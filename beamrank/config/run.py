@@ -1,11 +1,22 @@
 """The configuration of a run: one model of every option, checked whole before anything starts."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic.fields import FieldInfo
 
+from beamrank.config.cascade import (
+    SHORT_FORM,
+    CascadeEntry,
+    ConfiguredStage,
+    checked_names,
+    find_section,
+    fit_depths,
+    plugin_kinds,
+    section_of_stage,
+    stage_paths,
+    stage_settings,
+)
 from beamrank.config.device import DeviceName
 from beamrank.config.first_stages import FIRST_K, Bm25Config, CandidatesConfig, FirstStageConfig, IndexConfig
 from beamrank.config.models import DuoConfig, InputConfig, MonoConfig
@@ -18,10 +29,11 @@ from beamrank.formats.ids import is_usable
 from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.run_writer import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig
-from beamrank.section import OneOf, Path, Positive, Section
+from beamrank.section import OneOf, Path, Positive, Section, Unset
 from beamrank.storage import files as storage
 from beamrank.storage.urls import refuse_credentials
 
+FIRST_STAGES: dict[str, type[FirstStageConfig]] = {"bm25": Bm25Config, "candidates": CandidatesConfig}
 # The first stage of a configuration that has an index and names none.
 _FIRST_STAGE_OF_INDEX = "bm25"
 
@@ -55,6 +67,9 @@ class RunConfig(Section):
     """MonoBERT."""
     duo: DuoConfig | None = None
     """DuoBERT."""
+    cascade: Annotated[tuple[CascadeEntry, ...] | None, Unset.LEFT_OUT] = None
+    """The stages after the first, in order, in place of `mono` and `duo`: `- mono: {checkpoint: ..., name: large}`. The
+    `name`, by default the kind, is the stage's folder, its run, its `--stage`, and its address in `--set NAME.k=20`."""
     input: InputConfig = InputConfig()
     """How a model's input is laid out."""
     measures: tuple[str, ...] = DEFAULT_MEASURES
@@ -97,19 +112,23 @@ class RunConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _fit_depths(cls, values: Any) -> Any:
-        """Limits each default depth to that of the stage before it."""
+        """Puts a plugin's first stage into the list, and limits each default depth to that of the stage before it."""
         if not isinstance(values, dict):
             return values
-        given = [name for name in cls.first_stage_sections() if values.get(name) is not None]
-        if not given and values.get("index") is not None:
+        values = _with_plugins(values)
+        given = [name for name in FIRST_STAGES if values.get(name) is not None]
+        cascade = values.get("cascade")
+        if not given and values.get("index") is not None and not _begins_with_first_stage(cascade):
             values = {**values, _FIRST_STAGE_OF_INDEX: {}}
-        depth = _depth(values[given[0]] if given else None, FIRST_K)
-        models: tuple[tuple[str, type[Section]], ...] = (("mono", MonoConfig), ("duo", DuoConfig))
-        for name, model in models:
-            section = values.get(name)
-            if isinstance(section, dict):
-                section.setdefault("k", min(model.model_fields["k"].default, depth))
-                depth = _depth(section, depth)
+        first = values[given[0]] if given else None
+        depth = first.get("k", FIRST_K) if isinstance(first, dict) else getattr(first, "k", FIRST_K)
+        sections = [(kind, values[name]) for name, kind in SHORT_FORM.items() if isinstance(values.get(name), dict)]
+        for _, kind, settings in stage_settings(values):
+            try:
+                sections.append((section_of_stage(kind), settings))
+            except ValueError:
+                continue  # It is refused with the rest of the list.
+        fit_depths(sections, depth if isinstance(depth, int) else FIRST_K)
         return values
 
     @model_validator(mode="after")
@@ -120,15 +139,20 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_first_stage(self) -> Self:
-        sections = self.first_stage_sections()
-        given = [name for name in sections if getattr(self, name) is not None]
+        listed = [name for name, _, section in self._listed if isinstance(section, FirstStageConfig)]
+        given = [name for name in FIRST_STAGES if getattr(self, name) is not None] + listed
         if not given:
-            raise ValueError(f"the first stage is missing: give {_choices(sections)}")
-        index = ["index"] if self.index is not None and not sections[given[0]].uses_index else []
-        if len(given) > 1 or index:
-            both = " and ".join(f"`{name}`" for name in (*given, *index))
-            raise ValueError(f"{both} exclude each other: give either {_choices(sections)}")
-        if self.index is None and sections[given[0]].uses_index:
+            raise ValueError(f"the first stage is missing: give {_choices()}")
+        if len(given) > 1:
+            raise ValueError(
+                f"{' and '.join(f'`{name}`' for name in given)} exclude each other: give either {_choices()}"
+            )
+        if listed and self._listed[0].name != listed[0]:
+            raise ValueError(f"{listed[0]} is a first stage: it must be the first of `cascade`")
+        uses_index = self.first_stage.uses_index
+        if self.index is not None and not uses_index:
+            raise ValueError(f"`{given[0]}` and `index` exclude each other: give either {_choices()}")
+        if self.index is None and uses_index:
             raise ValueError(f"`{given[0]}` searches an index: give `index` too")
         corpus_format = CORPUS_FORMATS.get(self.corpus.format)  # None for `auto`
         if self.index is not None and corpus_format is not None and corpus_format.lists_candidates:
@@ -139,87 +163,68 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_depths(self) -> Self:
-        first = self.first_stage.k
-        if self.mono is not None and self.mono.k > first:
-            raise ValueError(f"mono.k {self.mono.k} is more than the {first} candidates that the first stage gives it")
+    def _check_stages(self) -> Self:
+        if self.cascade is not None and (self.mono is not None or self.duo is not None):
+            raise ValueError("`mono` and `duo` are the short form of `cascade`: give one or the other")
         if self.duo is not None and self.mono is None:
             raise ValueError("`duo` re-ranks the best candidates of `mono`: give `mono` too")
-        if self.duo is not None and self.mono is not None and self.duo.k > self.mono.k:
-            raise ValueError(f"duo.k {self.duo.k} is more than the {self.mono.k} candidates that mono scores (mono.k)")
-        if self.duo is not None and self.input.truncation == "hf":
-            raise ValueError("truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
-        if self.duo is not None and self.input.max_length - self.input.max_query_length < 6:
-            raise ValueError(
-                f"input.max_length {self.input.max_length} leaves duoBERT's two docs no room beside a query of "
-                f"max_query_length {self.input.max_query_length}"
-            )
+        first, *later = self.stages
+        checked_names(tuple(later), frozenset(type(self).model_fields))
+        depth, source = first.section.k, "the first stage gives it"
+        for name, _, section in later:
+            if section.k > depth:
+                raise ValueError(f"{name}.k {section.k} is more than the {depth} candidates that {source}")
+            depth, source = section.k, f"{name} scores ({name}.k)"
+            section.check_input(name, self.input)
         return self
 
-    @model_validator(mode="after")
-    def _check_segments(self) -> Self:
-        if self.mono is None or self.mono.segments is None:
-            return self
-        room = self.input.max_length - self.input.max_query_length - 2
-        if self.mono.segments.length_tokens > room:
-            raise ValueError(
-                f"mono.segments.length_tokens is {self.mono.segments.length_tokens}, but an input of max_length "
-                f"{self.input.max_length} holds {room} wordpieces of a doc beside the longest query: the rest of each "
-                "segment would be cut off"
-            )
-        return self
+    @property
+    def _listed(self) -> list[ConfiguredStage]:
+        return [entry.configured for entry in self.cascade or ()]
 
-    @classmethod
-    def first_stage_sections(cls) -> dict[str, type[FirstStageConfig]]:
-        """The sections of the first stages, by their keys."""
-        kinds = {name: get_args(field.annotation)[:1] for name, field in cls.model_fields.items()}
-        return {
-            name: kind
-            for name, found in kinds.items()
-            for kind in found
-            if isinstance(kind, type) and issubclass(kind, FirstStageConfig)
-        }
+    @property
+    def stages(self) -> list[ConfiguredStage]:
+        """The stages of the cascade, the first stage among them, in order."""
+        first = [(name, getattr(self, name)) for name in FIRST_STAGES]
+        short = [(name, getattr(self, name)) for name in SHORT_FORM]
+        found = [ConfiguredStage(name, name, section) for name, section in first if section is not None]
+        found += self._listed
+        return found + [ConfiguredStage(name, name, section) for name, section in short if section is not None]
 
     @property
     def first_stage_name(self) -> str:
-        """The key of the first stage's section."""
-        return next(name for name in self.first_stage_sections() if getattr(self, name) is not None)
+        """The kind of the first stage."""
+        return self.stages[0].kind
 
     @property
     def first_stage(self) -> FirstStageConfig:
         """The first stage's section."""
-        section: FirstStageConfig = getattr(self, self.first_stage_name)
+        section: FirstStageConfig = self.stages[0].section
         return section
 
-    @property
-    def models(self) -> dict[str, MonoConfig | DuoConfig]:
-        """The sections of the models that it has, by their keys."""
-        sections = {"mono": self.mono, "duo": self.duo}
-        return {name: section for name, section in sections.items() if section is not None}
+
+def _with_plugins(values: dict[str, Any]) -> dict[str, Any]:
+    """A document in which a plugin's first stage, a section of its own, is the first of the list."""
+    found = [name for name in plugin_kinds() if values.get(name) is not None]
+    if not found or isinstance(values.get("cascade"), list):
+        return values
+    rest = {key: each for key, each in values.items() if key not in (*found, *SHORT_FORM)}
+    later = [{name: values[name]} for name in SHORT_FORM if values.get(name) is not None]
+    return {**rest, "cascade": [*({name: values[name]} for name in found), *later]}
 
 
-def add_first_stage(name: str, section: type[FirstStageConfig]) -> None:
-    """Gives configurations the section of another first stage, unless they have it."""
-    if name not in RunConfig.model_fields:
-        optional: Any = section | None
-        RunConfig.model_fields[name] = FieldInfo.from_annotated_attribute(optional, None)
-        RunConfig.model_rebuild(force=True)
+def _begins_with_first_stage(cascade: Any) -> bool:
+    for _, kind, _ in stage_settings({"cascade": cascade}):
+        try:
+            return issubclass(section_of_stage(kind), FirstStageConfig)
+        except ValueError:
+            return False
+    return False
 
 
-def remove_first_stage(name: str) -> None:
-    """Removes the section that `add_first_stage` added."""
-    del RunConfig.model_fields[name]
-    RunConfig.model_rebuild(force=True)
-
-
-def _choices(sections: Mapping[str, type[FirstStageConfig]]) -> str:
+def _choices() -> str:
+    sections: dict[str, Any] = {**FIRST_STAGES, **{each: section_of_stage(each) for each in plugin_kinds(first=True)}}
     return " or ".join(f"`index` and `{name}`" if each.uses_index else f"`{name}`" for name, each in sections.items())
-
-
-def _depth(section: Any, default: int) -> int:
-    """The `k` of a section, not yet checked."""
-    k = section.get("k", default) if isinstance(section, dict) else default
-    return k if isinstance(k, int) else default
 
 
 def load_config(
@@ -243,8 +248,11 @@ def load_config(
     """
     refuse_credentials(output or "", "--output")
     refuse_credentials(list(reuse), "--reuse")
-    document = read_document(source, overrides)
-    anchor_paths(document, RunConfig, storage.parent(source) if isinstance(source, str) else storage.absolute("."))
+    document = read_document(source, overrides, find_section)
+    folder = storage.parent(source) if isinstance(source, str) else storage.absolute(".")
+    anchor_paths(document, RunConfig, folder)
+    for kind, settings in stage_paths(document):
+        anchor_paths(settings, kind, folder)
     if output is not None:
         document["output"] = storage.absolute(output)
     if reuse and isinstance(document.setdefault("reuse", []), list):

@@ -3,7 +3,7 @@
 import copy
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -23,12 +23,19 @@ _LONGEST_NAME = 80
 _Root = TypeVar("_Root", bound=Section)
 
 
-def read_document(source: str | Mapping[str, Any], overrides: Sequence[str] = ()) -> dict[str, Any]:
+# Finds a section that stands elsewhere than under its name; None if it does not.
+FindSection = Callable[[dict[str, Any], str], dict[str, Any] | None]
+
+
+def read_document(
+    source: str | Mapping[str, Any], overrides: Sequence[str] = (), find: FindSection = lambda *_: None
+) -> dict[str, Any]:
     """Reads a YAML mapping and applies overrides to it.
 
     Args:
         source: the file, or its content.
         overrides: `section.key=value` strings; the value is YAML.
+        find: sections that overrides can name, beside the keys of the mapping.
 
     Raises:
         PreflightError: the file cannot be read.
@@ -40,7 +47,7 @@ def read_document(source: str | Mapping[str, Any], overrides: Sequence[str] = ()
     else:
         document = _copied(source)
     for override in overrides:
-        _apply_override(document, override)
+        _apply_override(document, override, find)
     _check_order(document)
     refuse_credentials(document, source if isinstance(source, str) else "CONFIG")
     return document
@@ -123,15 +130,16 @@ def _load_yaml(path: str) -> dict[str, Any]:
     return document
 
 
-def _apply_override(document: dict[str, Any], override: str) -> None:
+def _apply_override(document: dict[str, Any], override: str, find: FindSection) -> None:
     dotted, separator, text = override.partition("=")
     refuse_credentials({dotted: text}, "--set")
     refuse_credentials(override, "--set")
     *sections, key = dotted.split(".")
     if not separator or not all((*sections, key)) or len(sections) >= MAX_DEPTH:
         raise ConfigError(f"--set {_cut(dotted)} must look like mono.k=100")
-    target = document
-    for section in sections:
+    found = find(document, sections[0]) if sections else None
+    target = document if found is None else found
+    for section in sections if found is None else sections[1:]:
         target = target.setdefault(section, {})
         if not isinstance(target, dict):
             raise ConfigError(f"--set {_cut(dotted)}: {_cut(section)} holds a value, not a section")

@@ -1,6 +1,6 @@
 """The run formats, and runs written so that every evaluator reads the same order."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,7 +68,8 @@ def described() -> str:
     return f"accepted: {'; '.join(each)}"
 
 
-Ranking = Sequence[tuple[str, float]]
+# The docs of a query with their scores, best first.
+Ranking = Iterable[tuple[str, float]]
 
 _MIN_STEP = np.float32(1e-5)
 

@@ -1,10 +1,8 @@
 """The Parquet schema of each stage's parts (one row each: see the comments)."""
 
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
-
-RowKind = Literal["candidates", "tokenized", "mono", "duo", "scores"]
 
 # One row: a topic, with the number of its shard; in the order of the shards, those of a shard by query_id.
 TOPICS = pa.schema({"shard": pa.int32(), "query_id": pa.string(), "text": pa.string()})
@@ -52,14 +50,6 @@ DUO = pa.schema(
 )
 
 
-# The types of an id of `scores`.
-_ID_TYPES = (
-    pa.string(),
-    *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
-    *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
-)
-
-
 def scores(id_type: Any) -> Any:
     """One row: a pair or a triple of texts, in the order of the input; score is null where it cannot be scored."""
     return pa.schema([pa.field("id", id_type), pa.field("score", pa.float32())])
@@ -82,13 +72,3 @@ def tokenized(vocab_size: int) -> Any:
             pa.field("doc_tokens", pa.list_(pa.list_(token)), nullable=False),
         ]
     )
-
-
-# The schemas that the parts of a stage can have, without metadata.
-OF_ROWS: dict[RowKind, tuple[Any, ...]] = {
-    "candidates": (CANDIDATES,),
-    "tokenized": (tokenized(1 << 16), tokenized(1 << 32)),
-    "mono": (MONO,),
-    "duo": (DUO,),
-    "scores": tuple(map(scores, _ID_TYPES)),
-}

@@ -1,153 +1,218 @@
-"""From the tables of the stages to rankings: the scored candidates, then the others in the previous order.
+"""Rankings: how the part of each stage re-ranks what the stage before it gave (section 3 of the multi-stage paper).
 
-The tables are those of beamrank/join/schemas.py, of one shard or of all. A ranking holds the doc_ids and scores of a
-query, best first; beamrank/formats/run_writer.py makes the scores strictly decreasing. A query without candidates has
-no ranking. A candidate that a stage did not score, for any reason, keeps its place below those that it scored.
+One rule for every reader: `ranking = first.rank(None, part)`, then `ranking = stage.rank(ranking, part)` for each later
+stage. A stage puts the docs that it scored first, best first, and leaves the others below in their order. A doc that it
+was to score and the corpus lacked (`on_missing_doc: drop`) leaves the ranking there. `order` alone decides ties.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from beamrank.errors import DataError
 from beamrank.ranking.aggregation import Matrix, aggregate, simulate_sample
+from beamrank.ranking.segments import SegmentPooling, pool_segments
 
-Ranking: TypeAlias = list[tuple[str, float]]
+Floats: TypeAlias = NDArray[np.float64]
+Positions: TypeAlias = NDArray[np.int64]
 Table: TypeAlias = Any
 
-_SCORED = pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "rank": pa.int32(), "score": pa.float64()})
 
+@dataclass(frozen=True)
+class Ranking:
+    """The n docs of a query, best first.
 
-def first_stage_ranking(candidates: Table) -> dict[str, Ranking]:
-    """The candidates of each query in the first stage's order, with its scores.
-
-    Args:
-        candidates: a table of schemas.CANDIDATES.
+    Attributes:
+        doc_ids: the docs.
+        scores: float64[n], never increasing: those of the last stage, below them those of the stages before, shifted.
+        scored: how many of the first docs the last stage scored; the next stage receives the first of these alone.
     """
-    return _by_query(candidates.sort_by([("query_id", "ascending"), ("rank", "ascending")]))
+
+    doc_ids: tuple[str, ...]
+    scores: Floats
+    scored: int
+
+    def __iter__(self) -> Iterator[tuple[str, float]]:
+        return zip(self.doc_ids, self.scores.tolist(), strict=True)
 
 
-def mono_ranking(candidates: Table, mono: Table) -> dict[str, Ranking]:
-    """The candidates that mono scored, best first, then the others in the first stage's order.
+Rankings: TypeAlias = Mapping[str, Ranking]
+"""By query_id; a query without candidates has none."""
+
+
+def order(scores: Floats) -> Positions:
+    """The places of scores, best first; ties keep the order before, NaN comes last. int64[n].
+
+    Nothing else orders what a stage scored.
 
     Args:
-        candidates: a table of schemas.CANDIDATES.
-        mono: a table of schemas.MONO for the same queries, one row a candidate (see `pool_segments`).
+        scores: in the order of the stage before.
+    """
+    return np.argsort(-scores, kind="stable")
+
+
+def doc_orders(rankings: Rankings) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each query's doc_ids, best first, for evaluation."""
+    for query_id, ranking in rankings.items():
+        yield query_id, ranking.doc_ids
+
+
+def rank_candidates(part: Table) -> Rankings:
+    """The ranking of a first stage.
+
+    Args:
+        part: a table of `schemas.CANDIDATES`, sorted by query_id and rank.
+    """
+    doc_ids, scores = part["doc_id"].to_pylist(), part["score"].to_numpy().astype(np.float64)
+    return {
+        query_id: Ranking(tuple(doc_ids[rows]), scores[rows], rows.stop - rows.start)
+        for query_id, rows in rows_by_query(part).items()
+    }
+
+
+def rank_docs(
+    before: Rankings, part: Table, most: int, pooling: SegmentPooling = "max", k: int | None = None
+) -> Rankings:
+    """The rankings after a stage that scores docs one by one.
+
+    Args:
+        before: the rankings that the stage re-ranks.
+        part: a table of `schemas.MONO`.
+        most: how many docs of a query the stage was to score.
+        pooling: how the scores of a doc's segments make its own.
+        k: as if it had scored only so many.
 
     Raises:
-        DataError: mono scored a doc that is not a candidate of its query.
+        DataError: the part is not of these rankings.
     """
-    return _rerank(first_stage_ranking(candidates), mono, "mono")
+    pooled = pool_segments(part, pooling)
+    doc_ids, scores, rows = pooled["doc_id"].to_pylist(), pooled["score"].to_numpy(), rows_by_query(pooled)
+    for query_id in rows.keys() - before.keys():
+        raise _foreign(query_id, doc_ids[rows[query_id].start])
+    nothing = slice(0, 0)
+    return {
+        query_id: rerank(query_id, ranking, doc_ids[found], scores[found].astype(np.float64), most, k)
+        for query_id, ranking in before.items()
+        for found in (rows.get(query_id, nothing),)
+    }
 
 
-def duo_ranking(
-    mono: Mapping[str, Ranking],
-    duo: Table,
+def rank_pairs(
+    before: Rankings,
+    part: Table,
+    most: int,
     aggregation: str,
     *,
-    k1: int | None = None,
+    k: int | None = None,
     opponents: int | None = None,
     seed: int = 0,
-) -> dict[str, Ranking]:
-    """The docs that duo compared, by aggregated score, then the others in mono's order.
+) -> Rankings:
+    """The rankings after a stage that compares docs in pairs.
 
     Args:
-        mono: the rankings of `mono_ranking` for the same queries.
-        duo: a table of schemas.DUO for the same queries.
-        aggregation: see beamrank.ranking.aggregation.aggregate.
-        k1: how many of mono's best docs are compared; by default all that duo compared.
+        before: the rankings that the stage re-ranks.
+        part: a table of `schemas.DUO`.
+        most: how many docs of a query the stage was to compare.
+        aggregation: see `beamrank.ranking.aggregation.aggregate`.
+        k: as if it had compared only so many; by default all that it compared.
         opponents: how many opponents of a doc SAMPLE draws from a full matrix; by default the matrix is used as it is.
         seed: decides which are drawn.
 
     Raises:
         ConfigError: the aggregation does not exist.
-        DataError: duo compared a doc that is not a candidate of its query, has no row for a query, or the aggregation
-            needs pairs that were not scored.
+        DataError: the part is not of these rankings, or the aggregation needs pairs that were not scored.
     """
-    missing = mono.keys() - set(duo["query_id"].to_pylist())
-    if missing:
-        raise DataError(f"query {min(missing)!r} has candidates, but duo has no row for it: its part is incomplete")
-    rows: list[tuple[str, str, int, float]] = []
-    for query_id, doc_ids, z in _matrices(duo, k1):
-        sampled = z if opponents is None else simulate_sample(z, query_id, doc_ids, opponents, seed)
-        scores = _aggregate(query_id, sampled, aggregation)
-        # The rank is the position in mono's order.
-        rows += zip([query_id] * len(doc_ids), doc_ids, range(len(doc_ids)), scores, strict=True)
-    scored = pa.Table.from_pylist([dict(zip(_SCORED.names, row, strict=True)) for row in rows], schema=_SCORED)
-    return _rerank(mono, scored, "duo")
+    pairs = matrices(part)
+    found = {}
+    for query_id, ranking in before.items():
+        if query_id not in pairs:
+            raise DataError(f"query {query_id!r} has candidates, but no row in the part of a stage: it is incomplete")
+        doc_ids, z = pairs[query_id]
+        z = z[:k, :k]
+        drawn = z if opponents is None else simulate_sample(z, query_id, doc_ids[:k], opponents, seed)
+        try:
+            scores = np.asarray(aggregate(drawn, aggregation), np.float64)
+        except DataError as error:
+            raise DataError(f"query {query_id!r}: {error}") from error
+        found[query_id] = rerank(query_id, ranking, doc_ids, scores, most)
+    return found
 
 
-def without_dropped(candidates: Table, mono: Table, k: int) -> Table:
-    """The candidates without those that mono was to score but whose doc the corpus lacks (on_missing_doc: drop)."""
-    scored = set(zip(mono["query_id"].to_pylist(), mono["doc_id"].to_pylist(), strict=True))
-    rows = zip(*(candidates[name].to_pylist() for name in ("query_id", "doc_id", "rank")), strict=True)
-    return candidates.filter(
-        pa.array([rank > k or (query_id, doc_id) in scored for query_id, doc_id, rank in rows], pa.bool_())
+def rerank(
+    query_id: str, before: Ranking, doc_ids: Sequence[str], scores: Floats, most: int, k: int | None = None
+) -> Ranking:
+    """One query's ranking after a stage.
+
+    Args:
+        query_id: the query, for messages.
+        before: its ranking.
+        doc_ids: the docs that the stage scored.
+        scores: float64[at most len(doc_ids)], of the first of them; the others keep their places in `before`.
+        most: how many of the first docs of `before` the stage was to score: those of them that it did not score leave.
+        k: as if it had scored only those among the first k.
+
+    Raises:
+        DataError: the stage scored a doc that is not in `before`.
+    """
+    place_of = {doc_id: place for place, doc_id in enumerate(before.doc_ids)}
+    try:
+        places = np.array([place_of[doc_id] for doc_id in doc_ids], np.int64)
+    except KeyError as error:
+        raise _foreign(query_id, error.args[0]) from error
+    by_place = np.full(len(place_of), np.nan)
+    by_place[places[: len(scores)]] = scores
+    head = np.flatnonzero(~np.isnan(by_place[:k]))
+    head = head[order(by_place[head])]
+    stays = np.arange(len(by_place)) >= min(most, before.scored)
+    stays[places] = True
+    stays[head] = False
+    tail = np.flatnonzero(stays)
+    below = before.scores[tail]
+    if len(head) and len(tail):
+        # The tail keeps its own spacing, and starts 1 below the head.
+        below = below + (by_place[head[-1]] - 1 - below[0])
+    ranked = tuple(before.doc_ids[place] for place in np.concatenate([head, tail]).tolist())
+    return Ranking(ranked, np.concatenate([by_place[head], below]), len(head))
+
+
+def _foreign(query_id: str, doc_id: str) -> DataError:
+    return DataError(
+        f"query {query_id!r}: a stage scored doc {doc_id!r}, which is not a candidate of that query: the stages belong "
+        "to different runs; start again in an empty output folder"
     )
 
 
-def by_score(scored: Table) -> Table:
-    """Rows sorted by query_id, score (best first) and rank. This alone decides the order of what a stage scored.
+def matrices(part: Table) -> dict[str, tuple[list[str], Matrix]]:
+    """The docs of each query that were compared, and their log-odds, float32[n, n].
 
     Args:
-        scored: a table with the columns query_id, rank (in the previous stage's order) and score.
+        part: a table of `schemas.DUO`.
+
+    Raises:
+        DataError: a query does not have the scores of n * n pairs.
     """
-    return scored.sort_by([("query_id", "ascending"), ("score", "descending"), ("rank", "ascending")])
+    flat = pc.list_flatten(part["scores"]).to_numpy()
+    lengths = pc.list_value_length(part["scores"]).to_pylist()
+    found, start = {}, 0
+    for query_id, docs, length in zip(part["query_id"].to_pylist(), part["doc_ids"].to_pylist(), lengths, strict=True):
+        count = len(docs)
+        if length != count * count:
+            raise DataError(f"query {query_id!r}: {count} docs need {count * count} pairwise scores, not {length}")
+        found[query_id] = docs, flat[start : start + length].reshape(count, count)
+        start += length
+    return found
 
 
-def doc_orders(rankings: Mapping[str, Ranking]) -> Iterator[tuple[str, list[str]]]:
-    """Each query's doc_ids, best first, for evaluation."""
-    for query_id, ranking in rankings.items():
-        yield query_id, [doc_id for doc_id, _ in ranking]
-
-
-def _rerank(previous: Mapping[str, Ranking], scored: Table, stage: str) -> dict[str, Ranking]:
-    rankings = dict(previous)
-    for query_id, head in _by_query(by_score(scored)).items():
-        docs, before = {doc_id for doc_id, _ in head}, previous.get(query_id, [])
-        strangers = docs.difference(doc_id for doc_id, _ in before)
-        if strangers:
-            raise DataError(
-                f"query {query_id!r}: {stage} scored doc {min(strangers)!r}, which is not a candidate of that query: "
-                "the two stages belong to different runs; start again in an empty output folder"
-            )
-        rankings[query_id] = _join(head, [row for row in before if row[0] not in docs])
-    return rankings
-
-
-def _join(head: Ranking, tail: Ranking) -> Ranking:
-    """The tail below the head: shifted to start 1 below it, its own spacing kept."""
-    if not head or not tail:
-        return head or tail
-    shift = head[-1][1] - 1 - tail[0][1]
-    return head + [(doc_id, score + shift) for doc_id, score in tail]
-
-
-def _aggregate(query_id: str, z: Matrix, aggregation: str) -> list[float]:
-    try:
-        return list(aggregate(z, aggregation).tolist())
-    except DataError as error:
-        raise DataError(f"query {query_id!r}: {error}") from error
-
-
-def _by_query(table: Table) -> dict[str, Ranking]:
-    rankings: dict[str, Ranking] = {}
-    for query_id, doc_id, score in _rows(table, "query_id", "doc_id", "score"):
-        rankings.setdefault(query_id, []).append((doc_id, score))
-    return rankings
-
-
-def _rows(table: Table, *columns: str) -> Iterator[tuple[Any, ...]]:
-    return zip(*(table.column(column).to_pylist() for column in columns), strict=True)
-
-
-def _matrices(duo: Table, k1: int | None) -> Iterator[tuple[str, Sequence[str], Matrix]]:
-    """The first k1 docs of each query, and their log-odds, float32[k1, k1]."""
-    for query_id, doc_ids, scores in _rows(duo, "query_id", "doc_ids", "scores"):
-        count = len(doc_ids)
-        if len(scores) != count * count:
-            raise DataError(f"query {query_id!r}: {count} docs need {count * count} pairwise scores, not {len(scores)}")
-        z = np.array(scores, dtype=np.float32).reshape(count, count)
-        yield query_id, doc_ids[:k1], z[:k1, :k1]
+def rows_by_query(table: Table) -> dict[str, slice]:
+    """The rows of each query of a table that is sorted by query_id."""
+    codes = table["query_id"].combine_chunks().dictionary_encode()
+    starts = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1))
+    ends = np.append(starts, len(codes))[1:]
+    return {
+        query_id: slice(start, end)
+        for query_id, start, end in zip(codes.dictionary.to_pylist(), starts.tolist(), ends.tolist(), strict=True)
+    }

@@ -190,8 +190,8 @@ class _Ours:
 
     def _score_with(self, engine: ScoringEngine) -> tuple[pa.Table, StageCounts]:
         table = self._tokenize()
-        depth = max(map(len, self._job.candidates))
-        return score_mono(engine, table, depth, _LIMITS)
+        received = dict(zip((topic.query_id for topic in self._job.topics), self._job.candidates, strict=True))
+        return score_mono(engine, table, received, _LIMITS)
 
     def _tokenize(self) -> pa.Table:
         job, tokenizer = self._job, load_tokenizer(self._checkpoint.folder)

@@ -15,11 +15,12 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import ConfigError
 from beamrank.evaluation.positions import CurveEvaluator, Positions, supported
 from beamrank.ranking.aggregation import Matrix, aggregate
+from beamrank.ranking.rankings import matrices as read_matrices
 from beamrank.report.blocks import Block, Picture, Section
 from beamrank.report.curves import CurvePoint
 from beamrank.report.pictures import CONFIGURED, figure, xy
 from beamrank.report.report import Report
-from beamrank.report.stored.scores import StoredQuery, iter_stored, read_matrices
+from beamrank.report.stored.scores import StoredQuery, iter_stored
 
 
 def blocks(
@@ -95,10 +96,10 @@ def _points(report: Report, plan: Plan, config: RunConfig, pairs: Plan) -> Itera
     depths = _Depths(tuple(record.keys["k0s"]), k1s, aggregation)
     curves = CurveEvaluator(report.qrels, supported(config.measures)[0])
     for queries, receipt in zip(iter_stored(plan, config), manifest.receipts, strict=True):
-        matrices = read_matrices(pairs.folder(record.name).read_part(receipt))
+        compared = read_matrices(pairs.folder(record.name).read_part(receipt))
         for query in queries:
             if query.query_id in report.qrels.relevance:
-                places = _places(query, *matrices[query.query_id], depths)
+                places = _places(query, *compared[query.query_id], depths)
                 curves.add(query.query_id, query.doc_ids, places.__getitem__)
     points = [(k0, k1) for k1 in depths.k1s for k0 in depths.k0s]
     for name, means in curves.means().items():

@@ -8,7 +8,7 @@ from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.config.run import RunConfig
 from beamrank.errors import ConfigError, PreflightError
-from models.stages import stage_of
+from models.stages.core import open_stages
 from models.stages.duo import ScoreDepths, ScoreDuo
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.run_log import open_run_log, run_log
@@ -31,8 +31,8 @@ def depths_plan(plan: Plan, config: RunConfig, k0s: Sequence[int], k1s: Sequence
         ConfigError: no depth is left, or the run has no duo.
         PreflightError: mono is not finished.
     """
-    duo = next((stage_of(stage) for stage in plan.stages if stage.rows == "duo"), None)
-    if not isinstance(duo, ScoreDuo) or config.mono is None or config.duo is None:
+    duo = next((stage for stage in open_stages(plan.stages) if isinstance(stage, ScoreDuo)), None)
+    if duo is None or config.mono is None or config.duo is None:
         raise ConfigError(
             f"{plan.output} has no duo, whose model would score the missing pairs: leave out --score-missing"
         )
@@ -45,7 +45,7 @@ def depths_plan(plan: Plan, config: RunConfig, k0s: Sequence[int], k1s: Sequence
     if plan.finished("mono") is None:
         raise PreflightError(f"mono is not finished in {plan.output}: run the same `beamrank run` again first")
     record = ScoreDepths.after(duo, kept, k1).record()
-    others = tuple(stage for stage in plan.stages if stage.rows != "duo")
+    others = tuple(stage for stage in plan.stages if stage.name != duo.name)
     return Plan(plan.run_tag, plan.output, plan.shards, (*others, record), plan.config)
 
 
@@ -69,7 +69,7 @@ def score_missing(plan: Plan, config: RunConfig, console: ConsoleProgress) -> Ma
 
 def count_missing(plan: Plan, config: RunConfig) -> tuple[int, int]:
     """How many pairs of `depths_plan` `score_missing` will score, and how many figure 4 has: those of each k0."""
-    stage = stage_of(plan.stages[-1])
+    stage = open_stages(plan.stages)[-1]
     assert isinstance(stage, ScoreDepths)
     tasks = Launcher(plan, config, ConsoleProgress(quiet=True)).open_tasks(plan.stages[-1])
     return sum(stage.prospect(task).inferences for task in tasks), _asked(plan, stage)

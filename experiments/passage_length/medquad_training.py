@@ -11,7 +11,7 @@ from beamrank.formats.corpora import CorpusConfig
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
-from beamrank.ranking.rankings import first_stage_ranking
+from beamrank.ranking.rankings import rank_candidates
 from beamrank.storage import files as storage
 from benchmarks.datasets.medquad import read_medquad
 from contrib.papers.relevant import with_relevant
@@ -67,7 +67,7 @@ def _search(archive: Path, questions: int | None, k: int, folder: Path, run: Pat
         candidates = searcher.search(topics, k)
     lines = (
         f"{query_id} Q0 {doc_id} {rank} {k - rank} bm25\n"
-        for query_id, ranking in first_stage_ranking(candidates).items()
+        for query_id, ranking in rank_candidates(candidates).items()
         for rank, (doc_id, _) in enumerate(ranking, 1)
     )
     storage.replace(str(run), "".join(lines).encode())
@@ -119,7 +119,7 @@ def evaluate_best(session: Session, measures: Sequence[str]) -> Evaluation:
 def evaluate_bm25(session: Session, measures: Sequence[str]) -> Evaluation:
     """The measures of the dev run as given."""
     assert session.dev is not None
-    return session.dev.evaluate(first_stage_ranking(session.dev.candidates), measures)
+    return session.dev.evaluate(rank_candidates(session.dev.candidates), measures)
 
 
 def first_ranks(found: Evaluation) -> list[int]:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipelines.dataflow_template import STAGES, Parameter, parameters
+from pipelines.dataflow_template import Parameter, parameters
 
 METADATA = Path(__file__).with_name("metadata.json")
 _URL = "^gs://.+$"
@@ -31,8 +31,9 @@ def metadata() -> dict[str, Any]:
             {
                 "name": "stage",
                 "label": "Stage",
-                "helpText": f"The stage to run, one of {', '.join(STAGES)}; the stages before it must be complete.",
-                "regexes": [_choice(STAGES)],
+                "helpText": "The stage to run: retrieve, tokenize, mono, duo, or the name of a stage of `cascade`; the "
+                "stages before it must be complete.",
+                "regexes": [r"^(?!runs$)[\w-]+$"],
             },
             *[_described(parameter) for parameter in parameters()],
         ],

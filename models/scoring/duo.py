@@ -14,11 +14,10 @@ from beamrank.join import schemas
 from beamrank.join.shard import special_tokens
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.input_layout import InputLimits, InputTemplate, Lengths, PackedInputs, duo_kept
-from beamrank.ranking.rankings import by_score
 from models.architectures.protocol import Architecture
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScores
-from models.scoring.packing import ShardTokens, distinct, number_texts, read_shard
+from models.scoring.packing import ChosenDocs, ShardTokens, choose_docs, distinct, number_texts, read_shard
 
 Asked: TypeAlias = npt.NDArray[np.bool_]
 # From a query and the docs that may meet, best first: bool[n, n], the pairs that are asked.
@@ -28,56 +27,51 @@ FindAsked: TypeAlias = Callable[[str, Sequence[str]], Asked]
 def score_duo(
     engine: Scorer,
     tokens: pa.Table,
-    mono: pa.Table,
-    k: int,
+    received: Mapping[str, Sequence[str]],
     limits: InputLimits,
     opponents: int | None,
     seed: int,
 ) -> tuple[pa.Table, StageCounts]:
-    """Scores the ordered pairs of each query's k best docs by monoBERT.
+    """Scores the ordered pairs of the docs of each query that a stage receives.
 
     Inputs that are the same for a query once they are cut are scored once.
 
     Args:
         engine: with a checkpoint for duo.
         tokens: a shard, `beamrank.join.schemas.tokenized` with the special tokens as metadata.
-        mono: the same shard's `beamrank.join.schemas.MONO`, a row a candidate; the best docs are those of the highest
-            score, then lowest rank.
-        k: how many docs of a query meet each other.
+        received: the docs of each query, best first.
         limits: the truncation rule and its lengths.
         opponents: how many opponents SAMPLE draws for a doc; None asks every pair.
         seed: decides which opponents are drawn.
 
     Returns:
         `beamrank.join.schemas.DUO`, one row a query of `tokens` in its order, and the counts for the receipt.
-
-    Raises:
-        DataError: `mono` holds a candidate that `tokens` does not.
     """
-    return _score(engine, tokens, _best(tokens, mono, k), limits, _sampled(opponents, seed))
+    return score_pairs(engine, tokens, received, limits, _sampled(opponents, seed))
 
 
 def score_depths(
-    engine: Scorer, tokens: pa.Table, mono: pa.Table, k: int, limits: InputLimits, k0s: Sequence[int]
+    engine: Scorer,
+    tokens: pa.Table,
+    received: Mapping[str, Sequence[str]],
+    among: Sequence[Mapping[str, Sequence[str]]],
+    limits: InputLimits,
 ) -> tuple[pa.Table, StageCounts]:
-    """Scores the pairs of each query's k best docs among the first k0 candidates, for each k0.
+    """Scores the pairs of each query's best docs at each of several depths of the stage before.
 
     Args:
         engine: with a checkpoint for duo.
-        tokens: as in `score_duo`, like the other arguments.
-        mono: with the rank of each candidate.
-        k: how many docs of a query meet each other.
+        tokens: as in `score_duo`.
+        received: the docs of each query, best first.
+        among: the best of them at each depth.
         limits: the truncation rule and its lengths.
-        k0s: how many candidates mono is taken to have scored.
 
     Returns:
-        As `score_duo`: the docs of all k0 best first, NaN for pairs that no k0 has.
+        As `score_duo`: the docs of all depths best first, NaN for pairs that no depth has.
     """
-    among = [_best(tokens, mono.filter(pc.less_equal(mono["rank"], k0)), k) for k0 in k0s]
-    in_order = _best(tokens, mono, mono.num_rows)
     chosen = {
         query_id: [doc_id for doc_id in doc_ids if any(doc_id in best[query_id] for best in among)]
-        for query_id, doc_ids in in_order.items()
+        for query_id, doc_ids in received.items()
     }
 
     def asked(query_id: str, doc_ids: Sequence[str]) -> Asked:
@@ -88,31 +82,33 @@ def score_depths(
         np.fill_diagonal(found, False)
         return found
 
-    return _score(engine, tokens, chosen, limits, asked)
+    return score_pairs(engine, tokens, chosen, limits, asked)
 
 
-def _score(
+def score_pairs(
     engine: Scorer, tokens: pa.Table, chosen: Mapping[str, Sequence[str]], limits: InputLimits, asked: FindAsked
 ) -> tuple[pa.Table, StageCounts]:
     """Scores the pairs that are asked among the chosen docs of each query."""
     shard = read_shard(tokens)
-    admitted = _admit(shard, chosen)
+    chosen_docs = choose_docs(shard, chosen)
     template = engine.checkpoint.architecture.template(special_tokens(tokens.schema))
-    query_kept, doc_kept = _kept(shard, admitted, template, limits)
-    texts = number_texts(shard.tokens, shard.doc_starts[admitted.docs], doc_kept)
-    pairs = _pairs(shard, admitted, asked)
-    queries = admitted.queries[pairs.first]
+    query_kept, doc_kept = _kept(shard, chosen_docs, template, limits)
+    texts = number_texts(shard.tokens, shard.doc_starts[chosen_docs.docs], doc_kept)
+    pairs = _pairs(shard, chosen_docs, asked)
+    queries = chosen_docs.queries[pairs.first]
     rows, inverse = distinct(queries, texts[pairs.first], texts[pairs.second])
-    scores = engine.score(_inputs(shard, admitted, template, limits, pairs.first[rows], pairs.second[rows]))
-    matrices = np.full(int((admitted.counts**2).sum()), np.nan, dtype=np.float32)
+    scores = engine.score(_inputs(shard, chosen_docs, template, limits, pairs.first[rows], pairs.second[rows]))
+    matrices = np.full(int((chosen_docs.counts**2).sum()), np.nan, dtype=np.float32)
     matrices[pairs.cells] = scores.log_odds[inverse]
-    met = admitted.counts > 1
-    return _table(shard, admitted, matrices), StageCounts(
+    met = chosen_docs.counts > 1
+    return _table(shard, chosen_docs, matrices), StageCounts(
         **scores.cost,
         queries=tokens.num_rows,
-        candidates=int(np.count_nonzero(met[admitted.queries])),
+        candidates=int(np.count_nonzero(met[chosen_docs.queries])),
         truncated_queries=int(np.count_nonzero((query_kept < shard.query_lengths) & met)),
-        truncated_docs=int(np.count_nonzero((doc_kept < shard.doc_lengths[admitted.docs]) & met[admitted.queries])),
+        truncated_docs=int(
+            np.count_nonzero((doc_kept < shard.doc_lengths[chosen_docs.docs]) & met[chosen_docs.queries])
+        ),
         duplicate_inputs=len(inverse) - len(rows),
     )
 
@@ -135,88 +131,51 @@ def known_duo(model: Architecture, tokens: pa.Table, duo: pa.Table, limits: Inpu
     cells = sum(len(each) ** 2 for each in doc_ids.values())
     if list(doc_ids) != shard.query_ids.to_pylist() or len(log_odds) != cells:
         raise DataError("the rows of a part of duo are not those of its tokens")
-    admitted = _admit(shard, doc_ids)
+    chosen_docs = choose_docs(shard, doc_ids)
+    if (chosen_docs.counts != [len(each) for each in doc_ids.values()]).any():
+        raise DataError("the rows of a part of duo are not those of its tokens")
     asked = np.flatnonzero(np.isfinite(log_odds))
-    sizes = admitted.counts**2
+    sizes = chosen_docs.counts**2
     queries = np.repeat(np.arange(len(sizes)), sizes)[asked]
-    first, second = np.divmod(asked - (np.cumsum(sizes) - sizes)[queries], admitted.counts[queries])
-    starts = (np.cumsum(admitted.counts) - admitted.counts)[queries]
+    first, second = np.divmod(asked - (np.cumsum(sizes) - sizes)[queries], chosen_docs.counts[queries])
+    starts = (np.cumsum(chosen_docs.counts) - chosen_docs.counts)[queries]
     template = model.template(special_tokens(tokens.schema))
-    return KnownScores(_inputs(shard, admitted, template, limits, starts + first, starts + second), log_odds[asked])
-
-
-@dataclass(frozen=True)
-class _Admitted:
-    """The a docs that meet each other, best first: the candidate and the query of each, and how many a query has."""
-
-    docs: Lengths
-    queries: Lengths
-    counts: Lengths
+    return KnownScores(_inputs(shard, chosen_docs, template, limits, starts + first, starts + second), log_odds[asked])
 
 
 @dataclass(frozen=True)
 class _Pairs:
-    """The p pairs that are asked, by place among the admitted docs; `cells` by place in the flat matrices."""
+    """The p pairs that are asked, by place among the chosen docs; `cells` by place in the flat matrices."""
 
     first: Lengths
     second: Lengths
     cells: Lengths
 
 
-def _best(tokens: pa.Table, mono: pa.Table, k: int) -> dict[str, list[str]]:
-    """The doc_ids of each query that meet each other, best first."""
-    best_first = by_score(mono)
-    chosen: dict[str, list[str]] = {query_id: [] for query_id in tokens["query_id"].to_pylist()}
-    for query_id, doc_id in zip(best_first["query_id"].to_pylist(), best_first["doc_id"].to_pylist(), strict=True):
-        if query_id not in chosen:
-            raise DataError(f"query_id {query_id!r} has monoBERT scores and no tokens in its shard")
-        if len(chosen[query_id]) < k:
-            chosen[query_id].append(doc_id)
-    return chosen
-
-
-def _admit(shard: ShardTokens, chosen: Mapping[str, Sequence[str]]) -> _Admitted:
-    ends = np.cumsum(shard.candidates).tolist()
-    doc_ids = shard.doc_ids.to_pylist()
-    docs: list[int] = []
-    for (query_id, best), start, end in zip(chosen.items(), [0, *ends], ends, strict=False):
-        docs += _find(query_id, best, doc_ids[start:end], start)
-    counts = np.array([len(best) for best in chosen.values()], dtype=np.int64)
-    return _Admitted(np.array(docs, dtype=np.int64), np.repeat(np.arange(len(counts)), counts), counts)
-
-
-def _find(query_id: str, wanted: Sequence[str], doc_ids: Sequence[str], start: int) -> list[int]:
-    places = {doc_id: start + place for place, doc_id in enumerate(doc_ids)}
-    for doc_id in wanted:
-        if doc_id not in places:
-            raise DataError(f"query_id {query_id!r}: doc_id {doc_id!r} has a monoBERT score and no tokens in its shard")
-    return [places[doc_id] for doc_id in wanted]
-
-
 def _inputs(
     shard: ShardTokens,
-    admitted: _Admitted,
+    chosen_docs: ChosenDocs,
     template: InputTemplate,
     limits: InputLimits,
     first: Lengths,
     second: Lengths,
 ) -> PackedInputs:
-    """The inputs of pairs, by place among the admitted docs."""
-    query_kept, doc_kept = _kept(shard, admitted, template, limits)
-    query = admitted.queries[first]
-    starts = [shard.query_starts[query], *(shard.doc_starts[admitted.docs[each]] for each in (first, second))]
+    """The inputs of pairs, by place among the chosen docs."""
+    query_kept, doc_kept = _kept(shard, chosen_docs, template, limits)
+    query = chosen_docs.queries[first]
+    starts = [shard.query_starts[query], *(shard.doc_starts[chosen_docs.docs[each]] for each in (first, second))]
     kept = [query_kept[query], doc_kept[first], doc_kept[second]]
     return PackedInputs(shard.tokens, np.stack(starts, axis=1), np.stack(kept, axis=1), template)
 
 
 def _kept(
-    shard: ShardTokens, admitted: _Admitted, template: InputTemplate, limits: InputLimits
+    shard: ShardTokens, chosen_docs: ChosenDocs, template: InputTemplate, limits: InputLimits
 ) -> tuple[Lengths, Lengths]:
-    """Wordpieces kept of each query, int64[q], and of each admitted doc, int64[a]: the same in either segment."""
-    lengths = shard.doc_lengths[admitted.docs]
+    """Wordpieces kept of each query, int64[q], and of each chosen_docs doc, int64[a]: the same in either segment."""
+    lengths = shard.doc_lengths[chosen_docs.docs]
     none = np.zeros_like(shard.query_lengths)
     query_kept, _, _ = duo_kept(template, limits, shard.query_lengths, none, none)
-    _, doc_kept, _ = duo_kept(template, limits, shard.query_lengths[admitted.queries], lengths, lengths)
+    _, doc_kept, _ = duo_kept(template, limits, shard.query_lengths[chosen_docs.queries], lengths, lengths)
     return query_kept, doc_kept
 
 
@@ -224,13 +183,13 @@ def _sampled(opponents: int | None, seed: int) -> FindAsked:
     return lambda query_id, doc_ids: sampled_opponents(query_id, doc_ids, opponents or len(doc_ids), seed)
 
 
-def _pairs(shard: ShardTokens, admitted: _Admitted, asked: FindAsked) -> _Pairs:
-    starts = np.cumsum(admitted.counts) - admitted.counts
-    cell_starts = np.cumsum(admitted.counts**2) - admitted.counts**2
+def _pairs(shard: ShardTokens, chosen_docs: ChosenDocs, asked: FindAsked) -> _Pairs:
+    starts = np.cumsum(chosen_docs.counts) - chosen_docs.counts
+    cell_starts = np.cumsum(chosen_docs.counts**2) - chosen_docs.counts**2
     first, second, cells = [], [], []
-    for query, count in enumerate(admitted.counts.tolist()):
+    for query, count in enumerate(chosen_docs.counts.tolist()):
         start = int(starts[query])
-        doc_ids = shard.doc_ids.take(pa.array(admitted.docs[start : start + count])).to_pylist()
+        doc_ids = shard.doc_ids.take(pa.array(chosen_docs.docs[start : start + count])).to_pylist()
         flat = np.flatnonzero(asked(shard.query_ids[query].as_py(), doc_ids))
         cells.append(cell_starts[query] + flat)
         first.append(start + flat // max(1, count))
@@ -239,13 +198,13 @@ def _pairs(shard: ShardTokens, admitted: _Admitted, asked: FindAsked) -> _Pairs:
     return _Pairs(*(np.concatenate(nothing + parts) for parts in (first, second, cells)))
 
 
-def _table(shard: ShardTokens, admitted: _Admitted, matrices: npt.NDArray[np.float32]) -> pa.Table:
-    doc_ids = shard.doc_ids.take(pa.array(admitted.docs))
+def _table(shard: ShardTokens, chosen_docs: ChosenDocs, matrices: npt.NDArray[np.float32]) -> pa.Table:
+    doc_ids = shard.doc_ids.take(pa.array(chosen_docs.docs))
     return pa.table(
         [
             shard.query_ids,
-            pa.ListArray.from_arrays(_offsets(admitted.counts), doc_ids),
-            pa.ListArray.from_arrays(_offsets(admitted.counts**2), pa.array(matrices)),
+            pa.ListArray.from_arrays(_offsets(chosen_docs.counts), doc_ids),
+            pa.ListArray.from_arrays(_offsets(chosen_docs.counts**2), pa.array(matrices)),
         ],
         schema=schemas.DUO,
     )

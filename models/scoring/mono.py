@@ -1,10 +1,12 @@
 """monoBERT: the log-odds that a doc is relevant to a query (Nogueira et al. 2019, section 3.1)."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beamrank.errors import DataError
 from beamrank.join import schemas
@@ -14,25 +16,24 @@ from beamrank.ranking.segments import SegmentRule, Segments, cut_segments
 from models.architectures.protocol import Architecture
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScores
-from models.scoring.packing import ShardTokens, distinct, number_texts, read_shard
+from models.scoring.packing import ChosenDocs, ShardTokens, choose_docs, distinct, number_texts, read_shard
 
 
 def score_mono(
     engine: Scorer,
     tokens: pa.Table,
-    k: int,
+    received: Mapping[str, Sequence[str]],
     limits: InputLimits,
     segment_rule: SegmentRule | None = None,
 ) -> tuple[pa.Table, StageCounts]:
-    """Scores the first k candidates of each query of a shard.
+    """Scores the docs of each query of a shard that a stage receives.
 
     Inputs that are the same for a query once they are cut are scored once.
 
     Args:
         engine: with a checkpoint for mono.
-        tokens: a shard, `beamrank.join.schemas.tokenized` with the special tokens as metadata, each query's
-            candidates in rank order.
-        k: how many candidates of a query are scored.
+        tokens: a shard, `beamrank.join.schemas.tokenized` with the special tokens as metadata.
+        received: the docs of each query, best first.
         limits: the truncation rule and its lengths.
         segment_rule: how docs are cut into segments; None scores each as a whole.
 
@@ -40,10 +41,10 @@ def score_mono(
         `beamrank.join.schemas.MONO`, a row a segment, sorted by query_id, rank and segment, and the counts for the
         receipt.
     """
-    laid_out = _lay_out(engine.checkpoint.architecture, tokens, k, limits, segment_rule)
+    laid_out = _lay_out(engine.checkpoint.architecture, tokens, received, limits, segment_rule)
     shard, inputs = laid_out.shard, laid_out.inputs
     query_kept, doc_kept = inputs.kept.T
-    queries, candidates = laid_out.queries, laid_out.candidates
+    queries, candidates = laid_out.queries, laid_out.chosen.docs
     read = np.zeros(len(shard.doc_lengths), np.int64)
     np.maximum.at(read, laid_out.docs, laid_out.segments.starts + doc_kept)
     rows, inverse = distinct(queries, query_kept, number_texts(inputs.tokens, inputs.starts[:, 1], doc_kept))
@@ -63,7 +64,6 @@ def known_mono(
     model: Architecture,
     tokens: pa.Table,
     mono: pa.Table,
-    k: int,
     limits: InputLimits,
     segment_rule: SegmentRule | None = None,
 ) -> KnownScores:
@@ -73,16 +73,21 @@ def known_mono(
         model: of the checkpoint.
         tokens: some queries of a shard.
         mono: the rows of these queries in what `score_mono` returned.
-        k: how many candidates of a query it scored.
         limits: as it got them.
         segment_rule: as it got it.
 
     Raises:
         DataError: the rows are not those of the tokens.
     """
-    laid_out = _lay_out(model, tokens, k, limits, segment_rule)
+    firsts = mono.filter(pc.equal(mono["segment"], 0))
+    received: dict[str, list[str]] = {}
+    for query_id, doc_id in zip(firsts["query_id"].to_pylist(), firsts["doc_id"].to_pylist(), strict=True):
+        received.setdefault(query_id, []).append(doc_id)
+    laid_out = _lay_out(model, tokens, received, limits, segment_rule)
     log_odds = mono["score"].to_numpy()
-    if len(log_odds) != len(laid_out.inputs) or not laid_out.table(log_odds).equals(mono):
+    # Docs that the corpus lacked have ranks, and no rows.
+    same = ["query_id", "doc_id", "segment"]
+    if len(log_odds) != len(laid_out.inputs) or not laid_out.table(log_odds).select(same).equals(mono.select(same)):
         raise DataError("the rows of a part of mono are not those of its tokens")
     return KnownScores(laid_out.inputs, log_odds)
 
@@ -93,20 +98,20 @@ class _LaidOut:
 
     Attributes:
         shard: the shard.
-        candidates: int64[c], those that are scored.
-        segments: of the candidates' docs.
+        chosen: the docs that are scored.
+        segments: of these docs.
         inputs: n of them.
     """
 
     shard: ShardTokens
-    candidates: Lengths
+    chosen: ChosenDocs
     segments: Segments
     inputs: PackedInputs
 
     @property
     def docs(self) -> Lengths:
         """int64[n], the candidate that each input is of."""
-        return self.candidates[self.segments.docs]
+        return self.chosen.docs[self.segments.docs]
 
     @property
     def queries(self) -> Lengths:
@@ -121,7 +126,7 @@ class _LaidOut:
                 shard.query_ids.take(pa.array(self.queries)),
                 shard.doc_ids.take(pa.array(self.docs)),
                 pa.array(self.segments.numbers, pa.int16()),
-                pa.array(shard.ranks[self.docs]),
+                pa.array(self.chosen.places[self.segments.docs] + 1, pa.int32()),
                 pa.array(log_odds),
             ],
             schema=schemas.MONO,
@@ -129,14 +134,18 @@ class _LaidOut:
 
 
 def _lay_out(
-    model: Architecture, tokens: pa.Table, k: int, limits: InputLimits, segment_rule: SegmentRule | None
+    model: Architecture,
+    tokens: pa.Table,
+    received: Mapping[str, Sequence[str]],
+    limits: InputLimits,
+    segment_rule: SegmentRule | None,
 ) -> _LaidOut:
     shard = read_shard(tokens)
-    candidates = np.flatnonzero(shard.places < k)
-    segments = cut_segments(shard.doc_lengths[candidates], segment_rule)
-    docs = candidates[segments.docs]
+    chosen = choose_docs(shard, received)
+    segments = cut_segments(shard.doc_lengths[chosen.docs], segment_rule)
+    docs = chosen.docs[segments.docs]
     queries = shard.queries[docs]
     template = model.template(special_tokens(tokens.schema))
     kept = mono_kept(template, limits, shard.query_lengths[queries], segments.lengths)
     starts = np.stack([shard.query_starts[queries], shard.doc_starts[docs] + segments.starts], axis=1)
-    return _LaidOut(shard, candidates, segments, PackedInputs(shard.tokens, starts, np.stack(kept, axis=1), template))
+    return _LaidOut(shard, chosen, segments, PackedInputs(shard.tokens, starts, np.stack(kept, axis=1), template))

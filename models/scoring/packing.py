@@ -1,5 +1,6 @@
 """A tokenized shard as flat numpy arrays, over the Arrow buffers where that is possible."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beamrank.errors import DataError
 from beamrank.ranking.input_layout import Lengths
 
 Tokens = npt.NDArray[np.unsignedinteger]
@@ -44,10 +46,51 @@ class ShardTokens:
         """int64[c], the row of each candidate's query."""
         return np.repeat(np.arange(len(self.candidates)), self.candidates)
 
-    @property
-    def places(self) -> Lengths:
-        """int64[c], the position of a candidate among those of its query, from 0."""
-        return np.arange(len(self.ranks)) - np.repeat(np.cumsum(self.candidates) - self.candidates, self.candidates)
+
+@dataclass(frozen=True)
+class ChosenDocs:
+    """The a docs of a shard that a stage scores, in the order in which it receives them.
+
+    Attributes:
+        docs: int64[a], the row of each in the shard.
+        queries: int64[a], the row of its query.
+        places: int64[a], its place among the docs that the stage receives, from 0.
+        counts: int64[q], how many a query has.
+    """
+
+    docs: Lengths
+    queries: Lengths
+    places: Lengths
+    counts: Lengths
+
+
+def choose_docs(shard: ShardTokens, received: Mapping[str, Sequence[str]]) -> ChosenDocs:
+    """Finds the docs that a stage receives; those that the corpus lacks have no tokens, and are left out.
+
+    Args:
+        shard: the shard.
+        received: the docs of each query, best first.
+
+    Raises:
+        DataError: a query is not one of the shard.
+    """
+    query_ids, doc_ids = shard.query_ids.to_pylist(), shard.doc_ids.to_pylist()
+    foreign = received.keys() - set(query_ids)
+    if foreign:
+        raise DataError(f"query_id {min(foreign)!r} has scores and no tokens in its shard")
+    ends = np.cumsum(shard.candidates).tolist()
+    docs: list[int] = []
+    places: list[int] = []
+    counts = []
+    for query_id, start, end in zip(query_ids, [0, *ends], ends, strict=False):
+        row_of = dict(zip(doc_ids[start:end], range(start, end), strict=True))
+        found = [(row_of[doc], place) for place, doc in enumerate(received.get(query_id, ())) if doc in row_of]
+        docs += [row for row, _ in found]
+        places += [place for _, place in found]
+        counts.append(len(found))
+    by_query = np.array(counts, np.int64)
+    queries = np.repeat(np.arange(len(by_query)), by_query)
+    return ChosenDocs(np.array(docs, np.int64), queries, np.array(places, np.int64), by_query)
 
 
 def read_shard(table: pa.Table) -> ShardTokens:

@@ -5,31 +5,29 @@ covered by their digests. The others, such as the place of a model, can change w
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import pyarrow as pa
 from pydantic import ConfigDict, TypeAdapter
 
-from beamrank.commit.receipts import Receipt, StageFolder
-from beamrank.commit.shards import Shard
-from beamrank.commit.stage_record import ScoringWork, StageRecord
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.stage_record import ScoringWork, StageRecord, described
 from beamrank.commit.tasks import ShardTask
 from beamrank.commit.verify import Verification
+from beamrank.config.cascade import ConfiguredStage
+from beamrank.config.models import StageConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora import CorpusUnit
-from beamrank.join.schemas import RowKind
-from beamrank.storage.digested import DigestedFile
+from beamrank.ranking.rankings import Rankings
 from models.stages.sample import Sample
 
 CANDIDATE_BYTES = 12
-
-# (shard, the tokens of docs that it needs)
-SentTokens = tuple[int, pa.RecordBatch]
+RANKED_BY = "ranked_by"
+"""The key of a later stage with `rank_keys` of the stages before it."""
 
 
 @dataclass(frozen=True)
@@ -69,65 +67,6 @@ class Cost(NamedTuple):
 CostOf = Callable[[int], Cost]
 
 
-class ShardWork(Protocol):
-    """A stage that does each shard by itself."""
-
-    @property
-    def shards_at_a_time(self) -> int:
-        """How many shards a process does at a time, a thread each."""
-
-    def run(self, task: ShardTask) -> Receipt:
-        """Does one shard and commits it."""
-
-
-class CorpusJoin(Protocol):
-    """A stage that needs docs: the corpus is scanned in units, and each shard is joined from the tokens it wants."""
-
-    @property
-    def max_doc_tokens(self) -> int:
-        """The most tokens that are kept of a doc."""
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of ids of its tokenizer."""
-
-    def wanted(self, task: ShardTask) -> Sequence[str]:
-        """The doc_ids that a shard needs."""
-
-    def scan(self, unit: CorpusUnit, file: DigestedFile, needed_url: str, folder: StageFolder) -> Iterator[SentTokens]:
-        """The tokens of the needed docs of one unit, addressed to the shards that want them."""
-
-    def join(
-        self,
-        task: ShardTask,
-        batches: Sequence[pa.RecordBatch],
-        units: Sequence[CorpusUnit],
-        stored_url: str | None = None,
-    ) -> Receipt:
-        """Joins one shard from the tokens that reached it and those that are stored, and commits it."""
-
-
-class Execution(Protocol):
-    """The launcher, as a stage sees it: it executes the open shards."""
-
-    @property
-    def tasks(self) -> Sequence[ShardTask]:
-        """The shards without a receipt."""
-
-    @property
-    def shards(self) -> Sequence[Shard]:
-        """All shards of the plan."""
-
-    def note(self, text: str) -> None:
-        """Prints a note for the user."""
-
-    def run_shards(self, stage: ShardWork) -> None:
-        """Runs `stage.run` for each task, as one Beam job."""
-
-    def join_corpus(self, stage: CorpusJoin) -> None:
-        """Joins each task with the corpus: one Beam job with one shuffle, or several in turn."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Stage(ABC):
     """One stage of a run. Subclasses are frozen dataclasses that can be pickled, and import models when they run."""
@@ -135,8 +74,10 @@ class Stage(ABC):
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     type_name: ClassVar[str]
-    step: ClassVar[str]
-    rows: ClassVar[RowKind]
+    does: ClassVar[Literal["shards", "join", "launcher"]] = "shards"
+    """`shards`: `run` for each, as one Beam job; `join`: a scan of the corpus; `launcher`: all in the launcher."""
+    ranks: ClassVar[bool] = True
+    """Whether its parts yield rankings."""
     reads_input: ClassVar[bool] = False
 
     @classmethod
@@ -145,19 +86,29 @@ class Stage(ABC):
         """The machines of its workers if models compute on `device`."""
 
     @classmethod
-    def worker_paths(cls, config: RunConfig) -> dict[str, str]:  # noqa: ARG003
+    def worker_paths(cls, own: ConfiguredStage) -> dict[str, str]:  # noqa: ARG003
         """The paths that its workers read beside corpus and output, by their keys in the configuration."""
         return {}
 
     @classmethod
-    def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
+    def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
         """The cost for a number of topics, if all have as many candidates as possible; by default nothing."""
         return lambda _: Cost(0, 0, 0.0)
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Its folder below the output."""
-        return self.step
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns of its parts."""
+
+    @property
+    def step(self) -> str:
+        """Its name in `--stage`."""
+        return self.name
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -166,8 +117,8 @@ class Stage(ABC):
 
     @property
     def run_name(self) -> str | None:
-        """The name of the run that it yields."""
-        return self.type_name
+        """The name of the run that it yields; None where it does not rank."""
+        return self.name
 
     @property
     def corpus(self) -> str | None:
@@ -201,6 +152,29 @@ class Stage(ABC):
         values = {"type_name": self.type_name, **vars(self)}
         return {name: mark.key.format(**values) for name, mark in _decided(type(self)).items()}
 
+    @property
+    def method(self) -> str:
+        """The name of the method in ir_metadata."""
+        return self.type_name
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What the metadata of a run says of it, beside its keys; None leaves a key out."""
+        return {}
+
+    @property
+    def rank_keys(self) -> dict[str, Any]:
+        """What decides its ranking beside its part, by the names in the configuration."""
+        return {}
+
+    def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
+        """The rankings of a shard after this stage: see `beamrank.commit.stage.Stage`."""
+        raise NotImplementedError(f"{self.name} does not rank")
+
+    def parse_run_name(self, name: str) -> tuple[tuple[tuple[str, Any], ...], int | None] | None:  # noqa: ARG002
+        """The settings and the `k` behind the name of a run that its parts can be ranked as; None for no such run."""
+        return None
+
     def record(self) -> StageRecord:
         """The stage as a plan holds it."""
         keys = self.keys
@@ -208,7 +182,7 @@ class Stage(ABC):
             self.type_name,
             self.name,
             self.step,
-            self.rows,
+            described(self.schema),
             inputs=self.inputs,
             reads_input=self.reads_input,
             keys=keys,
@@ -234,28 +208,76 @@ class Stage(ABC):
             ) from error
         return stage
 
-    @abstractmethod
-    def carry_out(self, execution: Execution) -> None:
-        """Executes the open shards."""
-
     def verify(self, found: Verification) -> None:  # noqa: B027
         """Checks the inputs of the stage that still exist, and adds findings."""
 
 
 class ShardStage(Stage):
-    """A stage that does each shard by itself: a `ShardWork`."""
+    """A stage that does each shard by itself."""
 
     @property
     def shards_at_a_time(self) -> int:
         """How many shards a process does at a time; by default one, because a model or the JVM uses all cores."""
         return 1
 
-    def carry_out(self, execution: Execution) -> None:
-        execution.run_shards(self)
-
     @abstractmethod
     def run(self, task: ShardTask) -> Receipt:
         """Does one shard and commits it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaterStage(ShardStage):
+    """A stage after the first: it re-ranks the first `k` docs of the stage before.
+
+    Its inputs are the tokens, where it reads any, then the parts of all stages that rank before it, in order.
+    `chain` holds those stages; a plan gives them (`models.stages.core.open_stages`).
+    """
+
+    section: ClassVar[type[StageConfig]]
+
+    own_name: str
+    k: Annotated[int, Decides("{own_name}.k", selects=True)]
+    # How the stages before it rank, beside their parts.
+    ranked_by: Annotated[dict[str, Any], Decides("", selects=True)] = field(default_factory=dict)
+    reads: tuple[str, ...]
+    tokens: str = ""
+    chain: tuple[Stage, ...] = field(default=(), compare=False, repr=False)
+
+    @classmethod
+    def own_settings(cls, own: ConfiguredStage, before: Sequence[Stage], tokens: str = "") -> dict[str, Any]:
+        """The settings of every later stage.
+
+        Args:
+            own: its section.
+            before: the stages that rank before it, in order.
+            tokens: the name of the stage that makes its tokens, if it reads any.
+        """
+        ranked_by = {key: value for stage in before for key, value in stage.rank_keys.items()}
+        names = tuple(stage.name for stage in before)
+        return {"own_name": own.name, "k": own.section.k, "ranked_by": ranked_by, "reads": names, "tokens": tokens}
+
+    @property
+    def name(self) -> str:
+        return self.own_name
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (*([self.tokens] if self.tokens else []), *self.reads)
+
+    def rankings_before(self, task: ShardTask) -> Rankings:
+        """The rankings of a shard that this stage re-ranks."""
+        found: Rankings | None = None
+        for stage, part in zip(self.chain, task.inputs[-len(self.reads) :], strict=True):
+            found = stage.rank(found, part.read())
+        assert found is not None
+        return found
+
+    def received(self, task: ShardTask) -> dict[str, Sequence[str]]:
+        """The docs of each query of a shard that this stage scores, best first: never of the tail."""
+        return {
+            query_id: ranking.doc_ids[: min(self.k, ranking.scored)]
+            for query_id, ranking in self.rankings_before(task).items()
+        }
 
 
 @lru_cache
@@ -270,5 +292,5 @@ def _decided(stage: type[Any]) -> dict[str, Decides]:
 
 
 def _dumped(stage: Stage) -> dict[str, Any]:
-    values: dict[str, Any] = _adapter(type(stage)).dump_python(stage, mode="json")
+    values: dict[str, Any] = _adapter(type(stage)).dump_python(stage, mode="json", exclude={"chain"})
     return values

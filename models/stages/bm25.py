@@ -83,10 +83,6 @@ class RetrieveBm25(FirstStage):
         return Worker.JVM
 
     @classmethod
-    def worker_paths(cls, config: RunConfig) -> dict[str, str]:
-        return super().worker_paths(config) | ({} if config.index is None else {"index.path": config.index.path})
-
-    @classmethod
     def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:
         """Measured on the first topics if the index exists."""
         from models.lucene.bm25 import Bm25Searcher

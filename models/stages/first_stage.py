@@ -13,17 +13,22 @@ import pyarrow.compute as pc
 
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.tasks import ShardTask
+from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError
 from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
 from beamrank.formats.ids import IdError, are_usable, check_doc_id
+from beamrank.join import schemas
 from beamrank.join.shard import candidates_table
+from beamrank.ranking.rankings import Rankings, rank_candidates
 from beamrank.section import SELF
 from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides, ShardStage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
 
+# The name of its folder, and its `--stage`.
+FIRST = "retrieve"
 # The doc_ids of a query with their scores, best first.
 _Rows: TypeAlias = list[tuple[str, float]]
 
@@ -32,8 +37,6 @@ _Rows: TypeAlias = list[tuple[str, float]]
 class FirstStage(ShardStage):
     """A first stage. Its type_name is also the name of its section of the configuration, and of its run."""
 
-    step = "retrieve"
-    rows = "candidates"
     reads_input = True
     section: ClassVar[type[FirstStageConfig]]
 
@@ -41,6 +44,23 @@ class FirstStage(ShardStage):
     exclude: Annotated[str | None, Decides("{type_name}.exclude", optional=True)] = None
     excluded: str = ""
     depth: int = 0
+
+    @property
+    def name(self) -> str:
+        return FIRST
+
+    @property
+    def run_name(self) -> str:
+        return self.type_name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schemas.CANDIDATES
+
+    def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:  # noqa: ARG002
+        """The candidates in their order."""
+        assert before is None
+        return rank_candidates(part)
 
     @classmethod
     @abstractmethod
@@ -57,10 +77,10 @@ class FirstStage(ShardStage):
         return Worker.CPU
 
     @classmethod
-    def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
+    def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:
         """As long as `seconds_a_topic` for each topic."""
         seconds = cls.seconds_a_topic(config, sample)
-        return lambda topics: Cost(0, topics * config.first_stage.k * CANDIDATE_BYTES, topics * seconds)
+        return lambda topics: Cost(0, topics * own.section.k * CANDIDATE_BYTES, topics * seconds)
 
     @classmethod
     def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:  # noqa: ARG003
@@ -68,12 +88,12 @@ class FirstStage(ShardStage):
         return 0.0
 
     @classmethod
-    def worker_paths(cls, config: RunConfig) -> dict[str, str]:
-        """The file of docs that workers leave out."""
-        exclude = config.first_stage.exclude
+    def worker_paths(cls, own: ConfiguredStage) -> dict[str, str]:
+        """The file of the docs that workers leave out."""
+        exclude = own.section.exclude
         if cls.worker_on("cpu") is Worker.LAUNCHER or exclude in (None, SELF):
             return {}
-        return {f"{cls.type_name}.exclude": str(exclude)}
+        return {f"{own.kind}.exclude": str(exclude)}
 
     def with_options(self, config: RunConfig) -> Self:
         """The stage with what the section of any first stage can ask for: docs that are left out.

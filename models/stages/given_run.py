@@ -1,7 +1,7 @@
 """A run that the user already has, as the first stage."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
@@ -16,7 +16,7 @@ from beamrank.formats.columns import RunColumns, column_names
 from beamrank.formats.runs import Run, Ties
 from beamrank.join.shard import candidates_table
 from beamrank.storage.digested import DigestedFile, digest_file, reread
-from models.stages.base import Decides, Execution, Worker
+from models.stages.base import Decides, Worker
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
 from models.stages.sample import Sample
@@ -45,6 +45,7 @@ class GivenRun(FirstStage):
     """Takes each topic's best `k` docs of a run, in the order of its scores; `ties` decides among equal ones."""
 
     type_name = "candidates"
+    does = "launcher"
     section: ClassVar[type[CandidatesConfig]] = CandidatesConfig
 
     run_digest: Annotated[str, Decides("candidates.run")]
@@ -81,19 +82,24 @@ class GivenRun(FirstStage):
         """The launcher reads the file once for all shards."""
         return Worker.LAUNCHER
 
-    def carry_out(self, execution: Execution) -> None:
-        """Commits each shard's share. Queries of the run that are not topics are left out.
+    def run_all(self, tasks: Sequence[ShardTask], shards: Sequence[Shard], note: Callable[[str], None]) -> None:
+        """Commits each task's share of the run. Queries of the run that are not topics are left out.
+
+        Args:
+            tasks: the open shards.
+            shards: all shards of the plan.
+            note: prints a note for the user.
 
         Raises:
             PreflightError: the run cannot be read, has wrong lines (duplicates among them) or none of the topics.
             DataError: the file changed after its digest was taken.
         """
         run = reread(self._read)
-        _check_topics(self.url, run, execution.shards)
-        for task in execution.tasks:
+        _check_topics(self.url, run, shards)
+        for task in tasks:
             self._commit(task, run)
-        for note in _notes(run, execution.shards, self.ties):
-            execution.note(f"{self.url}: {note}")
+        for line in _notes(run, shards, self.ties):
+            note(f"{self.url}: {line}")
 
     def run(self, task: ShardTask) -> Receipt:
         return self._commit(task, self._read())

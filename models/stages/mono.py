@@ -1,18 +1,22 @@
 """monoBERT over the candidates."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 import pyarrow as pa
 
+from beamrank.commit.tasks import ShardTask
+from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.models import MonoConfig
 from beamrank.config.run import RunConfig
-from beamrank.ranking.segments import SegmentRule, cut_segments
+from beamrank.join import schemas
+from beamrank.ranking.rankings import Rankings, rank_docs
+from beamrank.ranking.segments import SegmentPooling, SegmentRule, cut_segments
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScores
 from models.scoring.mono import known_mono, score_mono
-from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides
+from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides, Stage
 from models.stages.planning import Planning
 from models.stages.sample import Sample
 from models.stages.scoring import ScoringStage
@@ -22,39 +26,50 @@ _SAMPLE_DOCS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreMono(ScoringStage):
-    """Scores the first `k` candidates of each query, or each of their segments."""
+    """Scores the docs that it receives one by one, or each of their segments."""
 
     type_name = "mono"
-    step = "mono"
-    rows = "mono"
+    method = "monobert"
+    section = MonoConfig
 
-    segments: Annotated[SegmentRule | None, Decides("mono.segments (length, stride, limit)", selects=True)] = None
-
-    @classmethod
-    def from_config(cls, section: MonoConfig, planning: Planning, tokens: str) -> Self:
-        return cls(k=section.k, segments=_segment_rule(section), **cls.shared_settings(planning, tokens))
+    segments: Annotated[SegmentRule | None, Decides("{own_name}.segments (length, stride, limit)", selects=True)] = None
+    pooling: SegmentPooling = "max"
 
     @classmethod
-    def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
+    def from_config(cls, own: ConfiguredStage, planning: Planning, before: Sequence[Stage], tokens: str) -> Self:
+        """Made from its section."""
+        shared = cls.shared_settings(own, planning, before, tokens)
+        return cls(segments=_segment_rule(own.section), pooling=own.section.pooling, **shared)
+
+    @classmethod
+    def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
         """Every candidate; with segments, as many as the sampled docs have."""
-        assert config.mono is not None
-        k, rule = config.mono.k, _segment_rule(config.mono)
+        k, rule = own.section.k, _segment_rule(own.section)
         # The most that any doc can have, and the mean of the sampled docs.
         most = 1 if rule is None else rule.limit
         mean = len(cut_segments(sample.doc_lengths, rule).docs) / max(1, len(sample.doc_lengths))
-        seconds = sample.seconds_per_mono(_SAMPLE_DOCS)
+        seconds = sample.seconds_per_input(own.name, "mono", _SAMPLE_DOCS)
         return lambda topics: Cost(topics * k * most, topics * k * most * CANDIDATE_BYTES, topics * k * mean * seconds)
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.tokens,)
+    def schema(self) -> pa.Schema:
+        return schemas.MONO
 
-    def score(self, engine: Scorer, tokens: pa.Table, *_: pa.Table) -> tuple[pa.Table, StageCounts]:
-        return score_mono(engine, tokens, self.k, self.limits, self.segments)
+    @property
+    def rank_keys(self) -> dict[str, Any]:
+        return {f"{self.name}.segments.pooling": self.pooling}
+
+    def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
+        """The docs by the pooled scores of their segments."""
+        assert before is not None
+        return rank_docs(before, part, self.k, self.pooling, k)
+
+    def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
+        return score_mono(engine, tokens, self.received(task), self.limits, self.segments)
 
     def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:
         rule = None if keys["segments"] is None else SegmentRule(*keys["segments"])
-        return known_mono(self.resolved().architecture, tokens, scores, keys["k"], self.limits, rule)
+        return known_mono(self.resolved().architecture, tokens, scores, self.limits, rule)
 
     def _metadata(self) -> dict[str, str]:
         cut = {} if self.segments is None else self.segments._asdict()

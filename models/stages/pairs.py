@@ -29,8 +29,7 @@ class ScorePairs(ModelStage):
     """Scores rows of files. The worker that scores a text also tokenizes it, as no other shard needs its tokens."""
 
     type_name = "pairs"
-    step = "scores"
-    rows = "scores"
+    ranks = False
     reads_input = True
 
     checkpoint_digest: Annotated[str, Decides("checkpoint")]
@@ -54,6 +53,14 @@ class ScorePairs(ModelStage):
             tokenizer_digest=tokenizer.digest,
             **cls.model_settings(config, checkpoint, device),
         )
+
+    @property
+    def name(self) -> str:
+        return "scores"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schemas.scores(pa.type_for_alias(self.id_type))
 
     @property
     def kind(self) -> str:

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from beamrank.config.models import ModelConfig
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
@@ -23,7 +24,7 @@ class PlanningProgress(Progress, Protocol):
 
 @dataclass(frozen=True)
 class Planning:
-    """The inputs of the stages of one run; `checkpoints` holds that of mono and that of duo, as far as configured."""
+    """The inputs of the stages of one run; `checkpoints` are by the names of the stages."""
 
     config: RunConfig
     corpus_digest: str
@@ -43,14 +44,16 @@ def resolve_checkpoints(config: RunConfig) -> dict[str, Checkpoint]:
     Raises:
         PreflightError: one is missing, or does not fit the configuration.
     """
-    found = {kind: resolve_checkpoint(section.checkpoint, kind) for kind, section in config.models.items()}
-    for checkpoint in found.values():
+    models = [each for each in config.stages if isinstance(each.section, ModelConfig)]
+    found = {}
+    for name, kind, section in models:
+        checkpoint = resolve_checkpoint(section.checkpoint, kind)
         checkpoint.check_length(config.input.max_length, config.input.truncation)
         checkpoint.check_weights()
-    mono = found.get("mono")
-    if mono is not None and config.mono is not None and config.mono.segments and mono.doc_parts > 1:
-        raise PreflightError(
-            f"the checkpoint {mono.reference} cuts a doc into {mono.doc_parts} parts itself, as it was "
-            "trained to: leave out mono.segments"
-        )
+        if checkpoint.doc_parts > 1 and getattr(section, "segments", None):
+            raise PreflightError(
+                f"the checkpoint {checkpoint.reference} cuts a doc into {checkpoint.doc_parts} parts itself, as it was "
+                f"trained to: leave out {name}.segments"
+            )
+        found[name] = checkpoint
     return found

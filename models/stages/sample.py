@@ -12,7 +12,7 @@ import pyarrow as pa
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusUnit, list_units, read_unit
-from beamrank.join.shard import as_mono, candidates_table, tokenized_schema, tokenized_table
+from beamrank.join.shard import candidates_table, tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import Lengths
 from beamrank.records import Doc, Topic
@@ -81,7 +81,7 @@ class Sample:
 
     @cached_property
     def _tokens(self) -> tuple[pa.ListArray, float]:
-        tokenizer = tokenizer_of(self.checkpoints["mono"])
+        tokenizer = tokenizer_of(self._first_model)
         start = time.monotonic()
         tokens = tokenizer.encode([doc.text for doc in self.docs], self._max_doc_tokens).ids
         return tokens, time.monotonic() - start
@@ -94,10 +94,13 @@ class Sample:
     @cached_property
     def _ranked(self) -> Lengths:
         """int64[topics, d], the docs that are probably the topics' candidates, best first."""
-        assert self._config.mono is not None
-        tokenizer = tokenizer_of(self.checkpoints["mono"])
+        tokenizer = tokenizer_of(self._first_model)
         queries = tokenizer.encode_queries([topic.text for topic in self.topics], self._max_doc_tokens).ids
-        return likely_candidates(queries, self._tokens[0], self._config.mono.k / self.corpus_docs)
+        return likely_candidates(queries, self._tokens[0], self._config.stages[1].section.k / self.corpus_docs)
+
+    @property
+    def _first_model(self) -> Checkpoint:
+        return next(iter(self.checkpoints.values()))
 
     @property
     def doc_lengths(self) -> Lengths:
@@ -105,30 +108,25 @@ class Sample:
         lengths = np.diff(self._tokens[0].offsets.to_numpy()).astype(np.int64)
         return cast(Lengths, lengths[self._ranked.ravel()])
 
-    def _shard(self, kind: RerankerKind, chosen: Lengths) -> tuple[pa.Table, pa.Table]:
-        """The candidates and a model's tokens of a shard with `chosen` docs, int64[topics, k]."""
-        tokenizer = tokenizer_of(self.checkpoints[kind])
+    def _shard(self, name: str, chosen: Lengths) -> tuple[dict[str, list[str]], pa.Table]:
+        """The docs of each topic, and a model's tokens of a shard with `chosen` docs, int64[topics, k]."""
+        tokenizer = tokenizer_of(self.checkpoints[name])
         queries = tokenizer.encode_queries([topic.text for topic in self.topics], self._max_doc_tokens).ids
         query_ids = [topic.query_id for topic in self.topics]
         numbers, rows = np.unique(chosen, return_inverse=True)
         docs = tokenizer.encode([self.docs[number].text for number in numbers], self._max_doc_tokens).ids
-        candidates = candidates_table(query_ids, [[self.docs[number].doc_id for number in each] for each in chosen])
-        schema = tokenized_schema(tokenizer)
-        return candidates, tokenized_table(schema, query_ids, queries, candidates, docs, rows.ravel())
+        doc_ids = [[self.docs[number].doc_id for number in each] for each in chosen]
+        schema, candidates = tokenized_schema(tokenizer), candidates_table(query_ids, doc_ids)
+        table = tokenized_table(schema, query_ids, queries, candidates, docs, rows.ravel())
+        return dict(zip(query_ids, doc_ids, strict=True)), table
 
-    def seconds_per_mono(self, docs: int) -> float:
-        """Seconds for one input of monoBERT: `docs` candidates of each topic, from all ranks."""
+    def seconds_per_input(self, name: str, kind: RerankerKind, docs: int, *, best: bool = False) -> float:
+        """Seconds for one input of a stage: `docs` candidates of each topic, from all ranks or the best."""
         ranks = np.linspace(0, self._ranked.shape[1] - 1, min(docs, self._ranked.shape[1]))
-        return self._seconds_per_inference("mono", self._ranked[:, ranks.astype(np.int64)])
-
-    def seconds_per_duo(self, docs: int) -> float:
-        """Seconds for one input of duoBERT: the best `docs` candidates of each topic."""
-        return self._seconds_per_inference("duo", self._ranked[:, :docs])
-
-    def _seconds_per_inference(self, kind: RerankerKind, chosen: Lengths) -> float:
+        chosen = self._ranked[:, :docs] if best else self._ranked[:, ranks.astype(np.int64)]
         config = self._config
         reranker = Reranker(
-            self.checkpoints[kind].reference,
+            self.checkpoints[name].reference,
             kind,
             dtype=config.dtype,
             device=config.device,
@@ -137,10 +135,10 @@ class Sample:
             **config.input.model_dump(),
         )
         # A first call warms the model up.
-        for docs in (chosen[:, :_WARM_DOCS], chosen):
-            candidates, table = self._shard(kind, docs)
+        for some in (chosen[:, :_WARM_DOCS], chosen):
+            received, table = self._shard(name, some)
             start = time.monotonic()
-            _, counts = reranker.score_shard(table, docs.shape[1], as_mono(candidates))
+            _, counts = reranker.score_shard(table, received)
             seconds = time.monotonic() - start
         return seconds / max(1, counts.inferences)
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.stage_record import ScoringWork
 from beamrank.commit.tasks import ShardTask
+from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.device import is_cuda
-from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import usable_threads
@@ -26,7 +26,7 @@ from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import choose_backend, find_backend
 from models.scoring.engine import Scorer, ScoringEngine, StageCounts
 from models.scoring.known import CountingScorer, KnownScorer, KnownScores
-from models.stages.base import Decides, ShardStage, Worker
+from models.stages.base import Decides, LaterStage, ShardStage, Stage, Worker
 from models.stages.earlier import EarlierScores
 from models.stages.planning import Planning, threads_of
 
@@ -57,7 +57,7 @@ _LOADING = Lock()
 class ModelStage(ShardStage):
     """A stage with one model."""
 
-    checkpoint_digest: Annotated[str, Decides("{type_name}.checkpoint")]
+    checkpoint_digest: Annotated[str, Decides("{own_name}.checkpoint")]
     truncation: Annotated[Truncation, Decides("input.truncation")]
     max_query_length: Annotated[int, Decides("input.max_query_length")]
     max_length: Annotated[int, Decides("input.max_length")]
@@ -149,11 +149,9 @@ class ModelStage(ShardStage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoringStage(ModelStage):
-    """Scores the tokens of shards. Its type_name is also its step, its folder and the checkpoint's kind."""
+class ScoringStage(LaterStage, ModelStage):
+    """Scores the tokens of the docs that it receives. Its type_name is also the checkpoint's kind."""
 
-    k: Annotated[int, Decides("{type_name}.k", selects=True)]
-    tokens: str
     token_cost: int
     # The special tokens of an input, and how many parts the model cuts a doc into: reports tell which docs are cut.
     start_tokens: int
@@ -161,13 +159,15 @@ class ScoringStage(ModelStage):
     doc_parts: int
 
     @classmethod
-    def shared_settings(cls, planning: Planning, tokens: str) -> dict[str, Any]:
-        """The settings that both models have; `tokens` is the stage that makes its tokens."""
-        checkpoint = planning.checkpoints[cls.type_name]
+    def shared_settings(
+        cls, own: ConfiguredStage, planning: Planning, before: Sequence[Stage], tokens: str
+    ) -> dict[str, Any]:
+        """The settings that all stages with a model have; see `LaterStage.own_settings`."""
+        checkpoint = planning.checkpoints[own.name]
         template = checkpoint.architecture.template(tokenizer_of(checkpoint).special)
         return {
+            **cls.own_settings(own, before, tokens),
             **cls.model_settings(planning.config, checkpoint, planning.device),
-            "tokens": tokens,
             "token_cost": checkpoint.architecture.token_cost,
             "start_tokens": len(template.start),
             "end_tokens": tuple(map(len, template.ends)),
@@ -175,8 +175,8 @@ class ScoringStage(ModelStage):
         }
 
     @classmethod
-    def worker_paths(cls, config: RunConfig) -> dict[str, str]:
-        return path_of_checkpoint(f"{cls.type_name}.checkpoint", config.models[cls.type_name].checkpoint)
+    def worker_paths(cls, own: ConfiguredStage) -> dict[str, str]:
+        return path_of_checkpoint(f"{own.name}.checkpoint", own.section.checkpoint)
 
     @property
     def kind(self) -> str:
@@ -200,9 +200,9 @@ class ScoringStage(ModelStage):
         if not task.earlier:
             self.engine()
         start = time.monotonic()
-        earlier, scorer, inputs = self._open(task, self.engine)
+        earlier, scorer, tokens = self._open(task, self.engine)
         with self.resolved().unchanged():
-            table, counts = self.score(scorer, *inputs)
+            table, counts = self.score(scorer, tokens, task)
         return task.commit(
             table.replace_schema_metadata(self._metadata()),
             seconds=time.monotonic() - start - scorer.load_seconds,
@@ -211,20 +211,18 @@ class ScoringStage(ModelStage):
 
     def prospect(self, task: ShardTask) -> StageCounts:
         """The counts that `run` will give; nothing is scored."""
-        _, scorer, inputs = self._open(task, lambda: CountingScorer(self.resolved()))
-        return self.score(scorer, *inputs)[1]
+        _, scorer, tokens = self._open(task, lambda: CountingScorer(self.resolved()))
+        return self.score(scorer, tokens, task)[1]
 
-    def _open(
-        self, task: ShardTask, load: Callable[[], Scorer]
-    ) -> tuple[EarlierScores, KnownScorer, Sequence[pa.Table]]:
-        """The earlier scores of a shard, a scorer that knows them, and the parts of `inputs`."""
-        inputs = [part.read() for part in task.inputs]
-        earlier = EarlierScores(task.earlier, inputs[0], self.known, self.takes_from is TakesFrom.ALL)
-        return earlier, KnownScorer(self.resolved(), load, earlier), inputs
+    def _open(self, task: ShardTask, load: Callable[[], Scorer]) -> tuple[EarlierScores, KnownScorer, pa.Table]:
+        """The earlier scores of a shard, a scorer that has them, and the tokens."""
+        tokens = task.inputs[0].read()
+        earlier = EarlierScores(task.earlier, tokens, self.known, self.takes_from is TakesFrom.ALL)
+        return earlier, KnownScorer(self.resolved(), load, earlier), tokens
 
     @abstractmethod
-    def score(self, engine: Scorer, tokens: pa.Table, *others: pa.Table) -> tuple[pa.Table, StageCounts]:
-        """The rows of one shard, from the parts of `inputs`."""
+    def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
+        """The rows of one shard: of the docs in `received(task)`, by an engine and the shard's tokens."""
 
     @abstractmethod
     def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:

@@ -14,6 +14,7 @@ from beamrank.commit.listing import SCANS
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.scan_reports import ScanReport, read_scans
 from beamrank.commit.tasks import ShardTask
+from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.corpora import FORMATS, CorpusUnit, place, read_unit, unit_digest
@@ -33,13 +34,15 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile
 from beamrank.storage.documents import hashes64
 from models.checkpoints.checkpoint import Checkpoint, fetch_tokenizer, tokenizer_of
-from models.stages.base import Cost, CostOf, Decides, Execution, SentTokens, Stage, Worker
+from models.stages.base import Cost, CostOf, Decides, Stage, Worker
 from models.stages.planning import Planning
 from models.stages.sample import Sample
 from models.stages.stored_tokens import UnusableTokensError, stored_tokens
 from models.tokenizers.base import Tokenizer
 
 _FLUSH_TOKENS = 4 << 20
+# (shard, the tokens of docs that it needs)
+SentTokens = tuple[int, pa.RecordBatch]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,33 +50,41 @@ class TokenizeDocs(Stage):
     """Tokenizes the first `k` candidates of each query for a model: one stage for each distinct tokenizer."""
 
     type_name = "tokenize"
-    step = "tokenize"
-    rows = "tokenized"
+    does = "join"
+    ranks = False
     reads_input = True
 
     corpus_digest: Annotated[str, Decides("corpus.path")]
     tokenizer_digest: Annotated[str, Decides("{model}.checkpoint")]
     max_doc_tokens: Annotated[int, Decides("wordpieces stored of a doc")]
-    k: Annotated[int, Decides("mono.k")]
+    k: Annotated[int, Decides("{first}.k")]
     on_missing_doc: Annotated[Literal["error", "drop"], Decides("on_missing_doc")]
+    # The stage whose checkpoint has the tokenizer, and the first stage that reads tokens, which receives most docs.
     model: str
+    first: str
     checkpoint: str
     vocab_size: int
     of_queries: bool = False
 
     @classmethod
-    def from_config(cls, model: str, planning: Planning) -> Self:
-        """The stage that makes the tokens for `mono` or `duo`."""
-        config, checkpoint = planning.config, planning.checkpoints[model]
-        assert config.mono is not None
+    def from_config(cls, models: Sequence[ConfiguredStage], first: ConfiguredStage, planning: Planning) -> Self:
+        """The stage that makes the tokens for stages with one tokenizer.
+
+        Args:
+            models: these stages.
+            first: the first stage after the first of the cascade that reads tokens.
+            planning: what is planned.
+        """
+        config, checkpoint = planning.config, planning.checkpoints[models[0].name]
         tokenizer = tokenizer_of(checkpoint)
         return cls(
             corpus_digest=planning.corpus_digest,
             tokenizer_digest=tokenizer.digest,
-            max_doc_tokens=stored_doc_tokens(config, model, checkpoint),
-            k=config.mono.k,
+            max_doc_tokens=max(stored_doc_tokens(config, each, planning.checkpoints[each.name]) for each in models),
+            k=first.section.k,
             on_missing_doc=config.on_missing_doc,
-            model=model,
+            model=models[0].name,
+            first=first.name,
             checkpoint=checkpoint.reference,
             vocab_size=tokenizer.vocab_size,
             of_queries=FORMATS[config.corpus.format].lists_candidates,
@@ -84,10 +95,15 @@ class TokenizeDocs(Stage):
         return Worker.CPU
 
     @classmethod
-    def estimate(cls, config: RunConfig, sample: Sample) -> CostOf:
-        """The whole corpus is read, whatever the number of topics, which decides how many docs are tokenized."""
-        assert config.mono is not None
-        k, doc_tokens = config.mono.k, float(sample.doc_lengths.mean())
+    def estimate(cls, own: ConfiguredStage, config: RunConfig, sample: Sample) -> CostOf:  # noqa: ARG003
+        """The whole corpus is read, whatever the number of topics, which decides how many docs are tokenized.
+
+        Args:
+            own: the first stage that reads tokens.
+            config: the configuration.
+            sample: measures.
+        """
+        k, doc_tokens = own.section.k, float(sample.doc_lengths.mean())
 
         def cost(topics: int) -> Cost:
             pairs = topics * k
@@ -101,6 +117,14 @@ class TokenizeDocs(Stage):
         return f"tokenize-{self.tokenizer_digest[:8]}"
 
     @property
+    def step(self) -> str:
+        return "tokenize"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schemas.tokenized(self.vocab_size)
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         return ("retrieve",)
 
@@ -112,11 +136,8 @@ class TokenizeDocs(Stage):
     def corpus(self) -> str:
         return self.corpus_digest
 
-    def carry_out(self, execution: Execution) -> None:
-        execution.join_corpus(self)
-
-    def wanted(self, task: ShardTask) -> list[str]:
-        """What the docs that a shard needs are found by; one can be needed by several queries."""
+    def needed_keys(self, task: ShardTask) -> list[str]:
+        """The keys of the docs that a shard needs; a doc may be listed once for each query."""
         return candidate_keys(self._candidates(task), self.of_queries)
 
     def _candidates(self, task: ShardTask) -> pa.Table:
@@ -285,6 +306,6 @@ def _opened(url: str) -> NeededDocs:
     return NeededDocs.open(url)
 
 
-def stored_doc_tokens(config: RunConfig, model: str, checkpoint: Checkpoint) -> int:
-    """The most wordpieces of a doc that are stored for a model."""
-    return max_doc_tokens(config.models[model].doc_tokens(config.input.max_length * checkpoint.doc_parts))
+def stored_doc_tokens(config: RunConfig, own: ConfiguredStage, checkpoint: Checkpoint) -> int:
+    """The most wordpieces of a doc that are stored for a stage with a model."""
+    return max_doc_tokens(own.section.doc_tokens(config.input.max_length * checkpoint.doc_parts))

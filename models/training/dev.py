@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from beamrank.config.models import DuoConfig, MonoConfig
 from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import Evaluation, evaluate
 from beamrank.formats.folders import shown_paths
@@ -13,8 +14,8 @@ from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
 from beamrank.join.shard import candidates_table
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
-from beamrank.ranking.rankings import Ranking, doc_orders, first_stage_ranking
-from models.rerank import Cascade
+from beamrank.ranking.rankings import Rankings, doc_orders, rank_candidates
+from models.rerank import Cascade, RerankStage
 from models.reranker import Reranker, tokenize_shard
 from models.tokenizers.bert import BertTokenizer
 from models.training.config import DevConfig, Kind, TrainConfig
@@ -51,11 +52,11 @@ class DevSet:
 
     def first_stage(self) -> float:
         """The measure of the given run."""
-        return self._value(first_stage_ranking(self.candidates))
+        return self._value(rank_candidates(self.candidates))
 
     def sees_order(self) -> bool:
         """Whether the measure of some order of the first candidates differs from that of another."""
-        orders = list(doc_orders(first_stage_ranking(self.candidates)))
+        orders = list(doc_orders(rank_candidates(self.candidates)))
         extremes: list[float] = []
         for sign in (1, -1):
             ordered = [
@@ -77,7 +78,7 @@ class DevSet:
         """
         return self._value(self.reranked(folder, device, threads))
 
-    def reranked(self, folder: str, device: str, threads: int) -> dict[str, Ranking]:
+    def reranked(self, folder: str, device: str, threads: int) -> Rankings:
         """The run, re-ranked by the checkpoint in a folder.
 
         Raises:
@@ -85,16 +86,16 @@ class DevSet:
         """
         assert self.kind != "tcp"
         reranker = Reranker(folder, self.kind, device=device, threads=threads, **self.limits._asdict())
-        cascade = Cascade(reranker, k0=self.k) if self.kind == "mono" else Cascade(None, reranker, k1=self.k)
-        scores = cascade.score({reranker.tokenizer.digest: self.tokens}, self.candidates)
-        (rankings,) = cascade.rank(self.candidates, *scores).values()
+        section = (MonoConfig if self.kind == "mono" else DuoConfig)(checkpoint=folder, k=self.k)
+        cascade = Cascade([RerankStage(self.kind, reranker, section)])
+        (rankings,) = cascade.rank(self.candidates, {reranker.tokenizer.digest: self.tokens}).values()
         return rankings
 
-    def evaluate(self, rankings: dict[str, Ranking], measures: Sequence[str]) -> Evaluation:
+    def evaluate(self, rankings: Rankings, measures: Sequence[str]) -> Evaluation:
         """Measures rankings of its topics."""
         return evaluate(doc_orders(rankings), self.qrels, measures)
 
-    def _value(self, rankings: dict[str, Ranking]) -> float:
+    def _value(self, rankings: Rankings) -> float:
         (value,) = self.evaluate(rankings, [self.measure]).means.values()
         return value
 

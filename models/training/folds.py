@@ -1,8 +1,9 @@
 """Cross-validation: each fold's topics are ranked by a model that did not see them, and all of them are measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from beamrank.evaluation.evaluate import Evaluation, evaluate
@@ -10,7 +11,7 @@ from beamrank.evaluation.tables import COUNT, MEAN, Cell, Column, Table
 from beamrank.formats.qrels import Qrels
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
-from beamrank.ranking.rankings import Ranking, doc_orders, first_stage_ranking
+from beamrank.ranking.rankings import Ranking, Rankings, doc_orders, rank_candidates
 from beamrank.storage import files as storage
 from models.training.config import Kind, TrainConfig, load_train_config
 from models.training.session import Session
@@ -26,8 +27,8 @@ _MEASURES = ("P@1", "AP", "RR")
 class Fold:
     """The topics of a fold, ranked by the model that did not see them, and as they were given."""
 
-    reranked: Mapping[str, Ranking]
-    given: Mapping[str, Ranking]
+    reranked: Rankings
+    given: Rankings
     qrels: Qrels
 
     def evaluate(self, measures: Sequence[str]) -> list[Evaluation]:
@@ -61,10 +62,10 @@ def rank_held_out(session: Session) -> Fold:
         write_run(run, rankings, "held-out")
     found = read_run(run)
     reranked = {
-        query_id: list(zip(doc_ids, found.scores[query_id].tolist(), strict=True))
+        query_id: Ranking(tuple(doc_ids), found.scores[query_id].astype(np.float64), len(doc_ids))
         for query_id, doc_ids in found.order.items()
     }
-    return Fold(reranked, first_stage_ranking(dev.candidates), dev.qrels)
+    return Fold(reranked, rank_candidates(dev.candidates), dev.qrels)
 
 
 def pool(folds: Sequence[Fold]) -> Fold:

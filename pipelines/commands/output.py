@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from beamrank.commit.garbage import Garbage, find_garbage, remove_garbage
+from beamrank.commit.parts import sealed_stages
 from beamrank.commit.plan import read_plan
 from beamrank.commit.prediction import read_prediction
 from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
@@ -116,7 +117,7 @@ def verify(folder: _Folder, as_json: AsJson = False) -> None:
 
 def _verified(output: str, console: ConsoleProgress) -> Verification:
     # They take a second to import, and other commands do without.
-    from models.stages import stage_of
+    from models.stages.core import open_stages
     from pipelines.runs.verify_runs import verify_runs
 
     with console.bar("verify") as bar:
@@ -124,13 +125,14 @@ def _verified(output: str, console: ConsoleProgress) -> Verification:
     try:
         plan = read_plan(output)
         config = stored_config(plan.config, output) if plan.has_runs else None
+        stages = open_stages(plan.stages)
     except PreflightError as error:
         found.notes.append(f"the runs were not checked: {error}")
         return found
     if config is not None:
-        verify_runs(plan, config, found)
-    for stage in plan.stages:
-        stage_of(stage).verify(found)
+        verify_runs(plan, stages, config, found)
+    for stage in stages:
+        stage.verify(found)
     return found
 
 
@@ -183,12 +185,15 @@ def aggregate(
         int | None, typer.Option(min=1, help="With sample: the number of opponents of a candidate.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="With sample: the random seed; 0 by default.")] = None,
+    stage: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The stage that compared pairs, where there are several.")
+    ] = None,
 ) -> None:
     """Write duo runs with other aggregations, or with a smaller k1. Prints the path of each."""
     from pipelines.runs.aggregate import other_runs
     from pipelines.runs.run_files import write_run_files
 
     names = [name.strip() for name in aggregation.split(",")]
-    plan, config, files = other_runs(folder, names, k1, opponents, seed)
-    for path in write_run_files(plan, config, files).values():
+    plan, config, stages, files = other_runs(folder, names, k1, opponents, seed, stage)
+    for path in write_run_files(plan, config, files, stages, sealed_stages(plan)).values():
         write_line(path)

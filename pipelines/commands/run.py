@@ -21,7 +21,7 @@ from pipelines.commands.arguments import (
 from pipelines.console.run_log import run_log
 from pipelines.console.tables import print_measures
 from pipelines.console.terminal import write_line
-from pipelines.runners.options import Runner, Stage
+from pipelines.runners.options import Runner
 
 
 def index(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = False, quiet: Quiet = False) -> None:
@@ -52,7 +52,12 @@ def run(
     limit: Limit = None,
     reuse: Reuse = None,
     stage: Annotated[
-        Stage | None, typer.Option(help="Run this stage alone; the stages before it must be finished.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Run only this stage: retrieve, tokenize, mono, duo, the name of a stage of `cascade`, or runs. The "
+            "stages before it must be finished.",
+        ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the job to finish.")] = True,
     verbose: Verbose = False,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.status import StageStatus
 from beamrank.formats.excluded import OWN_SHARE
-from beamrank.join.schemas import RowKind
 
 
 @dataclass(frozen=True)
@@ -24,10 +23,42 @@ class _Reported:
     least: float = 0.0
 
 
-_QUERIES = _Reported("truncated_queries", ("queries",), "queries", "were truncated")
-_SCORED = (
-    _QUERIES,
+# The join works shard by shard, so a doc that several shards need is counted in each of them.
+_NEEDED = "docs (counted once for each shard that needs them)"
+_REPORTED = (
+    _Reported(
+        "topics_without_candidates",
+        ("topics",),
+        "topics",
+        "have no candidates: they keep their place but have no run lines",
+        named=True,
+    ),
+    _Reported("excluded", (), "docs", "were left out of the candidates (exclude)"),
+    _Reported(
+        "own_docs",
+        ("topics",),
+        "topics",
+        "have the doc of their own id among the first ten candidates: where topics are docs, as in ArguAna and "
+        "Quora, `exclude: self` in the first stage leaves it out",
+        least=OWN_SHARE,
+    ),
+    _Reported(
+        "missing_docs",
+        ("distinct_docs", "missing_docs"),
+        _NEEDED,
+        "are not in the corpus: dropped (on_missing_doc: drop)",
+        named=True,
+    ),
+    _Reported("truncated_queries", ("queries",), "queries", "were truncated"),
+    # Of the join, and of a stage that scores.
+    _Reported("truncated_docs", ("distinct_docs",), _NEEDED, "were truncated"),
     _Reported("truncated_docs", ("candidates",), "query-document pairs", "had their doc truncated"),
+    _Reported(
+        "reused_docs",
+        ("distinct_docs",),
+        _NEEDED,
+        "were not read from the corpus: their tokens were reused from an earlier run",
+    ),
     _Reported("halvings", (), "batches", "were halved because memory ran out: scores may differ in the last digits"),
     _Reported("unusable_parts", (), "parts of earlier runs", "could not be read, so their scores were computed again"),
     _Reported(
@@ -37,47 +68,6 @@ _SCORED = (
         "came from another kind of machine than that of the worker, so their scores were computed again",
     ),
 )
-# The join works shard by shard, so a doc that several shards need is counted in each of them.
-_NEEDED = "docs (counted once for each shard that needs them)"
-_REPORTED: dict[RowKind, tuple[_Reported, ...]] = {
-    "candidates": (
-        _Reported(
-            "topics_without_candidates",
-            ("topics",),
-            "topics",
-            "have no candidates: they keep their place but have no run lines",
-            named=True,
-        ),
-        _Reported("excluded", (), "docs", "were left out of the candidates (exclude)"),
-        _Reported(
-            "own_docs",
-            ("topics",),
-            "topics",
-            "have the doc of their own id among the first ten candidates: where topics are docs, as in ArguAna and "
-            "Quora, `exclude: self` in the first stage leaves it out",
-            least=OWN_SHARE,
-        ),
-    ),
-    "tokenized": (
-        _Reported(
-            "missing_docs",
-            ("distinct_docs", "missing_docs"),
-            _NEEDED,
-            "are not in the corpus: dropped (on_missing_doc: drop)",
-            named=True,
-        ),
-        _QUERIES,
-        _Reported("truncated_docs", ("distinct_docs",), _NEEDED, "were truncated"),
-        _Reported(
-            "reused_docs",
-            ("distinct_docs",),
-            _NEEDED,
-            "were not read from the corpus: their tokens were taken over from an earlier run",
-        ),
-    ),
-    "mono": _SCORED,
-    "duo": _SCORED,
-}
 
 
 def cost_words(stage: StageStatus) -> Iterator[str]:
@@ -93,9 +83,11 @@ def cost_words(stage: StageStatus) -> Iterator[str]:
         yield f"{stage.tokens:,} tokens ({stage.padding_share:.1%} padding)"
 
 
-def count_lines(rows: RowKind, manifest: Manifest) -> Iterator[str]:
+def count_lines(manifest: Manifest) -> Iterator[str]:
     """A line for each count that is not zero, with its share if every receipt has the counts of the total."""
-    for each in _REPORTED[rows]:
+    for each in _REPORTED:
+        if not any(all(name in receipt.counts for name in each.of) for receipt in manifest.receipts):
+            continue
         number = manifest.total(each.count)
         if number and number >= each.least * sum(map(manifest.total, each.of)):
             first = _first(manifest) if each.named else ""

@@ -14,7 +14,7 @@ from beamrank.errors import BeamrankError, PreflightError
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
-from models.stages import stage_of
+from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage, TakesFrom
 from pipelines.plan.earlier_tokens import EarlierTokens
 from pipelines.runs.owner import Owner
@@ -69,8 +69,7 @@ class EarlierRuns:
 
     def stages(self, record: StageRecord) -> EarlierStages:
         """What can be taken over for a stage of the plan that scores."""
-        stage = stage_of(record)
-        assert isinstance(stage, ScoringStage)
+        stage = open_stage(self._plan.stages, record.name)
         plans, refused = self._plans
         if plans and stage.takes_from is TakesFrom.NONE:
             reason = f"on {stage.device} a score depends on the others of its batch, so none is taken over"
@@ -79,16 +78,23 @@ class EarlierRuns:
         reasons = list(refused)
         taken: set[str] = set()
         for plan in plans:
-            try:
-                one = self._stage(plan, record, stage)
-            except (BeamrankError, OSError) as error:
-                reasons.append(f"{_place(plan)}: {error}")
+            of_kind = [each for each in plan.stages if each.work is not None and each.schema == record.schema]
+            same = [each for each in of_kind if not _differing(stage, each)]
+            if not same:
+                if of_kind or plan.output != self._plan.output:
+                    reasons.append(f"{_place(plan)}: {_why_none(stage, of_kind)}")
                 continue
-            parts = {shard: part for shard, part in one.parts.items() if _url(part) not in taken}
-            taken |= {_url(part) for part in parts.values()}
-            if parts:
-                found.append(replace(one, parts=parts))
-                reasons += () if stage.takes_from is TakesFrom.ALL else _other_machines(one)
+            for before in same:
+                try:
+                    one = EarlierStage(plan, before, self._parts(plan, before))
+                except (BeamrankError, OSError) as error:
+                    reasons.append(f"{_place(plan)}: {error}")
+                    continue
+                parts = {shard: part for shard, part in one.parts.items() if _url(part) not in taken}
+                taken |= {_url(part) for part in parts.values()}
+                if parts:
+                    found.append(replace(one, parts=parts))
+                    reasons += () if stage.takes_from is TakesFrom.ALL else _other_machines(one)
         return EarlierStages(found, reasons)
 
     def tokens(self, record: StageRecord) -> tuple[EarlierTokens | None, list[str]]:
@@ -157,23 +163,15 @@ class EarlierRuns:
                 raise PreflightError(f"{owner} is writing it")
         return sorted(plans, key=lambda name: plans[name].modified_seconds or 0.0, reverse=True)[:_MOST_PLANS]
 
-    def _stage(self, plan: Plan, record: StageRecord, stage: ScoringStage) -> EarlierStage:
-        """A plan's counterpart of a stage.
+    def _parts(self, plan: Plan, before: StageRecord) -> Mapping[int, EarlierPart]:
+        """The parts of a stage of an earlier plan, by shard.
 
         Raises:
-            PreflightError: its scores cannot be taken over; the message explains why.
+            PreflightError: they cannot be used; the message explains why.
         """
-        before = next((each for each in plan.stages if each.rows == record.rows), None)
-        if before is None and plan.output == self._plan.output:
-            return EarlierStage(plan, record, {})
-        if before is None:
-            raise PreflightError(f"it has no {record.name}")
-        names = [stage.config_keys[key] for key, value in stage.score_keys.items() if before.keys.get(key) != value]
-        if names:
-            raise PreflightError(f"{', '.join(dict.fromkeys(names))} was another")
         tokens = plan.stage(before.inputs[0])
         tokenized, scored = self._receipts(plan, tokens), self._receipts(plan, before)
-        parts = {
+        return {
             shard: EarlierPart(
                 InputPart(plan.folder(before.name), _short(receipt)),
                 InputPart(plan.folder(tokens.name), _short(tokenized[shard])),
@@ -182,7 +180,6 @@ class EarlierRuns:
             )
             for shard, receipt in scored.items()
         }
-        return EarlierStage(plan, before, parts)
 
     def _receipts(self, plan: Plan, stage: StageRecord) -> Mapping[int, Receipt]:
         """The receipts of a stage.
@@ -195,6 +192,18 @@ class EarlierRuns:
         if manifest is None:
             raise PreflightError(f"{stage.name} is not finished, or files of it are missing")
         return dict(enumerate(manifest.receipts))
+
+
+def _differing(stage: ScoringStage, before: StageRecord) -> list[str]:
+    """The keys of a score that a stage of an earlier plan has with different values."""
+    return [stage.config_keys[key] for key, value in stage.score_keys.items() if before.keys.get(key) != value]
+
+
+def _why_none(stage: ScoringStage, of_kind: Sequence[StageRecord]) -> str:
+    if not of_kind:
+        return f"it has no {stage.name}"
+    names = min((_differing(stage, each) for each in of_kind), key=len)
+    return f"{', '.join(dict.fromkeys(names))} differs"
 
 
 def _other_machines(stage: EarlierStage) -> Iterator[str]:
@@ -222,7 +231,7 @@ def _arithmetic(output: str, machine: str, backend: str) -> str:
 
 def _same_tokens(stage: StageRecord, other: StageRecord) -> bool:
     """Whether two stages make the same tokens of a text."""
-    return stage.rows == other.rows and all(stage.keys.get(key) == other.keys[key] for key in _TOKEN_KEYS)
+    return stage.type_name == other.type_name and all(stage.keys.get(key) == other.keys[key] for key in _TOKEN_KEYS)
 
 
 def _short(receipt: Receipt) -> Receipt:

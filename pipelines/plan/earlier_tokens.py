@@ -18,8 +18,7 @@ from beamrank.errors import DataError
 from beamrank.join.doc_hashes import Hashes, NeededDocs, open_unit_docs
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
-from models.stages import stage_of
-from models.stages.tokenize import TokenizeDocs
+from models.stages.core import open_stage
 
 _FILES_AT_ONCE = 8
 
@@ -62,9 +61,8 @@ class EarlierTokens:
 
     def _docs(self, shard: int) -> Hashes:
         if shard not in self._hashes:
-            stage = stage_of(self.record)
-            assert isinstance(stage, TokenizeDocs)
-            self._hashes[shard] = hashes64(stage.wanted(self._tasks[shard]))
+            stage = open_stage(self.plan.stages, self.record.name)
+            self._hashes[shard] = hashes64(stage.needed_keys(self._tasks[shard]))
         return self._hashes[shard]
 
     def reports(self) -> list[ScanReport]:

@@ -7,7 +7,7 @@ from beamrank.config.run import RunConfig
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.corpora import list_units
 from beamrank.storage import files as storage
-from models.stages import stages_of
+from models.stages.core import steps_of
 from models.stages.planning import resolve_checkpoints
 from models.stages.sample import Sample
 from models.stages.tokenize import stored_doc_tokens
@@ -78,9 +78,10 @@ def estimate(config: RunConfig) -> Estimate:
     topics = chosen_topics(config).kept
     shards = cut_shards(topics, config.shards)
     checkpoints = resolve_checkpoints(config)
-    doc_tokens = stored_doc_tokens(config, "mono", checkpoints["mono"]) if "mono" in checkpoints else 0
+    models = [each for each in config.stages if each.name in checkpoints]
+    doc_tokens = max((stored_doc_tokens(config, each, checkpoints[each.name]) for each in models), default=0)
     sample = Sample(config, topics, checkpoints, doc_tokens)
-    costs = [(stage.step, stage.estimate(config, sample)) for stage in stages_of(config)]
+    costs = [(each.step, each.stage.estimate(each.own, config, sample)) for each in steps_of(config)]
     remaining = find_remaining(config)
     stages = []
     for step, cost in costs:
@@ -95,8 +96,8 @@ def estimate(config: RunConfig) -> Estimate:
         whole = cost(len(topics))
         stages.append(StageEstimate(step, *whole, len(missing), made, reused, undecided, rest.bytes, seconds))
     passes = 0
-    if config.mono is not None:
-        passes = join_passes(len(topics) * config.mono.k, list_units(config.corpus), len(shards), doc_tokens)
+    if models:
+        passes = join_passes(len(topics) * models[0].section.k, list_units(config.corpus), len(shards), doc_tokens)
     reasons = dict.fromkeys(
         f"{name}: not taken over: {one}" for name, each in remaining.reused.items() for one in each.refused
     )

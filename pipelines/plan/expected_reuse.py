@@ -11,6 +11,7 @@ from beamrank.commit.stage_record import StageRecord
 from beamrank.config.run import RunConfig
 from beamrank.formats.corpora import list_units, unit_digest
 from beamrank.machine import describe_machine
+from models.stages.base import RANKED_BY
 from pipelines.plan.earlier_runs import EarlierRuns, EarlierStage
 
 
@@ -48,7 +49,7 @@ def expected_reuse(plan: Plan, config: RunConfig) -> dict[str, ExpectedReuse]:
     found: dict[str, ExpectedReuse] = {}
     for stage in plan.stages:
         if stage.work is not None:
-            found[stage.step] = _expected(plan, stage, earlier, found.get("mono"))
+            found[stage.step] = _expected(plan, stage, earlier, found.get(stage.inputs[-1]))
         elif stage.corpus_digest is not None:
             expected = _expected_tokens(plan, stage, earlier, config)
             # Two tokenizers make two stages of one step, and one of them can need the corpus.
@@ -71,20 +72,21 @@ def _expected_tokens(plan: Plan, stage: StageRecord, earlier: EarlierRuns, confi
     return ExpectedReuse(len(units), dict.fromkeys(texts, len(units) - stored), dict.fromkeys(texts, stored))
 
 
-def _expected(plan: Plan, stage: StageRecord, earlier: EarlierRuns, mono: ExpectedReuse | None) -> ExpectedReuse:
-    """The bounds for a stage with a model; `mono` are those of the stage that chooses what duo compares."""
+def _expected(plan: Plan, stage: StageRecord, earlier: EarlierRuns, chooses: ExpectedReuse | None) -> ExpectedReuse:
+    """The bounds for a stage with a model; `chooses` are those of the stage whose ranking decides what it scores."""
     stages = earlier.stages(stage)
     texts = {topic.query_id: topic.text for topic in plan.topics}
     k = stage.keys["k"]
-    inputs = k if "segments" in stage.keys else int(pair_inferences(k, k, stage.keys["opponents"]))
+    pairs = _has_pairs(stage)
+    inputs = int(pair_inferences(k, k, stage.keys["opponents"])) if pairs else k
     scored: dict[str, int] = {}
     taken: dict[str, int] = {}
     for before in stages.found:
-        known = _known(stage.keys, before.record.keys)
-        new = _new_mono(plan, stage, before) if "segments" in stage.keys else _new_pairs(plan, stage, before)
+        known = _known(stage.keys, before.record.keys, pairs)
+        new = _new_pairs(plan, stage, before) if pairs else _new_mono(plan, stage, before)
         for query_id in _queries_here(before, texts):
-            # Another machine's scores of mono can choose other docs.
-            chosen = mono is None or query_id in mono.scored
+            # A different machine's scores can choose other docs.
+            chosen = chooses is None or query_id in chooses.scored
             scored[query_id] = min(scored.get(query_id, inputs), new if chosen else inputs)
             taken[query_id] = min(inputs, taken.get(query_id, 0) + known)
     return ExpectedReuse(inputs, scored, taken, tuple(stages.refused))
@@ -102,9 +104,14 @@ def _queries_here(stage: EarlierStage, texts: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _known(now: Mapping[str, Any], before: Mapping[str, Any]) -> int:
+def _has_pairs(stage: StageRecord) -> bool:
+    """Whether an input of a stage has two docs."""
+    return stage.work is not None and stage.work.docs > 1
+
+
+def _known(now: Mapping[str, Any], before: Mapping[str, Any], pairs: bool) -> int:
     """How many inputs of a query an earlier run can have scored; with other segments any."""
-    if "segments" in now:
+    if not pairs:
         return min(before["k"], now["k"]) if before["segments"] == now["segments"] else now["k"]
     most = pair_inferences(before["k"], before["k"], before["opponents"])
     return int(min(most, pair_inferences(now["k"], now["k"], now["opponents"])))
@@ -121,10 +128,12 @@ def _new_pairs(plan: Plan, stage: StageRecord, before: EarlierStage) -> int:
     now, then = stage.keys, before.record.keys
     k, depth = now["k"], then["k"]
     asked = min(now["opponents"] or k, k - 1)
-    if now["pooling"] != then["pooling"] or not _same_inputs(plan, stage, before):
+    if not _same_inputs(plan, stage, before):
         return k * asked
     # Deeper, mono can put so many new docs among the best; less deep, it lacks so many of them.
-    deeper = _depth(plan, plan.stage("mono")) - _depth(before.plan, before.plan.stage("mono"))
+    deeper = _depth(plan, plan.stage(stage.inputs[-1])) - _depth(
+        before.plan, before.plan.stage(before.record.inputs[-1])
+    )
     if (then["opponents"] or depth) < depth - 1:
         # The pairs that were drawn are known as those of the same docs alone.
         same = deeper == 0 and k == depth and now["seed"] == then["seed"]
@@ -135,6 +144,8 @@ def _new_pairs(plan: Plan, stage: StageRecord, before: EarlierStage) -> int:
 
 def _same_inputs(plan: Plan, stage: StageRecord, before: EarlierStage) -> bool:
     """Whether two stages read the same, but for the depth of the candidates."""
+    if stage.keys.get(RANKED_BY) != before.record.keys.get(RANKED_BY) or len(stage.inputs) != len(before.record.inputs):
+        return False
     return _same_but_depth(plan, stage.inputs, before.plan, before.record.inputs)
 
 

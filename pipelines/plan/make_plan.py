@@ -13,6 +13,7 @@ from beamrank.formats.excluded import read_excluded
 from beamrank.formats.folders import find_files, shown_paths
 from beamrank.formats.notes import Note
 from beamrank.formats.qrels import read_qrels
+from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.topics import read_topics
 from beamrank.records import Topic
 from beamrank.section import SELF
@@ -23,10 +24,10 @@ from models.checkpoints.checkpoint import warnings_of
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
-from models.stages import first_stage_of, plan_later_stages, plan_stages
+from models.stages.core import first_stage_of, plan_stages
 from models.stages.planning import Planning, resolve_checkpoints
 from pipelines.console.progress import ConsoleProgress
-from pipelines.runs.run_names import RUNS, RunFile
+from pipelines.runs.run_names import RUNS
 
 
 def make_plan(config: RunConfig, console: ConsoleProgress, scoring: Device | None = None) -> Plan:
@@ -67,7 +68,7 @@ def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None,
     corpus = digest_corpus(config.corpus)
     device = scoring or find_backend(config.backend).resolve(config.device, config.dtype)
     planning = Planning(config, corpus.digest, checkpoints, device, console)
-    stages = plan_stages(planning) if whole else plan_later_stages(planning)
+    stages = plan_stages(planning, first=whole)
     shards = cut_shards(topics.kept, config.shards)
     values = config.model_dump(mode="json")
     if not topics.left_out:
@@ -134,7 +135,7 @@ def check_apart(config: RunConfig) -> None:
     Raises:
         PreflightError: the corpus is a folder or a glob that includes files of the output or of the index.
     """
-    runs = [storage.join(RUNS, RunFile("mono", run_format=form).base) for form in config.run_formats]
+    runs = [storage.join(RUNS, f"0.{FORMATS[form].ending}") for form in config.run_formats]
     own = ["plan-0.json", "topics-0.parquet", "retrieve/part-0.parquet", "tokenize-0/needed-0.bin", *runs]
     written = {"output": (config.output, own)}
     if config.index is not None:

@@ -6,7 +6,8 @@ from typing import Any
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.stage_record import StageRecord
-from models.stages import stage_of
+from models.stages.base import RANKED_BY
+from models.stages.core import open_stages
 
 # A key whose name ends so holds a digest; users know the path or name in the configuration.
 _DIGEST = "_digest"
@@ -55,17 +56,23 @@ def _topic_changes(before: Plan, after: Plan) -> Iterator[Change]:
 
 
 def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
+    opened = [{stage.name: stage.config_keys for stage in open_stages(plan.stages)} for plan in (before, after)]
     for stage in after.stages:
         old = _counterpart(before, stage)
         affected = _following(after, stage)
-        names = {**(stage_of(old).config_keys if old else {}), **stage_of(stage).config_keys}
+        names = {**(opened[0][old.name] if old else {}), **opened[1][stage.name]}
         if old is None:
             # A new model brings its tokens too: both are one change.
             name = next(name for key, name in names.items() if key.endswith(_DIGEST) and name.endswith(".checkpoint"))
             yield Change(name.removesuffix(".checkpoint"), None, _configured(after.config, name), affected)
             continue
         for key in dict.fromkeys([*old.keys, *stage.keys]):
-            if old.keys.get(key) != stage.keys.get(key):
+            if key == RANKED_BY:
+                then, now = old.keys.get(key, {}), stage.keys.get(key, {})
+                for name in {**then, **now}:
+                    if then.get(name) != now.get(name):
+                        yield Change(name, then.get(name), now.get(name), affected)
+            elif old.keys.get(key) != stage.keys.get(key):
                 name = names[key]
                 yield Change(name, _value(before, old, key, name), _value(after, stage, key, name), affected)
 

@@ -9,7 +9,7 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
-from models.stages.first_stage import FirstStage
+from models.stages.first_stage import FIRST
 from pipelines.plan.expected_reuse import ExpectedReuse, expected_reuse
 from pipelines.plan.make_plan import planned
 from pipelines.plan.plan_changes import Change, plan_changes
@@ -41,7 +41,7 @@ def find_remaining(config: RunConfig) -> Remaining:
         return Remaining()
     plan = planned(config)
     reused = expected_reuse(plan, config)
-    if not plan.of_step(FirstStage.step):
+    if not plan.of_step(FIRST):
         return Remaining(note="which shards and candidates stay is known once the index is built", reused=reused)
     if CURRENT not in names:
         return Remaining(reused=reused)

@@ -23,8 +23,8 @@ from beamrank.version import __version__
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import AUTO
 from models.scoring.backends.torch import default_token_budget
-from models.stages import stage_of, stages_of
 from models.stages.base import Stage, Worker
+from models.stages.core import open_stage, steps_of
 from models.stages.scoring import path_of_checkpoint
 
 # The vCPUs of every pinned machine type; the launcher's own cores do not matter.
@@ -99,8 +99,8 @@ def _worker_paths(settings: JobConfig) -> list[tuple[str, str]]:
         pairs = [("PAIRS", path) for path in settings.pairs]
         return [*pairs, ("--output", settings.output), *path_of_checkpoint("--checkpoint", settings.checkpoint).items()]
     paths = {"corpus.path": settings.corpus.path, "output": settings.output}
-    for stage in stages_of(settings):
-        paths |= stage.worker_paths(settings)
+    for each in steps_of(settings):
+        paths |= each.stage.worker_paths(each.own)
     return [*paths.items(), *(("reuse", path) for path in settings.reuse)]
 
 
@@ -195,7 +195,7 @@ def _has_accelerator(options: _Options) -> bool:
 
 def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> PipelineOptions:
     """The Beam options of a stage's job: the pinned ones, then the user's, which take precedence."""
-    workers = _WORKERS[stage_of(stage).worker]
+    workers = _WORKERS[open_stage(plan.stages, stage.name).worker]
     options = PipelineOptions(list(flags)).get_all_options()
     pinned = [
         "--runner=DataflowRunner",

@@ -33,16 +33,6 @@ class Runner(StrEnum):
     DATAFLOW = "dataflow"
 
 
-class Stage(StrEnum):
-    """The stage that runs alone."""
-
-    RETRIEVE = "retrieve"
-    TOKENIZE = "tokenize"
-    MONO = "mono"
-    DUO = "duo"
-    RUNS = "runs"
-
-
 # A year: Beam's client applies this timeout to a whole job, and would give up a job of Prism after 300 seconds.
 _SERVED = ["--runner=PortableRunner", "--environment_type=LOOPBACK", "--job_server_timeout=31536000"]
 _PINNED = {

@@ -2,15 +2,19 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+from beamrank.commit.parts import iter_shards, sealed_stages
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.config.run import RunConfig, stored_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import RunScores
 from beamrank.ranking.aggregation import check_method
+from models.stages.core import open_stages
+from models.stages.duo import ScoreDuo
 from pipelines.runs.run_names import RunFile
-from pipelines.runs.shard_rankings import iter_shards
 
 
 def aggregate(
@@ -20,6 +24,7 @@ def aggregate(
     *,
     opponents: int | None = None,
     seed: int | None = None,
+    stage: str | None = None,
 ) -> RunScores:
     """The duo run for another aggregation, or for a smaller k1. Writes nothing.
 
@@ -29,6 +34,7 @@ def aggregate(
         k1: how many of mono's best are compared; by default all whose pairs were scored.
         opponents: with `sample`, how many opponents a candidate meets.
         seed: with `sample`, which opponents are drawn; 0 by default.
+        stage: the stage that compared pairs, where there are several.
 
     Returns:
         {query_id: {doc_id: score}}: queries sorted by query_id, docs best first, with the scores of a written run.
@@ -37,17 +43,31 @@ def aggregate(
         ConfigError: the aggregation is unknown, or the arguments do not go together.
         PreflightError: the output has no finished duo stage, or not as many pairs.
     """
-    plan, config, (file,) = other_runs(os.fsdecode(output), [aggregation], k1, opponents, seed)
+    others = other_runs(os.fsdecode(output), [aggregation], k1, opponents, seed, stage)
     found: RunScores = {}
-    for shard in iter_shards(plan, config):
-        found |= {query_id: run_scores(query_id, ranking) for query_id, ranking in shard.of(file).items()}
+    for parts in iter_shards(others.plan, others.stages, sealed_stages(others.plan)):
+        found |= {query_id: run_scores(query_id, each) for query_id, each in others.files[0].rankings(parts).items()}
     return dict(sorted(found.items()))
 
 
+class OtherRuns(NamedTuple):
+    """Runs that can be made from the stored pairs of an output."""
+
+    plan: Plan
+    config: RunConfig
+    stages: Sequence[Any]
+    files: list[RunFile]
+
+
 def other_runs(
-    output: str, aggregations: Sequence[str], k1: int | None, opponents: int | None, seed: int | None
-) -> tuple[Plan, RunConfig, list[RunFile]]:
-    """The plan and the configuration of an output, and the runs that can be made from its stored pairs.
+    output: str,
+    aggregations: Sequence[str],
+    k1: int | None,
+    opponents: int | None,
+    seed: int | None,
+    stage: str | None = None,
+) -> OtherRuns:
+    """The runs of other aggregations; see `aggregate`.
 
     Raises:
         ConfigError: see `aggregate`.
@@ -55,21 +75,36 @@ def other_runs(
     """
     plan = read_plan(output)
     config = stored_config(plan.config, output)
-    if config.duo is None:
-        raise PreflightError(f"{output} has no duo stage: there are no pairs to aggregate")
-    if k1 is not None and k1 > config.duo.k:
-        raise PreflightError(f"--k1 {k1} is more than the {config.duo.k} candidates whose pairs were scored (duo.k)")
+    stages = open_stages(plan.stages)
+    duo = _pairwise(output, stages, stage)
+    if k1 is not None and k1 > duo.k:
+        raise PreflightError(f"--k1 {k1} is more than the {duo.k} candidates whose pairs were scored ({duo.name}.k)")
     for name in aggregations:
         check_method(name)
-    stored = config.duo.opponents is not None
-    if ("sample" in aggregations and not stored) != (opponents is not None):
+    if ("sample" in aggregations and duo.opponents is None) != (opponents is not None):
         raise ConfigError("--opponents is how many opponents `sample` draws from a full matrix: give both or neither")
-    if stored and k1 is not None:
-        raise ConfigError("the stored pairs are a sample (duo.opponents): no smaller k1 can be taken from them")
+    if duo.opponents is not None and k1 is not None:
+        raise ConfigError(f"the stored pairs are a sample ({duo.name}.opponents): no smaller k1 can be taken from them")
     if seed is not None and opponents is None:
         raise ConfigError("--seed decides which --opponents are drawn: give both")
-    return (
-        plan,
-        config,
-        [RunFile("duo", name, k1, opponents if name == "sample" else None, seed or 0) for name in aggregations],
-    )
+    files = []
+    for name in aggregations:
+        drawn = (opponents, seed or 0) if name == "sample" and opponents is not None else None
+        varied = replace(duo, aggregation=name, drawn=drawn)
+        variant = (("aggregation", name), ("drawn", drawn))
+        files.append(RunFile(varied.varied_run_name(k1), duo.name, k=k1, variant=variant))
+    return OtherRuns(plan, config, stages, files)
+
+
+def _pairwise(output: str, stages: Sequence[Any], name: str | None) -> ScoreDuo:
+    """The stage whose pairs are aggregated."""
+    found = [each for each in stages if isinstance(each, ScoreDuo)]
+    names = ", ".join(each.name for each in found)
+    if not found:
+        raise PreflightError(f"{output} has no duo stage: there are no pairs to aggregate")
+    if name is None and len(found) > 1:
+        raise ConfigError(f"{output} has several stages that compare pairs: choose one with --stage ({names})")
+    chosen = [each for each in found if name in (None, each.name)]
+    if not chosen:
+        raise ConfigError(f"--stage {name}: the stages of {output} that compare pairs are {names}")
+    return chosen[0]

@@ -3,13 +3,15 @@
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from beamrank.commit.parts import ShardParts, iter_shards, sealed_stages
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
+from beamrank.commit.stage import Stage
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError
 from beamrank.evaluation.evaluate import Evaluation, Evaluator
@@ -17,15 +19,14 @@ from beamrank.evaluation.measures import explain_names
 from beamrank.formats.notes import counted
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.run_writer import run_lines
-from beamrank.join.schemas import RowKind
 from beamrank.progress import SILENT, Progress
-from beamrank.ranking.rankings import Ranking, doc_orders
+from beamrank.ranking.rankings import Rankings
 from beamrank.storage import files as storage
+from models.stages.core import open_stages
 from pipelines.console.counts import count_lines
 from pipelines.runs.owner import check_current
 from pipelines.runs.run_metadata import describe_data, describe_retrieval, machine_of, write_metadata
 from pipelines.runs.run_names import MEASURES, RUNS, RunFile, run_files
-from pipelines.runs.shard_rankings import iter_shards, sealed_stages
 
 Evaluators: TypeAlias = Mapping[RunFile, Evaluator]
 
@@ -43,11 +44,13 @@ def write_runs(plan: Plan, config: RunConfig, progress: Progress = SILENT) -> Wr
     Raises:
         PreflightError: stages are not finished; it names them, and how to run them or to do without them.
     """
-    for stage, manifest in sealed_stages(plan):
-        for line in count_lines(stage.rows, manifest):
+    manifests, stages = sealed_stages(plan), open_stages(plan.stages)
+    for manifest in manifests.values():
+        for line in count_lines(manifest):
             progress.note(line)
-    evaluators = run_evaluators(plan, config)
-    paths = write_run_files(plan, config, run_files(plan, config), evaluators)
+    files = run_files(stages, config)
+    evaluators = run_evaluators(plan, config, files)
+    paths = write_run_files(plan, config, files, stages, manifests, evaluators)
     evaluations = finish_evaluations(plan, evaluators)
     if evaluations:
         _note_evaluations(plan, config, evaluations, progress)
@@ -57,69 +60,80 @@ def write_runs(plan: Plan, config: RunConfig, progress: Progress = SILENT) -> Wr
 
 
 def write_run_files(
-    plan: Plan, config: RunConfig, files: Sequence[RunFile], evaluators: Evaluators = MappingProxyType({})
-) -> dict[RunFile, str]:
-    """Writes some runs with their metadata, and lets the evaluators see those that they measure.
-
-    Returns:
-        The path of each run.
-    """
-    urls = {file: storage.join(plan.output, RUNS, file.base) for file in files}
-    manifests = {stage.type_name: manifest for stage, manifest in sealed_stages(plan)}
-    data = describe_data(config)
-    goal = {} if config.qrels is None else {"evaluation": {"reported measures": list(config.measures)}}
-    with spooled_runs(plan, config, files, evaluators) as spools:
-        for file, spool in spools.items():
-            check_current(plan)
-            storage.replace_stream(urls[file], spool.chunks())
-            machine = machine_of(plan.output, manifests[file.stage])
-            write_metadata(urls[file], config.run_tag, machine, list(describe_retrieval(plan, file)), data, goal)
-    return urls
-
-
-@contextmanager
-def spooled_runs(
     plan: Plan,
     config: RunConfig,
     files: Sequence[RunFile],
-    evaluators: Evaluators,
-    failed: dict[RunFile, BeamrankError] | None = None,
-    manifests: Mapping[RowKind, Manifest] | None = None,
-) -> Iterator[dict[RunFile, "RunSpool"]]:
-    """Makes runs in one pass over the parts.
+    stages: Sequence[Stage],
+    manifests: Mapping[str, Manifest],
+    evaluators: Evaluators = MappingProxyType({}),
+) -> dict[RunFile, str]:
+    """Writes some runs with their metadata, and lets the evaluators see those that they measure.
 
     Args:
         plan: the plan.
         config: its configuration.
         files: the runs.
+        stages: those of the plan.
+        manifests: of the stages, by name.
+        evaluators: of runs.
+
+    Returns:
+        The path of each run.
+    """
+    urls = {file: storage.join(plan.output, RUNS, file.base) for file in files}
+    data = describe_data(config)
+    goal = {} if config.qrels is None else {"evaluation": {"reported measures": list(config.measures)}}
+    shards = iter_shards(plan, stages, manifests)
+    with spooled_runs(shards, config.run_tag, files, evaluators) as spools:
+        for file, spool in spools.items():
+            check_current(plan)
+            storage.replace_stream(urls[file], spool.chunks())
+            machine = machine_of(plan.output, manifests[file.stage])
+            write_metadata(urls[file], config.run_tag, machine, list(describe_retrieval(stages, file)), data, goal)
+    return urls
+
+
+@contextmanager
+def spooled_runs(
+    shards: Iterable[ShardParts],
+    run_tag: str,
+    files: Sequence[RunFile],
+    evaluators: Evaluators,
+    failed: dict[RunFile, BeamrankError] | None = None,
+) -> Iterator[dict[RunFile, "RunSpool"]]:
+    """Makes runs in one pass over the parts.
+
+    Args:
+        shards: the parts.
+        run_tag: the last column of the runs.
+        files: the runs.
         evaluators: see the rankings of the runs that they measure, until a run has failed.
         failed: receives the runs that cannot be made; by default the first error is raised.
-        manifests: of the stages, if they are not those that are sealed.
     """
     with ExitStack() as stack:
-        spools = {file: stack.enter_context(RunSpool(config.run_tag, file.run_format)) for file in files}
-        for shard in iter_shards(plan, config, manifests):
+        spools = {file: stack.enter_context(RunSpool(run_tag, file.run_format)) for file in files}
+        for parts in shards:
             for file, spool in spools.items():
                 try:
-                    spool.add(shard.of(file))
+                    spool.add(file.rankings(parts))
                 except BeamrankError as error:
                     if failed is None:
                         raise
                     failed[file] = error
             for file, evaluator in () if failed else evaluators.items():
                 # A written run is read in the rankings' own order: its scores decrease strictly.
-                evaluator.add(doc_orders(shard.of(file)))
+                evaluator.add((query_id, each.doc_ids) for query_id, each in file.rankings(parts).items())
         yield spools
 
 
-def run_evaluators(plan: Plan, config: RunConfig) -> Evaluators:
-    """The evaluator of each run, regardless of its formats; none without qrels."""
+def run_evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile]) -> Evaluators:
+    """The evaluator of each run of `run_files`, regardless of its formats; none without qrels."""
     if config.qrels is None:
         return {}
     qrels = read_qrels(config.qrels)
     if plan.limited:
         qrels = qrels.of_topics({topic.query_id for topic in plan.topics})
-    return {file: Evaluator(qrels, config.measures) for file in run_files(plan, config)[:: len(config.run_formats)]}
+    return {file: Evaluator(qrels, config.measures) for file in files[:: len(config.run_formats)]}
 
 
 def finish_evaluations(plan: Plan, evaluators: Evaluators) -> dict[str, Evaluation]:
@@ -163,7 +177,7 @@ class RunSpool:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, rankings: Mapping[str, Ranking]) -> None:
+    def add(self, rankings: Rankings) -> None:
         """Takes the rankings of some queries."""
         for query_id, ranking in rankings.items():
             start = self._file.tell()

@@ -4,23 +4,22 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from beamrank.commit.machines import read_machine
-from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.config.run import RunConfig
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.documents import sha256
+from models.stages.base import RANKED_BY
 from pipelines.runs.run_names import RunFile
 
 ENDING = ".metadata.yaml"
 _SCHEMA_VERSION = 0.1
-# The schema's names of methods.
-_NAMES = {"mono": "monobert", "duo": "duobert"}
 
 Component = Mapping[str, Any]
 
@@ -69,20 +68,25 @@ def _checked(content: bytes) -> bytes:
     return b"# sha256: %b\n%b" % (sha256(content).encode(), content)
 
 
-def describe_retrieval(plan: Plan, file: RunFile) -> Iterator[Component]:
+def describe_retrieval(stages: Sequence[Any], file: RunFile) -> Iterator[Component]:
     """The stages up to that of a run, with the settings that decide its scores."""
     before: str | None = None
-    for stage in plan.stages:
-        if stage.run_name is None:
+    for stage in stages:
+        if not stage.ranks:
             continue
-        name = _NAMES.get(stage.type_name, stage.type_name)
-        settings = {"checkpoint": stage.settings.get("checkpoint"), **stage.keys, "reranks": before}
-        if stage.type_name == "duo":
-            settings |= {"aggregation": file.aggregation, "k": file.k1 or stage.keys["k"]}
-            settings |= {} if file.opponents is None else {"opponents": file.opponents, "seed": file.seed}
-            settings |= {} if settings.get("opponents") else {"seed": None}
+        is_last = stage.name == file.stage
+        varied = replace(stage, **dict(file.variant)) if is_last else stage
+        # The first stage's folder has a name of ours.
+        name = stage.method if before is None or stage.name == stage.type_name else f"{stage.method}:{stage.name}"
+        settings = {
+            **({} if before is None else {"checkpoint": getattr(stage, "checkpoint", None)}),
+            **{key: value for key, value in stage.keys.items() if key != RANKED_BY},
+            **varied.described,
+            **({"k": file.k} if is_last and file.k is not None else {}),
+            "reranks": before,
+        }
         yield {"name": name, **{key: value for key, value in settings.items() if value not in (None, {})}}
-        if stage.type_name == file.stage:
+        if is_last:
             return
         before = name
 

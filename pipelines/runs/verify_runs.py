@@ -1,35 +1,36 @@
 """Verifies the files in `runs/` against the sealed stages."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from beamrank.commit.parts import ShardParts, iter_shards
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest
+from beamrank.commit.stage import Stage
 from beamrank.commit.verify import Finding, Verification
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, ReceiptError
-from beamrank.join.schemas import RowKind
 from beamrank.storage import files as storage
 from pipelines.runs.run_files import Evaluators, finish_evaluations, measures_content, run_evaluators, spooled_runs
 from pipelines.runs.run_metadata import ENDING, is_unchanged
-from pipelines.runs.run_names import MEASURES, RUNS, RunFile, run_files
+from pipelines.runs.run_names import MEASURES, RUNS, RunFile, parse_run_file, run_files
 
 _WRITE_AGAIN = "`beamrank run CONFIG --stage runs` writes it again"
 _AGGREGATE_AGAIN = "`beamrank aggregate` writes it again"
 _DELETE_OR_AGGREGATE = f"{_AGGREGATE_AGAIN}; delete it if you do not need it"
 
 
-def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
+def verify_runs(plan: Plan, stages: Sequence[Stage], config: RunConfig, found: Verification) -> None:
     """Adds the findings about the runs and their measures, which are written from sealed stages."""
-    stated = [(stage, plan.stated(stage.name)) for stage in plan.stages]
-    manifests = {stage.rows: manifest for stage, manifest in stated if manifest is not None}
-    unknown = [stage.name for stage, manifest in stated if manifest is None]
+    stated = {stage.name: plan.stated(stage.name) for stage in plan.stages}
+    manifests = {name: manifest for name, manifest in stated.items() if manifest is not None}
+    unknown = [name for name, manifest in stated.items() if manifest is None]
     if unknown:
         damaged = any(finding.file.partition("/")[0] in unknown for finding in found.findings)
         why = "receipts and manifests are damaged" if damaged else "the run is not finished"
         found.notes.append(f"{why} ({', '.join(unknown)}): its runs were not checked")
         return
     present = storage.sizes_bytes(storage.join(plan.output, RUNS))
-    own = {file.base: file for file in run_files(plan, config)}
+    expected = run_files(stages, config)
+    own = {file.base: file for file in expected}
     if not own.keys() & present.keys():
         found.notes.append(f"the runs are not written yet: {_WRITE_AGAIN.replace('it again', 'them')}")
     else:
@@ -38,14 +39,14 @@ def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
         ]
     metadata = {f"{base}{ENDING}" for base in present} & present.keys()
     files = {base: own.get(base) for base in sorted(present.keys() - metadata - {MEASURES})}
-    if config.duo is not None:
-        files = {base: file or RunFile.parse_aggregated(base) for base, file in files.items()}
+    files = {base: file or parse_run_file(stages, base) for base, file in files.items()}
     for base, file in files.items():
         if file is None:
             found.notes.append(f"not checked: {RUNS}/{base}, which is not a run of the current plan")
     ours = [file for file in files.values() if file is not None]
-    evaluators = _evaluators(plan, config, found) if MEASURES in present else {}
-    found.findings += _verify_files(plan, config, ours, evaluators, manifests, found.notes)
+    evaluators = _evaluators(plan, config, expected, found) if MEASURES in present else {}
+    shards = iter_shards(plan, stages, manifests)
+    found.findings += _verify_files(plan, shards, expected, ours, evaluators, found.notes)
     for base in sorted({*metadata, *(f"{file.base}{ENDING}" for file in ours)}):
         is_own = base.removesuffix(ENDING) in own
         if base not in present:
@@ -60,11 +61,11 @@ def verify_runs(plan: Plan, config: RunConfig, found: Verification) -> None:
     found.bytes += sum(present[base] for base in read)
 
 
-def _evaluators(plan: Plan, config: RunConfig, found: Verification) -> Evaluators:
+def _evaluators(plan: Plan, config: RunConfig, files: Sequence[RunFile], found: Verification) -> Evaluators:
     if config.qrels is None:
         found.notes.append(f"not checked: {RUNS}/{MEASURES}, as the current plan has no qrels")
     try:
-        return run_evaluators(plan, config)
+        return run_evaluators(plan, config, files)
     except (BeamrankError, OSError) as error:
         found.notes.append(f"not checked: {RUNS}/{MEASURES}: {error}")
         return {}
@@ -72,16 +73,15 @@ def _evaluators(plan: Plan, config: RunConfig, found: Verification) -> Evaluator
 
 def _verify_files(
     plan: Plan,
-    config: RunConfig,
+    shards: Iterable[ShardParts],
+    own: Sequence[RunFile],
     files: Sequence[RunFile],
     evaluators: Evaluators,
-    manifests: Mapping[RowKind, Manifest],
     notes: list[str],
 ) -> Iterator[Finding]:
     """Recreates all runs, and compares them with the files; notes those whose parts are damaged."""
     failed: dict[RunFile, BeamrankError] = {}
-    own = run_files(plan, config)
-    with spooled_runs(plan, config, files, evaluators, failed, manifests) as spools:
+    with spooled_runs(shards, plan.run_tag, files, evaluators, failed) as spools:
         for file, spool in spools.items():
             name = f"{RUNS}/{file.base}"
             if isinstance(failed.get(file), ReceiptError):

@@ -1,5 +1,6 @@
 """The tables of the pages agree with the code, and the site builds."""
 
+import os
 import re
 import subprocess
 import sys
@@ -226,7 +227,8 @@ def test_generated_pages_are_current() -> None:
 
 def test_site_builds_without_warnings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environ)
     assert done.returncode == 0, done.stderr
     commands = (tmp_path / "site/reference/cli/index.html").read_text(encoding="utf-8")
     assert all(f'id="{name}"' in commands for name in ("run", "score", "convert-mono", "lint"))

@@ -75,7 +75,7 @@ def test_command_exists(command):
 def test_configuration_of_a_run_is_valid_to_its_inputs(folder, command):
     name, overrides = _arguments(command)
     config = load_config(str(folder / name), overrides)
-    models = {f"{model}.checkpoint=embedded:{model}" for model in config.models}
+    models = {f"{name}.checkpoint=embedded:{kind}" for name, kind, _ in config.stages[1:]}
     config = load_config(str(folder / name), [*overrides, *models, f"output={folder}/planned"])
     assert chosen_topics(config).kept
     assert [doc_id for unit in list_units(config.corpus) for batch in read_unit(unit) for doc_id in batch.doc_ids]
@@ -87,7 +87,8 @@ def test_configuration_of_a_run_is_valid_to_its_inputs(folder, command):
 def _check_plan(config: RunConfig) -> None:
     # An index would be built first.
     first = [] if config.index is not None else ["retrieve"]
-    later = ["tokenize", *config.models] if config.models else []
+    names = [stage.name for stage in config.stages[1:]]
+    later = ["tokenize", *names] if names else []
     assert [stage.step for stage in planned(config).stages] == first + later
 
 

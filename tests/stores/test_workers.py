@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from typing import Any, cast
 
 import fsspec.config
 import pyarrow as pa
@@ -39,7 +40,7 @@ class Stage:
 
 
 def test_worker_finds_the_store_with_only_its_own_credentials(store):
-    fn = RunShardFn(Stage())
+    fn = RunShardFn(cast(Any, Stage()))
     own = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "NO_GCE_CHECK", "PATH", "PYTHONPATH", "HOME"}
     environment = {name: value for name, value in os.environ.items() if name in own}
     done = subprocess.run(

@@ -10,7 +10,7 @@ from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.scan_reports import ScanReport
 from beamrank.commit.shards import cut_shards
-from beamrank.commit.stage_record import ScoringWork, StageRecord
+from beamrank.commit.stage_record import ScoringWork, StageRecord, described
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededDocs
 from beamrank.records import Topic
@@ -31,7 +31,15 @@ def retrieve_record(**keys: Any) -> StageRecord:
     """BM25 as a plan holds it."""
     settings = {"index": "somewhere"}
     return StageRecord(
-        "bm25", "retrieve", "retrieve", "candidates", (), True, keys or {"k": 10}, settings, run_name="bm25"
+        "bm25",
+        "retrieve",
+        "retrieve",
+        described(schemas.CANDIDATES),
+        (),
+        True,
+        keys or {"k": 10},
+        settings,
+        run_name="bm25",
     )
 
 
@@ -39,14 +47,16 @@ def tokenize_record() -> StageRecord:
     """A stage that reads the corpus."""
     name = "tokenize-0a1b2c3d"
     keys = {"corpus_digest": CORPUS}
-    return StageRecord("tokenize", name, "tokenize", "tokenized", ("retrieve",), True, keys, corpus_digest=CORPUS)
+    schema = described(schemas.tokenized(1000))
+    return StageRecord("tokenize", name, "tokenize", schema, ("retrieve",), True, keys, corpus_digest=CORPUS)
 
 
 def scoring_record(kind: Literal["mono", "duo"], *inputs: str, token_cost: int = 0, k: int = 5) -> StageRecord:
     """A stage with a model."""
     run_name = {"mono": "mono", "duo": "duo-sum"}[kind]
     work = ScoringWork(k, {"mono": 1, "duo": 2}[kind], None, 512, token_cost)
-    return StageRecord(kind, kind, kind, kind, inputs, keys={"k": k}, run_name=run_name, work=work)
+    schema = described({"mono": schemas.MONO, "duo": schemas.DUO}[kind])
+    return StageRecord(kind, kind, kind, schema, inputs, keys={"k": k}, run_name=run_name, work=work)
 
 
 def make_plan(output: str, mono_k: int = 5) -> Plan:

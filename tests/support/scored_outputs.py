@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-import models.stages  # noqa: F401
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.stage_record import StageRecord, described
 from beamrank.join import schemas
 from beamrank.records import Topic
 
 _RECORDS = (
-    StageRecord("given_run", "candidates", "retrieve", "candidates", (), True, {"k": 1}, run_name="given_run"),
-    StageRecord("mono", "mono", "mono", "mono", ("candidates",), keys={"k": 1}, run_name="mono"),
-    StageRecord("duo", "duo", "duo", "duo", ("candidates", "mono"), keys={"k": 1}, run_name="duo-sum"),
+    StageRecord(
+        "candidates", "retrieve", "retrieve", described(schemas.CANDIDATES), (), True, {"k": 1}, run_name="candidates"
+    ),
+    StageRecord("mono", "mono", "mono", described(schemas.MONO), ("retrieve",), keys={"k": 1}, run_name="mono"),
+    StageRecord("duo", "duo", "duo", described(schemas.DUO), ("retrieve", "mono"), keys={"k": 1}, run_name="duo-sum"),
 )
 
 

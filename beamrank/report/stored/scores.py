@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
+import pyarrow as pa
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
@@ -15,9 +15,8 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.evaluation.positions import Floats, Positions
 from beamrank.formats.corpora import digest_corpus, find_texts
-from beamrank.join.schemas import RowKind
 from beamrank.ranking.aggregation import Matrix
-from beamrank.ranking.rankings import without_dropped
+from beamrank.ranking.rankings import matrices, order
 from beamrank.ranking.segments import pool_segments
 
 
@@ -47,13 +46,12 @@ class StoredQuery:
     def mono_order(self) -> Positions:
         """The candidates in mono's order: those that it scored, then the others. int64[n]."""
         assert self.mono_scores is not None
-        # A stable sort: ties stay in the first stage's order, and NaN comes last.
-        return np.argsort(-self.mono_scores, kind="stable")
+        return order(self.mono_scores)
 
     def duo_order(self, scores: Floats) -> Positions:
         """The candidates in duo's order, given the scores of the first of those that it compared. int64[n]."""
         head = self.mono_order[: len(scores)]
-        return np.concatenate([head[np.argsort(-scores, kind="stable")], self.mono_order[len(scores) :]])
+        return np.concatenate([head[order(scores)], self.mono_order[len(scores) :]])
 
 
 def ranked_texts(plan: Plan, config: RunConfig, doc_ids: Collection[str]) -> dict[str, str]:
@@ -73,10 +71,23 @@ def ranked_texts(plan: Plan, config: RunConfig, doc_ids: Collection[str]) -> dic
         return find_texts(config.corpus, doc_ids)
 
 
-def finished_stages(plan: Plan) -> dict[RowKind, tuple[StageRecord, Manifest]]:
-    """The finished stages by what their rows are. Writes nothing."""
+def finished_stages(plan: Plan) -> dict[str, tuple[StageRecord, Manifest]]:
+    """The finished stages by their kinds; the first stage is `candidates`. Writes nothing."""
     found = [(stage, plan.finished(stage.name)) for stage in plan.stages]
-    return {stage.rows: (stage, manifest) for stage, manifest in found if manifest is not None}
+    return {
+        "candidates" if stage.name == "retrieve" else stage.type_name: (stage, manifest)
+        for stage, manifest in found
+        if manifest is not None
+    }
+
+
+def _without_dropped(candidates: Any, mono: Any, k: int) -> Any:
+    """The candidates without those that mono was to score but whose doc the corpus lacks (on_missing_doc: drop)."""
+    scored = set(zip(mono["query_id"].to_pylist(), mono["doc_id"].to_pylist(), strict=True))
+    rows = zip(*(candidates[name].to_pylist() for name in ("query_id", "doc_id", "rank")), strict=True)
+    return candidates.filter(
+        pa.array([rank > k or (query_id, doc_id) in scored for query_id, doc_id, rank in rows], pa.bool_())
+    )
 
 
 def iter_stored(plan: Plan, config: RunConfig, query_ids: Collection[str] | None = None) -> Iterator[list[StoredQuery]]:
@@ -88,22 +99,22 @@ def iter_stored(plan: Plan, config: RunConfig, query_ids: Collection[str] | None
 
 
 def _read_shard(
-    plan: Plan, config: RunConfig, finished: Mapping[RowKind, tuple[StageRecord, Manifest]], shard: int
+    plan: Plan, config: RunConfig, finished: Mapping[str, tuple[StageRecord, Manifest]], shard: int
 ) -> list[StoredQuery]:
     """The stored scores of one shard's queries; of those that have candidates."""
     tables = {
         rows: plan.folder(stage.name).read_part(manifest.receipts[shard])
         for rows, (stage, manifest) in finished.items()
-        if rows != "tokenized"
+        if rows != "tokenize"
     }
     candidates, mono = tables["candidates"], tables.get("mono")
     scored: dict[str, slice] = {}
     if mono is not None and config.mono is not None:
         if config.on_missing_doc == "drop":
-            candidates = without_dropped(candidates, mono, config.mono.k)
+            candidates = _without_dropped(candidates, mono, config.mono.k)
         mono = pool_segments(mono, config.mono.pooling)
         scored = _rows_by_query(mono)
-    pairs = read_matrices(tables["duo"]) if "duo" in tables else {}
+    pairs = matrices(tables["duo"]) if "duo" in tables else {}
     ordered = candidates.sort_by([("query_id", "ascending"), ("rank", "ascending")])
     doc_ids, ranks, first = (ordered.column(name) for name in ("doc_id", "rank", "score"))
     ids, places, scores = doc_ids.to_pylist(), ranks.to_numpy().astype(np.int64), first.to_numpy().astype(np.float64)
@@ -136,17 +147,6 @@ def _with_duo(query: StoredQuery, pairs: Mapping[str, tuple[list[str], Matrix]])
     place = {doc_id: position for position, doc_id in enumerate(query.doc_ids)}
     docs, z = pairs[query.query_id]
     return replace(query, compared=np.array([place[doc_id] for doc_id in docs], np.int64), z=z)
-
-
-def read_matrices(duo: Any) -> dict[str, tuple[list[str], Matrix]]:
-    """The docs of each query that duo compared, and their matrix."""
-    flat = pc.list_flatten(duo["scores"]).to_numpy()
-    found, start = {}, 0
-    for query_id, docs in zip(duo["query_id"].to_pylist(), duo["doc_ids"].to_pylist(), strict=True):
-        end = start + len(docs) ** 2
-        found[query_id] = docs, flat[start:end].reshape(len(docs), len(docs))
-        start = end
-    return found
 
 
 def _rows_by_query(table: Any) -> dict[str, slice]:

@@ -58,7 +58,7 @@ def _read_tokens(model: StageRecord, queries: Lengths, docs: Lengths) -> Lengths
         pad_id=0,
         doc_parts=settings["doc_parts"],
     )
-    if model.rows == "duo":
+    if model.type_name == "duo":
         return duo_kept(template, limits, queries, docs, docs)[1]
     rule = keys["segments"]
     segments = cut_segments(docs, None if rule is None else SegmentRule(*rule))

@@ -13,7 +13,7 @@ def test_receipts_name_the_machine_of_their_shards(tmp_path, monkeypatch):
     another = dataclasses.replace(describe_machine(), processor="another")
     monkeypatch.setattr(machines, "describe_machine", lambda: another)
     ScoredOutput(tmp_path).run(2)
-    found = {stage: {receipt.machine for receipt in plan.sealed(stage).receipts} for stage in ("candidates", "mono")}
+    found = {stage: {receipt.machine for receipt in plan.sealed(stage).receipts} for stage in ("retrieve", "mono")}
     assert [machines.read_machine(plan.output, *names) for names in found.values()] == [describe_machine(), another]
 
 

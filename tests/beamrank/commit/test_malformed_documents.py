@@ -109,7 +109,7 @@ def test_document_of_other_types_gives_no_traceback(document):
         ((scoring_record("mono", "mono"),), "mono reads one that is not before it"),
         ((scoring_record("mono", "retrieve"),), "mono reads one that is not before it"),
         ((replace(tokenize_record(), inputs=(), corpus_digest=_NUMBER),), "corpus_digest: Input should be"),
-        ((replace(scoring_record("mono"), rows=_WORD),), "rows: Input should be 'candidates', 'tokenized', "),
+        ((replace(scoring_record("mono"), schema=_WORD),), "schema: Input should be a valid tuple"),
     ],
 )
 def test_impossible_plan_is_refused(tmp_path, stages, reason):

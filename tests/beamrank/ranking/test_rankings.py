@@ -8,7 +8,8 @@ from beamrank.errors import ConfigError, DataError
 from beamrank.formats.run_writer import strictly_decreasing
 from beamrank.join.schemas import CANDIDATES, DUO, MONO
 from beamrank.ranking.aggregation import sampled_opponents
-from beamrank.ranking.rankings import duo_ranking, first_stage_ranking, mono_ranking
+from beamrank.ranking.rankings import order, rank_candidates, rank_docs, rank_pairs
+from tests.support.rankings import duo_ranking, mono_ranking
 
 NAN = float("nan")
 
@@ -34,10 +35,36 @@ def _docs(ranking):
     return [doc_id for doc_id, _ in ranking]
 
 
-def test_first_stage_ranking_ignores_the_order_of_rows():
-    table = _candidates(("r", "x", 1, 1.5), ("q", "b", 2, 8.0), ("q", "a", 1, 9.0))
-    assert first_stage_ranking(table) == {"q": [("a", 9.0), ("b", 8.0)], "r": [("x", 1.5)]}
-    assert first_stage_ranking(CANDIDATES.empty_table()) == {}
+def _rows(rankings):
+    return {query_id: list(ranking) for query_id, ranking in rankings.items()}
+
+
+def test_first_stage_keeps_the_order_of_its_part():
+    table = _candidates(("q", "a", 1, 9.0), ("q", "b", 2, 8.0), ("r", "x", 1, 1.5))
+    assert _rows(rank_candidates(table)) == {"q": [("a", 9.0), ("b", 8.0)], "r": [("x", 1.5)]}
+    assert rank_candidates(CANDIDATES.empty_table()) == {}
+
+
+def test_order_puts_ties_in_the_order_before_and_nan_last():
+    assert order(np.array([1.0, NAN, 2.0, 1.0, 2.0])).tolist() == [2, 4, 0, 3, 1]
+
+
+def test_doc_that_the_corpus_lacks_leaves_where_it_was_due():
+    before = rank_candidates(FOUR)
+    mono = _mono(("q", "a", 0, 1, -2.0), ("q", "c", 0, 3, 1.0))
+    # b was due among the first three, whatever k; d was not.
+    for k, expected in ((None, ["c", "a", "d"]), (0, ["a", "c", "d"]), (1, ["a", "c", "d"]), (3, ["c", "a", "d"])):
+        ranking = rank_docs(before, mono, 3, k=k)["q"]
+        assert _docs(ranking) == expected
+        assert ranking.scored == (2 if k in (None, 3) else k)
+    # The next stage receives c and a alone.
+    duo = _duo(("q", ["c", "a"], [NAN, -1.0, 1.0, NAN]))
+    assert _docs(rank_pairs(rank_docs(before, mono, 3), duo, 4, "sum")["q"]) == ["a", "c", "d"]
+
+
+def test_query_without_scores_loses_the_docs_that_were_due():
+    found = rank_docs(rank_candidates(FOUR), MONO.empty_table(), 3)["q"]
+    assert (found.doc_ids, found.scored) == (("d",), 0)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +77,7 @@ def test_first_stage_ranking_ignores_the_order_of_rows():
     ],
 )
 def test_mono_ranking_puts_unscored_candidates_below(mono, ranking):
-    assert mono_ranking(FOUR, mono) == {"q": ranking}
+    assert _rows(mono_ranking(FOUR, mono)) == {"q": ranking}
 
 
 def test_ties_keep_the_previous_order():
@@ -70,7 +97,7 @@ def test_ties_keep_the_previous_order():
     ],
 )
 def test_duo_ranking_puts_compared_docs_above_monos_others(doc_ids, z, aggregation, ranking):
-    assert duo_ranking(BY_MONO, _duo(("q", doc_ids, z)), aggregation) == {"q": ranking}
+    assert _rows(duo_ranking(BY_MONO, _duo(("q", doc_ids, z)), aggregation)) == {"q": ranking}
 
 
 def test_query_without_candidates_has_no_ranking():
@@ -79,15 +106,20 @@ def test_query_without_candidates_has_no_ranking():
 
 @pytest.mark.parametrize("row", [("q", "x", 0, 1, 1.0), ("r", "a", 0, 1, 1.0)])
 def test_mono_score_of_a_foreign_doc_is_an_error(row):
-    with pytest.raises(DataError, match=r"query '[qr]': mono scored doc '[xa]', which is not a candidate"):
+    with pytest.raises(DataError, match=r"query '[qr]': a stage scored doc '[xa]', which is not a candidate"):
         mono_ranking(FOUR, _mono(row))
 
 
 @pytest.mark.parametrize(
     ("rows", "aggregation", "error", "message"),
     [
-        ([("q", ["b", "x"], [NAN, 1.0, 1.0, NAN])], "sum", DataError, "'q': duo scored doc 'x', which is not a cand"),
-        ([], "sum", DataError, "query 'q' has candidates, but duo has no row for it"),
+        (
+            [("q", ["b", "x"], [NAN, 1.0, 1.0, NAN])],
+            "sum",
+            DataError,
+            "'q': a stage scored doc 'x', which is not a cand",
+        ),
+        ([], "sum", DataError, "query 'q' has candidates, but no row in the part"),
         ([("q", ["b", "c"], [NAN, 1.0, 1.0])], "sum", DataError, "query 'q': 2 docs need 4 pairwise scores, not 3"),
         ([("q", ["b", "c"], [NAN, NAN, 1.0, NAN])], "sum", DataError, "query 'q': 1 of 2 pairs were not"),
         ([("q", ["b", "c"], [NAN, 1.0, 1.0, NAN])], "mean", ConfigError, "unknown aggregation 'mean'"),
@@ -156,9 +188,10 @@ def test_smaller_k1_compares_only_the_leading_block():
     candidates, mono, duo = _random_stages(queries=3, k=12, mono_k=9, duo_k=4)
     by_mono = mono_ranking(candidates, mono)
     smaller = duo_ranking(by_mono, duo, "sum", k1=3)
-    assert smaller == duo_ranking(by_mono, _restricted(duo, 3), "sum") != duo_ranking(by_mono, duo, "sum")
+    whole = _rows(duo_ranking(by_mono, duo, "sum"))
+    assert _rows(smaller) == _rows(duo_ranking(by_mono, _restricted(duo, 3), "sum")) != whole
     assert _docs(smaller["q0"])[3:] == _docs(by_mono["q0"])[3:]
-    assert duo_ranking(by_mono, duo, "sum", k1=99) == duo_ranking(by_mono, duo, "sum")
+    assert _rows(duo_ranking(by_mono, duo, "sum", k1=99)) == whole
 
 
 def test_opponents_are_drawn_from_a_full_matrix():
@@ -169,4 +202,4 @@ def test_opponents_are_drawn_from_a_full_matrix():
         p = 1 / (1 + np.exp(-np.array(row["scores"], dtype=np.float64).reshape(6, 6)))
         ranking = duo_ranking(by_mono, duo, "sample", opponents=2, seed=1)[row["query_id"]]
         expected = dict(zip(row["doc_ids"], np.where(asked, p, 0).sum(axis=1), strict=True))
-        assert dict(ranking[:6]) == pytest.approx(expected)
+        assert dict(list(ranking)[:6]) == pytest.approx(expected)

@@ -13,12 +13,13 @@ from beamrank.evaluation.evaluate import evaluate
 from beamrank.evaluation.significance import compare_evaluations, corrected
 from beamrank.formats.qrels import read_qrels
 from beamrank.machine import describe_machine
-from beamrank.ranking.rankings import doc_orders, duo_ranking, first_stage_ranking, mono_ranking
+from beamrank.ranking.rankings import doc_orders, rank_candidates
 from beamrank.report.blocks import Picture, TableBlock, marked_text
 from beamrank.report.page import render, report_part, write_report
 from beamrank.report.report import ReportSettings
 from beamrank.report.run_report import gather
 from beamrank.report.sections import registry
+from tests.support.rankings import duo_ranking, mono_ranking
 from tests.support.scored_outputs import ScoredOutput
 
 EVIL = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1)>{{7*7}}"
@@ -43,10 +44,10 @@ def report(output):
 
 
 def _rankings(output):
-    candidates, mono, duo = map(output.stored, ("candidates", "mono", "duo"))
+    candidates, mono, duo = map(output.stored, ("retrieve", "mono", "duo"))
     ranked = mono_ranking(candidates, mono)
     return {
-        "given_run": first_stage_ranking(candidates),
+        "candidates": rank_candidates(candidates),
         "mono": ranked,
         **{f"duo-{name}": duo_ranking(ranked, duo, name) for name in ("sum", "binary", "min", "max", "sym_log_sum")},
     }
@@ -67,7 +68,7 @@ def test_measures_equal_the_evaluator_for_every_stage_and_aggregation(output):
 
 
 def test_differences_are_tested_and_those_of_configured_runs_corrected(report):
-    base = report.evaluations["given_run"]
+    base = report.evaluations["candidates"]
     expected = [
         (run, each.p_value)
         for run in report.runs[1:]
@@ -83,7 +84,7 @@ def test_differences_are_tested_and_those_of_configured_runs_corrected(report):
 
 def test_rank_changes_are_the_largest_of_judged_docs(output, report):
     rankings, qrels = _rankings(output), read_qrels(output.plan.config["qrels"])
-    for before, after in (("given_run", "mono"), ("mono", "duo-sum")):
+    for before, after in (("candidates", "mono"), ("mono", "duo-sum")):
         expected = []
         for query_id, judged in qrels.relevance.items():
             ranks = [
@@ -146,7 +147,7 @@ def test_page_names_the_machine_and_the_versions(written):
     text, machine = _Page((written / "report.html").read_text()).text, describe_machine()
     shown = (f"{machine.processor}, {machine.cores} cores", machine.python, *machine.libraries.values())
     assert all(each in text for each in shown)
-    assert "candidates 3, mono 3, duo 3" in text
+    assert "retrieve 3, mono 3, duo 3" in text
 
 
 def test_files_of_a_report(written, report):
@@ -214,7 +215,7 @@ def test_run_without_qrels_shows_what_needs_none(output, tmp_path):
     assert "figure-2" not in {path.stem for path in tmp_path.iterdir()}
 
 
-@pytest.mark.parametrize(("stages", "runs"), [(0, []), (1, ["given_run"]), (2, ["given_run", "mono"])])
+@pytest.mark.parametrize(("stages", "runs"), [(0, []), (1, ["candidates"]), (2, ["candidates", "mono"])])
 def test_unfinished_run_shows_the_finished_stages(tmp_path, stages, runs):
     found = _gather(ScoredOutput(tmp_path).run(stages))
     assert list(found.evaluations) == found.runs == runs
@@ -225,7 +226,7 @@ def test_unfinished_run_shows_the_finished_stages(tmp_path, stages, runs):
 
 def test_run_that_was_killed_midway_shows_the_stages_before(tmp_path):
     found = _gather(ScoredOutput(tmp_path).run(3, last_shards=2))
-    assert found.runs == ["given_run", "mono"]
+    assert found.runs == ["candidates", "mono"]
     assert [line for line in found.missing if line.startswith("duo is not finished (2 of 3 shards)")]
     assert {point.figure for point in found.points} == {2}
     write_report(str(tmp_path / "page"), [report_part(found)])
@@ -256,7 +257,7 @@ def test_queries_without_judgments_are_left_out_and_named(report):
 
 
 def test_unknown_baseline_is_an_error_that_names_the_runs(output):
-    with pytest.raises(ConfigError, match="its runs are given_run, mono, duo-sum"):
+    with pytest.raises(ConfigError, match="its runs are candidates, mono, duo-sum"):
         _gather(output, dataclasses.replace(QUICK, baseline="bm25"))
 
 

@@ -25,6 +25,7 @@ from models.training.tasks import MonoTask
 from models.training.trainer import train
 from tests.support.models.tables import shard, template
 from tests.support.progress import RecordedProgress
+from tests.support.rankings import first_docs
 from tests.support.training import (
     COLOURS,
     LIMITS,
@@ -167,7 +168,7 @@ def test_chunked_checkpoint_scores_as_the_model_and_by_hand(chunks, labels, star
     save_checkpoint(score.model, start, str(tmp_path), "float32")
     engine = ScoringEngine(resolve_checkpoint(str(tmp_path), "mono"), "cpu", "float32", 1, 64)
     table = shard([("q", _ids(query), {f"d{number}": _ids(doc) for number, doc in enumerate(docs)})], _SPECIAL)
-    table, counts = score_mono(engine, table, 10, LIMITS)
+    table, counts = score_mono(engine, table, first_docs(table, 10), LIMITS)
     room = (LIMITS.max_length - len(_ids(query)) - 4) * chunks.count
     by_hand = []
     for doc in docs:

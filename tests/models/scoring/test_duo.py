@@ -13,6 +13,7 @@ from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine
 from tests.support.models.tables import shard
 from tests.support.oracle import Oracle, assert_parity
+from tests.support.rankings import best_docs
 
 ORIGINAL = InputLimits("original", 64, 512)
 PAPER = InputLimits("paper", 64, 512)
@@ -48,7 +49,7 @@ def _check_parity(
         docs.append((query, list(islice(source, first)), list(islice(source, second))))
         rows.append((f"q{number:03d}", query, {"d1": docs[-1][1], "d2": docs[-1][2]}))
     mono = _mono({query_id: {"d1": 2.0, "d2": 1.0} for query_id, _, _ in rows})
-    table, counts = score_duo(engine, shard(rows), mono, 2, PAPER, None, 0)
+    table, counts = score_duo(engine, shard(rows), best_docs(mono, 2), PAPER, None, 0)
     assert counts.inferences + counts.duplicate_inputs == 2 * len(rows)
     assert counts.truncated_docs == counts.truncated_queries == 0
     found, wanted = [], []
@@ -78,7 +79,7 @@ def mono() -> pa.Table:
 
 
 def test_duo_compares_the_best_k(duo_engine, duo_oracle, rows, mono):
-    table, counts = score_duo(duo_engine, shard(rows), mono, 3, ORIGINAL, None, 0)
+    table, counts = score_duo(duo_engine, shard(rows), best_docs(mono, 3), ORIGINAL, None, 0)
     assert table.schema == schemas.DUO
     assert table["query_id"].to_pylist() == ["q2", "q1", "q0"]
     best = ["d4", "d1", "d3"]
@@ -96,8 +97,8 @@ def test_duo_compares_the_best_k(duo_engine, duo_oracle, rows, mono):
 
 
 def test_sample_asks_some_of_the_same_pairs(duo_engine, rows, mono):
-    full, _ = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, None, 0)
-    some, counts = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, 2, 17)
+    full, _ = score_duo(duo_engine, shard(rows), best_docs(mono, 6), ORIGINAL, None, 0)
+    some, counts = score_duo(duo_engine, shard(rows), best_docs(mono, 6), ORIGINAL, 2, 17)
     doc_ids = full["doc_ids"][0].as_py()
     assert some["doc_ids"][0].as_py() == doc_ids
     asked = sampled_opponents("q2", doc_ids, 2, 17)
@@ -109,8 +110,8 @@ def test_sample_asks_some_of_the_same_pairs(duo_engine, rows, mono):
 
 @pytest.mark.parametrize("opponents", [5, 9])
 def test_sample_of_enough_opponents_is_sum(duo_engine, rows, mono, opponents):
-    full, _ = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, None, 0)
-    drawn, _ = score_duo(duo_engine, shard(rows), mono, 6, ORIGINAL, opponents, 1)
+    full, _ = score_duo(duo_engine, shard(rows), best_docs(mono, 6), ORIGINAL, None, 0)
+    drawn, _ = score_duo(duo_engine, shard(rows), best_docs(mono, 6), ORIGINAL, opponents, 1)
     assert _matrix(drawn.to_pylist()[0]).tobytes() == _matrix(full.to_pylist()[0]).tobytes()
 
 
@@ -120,7 +121,7 @@ def test_duo_truncation_and_equal_inputs(duo_engine, duo_oracle, queries, text):
     docs = {"a": [*text[:room], 5], "b": text[400:430], "c": [*text[:room], 6, 7]}
     rows = [("q", query, docs), ("long", text[:100], {"lonely": text[:512]})]
     mono = _mono({"q": {"a": 3.0, "b": 2.0, "c": 1.0}, "long": {"lonely": 1.0}})
-    table, counts = score_duo(duo_engine, shard(rows), mono, 3, ORIGINAL, None, 0)
+    table, counts = score_duo(duo_engine, shard(rows), best_docs(mono, 3), ORIGINAL, None, 0)
     a, b = text[:room], docs["b"]
     ab, ba, aa = (duo_oracle.log_odds(query, *pair) for pair in ((a, b), (b, a), (a, a)))
     scores = _matrix(table.to_pylist()[0])
@@ -131,14 +132,16 @@ def test_duo_truncation_and_equal_inputs(duo_engine, duo_oracle, queries, text):
     assert (counts.truncated_queries, counts.truncated_docs, counts.candidates) == (0, 2, 3)
 
 
-def test_parts_that_do_not_match_are_refused(duo_engine, rows):
-    stranger = _mono({"q2": {"d0": 1.0, "d9": 2.0}})
-    with pytest.raises(DataError, match="query_id 'q2': doc_id 'd9' has a monoBERT score and no tokens in its shard"):
-        score_duo(duo_engine, shard(rows), stranger, 6, ORIGINAL, None, 0)
-    with pytest.raises(DataError, match="query_id 'q7' has monoBERT scores and no tokens"):
-        score_duo(duo_engine, shard(rows), _mono({"q7": {"d0": 1.0}}), 6, ORIGINAL, None, 0)
+def test_doc_that_the_corpus_lacks_is_not_compared(duo_engine, rows):
+    table, _ = score_duo(duo_engine, shard(rows), {"q2": ["d9", "d0", "d1"]}, ORIGINAL, None, 0)
+    assert table["doc_ids"].to_pylist()[0] == ["d0", "d1"]
+
+
+def test_query_of_a_different_shard_is_refused(duo_engine, rows):
+    with pytest.raises(DataError, match="query_id 'q7' has scores and no tokens"):
+        score_duo(duo_engine, shard(rows), best_docs(_mono({"q7": {"d0": 1.0}}), 6), ORIGINAL, None, 0)
 
 
 def test_duo_scores_an_empty_shard(duo_engine):
-    table, counts = score_duo(duo_engine, shard([]), _mono({}), 6, ORIGINAL, None, 0)
+    table, counts = score_duo(duo_engine, shard([]), best_docs(_mono({}), 6), ORIGINAL, None, 0)
     assert table.num_rows == counts.inferences == 0

@@ -10,6 +10,7 @@ from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
 from tests.support.models.tables import Row, shard
 from tests.support.oracle import Oracle, assert_parity
+from tests.support.rankings import first_docs
 
 ORIGINAL = InputLimits("original", 64, 512)
 PAPER = InputLimits("paper", 64, 512)
@@ -27,7 +28,7 @@ def _pairs(queries: list[list[int]], text: list[int], count: int) -> list[tuple[
 
 def _check_parity(engine: ScoringEngine, oracle: Oracle, pairs: list[tuple[list[int], list[int]]]) -> None:
     tokens = shard([(f"q{number:03d}", query, {"d": doc}) for number, (query, doc) in enumerate(pairs)])
-    table, counts = score_mono(engine, tokens, 1, PAPER)
+    table, counts = score_mono(engine, tokens, first_docs(tokens, 1), PAPER)
     assert counts.inferences == len(pairs)
     assert counts.truncated_docs == counts.truncated_queries == 0
     assert counts.tokens == sum(3 + len(query) + len(doc) for query, doc in pairs)
@@ -49,7 +50,7 @@ def test_mono_truncates_scores_the_first_k_and_sorts(mono_engine, mono_oracle, q
         ("a", long_query, {"empty": [], "long": text[100:612]}),
         ("c", queries[1], {}),
     ]
-    table, counts = score_mono(mono_engine, shard(rows), 2, ORIGINAL)
+    table, counts = score_mono(mono_engine, shard(rows), first_docs(shard(rows), 2), ORIGINAL)
     assert table.schema == schemas.MONO
     assert table.select(["query_id", "doc_id", "segment", "rank"]).to_pylist() == [
         {"query_id": "a", "doc_id": "empty", "segment": 0, "rank": 1},
@@ -85,7 +86,7 @@ def test_mono_inputs_equal_after_truncation_are_scored_once(mono_engine, queries
         ("a", queries[0], {"d1": [*head, 7, 8], "d2": text[:30], "d3": [*head, 9], "d4": text[:30]}),
         ("b", queries[1], {"d2": text[:30]}),
     ]
-    table, counts = score_mono(mono_engine, shard(rows), 10, ORIGINAL)
+    table, counts = score_mono(mono_engine, shard(rows), first_docs(shard(rows), 10), ORIGINAL)
     scores = table["score"].to_pylist()
     assert counts.inferences == 3
     assert counts.duplicate_inputs == 2
@@ -97,7 +98,7 @@ def test_mono_inputs_equal_after_truncation_are_scored_once(mono_engine, queries
 def test_hf_rule_cuts_the_longer_text(mono_engine, mono_oracle, text):
     limits = InputLimits("hf", 64, 64)
     rows = [("q", text[:40], {"d1": text[100:110], "d2": text[200:260]})]
-    table, counts = score_mono(mono_engine, shard(rows), 2, limits)
+    table, counts = score_mono(mono_engine, shard(rows), first_docs(shard(rows), 2), limits)
     wanted = [mono_oracle.log_odds(text[:40], text[100:110]), mono_oracle.log_odds(text[:30], text[200:231])]
     assert_parity(table["score"].to_pylist(), wanted)
     assert (counts.truncated_queries, counts.truncated_docs) == (1, 1)
@@ -106,7 +107,7 @@ def test_hf_rule_cuts_the_longer_text(mono_engine, mono_oracle, text):
 def test_mono_scores_a_shard_without_candidates(mono_engine, queries):
     cases: list[list[Row]] = [[], [("a", queries[0], {})]]
     for rows in cases:
-        table, counts = score_mono(mono_engine, shard(rows), 10, ORIGINAL)
+        table, counts = score_mono(mono_engine, shard(rows), first_docs(shard(rows), 10), ORIGINAL)
         assert table.num_rows == 0
         assert table.schema == schemas.MONO
         assert (counts.queries, counts.inferences) == (len(rows), 0)
@@ -114,7 +115,7 @@ def test_mono_scores_a_shard_without_candidates(mono_engine, queries):
 
 def test_segments_are_inputs_of_their_own(mono_engine, mono_oracle, queries, text):
     rows = [("q", queries[0], {"long": text[:50], "short": text[:20], "beyond": text[100:180]})]
-    table, counts = score_mono(mono_engine, shard(rows), 3, ORIGINAL, SegmentRule(20, 15, 3))
+    table, counts = score_mono(mono_engine, shard(rows), first_docs(shard(rows), 3), ORIGINAL, SegmentRule(20, 15, 3))
     assert table.select(["doc_id", "segment", "rank"]).to_pylist() == [
         {"doc_id": doc_id, "segment": segment, "rank": rank}
         for rank, doc_id, count in ((1, "long", 3), (2, "short", 1), (3, "beyond", 3))

@@ -18,6 +18,7 @@ from models.scoring.duo import score_duo
 from models.scoring.engine import ScoringEngine
 from models.scoring.mono import score_mono
 from tests.support.models.tables import Row, shard
+from tests.support.rankings import best_docs, first_docs
 
 LIMITS = InputLimits("paper", 16, 96)
 QUERIES, DOCS = 8, 4
@@ -40,7 +41,7 @@ class _Collection:
         """The bits of each query's scores, of a shard of some queries."""
         rows = [self.rows[query] for query in queries]
         if self.kind == "mono":
-            table, _ = score_mono(engine, shard(rows), DOCS, LIMITS)
+            table, _ = score_mono(engine, shard(rows), first_docs(shard(rows), DOCS), LIMITS)
             names, values = table["query_id"].to_pylist(), table["score"].to_numpy()
             return {name: values[[each == name for each in names]].tobytes() for name in set(names)}
         mono = [
@@ -48,7 +49,9 @@ class _Collection:
             for query_id, _, docs in rows
             for rank, doc_id in enumerate(docs, start=1)
         ]
-        table, _ = score_duo(engine, shard(rows), pa.Table.from_pylist(mono, schemas.MONO), DOCS, LIMITS, None, 0)
+        table, _ = score_duo(
+            engine, shard(rows), best_docs(pa.Table.from_pylist(mono, schemas.MONO), DOCS), LIMITS, None, 0
+        )
         return {row["query_id"]: np.array(row["scores"], np.float32).tobytes() for row in table.to_pylist()}
 
 

@@ -57,7 +57,7 @@ def _given(folder: Path, lines: Sequence[str], k: int = 3, ties: Ties = "rank") 
 
 def _split(folder: Path, lines: Sequence[str], k: int = 3, ties: Ties = "rank") -> _Execution:
     stage, execution = _given(folder, lines, k, ties)
-    stage.carry_out(execution)
+    stage.run_all(execution.tasks, execution.shards, execution.note)
     return execution
 
 
@@ -161,13 +161,16 @@ def test_run_that_changed_after_its_digest_commits_nothing(tmp_path):
     stage, execution = _given(tmp_path, ["q1 Q0 a 1 2.0 t"])
     whole = Path(stage.url).read_bytes()
     Path(stage.url).write_text("q1 Q0 b 1 2.0 t\n")
-    for run in (lambda: stage.carry_out(execution), lambda: stage.run(execution.tasks[0])):
+    for run in (
+        lambda: stage.run_all(execution.tasks, execution.shards, execution.note),
+        lambda: stage.run(execution.tasks[0]),
+    ):
         with pytest.raises(DataError, match=r"given\.run changed after its digest was taken"):
             run()
     assert not (tmp_path / "rank").exists()
     Path(stage.url).write_bytes(whole)
     stage.run(execution.tasks[1])
-    stage.carry_out(execution)
+    stage.run_all(execution.tasks, execution.shards, execution.note)
     assert len(execution.counts()) == 2
 
 

@@ -17,7 +17,7 @@ from beamrank.storage.digested import RowRange, digest_file
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker
 from models.scoring.backends.torch import TorchBackend
-from models.stages import stage_of
+from models.stages.core import open_stage
 from models.stages.pairs import ScorePairs
 
 QUERY = "how do crusts stay crisp"
@@ -80,7 +80,7 @@ def test_limits_decide_truncation_and_digest(tmp_path, checkpoints):
         20,
     )
     assert stage.keys != _stage(url, checkpoints.mono).keys
-    assert stage_of(stage.record()) == stage
+    assert open_stage([stage.record()], "scores") == stage
 
 
 def test_bad_rows_have_no_score_and_are_counted(tmp_path, checkpoints):

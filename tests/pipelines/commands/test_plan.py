@@ -96,7 +96,7 @@ def test_plan_predicts_what_is_taken_over_from_other_outputs(config: Path, tmp_p
     figures = [[found[each][f"remaining_{name}"] for name in ("inferences", "reused")] for each in ("mono", "duo")]
     assert figures == [[10 * 3, 10 * 6], [10 * 24, 10 * 6]]
     said = _planned(config, *to_new, "--set", "input.truncation=paper")
-    assert re.search(r"mono: not taken over: \S+/out/plan-\w+.json: input.truncation was another", said)
+    assert re.search(r"mono: not taken over: \S+/out/plan-\w+.json: input.truncation differs", said)
     assert not (tmp_path / "new").exists()
 
 

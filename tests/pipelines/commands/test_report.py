@@ -126,7 +126,7 @@ def test_inspect_lists_the_queries_by_difference(output):
     assert differences == sorted(differences)
     assert [each["measures"]["duo-sum"] - each["measures"]["mono"] for each in found["queries"]] == differences
     lines = beamrank_here("inspect", output.plan.output).stdout.splitlines()
-    assert lines[0] == "query_id\ttext\tgiven_run\tmono\tduo-sum\tdifference"
+    assert lines[0] == "query_id\ttext\tcandidates\tmono\tduo-sum\tdifference"
     assert len(lines) == len(differences) + 1
 
 

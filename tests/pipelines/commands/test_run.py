@@ -44,9 +44,9 @@ def test_stages_run_one_by_one_give_the_same_bytes(config_path, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--stage", "duo", "--set", "duo=null"], "no stage duo: there is no `duo:` section"),
-        (["--stage", "mono", "--set", "duo=null", "--set", "mono=null"], "no stage mono: there is no `mono:` section"),
-        (["--stage", "tokenize", "--set", "duo=null", "--set", "mono=null"], "no stage tokenize: there is no `mono:`"),
+        (["--stage", "duo", "--set", "duo=null"], "no stage duo: give one of"),
+        (["--stage", "mono", "--set", "duo=null", "--set", "mono=null"], "no stage mono: give one of"),
+        (["--stage", "tokenize", "--set", "duo=null", "--set", "mono=null"], "no stage tokenize: give one of"),
         (["--no-wait"], "--no-wait needs --runner dataflow"),
         (["--", "--no_such_flag"], "Beam has no flag '--no_such_flag'"),
         (["--", "--runner=FnApiRunner"], "give --runner before `--`"),

@@ -18,6 +18,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import file_version
 from beamrank.storage.documents import checked_json, checked_values
 from models.lucene.index import INFO_NAME, IndexInfo, describe_files, files_digest
+from models.stages.core import open_stages
 from pipelines.console.progress import ConsoleProgress
 from pipelines.plan.make_plan import make_plan
 from pipelines.runs.run_files import write_runs
@@ -114,7 +115,7 @@ def test_run_reads_each_part_once(cascade, output, monkeypatch):
     assert sorted(read) == sorted(Path(part).name for part in parts)
     read.clear()
     found = Verification()
-    verify_runs(here.plan, config, found)
+    verify_runs(here.plan, open_stages(here.plan.stages), config, found)
     assert (found.findings, found.notes, found.files) == ([], [], 15)
     assert sorted(read) == sorted(Path(part).name for part in parts)
 

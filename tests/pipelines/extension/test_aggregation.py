@@ -7,6 +7,7 @@ import yaml
 from beamrank.commit.verify import Verification
 from beamrank.errors import ConfigError
 from beamrank.ranking.aggregation import METHODS
+from models.stages.core import open_stages
 from pipelines.runs.verify_runs import verify_runs
 from tests.support.processes import beamrank_here
 from tests.support.runs import plan_run, read_trec
@@ -40,7 +41,7 @@ def test_registered_aggregation_ranks_a_run(tmp_path, monkeypatch):
             best_first = [row["doc_ids"][place] for place in np.argsort(-scores, kind="stable")]
             assert ranked[row["query_id"]][:count] == best_first
     found = Verification()
-    verify_runs(cascade.plan, cascade.config, found)
+    verify_runs(cascade.plan, open_stages(cascade.plan.stages), cascade.config, found)
     assert found.findings == []
     whole = (runs / "duo-median.trec").read_bytes()
     assert beamrank_here("aggregate", tmp_path / "out", "--aggregation", "median,sum").returncode == 0

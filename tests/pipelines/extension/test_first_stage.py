@@ -1,8 +1,7 @@
-"""What can be added from outside the package, each as one class and one registration, and used in a whole run."""
+"""A first stage from outside the package, one class and one entry point, used in a whole run."""
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
@@ -12,15 +11,16 @@ import pytest
 import beamrank
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.tasks import ShardTask
+from beamrank.config.cascade import PLUGINS
 from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from beamrank.join.shard import candidates_table
-from models.stages import register_first_stage, unregister_first_stage
 from models.stages.base import Decides
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning
 from pipelines.plan.estimate import estimate
+from tests.support.plugins import install
 from tests.support.processes import beamrank_here
 from tests.support.runs import read_trec
 from tests.support.small_collection import SmallCollection
@@ -62,10 +62,8 @@ class CorpusOrder(FirstStage):
 
 
 @pytest.fixture
-def corpus_order() -> Iterator[None]:
-    register_first_stage(CorpusOrder)
-    yield
-    unregister_first_stage(CorpusOrder)
+def corpus_order(tmp_path, monkeypatch) -> None:
+    install(tmp_path / "package", monkeypatch, PLUGINS, corpus_order=f"{__name__}:CorpusOrder")
 
 
 @pytest.fixture
@@ -103,7 +101,7 @@ def test_first_stage_leaves_out_what_its_section_excludes(config, corpus_order) 
     assert found["q1"] == found["q2"] == ["d2", "d3", "d4", "d5", "d6", "d7"]
 
 
-def test_unregistered_first_stage_is_an_unknown_key(config) -> None:
+def test_first_stage_that_is_not_installed_is_an_unknown_key(config) -> None:
     with pytest.raises(ConfigError, match="corpus_order: unknown key"):
         load_config(str(config))
 

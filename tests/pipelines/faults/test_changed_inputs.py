@@ -16,9 +16,9 @@ from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import list_units
 from beamrank.progress import Silent
 from models.lucene.build import build_index
-from models.stages import stage_of
 from models.stages.base import ShardStage
-from pipelines import stage_execution
+from models.stages.core import open_stage
+from pipelines import corpus_join
 from pipelines.launcher import Launcher
 from tests.support.changed_files import flip_bit
 from tests.support.runs import PlannedRun, run_bytes
@@ -170,7 +170,7 @@ def test_file_removed_from_the_corpus_seals_nothing(folder_corpus, when, monkeyp
         left.rename(gone)
     else:
         listing = _during(lambda: left.rename(gone), lambda: gone.rename(left), list_units)
-        monkeypatch.setattr(stage_execution, "list_units", listing)
+        monkeypatch.setattr(corpus_join, "list_units", listing)
     _assert_run_fails(run, r"second\.jsonl (was removed|changed) after its digest was taken")
     assert _seals(folder_corpus) == {"retrieve"}
 
@@ -295,7 +295,7 @@ def test_changed_index_seals_nothing(searched) -> None:
 def test_changed_index_commits_only_earlier_shards(searched) -> None:
     plan = searched.plan().plan
     record, folder = plan.stage("retrieve"), plan.folder("retrieve")
-    stage, digests = stage_of(record), plan.shard_digests(record, [])
+    stage, digests = open_stage(plan.stages, record.name), plan.shard_digests(record, [])
     assert isinstance(stage, ShardStage)
     first, second = plan.tasks(record, [])
     stage.run(first)

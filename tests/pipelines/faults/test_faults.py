@@ -17,6 +17,7 @@ from beamrank.commit.plan import read_plan
 from beamrank.commit.status import read_status
 from beamrank.commit.verify import verify_stages
 from beamrank.errors import BeamrankError
+from models.stages.core import open_stages
 from pipelines.launcher import resumable
 from pipelines.runs.verify_runs import verify_runs
 from tests.support.processes import BEAMRANK, TWO_PROCESSES, Moment, beamrank, started, wait_until, worker_processes
@@ -89,7 +90,7 @@ def _assert_no_trace_of_faults(run: PlannedRun, whole: Snapshot) -> None:
     _assert_results_of_an_undisturbed_run(run, whole)
     assert _files(run.plan.output).keys() == whole.keys()
     found = verify_stages(run.plan.output)
-    verify_runs(run.plan, run.config, found)
+    verify_runs(run.plan, open_stages(run.plan.stages), run.config, found)
     assert (found.findings, found.notes, found.stray) == ([], [], 0)
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from beamrank.commit.parts import sealed_stages
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
+from pipelines.runs.aggregate import other_runs
 from pipelines.runs.run_files import write_run_files
-from pipelines.runs.run_names import RunFile
 from tests.support.checkpoints import Pair
 from tests.support.corpora import read_cacm
 from tests.support.oracle import TextOracle, cascade, disagreements, sigmoid
@@ -133,9 +134,10 @@ def test_shards_change_neither_scores_nor_order(config_path: Path, tmp_path: Pat
 
 @pytest.mark.jvm
 def test_aggregate_with_a_smaller_k1_equals_its_run(config_path: Path, tmp_path: Path) -> None:
-    plan, config = run_here(config_path, tmp_path / "three")
+    plan, _ = run_here(config_path, tmp_path / "three")
     run_here(config_path, tmp_path / "two", ["duo.k=2"])
-    (written,) = write_run_files(plan, config, [RunFile("duo", "sum", k1=2)]).values()
+    plan, config, stages, files = other_runs(plan.output, ["sum"], 2, None, None)
+    (written,) = write_run_files(plan, config, files, stages, sealed_stages(plan)).values()
     assert storage.name(written) == "duo-sum-k2.trec"
     # Batches differ, and with them the last bits of the scores.
     assert read_trec(Path(written)) == read_trec(tmp_path / "two/runs/duo-sum.trec")

@@ -9,7 +9,7 @@ import pytest
 import beamrank
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.runs import read_run
-from models.rerank import Cascade, rerank
+from models.rerank import rerank
 from models.reranker import Reranker
 from tests.support.checkpoints import save_pair
 from tests.support.processes import beamrank_here
@@ -50,23 +50,22 @@ def _keyed(rows: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
     return {(row["query_id"], row.get("doc_id", "")): repr(row) for row in rows}
 
 
-class _Recorded(Cascade):
+class _Recorded(Reranker):
     """Keeps the raw scores of all shards."""
 
     raw: ClassVar[dict[str, list[dict[str, object]]]]
 
-    def score(self, *arguments: Any) -> Any:
-        mono, duo = super().score(*arguments)
-        self.raw["mono"] += mono.to_pylist()
-        self.raw["duo"] += duo.to_pylist()
-        return mono, duo
+    def score_shard(self, *arguments: Any) -> Any:
+        table, counts = super().score_shard(*arguments)
+        self.raw[self.kind] += table.to_pylist()
+        return table, counts
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_rerank_equals_the_command_line_bit_for_bit(collection: SmallCollection, mono, dtype, tmp_path, monkeypatch):
     run = collection.run(f"dtype={dtype}", output=tmp_path / "out")
     assert len(run.plan.shards) == 2
-    monkeypatch.setattr("models.rerank.Cascade", _Recorded)
+    monkeypatch.setattr("models.rerank.Reranker", _Recorded)
     monkeypatch.setattr(_Recorded, "raw", {"mono": [], "duo": []}, raising=False)
     duo = str(collection.folder / "duo")
     found = rerank(
@@ -110,7 +109,7 @@ def test_aggregate_equals_the_file_that_the_command_writes(collection: SmallColl
     ("changes", "message"),
     [
         ({"runner": "gpu"}, "runner 'gpu' does not exist: give one of local, embed"),
-        ({"stage": "rank"}, "stage 'rank' does not exist: give one of retrieve"),
+        ({"stage": "rank"}, "no stage rank: give one of retrieve"),
         ({"set": {"mono.depth": 3}}, "unknown key"),
         ({"set": {"mono.k": "many"}}, "mono.k: Input should be a valid integer"),
     ],

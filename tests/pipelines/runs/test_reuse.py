@@ -20,7 +20,7 @@ from beamrank.commit.verify import verify_stages
 from beamrank.config.run import load_config
 from beamrank.errors import BeamrankError
 from beamrank.storage.documents import checked_json, checked_values
-from models.stages import stage_of
+from models.stages.core import open_stage
 from models.stages.scoring import ScoringStage
 from pipelines.console.progress import ConsoleProgress
 from pipelines.execute import run
@@ -178,8 +178,9 @@ def test_killed_shards_of_an_earlier_plan_are_taken_over(collection) -> None:
     planned.plan.publish()
     launcher = Launcher(planned.plan, planned.config, _quiet())
     launcher.run_all(planned.plan.stages[:2])
-    tasks = planned.plan.tasks(planned.plan.stage("mono"), [planned.plan.sealed(planned.plan.stages[1].name)])
-    mono = stage_of(planned.plan.stage("mono"))
+    record = planned.plan.stage("mono")
+    tasks = planned.plan.tasks(record, [planned.plan.sealed(name) for name in record.inputs])
+    mono = open_stage(planned.plan.stages, "mono")
     assert isinstance(mono, ScoringStage)
     mono.run(tasks[0])
     found = _assert_as_fresh(collection, collection.output, **{"mono.k": 5})
@@ -280,10 +281,10 @@ def test_damaged_part_is_counted_and_its_scores_are_computed(collection, tmp_pat
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"dtype": "bfloat16"}, "dtype was another"),
-        ({"input.truncation": "paper"}, "input.truncation was another"),
-        ({"input.max_length": 60}, "input.max_length was another"),
-        ({"mono.checkpoint": "./other", "duo.checkpoint": "./other_duo"}, "mono.checkpoint was another"),
+        ({"dtype": "bfloat16"}, "dtype differs"),
+        ({"input.truncation": "paper"}, "input.truncation differs"),
+        ({"input.max_length": 60}, "input.max_length differs"),
+        ({"mono.checkpoint": "./other", "duo.checkpoint": "./other_duo"}, "mono.checkpoint differs"),
     ],
 )
 def test_other_settings_of_a_score_are_named_and_nothing_is_taken_over(collection, capsys, keys, said) -> None:

@@ -1,5 +1,7 @@
 """The notes that are reported when the runs are written, and the errors of an unfinished plan."""
 
+from dataclasses import replace
+
 import pytest
 
 from beamrank.commit.receipts import Manifest, Receipt
@@ -8,8 +10,11 @@ from beamrank.errors import PreflightError
 from pipelines.console.counts import count_lines
 from pipelines.console.progress import ConsoleProgress
 from pipelines.runs.run_files import write_runs
-from pipelines.runs.run_names import RunFile
+from pipelines.runs.run_names import parse_run_file
+from tests.support.models.stages import a_stage
 from tests.support.outputs import make_plan, seal_stage
+
+_DUO = a_stage("duo")
 
 
 def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = ()) -> Manifest:
@@ -18,7 +23,7 @@ def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = (
 
 
 @pytest.mark.parametrize(
-    ("rows", "counts", "line"),
+    ("stage", "counts", "line"),
     [
         (
             "mono",
@@ -32,7 +37,7 @@ def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = (
         ),
         ("mono", [{"truncated_queries": 2, "queries": 16}], "mono: 2 of 16 queries (12.5 %) were truncated"),
         (
-            "tokenized",
+            "tokenize",
             [{"truncated_docs": 3, "distinct_docs": 12}],
             "tokenize: 3 of 12 docs (counted once for each shard that needs them) (25.0 %) were truncated",
         ),
@@ -45,35 +50,38 @@ def _manifest(stage: str, *counts: dict[str, int], examples: tuple[str, ...] = (
         ("mono", [{"truncated_docs": 0, "candidates": 9, "halvings": 0}], None),
     ],
 )
-def test_count_is_reported_with_its_unit_and_share(rows, counts, line):
-    stage = {"candidates": "retrieve", "tokenized": "tokenize"}.get(rows, rows)
-    assert list(count_lines(rows, _manifest(stage, *counts))) == ([] if line is None else [line])
+def test_count_is_reported_with_its_unit_and_share(stage, counts, line):
+    assert list(count_lines(_manifest(stage, *counts))) == ([] if line is None else [line])
 
 
 @pytest.mark.parametrize(
-    ("base", "file"),
+    ("base", "expected"),
     [
-        ("duo-sum.trec", RunFile("duo", "sum")),
-        ("duo-sym_sum-k5.msmarco.tsv", RunFile("duo", "sym_sum", 5, run_format="msmarco")),
-        ("duo-sample-m3-s-2.trec", RunFile("duo", "sample", None, 3, -2)),
-        ("duo-min-k2-m4-s7.trec", RunFile("duo", "min", 2, 4, 7)),
+        ("duo-sum.trec", ("sum", None, None, "trec")),
+        ("duo-sym_sum-k5.msmarco.tsv", ("sym_sum", 5, None, "msmarco")),
+        ("duo-sample-m3-s-2.trec", ("sample", None, (3, -2), "trec")),
+        ("duo-min-k2-m4-s7.trec", ("min", 2, (4, 7), "trec")),
     ],
 )
-def test_name_of_an_aggregated_run_reads_back(base, file):
-    assert file.base == base
-    assert RunFile.parse_aggregated(base) == file
+def test_name_of_an_aggregated_run_reads_back(base, expected):
+    aggregation, k, drawn, run_format = expected
+    file = parse_run_file([_DUO], base)
+    assert file is not None
+    assert (file.base, file.stage, file.run_format, file.k) == (base, "duo", run_format, k)
+    assert dict(file.variant) == {"aggregation": aggregation, "drawn": drawn}
+    assert replace(_DUO, **dict(file.variant)).varied_run_name(k) == file.name
 
 
 @pytest.mark.parametrize("base", ["mono.trec", "duo.trec", "duo-mean.trec", "duo-sum.txt", "duo-sum-k.trec"])
 def test_name_of_another_file_is_not_an_aggregated_run(base):
-    assert RunFile.parse_aggregated(base) is None
+    assert parse_run_file([_DUO], base) is None
 
 
 def test_missing_docs_are_named():
     manifest = _manifest(
         "tokenize", {"missing_docs": 1, "distinct_docs": 3}, examples=("doc 'd' is not in the corpus",)
     )
-    (line,) = count_lines("tokenized", manifest)
+    (line,) = count_lines(manifest)
     assert line.startswith("tokenize: 1 of 4 docs")
     assert line.endswith("(first: doc 'd' is not in the corpus)")
 

@@ -14,7 +14,7 @@ from beamrank.config.run import RunConfig
 from beamrank.machine import describe_machine
 from pipelines.runs.run_metadata import describe_data, describe_retrieval, write_metadata
 from pipelines.runs.run_names import RunFile
-from tests.support.outputs import make_plan, retrieve_record, scoring_record
+from tests.support.models.stages import a_stage
 from tests.support.processes import succeed
 from tests.support.runs import undisturbed_run
 
@@ -94,15 +94,13 @@ def test_metadata_gives_the_memory_in_its_unit(tmp_path):
 
 
 def test_metadata_names_the_opponents_of_a_sampled_run():
-    duo = scoring_record("duo", "mono")
-    stored = dataclasses.replace(duo, keys={"k": 5, "opponents": 3, "seed": 7})
+    sampled = (("aggregation", "sample"), ("drawn", (2, 4)))
     for stage, file, expected in (
-        (duo, RunFile("duo", "sample", None, 2, 4), (5, 2, 4)),
-        (stored, RunFile("duo", "sample"), (5, 3, 7)),
-        (duo, RunFile("duo", "min", 3), (3, None, None)),
+        (a_stage("duo"), RunFile("duo-sample-m2-s4", "duo", variant=sampled), (10, 2, 4)),
+        (a_stage("duo", aggregation="sample", opponents=3, seed=7), RunFile("duo-sample", "duo"), (10, 3, 7)),
+        (a_stage("duo"), RunFile("duo-min-k3", "duo", k=3, variant=(("aggregation", "min"),)), (3, None, None)),
     ):
-        plan = dataclasses.replace(make_plan(""), stages=(retrieve_record(), scoring_record("mono"), stage))
-        *_, last = describe_retrieval(plan, file)
+        *_, last = describe_retrieval([a_stage("mono"), stage], file)
         assert (last["k"], last.get("opponents"), last.get("seed")) == expected
 
 

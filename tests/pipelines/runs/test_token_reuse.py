@@ -189,7 +189,7 @@ _HASHING = (
     "models.stages.tokenize",
     "models.stages.stored_tokens",
     "pipelines.plan.earlier_tokens",
-    "pipelines.stage_execution",
+    "pipelines.corpus_join",
 )
 
 
@@ -327,7 +327,7 @@ def test_passes_are_counted_without_the_docs_that_are_taken_over(corpus, monkeyp
         travelling.append(docs)
         return 2
 
-    monkeypatch.setattr("pipelines.stage_execution.join_passes", two_passes)
+    monkeypatch.setattr("pipelines.corpus_join.join_passes", two_passes)
     corpus.write(_with("2.jsonl", d7="cedar delta"))
     assert corpus.as_fresh("out", shards=2) == {"2.jsonl"}
     assert 0 < travelling[0] < travelling[1]

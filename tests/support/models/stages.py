@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from models.stages.base import Stage
 from models.stages.bm25 import RetrieveBm25
 from models.stages.duo import ScoreDuo
 from models.stages.mono import ScoreMono
@@ -14,6 +13,7 @@ _TOKENIZE = {
     "tokenizer_digest": "t1",
     "max_doc_tokens": 512,
     "k": 100,
+    "first": "mono",
     "on_missing_doc": "error",
     "model": "mono",
     "checkpoint": "embedded:mono",
@@ -37,11 +37,12 @@ _SCORING = {
 }
 
 
-def a_stage(step: str, **changes: Any) -> Stage:
+def a_stage(step: str, **changes: Any) -> Any:
     """A stage of a step; `changes` are fields that differ from the usual."""
-    mono = {**_SCORING, "checkpoint_digest": "m", "k": 100, "checkpoint": "embedded:mono"}
-    duo = {**_SCORING, "checkpoint_digest": "d", "k": 10, "checkpoint": "embedded:duo"}
-    duo |= {"pooling": "max", "aggregation": "sum"}
+    mono = {**_SCORING, "checkpoint_digest": "m", "k": 100, "checkpoint": "embedded:mono", "own_name": "mono"}
+    mono |= {"reads": ("retrieve",)}
+    duo = {**_SCORING, "checkpoint_digest": "d", "k": 10, "checkpoint": "embedded:duo", "own_name": "duo"}
+    duo |= {"reads": ("retrieve", "mono"), "ranked_by": {"mono.segments.pooling": "max"}}
     kinds: dict[str, tuple[type[Any], dict[str, Any]]] = {
         "retrieve": (RetrieveBm25, _BM25),
         "tokenize": (TokenizeDocs, _TOKENIZE),

@@ -10,9 +10,10 @@ from beamrank.evaluation.evaluate import evaluate
 from beamrank.evaluation.positions import supported
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.aggregation import METHODS, aggregate, opponent_order, sample_sums, simulate_sample
-from beamrank.ranking.rankings import doc_orders, duo_ranking, mono_ranking
+from beamrank.ranking.rankings import doc_orders
 from beamrank.report.curves import Curves, CurveSettings, write_csv
 from beamrank.report.stored.scores import iter_stored
+from tests.support.rankings import duo_ranking, mono_ranking
 from tests.support.scored_outputs import ScoredOutput
 
 OPPONENTS = (1, 3, 9)
@@ -50,7 +51,7 @@ def _assert_equal(points, rankings, config):
 
 
 def test_figure_2_equals_the_evaluator_at_every_k0(output, config, points):
-    candidates, mono = _tables(output.plan, "candidates"), _tables(output.plan, "mono")
+    candidates, mono = _tables(output.plan, "retrieve"), _tables(output.plan, "mono")
     for k0 in range(config.mono.k + 1):
         scored = mono.filter(pc.less_equal(mono["rank"], k0))
         of_k0 = [point for point in points if point.figure == 2 and point.k0 == k0]
@@ -59,7 +60,7 @@ def test_figure_2_equals_the_evaluator_at_every_k0(output, config, points):
 
 
 def test_figure_3_equals_the_evaluator_for_every_k1_and_aggregation(output, config, points):
-    candidates, mono, duo = (_tables(output.plan, stage) for stage in ("candidates", "mono", "duo"))
+    candidates, mono, duo = (_tables(output.plan, stage) for stage in ("retrieve", "mono", "duo"))
     ranked = mono_ranking(candidates, mono)
     for k1 in range(config.duo.k + 1):
         if k1 == 1:
@@ -71,7 +72,7 @@ def test_figure_3_equals_the_evaluator_for_every_k1_and_aggregation(output, conf
 
 
 def test_figure_3_of_sample_equals_the_evaluator_for_every_seed(output, config, points):
-    candidates, mono, duo = (_tables(output.plan, stage) for stage in ("candidates", "mono", "duo"))
+    candidates, mono, duo = (_tables(output.plan, stage) for stage in ("retrieve", "mono", "duo"))
     ranked = mono_ranking(candidates, mono)
     sampled = [each for each in points if each.aggregation == "sample" and each.k1]
     for k1 in range(2, config.duo.k + 1):

@@ -10,19 +10,20 @@ from beamrank.config.run import stored_config
 from beamrank.evaluation.compare import kendalls_tau, rank_biased_overlap
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.formats.qrels import read_qrels
-from beamrank.ranking.rankings import doc_orders, duo_ranking, first_stage_ranking, mono_ranking
+from beamrank.ranking.rankings import doc_orders, rank_candidates
 from beamrank.report.drift import write_drift
 from beamrank.report.report import ReportSettings
 from beamrank.report.run_report import gather
+from tests.support.rankings import duo_ranking, mono_ranking
 from tests.support.scored_outputs import ScoredOutput
 
-RUNS = ("given_run", "mono", "duo-sum")
+RUNS = ("candidates", "mono", "duo-sum")
 
 
 def _rankings(output):
-    candidates, mono, duo = map(output.stored, ("candidates", "mono", "duo"))
+    candidates, mono, duo = map(output.stored, ("retrieve", "mono", "duo"))
     ranked = mono_ranking(candidates, mono)
-    orders = (first_stage_ranking(candidates), ranked, duo_ranking(ranked, duo, "sum"))
+    orders = (rank_candidates(candidates), ranked, duo_ranking(ranked, duo, "sum"))
     return {
         run: {query_id: list(doc_ids) for query_id, doc_ids in doc_orders(each)}
         for run, each in zip(RUNS, orders, strict=True)
@@ -56,8 +57,8 @@ def test_topics_of_a_changed_top_ten_equal_a_plain_loop(outputs):
             if query_id not in old.query_ids:
                 expected[query_id] = ("new topic",)
             elif ranked[:10] != earlier[:10]:
-                new_doc = {*ranked[:10]} - {*before["given_run"].get(query_id, ())}
-                lost_doc = {*earlier[:10]} - {*now["given_run"].get(query_id, ())}
+                new_doc = {*ranked[:10]} - {*before["candidates"].get(query_id, ())}
+                lost_doc = {*earlier[:10]} - {*now["candidates"].get(query_id, ())}
                 expected[query_id] = (*["new doc"] * bool(new_doc), *["lost doc"] * bool(lost_doc))
         assert {each.query_id: tuple(c for c in each.causes if c != "new score") for each in run.changes} == expected
         both = [(now[run.run][each], before[run.run][each]) for each in old.query_ids if now[run.run].get(each)]
@@ -110,4 +111,4 @@ def test_topics_that_only_one_run_has_are_listed(outputs):
 def test_an_earlier_run_that_was_stopped_is_compared_as_far_as_it_got(tmp_path):
     old = ScoredOutput(tmp_path / "old").run(stages=2)
     new = ScoredOutput(tmp_path / "new").run()
-    assert [run.run for run in _drift(new, old).runs] == ["given_run", "mono"]
+    assert [run.run for run in _drift(new, old).runs] == ["candidates", "mono"]

@@ -33,7 +33,7 @@ def test_truncated_candidates_are_those_that_the_models_counted(tmp_path, checkp
 def test_doc_that_fills_what_is_stored_counts_as_truncated():
     keys = {"truncation": "paper", "max_query_length": 16, "max_length": 64, "segments": None}
     settings = {"start_tokens": 1, "end_tokens": [1, 1], "doc_parts": 1}
-    model = StageRecord("mono", "mono", "mono", "mono", keys=keys, settings=settings)
+    model = StageRecord("mono", "mono", "mono", (), keys=keys, settings=settings)
     # Beside three special tokens and two of the query there is room for 59.
     lengths = {"fits": 58, "full": 59, "cut": 60}
     columns = [["q"], [[7, 8]], [list(lengths)], [[1, 2, 3]], [[[5] * length for length in lengths.values()]]]

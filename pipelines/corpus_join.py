@@ -1,4 +1,4 @@
-"""Runs the open shards of a stage for a launcher: a Beam job over them, or a join with the corpus."""
+"""Joins the open shards of a stage with the corpus, for a launcher: one Beam job, or several in turn."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,31 +10,27 @@ from beamrank.commit.listing import RECEIPTS, receipt_name
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.scan_reports import ScanWatch
-from beamrank.commit.shards import Shard
-from beamrank.commit.stage_record import StageRecord
 from beamrank.commit.tasks import InputPart, ShardTask
 from beamrank.config.run import RunConfig
-from beamrank.config.score import JobConfig
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import list_units, unit_digest
 from beamrank.formats.notes import counted
 from beamrank.join.doc_hashes import Hashes, NeededDocs
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
-from models.stages.base import CorpusJoin, ShardWork
+from models.stages.tokenize import TokenizeDocs
 from pipelines.console.progress import Scan
 from pipelines.plan.earlier_tokens import EarlierTokens, UnreadUnits, find_unread
 from pipelines.plan.join_passes import join_passes
 from transforms.join import JoinCorpus, UnitSource
-from transforms.shards import RunShards
 
 # Runs one Beam job over some tasks, and shows its progress.
 RunJob = Callable[[Sequence[ShardTask], beam.PTransform, Scan | None], None]
 
 
 @dataclass(frozen=True)
-class StageExecution:
-    """The open shards of one stage: `models.stages.base.Execution`.
+class CorpusJoin:
+    """The join of the open shards of a stage with the corpus.
 
     Attributes:
         plan: the plan.
@@ -45,12 +41,12 @@ class StageExecution:
         run_job: runs a job.
         needed_prefix: how the docs that a join needs are named.
         shuffles_in_memory: whether the runner keeps the shuffle in this machine's memory.
-        earlier_tokens: tokens that an earlier run stored, for a join with the corpus.
+        earlier_tokens: tokens that an earlier run stored.
     """
 
     plan: Plan
-    config: JobConfig
-    stage: StageRecord
+    config: RunConfig
+    stage: TokenizeDocs
     tasks: Sequence[ShardTask]
     note: Callable[[str], None]
     run_job: RunJob
@@ -58,32 +54,23 @@ class StageExecution:
     shuffles_in_memory: bool
     earlier_tokens: EarlierTokens | None = None
 
-    @property
-    def shards(self) -> Sequence[Shard]:
-        """All shards of the plan."""
-        return self.plan.shards
-
-    def run_shards(self, stage: ShardWork) -> None:
-        """One Beam job over all tasks."""
-        self.run_job(self.tasks, RunShards(stage), None)
-
-    def join_corpus(self, stage: CorpusJoin) -> None:
+    def run(self) -> None:
         """One Beam job, or several where the shuffle does not fit in the launcher's memory.
 
         Units whose tokens an earlier run stored are not read; shards for which those cannot be used are joined later,
         with the whole corpus.
         """
         sources = self._open_corpus()
-        wanted = {task.shard: np.unique(hashes64(stage.wanted(task))) for task in self.tasks}
+        wanted = {task.shard: np.unique(hashes64(self.stage.needed_keys(task))) for task in self.tasks}
         unread = self._find_unread(sources, wanted)
         if unread is None:
-            self._join(stage, self.tasks, wanted, sources, None)
+            self._join(self.tasks, wanted, sources, None)
             return
         self.note(
             f"{self.stage.name}: {len(unread.numbers)} of {counted(len(sources), 'unit')} of the corpus not read: "
             f"unchanged, and the tokens are taken over from {unread.earlier.folder.url}"
         )
-        self._join(stage, unread.given_to(self.tasks), wanted, sources, unread)
+        self._join(unread.given_to(self.tasks), wanted, sources, unread)
         present = storage.sizes_bytes(storage.join(self._folder.url, RECEIPTS))
         left = [task for task in self.tasks if receipt_name(task.shard, task.digest) not in present]
         if left:
@@ -91,7 +78,7 @@ class StageExecution:
                 f"{self.stage.name}: the whole corpus is read for {counted(len(left), 'shard')}: "
                 f"tokens cannot be taken over ({_problem(unread.earlier.parts(left[0]))})"
             )
-            self._join(stage, left, wanted, sources, None)
+            self._join(left, wanted, sources, None)
 
     def _find_unread(self, sources: Sequence[UnitSource], wanted: Mapping[int, Hashes]) -> UnreadUnits | None:
         """The units that are not read, once their reports are written; None if all are read."""
@@ -100,7 +87,7 @@ class StageExecution:
         try:
             units = {unit.index: unit_digest(unit, file) for unit, file in sources}
             unread = find_unread(self.earlier_tokens, self.tasks, wanted, units)
-            unread.publish_reports(self._folder.url, self.stage.corpus_digest or "")
+            unread.publish_reports(self._folder.url, self.stage.corpus_digest)
         except (BeamrankError, OSError) as error:
             self.note(f"{self.stage.name}: not taken over: {self.earlier_tokens.folder.url}: {error}")
             return None
@@ -108,7 +95,6 @@ class StageExecution:
 
     def _join(
         self,
-        stage: CorpusJoin,
         tasks: Sequence[ShardTask],
         wanted: Mapping[int, Hashes],
         sources: Sequence[UnitSource],
@@ -123,7 +109,7 @@ class StageExecution:
         docs = sum(len(wanted[task.shard]) for task in tasks) - stored_docs
         passes = 1
         if self.shuffles_in_memory:
-            passes = join_passes(docs, units, len(tasks), stage.max_doc_tokens)
+            passes = join_passes(docs, units, len(tasks), self.stage.max_doc_tokens)
         if passes > 1:
             self.note(f"{self.stage.name}: the shuffle does not fit in memory at once; {passes} passes over the corpus")
         for number in range(passes):
@@ -132,7 +118,7 @@ class StageExecution:
             needed_url = needed.publish(self._folder.url, self.needed_prefix)
             count = ScanWatch(self._folder.url).count
             scan = Scan(count, len(read), before=number * len(read), total=passes * len(read))
-            self.run_job(some, JoinCorpus(stage, self._folder, needed_url, read, units, stored_url), scan)
+            self.run_job(some, JoinCorpus(self.stage, self._folder, needed_url, read, units, stored_url), scan)
 
     @property
     def _folder(self) -> StageFolder:
@@ -146,7 +132,6 @@ class StageExecution:
         """
         corpus = self.plan.corpus
         assert corpus is not None
-        assert isinstance(self.config, RunConfig)
         with corpus.unchanged():
             units = list_units(self.config.corpus)
         added = sorted({unit.url for unit in units} - corpus.files.keys())

@@ -1,0 +1,93 @@
+"""The reader of a shard's parts: each is read and ranked once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import Manifest
+from beamrank.commit.stage import Stage
+from beamrank.commit.stage_record import StageRecord
+from beamrank.errors import PreflightError
+from beamrank.ranking.rankings import Rankings
+
+
+class ShardParts:
+    """The parts of one shard, and the rankings that follow from them."""
+
+    def __init__(self, plan: Plan, stages: Sequence[Stage], manifests: Mapping[str, Manifest], shard: int) -> None:
+        """Reads nothing yet.
+
+        Args:
+            plan: the plan.
+            stages: those of the plan that rank, in order.
+            manifests: of the stages that are finished, by name.
+            shard: the number of the shard.
+        """
+        self.shard = shard
+        self.stages = [stage for stage in stages if stage.ranks]
+        self._plan, self._manifests = plan, manifests
+        self._parts: dict[str, Any] = {}
+        self._rankings: dict[str, Rankings] = {}
+
+    def part(self, name: str) -> Any:
+        """The part of a stage.
+
+        Raises:
+            ReceiptError: it is missing or damaged.
+        """
+        if name not in self._parts:
+            self._parts[name] = self._plan.folder(name).read_part(self._manifests[name].receipts[self.shard])
+        return self._parts[name]
+
+    def rankings(self, name: str) -> Rankings:
+        """The rankings after a stage, by query_id."""
+        if name not in self._rankings:
+            stage = next(each for each in self.stages if each.name == name)
+            self._rankings[name] = stage.rank(self.before(name), self.part(name))
+        return self._rankings[name]
+
+    def before(self, name: str) -> Rankings | None:
+        """The rankings that a stage re-ranks; None for the first stage."""
+        place = [each.name for each in self.stages].index(name)
+        return self.rankings(self.stages[place - 1].name) if place else None
+
+
+def sealed_stages(plan: Plan) -> dict[str, Manifest]:
+    """The manifest of every stage, by name.
+
+    Raises:
+        PreflightError: stages are not finished; it names them, and how to run them or to do without them.
+    """
+    found = {stage.name: plan.sealed(stage.name) for stage in plan.stages}
+    missing = [stage for stage in plan.stages if found[stage.name] is None]
+    if missing:
+        raise PreflightError(_unfinished(plan, missing))
+    return {name: manifest for name, manifest in found.items() if manifest is not None}
+
+
+def _unfinished(plan: Plan, missing: Sequence[StageRecord]) -> str:
+    """The message about unfinished stages, with two remedies: to run them, or to leave them out."""
+    steps = dict.fromkeys(stage.step for stage in missing)
+    message = (
+        f"{', '.join(stage.name for stage in missing)} {'is' if len(missing) == 1 else 'are'} not finished under "
+        f"{plan.output}, and the runs are written from all stages of the configuration. Run what is missing: with "
+        f"{', then '.join(f'--stage {step}' for step in steps)}, or everything without --stage"
+    )
+    ranking = [stage for stage in plan.stages if stage.run_name is not None]
+    optional = [stage.name for stage in ranking[1:] if stage in missing]
+    if not optional:
+        return message
+    kept = [stage.name for stage in ranking if stage.name not in optional]
+    last = "the first stage" if len(kept) < 2 else kept[-1]
+    return (
+        f"{message}. To stop after {last}, leave {' and '.join(f'`{name}`' for name in reversed(optional))} out of the "
+        f"configuration ({' '.join(f'--set {name}=null' for name in reversed(optional))})"
+    )
+
+
+def iter_shards(
+    plan: Plan, stages: Sequence[Stage], manifests: Mapping[str, Manifest], shards: Sequence[int] | None = None
+) -> Iterator[ShardParts]:
+    """The parts of each shard, or of some."""
+    for shard in range(len(plan.shards)) if shards is None else shards:
+        yield ShardParts(plan, stages, manifests, shard)

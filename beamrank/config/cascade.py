@@ -1,0 +1,160 @@
+"""The list of stages after the first: `cascade:`, or `mono:` and `duo:` as its short form."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer, model_validator
+
+from beamrank.config.first_stages import Bm25Config, CandidatesConfig, FirstStageConfig
+from beamrank.config.models import DuoConfig, MonoConfig, StageConfig
+from beamrank.errors import PreflightError
+from beamrank.plugins import Registry
+
+SHORT_FORM: dict[str, type[StageConfig]] = {"mono": MonoConfig, "duo": DuoConfig}
+"""The stages that may stand beside the list, in their order."""
+PLUGINS: Registry[Any] = Registry("stage", "beamrank.stages", {})
+"""The stages of packages, by their kinds: classes with a `section`, such as those of `models/stages`."""
+RESERVED = ("retrieve", "tokenize", "runs", "receipts", "machines")
+_OURS: dict[str, type[StageConfig]] = {"bm25": Bm25Config, "candidates": CandidatesConfig, **SHORT_FORM}
+
+
+def plugin_kinds(first: bool = False) -> list[str]:
+    """The kinds of stages of packages that can be imported; `first`: only those of first stages."""
+    found = PLUGINS.importable()
+    return [kind for kind, stage in found.items() if not first or issubclass(stage.section, FirstStageConfig)]
+
+
+def section_of_stage(kind: str) -> type[StageConfig]:
+    """The section of a kind of stage.
+
+    Raises:
+        ValueError: there is none, or its package cannot be imported.
+    """
+    if kind in _OURS:
+        return _OURS[kind]
+    try:
+        section: type[StageConfig] = PLUGINS[kind].section
+    except KeyError:
+        raise ValueError(f"there is no stage {kind!r}: the stages are {', '.join([*_OURS, *PLUGINS])}") from None
+    except PreflightError as error:
+        raise ValueError(str(error)) from error
+    return section
+
+
+class ConfiguredStage(NamedTuple):
+    """A stage as the user wrote it; its name is its folder, its run and its `--stage`."""
+
+    name: str
+    kind: str
+    section: Any
+
+
+class CascadeEntry(BaseModel):
+    """A stage in the list: `- mono: {checkpoint: ..., k: 100, name: large}`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    kind: str
+    section: Any
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse(cls, value: Any) -> Any:
+        if isinstance(value, cls):
+            return value
+        kind, settings = one_stage(value)
+        values = {key: each for key, each in settings.items() if key != "name"}
+        name = settings.get("name", kind)
+        if not isinstance(name, str) or not name or not name.replace("-", "").replace("_", "").isalnum():
+            raise ValueError(f"{kind}.name is {name!r}, and must be letters, digits, - and _: it names a folder")
+        try:
+            section = section_of_stage(kind).model_validate(values)
+        except ValidationError as error:
+            raise ValueError("; ".join(_lines(kind, error))) from error
+        return {"name": name, "kind": kind, "section": section}
+
+    @model_serializer
+    def _dump(self) -> dict[str, Any]:
+        return {self.kind: {"name": self.name, **self.section.model_dump(mode="json")}}
+
+    @property
+    def configured(self) -> ConfiguredStage:
+        """The stage."""
+        return ConfiguredStage(self.name, self.kind, self.section)
+
+
+def one_stage(entry: Any) -> tuple[str, Mapping[str, Any]]:
+    """The kind and the settings of an entry of the list.
+
+    Raises:
+        ValueError: the entry is not one stage.
+    """
+    if isinstance(entry, str):
+        return entry, {}
+    if isinstance(entry, dict) and len(entry) == 1:
+        ((kind, settings),) = entry.items()
+        if isinstance(kind, str) and isinstance(settings, dict | None):
+            return kind, settings or {}
+    raise ValueError("each stage is one key, its kind, with its settings below: `- mono: {checkpoint: ..., k: 100}`")
+
+
+def stage_settings(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The name, kind and settings of each stage of the list in a document that is not checked yet."""
+    entries = document.get("cascade")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and len(entry) == 1:
+            ((kind, settings),) = entry.items()
+            if isinstance(settings, dict):
+                yield str(settings.get("name", kind)), str(kind), settings
+
+
+def find_section(document: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """The settings of a stage of the list, for `--set NAME.k=20`; None if the list has no such stage."""
+    return next((settings for found, _, settings in stage_settings(document) if found == name), None)
+
+
+def stage_paths(document: Mapping[str, Any]) -> Iterator[tuple[type[StageConfig], dict[str, Any]]]:
+    """The section and the settings of each stage whose paths are relative to the configuration file."""
+    plugins = ((name, document[name]) for name in PLUGINS if isinstance(document.get(name), dict))
+    for kind, settings in (*plugins, *((kind, settings) for _, kind, settings in stage_settings(document))):
+        try:
+            yield section_of_stage(kind), settings
+        except ValueError:
+            continue  # It is refused when the document is checked.
+
+
+def _lines(kind: str, error: ValidationError) -> Iterator[str]:
+    for finding in error.errors():
+        where = ".".join(map(str, (kind, *finding["loc"])))
+        is_unknown = finding["type"] == "extra_forbidden"
+        yield f"{where}: {'unknown key' if is_unknown else finding['msg'].removeprefix('Value error, ')}"
+
+
+def checked_names(stages: tuple[ConfiguredStage, ...], taken: frozenset[str]) -> None:
+    """Checks the names of the stages after the first.
+
+    Raises:
+        ValueError: two have one name, or one has a name of ours.
+    """
+    seen: set[str] = set()
+    for name, kind, _ in stages:
+        if name in RESERVED or name.startswith("tokenize-") or (name in taken and name != kind):
+            raise ValueError(f"a stage cannot have the name {name!r}, which beamrank uses: choose a different `name`")
+        if name in seen:
+            raise ValueError(f"two stages have the name {name!r}: give one of them a `name` of its own")
+        seen.add(name)
+
+
+def fit_depths(sections: list[tuple[type[StageConfig], Any]], depth: int) -> None:
+    """Limits each default `k` to that of the stage before it.
+
+    Args:
+        sections: each section's type and its settings, not yet checked; their `k` is set where it is missing.
+        depth: how many candidates the first stage gives.
+    """
+    for kind, settings in sections:
+        if isinstance(settings, dict):
+            settings.setdefault("k", min(int(kind.model_fields["k"].default), depth))
+            if isinstance(settings["k"], int):
+                depth = settings["k"]

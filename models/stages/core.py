@@ -1,0 +1,128 @@
+"""The stages of beamrank and of plugins, and those of a configuration and of a plan."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from beamrank.commit.stage_record import StageRecord
+from beamrank.config.cascade import PLUGINS, ConfiguredStage
+from beamrank.config.models import ModelConfig
+from beamrank.config.run import RunConfig
+from beamrank.errors import PreflightError
+from models.checkpoints.checkpoint import tokenizer_of
+from models.stages.base import LaterStage, Stage
+from models.stages.bm25 import RetrieveBm25
+from models.stages.duo import ScoreDepths, ScoreDuo
+from models.stages.first_stage import FIRST, FirstStage
+from models.stages.given_run import GivenRun
+from models.stages.mono import ScoreMono
+from models.stages.pairs import ScorePairs
+from models.stages.planning import Planning
+from models.stages.tokenize import TokenizeDocs
+
+_CORE: tuple[type[Stage], ...] = (
+    *(RetrieveBm25, GivenRun, TokenizeDocs),
+    *(ScoreMono, ScoreDuo, ScoreDepths, ScorePairs),
+)
+_BY_KIND: dict[str, type[Any]] = {each.type_name: each for each in _CORE}
+
+
+def stage_class(kind: str) -> type[Any]:
+    """The class of a kind of stage.
+
+    Raises:
+        PreflightError: no package that is installed here has it.
+    """
+    if kind in _BY_KIND:
+        return _BY_KIND[kind]
+    try:
+        found: type[Any] = PLUGINS[kind]
+    except KeyError:
+        raise PreflightError(
+            f"the plan has a stage of the kind {kind!r}, and this beamrank has {', '.join([*_BY_KIND, *PLUGINS])}: "
+            "install the package that brings it, or run again into a different folder"
+        ) from None
+    return found
+
+
+class StepClass(NamedTuple):
+    """A step of a configuration that is not planned yet; `own` is the section by which its cost is estimated."""
+
+    step: str
+    stage: type[Stage]
+    own: ConfiguredStage
+
+
+def steps_of(config: RunConfig) -> list[StepClass]:
+    """The steps of a configuration, in order: all tokens are made before all scores."""
+    first, *later = config.stages
+    found = [StepClass(FIRST, stage_class(first.kind), first)]
+    readers = _token_readers(config)
+    if readers:
+        found.append(StepClass("tokenize", TokenizeDocs, readers[0]))
+    return found + [StepClass(each.name, stage_class(each.kind), each) for each in later]
+
+
+def first_stage_of(config: RunConfig) -> type[FirstStage]:
+    """The first stage of a configuration."""
+    found: type[FirstStage] = stage_class(config.stages[0].kind)
+    return found
+
+
+def plan_stages(planning: Planning, *, first: bool = True) -> list[Stage]:
+    """The stages of a run, in the order in which they are done.
+
+    Args:
+        planning: what they are made from.
+        first: whether the first stage is made too, which may need an index to be built.
+    """
+    config = planning.config
+    ranking: list[Stage] = []
+    if first:
+        made = first_stage_of(config).from_config(config.first_stage, planning).with_options(config)
+        ranking.append(made)
+    readers = _token_readers(config)
+    groups: dict[str, list[ConfiguredStage]] = {}
+    for each in readers:
+        groups.setdefault(tokenizer_of(planning.checkpoints[each.name]).digest, []).append(each)
+    tokens: dict[str, str] = {}
+    tokenizing: list[Stage] = []
+    for same in groups.values():
+        stage = TokenizeDocs.from_config(same, readers[0], planning)
+        tokenizing.append(stage)
+        tokens |= dict.fromkeys((each.name for each in same), stage.name)
+    for own in config.stages[1:]:
+        later = stage_class(own.kind).from_config(own, planning, ranking, tokens.get(own.name, ""))
+        # Without the first stage made, it is read all the same.
+        ranking.append(later if first or not isinstance(later, LaterStage) else _reading_first(later))
+    head, rest = (ranking[:1], ranking[1:]) if first else ([], ranking)
+    return [*head, *tokenizing, *rest]
+
+
+def _reading_first(stage: LaterStage) -> LaterStage:
+    return replace(stage, reads=(FIRST, *(name for name in stage.reads if name != FIRST)))
+
+
+def _token_readers(config: RunConfig) -> list[ConfiguredStage]:
+    """The stages with a checkpoint, which read tokens."""
+    return [each for each in config.stages[1:] if isinstance(each.section, ModelConfig)]
+
+
+def open_stages(records: Sequence[StageRecord]) -> list[Any]:
+    """The stages of a plan, in its order, each with those that rank before it.
+
+    Raises:
+        PreflightError: this beamrank does not have such a stage, or the plan is of a different version.
+    """
+    found: dict[str, Stage] = {}
+    for record in records:
+        stage: Stage = stage_class(record.type_name).of_record(record)
+        if isinstance(stage, LaterStage):
+            stage = replace(stage, chain=tuple(found[name] for name in stage.reads if name in found))
+        found[record.name] = stage
+    return list(found.values())
+
+
+def open_stage(records: Sequence[StageRecord], name: str) -> Any:
+    """One stage of a plan: see `open_stages`."""
+    return next(stage for stage in open_stages(records) if stage.name == name)
