@@ -1,4 +1,4 @@
-"""Writes what follows from the code: commands, keys of the configuration, checks of runs, the picture of the pipeline.
+"""Writes what follows from the code: keys, the picture of the pipeline, and for the site commands and checks.
 
 python -m docs.generate
 """
@@ -23,6 +23,9 @@ from pipelines.cli import app
 
 _DOCS = Path(__file__).resolve().parent
 _SHARED_BY = 2
+_TRACKS = """| track | first rank | run tag | query_id | doc_id | docs per query |
+|---|---|---|---|---|---|
+"""
 
 
 def command_line() -> str:
@@ -149,11 +152,11 @@ def _shown(field: FieldInfo) -> str:
     return " ".join(shown)
 
 
-def lint() -> str:
-    """The page of the checks of run files, with its tables of codes and tracks."""
-    page = (_DOCS / "reference/lint.md").read_text(encoding="utf-8")
+def lint(page: str) -> str:
+    """The page of the checks of run files with the codes and tracks: the site's page."""
     codes = [f"- `{code}` {check.severity}: {check.summary}{_fix(check)}\n" for code, check in sorted(CHECKS.items())]
-    return _with_rows(_with_items(page, "Codes", codes), "track", [_track(*each) for each in TRACKS.items()])
+    tracks = [_TRACKS, *(_track(*each) for each in TRACKS.items())]
+    return page.replace("<!-- codes -->\n", "".join(codes)).replace("<!-- tracks -->\n", "".join(tracks))
 
 
 def _fix(check: Any) -> str:
@@ -169,11 +172,6 @@ def _with_items(page: str, title: str, items: list[str]) -> str:
     return start + heading + found
 
 
-def _with_rows(page: str, header: str, rows: list[str]) -> str:
-    """A page with these rows in the table whose first column has this header."""
-    return re.sub(rf"(\| {header} \|.*\n.*\n)(?:\|.*\n)*", lambda found: found[1] + "".join(rows), page)
-
-
 def _track(name: str, track: Track) -> str:
     ranks = " or ".join(map(str, track.first_ranks))
     rules = [pattern and f"`{pattern.decode()}`" for pattern in (track.run_tag, track.query_id, track.doc_id)]
@@ -187,7 +185,6 @@ def generated() -> dict[Path, str]:
     return {
         _DOCS / "reference/configuration.md": configuration("configuration.md", RunConfig),
         _DOCS / "reference/training.md": configuration("training.md", TrainConfig),
-        _DOCS / "reference/lint.md": lint(),
         _DOCS / "pictures/pipeline.svg": picture(),
     }
 

@@ -1,4 +1,4 @@
-"""A MkDocs hook: the page of the command line is written from the commands, and links that leave docs/ are replaced.
+"""A MkDocs hook: commands and checks are written from the code, and links that leave docs/ are replaced.
 
 A picture is copied into the site. Any other link becomes its text.
 """
@@ -10,15 +10,17 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-from docs.generate import command_line
+from docs.generate import command_line, lint
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)\s#]+)(#[^)]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Adds the commands to their page, and rewrites the links of a page that leave docs/."""
+    """Adds commands and checks to their pages, and rewrites the links of a page that leave docs/."""
     if page.file.src_uri == "reference/cli.md":
         return f"{markdown}\n{command_line()}"
+    if page.file.src_uri == "reference/lint.md":
+        return lint(markdown)
     root, docs = Path(config.config_file_path).parent, Path(config.docs_dir)
     folder = (docs / page.file.src_uri).parent
 

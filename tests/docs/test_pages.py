@@ -232,4 +232,6 @@ def test_site_builds_without_warnings(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     commands = (tmp_path / "site/reference/cli/index.html").read_text(encoding="utf-8")
     assert all(f'id="{name}"' in commands for name in ("run", "score", "convert-mono", "lint"))
+    checks = (tmp_path / "site/reference/lint/index.html").read_text(encoding="utf-8")
+    assert all(f"<code>{name}</code>" in checks for name in ("L101", "L907", "trec-dl"))
     assert "rerank" in (tmp_path / "site/reference/python/index.html").read_text(encoding="utf-8")
