@@ -35,9 +35,6 @@ class Bm25Searcher:
             k1: how slowly a term's weight saturates.
             b: how much a doc's length counts.
             threads: how many threads Java searches with; the first searcher of a process decides (`jvm.start`).
-
-        Raises:
-            PreflightError: the folder is not an index, Lucene cannot open it, or it holds no docs.
         """
         self._folder = folder
         threads = usable_threads(threads)

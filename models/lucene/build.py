@@ -302,9 +302,6 @@ def run_anserini(folder: Path, threads: int, docs: int) -> dict[str, int]:
 
     Returns:
         How many docs were `indexed`, and how many were `empty`.
-
-    Raises:
-        BeamrankError: Anserini failed, or lost a doc.
     """
     heap_megabytes = jvm.heap_bytes() >> 20
     command = [

@@ -127,11 +127,7 @@ class LocalIndex:
 
 
 def _read_local(folder: str) -> LocalIndex:
-    """Hashes Lucene's files in a local folder, except those that this machine hashed before in their present version.
-
-    Raises:
-        PreflightError: a file is being written.
-    """
+    """Hashes Lucene's files in a local folder, except those that this machine hashed before in the present version."""
     record = str(cache_folder("hashed") / f"{sha256(folder.encode())[:SHORT]}.json")
     try:
         before = checked_values(storage.read_bytes(record))["files"]
@@ -157,11 +153,7 @@ def _read_local(folder: str) -> LocalIndex:
 def local_index(url: str, index_digest: str) -> LocalIndex:
     """A local folder with an index: the folder itself, or a copy of a remote one, made once a machine.
 
-    Copies are in `indexes/DIGEST` below BEAMRANK_CACHE (`models.checkpoints.disk_cache`). A damaged copy is made again.
-
-    Args:
-        url: the index folder.
-        index_digest: `IndexInfo.digest` of it.
+    Copies are in `indexes/DIGEST` below BEAMRANK_CACHE. A damaged copy is made again.
 
     Raises:
         PreflightError: the index does not have this digest any more, or the copy cannot be written.
@@ -213,11 +205,7 @@ def is_outdated(url: str, corpus_digest: str) -> bool:
 
 
 def read_written_info(url: str) -> IndexInfo | None:
-    """The record of beamrank in an index; None where another program built it.
-
-    Raises:
-        PreflightError: the file is damaged.
-    """
+    """The record of beamrank in an index; None where another program built it."""
     path = storage.join(url, INFO_NAME)
     try:
         info = validated(_INFO, checked_values(storage.read_bytes(path)))
@@ -231,13 +219,10 @@ def read_written_info(url: str) -> IndexInfo | None:
 
 
 def require_index(url: str) -> IndexInfo | None:
-    """Makes sure that a folder, local or remote, is a complete Lucene index, by names and sizes.
+    """Refuses a folder, local or remote, that is not a complete Lucene index, by names and sizes.
 
     Returns:
         The record of beamrank in the index; None where another program built it.
-
-    Raises:
-        PreflightError: the folder is not a complete Lucene index.
     """
     sizes = storage.sizes_bytes(url)
     info = read_written_info(url) if INFO_NAME in sizes else None
@@ -276,9 +261,6 @@ def read_index_info(url: str) -> IndexInfo:
 
     The files of a local index are hashed, once on a machine. Those of a remote one are hashed when they are copied;
     where beamrank did not build it, they are read here too, for the digest.
-
-    Raises:
-        PreflightError: the folder is not a Lucene index, or a file is missing or damaged.
     """
     info = require_index(url)
     if info is not None and storage.is_remote(url):
@@ -310,11 +292,7 @@ def _damaged(url: str, name: str, problem: str) -> PreflightError:
 
 
 def check_index(url: str, corpus_digest: str | None) -> IndexInfo:
-    """Makes sure that a folder is an index, and of this corpus where both are known.
-
-    Raises:
-        PreflightError: it is not.
-    """
+    """The metadata of an index, which must be of this corpus where both are known."""
     info = read_index_info(url)
     if corpus_digest is not None and info.corpus_digest is not None and info.corpus_digest != corpus_digest:
         raise PreflightError(

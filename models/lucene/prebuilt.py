@@ -56,11 +56,7 @@ class PrebuiltIndex(NamedTuple):
 
 
 def find_prebuilt(name: str) -> PrebuiltIndex:
-    """An index by its name.
-
-    Raises:
-        PreflightError: pyserini is not installed, or there is no such index for BM25.
-    """
+    """An index for BM25 by its name."""
     with zipfile.ZipFile(jvm.anserini_jar()) as jar:
         tables = [each for each in jar.namelist() if each.startswith(_INDEX_TABLES) and each.endswith(".json")]
         rows = [row for table in tables for row in json.loads(jar.read(table)) if row["type"] == "inverted"]
@@ -113,11 +109,7 @@ def _fetched(kind: str, key: str, fetch: Callable[[Path], str], what: str) -> Pa
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Moves the files of an archive, which are below one folder of it, into a folder; nothing else is written.
-
-    Raises:
-        PreflightError: it holds something other than files and folders.
-    """
+    """Moves the files of an archive, which are below one folder of it, into a folder; nothing else is written."""
     unpacked = folder / "unpacked"
     with tarfile.open(archive) as content:
         for member in content:
@@ -134,11 +126,7 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 def fetch_topics(name: str) -> str:
-    """The file of some topics, which is downloaded once a machine. Anserini keeps no checksums of them.
-
-    Raises:
-        PreflightError: pyserini has no topics of this name, or they cannot be downloaded.
-    """
+    """The file of some topics, which is downloaded once a machine. Anserini keeps no checksums of them."""
     base = topics_file_name(name)
     url = _TOPICS_URL + base
     key = sha256(url.encode())[:SHORT]
@@ -151,11 +139,7 @@ def fetch_topics(name: str) -> str:
 
 
 def topics_file_name(name: str) -> str:
-    """The name of the file of some topics.
-
-    Raises:
-        PreflightError: pyserini is not installed, or has no topics of this name.
-    """
+    """The name of the file of some topics."""
     files = _topics_files()
     named = {each: files[constant] for each, constant in _topics_constants().items() if constant in files}
     return _named(named, name, f"topics {name!r}")
