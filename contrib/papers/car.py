@@ -26,7 +26,6 @@ from contrib.papers.car_cbor import (
 _BATCH_ITEMS = 1024
 _QRELS_COLUMNS = ("query_id", "iteration", "doc_id", "relevance")
 
-# A paragraph, or why its page has none, with the number of the item of the file.
 _Rows = Iterator[tuple[int, Any]]
 
 

@@ -6,8 +6,7 @@ A page or an outline is [0, name, id, skeleton, ...]. A header is ["CAR", [kind]
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import cbor2
 
@@ -20,15 +19,8 @@ _LIST, _BREAK = b"\x9f", b"\xff"
 _NAMES = {0: "pages (articles)", 1: "outlines", 2: "paragraphs"}
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of file.
-
-    Attributes:
-        noun: one of its items.
-        headers: the kinds that its v2 header may name.
-        remedy: what to do with a file of another kind.
-    """
+class Kind(NamedTuple):
+    """A kind of file: one of its items, the kinds that its v2 header may name, and what to do with another kind."""
 
     noun: str
     headers: tuple[int, ...]

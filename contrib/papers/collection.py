@@ -19,14 +19,7 @@ _RUN_TAG = "all"
 
 @dataclass(frozen=True)
 class Part:
-    """Topics with their judgments.
-
-    Attributes:
-        topics: the queries.
-        relevance: their judgments.
-        name: of the part, such as `train`; empty if the collection is not divided.
-        candidates: the candidates of each query in order, if the collection names them.
-    """
+    """Topics with their judgments; the name of the part if there are several; candidates in order, if it has them."""
 
     topics: Sequence[Topic]
     relevance: Mapping[str, Mapping[str, int]]
@@ -40,14 +33,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection.
-
-    Attributes:
-        docs: the corpus; read once.
-        parts: the topics.
-        configs: the text of each configuration, by file name.
-        left_out: what was left out; complete when `docs` are read.
-    """
+    """A collection: `docs` are read once, and `left_out` is complete then; `configs` are texts by file name."""
 
     docs: Iterable[Doc]
     parts: Sequence[Part]

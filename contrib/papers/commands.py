@@ -51,7 +51,6 @@ def convert_wikipassageqa(
 
 
 def _write(collection: Collection, output: str, result_format: str) -> None:
-    """Writes a collection, and prints its sizes in words."""
     console = ConsoleProgress()
     stats = write_collection(collection, output)
     for what, count in collection.left_out.items():

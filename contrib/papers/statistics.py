@@ -61,11 +61,9 @@ class CollectionStats:
     Attributes:
         beyond: lengths; for each, the share of longer texts is shown.
         lengths: of queries and docs, by kind (`queries`, `docs`) and unit (`words`, `wordpieces`).
-        judged: how many docs of a judged query the qrels judge; empty without qrels.
-        relevant: how many of them have a label of 1 or more.
+        judged: how many docs of a judged query the qrels judge; empty without qrels. `relevant` have a label above 0.
         labels: how many judgments have each label.
         unknown: how many judged queries are not among the topics, and judged docs not in the corpus.
-        bad_rows: rows of the corpus that cannot be used.
     """
 
     beyond: tuple[int, ...]
@@ -129,15 +127,7 @@ def measure_collection(
     units: Mapping[str, CountUnits],
     beyond: Sequence[int] = (),
 ) -> CollectionStats:
-    """Measures a collection in one pass over its docs.
-
-    Args:
-        topics: the queries.
-        batches: the docs; read once.
-        qrels: the judgments, if there are any.
-        units: how the units of a text are counted, by their name.
-        beyond: lengths; for each, the share of longer texts is computed.
-    """
+    """Measures a collection in one pass over its docs, in `units`; `beyond` are lengths whose shares are shown."""
     stats = CollectionStats(tuple(beyond))
     stats.lengths = {(kind, unit): Distribution() for kind in ("queries", "docs") for unit in units}
     for unit, count in units.items():

@@ -67,7 +67,7 @@ def read_webap(folder: str, seed: int = 0) -> Collection:
     if not topics:
         raise PreflightError(f"{text}: no document has a relevant span for a query of gov2.query.json")
     left_out = Counter({"queries without a relevant span": len(queries) - len(topics)})
-    drawn = _Lengths(float(np.mean(lengths)), float(np.std(lengths)), seed)
+    drawn = _lengths(float(np.mean(lengths)), float(np.std(lengths)), seed)
     docs = _docs(text, queries.keys(), drawn, left_out)
     part = Part(topics, {topic.query_id: relevance[topic.query_id] for topic in topics})
     return Collection(docs, [part], bm25_configs("webap", 100), left_out)
@@ -167,22 +167,16 @@ class _Reader:
         self._done.append(doc)
 
 
-class _Lengths:
-    """Lengths of passages, drawn one after the other."""
-
-    def __init__(self, mean: float, deviation: float, seed: int) -> None:
-        self._mean, self._deviation = mean, deviation
-        self._rng = np.random.default_rng(seed)
-
-    def draw(self) -> int:
-        """A length of at least one word."""
-        while True:
-            length = round(self._rng.normal(self._mean, self._deviation))
-            if length >= 1:
-                return length
+def _lengths(mean: float, deviation: float, seed: int) -> Iterator[int]:
+    """Drawn lengths of passages, of at least one word."""
+    rng = np.random.default_rng(seed)
+    while True:
+        length = round(rng.normal(mean, deviation))
+        if length >= 1:
+            yield length
 
 
-def _docs(url: str, queries: Container[str], lengths: _Lengths, left_out: Counter[str]) -> Iterator[Doc]:
+def _docs(url: str, queries: Container[str], lengths: Iterator[int], left_out: Counter[str]) -> Iterator[Doc]:
     for doc in read_graded(url):
         if doc.query_id not in queries:
             left_out["documents of queries that are not in gov2.query.json"] += 1
@@ -197,11 +191,11 @@ def _docs(url: str, queries: Container[str], lengths: _Lengths, left_out: Counte
                 yield from _divided(doc_id, words, lengths)
 
 
-def _divided(span_id: str, words: Sequence[str], lengths: _Lengths) -> Iterator[Doc]:
+def _divided(span_id: str, words: Sequence[str], lengths: Iterator[int]) -> Iterator[Doc]:
     """A span in passages of drawn lengths; the last one is what remains."""
     start = number = 0
     while start < len(words):
-        end = start + lengths.draw()
+        end = start + next(lengths)
         yield Doc(f"{span_id}.{number}", " ".join(words[start:end]))
         start, number = end, number + 1
 

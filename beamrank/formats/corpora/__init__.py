@@ -9,8 +9,16 @@ from beamrank.formats.corpora.reader import (
     read_unit,
     unit_digest,
 )
-from beamrank.formats.corpora.registry import FORMATS, CorpusConfig
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, doc_keys, duplicate_doc, place
+from beamrank.formats.corpora.units import (
+    FORMATS,
+    CorpusConfig,
+    CorpusFormat,
+    CorpusUnit,
+    DocBatch,
+    doc_keys,
+    duplicate_doc,
+    place,
+)
 
 __all__ = [
     "FORMATS",

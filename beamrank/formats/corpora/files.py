@@ -10,8 +10,7 @@ from pathlib import Path
 from beamrank.errors import PreflightError
 from beamrank.formats.columns import DocColumns, Names, column_names, find_columns, header_notes, read_header
 from beamrank.formats.corpora.parquet import is_parquet
-from beamrank.formats.corpora.registry import FORMATS, CorpusConfig
-from beamrank.formats.corpora.units import CorpusUnit, check_unit
+from beamrank.formats.corpora.units import FORMATS, CorpusConfig, CorpusUnit, check_unit
 from beamrank.formats.folders import folder_files, folder_hint, format_of_folder
 from beamrank.formats.guess import AUTO, Beginning, guessed
 from beamrank.formats.row_checks import RowError, WrongFormatError

@@ -1,6 +1,6 @@
 """Parquet: an id column `doc_id`, `_id` or `id`, and text columns; a unit is a row group."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,7 +34,7 @@ def check(unit: CorpusUnit) -> None:
     """
     url = unit.url
     with open_parquet(url) as file:
-        id_name, names = _columns(unit, file.schema_arrow)
+        id_name, names = _columns(unit, file.schema_arrow.names)
         for name in (id_name, *names):
             if file.schema_arrow.names.count(name) > 1:
                 raise PreflightError(f"{url} has more than one column `{name}`: give each its own name")
@@ -50,25 +50,22 @@ def row_groups(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
 def read(unit: CorpusUnit, optional: frozenset[str] = frozenset()) -> Iterator[DocBatch]:
     """The docs of a unit; `optional` are columns that may hold null."""
     with open_parquet(unit.url) as file:
-        id_name, names = _columns(unit, file.schema_arrow)
+        id_name, names = _columns(unit, file.schema_arrow.names)
         row = sum(file.metadata.row_group(group).num_rows for group in range(unit.start))
-        parse = _row_parser(names, optional)
+
+        def parse(cells: tuple[object, ...]) -> tuple[str, str]:
+            doc_id, *values = cells
+            texts = zip(names, values, strict=True)
+            return id_of(doc_id), joined(
+                ["" if value is None and name in optional else text_of(name, value) for name, value in texts]
+            )
+
         columns = list(dict.fromkeys((id_name, *names)))
         groups = list(range(unit.start, unit.end))
         for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=columns):
             values = [column_values(batch.column(name)) for name in (id_name, *names)]
             yield parse_rows(unit, range(row, row + batch.num_rows), zip(*values, strict=True), parse)
             row += batch.num_rows
-
-
-def _row_parser(names: tuple[str, ...], optional: frozenset[str]) -> Callable[[tuple[object, ...]], tuple[str, str]]:
-    def parse(row: tuple[object, ...]) -> tuple[str, str]:
-        doc_id, *values = row
-        given = zip(names, values, strict=True)
-        texts = ["" if value is None and name in optional else text_of(name, value) for name, value in given]
-        return id_of(doc_id), joined(texts)
-
-    return parse
 
 
 @contextmanager
@@ -105,36 +102,25 @@ def numbered_rows(
             row += len(values)
 
 
-def _columns(unit: CorpusUnit, schema: Any) -> tuple[str, tuple[str, ...]]:
-    """The id column, and those that make the text."""
-    id_name = _id_column(unit, schema)
-    if unit.fields is None:
-        return id_name, (_column(unit.url, schema, _TEXT_COLUMNS),)
-    return id_name, tuple(_column(unit.url, schema, (name,)) for name in unit.fields)
-
-
-def _id_column(unit: CorpusUnit, schema: Any) -> str:
+def _columns(unit: CorpusUnit, names: list[str]) -> tuple[str, tuple[str, ...]]:
+    """The id column of some columns, and those that make the text."""
     try:
-        at = find_id(schema.names, "doc_id", {} if unit.doc_id is None else {"doc_id": unit.doc_id})
+        at = find_id(names, "doc_id", {} if unit.doc_id is None else {"doc_id": unit.doc_id})
     except RowError as error:
         raise PreflightError(f"{unit.url} {error}") from error
     if at is None:
         raise PreflightError(
-            f"{unit.url} has no column `doc_id` or `_id` or `id`; it has: {', '.join(schema.names)}. Name it in "
+            f"{unit.url} has no column `doc_id` or `_id` or `id`; it has: {', '.join(names)}. Name it in "
             "`corpus.columns: {doc_id: ...}`"
         )
-    return str(schema.names[at])
-
-
-def _column(url: str, schema: Any, names: tuple[str, ...]) -> str:
-    """The first of these names that is a column."""
-    for name in names:
-        if name in schema.names:
-            return name
-    wanted = " or ".join(f"`{name}`" for name in names)
-    raise PreflightError(
-        f"{url} has no column {wanted}; it has: {', '.join(schema.names)}. Name the text columns in `corpus.fields`"
-    )
+    texts = unit.fields or tuple(name for name in _TEXT_COLUMNS if name in names)[:1]
+    missing = next((name for name in texts if name not in names), None) if texts else "` or `".join(_TEXT_COLUMNS)
+    if missing is not None:
+        raise PreflightError(
+            f"{unit.url} has no column `{missing}`; it has: {', '.join(names)}. Name the text columns in "
+            "`corpus.fields`"
+        )
+    return names[at], texts
 
 
 def check_text_type(file: Any, url: str, name: str, number: bool = False) -> None:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from beamrank.errors import PreflightError
 from beamrank.formats.columns import column_names
 from beamrank.formats.corpora.files import check_file, corpus_files, has_header, resolved
-from beamrank.formats.corpora.registry import FORMATS, CorpusConfig
-from beamrank.formats.corpora.units import CorpusUnit, DocBatch, split_batch
+from beamrank.formats.corpora.units import FORMATS, CorpusConfig, CorpusUnit, DocBatch, split_batch
 from beamrank.formats.guess import format_hint
 from beamrank.formats.row_checks import WrongFormatError
 from beamrank.storage import files as storage

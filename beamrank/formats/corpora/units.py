@@ -1,15 +1,19 @@
-"""Units of a corpus, the batches of docs in them, and the definition of a format."""
+"""Units of a corpus, the batches of docs in them, the definition of a format, and the section that names one."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Annotated, Self, TypeVar
 
-from beamrank.formats.columns import Table
-from beamrank.formats.guess import Look
+from pydantic import Field, model_validator
+
+from beamrank.formats.columns import DocColumns, Table, check_header
+from beamrank.formats.guess import AUTO, Look
 from beamrank.formats.ids import IdError, check_doc_id
 from beamrank.formats.row_checks import RowError, WrongFormatError
+from beamrank.plugins import Registry
 from beamrank.records import BadRow
+from beamrank.section import Glob, OneOf, Section, Unset
 from beamrank.storage import files as storage
 
 Row = TypeVar("Row")
@@ -196,3 +200,38 @@ def split_batch(batch: DocBatch, batch_docs: int) -> Iterator[DocBatch]:
         columns = (batch.doc_ids[cut], batch.texts[cut], batch.positions[cut], bad)
         yield DocBatch(batch.unit, *columns, batch.query_ids[cut], batch.scores[cut])
         bad = []
+
+
+FORMATS: Registry[CorpusFormat] = Registry(
+    "corpus format",
+    "beamrank.corpora",
+    {
+        "beir": "beamrank.formats.corpora.jsonl:BEIR",
+        "csv": "beamrank.formats.corpora.lines:CSV",
+        "jsonl": "beamrank.formats.corpora.jsonl:JSONL",
+        "parquet": "beamrank.formats.corpora.parquet:PARQUET",
+        "top1000": "beamrank.formats.topics.top1000:CORPUS",
+        "trec": "beamrank.formats.corpora.trec:TREC",
+        "tsv": "beamrank.formats.corpora.lines:TSV",
+    },
+)
+
+
+class CorpusConfig(Section):
+    """The docs."""
+
+    path: Glob
+    """A file, a folder or a glob."""
+    format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO
+    """The format of its files; `auto` guesses it from the first one."""
+    fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """The fields of a doc that are joined by one space to make its text; default: the format's own."""
+    columns: Annotated[DocColumns | None, Unset.LEFT_OUT] = None
+    """Where the id has another name than usual."""
+    header: Annotated[bool | None, Unset.LEFT_OUT] = None
+    """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""
+
+    @model_validator(mode="after")
+    def _check_header(self) -> Self:
+        check_header(self.header, {"columns": self.columns, "fields": self.fields})
+        return self

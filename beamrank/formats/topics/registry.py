@@ -108,7 +108,7 @@ FORMATS: Registry[TopicsFormat] = Registry(
         "csv": "beamrank.formats.topics.named:CSV",
         "jsonl": "beamrank.formats.topics.named:JSONL",
         "parquet": "beamrank.formats.topics.named:PARQUET",
-        "top1000": "beamrank.formats.top1000:TOPICS",
+        "top1000": "beamrank.formats.topics.top1000:TOPICS",
         "trec": "beamrank.formats.topics.trec:TREC",
         "tsv": "beamrank.formats.topics.named:TSV",
     },

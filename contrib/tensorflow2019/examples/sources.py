@@ -13,8 +13,8 @@ from beamrank.formats.corpora.lines import byte_ranges, read_lines
 from beamrank.formats.corpora.units import check_batch
 from beamrank.formats.guess import Beginning
 from beamrank.formats.row_checks import RowError
-from beamrank.formats.top1000 import is_top1000
 from beamrank.formats.topics import TopicsConfig, read_topics
+from beamrank.formats.topics.top1000 import is_top1000
 from beamrank.storage import files as storage
 from beamrank.storage.streams import text_bytes
 from contrib.tensorflow2019.examples.layout import ExampleSettings
