@@ -181,6 +181,11 @@ def _sections(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_pages_have_at_most_35000_words() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 35_000
+
+
 def test_index_names_every_page() -> None:
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")} - {"README.md"}
