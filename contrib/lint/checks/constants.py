@@ -1,6 +1,6 @@
 """Checks of the columns that are the same in every row, and of the metadata."""
 
-from beamrank.config.yaml_document import parse_yaml
+from beamrank.config.yaml import parse_yaml
 from beamrank.errors import ConfigError
 from beamrank.formats.rows import shown
 from contrib.lint.check import Found, RunState, matches

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from beamrank.config.run import load_config
-from beamrank.config.yaml_document import parse_yaml
+from beamrank.config.yaml import parse_yaml
 from beamrank.errors import ConfigError, PreflightError
 
 _BASE = "corpus: {path: c, format: tsv}\ntopics: {path: t, format: tsv}\ncandidates: {run: r}\noutput: o\n"
