@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, TypeAdapter, ValidationError
 
+from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
 
 # In a receipt, for example. Sums and rates of these are numbers that can be printed.
@@ -59,6 +60,14 @@ def validated(kind: TypeAdapter[_Value], values: Any) -> _Value:
         raise ValueError(": ".join(filter(None, (".".join(map(str, first["loc"])), problem)))) from None
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
+
+
+def usable(kind: type[_Value], values: Any, place: str) -> _Value:
+    """`validated` for a document of others; raises PreflightError, with its place, where it cannot be used."""
+    try:
+        return validated(TypeAdapter(kind), values)
+    except ValueError as error:
+        raise PreflightError(f"{place} cannot be used: {error}") from error
 
 
 def sha256(content: bytes | memoryview) -> str:

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import Any, ClassVar
 
 from beamrank.ranking.input_layout import SEGMENTS, InputTemplate
 from beamrank.records import SpecialTokens
@@ -19,13 +17,12 @@ from models.architectures.encoder.family import (
 from models.architectures.encoder.shape import (
     GELUS,
     Attention,
-    Dense,
     EncoderShape,
     Epsilon,
-    Head,
     Layers,
     Size,
     check_heads,
+    dense_head,
     read_activation,
     read_sizes,
 )
@@ -50,10 +47,11 @@ NAMES: Names = {
 }
 _PREFIX = "bert."
 _LAYOUT = FamilyLayout()
+_read_head = dense_head(f"{_PREFIX}pooler.dense", "tanh", CLASSIFIER)
 
 
 @dataclass(frozen=True)
-class _Sizes:
+class BertSizes:
     """The keys of config.json that decide the encoder."""
 
     num_hidden_layers: Layers
@@ -64,9 +62,7 @@ class _Sizes:
     max_position_embeddings: Size = 512
     layer_norm_eps: Epsilon = 1e-12
     hidden_act: str = "gelu"
-
-
-_SIZES = TypeAdapter(_Sizes)
+    activation_key: ClassVar = "hidden_act"
 
 
 def bert_template(special: SpecialTokens, segments: int) -> InputTemplate:
@@ -74,19 +70,22 @@ def bert_template(special: SpecialTokens, segments: int) -> InputTemplate:
     return _LAYOUT.fill(special, segments)
 
 
-def read_shape(config: Mapping[str, Any], token_types: int, reference: str) -> EncoderShape:
+def read_shape(
+    config: Mapping[str, Any], token_types: int | None, reference: str, kind: type[BertSizes] = BertSizes
+) -> EncoderShape:
     """The sizes in config.json, of BERT and of families with the same keys.
 
     Args:
         config: config.json.
         token_types: the number in the weights: the first duoBERT was released with two rows and a configuration of
-            three.
+            three. None for a family without.
         reference: names the checkpoint in errors.
+        kind: names the keys of a family that differ.
 
     Raises:
         PreflightError: a size is missing or wrong, or the activation is not known.
     """
-    sizes = read_sizes(_SIZES, config, reference)
+    sizes = read_sizes(kind, config, reference)
     shape = EncoderShape(
         attentions=(Attention(),) * sizes.num_hidden_layers,
         heads=sizes.num_attention_heads,
@@ -98,7 +97,7 @@ def read_shape(config: Mapping[str, Any], token_types: int, reference: str) -> E
         first_position=0,
         token_types=token_types,
         layer_norm_eps=sizes.layer_norm_eps,
-        activation=read_activation("hidden_act", sizes.hidden_act, GELUS, reference),
+        activation=read_activation(sizes.activation_key, sizes.hidden_act, GELUS, reference),
     )
     check_heads(shape, reference)
     return shape
@@ -106,7 +105,7 @@ def read_shape(config: Mapping[str, Any], token_types: int, reference: str) -> E
 
 def bert_tensors(shape: EncoderShape, labels: int) -> Shapes:
     """The tensors of transformers' BertForSequenceClassification."""
-    return tensor_shapes(shape, _pooler_head(shape, labels), NAMES, _PREFIX)
+    return tensor_shapes(shape, _read_head(None, shape, labels), NAMES, _PREFIX)
 
 
 def missing_types(token_types: int, segments: int, checkpoint: str) -> tuple[str, ...]:
@@ -125,15 +124,10 @@ def missing_types(token_types: int, segments: int, checkpoint: str) -> tuple[str
     )
 
 
-def count_types(source: Source) -> int:
-    """The rows of the table of token types; 0 where there is none."""
-    shape = source.files.tensors.get(f"{source.prefix}embeddings.token_type_embeddings.weight", ())
-    return next(iter(shape), 0)
-
-
-def _pooler_head(shape: EncoderShape, labels: int) -> Head:
-    pooler = Dense(f"{_PREFIX}pooler.dense", shape.hidden, shape.hidden, "tanh")
-    return Head((pooler, Dense(CLASSIFIER, labels, shape.hidden)))
+def shape_of(source: Source) -> EncoderShape:
+    """`read_shape` with the token types that the weights have."""
+    table = source.files.tensors.get(f"{source.prefix}embeddings.token_type_embeddings.weight", ())
+    return read_shape(source.config, next(iter(table), 0), source.files.reference)
 
 
 def _check_types(source: Source, shape: EncoderShape, types: tuple[int, ...]) -> tuple[str, ...]:
@@ -147,7 +141,7 @@ BERT = Family(
     names=NAMES,
     classifier=CLASSIFIER,
     layout=_LAYOUT,
-    read_shape=lambda source: read_shape(source.config, count_types(source), source.files.reference),
-    read_head=lambda _, shape, labels: _pooler_head(shape, labels),
+    read_shape=shape_of,
+    read_head=_read_head,
     check_types=_check_types,
 )

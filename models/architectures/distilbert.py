@@ -1,22 +1,13 @@
-"""DistilBERT as a cross-encoder: BERT without token types."""
+"""DistilBERT as a cross-encoder: BERT without token types, with other names in its files."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
-from pydantic import TypeAdapter
+from pydantic import Field
 
+from models.architectures.bert import BertSizes, read_shape
 from models.architectures.encoder.family import Family, Names, Source, missing_token_types
-from models.architectures.encoder.shape import (
-    GELUS,
-    Attention,
-    Dense,
-    EncoderShape,
-    Head,
-    Layers,
-    Size,
-    check_heads,
-    read_activation,
-    read_sizes,
-)
+from models.architectures.encoder.shape import EncoderShape, Layers, Size, dense_head
 from models.tokenizers.layout import FamilyLayout
 
 _NAMES: Names = {
@@ -35,45 +26,20 @@ _NAMES: Names = {
 
 
 @dataclass(frozen=True)
-class _Sizes:
+class _Sizes(BertSizes):
     """The keys of config.json that decide the encoder."""
 
-    n_layers: Layers
-    n_heads: Size
-    dim: Size
-    hidden_dim: Size
-    vocab_size: Size
-    max_position_embeddings: Size = 512
-    activation: str = "gelu"
-
-
-_SIZES = TypeAdapter(_Sizes)
+    num_hidden_layers: Annotated[Layers, Field(validation_alias="n_layers")]
+    num_attention_heads: Annotated[Size, Field(validation_alias="n_heads")]
+    hidden_size: Annotated[Size, Field(validation_alias="dim")]
+    intermediate_size: Annotated[Size, Field(validation_alias="hidden_dim")]
+    hidden_act: Annotated[str, Field(validation_alias="activation")] = "gelu"
+    activation_key: ClassVar = "activation"
 
 
 def _read_shape(source: Source) -> EncoderShape:
-    reference = source.files.reference
-    sizes = read_sizes(_SIZES, source.config, reference)
-    shape = EncoderShape(
-        attentions=(Attention(),) * sizes.n_layers,
-        heads=sizes.n_heads,
-        hidden=sizes.dim,
-        inner=sizes.hidden_dim,
-        vocab_size=sizes.vocab_size,
-        embedding_size=sizes.dim,
-        positions=sizes.max_position_embeddings,
-        first_position=0,
-        token_types=None,
-        layer_norm_eps=1e-12,
-        activation=read_activation("activation", sizes.activation, GELUS, reference),
-    )
-    check_heads(shape, reference)
-    return shape
-
-
-def _read_head(source: Source, shape: EncoderShape, labels: int) -> Head:
-    del source
-    dense = Dense("pre_classifier", shape.hidden, shape.hidden, "relu")
-    return Head((dense, Dense("classifier", labels, shape.hidden)))
+    shape = read_shape(source.config, None, source.files.reference, _Sizes)
+    return replace(shape, layer_norm_eps=1e-12)
 
 
 DISTILBERT = Family(
@@ -82,6 +48,6 @@ DISTILBERT = Family(
     classifier="classifier",
     layout=FamilyLayout(typed=False, classes=("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")),
     read_shape=_read_shape,
-    read_head=_read_head,
+    read_head=dense_head("pre_classifier", "relu", "classifier"),
     check_types=missing_token_types,
 )

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from pydantic import TypeAdapter
-
-from models.architectures.bert import NAMES, count_types, read_shape
+from models.architectures.bert import NAMES, shape_of
 from models.architectures.encoder.family import Family, Source, missing_token_types
-from models.architectures.encoder.shape import Dense, EncoderShape, Head, Size, read_sizes
+from models.architectures.encoder.shape import EncoderShape, Size, dense_head, read_sizes
 from models.tokenizers.layout import FamilyLayout
 
 
@@ -17,19 +15,9 @@ class _Embedding:
     embedding_size: Size = 128
 
 
-_EMBEDDING = TypeAdapter(_Embedding)
-
-
 def _read_shape(source: Source) -> EncoderShape:
-    reference = source.files.reference
-    shape = read_shape(source.config, count_types(source), reference)
-    return replace(shape, embedding_size=read_sizes(_EMBEDDING, source.config, reference).embedding_size)
-
-
-def _read_head(source: Source, shape: EncoderShape, labels: int) -> Head:
-    del source
-    dense = Dense("classifier.dense", shape.hidden, shape.hidden, "gelu")
-    return Head((dense, Dense("classifier.out_proj", labels, shape.hidden)))
+    embedding = read_sizes(_Embedding, source.config, source.files.reference)
+    return replace(shape_of(source), embedding_size=embedding.embedding_size)
 
 
 ELECTRA = Family(
@@ -38,6 +26,6 @@ ELECTRA = Family(
     classifier="classifier.out_proj",
     layout=FamilyLayout(),
     read_shape=_read_shape,
-    read_head=_read_head,
+    read_head=dense_head("classifier.dense", "gelu", "classifier.out_proj"),
     check_types=missing_token_types,
 )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, TypeAdapter
+from pydantic import Field, StrictBool
 
 from beamrank.errors import PreflightError
 from models.architectures.encoder.family import Family, Names, Slice, Source, missing_token_types
@@ -80,12 +80,9 @@ class _Sizes:
     classifier_bias: StrictBool = False
 
 
-_SIZES = TypeAdapter(_Sizes)
-
-
 def _read_shape(source: Source) -> EncoderShape:
     reference = source.files.reference
-    sizes = read_sizes(_SIZES, source.config, reference)
+    sizes = read_sizes(_Sizes, source.config, reference)
     shape = EncoderShape(
         attentions=_read_attentions(sizes, source),
         heads=sizes.num_attention_heads,
@@ -137,7 +134,7 @@ def _read_attentions(sizes: _Sizes, source: Source) -> tuple[Attention, ...]:
 
 def _read_head(source: Source, shape: EncoderShape, labels: int) -> Head:
     reference = source.files.reference
-    sizes = read_sizes(_SIZES, source.config, reference)
+    sizes = read_sizes(_Sizes, source.config, reference)
     activation = read_activation("classifier_activation", sizes.classifier_activation, _HEAD_ACTIVATIONS, reference)
     steps = (
         Dense("head.dense", shape.hidden, shape.hidden, activation, sizes.classifier_bias),

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from beamrank.errors import PreflightError
-from models.architectures.bert import NAMES, count_types, read_shape
+from models.architectures.bert import NAMES, shape_of
 from models.architectures.encoder.family import Family, Source, missing_token_types
-from models.architectures.encoder.shape import Dense, EncoderShape, Head, read_sizes
+from models.architectures.encoder.shape import EncoderShape, dense_head, read_sizes
 from models.tokenizers.layout import FamilyLayout
 
 
@@ -19,26 +19,16 @@ class _Padding:
     pad_token_id: Annotated[int, Field(ge=0, le=1 << 24)] = 1
 
 
-_PADDING = TypeAdapter(_Padding)
-
-
 def _read_shape(source: Source) -> EncoderShape:
     """Positions start after the id of padding, so a table of 514 rows is for 512 tokens."""
-    reference = source.files.reference
-    first = read_sizes(_PADDING, source.config, reference).pad_token_id + 1
-    shape = read_shape(source.config, count_types(source), reference)
+    first = read_sizes(_Padding, source.config, source.files.reference).pad_token_id + 1
+    shape = shape_of(source)
     if shape.positions <= first:
         raise PreflightError(
             f"config.json of {source.checkpoint} has max_position_embeddings {shape.positions}, of which the first "
             f"{first} are for padding (pad_token_id {first - 1}): none is left for a token"
         )
     return replace(shape, positions=shape.positions - first, first_position=first)
-
-
-def _read_head(source: Source, shape: EncoderShape, labels: int) -> Head:
-    del source
-    dense = Dense("classifier.dense", shape.hidden, shape.hidden, "tanh")
-    return Head((dense, Dense("classifier.out_proj", labels, shape.hidden)))
 
 
 ROBERTA = Family(
@@ -52,6 +42,6 @@ ROBERTA = Family(
         classes=("RobertaTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer", "BartTokenizer"),
     ),
     read_shape=_read_shape,
-    read_head=_read_head,
+    read_head=dense_head("classifier.dense", "tanh", "classifier.out_proj"),
     check_types=missing_token_types,
 )

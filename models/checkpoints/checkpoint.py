@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from pydantic import StrictBool, TypeAdapter
+from pydantic import StrictBool
 
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.ranking.input_layout import SEGMENTS, Truncation
 from beamrank.records import NO_TOKEN, SpecialTokens
 from beamrank.storage.digested import DigestedFile
-from beamrank.storage.documents import digest, validated
+from beamrank.storage.documents import digest, usable
 from models.architectures.protocol import Architecture, ModelFiles
 from models.architectures.registry import find_reader, read_architecture
 from models.checkpoints.files import (
@@ -51,9 +51,6 @@ class _Prompts:
     """The key of config_sentence_transformers.json that changes what a model reads."""
 
     default_prompt_name: str | None = None
-
-
-_PROMPTS = TypeAdapter(_Prompts)
 
 
 @dataclass(frozen=True)
@@ -221,10 +218,7 @@ def _refuse_prompts(path: str, reference: str) -> None:
     """Raises PreflightError for a model that puts an instruction before its inputs."""
     if not os.path.isfile(path):
         return
-    try:
-        prompt = validated(_PROMPTS, read_json(path)).default_prompt_name
-    except ValueError as error:
-        raise PreflightError(f"{path} cannot be used: {error}") from error
+    prompt = usable(_Prompts, read_json(path), path).default_prompt_name
     if prompt:
         raise PreflightError(
             f"the checkpoint {reference} puts the prompt {prompt!r:.100} before its inputs (default_prompt_name in "
@@ -307,9 +301,6 @@ class _Transformer:
     do_lower_case: StrictBool = False
 
 
-_TRANSFORMER = TypeAdapter(_Transformer)
-
-
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
     """A checkpoint's tokenizer.
 
@@ -356,10 +347,7 @@ def _check_case(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
     path = os.path.join(checkpoint.folder, TRANSFORMER)
     if not os.path.isfile(path) or not os.path.isfile(os.path.join(checkpoint.folder, SENTENCE_TRANSFORMERS)):
         return
-    try:
-        lowers = validated(_TRANSFORMER, read_json(path)).do_lower_case
-    except ValueError as error:
-        raise PreflightError(f"{path} cannot be used: {error}") from error
+    lowers = usable(_Transformer, read_json(path), path).do_lower_case
     text = "The Quick BROWN Fox É"
     upper, lower = tokenizer.encode([text, text.lower()], 512).ids.to_pylist()
     if lowers and upper != lower:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import StrictBool, TypeAdapter
+from pydantic import StrictBool
 
 from beamrank.errors import PreflightError
-from beamrank.storage.documents import validated
+from beamrank.storage.documents import usable
 from models.architectures.encoder.shape import Activation, Dense, Head, Norm, Pooling, Size
 from models.architectures.protocol import ModelFiles, Module
 
@@ -64,10 +64,10 @@ class _LayerNorm:
     dimension: Size
 
 
-_CONFIGS: dict[str, TypeAdapter[_Pooling | _Dense | _LayerNorm]] = {
-    "Pooling": TypeAdapter(_Pooling),
-    "Dense": TypeAdapter(_Dense),
-    "LayerNorm": TypeAdapter(_LayerNorm),
+_CONFIGS: dict[str, type[_Pooling | _Dense | _LayerNorm]] = {
+    "Pooling": _Pooling,
+    "Dense": _Dense,
+    "LayerNorm": _LayerNorm,
 }
 
 
@@ -90,7 +90,9 @@ def read_modular_head(files: ModelFiles, hidden: int) -> Head:
             "classifier (a cross-encoder), or of the modules Pooling, Dense, LayerNorm, ..., Dense"
         )
     place = f"the checkpoint {files.reference}"
-    configs = [_read_config(module, place) for module in modules]
+    configs = [
+        usable(_CONFIGS[module.kind], module.config, f"{place}: {module.folder}/config.json") for module in modules
+    ]
     pooling, *steps = configs
     assert isinstance(pooling, _Pooling)
     if len(pooling.modes) != 1 or pooling.modes[0] not in _POOLINGS:
@@ -104,13 +106,6 @@ def read_modular_head(files: ModelFiles, hidden: int) -> Head:
             f"{head.classifier.activation}; a re-ranker has one logit or two, and its last Dense no activation"
         )
     return head
-
-
-def _read_config(module: Module, place: str) -> _Pooling | _Dense | _LayerNorm:
-    try:
-        return validated(_CONFIGS[module.kind], module.config)
-    except ValueError as error:
-        raise PreflightError(f"{place}: {module.folder}/config.json cannot be used: {error}") from error
 
 
 def _read_steps(

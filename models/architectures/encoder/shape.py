@@ -1,13 +1,13 @@
 """The sizes of an encoder and of the head above it, and the parts that follow from them. Needs no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from beamrank.errors import PreflightError
-from beamrank.storage.documents import validated
+from beamrank.storage.documents import usable
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "tanh", "none"]
 Pooling = Literal["cls", "mean"]
@@ -161,16 +161,29 @@ class EncoderShape:
         }
 
 
-def read_sizes(kind: TypeAdapter[_Config], config: Mapping[str, Any], reference: str) -> _Config:
+def read_sizes(kind: type[_Config], config: Mapping[str, Any], reference: str) -> _Config:
     """The keys of config.json that decide a model's sizes.
 
     Raises:
         PreflightError: one is missing or invalid.
     """
-    try:
-        return validated(kind, config)
-    except ValueError as error:
-        raise PreflightError(f"config.json of the checkpoint {reference} cannot be used: {error}") from error
+    return usable(kind, config, f"config.json of the checkpoint {reference}")
+
+
+def dense_head(dense: str, activation: Activation, classifier: str) -> Callable[[object, EncoderShape, int], Head]:
+    """The reader of a head over so many labels: a dense map of the first token's vector, then the logits.
+
+    Args:
+        dense: the dense map's tensors.
+        activation: of the dense map.
+        classifier: the tensors of the map to logits.
+    """
+
+    def read(_: object, shape: EncoderShape, labels: int) -> Head:
+        width = shape.hidden
+        return Head((Dense(dense, width, width, activation), Dense(classifier, labels, width)))
+
+    return read
 
 
 def read_activation(key: str, name: str, known: Mapping[str, Activation], reference: str) -> Activation:
