@@ -37,7 +37,7 @@ class Prompt:
 
 
 class PromptTokenizer:
-    """A tokenizer of the library that tokenizes texts with what a prompt joins to them; special tokens are no text."""
+    """A `Tokenizer` that tokenizes texts with what a prompt joins to them, in which no special token is spelled."""
 
     special = SpecialTokens(NO_TOKEN, NO_TOKEN, NO_TOKEN)
 
@@ -48,15 +48,9 @@ class PromptTokenizer:
         self.digest = digest([self._library.digest, prompt.query, prompt.doc])
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
-        """The first `max_tokens` ids of each doc.
-
-        Raises:
-            DataError: a text holds half of a surrogate pair, which no encoding of Unicode can carry.
-        """
         return self._encode(texts, max_tokens, *self._prompt.doc)
 
     def encode_queries(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
-        """`encode` for queries."""
         return self._encode(texts, max_tokens, *self._prompt.query)
 
     def _encode(self, texts: Sequence[str], max_tokens: int, before: str, after: str) -> TokenColumn:

@@ -38,7 +38,7 @@ from models.checkpoints.files import (
 from models.checkpoints.sources import EMBEDDED, EMBEDDED_PAIR, locate
 from models.forks import check_process
 from models.tokenizers.base import Tokenizer
-from models.tokenizers.files import TOKENIZER_FILES, keeps_ends
+from models.tokenizers.files import TOKENIZER_FILES, TokenizerFiles
 from models.tokenizers.library import check_prefix_space
 from models.tokenizers.registry import load_tokenizer
 
@@ -101,7 +101,7 @@ class Checkpoint:
 
     def check_length(self, max_length: int, truncation: Truncation = "original") -> None:
         """Raises PreflightError where inputs of max_length tokens are too long, or cut otherwise than the model's."""
-        if truncation == "hf" and keeps_ends(self.folder):
+        if truncation == "hf" and TokenizerFiles(self.folder).keeps_ends:
             raise PreflightError(
                 f"the tokenizer of the checkpoint {self.reference} cuts texts at the beginning (truncation_side left), "
                 "and input.truncation `hf` keeps it: set truncation_side to right in tokenizer_config.json, "

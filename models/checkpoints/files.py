@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from beamrank.errors import PreflightError
 from beamrank.storage.digested import DigestedFile, digest_file
-from beamrank.storage.documents import digest, parse_json, read_at_most, validated
+from beamrank.storage.documents import digest, parse_json, read_at_most, usable, validated
 from models.architectures.protocol import Module
 from models.tokenizers.files import TOKENIZER_FILES
 
@@ -47,7 +47,6 @@ class _Module:
     path: Annotated[str, Field(pattern=r"^(\w[\w.-]*)?$")] = ""
 
 
-_MODULES = TypeAdapter(list[_Module])
 _WEIGHTED = ("Dense", "LayerNorm")
 
 
@@ -76,10 +75,7 @@ def module_folders(url: str) -> tuple[str, ...]:
 
 
 def _read_entries(url: str) -> list[_Module]:
-    try:
-        return validated(_MODULES, read_json(url))
-    except ValueError as error:
-        raise PreflightError(f"{url} is not a list of the modules of sentence-transformers: {error}") from error
+    return usable(list[_Module], read_json(url), f"the list of the modules of sentence-transformers {url}")
 
 
 def _read_module_config(path: str) -> dict[str, Any]:
@@ -116,11 +112,6 @@ def _module_files(folder: str) -> tuple[str, ...]:
 def digest_of(files: Sequence[DigestedFile], folder: str) -> str:
     """One SHA-256 over the names and contents of some files of a folder."""
     return digest({os.path.relpath(file.url, folder): file.sha256 for file in files})
-
-
-def checkpoint_digest(folder: str) -> str:
-    """The SHA-256 over a checkpoint's configuration, tokenizer and weights."""
-    return digest_of(digest_files(folder), folder)
 
 
 def read_json(path: str) -> Any:
@@ -181,22 +172,6 @@ def refuse_adapter(folder: str) -> None:
         )
 
 
-def weights_file(folder: str) -> str:
-    """The name of a folder's weights, or of their index.
-
-    Raises:
-        PreflightError: the folder has no weights, none in a format that can be read, or those of an adapter.
-    """
-    refuse_adapter(folder)
-    found = first_format([name for name in WEIGHTS if os.path.isfile(os.path.join(folder, name))])
-    if found is None:
-        raise PreflightError(
-            f"there are no weights in {folder}: neither {SAFETENSORS} nor {PICKLED}, whole or with an index; no other "
-            "format is read"
-        )
-    return found
-
-
 def first_format(names: Collection[str]) -> str | None:
     """The weights that are read where these files exist; None without any."""
     return next((name for name in WEIGHTS if name in names), None)
@@ -206,9 +181,16 @@ def weight_files(folder: str) -> tuple[str, ...]:
     """The names of the files that a folder's weights are read from, their index first if they have one.
 
     Raises:
-        PreflightError: as `weights_file`; the index is damaged, or a file that it names is missing.
+        PreflightError: the folder has no weights that can be read, or those of an adapter; the index is damaged, or a
+            file that it names is missing.
     """
-    name = weights_file(folder)
+    refuse_adapter(folder)
+    name = first_format([name for name in WEIGHTS if os.path.isfile(os.path.join(folder, name))])
+    if name is None:
+        raise PreflightError(
+            f"there are no weights in {folder}: neither {SAFETENSORS} nor {PICKLED}, whole or with an index; no other "
+            "format is read"
+        )
     if not name.endswith(_INDEX):
         return (name,)
     parts = sorted(set(_read_index(folder, name).weight_map.values()))

@@ -34,13 +34,7 @@ _CHUNKS_PER_CALL = 512
 
 
 class BertTokenizer:
-    """A WordPiece tokenizer with a memory for words. Threads take turns.
-
-    Attributes:
-        vocab_size: one more than the largest id.
-        special: the ids of [CLS], [SEP] and [PAD].
-        digest: SHA-256 of the vocabulary and of every setting that decides an id.
-    """
+    """A WordPiece `Tokenizer` with a memory for words. Threads take turns."""
 
     def __init__(self, vocabulary: BertVocabulary) -> None:
         self.vocab_size = vocabulary.vocab_size
@@ -63,11 +57,6 @@ class BertTokenizer:
         self._lock = Lock()
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
-        """The first `max_tokens` ids of each text, without special tokens.
-
-        Raises:
-            DataError: a text holds half of a surrogate pair, which no encoding of Unicode can carry.
-        """
         return encode_in_slices(texts, max_tokens, self.vocab_size, self._encode_whole, splits_at_spaces=True)
 
     encode_queries = encode
@@ -102,6 +91,7 @@ class BertTokenizer:
         pieces = _PIECES.findall(joined.lower() if self._lowercase else joined)
         rows = self._pieces.rows_of(pieces, len(pieces))
         lengths = self._pieces.lengths(rows)
+        # The last piece is a break: its row is that of all of them.
         breaks = rows == rows[-1:]
         return self._pieces.gather(rows, lengths), np.diff(np.cumsum(lengths)[breaks], prepend=0)
 

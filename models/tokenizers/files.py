@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from pydantic import StrictBool, TypeAdapter
+from pydantic import StrictBool
 from tokenizers import Tokenizer
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.documents import parse_json, read_at_most, validated
+from beamrank.storage.documents import parse_json, read_at_most, usable
 
 FAST, VOCABULARY = "tokenizer.json", "vocab.txt"
 _SETTINGS, _MAP, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
@@ -85,10 +85,6 @@ def _content(token: _Token) -> str:
     return token.content if isinstance(token, _AddedToken) else token
 
 
-_CONFIG = TypeAdapter(TokenizerConfig)
-_IDS = TypeAdapter(dict[str, int])
-
-
 @dataclass(frozen=True)
 class _ModelConfig:
     """config.json, as far as it decides the tokenizer."""
@@ -96,47 +92,46 @@ class _ModelConfig:
     tokenizer_class: str | None = None
 
 
-_MODEL_CONFIG = TypeAdapter(_ModelConfig)
+class TokenizerFiles:
+    """What the files of a folder say of its tokenizer.
 
-
-def read_config(folder: str) -> TokenizerConfig:
-    """The configuration of a folder's tokenizer; config.json names its class where tokenizer_config.json does not.
-
-    Raises:
-        PreflightError: a file is damaged.
+    Attributes:
+        config: tokenizer_config.json; config.json names its class where that does not.
+        url: of tokenizer.json, which need not exist.
+        named: the special tokens by role; tokenizer_config.json goes before special_tokens_map.json.
+        names_agree: whether the two files name the same; transformers prefers either, by its version.
+        added: the tokens without a role that the files beside a vocabulary add to it: each is an id of its own in a
+            text.
     """
-    config = _read(folder, _SETTINGS, _CONFIG, TokenizerConfig())
-    if config.tokenizer_class is not None:
-        return config
-    return replace(config, tokenizer_class=_read(folder, "config.json", _MODEL_CONFIG, _ModelConfig()).tokenizer_class)
 
+    def __init__(self, folder: str) -> None:
+        """Reads them, except for tokenizer.json; raises PreflightError where one is damaged."""
+        self.folder, self.url = folder, storage.join(folder, FAST)
+        config = _read(folder, _SETTINGS, TokenizerConfig) or TokenizerConfig()
+        mapped = _read(folder, _MAP, TokenizerConfig) or TokenizerConfig()
+        if config.tokenizer_class is None:
+            model = _read(folder, "config.json", _ModelConfig) or _ModelConfig()
+            config = replace(config, tokenizer_class=model.tokenizer_class)
+        self.config, self.named = config, mapped.named | config.named
+        self.names_agree = all(mapped.named.get(role, token) == token for role, token in config.named.items())
+        listed = mapped.added | config.added | {*(_read(folder, _ADDED, dict[str, int]) or ())}
+        self.added = {token for token in listed if not is_control(token, self.named.values())}
 
-def named_tokens(folder: str, config: TokenizerConfig) -> dict[str, str]:
-    """The special tokens that a folder names, by role; tokenizer_config.json goes before special_tokens_map.json."""
-    return _read(folder, _MAP, _CONFIG, TokenizerConfig()).named | config.named
+    def read_fast(self) -> tuple[Any, bytes] | None:
+        """`read_fast` of tokenizer.json; None where there is none."""
+        return read_fast(self.url) if storage.exists(self.url) else None
 
+    def has(self, *names: str) -> list[str]:
+        """Which of these files there are."""
+        return [name for name in names if storage.exists(storage.join(self.folder, name))]
 
-def names_agree(folder: str, config: TokenizerConfig) -> bool:
-    """Whether the two files do not name other tokens for a role; transformers prefers either, by its version."""
-    named = _read(folder, _MAP, _CONFIG, TokenizerConfig()).named
-    return all(named.get(role, token) == token for role, token in config.named.items())
-
-
-def keeps_ends(folder: str) -> bool:
-    """Whether a tokenizer cuts the beginnings of texts, where it is asked to cut them."""
-    side, url = read_config(folder).truncation_side, storage.join(folder, FAST)
-    if side is None and storage.exists(url):
-        side = (read_fast(url)[0].truncation or {}).get("direction")
-    return side == "left"
-
-
-def added_tokens(folder: str, config: TokenizerConfig) -> set[str]:
-    """The tokens without a role that the files beside a vocabulary add to it: each is an id of its own in a text."""
-    listed = (
-        _read(folder, _MAP, _CONFIG, TokenizerConfig()).added | config.added | _read(folder, _ADDED, _IDS, {}).keys()
-    )
-    named = named_tokens(folder, config).values()
-    return {token for token in listed if not is_control(token, named)}
+    @property
+    def keeps_ends(self) -> bool:
+        """Whether the tokenizer cuts the beginnings of texts, where it is asked to cut them."""
+        side, fast = self.config.truncation_side, self.read_fast()
+        if side is None and fast is not None:
+            side = (fast[0].truncation or {}).get("direction")
+        return side == "left"
 
 
 def is_control(token: str, named: Collection[str]) -> bool:
@@ -144,18 +139,15 @@ def is_control(token: str, named: Collection[str]) -> bool:
     return token in named or token in _CONTROL or _CONTROL_FORMS.fullmatch(token) is not None
 
 
-def _read(folder: str, name: str, kind: TypeAdapter[_T], default: _T) -> _T:
+def _read(folder: str, name: str, kind: type[_T]) -> _T | None:
     url = storage.join(folder, name)
     if not storage.exists(url):
-        return default
+        return None
     try:
         content = parse_json(read_at_most(url, MOST_BYTES))
     except ValueError as error:
         raise PreflightError(f"{url} is not valid JSON: {error}") from error
-    try:
-        return validated(kind, content)
-    except ValueError as error:
-        raise PreflightError(f"{url} is not a tokenizer's configuration: {error}") from error
+    return usable(kind, content, f"the tokenizer's configuration {url}")
 
 
 def read_fast(url: str) -> tuple[Any, bytes]:

@@ -13,8 +13,7 @@ from tokenizers.models import WordLevel
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import NO_TOKEN, SpecialTokens
-from beamrank.storage import files as storage
-from models.tokenizers.files import FAST, TOKENIZER_FILES, VOCABULARY, named_tokens, names_agree, read_config, read_fast
+from models.tokenizers.files import FAST, TOKENIZER_FILES, VOCABULARY, TokenizerConfig, TokenizerFiles
 from models.tokenizers.library import special_ids
 from models.tokenizers.registry import load_fast, load_tokenizer
 
@@ -58,24 +57,24 @@ def own_layout(folder: str, reference: str, family: FamilyLayout, reads_types: b
     Raises:
         PreflightError: the tokenizer cannot be loaded, or its layout not be expressed.
     """
-    config, url = read_config(folder), storage.join(folder, FAST)
-    named = named_tokens(folder, config)
+    files = TokenizerFiles(folder)
+    config, named = files.config, files.named
     generic = config.kind in (_GENERIC_4, _GENERIC)
     given = not generic if config.model_input_names is None else _TYPES in config.model_input_names
-    usual = (generic or config.kind in (None, *family.classes)) and names_agree(folder, config)
+    usual = (generic or config.kind in (None, *family.classes)) and files.names_agree
     usual = usual and (given or not (reads_types and family.typed))
-    if storage.exists(url):
-        library = read_fast(url)[0]
-        special = special_ids(url, library, named)
+    if (fast := files.read_fast()) is not None:
+        library = fast[0]
+        special = special_ids(files.url, library, named)
         # Without a post-processor the class decides; without the family's tokens the tokenizer is refused later.
         silent = library.post_processor is None and not generic
         known = usual and (silent or _library_pair(library, reads_types) == _pair(family, special))
         if known or NO_TOKEN in special[:2]:
             return None
-    elif not any(storage.exists(storage.join(folder, name)) for name in TOKENIZER_FILES):
+    elif not files.has(*TOKENIZER_FILES):
         return None
     else:
-        plain = storage.exists(storage.join(folder, VOCABULARY)) and "BertTokenizer" in family.classes
+        plain = files.has(VOCABULARY) and "BertTokenizer" in family.classes
         if usual and plain and all(named.get(role, token) == token for role, token in _BERT.items()):
             return None
         special = load_tokenizer(folder).special
@@ -97,15 +96,16 @@ def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputT
     """
     tokenizer = load_fast(folder, reference)
     given = reads_types is not False and _TYPES in tokenizer.model_input_names
-    own, url = _library_pair(tokenizer.backend_tokenizer, given), storage.join(folder, FAST)
-    if reads_types and not given and _leaves_types_open(folder, tokenizer.backend_tokenizer):
+    own, files = _library_pair(tokenizer.backend_tokenizer, given), TokenizerFiles(folder)
+    if reads_types and not given and _leaves_types_open(files.config, tokenizer.backend_tokenizer):
         raise PreflightError(
             f"the tokenizer of the checkpoint {reference} is a PreTrainedTokenizerFast, which gives token types in "
             "transformers 4 and none in transformers 5, so beamrank does not know which its model was trained on. Set "
             'model_input_names in tokenizer_config.json, to ["input_ids", "token_type_ids", "attention_mask"] if it '
             "was trained with transformers 4"
         )
-    stated = read_fast(url)[0] if storage.exists(url) else None
+    fast = files.read_fast()
+    stated = None if fast is None else fast[0]
     if stated is None and type(tokenizer).__name__ in _CHANGED:
         raise PreflightError(
             f"the checkpoint {reference} has no {FAST}, and {type(tokenizer).__name__}, its class, puts one separator "
@@ -136,8 +136,7 @@ def extend_layout(pair: InputTemplate, segments: int) -> InputTemplate:
     return InputTemplate(pair.start, ends, types, pair.pad_id, leads)
 
 
-def _leaves_types_open(folder: str, library: Any) -> bool:
-    config = read_config(folder)
+def _leaves_types_open(config: TokenizerConfig, library: Any) -> bool:
     if config.kind != _GENERIC_4 or config.model_input_names is not None:
         return False
     typed = _library_pair(library, given=True)

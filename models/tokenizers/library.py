@@ -18,10 +18,9 @@ from tokenizers import Tokenizer
 from beamrank.errors import PreflightError
 from beamrank.join import schemas
 from beamrank.records import NO_TOKEN, SpecialTokens
-from beamrank.storage import files as storage
 from beamrank.storage.documents import digest
 from models.tokenizers.base import Ids, Lengths, TokenColumn, check_unicode, encode_in_slices
-from models.tokenizers.files import FAST, is_control, read_config, read_fast
+from models.tokenizers.files import TokenizerFiles, is_control
 
 # What tokenizers call the special tokens of an input where no file names them.
 _USUAL = {"cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>"), "pad": ("[PAD]", "<pad>")}
@@ -35,12 +34,9 @@ _DECIDES_IDS = ("normalizer", "pre_tokenizer", "model", "added_tokens")
 
 
 class LibraryTokenizer:
-    """A tokenizer that the library computes, on all cores. Threads share it.
+    """A `Tokenizer` that the library computes, on all cores. Threads share it.
 
     Attributes:
-        vocab_size: one more than the largest id of an input.
-        special: the special tokens around the texts of an input; those that it does not have are NO_TOKEN.
-        digest: SHA-256 of everything that decides an id.
         splits_at_spaces: whether no token crosses a space that follows a letter or digit, so that the ids before it
             do not depend on what follows.
     """
@@ -86,11 +82,6 @@ class LibraryTokenizer:
         self._dtype = np.dtype(schemas.token_type(self.vocab_size).to_pandas_dtype())
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
-        """The first `max_tokens` ids of each text, without special tokens.
-
-        Raises:
-            DataError: a text holds half of a surrogate pair, which no encoding of Unicode can carry.
-        """
         return encode_in_slices(
             texts, max_tokens, self.vocab_size, self._compute, splits_at_spaces=self.splits_at_spaces
         )
@@ -112,10 +103,11 @@ def check_prefix_space(folder: str) -> None:
 
     Or the other way round: the class takes the setting of tokenizer_config.json and not that of tokenizer.json.
     """
-    config, url = read_config(folder), storage.join(folder, FAST)
-    if config.kind not in _SET_PREFIX_SPACE or not storage.exists(url):
+    files = TokenizerFiles(folder)
+    config, fast = files.config, files.read_fast()
+    if config.kind not in _SET_PREFIX_SPACE or fast is None:
         return
-    wanted, definition = bool(config.add_prefix_space), json.loads(read_fast(url)[1])
+    wanted, definition = bool(config.add_prefix_space), json.loads(fast[1])
     for part in _parts(definition.get("pre_tokenizer"), "pretokenizers"):
         if part["type"] == "ByteLevel" and part["add_prefix_space"] != wanted:
             raise PreflightError(

@@ -6,19 +6,9 @@ import sys
 from typing import Any
 
 from beamrank.errors import PreflightError
-from beamrank.storage import files as storage
 from models.tokenizers.base import Tokenizer
 from models.tokenizers.bert import load_bert
-from models.tokenizers.files import (
-    FAST,
-    ROLES,
-    TOKENIZER_FILES,
-    VOCABULARY,
-    added_tokens,
-    named_tokens,
-    read_config,
-    read_fast,
-)
+from models.tokenizers.files import FAST, ROLES, TOKENIZER_FILES, VOCABULARY, TokenizerFiles
 from models.tokenizers.library import LibraryTokenizer
 from models.tokenizers.vocabulary import names_bert, why_not_bert
 
@@ -29,16 +19,15 @@ def load_tokenizer(folder: str) -> Tokenizer:
     Raises:
         PreflightError: the folder has no tokenizer, or one that cannot be used.
     """
-    config, url = read_config(folder), storage.join(folder, FAST)
-    named, added = named_tokens(folder, config), added_tokens(folder, config)
-    if storage.exists(url):
-        original, content = read_fast(url)
-        if added <= {token.content for token in original.get_added_tokens_decoder().values()}:
-            if why_not_bert(original, named) is None:
+    files = TokenizerFiles(folder)
+    if (fast := files.read_fast()) is not None:
+        original, content = fast
+        if files.added <= {token.content for token in original.get_added_tokens_decoder().values()}:
+            if why_not_bert(original, files.named) is None:
                 return load_bert(folder)
-            return LibraryTokenizer(url, original, content, named)
-    present = [name for name in TOKENIZER_FILES if storage.exists(storage.join(folder, name))]
-    if FAST not in present and VOCABULARY in present and names_bert(config) and not added:
+            return LibraryTokenizer(files.url, original, content, files.named)
+    present = files.has(*TOKENIZER_FILES)
+    if fast is None and VOCABULARY in present and names_bert(files.config) and not files.added:
         return load_bert(folder)
     if not set(present) - {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}:
         raise PreflightError(
@@ -113,10 +102,9 @@ def read_library(folder: str) -> tuple[str, Any, bytes | str, dict[str, str]]:
     Raises:
         PreflightError: the folder has no tokenizer that can be used.
     """
-    url = storage.join(folder, FAST)
-    if storage.exists(url):
-        return url, *read_fast(url), named_tokens(folder, read_config(folder))
-    return _convert(folder)
+    files = TokenizerFiles(folder)
+    fast = files.read_fast()
+    return _convert(folder) if fast is None else (files.url, *fast, files.named)
 
 
 def _convert(folder: str) -> tuple[str, Any, str, dict[str, str]]:

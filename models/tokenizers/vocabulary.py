@@ -12,17 +12,7 @@ from beamrank.errors import PreflightError
 from beamrank.records import SpecialTokens
 from beamrank.storage import files as storage
 from beamrank.storage.documents import read_at_most, sha256
-from models.tokenizers.files import (
-    FAST,
-    MOST_BYTES,
-    VOCABULARY,
-    TokenizerConfig,
-    added_tokens,
-    is_control,
-    named_tokens,
-    read_config,
-    read_fast,
-)
+from models.tokenizers.files import FAST, MOST_BYTES, VOCABULARY, TokenizerConfig, TokenizerFiles, is_control
 
 _WANTED = "give a checkpoint with a plain BERT WordPiece tokenizer"
 _SPECIAL = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]"}
@@ -82,16 +72,14 @@ def read_vocabulary(folder: str) -> BertVocabulary:
     Raises:
         PreflightError: both are missing, a file is damaged, or it is another kind of tokenizer.
     """
-    config = read_config(folder)
-    named = named_tokens(folder, config)
-    if added := added_tokens(folder, config):
-        raise PreflightError(f"{folder}: {_adds(added)}: {_WANTED}")
-    fast_url = storage.join(folder, FAST)
-    slow_url = storage.join(folder, VOCABULARY)
-    if storage.exists(fast_url):
-        settings = _from_tokenizer_json(fast_url, named)
-    elif storage.exists(slow_url):
-        settings = _from_vocab_txt(slow_url, config)
+    files = TokenizerFiles(folder)
+    config, named = files.config, files.named
+    if files.added:
+        raise PreflightError(f"{folder}: {_adds(files.added)}: {_WANTED}")
+    if (fast := files.read_fast()) is not None:
+        settings = _from_tokenizer_json(files.url, fast[0], named)
+    elif files.has(VOCABULARY):
+        settings = _from_vocab_txt(storage.join(folder, VOCABULARY), config)
     else:
         raise PreflightError(f"{folder} has no tokenizer.json and no vocab.txt: {_WANTED}")
     settings["lowercase"] = _first(config.do_lower_case, settings["lowercase"])
@@ -134,8 +122,7 @@ def _adds(tokens: Collection[str]) -> str:
     return f"it adds tokens to BERT's vocabulary ({', '.join(map(repr, sorted(tokens)[:5]))})"
 
 
-def _from_tokenizer_json(url: str, named: Mapping[str, str]) -> dict[str, Any]:
-    tokenizer, _ = read_fast(url)
+def _from_tokenizer_json(url: str, tokenizer: Any, named: Mapping[str, str]) -> dict[str, Any]:
     reason = why_not_bert(tokenizer, named)
     if reason is not None:
         raise PreflightError(f"{url}: {reason}: {_WANTED}")

@@ -1,10 +1,10 @@
 """The backend that runs a model with torch, on a CPU or a CUDA device."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from models.architectures.kernels.token_rows import TokenRows
 
+_Forward: TypeAlias = Callable[["TokenRows"], npt.NDArray[np.float32]]
 DTYPES = ("float32", "bfloat16", "float16")
 
 _GPU_TOKEN_BUDGET = 1 << 16
@@ -56,7 +57,7 @@ class TorchBackend:
         from models.scoring.backends.cuda import CudaModel, devices_here
 
         self._block, self._varlen = 0, False
-        models: list[_Model] = [_CpuModel(model)]
+        models: list[_Forward] = [lambda rows: model(rows).numpy()]
         if device == "cpu":
             self.streams = threads
             self._block = pack_linears(model)
@@ -66,8 +67,8 @@ class TorchBackend:
             copies = [model, *(deepcopy(model) for _ in devices[1:])]
             on_gpus = [CudaModel(*each, dtype) for each in zip(copies, devices, strict=True)]
             self._varlen = all(each.varlen for each in on_gpus)
-            models = [*on_gpus]
-        self._free: SimpleQueue[_Model] = SimpleQueue()
+            models = [each.forward for each in on_gpus]
+        self._free: SimpleQueue[_Forward] = SimpleQueue()
         for place in range(self.streams):
             self._free.put(models[place % len(models)])
 
@@ -85,16 +86,16 @@ class TorchBackend:
     def forward(self, batch: PaddedBatch) -> npt.NDArray[np.float32]:
         import torch
 
-        model = self._free.get()
+        forward = self._free.get()
         try:
             with torch.inference_mode():
-                return model.forward(self._rows(batch))
+                return forward(self._rows(batch))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             reason = str(error)
         finally:
-            self._free.put(model)
+            self._free.put(forward)
         torch.cuda.empty_cache()
         raise OutOfMemory(reason)
 
@@ -106,23 +107,6 @@ class TorchBackend:
         is_token = np.arange(batch.token_ids.shape[1]) < batch.lengths[:, None]
         ids, types = (torch.from_numpy(each[is_token]) for each in (batch.token_ids, batch.token_types))
         return TokenRows(ids, types, batch.lengths.tolist(), self._block, self._varlen)
-
-
-class _Model(Protocol):
-    """A model on a device."""
-
-    def forward(self, rows: "TokenRows") -> npt.NDArray[np.float32]:
-        """Log-odds of a batch."""
-
-
-class _CpuModel(NamedTuple):
-    """A model on the CPU."""
-
-    model: "torch.nn.Module"
-
-    def forward(self, rows: "TokenRows") -> npt.NDArray[np.float32]:
-        log_odds: npt.NDArray[np.float32] = self.model(rows).numpy()
-        return log_odds
 
 
 def resolve_device(requested: str) -> str:

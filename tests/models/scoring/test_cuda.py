@@ -58,8 +58,6 @@ def test_scores_of_two_gpus_are_those_of_the_cpu(request, monkeypatch, text, kin
     inputs = stretches(text, 60, segments={"mono": 2, "duo": 3}[kind])
     wanted = request.getfixturevalue(f"{kind}_engine").score(inputs)
     checkpoint = resolve_checkpoint(request.getfixturevalue(f"{kind}_checkpoint"), kind)
-    engine = ScoringEngine(checkpoint, "cuda", "float32", 1, 512)
-    assert engine._backend.streams == 4
     used: set[int] = set()
     forward = CudaModel.forward
 
@@ -68,6 +66,8 @@ def test_scores_of_two_gpus_are_those_of_the_cpu(request, monkeypatch, text, kin
         return forward(model, rows)
 
     monkeypatch.setattr(CudaModel, "forward", watch)
+    engine = ScoringEngine(checkpoint, "cuda", "float32", 1, 512)
+    assert engine._backend.streams == 4
     found = engine.score(inputs)
     np.testing.assert_allclose(found.log_odds, wanted.log_odds, rtol=0, atol=1e-4)
     assert (found.padded_tokens, found.halvings) == (found.tokens, 0)
@@ -77,22 +77,22 @@ def test_scores_of_two_gpus_are_those_of_the_cpu(request, monkeypatch, text, kin
 class _Small:
     """A model whose device has memory for so many tokens."""
 
-    def __init__(self, model: Any, tokens: int, error: Exception) -> None:
-        self._model, self._tokens, self._error = model, tokens, error
+    def __init__(self, forward: Any, tokens: int, error: Exception) -> None:
+        self._forward, self._tokens, self._error = forward, tokens, error
         self.failures = 0
 
     def forward(self, rows: TokenRows) -> Any:
         if rows.tokens > self._tokens:
             self.failures += 1
             raise self._error
-        return self._model.forward(rows)
+        return self._forward(rows)
 
 
 def _shrink(engine: ScoringEngine, tokens: int, error: Exception) -> _Small:
     backend = engine._backend
     assert isinstance(backend, TorchBackend)
     small = _Small(backend._free.get(), tokens, error)
-    backend._free.put(small)
+    backend._free.put(small.forward)
     return small
 
 

@@ -156,7 +156,7 @@ def test_folder_without_a_tokenizer_is_refused(tmp_path):
     [
         ("tokenizer.json", b"{", r"cannot read the tokenizer .*tokenizer\.json"),
         ("tokenizer_config.json", b"{", r"tokenizer_config\.json is not valid JSON"),
-        ("tokenizer_config.json", b"[]", r"is not a tokenizer.s configuration: Input should be an object"),
+        ("tokenizer_config.json", b"[]", r"tokenizer_config\.json cannot be used: Input should be an object"),
         (
             "tokenizer_config.json",
             b'{"tokenizer_class": "BertJapaneseTokenizer"}',
