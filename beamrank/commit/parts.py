@@ -1,7 +1,10 @@
 """The reader of a shard's parts: each is read and ranked once."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
@@ -14,7 +17,14 @@ from beamrank.ranking.rankings import Rankings
 class ShardParts:
     """The parts of one shard, and the rankings that follow from them."""
 
-    def __init__(self, plan: Plan, stages: Sequence[Stage], manifests: Mapping[str, Manifest], shard: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        stages: Sequence[Stage],
+        manifests: Mapping[str, Manifest],
+        shard: int,
+        queries: Collection[str] | None = None,
+    ) -> None:
         """Reads nothing yet.
 
         Args:
@@ -22,10 +32,11 @@ class ShardParts:
             stages: those of the plan that rank, in order.
             manifests: of the stages that are finished, by name.
             shard: the number of the shard.
+            queries: leaves out the rows of others.
         """
         self.shard = shard
         self.stages = [stage for stage in stages if stage.ranks]
-        self._plan, self._manifests = plan, manifests
+        self._plan, self._manifests, self._queries = plan, manifests, queries
         self._parts: dict[str, Any] = {}
         self._rankings: dict[str, Rankings] = {}
 
@@ -36,7 +47,10 @@ class ShardParts:
             ReceiptError: it is missing or damaged.
         """
         if name not in self._parts:
-            self._parts[name] = self._plan.folder(name).read_part(self._manifests[name].receipts[self.shard])
+            part = self._plan.folder(name).read_part(self._manifests[name].receipts[self.shard])
+            if self._queries is not None:
+                part = part.filter(pc.is_in(part["query_id"], pa.array(sorted(self._queries), pa.string())))
+            self._parts[name] = part
         return self._parts[name]
 
     def rankings(self, name: str) -> Rankings:

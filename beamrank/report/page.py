@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from beamrank.evaluation.tables import Cell, Table, latex, markdown
+from beamrank.evaluation.tables import Table, latex, markdown
 from beamrank.report.blocks import Block, Picture, TableBlock
 from beamrank.report.curves import write_csv
 from beamrank.report.drift import write_drift
@@ -66,12 +66,7 @@ def render(parts: Sequence[Part]) -> bytes:
     source = files("beamrank.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     shown = [
-        {
-            "title": part.title,
-            "sections": [
-                {"title": title, "blocks": list(map(_block_values, blocks))} for title, blocks in part.sections.items()
-            ],
-        }
+        (part.title, [(title, list(map(_block_values, blocks))) for title, blocks in part.sections.items()])
         for part in parts
     ]
     # Lone surrogates of damaged ids and names have no UTF-8.
@@ -101,24 +96,16 @@ def _block_values(block: Block) -> Mapping[str, Any]:
 
 
 def _table_values(block: TableBlock) -> Mapping[str, Any]:
-    table = block.table
-    numbers = [not table.is_text(position) for position in range(len(table.columns))]
-    texts = table.shown()
+    """Columns: name, whether of numbers, whether wide; rows: anchor, cells; cells: text, value, whether a number."""
+    table, texts = block.table, block.table.shown()
+    places = range(len(table.columns))
+    numbers = [not table.is_text(place) for place in places]
+    wide = [any(len(row[place]) > _WIDE for row in texts) for place in places]
     anchors = [*block.anchors, *[None] * (len(table.rows) - len(block.anchors))]
-    rows = [
-        [
-            _cell(cell, text, number, anchor if position == 0 else None)
-            for position, (cell, text, number) in enumerate(zip(row, shown, numbers, strict=True))
-        ]
-        for row, shown, anchor in zip(table.rows, texts, anchors, strict=True)
-    ]
-    longest = [max((len(row[position]) for row in texts), default=0) for position in range(len(numbers))]
-    columns = [
-        {"name": name, "number": number, "wide": length > _WIDE}
-        for name, number, length in zip(table.header, numbers, longest, strict=True)
-    ]
-    return {"columns": columns, "rows": rows}
-
-
-def _cell(cell: Cell, text: str, number: bool, anchor: str | None) -> Mapping[str, Any]:
-    return {"text": text, "value": "" if cell is None else cell, "number": number, "anchor": anchor}
+    return {
+        "columns": list(zip(table.header, numbers, wide, strict=True)),
+        "rows": [
+            (anchor, list(zip(text, row, numbers, strict=True)))
+            for anchor, text, row in zip(anchors, texts, table.rows, strict=True)
+        ],
+    }

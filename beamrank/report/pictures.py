@@ -53,7 +53,13 @@ def depth_curve(points: Sequence[CurvePoint]) -> bytes:
     """Figure 2: a measure against k0."""
     with figure() as (axes, content):
         axes.plot([point.k0 for point in points], [point.value for point in points])
-        axes.plot(points[0].k0, points[0].value, "o", color="tab:gray", label="first stage")
+        axes.plot(
+            points[0].k0,
+            points[0].value,
+            "o",
+            color="tab:gray",
+            label="first stage" if points[0].stage == "first" else points[0].stage,
+        )
         axes.set(xlabel="inferences per query (k0)", ylabel=points[0].measure)
         axes.legend()
     return content.getvalue()
@@ -76,7 +82,7 @@ def pair_curves(points: Sequence[CurvePoint], configured: str | None) -> bytes:
             bars = [point.value for point in drawn if point.trial == "sd"]
             label = f"sample, m = {opponents}"
             axes.errorbar(*xy(means), yerr=bars, marker="x", linewidth=1, elinewidth=0.7, capsize=2, label=label)
-        axes.set(xlabel="inferences per query asked of duo", ylabel=points[0].measure)
+        axes.set(xlabel=f"inferences per query asked of {points[-1].stage}", ylabel=points[0].measure)
         axes.figure.legend(fontsize="small", loc="outside lower center", ncols=3)
     return content.getvalue()
 

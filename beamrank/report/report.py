@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.status import StageStatus
-from beamrank.config.run import RunConfig
 from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import NOT_TESTED
 from beamrank.evaluation.evaluate import Evaluation
@@ -16,6 +14,7 @@ from beamrank.formats.qrels import Qrels
 from beamrank.formats.runs import RunNotes
 from beamrank.report.curves import CurvePoint
 from beamrank.report.drift import Drift
+from beamrank.report.runs import StoredRuns
 from beamrank.report.views import CandidateView, RankChange, Scores
 
 
@@ -59,10 +58,9 @@ class Tested:
 
 @dataclass(frozen=True)
 class Execution:
-    """The run of beamrank behind a report: its plan and configuration, and what its stages cost."""
+    """The run of beamrank behind a report, and what its stages cost."""
 
-    plan: Plan
-    config: RunConfig
+    runs: StoredRuns
     statuses: Sequence[StageStatus]
     receipts: Mapping[str, Mapping[int, Receipt]]
 
@@ -86,7 +84,7 @@ class Report:
         missing: what the report lacks, and why, a line each.
         evaluations: of each run; empty without qrels.
         trial: words for a heading if only the first topics were run; else empty.
-        points: of the curves.
+        curves: their points, by the name of the stage.
         not_drawn: measures that curves cannot have.
         changes: the largest rank changes.
         views: the candidates of the queries that have a section, by query_id.
@@ -109,7 +107,7 @@ class Report:
     missing: Sequence[str] = ()
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     trial: str = ""
-    points: Sequence[CurvePoint] = ()
+    curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
     not_drawn: Sequence[str] = ()
     changes: Sequence[RankChange] = ()
     views: Mapping[str, Sequence[CandidateView]] = field(default_factory=dict)

@@ -64,7 +64,7 @@ def gather_files(
         files={url: runs[name].notes for url, name in names.items()},
         missing=missing,
         evaluations=evaluations,
-        changes=list(changes.found()),
+        changes=changes.found(),
         scores=scores.found(),
     )
     queries = list(dict.fromkeys(query_id for run in runs.values() for query_id in run.order))

@@ -1,24 +1,19 @@
 """The candidates of a query side by side in several runs, docs whose rank changes most, and scores by label."""
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from beamrank.ranking.rankings import Rankings
 
 # The scores of a run by label; None is that of docs without judgment.
 Scores: TypeAlias = dict[int | None, NDArray[np.float32]]
 # The docs of a query, best first, and the scores of those that were scored: of the first of them.
 Ranked: TypeAlias = tuple[Sequence[str], Sequence[float] | NDArray[Any]]
-
-
-class Opponent(NamedTuple):
-    """A doc that another was compared with, and the log-odds of being more relevant than it."""
-
-    doc_id: str
-    log_odds: float
 
 
 @dataclass(frozen=True)
@@ -29,8 +24,8 @@ class CandidateView:
         label: its relevance; None without a judgment.
         ranks: by the name of each run, from 1.
         scores: by the name of each run that scored it.
-        strongest: the opponent that it is least likely to be above; None unless it was compared in pairs.
-        weakest: the opponent that it is most likely to be above.
+        details: what its stage shows of it beside, by the name of each run: of pairs the `strongest` and the
+            `weakest` opponent, a doc_id with the log-odds of being more relevant than it.
         truncated: the stages whose model reads only the beginning of the doc; None if that is unknown.
     """
 
@@ -39,8 +34,7 @@ class CandidateView:
     label: int | None
     ranks: dict[str, int]
     scores: dict[str, float]
-    strongest: Opponent | None = None
-    weakest: Opponent | None = None
+    details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     truncated: tuple[str, ...] | None = None
 
     @property
@@ -67,9 +61,11 @@ class RankChange:
         """How many places it gains; negative if it loses."""
         return self.candidate.ranks[self.before] - self.candidate.ranks[self.after]
 
-    def of(self, candidates: Mapping[tuple[str, str], CandidateView]) -> "RankChange":
-        """The change with the view that has its query_id and doc_id."""
-        return replace(self, candidate=candidates[self.candidate.query_id, self.candidate.doc_id])
+
+def of_query(rankings: Mapping[str, Rankings], query_id: str) -> dict[str, Ranked]:
+    """A query's docs in each run, with the scores of those that its stage scored."""
+    found = {run: each[query_id] for run, each in rankings.items() if query_id in each}
+    return {run: (each.doc_ids, each.scores[: each.scored]) for run, each in found.items()}
 
 
 def candidate_views(
@@ -108,27 +104,25 @@ class LargestChanges:
     def __init__(self, steps: Iterable[tuple[str, str]], count: int) -> None:
         """Takes the names of the runs before and after each step, and how many changes to keep for each."""
         self._count = count
-        self._kept: dict[tuple[str, str], list[tuple[int, str, str, CandidateView]]] = {step: [] for step in steps}
+        self._kept: dict[tuple[str, str], list[RankChange]] = {step: [] for step in steps}
 
     def add(self, views: Sequence[CandidateView]) -> None:
         """Takes the judged candidates of a query."""
         for (before, after), kept in self._kept.items():
-            for view in views:
-                if before not in view.ranks or after not in view.ranks:
-                    continue
-                entry = (abs(view.ranks[before] - view.ranks[after]), view.query_id, view.doc_id, view)
-                if not entry[0]:
-                    continue
-                if len(kept) < self._count:
-                    heapq.heappush(kept, entry)
-                elif kept and entry[:3] > kept[0][:3]:
-                    heapq.heapreplace(kept, entry)
+            changes = [RankChange(before, after, view) for view in views if {before, after} <= view.ranks.keys()]
+            kept[:] = heapq.nlargest(self._count, [*kept, *(change for change in changes if change.places)], key=_size)
 
-    def found(self) -> Iterator[RankChange]:
+    def found(self) -> list[RankChange]:
         """The largest changes of each step, largest first."""
-        for (before, after), kept in self._kept.items():
-            for *_, view in sorted(kept, key=lambda each: (-each[0], each[1], each[2])):
-                yield RankChange(before, after, view)
+        return [
+            change
+            for kept in self._kept.values()
+            for change in sorted(kept, key=lambda each: (-_size(each)[0], *_size(each)[1:]))
+        ]
+
+
+def _size(change: RankChange) -> tuple[int, str, str]:
+    return abs(change.places), change.candidate.query_id, change.candidate.doc_id
 
 
 class ScoresByLabel:

@@ -4,23 +4,25 @@ A curve for each k1 has a point for each k0. `--score-missing` scores the pairs 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
-from beamrank.commit.plan import Plan
-from beamrank.config.run import RunConfig
+from beamrank.commit.receipts import Manifest
 from beamrank.errors import ConfigError
-from beamrank.evaluation.positions import CurveEvaluator, Positions, supported
+from beamrank.evaluation.evaluate import Evaluator
+from beamrank.evaluation.positions import supported
 from beamrank.ranking.aggregation import Matrix, aggregate
-from beamrank.ranking.rankings import matrices as read_matrices
+from beamrank.ranking.rankings import Ranking, matrices, rerank
 from beamrank.report.blocks import Block, Picture, Section
 from beamrank.report.curves import CurvePoint
 from beamrank.report.pictures import CONFIGURED, figure, xy
 from beamrank.report.report import Report
-from beamrank.report.stored.scores import StoredQuery, iter_stored
+from beamrank.report.runs import StoredRuns
+
+if TYPE_CHECKING:
+    from contrib.papers.missing_pairs import Pairs
 
 
 def blocks(
@@ -47,16 +49,16 @@ def blocks(
     from contrib.papers import missing_pairs
     from pipelines.commands.arguments import console_progress
 
-    run, settings = report.execution, report.settings
-    pairs = missing_pairs.depths_plan(run.plan, run.config, settings.k0s, settings.k1s)
-    missing_pairs.score_missing(pairs, run.config, console_progress(verbose, quiet))
-    points = list(_points(report, run.plan, run.config, pairs))
-    if not points:
+    runs, settings = report.execution.runs, report.settings
+    pairs = missing_pairs.depths_plan(runs, settings.k0s, settings.k1s)
+    manifest = missing_pairs.score_missing(pairs, runs, console_progress(verbose, quiet))
+    if report.qrels is None:
         return []
+    points = list(_points(report, runs, pairs, manifest))
     measure = points[0].measure
-    assert run.config.duo is not None
-    svg = depth_pair_curves([point for point in points if point.measure == measure], run.config.duo.k)
-    caption = f"{measure} against the inferences of mono and duo together; along a line, k0 grows{report.trial}"
+    svg = depth_pair_curves([point for point in points if point.measure == measure], pairs.duo.k)
+    stages = f"{pairs.mono.name} and {pairs.duo.name}"
+    caption = f"{measure} against the inferences of {stages} together; along a line, k0 grows{report.trial}"
     return [Picture("figure-4", caption, svg, points)]
 
 
@@ -74,51 +76,37 @@ def depth_pair_curves(points: Sequence[CurvePoint], configured: int | None) -> b
     return content.getvalue()
 
 
-@dataclass(frozen=True)
-class _Depths:
-    """The points: the depths of mono and of duo, and how scores of pairs are aggregated."""
-
-    k0s: tuple[int, ...]
-    k1s: tuple[int, ...]
-    aggregation: str
-
-
-def _points(report: Report, plan: Plan, config: RunConfig, pairs: Plan) -> Iterator[CurvePoint]:
-    """The means over all judged topics; `pairs` is a plan whose last stage compared the best docs of every k0."""
-    if report.qrels is None or config.duo is None:
-        return
-    record = pairs.stages[-1]
-    manifest = pairs.finished(record.name)
-    assert manifest is not None
+def _points(report: Report, runs: StoredRuns, pairs: "Pairs", manifest: Manifest) -> Iterator[CurvePoint]:
+    """The means over all judged topics."""
+    assert report.qrels is not None
     # SAMPLE is not of all pairs.
-    aggregation = "sum" if config.duo.opponents is not None else config.duo.aggregation
-    k1s = tuple(k1 for k1 in report.settings.k1s or (record.keys["k"],) if k1 >= 2)
-    depths = _Depths(tuple(record.keys["k0s"]), k1s, aggregation)
-    curves = CurveEvaluator(report.qrels, supported(config.measures)[0])
-    for queries, receipt in zip(iter_stored(plan, config), manifest.receipts, strict=True):
-        compared = read_matrices(pairs.folder(record.name).read_part(receipt))
-        for query in queries:
-            if query.query_id in report.qrels.relevance:
-                places = _places(query, *compared[query.query_id], depths)
-                curves.add(query.query_id, query.doc_ids, places.__getitem__)
-    points = [(k0, k1) for k1 in depths.k1s for k0 in depths.k0s]
-    for name, means in curves.means().items():
-        for (k0, k1), value in zip(points, means, strict=True):
+    aggregation = "sum" if pairs.duo.opponents is not None else pairs.duo.aggregation
+    k1s = [k1 for k1 in report.settings.k1s or (pairs.stage.k,) if k1 >= 2]
+    measures = list(supported(report.measures)[0])
+    depths = [(k0, k1) for k1 in k1s for k0 in pairs.stage.k0s]
+    evaluators = {each: Evaluator(report.qrels, measures, by_position=True) for each in depths}
+    for parts, receipt in zip(runs.shards(), manifest.receipts, strict=True):
+        scores = matrices(pairs.plan.folder(pairs.stage.name).read_part(receipt))
+        for k0 in pairs.stage.k0s:
+            ranked = pairs.mono.rank(parts.before(pairs.mono.name), parts.part(pairs.mono.name), k0)
+            for k1 in k1s:
+                evaluators[k0, k1].add(
+                    (query_id, _compare(query_id, each, *scores[query_id], k1, aggregation))
+                    for query_id, each in ranked.items()
+                    if query_id in report.qrels.relevance
+                )
+    means = {each: evaluator.evaluation().means for each, evaluator in evaluators.items()}
+    for measure in measures:
+        for k0, k1 in depths:
             cost = k0 + k1 * (k1 - 1)
-            yield CurvePoint(4, "duo", k0, k1, depths.aggregation, None, None, cost, cost, name, float(value))
+            value = means[k0, k1][measure]
+            yield CurvePoint(4, pairs.duo.name, k0, k1, aggregation, None, None, cost, cost, measure, value)
 
 
-def _places(query: StoredQuery, doc_ids: Sequence[str], z: Matrix, depths: _Depths) -> Positions:
-    """The position of each candidate at each point, from 1. int64[n, points]."""
-    assert query.mono_scores is not None
-    row_of = {doc_id: row for row, doc_id in enumerate(doc_ids)}
-    orders = []
-    for k1 in depths.k1s:
-        for k0 in depths.k0s:
-            scored = np.where(query.ranks <= k0, query.mono_scores, np.nan)
-            order = np.argsort(-scored, kind="stable")
-            head = order[: min(k1, int(np.count_nonzero(~np.isnan(scored))))]
-            rows = [row_of[query.doc_ids[index]] for index in head]
-            scores = aggregate(z[np.ix_(rows, rows)], depths.aggregation)
-            orders.append(np.concatenate([head[np.argsort(-scores, kind="stable")], order[len(head) :]]))
-    return np.argsort(np.array(orders), axis=1).T + 1
+def _compare(
+    query_id: str, before: Ranking, doc_ids: Sequence[str], z: Matrix, k1: int, aggregation: str
+) -> Sequence[str]:
+    """The ranking after the first k1 docs were compared."""
+    head = before.doc_ids[: min(k1, before.scored)]
+    rows = [doc_ids.index(doc_id) for doc_id in head]
+    return rerank(query_id, before, head, aggregate(z[np.ix_(rows, rows)], aggregation), len(head)).doc_ids

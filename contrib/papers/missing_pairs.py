@@ -1,15 +1,16 @@
 """Scores the pairs that figure 4 needs and a finished run does not have: `beamrank report --score-missing`."""
 
 from collections.abc import Sequence
-
-import pyarrow.compute as pc
+from typing import NamedTuple
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
-from beamrank.config.run import RunConfig
 from beamrank.errors import ConfigError, PreflightError
+from beamrank.report.runs import StoredRuns
+from contrib.papers.depths import ScoreDepths
+from models.stages.base import LaterStage
 from models.stages.core import open_stages
-from models.stages.duo import ScoreDepths, ScoreDuo
+from models.stages.duo import ScoreDuo
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.run_log import open_run_log, run_log
 from pipelines.launcher import Launcher, resumable
@@ -18,12 +19,20 @@ from pipelines.launcher import Launcher, resumable
 _K0S = (50, 100, 200, 500, 1000)
 
 
-def depths_plan(plan: Plan, config: RunConfig, k0s: Sequence[int], k1s: Sequence[int]) -> Plan:
-    """The plan of the pairs behind figure 4: the stages of a run, with another one in place of its duo.
+class Pairs(NamedTuple):
+    """The plan of the pairs behind figure 4, its stage that scores them, and the two stages of the run."""
+
+    plan: Plan
+    stage: ScoreDepths
+    mono: LaterStage
+    duo: ScoreDuo
+
+
+def depths_plan(runs: StoredRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pairs:
+    """The stages of a run, with another one in place of its duo.
 
     Args:
-        plan: of the run.
-        config: its configuration.
+        runs: the run's.
         k0s: the depths of mono, by default the paper's; those beyond mono.k are left out.
         k1s: the depths of duo; by default duo.k.
 
@@ -31,62 +40,54 @@ def depths_plan(plan: Plan, config: RunConfig, k0s: Sequence[int], k1s: Sequence
         ConfigError: no depth is left, or the run has no duo.
         PreflightError: mono is not finished.
     """
-    duo = next((stage for stage in open_stages(plan.stages) if isinstance(stage, ScoreDuo)), None)
-    if duo is None or config.mono is None or config.duo is None:
+    plan, ranking = runs.plan, [stage for stage in runs.stages if stage.ranks]
+    place = next((place for place, stage in enumerate(ranking) if isinstance(stage, ScoreDuo)), 0)
+    mono, duo = ranking[place - 1], ranking[place]
+    if not isinstance(mono, LaterStage) or not isinstance(duo, ScoreDuo):
         raise ConfigError(
             f"{plan.output} has no duo, whose model would score the missing pairs: leave out --score-missing"
         )
-    kept = tuple(k0 for k0 in sorted(set(k0s or _K0S)) if 2 <= k0 <= config.mono.k)
-    k1 = max(k1s or [config.duo.k])
+    kept = tuple(k0 for k0 in sorted(set(k0s or _K0S)) if 2 <= k0 <= mono.k)
+    k1 = max(k1s or [duo.k])
     if not kept or k1 < 2:
         raise ConfigError(
-            f"figure 4 needs a k0 of 2 to {config.mono.k} (mono.k), and a k1 of 2 or more: give others with --k0, --k1"
+            f"figure 4 needs a k0 of 2 to {mono.k} ({mono.name}.k), and a k1 of 2 or more: give others with --k0, --k1"
         )
-    if plan.finished("mono") is None:
-        raise PreflightError(f"mono is not finished in {plan.output}: run the same `beamrank run` again first")
+    if mono.name not in runs.manifests:
+        raise PreflightError(f"{mono.name} is not finished in {plan.output}: run the same `beamrank run` again first")
     record = ScoreDepths.after(duo, kept, k1).record()
-    others = tuple(stage for stage in plan.stages if stage.name != duo.name)
-    return Plan(plan.run_tag, plan.output, plan.shards, (*others, record), plan.config)
+    others = tuple(stage for stage in plan.stages if stage.name not in {each.name for each in ranking[place:]})
+    depths = Plan(plan.run_tag, plan.output, plan.shards, (*others, record), plan.config)
+    stage = open_stages(depths.stages)[-1]
+    assert isinstance(stage, ScoreDepths)
+    return Pairs(depths, stage, mono, duo)
 
 
-def score_missing(plan: Plan, config: RunConfig, console: ConsoleProgress) -> Manifest:
+def score_missing(pairs: Pairs, runs: StoredRuns, console: ConsoleProgress) -> Manifest:
     """Scores the pairs of `depths_plan` that are not stored, after their number was shown, and seals them.
 
     Raises:
         BeamrankError: a part is damaged, or the job failed; its finished shards are kept.
     """
-    record = plan.stages[-1]
-    sealed = plan.sealed(record.name)
+    sealed = pairs.plan.sealed(pairs.stage.name)
     if sealed is not None:
         return sealed
     with run_log(console), resumable():
-        plan.write()
-        open_run_log(plan)
-        missing, asked = count_missing(plan, config)
+        pairs.plan.write()
+        open_run_log(pairs.plan)
+        missing, asked = count_missing(pairs, runs)
         console.note(f"figure 4: {missing:,} of {asked:,} pairs are missing, and are scored now")
-        return Launcher(plan, config, console).run_stage(record)
+        return Launcher(pairs.plan, runs.config, console).run_stage(pairs.plan.stages[-1])
 
 
-def count_missing(plan: Plan, config: RunConfig) -> tuple[int, int]:
-    """How many pairs of `depths_plan` `score_missing` will score, and how many figure 4 has: those of each k0."""
-    stage = open_stages(plan.stages)[-1]
-    assert isinstance(stage, ScoreDepths)
-    tasks = Launcher(plan, config, ConsoleProgress(quiet=True)).open_tasks(plan.stages[-1])
-    return sum(stage.prospect(task).inferences for task in tasks), _asked(plan, stage)
-
-
-def _asked(plan: Plan, stage: ScoreDepths) -> int:
-    """The pairs of the k1 best docs of each query and k0, added up."""
-    mono = plan.finished("mono")
-    assert mono is not None
+def count_missing(pairs: Pairs, runs: StoredRuns) -> tuple[int, int]:
+    """How many pairs `score_missing` will score, and how many figure 4 has: those of the k1 best docs of each k0."""
+    launcher = Launcher(pairs.plan, runs.config, ConsoleProgress(quiet=True))
+    missing = sum(pairs.stage.prospect(task).inferences for task in launcher.open_tasks(pairs.plan.stages[-1]))
     asked = 0
-    for receipt in mono.receipts:
-        table = plan.folder("mono").read_part(receipt)
-        docs = table.filter(pc.equal(table["segment"], 0))
-        for k0 in stage.k0s:
-            scored = (
-                pc.value_counts(docs.filter(pc.less_equal(docs["rank"], k0))["query_id"]).field("counts").to_numpy()
-            )
-            met = scored.clip(max=stage.k)
-            asked += int((met * (met - 1)).sum())
-    return asked
+    for parts in runs.shards():
+        for k0 in pairs.stage.k0s:
+            ranked = pairs.mono.rank(parts.before(pairs.mono.name), parts.part(pairs.mono.name), k0)
+            best = [min(each.scored, pairs.stage.k) for each in ranked.values()]
+            asked += sum(count * (count - 1) for count in best)
+    return missing, asked

@@ -50,41 +50,6 @@ def score_duo(
     return score_pairs(engine, tokens, received, limits, _sampled(opponents, seed))
 
 
-def score_depths(
-    engine: Scorer,
-    tokens: pa.Table,
-    received: Mapping[str, Sequence[str]],
-    among: Sequence[Mapping[str, Sequence[str]]],
-    limits: InputLimits,
-) -> tuple[pa.Table, StageCounts]:
-    """Scores the pairs of each query's best docs at each of several depths of the stage before.
-
-    Args:
-        engine: with a checkpoint for duo.
-        tokens: as in `score_duo`.
-        received: the docs of each query, best first.
-        among: the best of them at each depth.
-        limits: the truncation rule and its lengths.
-
-    Returns:
-        As `score_duo`: the docs of all depths best first, NaN for pairs that no depth has.
-    """
-    chosen = {
-        query_id: [doc_id for doc_id in doc_ids if any(doc_id in best[query_id] for best in among)]
-        for query_id, doc_ids in received.items()
-    }
-
-    def asked(query_id: str, doc_ids: Sequence[str]) -> Asked:
-        found = np.zeros((len(doc_ids), len(doc_ids)), np.bool_)
-        for best in among:
-            member = np.isin(doc_ids, best[query_id])
-            found |= member[:, None] & member
-        np.fill_diagonal(found, False)
-        return found
-
-    return score_pairs(engine, tokens, chosen, limits, asked)
-
-
 def score_pairs(
     engine: Scorer, tokens: pa.Table, chosen: Mapping[str, Sequence[str]], limits: InputLimits, asked: FindAsked
 ) -> tuple[pa.Table, StageCounts]:

@@ -5,7 +5,7 @@ covered by their digests. The others, such as the place of a model, can change w
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
@@ -22,7 +22,9 @@ from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.models import StageConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
+from beamrank.ranking.input_layout import Lengths
 from beamrank.ranking.rankings import Rankings
+from beamrank.ranking.variants import Depths, Variants
 from models.stages.sample import Sample
 
 CANDIDATE_BYTES = 12
@@ -78,6 +80,8 @@ class Stage(ABC):
     """`shards`: `run` for each, as one Beam job; `join`: a scan of the corpus; `launcher`: all in the launcher."""
     ranks: ClassVar[bool] = True
     """Whether its parts yield rankings."""
+    tokens = ""
+    """The stage that makes its tokens; empty where it reads none."""
     reads_input: ClassVar[bool] = False
 
     @classmethod
@@ -174,6 +178,23 @@ class Stage(ABC):
     def parse_run_name(self, name: str) -> tuple[tuple[tuple[str, Any], ...], int | None] | None:  # noqa: ARG002
         """The settings and the `k` behind the name of a run that its parts can be ranked as; None for no such run."""
         return None
+
+    @property
+    def alternatives(self) -> Sequence[Self]:
+        """The stage, and the same with other settings that its parts can be ranked with, such as aggregations."""
+        return (self,)
+
+    def variants(self, depths: Depths) -> Variants | None:  # noqa: ARG002
+        """How it could have ranked: the points of a curve; by default it has none."""
+        return None
+
+    def details(self, part: pa.Table, query_id: str) -> Mapping[str, Mapping[str, Any]]:  # noqa: ARG002
+        """What is shown of the docs of a query beside ranks and scores: by doc_id and name."""
+        return {}
+
+    def read_tokens(self, queries: Lengths, docs: Lengths) -> Lengths:  # noqa: ARG002
+        """How many tokens of each doc its model reads, given the lengths of queries and docs; by default all."""
+        return docs
 
     def record(self) -> StageRecord:
         """The stage as a plan holds it."""

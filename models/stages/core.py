@@ -12,7 +12,7 @@ from beamrank.errors import PreflightError
 from models.checkpoints.checkpoint import tokenizer_of
 from models.stages.base import LaterStage, Stage
 from models.stages.bm25 import RetrieveBm25
-from models.stages.duo import ScoreDepths, ScoreDuo
+from models.stages.duo import ScoreDuo
 from models.stages.first_stage import FIRST, FirstStage
 from models.stages.given_run import GivenRun
 from models.stages.mono import ScoreMono
@@ -22,7 +22,7 @@ from models.stages.tokenize import TokenizeDocs
 
 _CORE: tuple[type[Stage], ...] = (
     *(RetrieveBm25, GivenRun, TokenizeDocs),
-    *(ScoreMono, ScoreDuo, ScoreDepths, ScorePairs),
+    *(ScoreMono, ScoreDuo, ScorePairs),
 )
 _BY_KIND: dict[str, type[Any]] = {each.type_name: each for each in _CORE}
 

@@ -1,8 +1,8 @@
-"""duoBERT over pairs of the best candidates; also as if the stage before had scored fewer."""
+"""duoBERT over pairs of the best candidates."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
 
 import pyarrow as pa
@@ -15,14 +15,16 @@ from beamrank.config.models import DuoConfig
 from beamrank.config.run import RunConfig
 from beamrank.join import schemas
 from beamrank.ranking.aggregation import METHODS
+from beamrank.ranking.input_layout import Lengths, duo_kept
 from beamrank.ranking.rankings import Rankings, rank_pairs
-from models.scoring.duo import known_duo, score_depths, score_duo
+from beamrank.ranking.variants import Depths, PairVariants, Variants, opponents
+from models.scoring.duo import known_duo, score_duo
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScores
 from models.stages.base import Cost, CostOf, Decides, Stage
 from models.stages.planning import Planning
 from models.stages.sample import Sample
-from models.stages.scoring import ScoringStage, TakesFrom
+from models.stages.scoring import ScoringStage
 
 _SAMPLE_DOCS = 3
 
@@ -102,62 +104,26 @@ class ScoreDuo(ScoringStage):
         opponents, seed = self.drawn or (None, 0)
         return rank_pairs(before, part, self.k, self.aggregation, k=k, opponents=opponents, seed=seed)
 
+    @property
+    def alternatives(self) -> Sequence[Self]:
+        """All aggregations that need no draw, of a full matrix."""
+        if self.opponents is not None:
+            return (self,)
+        return [replace(self, aggregation=name) for name in METHODS if name != "sample"]
+
+    def variants(self, depths: Depths) -> Variants | None:
+        """Every k1 and aggregation of a full matrix."""
+        return PairVariants(self.k, depths) if self.opponents is None else None
+
+    def details(self, part: pa.Table, query_id: str) -> Mapping[str, Mapping[str, Any]]:
+        """The strongest and the weakest opponent of each doc."""
+        return opponents(part, query_id)
+
+    def read_tokens(self, queries: Lengths, docs: Lengths) -> Lengths:
+        return duo_kept(self.input_lengths, self.limits, queries, docs, docs)[1]
+
     def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:  # noqa: ARG002
         return known_duo(self.resolved().architecture, tokens, scores, self.limits)
 
     def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
         return score_duo(engine, tokens, self.received(task), self.limits, self.opponents, self.seed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreDepths(ScoringStage):
-    """Compares the best `k` docs of each query among the first k0, for each of `k0s`: the pairs of figure 4.
-
-    Its plan has the other stages of a finished run, whose scores of pairs it reuses.
-    """
-
-    type_name = "duo_depths"
-    ranks = False
-    k0s: Annotated[tuple[int, ...], Decides("--k0", selects=True)]
-
-    @classmethod
-    def after(cls, duo: ScoreDuo, k0s: tuple[int, ...], k: int) -> Self:
-        """The stage that compares with the model of another; `k` is the largest k1."""
-        shared = {each.name: getattr(duo, each.name) for each in fields(ScoringStage)}
-        return cls(**{**shared, "k": k, "own_name": "duo-depths"}, k0s=k0s)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return schemas.DUO
-
-    @property
-    def takes_from(self) -> TakesFrom:
-        """Of its own run, from any machine: a curve does not show the last digits."""
-        return TakesFrom.ALL
-
-    @property
-    def kind(self) -> str:
-        return "duo"
-
-    @property
-    def run_name(self) -> str | None:
-        return None
-
-    @property
-    def work(self) -> ScoringWork:
-        return ScoringWork(self.k, 2, None, self.max_length, self.token_cost)
-
-    def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:  # noqa: ARG002
-        return known_duo(self.resolved().architecture, tokens, scores, self.limits)
-
-    def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
-        *earlier, last = zip(self.chain, (part.read() for part in task.inputs[-len(self.reads) :]), strict=True)
-        before: Rankings | None = None
-        for stage, part in earlier:
-            before = stage.rank(before, part)
-        by_depth = [last[0].rank(before, last[1], k0) for k0 in (None, *self.k0s)]
-        received, *among = (
-            {query_id: each.doc_ids[: each.scored][:most] for query_id, each in rankings.items()}
-            for rankings, most in zip(by_depth, (None, *[self.k] * len(self.k0s)), strict=True)
-        )
-        return score_depths(engine, tokens, received, among, self.limits)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from beamrank.commit.tasks import ShardTask
@@ -11,8 +12,10 @@ from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.models import MonoConfig
 from beamrank.config.run import RunConfig
 from beamrank.join import schemas
+from beamrank.ranking.input_layout import Lengths, mono_kept
 from beamrank.ranking.rankings import Rankings, rank_docs
 from beamrank.ranking.segments import SegmentPooling, SegmentRule, cut_segments
+from beamrank.ranking.variants import Depths, DepthVariants, Variants
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScores
 from models.scoring.mono import known_mono, score_mono
@@ -63,6 +66,18 @@ class ScoreMono(ScoringStage):
         """The docs by the pooled scores of their segments."""
         assert before is not None
         return rank_docs(before, part, self.k, self.pooling, k)
+
+    def variants(self, depths: Depths) -> Variants:
+        """Every depth."""
+        return DepthVariants(self.k, depths)
+
+    def read_tokens(self, queries: Lengths, docs: Lengths) -> Lengths:
+        """Up to the end of the last segment, as far as it is kept."""
+        segments = cut_segments(docs, self.segments)
+        kept = mono_kept(self.input_lengths, self.limits, queries[segments.docs], segments.lengths)[1]
+        found = np.zeros_like(docs)
+        np.maximum.at(found, segments.docs, segments.starts + kept)
+        return found
 
     def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
         return score_mono(engine, tokens, self.received(task), self.limits, self.segments)

@@ -20,7 +20,7 @@ from beamrank.config.device import is_cuda
 from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import usable_threads
-from beamrank.ranking.input_layout import InputLimits, Truncation
+from beamrank.ranking.input_layout import InputLimits, InputTemplate, Truncation
 from models.checkpoints.checkpoint import Checkpoint, resolve_checkpoint, tokenizer_of
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import choose_backend, find_backend
@@ -186,6 +186,12 @@ class ScoringStage(LaterStage, ModelStage):
     def takes_from(self) -> TakesFrom:
         """From machines of its own kind; on a GPU a score depends on its batch, and none is taken over."""
         return TakesFrom.SAME_KIND if self.device == "cpu" else TakesFrom.NONE
+
+    @property
+    def input_lengths(self) -> InputTemplate:
+        """A template with as many special tokens as that of the checkpoint, which is not opened."""
+        ends = tuple((0,) * count for count in self.end_tokens)
+        return InputTemplate((0,) * self.start_tokens, ends, token_types=(), pad_id=0, doc_parts=self.doc_parts)
 
     @property
     def work(self) -> ScoringWork:

@@ -1,11 +1,12 @@
 """Arguments that several commands take."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from beamrank.config.run import RunConfig, load_config
+from beamrank.commit.plan import read_plan
+from beamrank.config.run import RunConfig, load_config, stored_config
 from beamrank.errors import ConfigError
 from beamrank.formats.run_writer import Ranking, write_run
 from beamrank.machine import describe_machine
@@ -15,6 +16,9 @@ from pipelines.console.progress import ConsoleProgress
 from pipelines.console.tables import RESULT_FORMATS
 from pipelines.console.terminal import write_error, write_line
 from pipelines.runs.run_metadata import Component, write_metadata
+
+if TYPE_CHECKING:
+    from beamrank.report.runs import StoredRuns
 
 
 def one_of(flag: str, known: Collection[str], help_text: str) -> Any:
@@ -107,6 +111,17 @@ def load_run_config(
 
     limits = [] if limit is None else [f"topics.limit={limit}"]
     return load_config(config, [*(overrides or ()), *limits], output, reuse or ())
+
+
+def stored_runs(output: str, changed: Mapping[str, object] | None = None) -> "StoredRuns":
+    """What an output has stored, with other settings of its configuration, such as other qrels."""
+    # They take a second to import, and other commands do without.
+    from beamrank.report.runs import StoredRuns
+    from models.stages.core import open_stages
+
+    plan = read_plan(output)
+    config = stored_config(plan.config, output).model_copy(update=changed)
+    return StoredRuns(plan, config, open_stages(plan.stages))
 
 
 def check_run_output(output: str, runs: Sequence[str]) -> None:

@@ -2,23 +2,24 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from beamrank.commit.plan import Plan, read_plan
-from beamrank.config.run import RunConfig, stored_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, Cell, Column, Table
 from beamrank.formats.notes import first_few
+from beamrank.formats.qrels import read_qrels
+from beamrank.ranking.variants import Opponent
 from beamrank.storage.globs import absolute_glob
-from pipelines.commands.arguments import AsJson, qrels_option
+from pipelines.commands.arguments import AsJson, qrels_option, stored_runs
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
 if TYPE_CHECKING:
     from beamrank.report.report import Report
+    from beamrank.report.runs import StoredRuns
     from beamrank.report.views import CandidateView
 
 
@@ -40,39 +41,33 @@ def inspect(
     if query is not None and changes is not None:
         raise ConfigError("--query and --changes show different things: give one of them")
     # They take a second to import, and other commands do without.
-    import models.stages  # noqa: F401
+    from beamrank.report.gather import gather
     from beamrank.report.report import ReportSettings
-    from beamrank.report.run_report import gather
 
-    plan = read_plan(folder)
-    config = stored_config(plan.config, folder)
-    if qrels is not None:
-        config = config.model_copy(update={"qrels": absolute_glob(qrels)})
+    runs = stored_runs(folder, {} if qrels is None else {"qrels": absolute_glob(qrels)})
     if query is not None:
-        _show_query(plan, config, query, depth, texts, as_json)
+        _show_query(runs, query, depth, texts, as_json)
         return
     texts = texts and changes is not None
     settings = ReportSettings(baseline=baseline, changes=changes or 0, queries=0, texts=texts, curves=False)
-    report = gather(plan, config, settings)
+    report = gather(runs, settings)
     for line in report.missing:
         write_error(f"note: {line}")
     (_show_queries if changes is None else _show_changes)(report, as_json)
 
 
-def _show_query(plan: Plan, config: RunConfig, query_id: str, depth: int, texts: bool, as_json: bool) -> None:
-    from beamrank.report.run_report import query_candidates
-    from beamrank.report.stored.scores import ranked_texts
-
-    topic = next((topic for topic in plan.topics if topic.query_id == query_id), None)
-    if topic is None:
-        topics = first_few([topic.query_id for topic in plan.topics])
-        raise ConfigError(f"--query {query_id!r} is not a topic of {plan.output}; its topics are {topics}")
-    views = query_candidates(plan, config, query_id)[:depth]
-    found = ranked_texts(plan, config, {view.doc_id for view in views}) if texts else {}
+def _show_query(runs: "StoredRuns", query_id: str, depth: int, texts: bool, as_json: bool) -> None:
+    topics = {topic.query_id: topic.text for topic in runs.plan.topics}
+    if query_id not in topics:
+        others = first_few(list(topics))
+        raise ConfigError(f"--query {query_id!r} is not a topic of {runs.plan.output}; its topics are {others}")
+    qrels = None if runs.config.qrels is None else read_qrels(runs.config.qrels)
+    views = runs.views(query_id, {} if qrels is None else qrels.relevance.get(query_id, {}))[:depth]
+    found = runs.texts({view.doc_id for view in views}) if texts else {}
     if as_json:
-        _print_json(query_id=query_id, text=topic.text, candidates=[_candidate(view, found) for view in views])
+        _print_json(query_id=query_id, text=topics[query_id], candidates=[_candidate(view, found) for view in views])
         return
-    write_line(f"{query_id}: {topic.text}")
+    write_line(f"{query_id}: {topics[query_id]}")
     if not views:
         write_line("no candidates")
     for view in views:
@@ -119,9 +114,9 @@ def _show_queries(report: "Report", as_json: bool) -> None:
 
 
 def _print_passage(view: "CandidateView", texts: Mapping[str, str]) -> None:
-    for name, each in (("strongest opponent", view.strongest), ("weakest opponent", view.weakest)):
-        if each is not None:
-            write_line(f"  {name}: {each.doc_id} ({each.log_odds:+.2f})")
+    for details in view.details.values():
+        for name, value in details.items():
+            write_line(f"  {name}{' opponent' * isinstance(value, Opponent)}: {value}")
     if view.doc_id in texts:
         write_line(f"  {' '.join(texts[view.doc_id].split())}")
 
@@ -132,9 +127,12 @@ def _facts(view: "CandidateView") -> str:
 
 
 def _candidate(view: "CandidateView", texts: Mapping[str, str]) -> dict[str, Any]:
-    opponents = {"strongest": view.strongest, "weakest": view.weakest}
-    found = {name: None if each is None else each._asdict() for name, each in opponents.items()}
-    return {**asdict(view), **found, "text": texts.get(view.doc_id)}
+    details: dict[str, Any] = {"strongest": None, "weakest": None}
+    for each in view.details.values():
+        details |= {name: value._asdict() if isinstance(value, Opponent) else value for name, value in each.items()}
+    values = asdict(replace(view, details={}))
+    del values["details"], values["truncated"]
+    return values | details | {"truncated": view.truncated, "text": texts.get(view.doc_id)}
 
 
 def _print_json(**values: object) -> None:

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from beamrank.commit.plan import read_plan
-from beamrank.config.run import stored_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.measures import COMPARED_MEASURES, parse_measures, split_measures
 from beamrank.formats.excluded import read_excluded
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.urls import refuse_credentials
-from pipelines.commands.arguments import Quiet, Verbose, console_progress, exclude_option, qrels_option
+from pipelines.commands.arguments import Quiet, Verbose, console_progress, exclude_option, qrels_option, stored_runs
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
@@ -158,16 +156,13 @@ def _reports(
 ) -> "list[Report]":
     """One report a folder, and one of all files."""
     # They take a second to import, and other commands do without.
-    import models.stages  # noqa: F401
+    from beamrank.report.gather import gather
     from beamrank.report.run_files import gather_files
-    from beamrank.report.run_report import gather
 
     changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
     changed |= {"measures": measures} if measures else {}
-    found = []
-    for folder in folders:
-        plan = read_plan(folder)
-        found.append(gather(plan, stored_config(plan.config, folder).model_copy(update=changed), settings))
+    earlier = None if settings.earlier is None else stored_runs(settings.earlier)
+    found = [gather(stored_runs(folder, changed), settings, earlier) for folder in folders]
     if files:
         excluded = None if exclude is None else read_excluded(exclude)
         found.append(gather_files(files, qrels, measures or COMPARED_MEASURES, settings, excluded))

@@ -10,17 +10,14 @@ import pyarrow as pa
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards
-from beamrank.commit.stage_record import StageRecord, described
+from beamrank.config.run import stored_config
 from beamrank.join import schemas
 from beamrank.records import Topic
-
-_RECORDS = (
-    StageRecord(
-        "candidates", "retrieve", "retrieve", described(schemas.CANDIDATES), (), True, {"k": 1}, run_name="candidates"
-    ),
-    StageRecord("mono", "mono", "mono", described(schemas.MONO), ("retrieve",), keys={"k": 1}, run_name="mono"),
-    StageRecord("duo", "duo", "duo", described(schemas.DUO), ("retrieve", "mono"), keys={"k": 1}, run_name="duo-sum"),
-)
+from beamrank.report.runs import StoredRuns
+from models.stages.base import Stage
+from models.stages.core import open_stages
+from models.stages.given_run import GivenRun
+from tests.support.models.stages import a_stage
 
 
 class ScoredOutput:
@@ -59,8 +56,19 @@ class ScoredOutput:
             **keys,
         }
         self.shards = cut_shards([Topic(query_id, f"text of {query_id} {prefix}") for query_id in self.query_ids], 3)
-        self.plan = Plan("made", str(folder / "out"), self.shards, _RECORDS, config)
+        self.stages: list[Stage] = [
+            GivenRun(run_digest="0" * 64, k=depths[0], url=str(folder / "given.trec")),
+            a_stage("mono", k=depths[1], tokens=""),
+            a_stage("duo", k=depths[2], tokens=""),
+        ]
+        self.records = tuple(stage.record() for stage in self.stages)
+        self.plan = Plan("made", str(folder / "out"), self.shards, self.records, config)
         self.write_qrels()
+
+    def runs(self, **changed: Any) -> StoredRuns:
+        """What is stored, with other settings of the configuration."""
+        config = stored_config(self.plan.config, "here").model_copy(update=changed)
+        return StoredRuns(self.plan, config, open_stages(self.plan.stages))
 
     def write_corpus(self) -> None:
         lines = [json.dumps({"id": doc_id, "contents": text}) for doc_id, text in self.texts.items()]
@@ -86,11 +94,11 @@ class ScoredOutput:
         for shard in self.shards:
             for number, table in enumerate(self._tables([topic.query_id for topic in shard.topics])):
                 parts[number].append(table)
-        for record, tables in list(zip(_RECORDS, parts, strict=True))[:stages]:
+        for record, tables in list(zip(self.records, parts, strict=True))[:stages]:
             inputs = [manifest for manifest in map(self.plan.sealed, record.inputs) if manifest is not None]
             digests = self.plan.shard_digests(record, inputs)
             counts = {"inferences": 10, "tokens": 90, "padded_tokens": 100, "queries": 2, "halvings": 0}
-            done = tables if record.name != _RECORDS[stages - 1].name else tables[:last_shards]
+            done = tables if record.name != self.records[stages - 1].name else tables[:last_shards]
             for number, table in enumerate(done):
                 self.plan.folder(record.name).commit(number, digests[number], table, seconds=1.5, counts=counts)
         return self

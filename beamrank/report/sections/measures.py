@@ -1,7 +1,6 @@
 """Measures of every stage and aggregation, tests of their differences, curves, and the scores by label."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, P_VALUE, Cell, Column, Table
 from beamrank.report.blocks import Block, Paragraph, Picture, TableBlock
@@ -49,23 +48,29 @@ def _differences(tested: Sequence[Tested]) -> Table:
     return Table(columns, rows)
 
 
+_CAPTIONS = {
+    2: "{measure} against k0, the candidates that {stage} scores",
+    3: "{measure} against the pairs that {stage} is asked for k1 candidates; k1 = 0 is {before}",
+}
+
+
 def curve_blocks(report: Report) -> Sequence[Block]:
     """Figures 2 and 3 of the multi-stage paper, by the first measure that has curves."""
     found: list[Block] = []
-    duo = report.execution.config.duo if report.execution else None
-    for figure, draw, caption in (
-        (2, depth_curve, "{} against k0, the candidates that mono scores"),
-        (
-            3,
-            partial(pair_curves, configured=duo.aggregation if duo else None),
-            "{} against the pairs that duo is asked for k1 candidates; k1 = 0 is mono",
-        ),
-    ):
-        points = [point for point in report.points if point.figure == figure]
-        if points:
-            measure = points[0].measure
-            svg = draw([point for point in points if point.measure == measure])
-            found.append(Picture(f"figure-{figure}", caption.format(measure) + report.trial, svg, points))
+    sections = {each.name: each.section for each in report.execution.runs.config.stages} if report.execution else {}
+    names: set[str] = set()
+    for stage, points in report.curves.items():
+        first = points[0]
+        name = f"figure-{first.figure}"
+        name = f"{name}-{stage}" if name in names else name
+        names.add(name)
+        drawn = [point for point in points if point.measure == first.measure]
+        if first.figure == 3:
+            svg = pair_curves(drawn, getattr(sections[stage], "aggregation", None))
+        else:
+            svg = depth_curve(drawn)
+        caption = _CAPTIONS[first.figure].format(measure=first.measure, stage=stage, before=first.stage)
+        found.append(Picture(name, caption + report.trial, svg, points))
     if found:
         found.append(
             Paragraph(

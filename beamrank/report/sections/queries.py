@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from beamrank.evaluation.tables import COUNT, DIFFERENCE, MEAN, Cell, Column, Table
+from beamrank.ranking.variants import Opponent
 from beamrank.report.blocks import Block, Heading, Paragraph, Passage, Picture, TableBlock, marked_text
 from beamrank.report.pictures import difference_bars
 from beamrank.report.report import Report
-from beamrank.report.views import CandidateView, Opponent, RankChange, shown_views
+from beamrank.report.views import CandidateView, RankChange, shown_views
 
 _PASSAGES = 3
 
@@ -95,11 +96,8 @@ def _passage(report: Report, change: RankChange) -> Passage:
 def _facts(change: RankChange) -> Iterator[tuple[str, str]]:
     if change.candidate.truncated_by is not None:
         yield "truncated", change.candidate.truncated_by
-    if change.after.startswith("duo"):
-        yield from _opponent("strongest opponent", change.candidate.strongest)
-        yield from _opponent("weakest opponent", change.candidate.weakest)
-
-
-def _opponent(name: str, each: Opponent | None) -> Iterator[tuple[str, str]]:
-    if each is not None:
-        yield name, f"{each.doc_id} (log-odds against it {each.log_odds:+.2f})"
+    for name, value in change.candidate.details.get(change.after, {}).items():
+        if isinstance(value, Opponent):
+            yield f"{name} opponent", f"{value.doc_id} (log-odds against it {value.log_odds:+.2f})"
+        else:
+            yield name, str(value)

@@ -36,7 +36,7 @@ def setting_blocks(report: Report) -> Sequence[Block]:
     if report.execution is None:
         return []
     columns = [Column("stage"), Column("key"), Column("value")]
-    keys = TableBlock("What decides the scores", Table(columns, _keys(report.execution.plan)))
+    keys = TableBlock("What decides the scores", Table(columns, _keys(report.execution.runs.plan)))
     return [*_machines(report.execution), keys]
 
 
@@ -49,21 +49,19 @@ def _files(report: Report) -> Table:
 
 
 def _inputs(report: Report, run: Execution) -> list[list[Cell]]:
-    config = run.config
-    first = config.first_stage
+    plan, config = run.runs.plan, run.runs.config
+    first, *later = config.stages
     rows: list[tuple[str, Cell]] = [
-        ("run tag", run.plan.run_tag),
-        ("plan", run.plan.digest),
+        ("run tag", plan.run_tag),
+        ("plan", plan.digest),
         ("corpus", f"{config.corpus.path} ({config.corpus.format})"),
-        ("topics", f"{shown_paths(config.topics.path)}: {len(run.plan.topics):,} topics{report.trial}"),
-        ("first stage", f"{config.first_stage_name}: {_flat(first.model_dump())}"),
+        ("topics", f"{shown_paths(config.topics.path)}: {len(plan.topics):,} topics{report.trial}"),
+        ("first stage", f"{first.kind}: {_flat(first.section.model_dump())}"),
     ]
     if config.qrels is not None:
         judged = [each.notes.topics for each in report.evaluations.values()][:1]
         rows.append(("qrels", shown_paths(config.qrels) + "".join(f": {count:,} judged topics" for count in judged)))
-    for name, model in (("mono", config.mono), ("duo", config.duo)):
-        if model is not None:
-            rows.append((name, _flat(model.model_dump())))
+    rows += [(each.name, _flat(each.section.model_dump())) for each in later]
     rows.append(("input", _flat(config.input.model_dump())))
     if report.evaluations:
         notes = next(iter(report.evaluations.values())).notes
@@ -115,7 +113,7 @@ def _machines(run: Execution) -> list[Block]:
             shards.setdefault(receipt.machine, Counter())[stage] += 1
     if not shards:
         return []
-    found = [_machine_values(read_machine(run.plan.output, name)) for name in shards]
+    found = [_machine_values(read_machine(run.runs.plan.output, name)) for name in shards]
     done = [", ".join(f"{stage} {count:,}" for stage, count in counts.items()) for counts in shards.values()]
     names = list(dict.fromkeys(name for values in found for name in values))
     rows: list[list[Cell]] = [["shards", *done]]

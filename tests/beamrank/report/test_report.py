@@ -2,33 +2,31 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 
-from beamrank.config.run import stored_config
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.evaluation.significance import compare_evaluations, corrected
 from beamrank.formats.qrels import read_qrels
 from beamrank.machine import describe_machine
-from beamrank.ranking.rankings import doc_orders, rank_candidates
+from beamrank.ranking.rankings import doc_orders
 from beamrank.report.blocks import Picture, TableBlock, marked_text
+from beamrank.report.gather import gather
 from beamrank.report.page import render, report_part, write_report
 from beamrank.report.report import ReportSettings
-from beamrank.report.run_report import gather
 from beamrank.report.sections import registry
-from tests.support.rankings import duo_ranking, mono_ranking
 from tests.support.scored_outputs import ScoredOutput
 
 EVIL = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1)>{{7*7}}"
 QUICK = ReportSettings(trials=2, opponents=(2,))
 
 
-def _gather(output, settings=QUICK, **changed):
-    config = stored_config(output.plan.config, "here")
-    return gather(output.plan, config.model_copy(update=changed), settings)
+def _gather(output, settings=QUICK, earlier=None, **changed):
+    return gather(output.runs(**changed), settings, earlier)
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +38,17 @@ def output(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(output):
-    return _gather(output, dataclasses.replace(QUICK, earlier=output.plan.output))
+    return _gather(output, earlier=output.runs())
 
 
 def _rankings(output):
-    candidates, mono, duo = map(output.stored, ("retrieve", "mono", "duo"))
-    ranked = mono_ranking(candidates, mono)
-    return {
-        "candidates": rank_candidates(candidates),
-        "mono": ranked,
-        **{f"duo-{name}": duo_ranking(ranked, duo, name) for name in ("sum", "binary", "min", "max", "sym_log_sum")},
-    }
+    """Of each run, query by query."""
+    runs = output.runs()
+    found: dict[str, dict[str, Sequence[str]]] = {run: {} for run in runs.all}
+    for parts in runs.shards():
+        for run, ranked in found.items():
+            ranked |= dict(doc_orders(runs.rankings(parts, run)))
+    return found
 
 
 def test_measures_equal_the_evaluator_for_every_stage_and_aggregation(output):
@@ -59,7 +57,7 @@ def test_measures_equal_the_evaluator_for_every_stage_and_aggregation(output):
     qrels = read_qrels(output.plan.config["qrels"])
     assert len(found) == 9
     for run, rankings in _rankings(output).items():
-        expected = evaluate(doc_orders(rankings), qrels, names, output.query_ids)
+        expected = evaluate(rankings.items(), qrels, names, output.query_ids)
         assert found[run].means == pytest.approx(expected.means, abs=1e-12)
         assert found[run].per_query.keys() == expected.per_query.keys()
         for query_id, values in expected.per_query.items():
@@ -88,7 +86,7 @@ def test_rank_changes_are_the_largest_of_judged_docs(output, report):
         expected = []
         for query_id, judged in qrels.relevance.items():
             ranks = [
-                {doc_id: rank for rank, (doc_id, _) in enumerate(rankings[run].get(query_id, ()), 1)}
+                {doc_id: rank for rank, doc_id in enumerate(rankings[run].get(query_id, ()), 1)}
                 for run in (before, after)
             ]
             expected += [abs(ranks[0][doc_id] - ranks[1][doc_id]) for doc_id in judged if doc_id in ranks[0]]
@@ -96,19 +94,12 @@ def test_rank_changes_are_the_largest_of_judged_docs(output, report):
         assert found == [places for places in sorted(expected, reverse=True) if places][:10]
 
 
-def test_opponents_are_those_with_the_extreme_log_odds(output, report):
-    (row,) = [
-        row
-        for receipt in output.plan.sealed("duo").receipts
-        for row in output.plan.folder("duo").read_part(receipt).to_pylist()
-        if row["query_id"] == "q1"
-    ]
-    docs = row["doc_ids"]
-    for view in (each for each in report.views["q1"] if each.doc_id in docs):
-        start = docs.index(view.doc_id) * len(docs)
-        odds = {doc_id: z for doc_id, z in zip(docs, row["scores"][start : start + len(docs)], strict=True) if z == z}
-        assert view.strongest.log_odds == min(odds.values()) == odds[view.strongest.doc_id]
-        assert view.weakest.log_odds == max(odds.values()) == odds[view.weakest.doc_id]
+def test_views_have_the_opponents_of_docs_that_were_compared(output, report):
+    compared = {row["query_id"]: row["doc_ids"] for row in output.stored("duo").to_pylist()}
+    for view in report.views["q1"]:
+        assert set(view.details) == ({"duo-sum"} if view.doc_id in compared["q1"] else set())
+        for opponent in view.details.get("duo-sum", {}).values():
+            assert opponent.doc_id in set(compared["q1"]) - {view.doc_id}
 
 
 class _Page(HTMLParser):
@@ -188,8 +179,8 @@ def test_long_tables_and_queries_are_folded(written, report):
 
 def test_means_of_a_trial_say_so(output):
     config = output.plan.config | {"topics": {**output.plan.config["topics"], "limit": 7}}
-    limited = dataclasses.replace(output.plan, config=config)
-    found = gather(limited, stored_config(config, "here"), dataclasses.replace(QUICK, earlier=output.plan.output))
+    limited = dataclasses.replace(output.runs(), plan=dataclasses.replace(output.plan, config=config))
+    found = gather(limited, QUICK, output.runs())
     part = report_part(found)
     captions = [block.caption for kind in (TableBlock, Picture) for block in part.blocks(kind)]
     titles = [caption for caption in captions if re.match(r"(Means|Measures|Differences|RR@10) ", caption)]
@@ -228,7 +219,7 @@ def test_run_that_was_killed_midway_shows_the_stages_before(tmp_path):
     found = _gather(ScoredOutput(tmp_path).run(3, last_shards=2))
     assert found.runs == ["candidates", "mono"]
     assert [line for line in found.missing if line.startswith("duo is not finished (2 of 3 shards)")]
-    assert {point.figure for point in found.points} == {2}
+    assert list(found.curves) == ["mono"]
     write_report(str(tmp_path / "page"), [report_part(found)])
     assert "2 of 3" in (tmp_path / "page" / "report.html").read_text()
 
@@ -245,7 +236,8 @@ def test_constant_scores_keep_the_first_stages_order(tmp_path):
     assert set(found.differences.values()) == {0.0}
     assert not found.changes
     assert {each.comparison.p_value for each in found.tested} == {None}
-    assert len({point.value for point in found.points if point.measure == "AP" and point.trial != "sd"}) == 1
+    points = [point for each in found.curves.values() for point in each if point.measure == "AP"]
+    assert len({point.value for point in points if point.trial != "sd"}) == 1
     write_report(str(tmp_path), [report_part(found)])
     assert (tmp_path / "scores-1.svg").exists()
 

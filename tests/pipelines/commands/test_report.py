@@ -213,3 +213,34 @@ def test_report_of_run_files_refuses_an_earlier_output(output, tmp_path):
     done = beamrank_here("report", str(run), "--baseline", output.plan.output)
     assert done.returncode == 2
     assert "are compared with a run file" in done.stderr
+
+
+def test_report_and_inspect_show_every_stage_of_a_long_cascade(tmp_path):
+    collection = small_cascade(tmp_path)
+    mono, duo = (collection.keys.pop(name)["checkpoint"] for name in ("mono", "duo"))
+    collection.keys["cascade"] = [
+        {"mono": {"checkpoint": mono, "k": 6}},
+        {"mono": {"checkpoint": mono, "k": 4, "name": "large"}},
+        {"duo": {"checkpoint": duo, "k": 3}},
+    ]
+    collection.run()
+    done = beamrank_here("report", collection.output, "--trials", "1")
+    assert done.returncode == 0, done.stderr
+    page = collection.output / "report"
+    with (page / "curves.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["measure"] == "RR@10"]
+    depths: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        depths.setdefault((row["figure"], row["stage"]), []).append(row["k0"] if row["figure"] == "2" else row["k1"])
+    # The first depth of a curve is the stage before.
+    assert depths["2", "first"] == ["0"]
+    assert depths["2", "mono"] == [*"123456", "0"]
+    assert depths["2", "large"] == [*"1234"]
+    assert set(depths["3", "large"]) == {"0"}
+    assert set(depths["3", "duo"]) == {"2", "3"}
+    assert {row["k0"] for row in rows if row["figure"] == "3"} == {"4"}
+    assert {"figure-2.svg", "figure-2-large.svg", "figure-3.svg"} <= {path.name for path in page.iterdir()}
+    shown = beamrank_here("inspect", collection.output, "--query", "q0", "--json")
+    (first, *_) = json.loads(shown.stdout)["candidates"]
+    assert list(first["ranks"]) == ["candidates", "mono", "large", "duo-sum", *list(first["ranks"])[4:]]
+    assert first["strongest"]["doc_id"] != first["doc_id"]

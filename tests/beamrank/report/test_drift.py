@@ -6,34 +6,29 @@ import io
 import numpy as np
 import pytest
 
-from beamrank.config.run import stored_config
 from beamrank.evaluation.compare import kendalls_tau, rank_biased_overlap
 from beamrank.evaluation.evaluate import evaluate
 from beamrank.formats.qrels import read_qrels
-from beamrank.ranking.rankings import doc_orders, rank_candidates
+from beamrank.ranking.rankings import doc_orders
 from beamrank.report.drift import write_drift
+from beamrank.report.gather import gather
 from beamrank.report.report import ReportSettings
-from beamrank.report.run_report import gather
-from tests.support.rankings import duo_ranking, mono_ranking
 from tests.support.scored_outputs import ScoredOutput
 
 RUNS = ("candidates", "mono", "duo-sum")
 
 
 def _rankings(output):
-    candidates, mono, duo = map(output.stored, ("retrieve", "mono", "duo"))
-    ranked = mono_ranking(candidates, mono)
-    orders = (rank_candidates(candidates), ranked, duo_ranking(ranked, duo, "sum"))
-    return {
-        run: {query_id: list(doc_ids) for query_id, doc_ids in doc_orders(each)}
-        for run, each in zip(RUNS, orders, strict=True)
-    }
+    runs = output.runs()
+    found: dict[str, dict[str, list[str]]] = {run: {} for run in RUNS}
+    for parts in runs.shards():
+        for run, ranked in found.items():
+            ranked |= {query_id: list(doc_ids) for query_id, doc_ids in doc_orders(runs.rankings(parts, run))}
+    return found
 
 
-def _drift(new, old, **settings):
-    config = stored_config(new.plan.config, "here")
-    chosen = ReportSettings(earlier=old.plan.output, texts=False, curves=False, **settings)
-    return gather(new.plan, config, chosen).drift
+def _drift(new, old):
+    return gather(new.runs(), ReportSettings(texts=False, curves=False), old.runs()).drift
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,232 @@
+"""How a stage could have ranked the docs that it scored: other depths, aggregations, opponents; without a model.
+
+A query counts only through the positions of its judged docs, so all variants of a stage come out of one pass. Each is
+the ranking that `beamrank.ranking.rankings` gives for the same settings.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from beamrank.ranking.aggregation import METHODS, Matrix, aggregate, opponent_order, sample_sums
+from beamrank.ranking.rankings import Floats, Positions, Ranking, Rankings, Table, matrices
+
+# From j docs of a query, by their places among its candidates, to their positions in p rankings, from 1: int64[j, p].
+FindPositions: TypeAlias = Callable[[Positions], Positions]
+# A query, its candidates, and where the variants have them.
+QueryPositions: TypeAlias = tuple[str, Sequence[str], FindPositions]
+_MANY = 20
+_POINTS = 5
+
+
+class Depths(NamedTuple):
+    """The points of curves that a user chooses; empty for those of the paper.
+
+    Attributes:
+        k0s: how many docs a stage scores one by one.
+        k1s: how many docs a stage compares in pairs.
+        opponents: how many opponents SAMPLE draws for a doc.
+        trials: how many seeds SAMPLE is drawn with, from 0.
+    """
+
+    k0s: Sequence[int] = ()
+    k1s: Sequence[int] = ()
+    opponents: Sequence[int] = ()
+    trials: int = 10
+
+
+class Variant(NamedTuple):
+    """One way to rank; None where a setting does not apply.
+
+    Attributes:
+        k0: how many docs are scored one by one.
+        k1: how many docs are compared in pairs.
+        aggregation: of the pairs.
+        opponents: how many opponents SAMPLE draws for a doc.
+        trial: the seed.
+        inferences: of a query as the papers count them: k0; k1 (k1 - 1), for SAMPLE k1 (m - 1).
+        inferences_asked: what beamrank asks its model: for SAMPLE k1 m.
+    """
+
+    k0: int | None
+    k1: int | None
+    aggregation: str | None
+    opponents: int | None
+    trial: int | None
+    inferences: int
+    inferences_asked: int
+
+
+class Variants(ABC):
+    """The variants of a stage.
+
+    Attributes:
+        figure: the figure of Nogueira et al. 2019 that shows them.
+        k: that of the stage.
+        variants: in the order of the positions.
+    """
+
+    figure: int
+    k: int
+    variants: Sequence[Variant]
+
+    @abstractmethod
+    def positions(self, before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:
+        """The candidates of each query of a shard, and where every variant has them.
+
+        Args:
+            before: the rankings that the stage re-ranks.
+            after: those that it gave.
+            part: its part.
+        """
+
+
+class DepthVariants(Variants):
+    """A stage that scores docs one by one, as if it had scored only the first k0: figure 2."""
+
+    figure = 2
+
+    def __init__(self, k: int, depths: Depths) -> None:
+        """Takes the k of the stage, and by default every k0 up to it."""
+        self.k = k
+        self._k0s = [k0 for k0 in depths.k0s or range(k + 1) if k0 <= k]
+        self.variants = [Variant(k0, None, None, None, None, k0, k0) for k0 in self._k0s]
+
+    def positions(self, before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:  # noqa: ARG002
+        for query_id, ranking in after.items():
+            places, doc_ids = _candidates(before[query_id], ranking)
+            heads = np.searchsorted(places, self._k0s)
+            yield query_id, doc_ids, partial(_depth_positions, _scores(doc_ids, ranking), heads)
+
+
+class PairVariants(Variants):
+    """A stage that compares all pairs of docs, as if it had compared only the first k1, and aggregated differently.
+
+    Figure 3: SAMPLE is drawn from the matrix.
+    """
+
+    figure = 3
+
+    def __init__(self, k: int, depths: Depths) -> None:
+        """Takes the k of the stage; by default every k1 up to 20 or else five of them, and m at each fifth of k.
+
+        With k = 50 these are the points of the paper. k1 = 0 is the stage before.
+        """
+        self.k = k
+        step = 1 if k <= _MANY else -(-k // _POINTS)
+        most = [min(k1, k) for k1 in range(step, k + step, step)]
+        drawn = {round(k * share / _POINTS) for share in range(1, _POINTS)}
+        self._k1s = [k1 for k1 in depths.k1s or most if 2 <= k1 <= k]
+        self._opponents = sorted({each for each in depths.opponents or drawn if each >= 1})
+        self._seeds = range(depths.trials)
+        self._methods = [name for name in METHODS if name != "sample"]
+        series: list[tuple[str, int | None, int | None]] = [(name, None, None) for name in self._methods]
+        series += [("sample", opponents, seed) for opponents in self._opponents for seed in self._seeds]
+        depths_of_pairs = (0, *self._k1s) if self._k1s else ()
+        self.variants = [_pair_variant(k1, *each) for k1 in depths_of_pairs for each in series]
+
+    def positions(self, before: Rankings, after: Rankings, part: Table) -> Iterator[QueryPositions]:
+        for query_id, (compared, z) in matrices(part).items() if self.variants else ():
+            if query_id in before:
+                _, doc_ids = _candidates(before[query_id], after[query_id])
+                yield query_id, doc_ids, partial(self._of_query, query_id, compared, z)
+
+    def _of_query(self, query_id: str, compared: Sequence[str], z: Matrix, docs: Positions) -> Positions:
+        shape = (len(docs), 1 + len(self._k1s), len(self.variants) // (1 + len(self._k1s)))
+        # A doc that is not compared keeps its position.
+        found = np.broadcast_to(docs[:, None, None] + 1, shape).copy()
+        if (docs < len(z)).any():
+            orders = [opponent_order(query_id, compared, seed) for seed in self._seeds if self._opponents]
+            for row, k1 in enumerate(self._k1s, 1):
+                inside = docs < min(k1, len(z))
+                if inside.any():
+                    found[inside, row] = _positions(self._aggregated(z[:k1, :k1], orders), docs[inside])
+        return found.reshape(len(docs), len(self.variants))
+
+    def _aggregated(self, z: Matrix, orders: Sequence[Positions]) -> Floats:
+        """The scores of each aggregation and draw, given the order of opponents by seed. float64[series, k1]."""
+        drawn = np.array([_first(order, len(z)) for order in orders], np.int64)
+        sampled = sample_sums(z, drawn, self._opponents) if orders else {}
+        return np.array(
+            [
+                *(aggregate(z, name) for name in self._methods),
+                *(sampled[opponents][seed] for opponents in sampled for seed in self._seeds),
+            ]
+        )
+
+
+def _pair_variant(k1: int, aggregation: str, opponents: int | None, seed: int | None) -> Variant:
+    others = max(k1 - 1, 0)
+    if opponents is None:
+        return Variant(None, k1, aggregation, None, None, k1 * others, k1 * others)
+    as_the_caption = k1 * max(min(opponents, k1) - 1, 0)
+    return Variant(None, k1, aggregation, opponents, seed, as_the_caption, k1 * min(opponents, others))
+
+
+def _candidates(before: Ranking, after: Ranking) -> tuple[Positions, Sequence[str]]:
+    """The docs of `before` that did not leave the ranking, and their places in it."""
+    if len(before.doc_ids) == len(after.doc_ids):
+        return np.arange(len(before.doc_ids)), before.doc_ids
+    stayed = set(after.doc_ids)
+    places = [place for place, doc_id in enumerate(before.doc_ids) if doc_id in stayed]
+    return np.array(places, np.int64), [before.doc_ids[place] for place in places]
+
+
+def _scores(doc_ids: Sequence[str], after: Ranking) -> Floats:
+    """The score of each candidate; NaN without one."""
+    place_of = {doc_id: place for place, doc_id in enumerate(doc_ids)}
+    found = np.full(len(doc_ids), np.nan)
+    found[[place_of[doc_id] for doc_id in after.doc_ids[: after.scored]]] = after.scores[: after.scored]
+    return found
+
+
+def _depth_positions(scores: Floats, heads: Positions, docs: Positions) -> Positions:
+    """Positions if only the first `heads` candidates had been scored, by score; the others keep their order below."""
+    mine = scores[docs, None]
+    # ahead[j, c]: candidate c is above doc j if both are scored. Nothing is above or below a doc without a score.
+    ahead = (scores > mine) | ((scores == mine) & (np.arange(len(scores)) < docs[:, None]))
+    above = np.concatenate([np.zeros((len(docs), 1), np.int64), np.cumsum(ahead, axis=1)], axis=1)
+    scored = np.concatenate([[0], np.cumsum(~np.isnan(scores))])
+    below = scored[heads] + docs[:, None] - scored[np.minimum(docs[:, None], heads)] + 1
+    return np.where((docs[:, None] < heads) & ~np.isnan(mine), above[:, heads] + 1, below)
+
+
+def _positions(scores: Floats, docs: Positions) -> Positions:
+    """Positions of some candidates by each row of scores, ties by place. int64[j, series]."""
+    mine = scores[:, docs, None]
+    ties = (scores[:, None, :] == mine) & (np.arange(scores.shape[1]) < docs[:, None])[None]
+    return np.asarray(((scores[:, None, :] > mine) | ties).sum(axis=2).T + 1)
+
+
+def _first(order: Positions, count: int) -> Positions:
+    """The order of opponents among the first `count` candidates only. int64[count, count - 1]."""
+    head = order[:count]
+    return head[head < count].reshape(count, -1) if count else head
+
+
+class Opponent(NamedTuple):
+    """A doc that another was compared with, and the log-odds of being more relevant than it."""
+
+    doc_id: str
+    log_odds: float
+
+    def __str__(self) -> str:
+        return f"{self.doc_id} ({self.log_odds:+.2f})"
+
+
+def opponents(part: Table, query_id: str) -> dict[str, dict[str, Any]]:
+    """The `strongest` opponent of each doc that was compared, and the `weakest`: by the log-odds against them."""
+    compared, scores = matrices(part).get(query_id, ([], np.empty((0, 0), np.float32)))
+    z = scores.astype(np.float64)
+    np.fill_diagonal(z, np.nan)
+    return {
+        doc_id: {
+            name: Opponent(compared[place], float(row[place]))
+            for name, place in (("strongest", int(np.nanargmin(row))), ("weakest", int(np.nanargmax(row))))
+        }
+        for doc_id, row in zip(compared, z, strict=True)
+        if not np.isnan(row).all()
+    }

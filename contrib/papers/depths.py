@@ -1,0 +1,95 @@
+"""The pairs of figure 4 as a stage: the best docs of each query among the first k0 candidates, for several k0."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, NoReturn, Self
+
+import numpy as np
+import pyarrow as pa
+
+from beamrank.commit.stage_record import ScoringWork
+from beamrank.commit.tasks import ShardTask
+from beamrank.config.models import StageConfig
+from beamrank.errors import ConfigError
+from beamrank.join import schemas
+from beamrank.ranking.rankings import Rankings
+from models.scoring.duo import Asked, known_duo, score_pairs
+from models.scoring.engine import Scorer, StageCounts
+from models.scoring.known import KnownScores
+from models.stages.base import Decides
+from models.stages.duo import ScoreDuo
+from models.stages.scoring import ScoringStage, TakesFrom
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreDepths(ScoringStage):
+    """Compares the best `k` docs of each query among the first k0, for each of `k0s`.
+
+    Its plan has the other stages of a finished run, whose scores of pairs it reuses.
+    """
+
+    type_name = "duo_depths"
+    section = StageConfig
+    ranks = False
+    k0s: Annotated[tuple[int, ...], Decides("--k0", selects=True)]
+
+    @classmethod
+    def from_config(cls, *_: Any) -> NoReturn:
+        """It is not a stage of a configuration."""
+        raise ConfigError(f"the stage {cls.type_name} is that of `beamrank report --score-missing`: leave it out")
+
+    @classmethod
+    def after(cls, duo: ScoreDuo, k0s: tuple[int, ...], k: int) -> Self:
+        """The stage that compares with the model of another; `k` is the largest k1."""
+        shared = {each.name: getattr(duo, each.name) for each in fields(ScoringStage)}
+        return cls(**{**shared, "k": k, "own_name": "duo-depths"}, k0s=k0s)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schemas.DUO
+
+    @property
+    def takes_from(self) -> TakesFrom:
+        """Of its own run, from any machine: a curve does not show the last digits."""
+        return TakesFrom.ALL
+
+    @property
+    def kind(self) -> str:
+        return ScoreDuo.type_name
+
+    @property
+    def run_name(self) -> str | None:
+        return None
+
+    @property
+    def work(self) -> ScoringWork:
+        return ScoringWork(self.k, 2, None, self.max_length, self.token_cost)
+
+    def known(self, tokens: pa.Table, scores: pa.Table, keys: Mapping[str, Any]) -> KnownScores:  # noqa: ARG002
+        return known_duo(self.resolved().architecture, tokens, scores, self.limits)
+
+    def score(self, engine: Scorer, tokens: pa.Table, task: ShardTask) -> tuple[pa.Table, StageCounts]:
+        """All pairs of the best docs at each depth; NaN for pairs that no depth has."""
+        *earlier, last = zip(self.chain, (part.read() for part in task.inputs[-len(self.reads) :]), strict=True)
+        before: Rankings | None = None
+        for stage, part in earlier:
+            before = stage.rank(before, part)
+        among = [_scored(last[0].rank(before, last[1], k0), self.k) for k0 in self.k0s]
+        chosen = {
+            query_id: [doc_id for doc_id in doc_ids if any(doc_id in best[query_id] for best in among)]
+            for query_id, doc_ids in _scored(last[0].rank(before, last[1]), None).items()
+        }
+
+        def asked(query_id: str, doc_ids: Sequence[str]) -> Asked:
+            found = np.zeros((len(doc_ids), len(doc_ids)), np.bool_)
+            for best in among:
+                member = np.isin(doc_ids, best[query_id])
+                found |= member[:, None] & member
+            np.fill_diagonal(found, False)
+            return found
+
+        return score_pairs(engine, tokens, chosen, self.limits, asked)
+
+
+def _scored(rankings: Rankings, most: int | None) -> dict[str, Sequence[str]]:
+    return {query_id: each.doc_ids[: each.scored][:most] for query_id, each in rankings.items()}
