@@ -25,10 +25,7 @@ _ORDER = "the candidates of a query are in the order of their ids, which are has
 
 
 class Sample(NamedTuple):
-    """A query, and the texts and the relevance of its docs by their ids.
-
-    The docs are in the order of their ids: in that of the file, relevant ones are first.
-    """
+    """A query, and the texts and relevance of its docs in the order of their ids (the file has relevant ones first)."""
 
     line: int
     query: str
@@ -67,12 +64,7 @@ def _texts(name: str, value: object) -> list[str]:
 
 
 def samples(url: str) -> Iterator[Sample]:
-    """The rows of a file.
-
-    Raises:
-        DataError: the file cannot be read.
-        WrongFormatError: a row cannot be read.
-    """
+    """The rows of a file; raises WrongFormatError for one that cannot be read."""
     for line, row in numbered_rows(url, list(_COLUMNS), _BATCH_ROWS) if is_parquet(url) else _lines(url):
         try:
             yield sample_of(line, json_object(row.decode()) if isinstance(row, bytes) else row)

@@ -31,12 +31,7 @@ class Request(NamedTuple):
 
 
 def requests(url: str) -> Iterator[Request]:
-    """The requests of a file.
-
-    Raises:
-        DataError: the file cannot be read, or is not JSON.
-        WrongFormatError: it holds something else.
-    """
+    """The requests of a file; raises WrongFormatError if it holds something else."""
     with open_stream(url) as file:
         beginning = file.read(1)
         while beginning.isspace():
@@ -90,11 +85,7 @@ def _candidate(hit: Any) -> Any:
 
 
 def doc_of(candidate: Any, fields: Fields = None) -> tuple[str, str]:
-    """The doc_id and the text of a candidate.
-
-    Raises:
-        RowError: it has none.
-    """
+    """The doc_id and the text of a candidate; raises RowError if it has none."""
     if not isinstance(candidate, dict) or "docid" not in candidate:
         raise RowError("is a candidate without `docid`")
     doc = candidate.get("doc")
