@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # As the command line sets it, before anything imports torch.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# gcsfs reads it as it is imported. Otherwise it asks Google for the kind of each bucket, and waits for a minute.
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 # A shell starts background processes with Ctrl-C ignored, which they inherit; some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -57,7 +57,6 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
             monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_port}")
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED", "NO_GCE_CHECK"):
             monkeypatch.setenv(name, "true")
-        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         for protocol in ("s3", "gs"):
             fsspec.get_filesystem_class(protocol).clear_instance_cache()
 

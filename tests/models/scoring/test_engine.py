@@ -195,7 +195,10 @@ def test_engine_halves_a_batch_on_oom(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on address space")
-@pytest.mark.parametrize(("backend", "inner", "spare_mebibytes"), [("torch", 1 << 18, 100), ("openvino", 1 << 10, 1)])
+@pytest.mark.parametrize(
+    ("backend", "inner", "spare_mebibytes"),
+    [("torch", 1 << 18, 100), pytest.param("openvino", 1 << 10, 1, marks=pytest.mark.slow)],
+)
 def test_engine_oom_of_a_single_input_is_an_error(tmp_path, backend, inner, spare_mebibytes):
     folder = save_tiny(tmp_path, intermediate_size=inner)
     printed = _short_of_memory(folder, spare_mebibytes, 2, backend)

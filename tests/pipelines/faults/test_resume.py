@@ -134,6 +134,7 @@ def test_resume_after_sigterm(config_path, tmp_path) -> None:
     assert "retrieve: all 4 shards are already complete" in _assert_resumes_to_the_same_bytes(config_path, output)
 
 
+@slow
 def test_killed_worker_process_ends_the_run_and_it_resumes(config_path, tmp_path) -> None:
     output = tmp_path / "out"
     _copy_before_mono(config_path, output)

@@ -1,17 +1,21 @@
 """How what a worker raises reaches the user, and how a pipeline that cannot end is noticed."""
 
 import os
+import subprocess
 import time
 from errno import EDQUOT, EFBIG, ENOSPC
 
 import apache_beam as beam
+import psutil
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beamrank.errors import BeamrankError, ConfigError, DataError, PreflightError, ReceiptError
 from models.lucene.jvm import JavaError
+from pipelines.runners import watchdog
+from pipelines.runners.options import Runner, new_pipeline
 from pipelines.runners.watchdog import explain, run_watched
-from tests.support.processes import TWO_PROCESSES, beamrank, without_progress
+from tests.support.processes import TWO_PROCESSES, beamrank, with_argument, without_progress
 from tests.support.small_collection import SmallCollection
 
 MESSAGE = "doc 'a' is wrong: [see line 3]. Mend it,\nthen run again"
@@ -122,6 +126,29 @@ def test_slow_pipeline_with_progress_is_not_given_up():
     start = time.monotonic()
     run_watched(_pipeline(WaitFn(), 2.0), lambda: next(steps), 0.6)
     assert time.monotonic() - start > 2
+
+
+def test_killed_worker_process_ends_the_pipeline(monkeypatch):
+    """FnApiRunner would wait for it for ever."""
+    monkeypatch.setattr(watchdog, "_GRACE_SECONDS", 0.5)
+    pipeline = new_pipeline(Runner.LOCAL, TWO_PROCESSES[1:])
+    _ = pipeline | beam.Create([["sleep", "67"]]) | beam.Reshuffle() | beam.Map(subprocess.call)
+    killed: list[int] = []
+
+    def kill_the_worker_at_work():
+        for child in with_argument(psutil.Process().children(recursive=True), "67"):
+            worker = child.parent()
+            if not killed and worker is not None and child.name() == "sleep":
+                killed.append(worker.pid)
+                worker.kill()
+                child.kill()
+        return 0
+
+    with pytest.raises(
+        BeamrankError, match=r"worker process \d+ died, .* run the same command again to resume"
+    ) as raised:
+        run_watched(pipeline, kill_the_worker_at_work, 60)
+    assert f"worker process {killed[0]} died" in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import importlib.util
 import json
 
 import numpy as np
+import pytest
 
 from beamrank.config.run import load_config
 from models.scoring.backends import registry
@@ -14,6 +15,7 @@ from tests.support.processes import refused
 from tests.support.small_collection import small_cascade
 
 
+@pytest.mark.slow
 def test_run_with_openvino_scores_as_with_torch(tmp_path):
     collection = small_cascade(tmp_path)
     torch_run = collection.run(output=tmp_path / "torch")
