@@ -1,0 +1,305 @@
+"""Cascades beyond BM25, monoBERT and duoBERT: by configuration, and with stages from outside the package."""
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import beamrank
+from beamrank.commit.receipts import Receipt
+from beamrank.commit.tasks import ShardTask
+from beamrank.config.cascade import PLUGINS, ConfiguredStage
+from beamrank.config.first_stages import FirstStageConfig
+from beamrank.config.models import StageConfig
+from beamrank.errors import ConfigError
+from beamrank.join.shard import candidates_table
+from beamrank.ranking.rankings import Rankings, rerank, rows_by_query
+from models.stages.base import Decides, LaterStage, Stage, Worker
+from models.stages.first_stage import FirstStage
+from models.stages.planning import Planning
+from tests.support.checkpoints import LETTERS, save_tiny
+from tests.support.plugins import install
+from tests.support.processes import beamrank_here, succeed
+from tests.support.runs import assert_same_bytes, committed, read_trec, run_bytes
+from tests.support.small_collection import CANDIDATES, DOCS, TOPICS, SmallCollection, small_cascade
+
+
+def _hash(query_id: str, doc_id: str) -> float:
+    return hashlib.sha256(f"{query_id} {doc_id}".encode()).digest()[0] / 256
+
+
+class ListwiseConfig(StageConfig):
+    """A listwise re-ranker."""
+
+    window: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listwise(LaterStage):
+    """Ranks windows of the head, from the last to the first; each overlaps the one before by one doc."""
+
+    type_name = "listwise"
+    section = ListwiseConfig
+
+    window: Annotated[int, Decides("{own_name}.window")]
+
+    @classmethod
+    def from_config(cls, own: ConfiguredStage, planning: Planning, before: Sequence[Stage], tokens: str) -> Self:
+        return cls(window=own.section.window, **cls.own_settings(own, before))
+
+    @classmethod
+    def worker_on(cls, device: str) -> Worker:
+        return Worker.CPU
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema({"query_id": pa.string(), "doc_id": pa.string(), "score": pa.float32()})
+
+    def run(self, task: ShardTask) -> Receipt:
+        start = time.monotonic()
+        rows = []
+        for query_id, docs in sorted(self.received(task).items()):
+            ranked = windows(query_id, list(docs), self.window)
+            rows += [{"query_id": query_id, "doc_id": doc, "score": -place} for place, doc in enumerate(ranked)]
+        table = pa.Table.from_pylist(rows, schema=self.schema)
+        return task.commit(table, seconds=time.monotonic() - start, counts={"windows": len(rows)})
+
+    def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
+        assert before is not None
+        doc_ids, scores, rows = part["doc_id"].to_pylist(), part["score"].to_numpy(), rows_by_query(part)
+        nothing = slice(0, 0)
+        return {
+            query_id: rerank(query_id, ranking, doc_ids[found], scores[found].astype(np.float64), self.k, k)
+            for query_id, ranking in before.items()
+            for found in (rows.get(query_id, nothing),)
+        }
+
+
+def windows(query_id: str, docs: list[str], size: int) -> list[str]:
+    """The order of a listwise re-ranker."""
+    for start in range(max(0, len(docs) - size), -1, -1):
+        head = docs[start : start + size]
+        docs[start : start + size] = sorted(head, key=lambda doc: -_hash(query_id, doc))
+    return docs
+
+
+class DenseConfig(FirstStageConfig):
+    """Nearest docs by a vector."""
+
+    buckets: int = 26
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dense(FirstStage):
+    """The docs whose counts of letters are nearest to the topic's."""
+
+    type_name = "dense"
+    section = DenseConfig
+
+    corpus_digest: Annotated[str, Decides("corpus.path")]
+    buckets: Annotated[int, Decides("dense.buckets")]
+    k: Annotated[int, Decides("dense.k")]
+    path: str
+
+    @classmethod
+    def from_config(cls, section: Any, planning: Planning) -> Self:
+        path = planning.config.corpus.path
+        return cls(corpus_digest=planning.corpus_digest, buckets=section.buckets, k=section.k, path=path)
+
+    def run(self, task: ShardTask) -> Receipt:
+        start = time.monotonic()
+        docs = {each["id"]: each["contents"] for each in map(json.loads, Path(self.path).read_text().splitlines())}
+        found = [nearest(text, docs, self.k) for _, text in task.topics]
+        doc_ids = [[doc_id for doc_id, _ in rows] for rows in found]
+        scores = [[score for _, score in rows] for rows in found]
+        return self.commit(task, candidates_table([topic.query_id for topic in task.topics], doc_ids, scores), start)
+
+
+def _vector(text: str) -> np.ndarray:
+    return np.array([text.count(chr(97 + letter)) for letter in range(26)], np.float32)
+
+
+def nearest(query: str, docs: dict[str, str], k: int) -> list[tuple[str, float]]:
+    """The docs of the largest cosine."""
+    vectors = np.stack([_vector(text) for text in docs.values()])
+    vector = _vector(query)
+    scores = vectors @ vector / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector))
+    return [(list(docs)[place], float(scores[place])) for place in np.argsort(-scores, kind="stable")[:k]]
+
+
+@pytest.fixture
+def plugins(tmp_path, monkeypatch) -> None:
+    entries = {"listwise": f"{__name__}:Listwise", "dense": f"{__name__}:Dense"}
+    install(tmp_path / "package", monkeypatch, PLUGINS, **entries)
+
+
+@pytest.fixture
+def collection(tmp_path) -> SmallCollection:
+    """A given run, small mono, large mono, and duo."""
+    made = small_cascade(tmp_path)
+    save_tiny(tmp_path / "large", LETTERS, seed=9, type_vocab_size=2)
+    _cascade(made, {"mono": {"checkpoint": "./mono", "k": 7}}, *_LATER)
+    return made
+
+
+_LATER = (
+    {"mono": {"checkpoint": "./large", "k": 5, "name": "large"}},
+    {"duo": {"checkpoint": "./duo", "k": 3}},
+)
+
+
+def _cascade(made: SmallCollection, *stages: dict[str, Any]) -> None:
+    made.keys = {key: value for key, value in made.keys.items() if key not in ("mono", "duo")} | {"cascade": [*stages]}
+
+
+def _run_orders(output: Path) -> dict[str, dict[str, list[str]]]:
+    return {path.stem: read_trec(path) for path in (output / "runs").glob("*.trec")}
+
+
+def _by_score(docs: list[str], scores: Sequence[float]) -> list[str]:
+    return [docs[place] for place in np.argsort(-np.array(scores), kind="stable")]
+
+
+def _papers_loop(folder: Path, query_id: str) -> dict[str, list[str]]:
+    """H0 -> H1 -> H1' -> H2, each re-ranking the first k of the one before."""
+    options: Any = {"max_length": 64, "max_query_length": 16, "dtype": "float32", "device": "cpu"}
+    text, docs = TOPICS[query_id], CANDIDATES[query_id]
+    found = {"candidates": docs}
+    for name, k in (("mono", 7), ("large", 5)):
+        reranker = beamrank.Reranker(str(folder / name), **options)
+        docs = _by_score(docs[:k], reranker.score([(text, DOCS[doc]) for doc in docs[:k]]).tolist()) + docs[k:]
+        found[name] = docs
+    duo = beamrank.Reranker(str(folder / "duo"), kind="duo", **options)
+    head = docs[:3]
+    pairs = [(text, DOCS[first], DOCS[second]) for first in head for second in head if first != second]
+    p = 1 / (1 + np.exp(-duo.score(pairs).astype(np.float64)))
+    found["duo-sum"] = _by_score(head, p.reshape(3, 2).sum(axis=1).tolist()) + docs[3:]
+    return found
+
+
+def test_cascade_by_configuration_equals_the_papers_loop(collection):
+    result = beamrank.run(str(collection.path))
+    assert list(result.runs) == ["candidates", "mono", "large", "duo-sum"]
+    assert list(result.measures) == list(result.runs)
+    orders = _run_orders(collection.output)
+    for query_id in ("q0", "q3", "q7"):
+        assert {name: order[query_id] for name, order in orders.items()} == _papers_loop(collection.folder, query_id)
+
+
+def test_cascade_in_memory_has_the_runs_of_the_job(collection):
+    beamrank.run(str(collection.path))
+    candidates = {
+        query_id: {doc: -float(rank) for rank, doc in enumerate(docs)} for query_id, docs in CANDIDATES.items()
+    }
+    stages = [
+        {kind: {**settings, "checkpoint": str(collection.folder / settings["checkpoint"])}}
+        for entry in collection.keys["cascade"]
+        for kind, settings in entry.items()
+    ]
+    options: Any = {"max_length": 64, "max_query_length": 16, "dtype": "float32", "device": "cpu"}
+    found = beamrank.rerank(TOPICS, candidates, DOCS, cascade=stages, **options)
+    orders = _run_orders(collection.output)
+    assert list(found) == ["mono", "large", "duo-sum"]
+    for name, run in found.items():
+        assert {query_id: list(docs) for query_id, docs in run.items()} == orders[name]
+
+
+def test_listwise_stage_after_duo_ranks_windows_of_the_head(collection, plugins, tmp_path):
+    collection.keys["cascade"].append({"listwise": {"k": 3, "window": 2}})
+    result = beamrank.run(str(collection.path))
+    assert list(result.runs) == ["candidates", "mono", "large", "duo-sum", "listwise"]
+    orders = _run_orders(collection.output)
+    for query_id, before in orders["duo-sum"].items():
+        assert orders["listwise"][query_id] == windows(query_id, before[:3], 2) + before[3:]
+    for arguments in (["verify"], ["status"], ["gc", "--dry-run"], ["inspect"], ["inspect", "--query", "q0"]):
+        assert beamrank_here(*arguments, collection.output).returncode == 0, arguments
+    succeed("report", collection.output, "--output", tmp_path / "report")
+    assert "listwise" in (tmp_path / "report/report.html").read_text()
+    embedded = beamrank.run(str(collection.path), runner="embed", output=tmp_path / "embed")
+    assert run_bytes(Path(embedded.output)) == run_bytes(collection.output)
+
+
+@pytest.mark.parametrize("stage", ["listwise", "large"])
+def test_cascade_resumes_after_a_kill_and_reuses_scores(collection, plugins, tmp_path, stage):
+    collection.keys["cascade"].append({"listwise": {"k": 3}})
+    beamrank.run(str(collection.path))
+    whole = tmp_path / "whole"
+    beamrank.run(str(collection.path), output=whole)
+    folder = collection.output / stage
+    (manifest,) = folder.glob("manifest-*.json")
+    manifest.unlink()
+    sorted((folder / "receipts").iterdir())[1].unlink()
+    before = committed(collection.output)
+    beamrank.run(str(collection.path))
+    assert_same_bytes(collection.output, whole)
+    kept = {name: state for name, state in committed(collection.output).items() if name in before}
+    assert kept == before
+    reused = tmp_path / "reused"
+    beamrank.run(str(collection.path), output=reused, reuse=[str(whole)])
+    assert_same_bytes(reused, whole)
+    status = {each["stage"]: each for each in json.loads(succeed("status", reused, "--json").stdout)["stages"]}
+    assert {name: status[name]["inferences"] for name in ("mono", "large", "duo")} == {"mono": 0, "large": 0, "duo": 0}
+
+
+def test_stage_reuses_scores_of_a_stage_of_another_name_and_place(collection, tmp_path):
+    beamrank.run(str(collection.path))
+    _cascade(collection, {"mono": {"checkpoint": "./large", "k": 5, "name": "only"}})
+    found = beamrank.run(str(collection.path), output=tmp_path / "only", reuse=[str(collection.output)])
+    status = {each["stage"]: each for each in json.loads(succeed("status", found.output, "--json").stdout)["stages"]}
+    assert status["only"]["reused"] > 0
+    assert run_bytes(tmp_path / "only") == run_bytes(
+        Path(beamrank.run(str(collection.path), output=tmp_path / "a").output)
+    )
+
+
+def test_dense_first_stage_feeds_the_cascade(collection, plugins, tmp_path):
+    collection.keys.pop("candidates")
+    collection.keys["cascade"].insert(0, {"dense": {"k": 9}})
+    result = beamrank.run(str(collection.path))
+    assert list(result.runs) == ["dense", "mono", "large", "duo-sum"]
+    first = read_trec(Path(result.runs["dense"]))
+    assert first["q1"] == [doc for doc, _ in nearest(TOPICS["q1"], DOCS, 9)]
+    for query_id, docs in read_trec(Path(result.runs["duo-sum"])).items():
+        assert sorted(docs) == sorted(first[query_id])
+    for arguments in (["verify"], ["status"], ["inspect"]):
+        assert beamrank_here(*arguments, collection.output).returncode == 0, arguments
+    succeed("report", collection.output, "--output", tmp_path / "report")
+    assert beamrank_here("plan", collection.path, "--set", "large.k=4").returncode == 0
+
+
+def test_plan_whose_plugin_is_missing_is_read_by_status_and_verify(collection, monkeypatch, tmp_path):
+    with monkeypatch.context() as installed:
+        install(tmp_path / "package", installed, PLUGINS, listwise=f"{__name__}:Listwise")
+        collection.keys["cascade"].append({"listwise": {"k": 3}})
+        beamrank.run(str(collection.path))
+    assert "listwise" in succeed("status", collection.output).stdout
+    done = beamrank_here("verify", collection.output)
+    assert (done.returncode, "listwise" in done.stderr) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ([{"mono": {"checkpoint": "./mono"}}, {"mono": {"checkpoint": "./large"}}], "two stages have the name 'mono'"),
+        ([{"mono": {"checkpoint": "./mono", "name": "runs"}}], "cannot have the name 'runs'"),
+        ([{"mono": {"checkpoint": "./mono", "name": "corpus"}}], "cannot have the name 'corpus'"),
+        ([{"listwise": {"k": 3}}], "there is no stage 'listwise'"),
+        (
+            [{"mono": {"checkpoint": "./mono", "k": 3}}, {"duo": {"checkpoint": "./duo", "k": 4}}],
+            "duo.k 4 is more than",
+        ),
+        ([{"mono": {"checkpoint": "./mono", "depth": 3}}], "mono.depth: unknown key"),
+        (["mono", 3], "each stage is one key, its kind"),
+    ],
+)
+def test_cascade_that_cannot_be_is_refused(collection, stages, message):
+    _cascade(collection, *stages)
+    with pytest.raises(ConfigError, match=message):
+        beamrank.run(str(collection.path))
