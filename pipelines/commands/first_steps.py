@@ -154,15 +154,15 @@ def demo_config(folder: str) -> RunConfig:
 def _stages(plan: Plan, evaluations: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
     """The rows of the demo's table; `seconds` are worker seconds, from receipts."""
     statuses = {status.stage: status for status in read_status(plan)}
-    found = []
-    for stage, run, names in (
-        ("bm25", "bm25", ["retrieve"]),
-        ("mono", "mono", [*(spec.name for spec in plan.of_step("tokenize")), "mono"]),
-        ("duo", "duo-sum", ["duo"]),
-    ):
-        means = evaluations[run].means
-        seconds = round(sum(statuses[name].seconds for name in names), 1)
-        inferences = statuses[names[-1]].inferences_per_query or 0.0
-        row: dict[str, Any] = {"stage": stage} | {measure: means[measure] for measure in _MEASURES}
-        found.append(row | {"inferences_per_query": inferences, "seconds": seconds})
-    return found
+    means = (evaluation.means for evaluation in evaluations.values())
+    rows: list[dict[str, Any]] = []
+    seconds = 0.0
+    for stage in plan.stages:
+        status = statuses[stage.name]
+        # A stage that prepares another counts as a part of it.
+        seconds += status.seconds
+        if stage.run_name is not None:
+            cost = {"inferences_per_query": status.inferences_per_query or 0.0, "seconds": round(seconds, 1)}
+            rows.append({"stage": stage.type_name, **next(means), **cost})
+            seconds = 0.0
+    return rows
