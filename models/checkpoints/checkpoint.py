@@ -24,6 +24,7 @@ from models.checkpoints.files import (
     CONFIG,
     PROMPTS,
     SENTENCE_TRANSFORMERS,
+    TRAINED_INPUT,
     TRANSFORMER,
     digest_files,
     digest_of,
@@ -323,6 +324,19 @@ def warnings_of(checkpoint: Checkpoint) -> tuple[str, ...]:
     tokenizer = tokenizer_of(checkpoint)
     fit = checkpoint.check_tokenizer(tokenizer.vocab_size, tokenizer.special)
     return (*checkpoint.architecture.warnings, *fit)
+
+
+def input_warnings(checkpoint: Checkpoint, limits: Mapping[str, object]) -> tuple[str, ...]:
+    """A line if a checkpoint of `beamrank train` was trained on inputs of other `limits`, the options of `input`."""
+    trained = checkpoint.config.get(TRAINED_INPUT)
+    if not isinstance(trained, Mapping):
+        return ()
+    other = [f"input.{name}={trained[name]}" for name in limits if trained.get(name, limits[name]) != limits[name]]
+    if not other:
+        return ()
+    return (
+        f"the model {checkpoint.reference} was trained with {', '.join(other)}: scores with other inputs are worse",
+    )
 
 
 def fetch_tokenizer(reference: str) -> Tokenizer:

@@ -26,6 +26,8 @@ PARTS = {SAFETENSORS + _INDEX: SAFETENSORS_PARTS, PICKLED + _INDEX: PICKLED_PART
 """As patterns: the files that an index names."""
 ADAPTER = "adapter_config.json"
 CONFIG = "config.json"
+TRAINED_INPUT = "trained_input"
+"""Of config.json: the options of `input` that `beamrank train` used."""
 SENTENCE_TRANSFORMERS = "modules.json"
 PROMPTS, TRANSFORMER = "config_sentence_transformers.json", "sentence_bert_config.json"
 MODULE_FILES = (CONFIG, SAFETENSORS, PICKLED)

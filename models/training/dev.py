@@ -26,19 +26,7 @@ _DEPTHS = {"mono": 100, "duo": 10}
 
 @dataclass(frozen=True)
 class DevSet:
-    """A dev run, tokenized.
-
-    Attributes:
-        kind: mono or duo.
-        k: how many candidates of a topic are re-ranked.
-        measure: the measure.
-        candidates: `schemas.CANDIDATES`.
-        tokens: `schemas.tokenized`.
-        qrels: the judgments of its topics.
-        queries: the texts of these, by query_id.
-        limits: the truncation rule.
-        lines: lines to report about it.
-    """
+    """A dev run, tokenized: the first `k` candidates of a topic are re-ranked; `lines` report about it."""
 
     kind: Kind
     k: int
@@ -56,26 +44,20 @@ class DevSet:
 
     def sees_order(self) -> bool:
         """Whether the measure of some order of the first candidates differs from that of another."""
-        orders = list(doc_orders(rank_candidates(self.candidates)))
-        extremes: list[float] = []
-        for sign in (1, -1):
-            ordered = [
-                (
-                    query_id,
-                    [*sorted(doc_ids[: self.k], key=lambda doc_id: sign * levels.get(doc_id, 0)), *doc_ids[self.k :]],
-                )
-                for query_id, doc_ids in orders
-                for levels in [self.qrels.relevance[query_id]]
-            ]
-            extremes += evaluate(ordered, self.qrels, [self.measure]).means.values()
-        return extremes[0] != extremes[1]
+
+        def extreme(sign: int) -> float:
+            orders = []
+            for query_id, doc_ids in doc_orders(rank_candidates(self.candidates)):
+                levels = self.qrels.relevance[query_id]
+                head = sorted(doc_ids[: self.k], key=lambda doc_id: sign * levels.get(doc_id, 0))
+                orders.append((query_id, [*head, *doc_ids[self.k :]]))
+            (value,) = evaluate(orders, self.qrels, [self.measure]).means.values()
+            return value
+
+        return extreme(1) != extreme(-1)
 
     def measured(self, folder: str, device: str, threads: int) -> float:
-        """The measure of the run, re-ranked by the checkpoint in a folder.
-
-        Raises:
-            DataError: a score is not finite.
-        """
+        """The measure of the run, re-ranked by the checkpoint in a folder."""
         return self._value(self.reranked(folder, device, threads))
 
     def reranked(self, folder: str, device: str, threads: int) -> Rankings:

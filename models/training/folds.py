@@ -37,12 +37,7 @@ class Fold:
 
 
 def fold_configs(path: str, kind: Kind, overrides: Sequence[str], output: str | None, count: int) -> list[TrainConfig]:
-    """The configuration of each fold's training, which writes to fold-N in the configured output.
-
-    Raises:
-        PreflightError: see `load_train_config`.
-        ConfigError: see `load_train_config`.
-    """
+    """The configuration of each fold's training, which writes to fold-N in the configured output."""
 
     def load(held_out: int, output: str | None) -> TrainConfig:
         folds = (f"folds.count={count}", f"folds.held_out={held_out}")
@@ -77,16 +72,7 @@ def pool(folds: Sequence[Fold]) -> Fold:
 
 
 def write_pooled(folds: Sequence[Fold], output: str, measure: str) -> Table:
-    """Writes the runs of all folds together, reranked and as given.
-
-    Args:
-        folds: all of them, in order.
-        output: the folder of the runs.
-        measure: of the dev run; P@1, AP and RR are measured too.
-
-    Returns:
-        The measures of each fold, and of all topics together.
-    """
+    """Writes the runs of all folds together, reranked and as given; measures each fold and all topics together."""
     pooled = pool(folds)
     write_run(storage.join(output, POOLED), pooled.reranked, "pooled")
     write_run(storage.join(output, GIVEN), pooled.given, "given")

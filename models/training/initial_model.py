@@ -52,11 +52,8 @@ class Start:
     """A BERT on this machine, with its tokenizer: an encoder, a classifier, or a configuration for random weights.
 
     Attributes:
-        folder: its folder.
         reference: its reference, valid on any machine.
         digest: SHA-256 of its files.
-        tokenizer: its tokenizer.
-        positions: the maximum length of its inputs.
         warnings: about its tokenizer, and about weights that it lacks or that are not used.
         labels: logits of its trained head; None if it has none.
         default_labels: as many labels as its head, if that is one of a re-ranker.
@@ -65,11 +62,6 @@ class Start:
     def __init__(self, reference: str, max_length: int, random_weights: bool = False) -> None:
         """Locates the start and checks it against its tokenizer and the length of the inputs.
 
-        Args:
-            reference: of the checkpoint.
-            max_length: tokens of an input.
-            random_weights: whether the weights of the checkpoint, if it has any, are left where they are.
-
         Raises:
             PreflightError: it does not exist, is not a BERT, or has another tokenizer or too few positions.
         """
@@ -77,18 +69,13 @@ class Start:
         self.folder, self.reference = locate(reference, read if random_weights else CHECKPOINT_FILES)
         self._random_weights = random_weights
         config = _read_config(self.folder, self.reference, random_weights)
-        digests = digest_files(self.folder, read if random_weights else None)
-        self.digest = digest_of(digests, self.folder)
+        self.digest = digest_of(digest_files(self.folder, read if random_weights else None), self.folder)
         self.tokenizer: BertTokenizer = load_bert(self.folder)
-        self.positions = config.max_position_embeddings
-        self._config = config
         self.labels = None if random_weights else _head_labels(self.folder, self.reference)
         self.default_labels: Literal[1, 2] = 1 if self.labels == 1 else 2
-        tokenizer = self.tokenizer
-        rows, document = config.vocab_size, read_config(self.folder, self.reference)
-        self.warnings = self._own_warnings = check_fit(
-            self.reference, document, rows, tokenizer.vocab_size, tokenizer.special
-        )
+        tokens, document = self.tokenizer, read_config(self.folder, self.reference)
+        self._own_warnings = check_fit(self.reference, document, config.vocab_size, tokens.vocab_size, tokens.special)
+        self.warnings = self._own_warnings
         if own_layout(self.folder, self.reference, BERT.layout, reads_types=True) is not None:
             raise PreflightError(
                 f"the tokenizer of the model {self.reference} lays a pair out otherwise than BERT's, as inputs are "
@@ -96,10 +83,11 @@ class Start:
                 "tokenizer_config.json, the post-processor of tokenizer.json) and be scored on other inputs. Give it "
                 "BERT's: [CLS] query [SEP] doc [SEP] with token types 0 and 1"
             )
-        if max_length > self.positions:
+        positions = config.max_position_embeddings
+        if max_length > positions:
             raise PreflightError(
-                f"the model {self.reference} has {self.positions} positions and input.max_length is {max_length}: "
-                f"set input.max_length to {self.positions} or less"
+                f"the model {self.reference} has {positions} positions and input.max_length is {max_length}: "
+                f"set input.max_length to {positions} or less"
             )
 
     def model(
@@ -112,19 +100,14 @@ class Start:
     ) -> BertForSequenceClassification:
         """The classifier to train, float32: keeps a head of as many labels, or adds a random one.
 
-        Args:
-            kind: `mono` or `duo`; duo gets a third token type if there are two.
-            labels: logits, 1 or 2.
-            dropout: on all layers.
-            train_word_embeddings: whether these are trained too.
-            chunks: how a passage is split; None reads it as one input.
+        A duo gets a third token type if there are two.
 
         Raises:
             PreflightError: the weights do not fit the configuration, or the kept head has the relevant label first.
         """
         if labels == self.labels:
             check_labels(read_config(self.folder, self.reference), labels, self.reference)
-        configured_duo = self._config.type_vocab_size > 2
+        configured_duo = read_config(self.folder, self.reference).get("type_vocab_size", 2) > 2
         config = self._configured(labels, dropout)
         if chunks is None:
             model = self._fitting(BertForSequenceClassification, config)
@@ -153,11 +136,7 @@ class Start:
     def masked_model(
         self, dropout: float, train_word_embeddings: bool, next_sentence: bool = False
     ) -> BertForPreTraining:
-        """BERT with its pre-training heads, float32; without `next_sentence` the pooler and its head are frozen.
-
-        Raises:
-            PreflightError: as `model`.
-        """
+        """BERT with its pre-training heads, float32; without `next_sentence` the pooler and its head are frozen."""
         model = self._fitting(BertForPreTraining, self._configured(2, dropout))
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(next_sentence or not name.startswith(_OF_NEXT_SENTENCE))
@@ -165,17 +144,8 @@ class Start:
         return model
 
     def _fitting(self, architecture: type[_Model], config: BertConfig) -> _Model:
-        """The model with as many token types as its weights have, regardless of its configuration."""
         if self._random_weights:
             return _initialized(architecture(config))
-        model, rows = self._load(architecture, config)
-        if rows is not None:
-            config.type_vocab_size = rows
-            model, _ = self._load(architecture, config)
-        return model
-
-    def _load(self, architecture: type[_Model], config: BertConfig) -> tuple[_Model, int | None]:
-        """The model, and the number of token types in its weights if the configuration differs."""
         _silence_transformers()
         model: _Model
         found: dict[str, Any]
@@ -190,10 +160,9 @@ class Start:
         # ImportError: of weights that only another library reads, such as quantized ones.
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             raise PreflightError(f"cannot load the model {self.reference}: {error}") from error
-        mismatched = {name: shape for name, shape, _ in found["mismatched_keys"]}
-        _check_tensors(self.reference, [*mismatched, *found["missing_keys"]])
+        _check_tensors(self.reference, [*(name for name, *_ in found["mismatched_keys"]), *found["missing_keys"]])
         self.warnings = (*self._own_warnings, *_weight_warnings(self.reference, found))
-        return model, next((shape[0] for name, shape in mismatched.items() if name.endswith(_TYPES)), None)
+        return model
 
 
 def _silence_transformers() -> None:
@@ -202,14 +171,7 @@ def _silence_transformers() -> None:
 
 
 def save_checkpoint(model: PreTrainedModel, start_folder: str, folder: str, weights: str) -> None:
-    """Writes a folder that transformers loads: configuration, safetensors and the tokenizer of the start folder.
-
-    Args:
-        model: a model of transformers.
-        start_folder: the folder with its tokenizer.
-        folder: the folder to write; created if needed.
-        weights: their dtype, `float32` or `float16`.
-    """
+    """Writes a folder that transformers loads: configuration, weights of this dtype, the start folder's tokenizer."""
     _silence_transformers()
     model.save_pretrained(folder, state_dict=_copied(model.state_dict(), getattr(torch, weights)))
     # safetensors writes files that only their owner can read.
@@ -252,7 +214,9 @@ def _read_config(folder: str, reference: str, random_weights: bool) -> BertConfi
     # transformers validates some keys, and raises anything for others.
     except Exception as error:
         raise PreflightError(f"the {CONFIG} of the model {reference} cannot be used: {error}") from error
-    missing_types(types or config.type_vocab_size, SEGMENTS["mono"], f"the model {reference}")
+    # As many token types as the weights have: the first duoBERTs promise three over a table of two.
+    config.type_vocab_size = types or config.type_vocab_size
+    missing_types(config.type_vocab_size, SEGMENTS["mono"], f"the model {reference}")
     return config
 
 

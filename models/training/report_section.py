@@ -157,11 +157,7 @@ def is_training(folder: str) -> bool:
 
 
 def read_training(folder: str) -> Training:
-    """Reads the output of a training.
-
-    Raises:
-        PreflightError: its record is damaged.
-    """
+    """Reads the output of a training; PreflightError if it is damaged."""
     url = storage.join(folder, FOLDER, RECORD)
     record = checked_record(_RECORD, storage.read_bytes(url))
     if record is None:
@@ -171,20 +167,12 @@ def read_training(folder: str) -> Training:
 
 
 def read_steps(folder: str) -> list[StepRow]:
-    """The steps in the folder of a training's records.
-
-    Raises:
-        PreflightError: they are damaged.
-    """
+    """The steps in the folder of a training's records; PreflightError if they are damaged."""
     return _rows(storage.join(folder, STEPS), lambda step, loss, rate: StepRow(int(step), float(loss), float(rate)))
 
 
 def read_dev(folder: str) -> list[DevRow]:
-    """The measurements in the folder of a training's records.
-
-    Raises:
-        PreflightError: they are damaged.
-    """
+    """The measurements there; PreflightError if they are damaged."""
     return _rows(storage.join(folder, DEV), lambda step, value: DevRow(int(step), float(value)))
 
 

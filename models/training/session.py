@@ -17,7 +17,7 @@ from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
-from models.checkpoints.files import CONFIG, WEIGHTS
+from models.checkpoints.files import CONFIG, TRAINED_INPUT, WEIGHTS
 from models.scoring.backends.torch import resolve_dtype
 from models.tokenizers.vocabulary import read_vocabulary
 from models.training.config import Kind, TrainConfig
@@ -118,7 +118,7 @@ class Session:
             )
 
     def _check_published(self, dry_run: bool) -> None:
-        """Makes sure that the published model is that of the state; completes what a killed training began."""
+        """Completes what a killed training began."""
         candidate, output = candidate_folder(self.config.output), Path(self.config.output)
         if dry_run:
             unpublished(candidate, output, self.before.published)
@@ -158,6 +158,7 @@ class Session:
             model = self.start.masked_model(dropout, words, "next_sentence" in config.objective)
         else:
             model = self.start.model(self.kind, self.labels, dropout, words, config.chunks)
+        model.config.update({TRAINED_INPUT: self.limits._asdict()})
         if optimizer.gradient_checkpointing:
             model.activation_checkpointing_enable({"use_reentrant": False})
         return model.to(self.processes.device)
@@ -183,11 +184,7 @@ class Session:
 
 
 def training_identity(config: TrainConfig, kind: Kind, start: Start, processes: Processes) -> dict[str, Any]:
-    """The settings that a training must share with the state that it resumes, by dotted key.
-
-    Raises:
-        PreflightError: a file of the data cannot be reached.
-    """
+    """The settings that a training must share with the state that it resumes, by dotted key."""
     try:
         files = [*data_files(config.data), *(data_files(config.dev) if config.dev else ())]
         sizes = {url: storage.size_bytes(url) for url in files}
@@ -240,11 +237,7 @@ def _check_measure(name: str) -> None:
 
 
 def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, processes: int) -> Schedule:
-    """Steps and groups from epochs and inputs.
-
-    Raises:
-        ConfigError: a step cannot be split evenly, or the length of an epoch is unknown.
-    """
+    """Steps and groups from epochs and inputs."""
     optimizer = config.optimizer
     least = inputs_per_group * processes * optimizer.accumulation
     if optimizer.batch_size % least:

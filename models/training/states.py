@@ -74,7 +74,7 @@ class StateFolder:
     """The states of one training, in a folder."""
 
     def __init__(self, folder: str, identity: dict[str, Any], processes: Processes) -> None:
-        """Takes the folder, and the identity that a training must share with the one that it resumes."""
+        """`identity` is what a training must share with the one that it resumes."""
         self.path = Path(folder)
         self._identity, self._processes = identity, processes
 

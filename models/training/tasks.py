@@ -60,9 +60,6 @@ class Labels(NamedTuple):
     teacher: Tensor
 
 
-_Terms: TypeAlias = Mapping[str, Callable[[Tensor, Labels], Tensor]]
-
-
 def score(model: Model, encoder: InputEncoder, inputs: Sequence[Texts]) -> Tensor:
     """float32[inputs], the log-odds of a model for texts, with gradients."""
     return _scores(model, _encoded(encoder, inputs))
@@ -99,51 +96,50 @@ class MonoTask:
 
     def loss(self, model: Model, tensors: Tensors, counts: Tensor) -> Tensor:
         labels = Labels(*(tensors[name] for name in Labels._fields))
-        terms: _Terms = {
-            "pointwise": lambda scores, given: pointwise_cross_entropy(scores, given.relevant, given.labelled),
-            "bertlets": lambda scores, given: triplet_hinge(scores, given.labelled, self.margin),
-            "bert_ce": lambda scores, given: listwise_cross_entropy(scores, given.labelled),
-            "margin_mse": lambda scores, given: margin_mse(scores, given.teacher, self.temperature),
-            "listwise_kl": lambda scores, given: listwise_kl(scores, given.teacher, self.temperature),
-        }
-        scores = _scores(model, tensors).view(len(labels.labelled), -1)
-        return _weighted(self.objective, terms, scores, labels) * (len(labels.labelled) / counts.item())
+        scores = self._shaped(_scores(model, tensors), len(labels.labelled))
+        losses = [weight * self._term(name, scores, labels) for name, weight in self.objective.items()]
+        return torch.stack(losses).sum() * (len(labels.labelled) / counts.item())
+
+    def _shaped(self, scores: Tensor, groups: int) -> Tensor:
+        return scores.view(groups, -1)
+
+    def _term(self, name: str, scores: Tensor, labels: Labels) -> Tensor:
+        match name:
+            case "pointwise":
+                return pointwise_cross_entropy(scores, labels.relevant, labels.labelled)
+            case "bertlets":
+                return triplet_hinge(scores, labels.labelled, self.margin)
+            case "bert_ce":
+                return listwise_cross_entropy(scores, labels.labelled)
+            case "margin_mse":
+                return margin_mse(scores, labels.teacher, self.temperature)
+            case _:
+                return listwise_kl(scores, labels.teacher, self.temperature)
 
 
-@dataclass(frozen=True)
-class DuoTask:
+class DuoTask(MonoTask):
     """duoBERT: scores the labelled pairs of a group's docs, in both orders."""
-
-    encoder: InputEncoder
-    objective: Mapping[str, float]
-    temperature: float = 1.0
 
     def collate(self, groups: Sequence[Group[Any]], number: int) -> Tensors:  # noqa: ARG002
         chosen = [(group, i, j) for group in groups for i, j in labelled_pairs(group)]
-        inputs: list[Texts] = [(group.query, group.docs[i], group.docs[j]) for group, i, j in chosen]
-        return _encoded(self.encoder, inputs) | {
+        taught = [(group.teacher_scores or [0.0] * len(group.docs), i, j) for group, i, j in chosen]
+        return _encoded(self.encoder, [(group.query, group.docs[i], group.docs[j]) for group, i, j in chosen]) | {
             "relevant": torch.tensor([bool(group.relevant and group.relevant[i]) for group, i, _ in chosen]).float(),
             "labelled": torch.ones(len(groups)),
-            "teacher": torch.tensor(
-                [
-                    group.teacher_scores[i] - group.teacher_scores[j] if group.teacher_scores else 0.0
-                    for group, i, j in chosen
-                ]
-            ),
+            "teacher": torch.tensor([scores[i] - scores[j] for scores, i, j in taught]),
         }
 
-    def counts(self, tensors: Tensors) -> Tensor:
-        return torch.tensor([len(tensors["labelled"])], dtype=torch.float64)
+    def _shaped(self, scores: Tensor, groups: int) -> Tensor:  # noqa: ARG002
+        return scores
 
-    def loss(self, model: Model, tensors: Tensors, counts: Tensor) -> Tensor:
-        labels = Labels(*(tensors[name] for name in Labels._fields))
-        terms: _Terms = {
-            "pairwise": lambda scores, given: pairwise_cross_entropy(scores, given.relevant),
-            "margin_mse": lambda scores, given: pairwise_mse(scores, given.teacher, self.temperature),
-            "pairwise_kl": lambda scores, given: pairwise_kl(scores, given.teacher, self.temperature),
-        }
-        loss = _weighted(self.objective, terms, _scores(model, tensors), labels)
-        return loss * (len(labels.labelled) / counts.item())
+    def _term(self, name: str, scores: Tensor, labels: Labels) -> Tensor:
+        match name:
+            case "pairwise":
+                return pairwise_cross_entropy(scores, labels.relevant)
+            case "margin_mse":
+                return pairwise_mse(scores, labels.teacher, self.temperature)
+            case _:
+                return pairwise_kl(scores, labels.teacher, self.temperature)
 
 
 def labelled_pairs(group: Group[Any]) -> list[tuple[int, int]]:
@@ -152,10 +148,6 @@ def labelled_pairs(group: Group[Any]) -> list[tuple[int, int]]:
     positives = [number for number, each in enumerate(relevant) if each]
     pairs = [(i, j) for i in positives for j, each in enumerate(relevant) if not each]
     return pairs + [(j, i) for i, j in pairs]
-
-
-def _weighted(objective: Mapping[str, float], terms: _Terms, scores: Tensor, labels: Labels) -> Tensor:
-    return torch.stack([weight * terms[name](scores, labels) for name, weight in objective.items()]).sum()
 
 
 @dataclass(frozen=True)

@@ -116,11 +116,7 @@ class _Batches:
 def train(session: Session, stop: Callable[[], bool], progress: Progress, command: str) -> TrainState:
     """Trains on from the session's state to the end, or until `stop` returns true; then it saves a state.
 
-    Args:
-        session: its state changes as the training proceeds.
-        stop: whether to stop after a step.
-        progress: receives each step.
-        command: for the model card.
+    The model card names the command.
 
     Raises:
         DataError: the loss or its gradient is not finite.

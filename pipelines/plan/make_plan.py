@@ -20,7 +20,7 @@ from beamrank.section import SELF
 from beamrank.storage import files as storage
 from beamrank.storage.local_files import check_regular, temporary_name
 from beamrank.storage.stores import UnreachableError
-from models.checkpoints.checkpoint import warnings_of
+from models.checkpoints.checkpoint import input_warnings, warnings_of
 from models.lucene.index import INFO_NAME
 from models.scoring.backends.protocol import Device
 from models.scoring.backends.registry import find_backend
@@ -62,7 +62,7 @@ def _decide(config: RunConfig, console: ConsoleProgress, scoring: Device | None,
         console.note(str(note))
     checkpoints = resolve_checkpoints(config)
     for checkpoint in checkpoints.values():
-        for warning in warnings_of(checkpoint):
+        for warning in (*warnings_of(checkpoint), *input_warnings(checkpoint, config.input.model_dump())):
             console.warn(warning)
     list_units(config.corpus)
     corpus = digest_corpus(config.corpus)

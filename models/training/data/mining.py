@@ -184,9 +184,6 @@ def mine(
     positive of the same query or of another candidate, and docs that the teacher did not score. Queries of the same
     text are one, whatever their ids. The token ids of all texts are written to a folder.
 
-    Returns:
-        The pools, and lines that report the omissions.
-
     Raises:
         PreflightError: a file is missing or invalid, the corpus lacks docs, or the teacher's scores are ranks.
     """
@@ -272,14 +269,12 @@ class _LeftOut:
     docs: dict[str, int] = field(default_factory=dict)
 
     def note(self, reason: str, which: NDArray[np.bool_], then: str = "ignored") -> None:
-        """Notes the topics, bool[topics], that a reason leaves out."""
         count = int(np.count_nonzero(which))
         if count:
             ids = first_few(self.query_ids[int(at)].as_py() for at in np.flatnonzero(which)[:4])
             self.reasons.append(f"topics {reason}: {count:,} of {len(which):,} ({ids}); {then}")
 
     def count(self, what: str, which: NDArray[np.bool_]) -> None:
-        """Counts docs, bool[docs]."""
         self.docs[what] = self.docs.get(what, 0) + int(np.count_nonzero(which))
 
     def unscored(self, rows: Rows, taught: Rows) -> Rows:
@@ -319,12 +314,10 @@ class _Builder:
 
     Attributes:
         docs: uint64[n], the hashes of the docs, sorted.
-        rows: int64[n], their rows of token ids, from the first doc.
+        rows: int64[n], their rows of token ids, from `first_doc`.
         texts: uint64[n], by row, the hashes of their texts.
         relevant: uint64, sorted, the hashes of each query's text with that of a relevant doc.
-        left_out: counts what cannot be trained on.
         taught: whether values are scores of a teacher, and kept.
-        first_doc: the row of the first doc.
     """
 
     docs: Hashes

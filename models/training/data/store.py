@@ -43,11 +43,7 @@ _STORE = TypeAdapter(_Store)
 
 
 def data_files(data: DataConfig | DevConfig) -> list[str]:
-    """All files of a section.
-
-    Raises:
-        PreflightError: some are missing.
-    """
+    """All files of a section."""
     files = [] if data.corpus is None else corpus_files(data.corpus)
     files += [] if data.topics is None else topics_files(data.topics)
     files += [] if data.qrels is None else find_files(data.qrels)
@@ -58,7 +54,7 @@ class StoredData:
     """The data of a training in a folder."""
 
     def __init__(self, config: TrainConfig, tokenizer: BertTokenizer, max_tokens: int, folder: Path) -> None:
-        """Takes the place of the data; `write` and `open` do the work."""
+        """Finds the place of the data, by their settings and files."""
         self._config, self._tokenizer, self._max_tokens = config, tokenizer, max_tokens
         data = config.data
         try:

@@ -138,7 +138,7 @@ def scan_docs(
         doc_hashes: uint64[n], the hashes of the doc_ids, sorted and distinct.
         max_bad_rows: more invalid rows are an error.
         keep: receives texts.
-        names: the doc_ids, among others, for an error; None if docs may be missing.
+        names: the doc_ids, for an error; None if docs may be missing.
 
     Returns:
         int64[n], how many texts were passed on before that of each doc, or MISSING; lines to report about the corpus.

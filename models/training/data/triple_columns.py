@@ -43,11 +43,7 @@ def parse_columns(line: bytes) -> Columns | None:
 
 
 def header_bytes(url: str, *, ids: bool) -> int:
-    """Checks the columns of a file; returns the bytes of its header line, 0 without one.
-
-    Args:
-        url: the file.
-        ids: whether it holds triples of ids; otherwise they are texts.
+    """Checks the columns of a file, of ids or of texts; returns the bytes of its header line, 0 without one.
 
     Raises:
         PreflightError: the file cannot be read, its header names another order, or a column of its first lines holds

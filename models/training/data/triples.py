@@ -216,11 +216,7 @@ class TextsById:
 def store_texts(data: DataConfig, tokenizer: BertTokenizer, max_tokens: int, folder: Path) -> list[str]:
     """Writes the token ids of the texts that triples of ids name to a folder, for `TextsById`.
 
-    Returns:
-        Lines to report about the corpus, and about triples with ids that have no text.
-
-    Raises:
-        PreflightError: a file is missing or invalid, or too many triples have such ids.
+    Returns lines to report about the corpus, and about triples with ids that have no text.
     """
     assert data.corpus
     assert data.topics
@@ -266,15 +262,8 @@ def _doc_hashes(
 ) -> Iterator[Hashes]:
     """Reads the triples: yields the hashes of their doc_ids, some at a time, and adds a line about those without texts.
 
-    Args:
-        data: names the files.
-        queries: the hashes of the topics' ids, sorted.
-        docs: those of the docs in the corpus, sorted; None if they are not known yet.
-        lines: receives the line at the end.
-        named: bool[topics], receives which of the topics are named.
-
-    Raises:
-        PreflightError: too many triples have an id without a text.
+    `queries` and `docs`, None if they are not known yet, are the hashes of ids that have a text, sorted; `named`,
+    bool[topics], receives which of the topics are named.
     """
     url, count, first = data.triples or "", 0, ""
     header = header_bytes(url, ids=True)

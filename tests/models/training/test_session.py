@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.progress import SILENT, Silent
+from models.checkpoints.checkpoint import input_warnings, resolve_checkpoint
 from models.tokenizers.bert import BertTokenizer
 from models.training.plan import plan_training
 from models.training.report_section import TrainingRecord, read_training
@@ -195,6 +196,15 @@ def test_dev_run_does_not_change_the_training(config, tmp_path):
     measured = write_train_config(tmp_path / "measured", str(tmp_path / "start"), dev=DEV)
     finish(make_session(measured, "mono"))
     assert rows(tmp_path / "plain", "curve.csv") == rows(tmp_path / "measured" / "out", "curve.csv")
+
+
+def test_checkpoint_says_which_inputs_it_was_trained_on(config, tmp_path):
+    finish(make_session(config, "mono", ["optimizer.steps=3"]))
+    found = resolve_checkpoint(str(tmp_path / "out"), "mono")
+    trained = {"truncation": "original", "max_query_length": 10, "max_length": 32}
+    assert input_warnings(found, trained) == ()
+    (line,) = input_warnings(found, trained | {"max_length": 512})
+    assert "was trained with input.max_length=32: " in line
 
 
 def test_finished_training_is_not_repeated(config):
