@@ -158,12 +158,15 @@ def rerank(
     Raises:
         DataError: the stage scored a doc that is not in `before`.
     """
-    place_of = {doc_id: place for place, doc_id in enumerate(before.doc_ids)}
-    try:
-        places = np.array([place_of[doc_id] for doc_id in doc_ids], np.int64)
-    except KeyError as error:
-        raise _foreign(query_id, error.args[0]) from error
-    by_place = np.full(len(place_of), np.nan)
+    places = np.arange(len(doc_ids))
+    # Without docs that the corpus lacks, they are the first ones.
+    if tuple(doc_ids) != before.doc_ids[: len(doc_ids)]:
+        place_of = {doc_id: place for place, doc_id in enumerate(before.doc_ids)}
+        try:
+            places = np.array([place_of[doc_id] for doc_id in doc_ids], np.int64)
+        except KeyError as error:
+            raise _foreign(query_id, error.args[0]) from error
+    by_place = np.full(len(before.doc_ids), np.nan)
     by_place[places[: len(scores)]] = scores
     head = np.flatnonzero(~np.isnan(by_place[:k]))
     head = head[order(by_place[head])]
@@ -175,7 +178,7 @@ def rerank(
     if len(head) and len(tail):
         # The tail keeps its own spacing, and starts 1 below the head.
         below = below + (by_place[head[-1]] - 1 - below[0])
-    ranked = tuple(before.doc_ids[place] for place in np.concatenate([head, tail]).tolist())
+    ranked = tuple(np.array(before.doc_ids, object)[np.concatenate([head, tail])].tolist())
     return Ranking(ranked, np.concatenate([by_place[head], below]), len(head))
 
 
