@@ -5,6 +5,10 @@ manifest. Every publication is create-only and the first one wins, so that any n
 runner, leave one result. Readers trust only the manifest.
 """
 
+import logging
+import os
+import socket
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -29,6 +33,8 @@ from beamrank.storage import files as storage
 from beamrank.storage.digested import file_states
 from beamrank.storage.documents import SHORT, Count, Seconds, checked_json, checked_record, digest, sha256
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Receipt:
@@ -52,6 +58,10 @@ class Receipt:
     counts: Mapping[str, Count] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
     machine: Annotated[str, Field(pattern=rf"^([0-9a-f]{{{SHORT}}})?$")] = ""
+    # When, where and by which process it was written; no digest covers these.
+    committed_seconds: Seconds = 0.0
+    host: str = ""
+    process: Count = 0
 
     def to_json(self) -> bytes:
         """The receipt as a file."""
@@ -116,6 +126,25 @@ def part_bytes(table: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
+def why_broken(receipt: Receipt | None, shard_digest: str, sizes: Mapping[str, int]) -> str | None:
+    """Why a receipt does not count; None if it does.
+
+    Args:
+        receipt: None if it could not be read.
+        shard_digest: the digest that it must have.
+        sizes: those of the files in the stage's folder.
+    """
+    if receipt is None:
+        return "it is truncated or damaged"
+    if receipt.digest != shard_digest:
+        return "its digest differs from that of its name"
+    if receipt.part not in sizes:
+        return f"its part {receipt.part} is missing"
+    if sizes[receipt.part] != receipt.part_bytes:
+        return f"its part {receipt.part} has {sizes[receipt.part]:,} bytes, not {receipt.part_bytes:,}"
+    return None
+
+
 @dataclass(frozen=True)
 class StageFolder:
     """A stage's folder: commits its shards, and reads the committed parts."""
@@ -173,6 +202,9 @@ class StageFolder:
             counts=dict(counts),
             examples=tuple(examples)[:5],
             machine=record_machine(storage.parent(self.url)),
+            committed_seconds=round(time.time(), 3),
+            host=socket.gethostname(),
+            process=os.getpid(),
         )
         storage.publish_content(self.part_url(receipt), content)
         url = storage.join(self.url, RECEIPTS, receipt_name(shard, shard_digest))
@@ -183,10 +215,6 @@ class StageFolder:
             return first
         storage.replace(url, receipt.to_json())
         return receipt
-
-    @staticmethod
-    def _holds(receipt: Receipt, shard_digest: str, sizes: Mapping[str, int]) -> bool:
-        return receipt.digest == shard_digest and sizes.get(receipt.part) == receipt.part_bytes
 
     def receipts(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
         """The valid receipts: they parse, their digest is the shard's, and their part exists with its size."""
@@ -200,26 +228,30 @@ class StageFolder:
             The valid ones.
         """
         whole, broken = self._sorted_out(shard_digests)
-        for name in broken:
+        for name, reason in broken.items():
+            _log.warning(
+                "%s is discarded, and its shard is done again: %s", storage.join(self.url, RECEIPTS, name), reason
+            )
             storage.remove(storage.join(self.url, RECEIPTS, name))
         return whole
 
-    def _sorted_out(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], list[str]]:
-        """The valid receipts, and the names of the others."""
+    def _sorted_out(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], dict[str, str]]:
+        """The valid receipts, and the names of the others with what is wrong with them."""
         folder = storage.join(self.url, RECEIPTS)
         present = storage.sizes_bytes(folder)
         names = {receipt_name(shard, each): (shard, each) for shard, each in enumerate(shard_digests)}
         contents = storage.read_files(folder, [name for name in names if name in present])
         # Listed last: parts are published before their receipts, so the part of each of these receipts is listed.
         sizes = storage.sizes_bytes(self.url)
-        whole, broken = {}, []
+        whole, broken = {}, {}
         for name, content in contents.items():
             shard, shard_digest = names[name]
             receipt = Receipt.from_json(content)
-            if receipt is not None and self._holds(receipt, shard_digest, sizes):
+            reason = why_broken(receipt, shard_digest, sizes)
+            if receipt is not None and reason is None:
                 whole[shard] = receipt
             else:
-                broken.append(name)
+                broken[name] = str(reason)
         return whole, broken
 
     def receipt(self, shard: int, shard_digest: str) -> Receipt | None:

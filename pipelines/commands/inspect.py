@@ -3,10 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from beamrank.commit.history import shard_attempts
+from beamrank.commit.plan import read_plan
 from beamrank.errors import ConfigError
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, Cell, Column, Table
 from beamrank.formats.notes import first_few
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 def inspect(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A run's output.")],
     query: Annotated[str | None, typer.Option(metavar="ID", help="Show the candidates of this query.")] = None,
+    shard: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Show each attempt at this shard, and whether it counts.")
+    ] = None,
     changes: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Show the N largest rank changes of judged docs by stage.")
     ] = None,
@@ -38,8 +44,11 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show the queries of a run by difference, or the candidates of one query at every stage. Needs no model."""
-    if query is not None and changes is not None:
-        raise ConfigError("--query and --changes show different things: give one of them")
+    if sum(each is not None for each in (query, changes, shard)) > 1:
+        raise ConfigError("--query, --changes and --shard show different things: give one of them")
+    if shard is not None:
+        _show_shard(folder, shard, as_json)
+        return
     # They take a second to import, and other commands do without.
     from beamrank.report.gather import gather
     from beamrank.report.report import ReportSettings
@@ -54,6 +63,24 @@ def inspect(
     for line in report.missing:
         write_error(f"note: {line}")
     (_show_queries if changes is None else _show_changes)(report, as_json)
+
+
+def _show_shard(folder: str, shard: int, as_json: bool) -> None:
+    plan = read_plan(folder)
+    if shard >= len(plan.shards):
+        raise ConfigError(f"--shard {shard}: the shards of {plan.output} are 0 to {len(plan.shards) - 1}")
+    attempts = list(shard_attempts(plan, shard))
+    topics = [topic.query_id for topic in plan.shards[shard].topics]
+    if as_json:
+        _print_json(shard=shard, queries=topics, attempts=[asdict(each) for each in attempts])
+        return
+    write_line(f"shard {shard}: {len(topics):,} topics ({first_few(topics)})")
+    for attempt in attempts:
+        write_line(f"{attempt.file}: {attempt.state}")
+        if (receipt := attempt.receipt) is not None:
+            when = datetime.fromtimestamp(receipt.committed_seconds).isoformat(" ", "seconds")
+            counts = ", ".join(f"{name} {count:,}" for name, count in receipt.counts.items())
+            write_line(f"  {when} on {receipt.host}, process {receipt.process}, {receipt.seconds:,.1f} s: {counts}")
 
 
 def _show_query(runs: "StoredRuns", query_id: str, depth: int, texts: bool, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.passage_length.medquad_training import prepare
 from experiments.training_pairs.starts import Settings
 from experiments.training_pairs.study import draw, measure
 from tests.support.training import WORDS, save_medquad_archive, save_medquad_collection, save_start
@@ -22,8 +23,10 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    save_medquad_collection(save_medquad_archive(tmp_path), tmp_path / "data")
+def folder(tmp_path: Path, settings: Settings) -> Path:
+    archive = save_medquad_archive(tmp_path)
+    save_medquad_collection(archive, tmp_path / "data")
+    prepare(archive, None, settings.k, tmp_path / "data")
     return tmp_path / "data"
 
 

@@ -119,10 +119,20 @@ def test_equal_tables_have_equal_bytes():
 class _Between(StageFolder):
     """Lets another run commit a shard while this one looks at the folder."""
 
-    def _sorted_out(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], list[str]]:
+    def _sorted_out(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], dict[str, str]]:
         found = super()._sorted_out(shard_digests)
         commit(StageFolder(self.url), 1, [2])
         return found
+
+
+def test_discarded_receipt_is_logged_with_its_reason(folder, caplog):
+    receipt = commit(folder, 0, [1])
+    storage.remove(folder.part_url(receipt))
+    commit(folder, 1, [2])
+    storage.replace(receipt_url(folder, 1), b"{}")
+    assert folder.discard_broken(DIGESTS) == {}
+    assert f"its part {receipt.part} is missing" in caplog.text
+    assert "it is truncated or damaged" in caplog.text
 
 
 def test_discard_broken_keeps_a_concurrent_commit(folder):
