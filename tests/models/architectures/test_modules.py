@@ -145,7 +145,7 @@ def test_module_outside_of_the_checkpoint_is_refused(tmp_path):
     _save_modules(tmp_path)
     path = tmp_path / "model/modules.json"
     path.write_text(path.read_text().replace("2_Dense", "../2_Dense"))
-    with pytest.raises(PreflightError, match=r"modules\.json is not a list of the modules .*path"):
+    with pytest.raises(PreflightError, match=r"modules\.json cannot be used: .*path"):
         resolve_checkpoint(str(tmp_path / "model"), "mono")
 
 
