@@ -90,7 +90,7 @@ class Stage(ABC):
         """The machines of its workers if models compute on `device`."""
 
     @classmethod
-    def worker_paths(cls, own: ConfiguredStage) -> dict[str, str]:  # noqa: ARG003
+    def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:  # noqa: ARG003
         """The paths that its workers read beside corpus and output, by their keys in the configuration."""
         return {}
 

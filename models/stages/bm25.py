@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 from beamrank.commit.receipts import Receipt
 from beamrank.commit.tasks import ShardTask
 from beamrank.commit.verify import Finding, Verification
+from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.first_stages import Bm25Config
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
@@ -81,6 +82,11 @@ class RetrieveBm25(FirstStage):
     @classmethod
     def worker_on(cls, device: str) -> Worker:  # noqa: ARG003
         return Worker.JVM
+
+    @classmethod
+    def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:
+        index = {} if config.index is None else {"index.path": config.index.path}
+        return super().worker_paths(own, config) | index
 
     @classmethod
     def seconds_a_topic(cls, config: RunConfig, sample: Sample) -> float:

@@ -88,7 +88,7 @@ class FirstStage(ShardStage):
         return 0.0
 
     @classmethod
-    def worker_paths(cls, own: ConfiguredStage) -> dict[str, str]:
+    def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:  # noqa: ARG003
         """The file of the docs that workers leave out."""
         exclude = own.section.exclude
         if cls.worker_on("cpu") is Worker.LAUNCHER or exclude in (None, SELF):

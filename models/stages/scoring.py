@@ -17,6 +17,7 @@ from beamrank.commit.stage_record import ScoringWork
 from beamrank.commit.tasks import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.device import is_cuda
+from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
 from beamrank.errors import PreflightError
 from beamrank.machine import usable_threads
@@ -175,7 +176,7 @@ class ScoringStage(LaterStage, ModelStage):
         }
 
     @classmethod
-    def worker_paths(cls, own: ConfiguredStage) -> dict[str, str]:
+    def worker_paths(cls, own: ConfiguredStage, config: RunConfig) -> dict[str, str]:  # noqa: ARG003
         return path_of_checkpoint(f"{own.name}.checkpoint", own.section.checkpoint)
 
     @property

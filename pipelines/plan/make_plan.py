@@ -135,7 +135,8 @@ def check_apart(config: RunConfig) -> None:
     Raises:
         PreflightError: the corpus is a folder or a glob that includes files of the output or of the index.
     """
-    runs = [storage.join(RUNS, f"0.{FORMATS[form].ending}") for form in config.run_formats]
+    run = config.stages[:2][-1].name
+    runs = [storage.join(RUNS, f"{run}.{FORMATS[form].ending}") for form in config.run_formats]
     own = ["plan-0.json", "topics-0.parquet", "retrieve/part-0.parquet", "tokenize-0/needed-0.bin", *runs]
     written = {"output": (config.output, own)}
     if config.index is not None:

@@ -100,7 +100,7 @@ def _worker_paths(settings: JobConfig) -> list[tuple[str, str]]:
         return [*pairs, ("--output", settings.output), *path_of_checkpoint("--checkpoint", settings.checkpoint).items()]
     paths = {"corpus.path": settings.corpus.path, "output": settings.output}
     for each in steps_of(settings):
-        paths |= each.stage.worker_paths(each.own)
+        paths |= each.stage.worker_paths(each.own, settings)
     return [*paths.items(), *(("reuse", path) for path in settings.reuse)]
 
 

@@ -21,7 +21,9 @@ def _lines() -> list[str]:
 @pytest.fixture
 def collection(tmp_path) -> SmallCollection:
     made = small_cascade(tmp_path)
-    made.write("top1000.dev.tsv", ["4\tbroken line", *_lines()])
+    first, *others = _lines()
+    # The first line tells the format.
+    made.write("top1000.dev.tsv", [first, "4\tbroken line", *others])
     file = {"path": "top1000.dev.tsv", "format": "top1000"}
     made.keys |= {"corpus": file, "topics": file, "candidates": {"run": "top1000.dev.tsv", "k": 9}}
     return made
@@ -31,7 +33,7 @@ def test_run_of_a_top1000_file_has_the_bytes_of_separate_files(collection, tmp_p
     done = beamrank_here("run", collection.path)
     assert done.returncode == 0, done.stderr
     assert "unranked; the order of the file stands for the ranks" in done.stderr
-    assert "broken lines: 1; left out" in done.stderr
+    assert "rows that cannot be used: 1 (first: " in done.stderr
     assert "rows of the corpus that could not be read: 1 (first: " in done.stderr
     separate = tmp_path / "separate"
     separate.mkdir()
