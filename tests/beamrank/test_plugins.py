@@ -11,11 +11,11 @@ _GROUP = "beamrank.test_things"
 @pytest.fixture
 def registry(tmp_path, monkeypatch):
     """A registry with an extension of its own, beside those of an installed package."""
-    (tmp_path / "outside.py").write_text("thing = 'from outside'\n")
+    (tmp_path / "package_of_things.py").write_text("thing = 'from outside'\n")
     info = tmp_path / "outside-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
-    entries = ("a = outside:thing", "own = outside:thing", "broken = absent:thing")
+    entries = ("a = package_of_things:thing", "own = package_of_things:thing", "broken = absent:thing")
     (info / "entry_points.txt").write_text("\n".join((f"[{_GROUP}]", *entries)))
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
