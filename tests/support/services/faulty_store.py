@@ -173,6 +173,7 @@ def _without_times(content: bytes | None) -> Any:
     except ValueError:
         return None
     for each in [values, *values.get("receipts", [])]:
-        each.pop("seconds", None)
+        for key in ("seconds", "committed_seconds", "host", "process"):
+            each.pop(key, None)
         each.pop("check", None)
     return values
