@@ -1,5 +1,6 @@
 """Models of transformers that score packed inputs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from models.architectures.kernels.token_rows import Group, TokenRows
 _NO_ID = -1
 
 
-class TransformersScorer(nn.Module):
+class TransformersScorer(nn.Module, ABC):
     """Log-odds by a model of transformers, which gets inputs without padding.
 
     A subclass says how the model is called: `logits`. The head is computed in float32.
@@ -22,9 +23,9 @@ class TransformersScorer(nn.Module):
         self.model = model
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
 
+    @abstractmethod
     def logits(self, ids: Tensor, types: Tensor) -> Tensor:
         """int64[b, n] ids and token types -> float32[b, 1 or 2]."""
-        raise NotImplementedError
 
     def forward(self, rows: TokenRows) -> Tensor:
         """Scores the inputs of a batch: float32[b]."""

@@ -171,9 +171,9 @@ class Stage(ABC):
         """What decides its ranking beside its part, by the names in the configuration."""
         return {}
 
-    def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
-        """The rankings of a shard after this stage: see `beamrank.commit.stage.Stage`."""
-        raise NotImplementedError(f"{self.name} does not rank")
+    def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:  # noqa: ARG002
+        """The rankings of a shard after this stage (`beamrank.commit.stage.Stage`): by default those before it."""
+        return before or {}
 
     def parse_run_name(self, name: str) -> tuple[tuple[tuple[str, Any], ...], int | None] | None:  # noqa: ARG002
         """The settings and the `k` behind the name of a run that its parts can be ranked as; None for no such run."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from beamrank.errors import DataError
 from beamrank.join import schemas
-from beamrank.records import SpecialTokens
+from beamrank.join.shard import Vocabulary
 
 Ids: TypeAlias = NDArray[Any]
 Lengths: TypeAlias = NDArray[np.int64]
@@ -34,20 +34,8 @@ class TokenColumn:
     truncated: NDArray[np.bool_]
 
 
-class Tokenizer(Protocol):
+class Tokenizer(Vocabulary, Protocol):
     """Texts to token ids. No text, whatever it spells, gives a special token. Threads can share one."""
-
-    @property
-    def vocab_size(self) -> int:
-        """One more than the largest id of an input."""
-
-    @property
-    def special(self) -> SpecialTokens:
-        """The special tokens that go around texts."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the vocabulary and of every setting that decides an id."""
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> TokenColumn:
         """The first `max_tokens` ids of each text, without special tokens.
