@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from beamrank.commit.shards import Shard, cut_shards
-from beamrank.config.cascade import SHORT_FORM, CascadeEntry, checked_names
+from beamrank.config.cascade import SHORT_FORM, CascadeEntry, checked_names, one_stage
 from beamrank.config.models import MonoConfig
 from beamrank.config.yaml import explain
 from beamrank.errors import ConfigError, DataError
@@ -20,7 +20,7 @@ from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import Run, RunScores, read_run, run_of
 from beamrank.join.join import MissingDoc
 from beamrank.join.shard import candidates_table
-from beamrank.ranking.rankings import Rankings, rank_candidates, rank_docs, rank_pairs
+from beamrank.ranking.rankings import Rankings, rank_candidates, rank_docs, rank_pairs, received
 from beamrank.records import Topic
 from models.reranker import Reranker, RerankerKind, RerankerOptions, tokenize_shard
 
@@ -44,10 +44,10 @@ class RerankStage:
     def rerank(self, before: Rankings, tokens: Mapping[str, pa.Table]) -> Rankings:
         """Scores a shard and ranks it; `tokens` are its tokenized tables by the tokenizer's digest."""
         section, table = self.section, tokens[self.model.tokenizer.digest]
-        received = {each: ranking.doc_ids[: min(section.k, ranking.scored)] for each, ranking in before.items()}
+        docs = received(before, section.k)
         if self.model.kind == "mono":
-            return rank_docs(before, self.model.score_shard(table, received)[0], section.k)
-        part, _ = self.model.score_shard(table, received, section.opponents, section.seed)
+            return rank_docs(before, self.model.score_shard(table, docs)[0], section.k)
+        part, _ = self.model.score_shard(table, docs, section.opponents, section.seed)
         return rank_pairs(before, part, section.k, section.aggregation)
 
 
@@ -137,6 +137,8 @@ def rerank(
             raise DataError(f"`{name}` must be a Mapping of ids to texts, not {type(texts).__name__}")
     if cascade and (mono is not None or duo is not None):
         raise ConfigError("`mono` and `duo` are the short form of `cascade`: give one or the other")
+    if cascade and (k0, k1, aggregation, opponents, seed) != (1000, 50, "sum", None, 0):
+        raise ConfigError("k0, k1, aggregation, opponents and seed belong to `mono` and `duo`: set them in `cascade`")
     if not cascade:
         if mono is None:
             raise ConfigError("give `mono`, or `cascade`")
@@ -155,6 +157,9 @@ def rerank(
     held = Cascade(
         [RerankStage(name, _load(model, section, name, options), section) for name, model, section in sections]
     )
+    names = [stage.run_name for stage in held.stages]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"rerank: two stages give the run {max(names, key=names.count)}: choose a different `name`")
     found: dict[str, RunScores] = {}
     for shard in cut_shards(queries, None):
         for name, rankings in _rerank_shard(held, shard, given, corpus).items():
@@ -185,18 +190,16 @@ def _sections(
         ConfigError: they are not those of a cascade.
     """
     entries, models = [], []
-    for entry in cascade:
-        if not isinstance(entry, Mapping) or len(entry) != 1 or next(iter(entry)) not in SHORT_FORM:
-            raise ConfigError(
-                f"rerank: {entry!r:.200} is not a stage: give {{kind: {{...}}}}, of {', '.join(SHORT_FORM)}"
-            )
-        ((kind, settings),) = entry.items()
-        models.append(settings.get("checkpoint", ""))
-        named = {key: "" if key == "checkpoint" else value for key, value in settings.items()}
-        entries.append({kind: {"checkpoint": "", **named}})
     try:
+        for entry in cascade:
+            kind, settings = one_stage(dict(entry) if isinstance(entry, Mapping) else entry)
+            if kind not in SHORT_FORM:
+                raise ValueError(f"{kind} cannot be ranked in memory: give stages of the kinds {', '.join(SHORT_FORM)}")
+            models.append(settings.get("checkpoint", ""))
+            named = {key: "" if key == "checkpoint" else value for key, value in settings.items()}
+            entries.append({kind: {"checkpoint": "", **named}})
         stages = [CascadeEntry.model_validate(entry).configured for entry in entries]
-        checked_names(tuple(stages), frozenset())
+        checked_names(stages, ())
     except ValidationError as error:
         raise ConfigError(f"rerank{hint}: {explain(error, MonoConfig)}") from error
     except ValueError as error:

@@ -110,7 +110,7 @@ def execute(
     settings = named_inputs(settings, console)
     beam_options(runner, flags)
     _check_stage(settings, stage)
-    if stage is not RUNS:
+    if stage != RUNS:
         server_command(runner, flags, console)
     if runner is Runner.DATAFLOW:
         return _run_on_dataflow(settings, console, flags, stage, wait)
@@ -129,7 +129,7 @@ def _run_on_dataflow(
         raise ConfigError("--no-wait submits one stage, as each needs the one before it finished: give --stage too")
     dataflow.check_settings(settings)
     settings, scoring = dataflow.settle(settings)
-    if stage is not RUNS:
+    if stage != RUNS:
         submitted = [each.stage for each in steps_of(settings) if stage in (None, each.step)]
         jobs = [each for each in submitted if each.worker_on(scoring.device) is not Worker.LAUNCHER]
         dataflow.check_flags(flags, jobs, scoring.device, wait)
@@ -138,7 +138,7 @@ def _run_on_dataflow(
     specs = [spec for spec in plan.stages if stage is None or spec.step == stage]
     if launcher.template and len(specs) > 1:
         raise ConfigError(
-            f"a template makes one job, and {stage} takes {len(specs)}, as mono and duo have different tokenizers: "
+            f"a template makes one job, and {stage} takes {len(specs)}, as its models have different tokenizers: "
             "submit that stage without --template_location"
         )
     with resumable(), made_current(plan):

@@ -1,6 +1,6 @@
 """The list of stages after the first: `cascade:`, or `mono:` and `duo:` as its short form."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer, model_validator
@@ -64,6 +64,8 @@ class CascadeEntry(BaseModel):
         if isinstance(value, cls):
             return value
         kind, settings = one_stage(value)
+        if "name" in settings and issubclass(section_of_stage(kind), FirstStageConfig) and settings["name"] != kind:
+            raise ValueError(f"{kind} is a first stage, whose name cannot be chosen: leave `name` out")
         values = {key: each for key, each in settings.items() if key != "name"}
         name = settings.get("name", kind)
         if not isinstance(name, str) or not name or not name.replace("-", "").replace("_", "").isalnum():
@@ -99,6 +101,31 @@ def one_stage(entry: Any) -> tuple[str, Mapping[str, Any]]:
     raise ValueError("each stage is one key, its kind, with its settings below: `- mono: {checkpoint: ..., k: 100}`")
 
 
+def normalized(entries: Any) -> Any:
+    """A list of stages with each entry as `{kind: {...}}`, in dicts of its own; what is none stays, to be refused."""
+    if not isinstance(entries, list | tuple):
+        return entries
+    found: list[Any] = []
+    for entry in entries:
+        try:
+            kind, settings = one_stage(entry)
+            found.append({kind: dict(settings)})
+        except ValueError:
+            found.append(entry)
+    return found
+
+
+def begins_with_first_stage(entries: Any) -> bool:
+    """Whether a list of stages, checked or `normalized`, has its own first stage."""
+    first = entries[0] if isinstance(entries, list | tuple) and entries else None
+    if isinstance(first, CascadeEntry):
+        return isinstance(first.section, FirstStageConfig)
+    try:
+        return issubclass(section_of_stage(one_stage(first)[0]), FirstStageConfig)
+    except ValueError:
+        return False
+
+
 def stage_settings(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """The name, kind and settings of each stage of the list in a document that is not checked yet."""
     entries = document.get("cascade")
@@ -111,7 +138,20 @@ def stage_settings(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict
 
 def find_section(document: dict[str, Any], name: str) -> dict[str, Any] | None:
     """The settings of a stage of the list, for `--set NAME.k=20`; None if the list has no such stage."""
+    if "cascade" in document:
+        document["cascade"] = normalized(document["cascade"])
     return next((settings for found, _, settings in stage_settings(document) if found == name), None)
+
+
+def remove_null_stages(document: dict[str, Any]) -> None:
+    """Takes the stages out of the list that `--set NAME=null` names."""
+    found = {name: settings for name, _, settings in stage_settings(document) if name in document}
+    removed = [settings for name, settings in found.items() if document[name] is None]
+    if removed:
+        entries = document["cascade"]
+        document["cascade"] = [each for each in entries if not any(one_stage(each)[1] is one for one in removed)]
+        for name in found:
+            document.pop(name)
 
 
 def stage_paths(document: Mapping[str, Any]) -> Iterator[tuple[type[StageConfig], dict[str, Any]]]:
@@ -131,13 +171,18 @@ def _lines(kind: str, error: ValidationError) -> Iterator[str]:
         yield f"{where}: {'unknown key' if is_unknown else finding['msg'].removeprefix('Value error, ')}"
 
 
-def checked_names(stages: tuple[ConfiguredStage, ...], taken: frozenset[str]) -> None:
+def checked_names(stages: Sequence[ConfiguredStage], taken: Collection[str], first: str = "") -> None:
     """Checks the names of the stages after the first.
+
+    Args:
+        stages: these stages.
+        taken: names that only stages of that kind can have.
+        first: the name of the first stage's run.
 
     Raises:
         ValueError: two have one name, or one has a name of ours.
     """
-    seen: set[str] = set()
+    seen = {first}
     for name, kind, _ in stages:
         if name in RESERVED or name.startswith("tokenize-") or (name in taken and name != kind):
             raise ValueError(f"a stage cannot have the name {name!r}, which beamrank uses: choose a different `name`")

@@ -9,10 +9,13 @@ from beamrank.config.cascade import (
     SHORT_FORM,
     CascadeEntry,
     ConfiguredStage,
+    begins_with_first_stage,
     checked_names,
     find_section,
     fit_depths,
+    normalized,
     plugin_kinds,
+    remove_null_stages,
     section_of_stage,
     stage_paths,
     stage_settings,
@@ -34,6 +37,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.urls import refuse_credentials
 
 FIRST_STAGES: dict[str, type[FirstStageConfig]] = {"bm25": Bm25Config, "candidates": CandidatesConfig}
+_MOST_K = 2**31 - 1
 # The first stage of a configuration that has an index and names none.
 _FIRST_STAGE_OF_INDEX = "bm25"
 
@@ -115,10 +119,13 @@ class RunConfig(Section):
         """Puts a plugin's first stage into the list, and limits each default depth to that of the stage before it."""
         if not isinstance(values, dict):
             return values
-        values = _with_plugins(values)
+        values = {key: dict(each) if isinstance(each, dict) else each for key, each in values.items()}
+        if values.get("cascade") is not None:
+            values["cascade"] = normalized(values["cascade"])
+        values = _with_first_stage_apart(_with_plugins(values))
         given = [name for name in FIRST_STAGES if values.get(name) is not None]
-        cascade = values.get("cascade")
-        if not given and values.get("index") is not None and not _begins_with_first_stage(cascade):
+        listed = begins_with_first_stage(values.get("cascade"))
+        if not given and not listed and values.get("index") is not None:
             values = {**values, _FIRST_STAGE_OF_INDEX: {}}
         first = values[given[0]] if given else None
         depth = first.get("k", FIRST_K) if isinstance(first, dict) else getattr(first, "k", FIRST_K)
@@ -128,7 +135,8 @@ class RunConfig(Section):
                 sections.append((section_of_stage(kind), settings))
             except ValueError:
                 continue  # It is refused with the rest of the list.
-        fit_depths(sections, depth if isinstance(depth, int) else FIRST_K)
+        # A first stage of the list has its own depth.
+        fit_depths(sections, _MOST_K if listed else depth if isinstance(depth, int) else FIRST_K)
         return values
 
     @model_validator(mode="after")
@@ -169,7 +177,7 @@ class RunConfig(Section):
         if self.duo is not None and self.mono is None:
             raise ValueError("`duo` re-ranks the best candidates of `mono`: give `mono` too")
         first, *later = self.stages
-        checked_names(tuple(later), frozenset(type(self).model_fields))
+        checked_names(later, type(self).model_fields, first.name)
         depth, source = first.section.k, "the first stage gives it"
         for name, _, section in later:
             if section.k > depth:
@@ -205,21 +213,26 @@ class RunConfig(Section):
 
 def _with_plugins(values: dict[str, Any]) -> dict[str, Any]:
     """A document in which a plugin's first stage, a section of its own, is the first of the list."""
-    found = [name for name in plugin_kinds() if values.get(name) is not None]
-    if not found or isinstance(values.get("cascade"), list):
+    found = [name for name in plugin_kinds(first=True) if values.get(name) is not None]
+    if not found:
         return values
-    rest = {key: each for key, each in values.items() if key not in (*found, *SHORT_FORM)}
-    later = [{name: values[name]} for name in SHORT_FORM if values.get(name) is not None]
-    return {**rest, "cascade": [*({name: values[name]} for name in found), *later]}
+    listed = values.get("cascade")
+    # With both forms the configuration is refused, as it is without a plugin.
+    short = SHORT_FORM if listed is None else ()
+    later = [{name: values[name]} for name in short if values.get(name) is not None]
+    rest = {key: each for key, each in values.items() if key not in (*found, *short)}
+    return {**rest, "cascade": [*({name: values[name]} for name in found), *(listed or later)]}
 
 
-def _begins_with_first_stage(cascade: Any) -> bool:
-    for _, kind, _ in stage_settings({"cascade": cascade}):
-        try:
-            return issubclass(section_of_stage(kind), FirstStageConfig)
-        except ValueError:
-            return False
-    return False
+def _with_first_stage_apart(values: dict[str, Any]) -> dict[str, Any]:
+    """A document whose list does not hold a first stage of ours: it becomes the section of that name."""
+    listed: Any = values.get("cascade")
+    if not begins_with_first_stage(listed) or not isinstance(listed[0], dict):
+        return values
+    ((kind, settings),) = listed[0].items()
+    if kind not in FIRST_STAGES or values.get(kind) is not None:
+        return values
+    return {**values, kind: {key: each for key, each in settings.items() if key != "name"}, "cascade": listed[1:]}
 
 
 def _choices() -> str:
@@ -249,6 +262,7 @@ def load_config(
     refuse_credentials(output or "", "--output")
     refuse_credentials(list(reuse), "--reuse")
     document = read_document(source, overrides, find_section)
+    remove_null_stages(document)
     folder = storage.parent(source) if isinstance(source, str) else storage.absolute(".")
     anchor_paths(document, RunConfig, folder)
     for kind, settings in stage_paths(document):

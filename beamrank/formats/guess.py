@@ -105,11 +105,13 @@ class Look(NamedTuple):
         described: what such a file is called in messages.
         matches: whether a file begins so.
         general: it counts only where no other format matches.
+        by_name: its file's name is enough, so that it counts only where no content matches.
     """
 
     described: str
     matches: Callable[[Beginning], bool]
     general: bool = False
+    by_name: bool = False
 
 
 class _Format(Protocol):
@@ -121,7 +123,7 @@ def guess_format(beginning: Beginning, formats: Mapping[str, _Format]) -> str | 
     """The name of the format that a file looks like; None if it looks like none of these."""
     looks = {name: each.look for name, each in formats.items() if each.look is not None}
     found = {name: look for name, look in looks.items() if look.matches(beginning)}
-    return min(found, key=lambda name: found[name].general, default=None)
+    return min(found, key=lambda name: (found[name].general, found[name].by_name), default=None)
 
 
 def guessed(url: str, key: str, formats: Mapping[str, _Format]) -> str:
@@ -233,4 +235,4 @@ JSONL = Look("JSONL", _is_json, general=True)
 JSONL_WITHOUT_BEIR_ID = Look("JSONL", _is_json_without_beir_id, general=True)
 TREC = Look("TREC's (<top>, <topic number> or <DOC>)", _is_trec)
 TSV = Look("columns with a tab between them", _is_tsv, general=True)
-CSV = Look("CSV with a header line", _is_csv, general=True)
+CSV = Look("CSV with a header line", _is_csv, general=True, by_name=True)

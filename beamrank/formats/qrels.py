@@ -184,8 +184,9 @@ def _detected(rows: FileRows, row: Sequence[bytes]) -> tuple[str, tuple[int, ...
         headers = {each.columns: name for name, each in FORMATS.items() if each.header}
         places = tuple(rows.positions[meaning] for meaning in _JUDGMENT)
         return headers.get(rows.names, "header"), places, len(rows.names)
-    plain = {len(each.columns): name for name, each in FORMATS.items() if not each.header}
-    name = plain.get(len(row), "trec")
+    # Ours come first: a plugin's format of as many columns replaces none of them.
+    plain = (name for name, each in FORMATS.items() if not each.header and len(each.columns) == len(row))
+    name = next(plain, "trec")
     columns = FORMATS[name].columns
     return name, tuple(map(columns.index, _JUDGMENT)), len(columns)
 

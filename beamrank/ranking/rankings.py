@@ -118,7 +118,7 @@ def rank_pairs(
         part: a table of `schemas.DUO`.
         most: how many docs of a query the stage was to compare.
         aggregation: see `beamrank.ranking.aggregation.aggregate`.
-        k: as if it had compared only so many; by default all that it compared.
+        k: as if it had compared only those among the first k; by default all that it compared.
         opponents: how many opponents of a doc SAMPLE draws from a full matrix; by default the matrix is used as it is.
         seed: decides which are drawn.
 
@@ -132,14 +132,29 @@ def rank_pairs(
         if query_id not in pairs:
             raise DataError(f"query {query_id!r} has candidates, but no row in the part of a stage: it is incomplete")
         doc_ids, z = pairs[query_id]
-        z = z[:k, :k]
-        drawn = z if opponents is None else simulate_sample(z, query_id, doc_ids[:k], opponents, seed)
+        if k is not None:
+            count = compared_among(doc_ids, ranking, k)
+            z = z[:count, :count]
+        drawn = z if opponents is None else simulate_sample(z, query_id, doc_ids[: len(z)], opponents, seed)
         try:
             scores = np.asarray(aggregate(drawn, aggregation), np.float64)
         except DataError as error:
             raise DataError(f"query {query_id!r}: {error}") from error
         found[query_id] = rerank(query_id, ranking, doc_ids, scores, most)
     return found
+
+
+def compared_among(doc_ids: Sequence[str], before: Ranking, k: int) -> int:
+    """How many of the docs that were compared, best first, are among the first k before."""
+    if len(doc_ids) <= k and doc_ids == list(before.doc_ids[: len(doc_ids)]):
+        return len(doc_ids)
+    first = set(before.doc_ids[:k])
+    return sum(doc_id in first for doc_id in doc_ids)
+
+
+def received(rankings: Rankings, k: int) -> dict[str, Sequence[str]]:
+    """The docs of each query that a stage with this `k` receives, best first: never of the tail."""
+    return {query_id: ranking.doc_ids[: min(k, ranking.scored)] for query_id, ranking in rankings.items()}
 
 
 def rerank(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from beamrank.ranking.aggregation import METHODS, Matrix, aggregate, opponent_order, sample_sums
-from beamrank.ranking.rankings import Floats, Positions, Ranking, Rankings, Table, matrices
+from beamrank.ranking.rankings import Floats, Positions, Ranking, Rankings, Table, compared_among, matrices
 
 # From j docs of a query, by their places among its candidates, to their positions in p rankings, from 1: int64[j, p].
 FindPositions: TypeAlias = Callable[[Positions], Positions]
@@ -132,18 +132,21 @@ class PairVariants(Variants):
         for query_id, (compared, z) in matrices(part).items() if self.variants else ():
             if query_id in before:
                 _, doc_ids = _candidates(before[query_id], after[query_id])
-                yield query_id, doc_ids, partial(self._of_query, query_id, compared, z)
+                counts = [compared_among(compared, before[query_id], k1) for k1 in self._k1s]
+                yield query_id, doc_ids, partial(self._of_query, query_id, compared, z, counts)
 
-    def _of_query(self, query_id: str, compared: Sequence[str], z: Matrix, docs: Positions) -> Positions:
+    def _of_query(
+        self, query_id: str, compared: Sequence[str], z: Matrix, counts: Sequence[int], docs: Positions
+    ) -> Positions:
         shape = (len(docs), 1 + len(self._k1s), len(self.variants) // (1 + len(self._k1s)))
         # A doc that is not compared keeps its position.
         found = np.broadcast_to(docs[:, None, None] + 1, shape).copy()
         if (docs < len(z)).any():
             orders = [opponent_order(query_id, compared, seed) for seed in self._seeds if self._opponents]
-            for row, k1 in enumerate(self._k1s, 1):
-                inside = docs < min(k1, len(z))
+            for row, count in enumerate(counts, 1):
+                inside = docs < count
                 if inside.any():
-                    found[inside, row] = _positions(self._aggregated(z[:k1, :k1], orders), docs[inside])
+                    found[inside, row] = _positions(self._aggregated(z[:count, :count], orders), docs[inside])
         return found.reshape(len(docs), len(self.variants))
 
     def _aggregated(self, z: Matrix, orders: Sequence[Positions]) -> Floats:

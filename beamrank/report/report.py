@@ -30,7 +30,7 @@ class ReportSettings:
         docs: how many docs such a section has, beside relevant ones further below.
         texts: whether passages are shown, for which the corpus is scanned.
         curves: whether curves are made, which takes most of the time.
-        k0s, k1s, opponents, trials: see `CurveSettings.of`.
+        k0s, k1s, opponents, trials: see `beamrank.ranking.variants.Depths`.
     """
 
     baseline: str | None = None

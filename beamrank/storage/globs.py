@@ -158,10 +158,10 @@ class _Tree:
         while alternatives[-1][0] == "**":
             alternatives.append(alternatives[-1][1:] or ("*",))
         for entry in self._entries(folder):
-            for part, *rest in alternatives:
-                if _fits(part, entry.name):
-                    below = (part, *rest) if part == "**" else tuple(rest)
-                    yield entry, self._is_folder(folder, entry), below
+            fitting = [each for each in alternatives if _fits(each[0], entry.name)]
+            is_folder = bool(fitting) and self._is_folder(folder, entry)
+            for part, *rest in fitting:
+                yield entry, is_folder, (part, *rest) if part == "**" else tuple(rest)
 
     def _below(self, path: str) -> "_Tree":
         return _Tree(self._filesystem, self._prefix + path)

@@ -17,7 +17,9 @@ _DECODINGS = 5
 _LONGEST = 4096
 _START = re.compile(
     r"(?P<any>[a-z][a-z0-9+.\-]{0,30}):[/\\]{2}"
-    r"|\b(?P<slip>https?|ftps?|sftp|ssh|s3a?|gc?s|hf|hdfs|webhdfs|abfss?|adl|az|github|smb):[/\\]?",
+    r"|\b(?P<slip>https?|ftps?|sftp|ssh|s3a?|gc?s|hf|hdfs|webhdfs|abfss?|adl|az|github|smb):[/\\]?"
+    # Mistyped: without the colon, with a semicolon, or with spaces around it.
+    r"|\b(?P<typo>https?|ftps?|sftp|s3a?|gc?s)\s{0,3}[:;]?\s{0,3}[/\\]{2}",
     re.IGNORECASE,
 )
 _IPV6_HOST = re.compile(r"\[[0-9a-f:.]+\]", re.IGNORECASE)
@@ -75,7 +77,9 @@ def _links(text: str) -> Iterator[str]:
 
 def _is_harmless(link: str) -> bool:
     start = _START.match(link)
-    protocol, rest = ((start["any"] or start["slip"]).lower(), link[start.end() :]) if start else ("", link)
+    protocol, rest = (
+        ((start["any"] or start["slip"] or start["typo"]).lower(), link[start.end() :]) if start else ("", link)
+    )
     if len(rest) > _LONGEST or re.search(r"[?#;&]", rest):
         return False
     good = _GOOD.get(protocol.removesuffix("s") if protocol.startswith("http") else protocol, _PLAIN)

@@ -50,6 +50,8 @@ def blocks(
     from pipelines.commands.arguments import console_progress
 
     runs, settings = report.execution.runs, report.settings
+    if report.qrels is not None and not supported(runs.config.measures)[0]:
+        raise ConfigError(f"figure 4 needs a measure with curves, and the run has {', '.join(runs.config.measures)}")
     pairs = missing_pairs.depths_plan(runs, settings.k0s, settings.k1s)
     manifest = missing_pairs.score_missing(pairs, runs, console_progress(verbose, quiet))
     if report.qrels is None:

@@ -45,7 +45,8 @@ def depths_plan(runs: StoredRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pai
     mono, duo = ranking[place - 1], ranking[place]
     if not isinstance(mono, LaterStage) or not isinstance(duo, ScoreDuo):
         raise ConfigError(
-            f"{plan.output} has no duo, whose model would score the missing pairs: leave out --score-missing"
+            f"{plan.output} has no duo after a stage that scores docs one by one, and figure 4 is about both: leave "
+            "out --score-missing"
         )
     kept = tuple(k0 for k0 in sorted(set(k0s or _K0S)) if 2 <= k0 <= mono.k)
     k1 = max(k1s or [duo.k])

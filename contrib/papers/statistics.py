@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from beamrank.config.models import ModelConfig
 from beamrank.config.run import RunConfig
 from beamrank.evaluation.tables import COUNT, Cell, Column, Table
 from beamrank.formats.corpora import CorpusConfig, DocBatch, list_units, read_unit
@@ -179,7 +180,7 @@ def stats(
     if qrels is None:
         console.note("note: no qrels: the configuration has no judgments to count")
     if len(units) == 1:
-        console.note("note: no wordpieces: the configuration names no checkpoint (`mono`)")
+        console.note("note: no wordpieces: no stage of the configuration has a checkpoint")
     print_result(found.table(), found.as_object(), result_format)
 
 
@@ -205,10 +206,10 @@ def _wordpieces(settings: RunConfig) -> dict[str, CountUnits]:
 
     found: dict[str, CountUnits] = {}
     digests: set[str] = set()
-    for kind, section in (("mono", settings.mono), ("duo", settings.duo)):
-        if section is not None:
+    for name, _, section in settings.stages:
+        if isinstance(section, ModelConfig):
             tokenizer = fetch_tokenizer(section.checkpoint)
             if tokenizer.digest not in digests:
                 digests.add(tokenizer.digest)
-                found[f"wordpieces ({kind})" if found else "wordpieces"] = counter(tokenizer)
+                found[f"wordpieces ({name})" if found else "wordpieces"] = counter(tokenizer)
     return found

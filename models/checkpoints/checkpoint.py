@@ -142,7 +142,7 @@ class Checkpoint:
                 "texts of this model's input: name them in tokenizer_config.json (cls_token, sep_token, pad_token), or "
                 "give the checkpoint its own tokenizer"
             )
-        return check_fit(self.reference, self.config, self.architecture.vocab_size, max(ids, *around), special)
+        return check_fit(self.reference, self.config, self.architecture.vocab_size, max(ids, 1 + max(around)), special)
 
 
 def resolve_checkpoint(reference: str, kind: str) -> Checkpoint:
@@ -276,8 +276,8 @@ def check_fit(
                     f"config.json has {key} {wanted}: it is probably not the tokenizer that the model was trained "
                     f"with. Give the checkpoint its own tokenizer; if this is it, set {key} to {found} in config.json"
                 )
-    # An architecture that needs no special tokens has looked its ids up by their spelling.
-    if special.cls_id == special.sep_id == NO_TOKEN:
+    # A model that answers with a word: its prompt's tokens were looked up by their spelling.
+    if special == SpecialTokens(NO_TOKEN, NO_TOKEN, NO_TOKEN):
         return ()
     warnings = []
     padding = config.get("pad_token_id")

@@ -22,7 +22,6 @@ class ShardTokens:
     Attributes:
         query_ids: string[q].
         doc_ids: string[c].
-        ranks: int32[c].
         tokens: uint16[t] or uint32[t], every text of the shard; never empty.
         query_starts: int64[q], where each query begins in `tokens`.
         query_lengths: int64[q].
@@ -33,7 +32,6 @@ class ShardTokens:
 
     query_ids: pa.Array
     doc_ids: pa.Array
-    ranks: npt.NDArray[np.int32]
     tokens: Tokens
     query_starts: Lengths
     query_lengths: Lengths
@@ -103,7 +101,6 @@ def read_shard(table: pa.Table) -> ShardTokens:
     return ShardTokens(
         query_ids=column["query_id"],
         doc_ids=column["doc_ids"].flatten(),
-        ranks=_numpy(column["ranks"].flatten()),
         tokens=np.concatenate([query_values, doc_values, np.zeros(1, query_values.dtype)]),
         query_starts=np.cumsum(query_lengths) - query_lengths,
         query_lengths=query_lengths,

@@ -23,7 +23,7 @@ from beamrank.config.models import StageConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import Lengths
-from beamrank.ranking.rankings import Rankings
+from beamrank.ranking.rankings import Rankings, received
 from beamrank.ranking.variants import Depths, Variants
 from models.stages.sample import Sample
 
@@ -295,10 +295,7 @@ class LaterStage(ShardStage):
 
     def received(self, task: ShardTask) -> dict[str, Sequence[str]]:
         """The docs of each query of a shard that this stage scores, best first: never of the tail."""
-        return {
-            query_id: ranking.doc_ids[: min(self.k, ranking.scored)]
-            for query_id, ranking in self.rankings_before(task).items()
-        }
+        return received(self.rankings_before(task), self.k)
 
 
 @lru_cache

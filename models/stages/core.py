@@ -1,5 +1,6 @@
 """The stages of beamrank and of plugins, and those of a configuration and of a plan."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ from beamrank.commit.stage_record import StageRecord
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
 from beamrank.config.models import ModelConfig
 from beamrank.config.run import RunConfig
-from beamrank.errors import PreflightError
+from beamrank.errors import ConfigError, PreflightError
 from models.checkpoints.checkpoint import tokenizer_of
 from models.stages.base import LaterStage, Stage
 from models.stages.bm25 import RetrieveBm25
@@ -57,9 +58,8 @@ def steps_of(config: RunConfig) -> list[StepClass]:
     """The steps of a configuration, in order: all tokens are made before all scores."""
     first, *later = config.stages
     found = [StepClass(FIRST, stage_class(first.kind), first)]
-    readers = _token_readers(config)
-    if readers:
-        found.append(StepClass("tokenize", TokenizeDocs, readers[0]))
+    if _token_readers(config):
+        found.append(StepClass("tokenize", TokenizeDocs, later[0]))
     return found + [StepClass(each.name, stage_class(each.kind), each) for each in later]
 
 
@@ -81,26 +81,37 @@ def plan_stages(planning: Planning, *, first: bool = True) -> list[Stage]:
     if first:
         made = first_stage_of(config).from_config(config.first_stage, planning).with_options(config)
         ranking.append(made)
-    readers = _token_readers(config)
     groups: dict[str, list[ConfiguredStage]] = {}
-    for each in readers:
+    for each in _token_readers(config):
         groups.setdefault(tokenizer_of(planning.checkpoints[each.name]).digest, []).append(each)
     tokens: dict[str, str] = {}
     tokenizing: list[Stage] = []
     for same in groups.values():
-        stage = TokenizeDocs.from_config(same, readers[0], planning)
+        stage = TokenizeDocs.from_config(same, config.stages[1], planning)
         tokenizing.append(stage)
         tokens |= dict.fromkeys((each.name for each in same), stage.name)
     for own in config.stages[1:]:
         later = stage_class(own.kind).from_config(own, planning, ranking, tokens.get(own.name, ""))
         # Without the first stage made, it is read all the same.
         ranking.append(later if first or not isinstance(later, LaterStage) else _reading_first(later))
+    _check_run_names(ranking)
     head, rest = (ranking[:1], ranking[1:]) if first else ([], ranking)
     return [*head, *tokenizing, *rest]
 
 
 def _reading_first(stage: LaterStage) -> LaterStage:
-    return replace(stage, reads=(FIRST, *(name for name in stage.reads if name != FIRST)))
+    return replace(stage, reads=(FIRST, *stage.reads))
+
+
+def _check_run_names(stages: Sequence[Stage]) -> None:
+    """Raises ConfigError where the run of a stage has the name of a run that another's parts can be ranked as."""
+    for stage, other in itertools.permutations(stages, 2):
+        name = str(stage.run_name)
+        if name == other.run_name or other.parse_run_name(name) is not None:
+            raise ConfigError(
+                f"the run of {stage.name} would be {name}, which is a run of {other.name}: one would replace the "
+                "other. Choose a different `name`"
+            )
 
 
 def _token_readers(config: RunConfig) -> list[ConfiguredStage]:

@@ -59,7 +59,7 @@ class TokenizeDocs(Stage):
     max_doc_tokens: Annotated[int, Decides("wordpieces stored of a doc")]
     k: Annotated[int, Decides("{first}.k")]
     on_missing_doc: Annotated[Literal["error", "drop"], Decides("on_missing_doc")]
-    # The stage whose checkpoint has the tokenizer, and the first stage that reads tokens, which receives most docs.
+    # The stage whose checkpoint has the tokenizer, and the first later stage: none receives docs that it does not.
     model: str
     first: str
     checkpoint: str
@@ -72,7 +72,7 @@ class TokenizeDocs(Stage):
 
         Args:
             models: these stages.
-            first: the first stage after the first of the cascade that reads tokens.
+            first: the second stage of the cascade, which receives all docs that any later one does.
             planning: what is planned.
         """
         config, checkpoint = planning.config, planning.checkpoints[models[0].name]
@@ -99,7 +99,7 @@ class TokenizeDocs(Stage):
         """The whole corpus is read, whatever the number of topics, which decides how many docs are tokenized.
 
         Args:
-            own: the first stage that reads tokens.
+            own: the second stage of the cascade.
             config: the configuration.
             sample: measures.
         """

@@ -218,7 +218,7 @@ class TrainConfig(Section):
     has makes the head new."""
     weights: Literal["float32", "float16"] = "float32"
     """The dtype that is written; `float16` needs half the space."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     """Determines the new head, the order, the negatives and the dropout."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model is trained."""

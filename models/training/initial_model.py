@@ -43,6 +43,7 @@ _LEARNED_BEFORE = {
     "cls.predictions.": "head of masked words",
 }
 _OTHER_HEADS = ("cls.", f"{CLASSIFIER}.")
+_OF_MASKED_WORDS = "cls.predictions."
 _OF_NEXT_SENTENCE = ("bert.pooler.", "cls.seq_relationship.")
 _Model = TypeVar("_Model", bound=PreTrainedModel)
 _LABELS = {1: ("relevant",), 2: ("not_relevant", "relevant")}
@@ -134,12 +135,17 @@ class Start:
         return config
 
     def masked_model(
-        self, dropout: float, train_word_embeddings: bool, next_sentence: bool = False
+        self, dropout: float, train_word_embeddings: bool, next_sentence: bool = False, masked_words: bool = True
     ) -> BertForPreTraining:
-        """BERT with its pre-training heads, float32; without `next_sentence` the pooler and its head are frozen."""
+        """BERT with its pre-training heads, float32.
+
+        The head of an objective that is not trained is frozen, and the pooler with that of `next_sentence`: several
+        processes would wait for their gradients.
+        """
         model = self._fitting(BertForPreTraining, self._configured(2, dropout))
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_(next_sentence or not name.startswith(_OF_NEXT_SENTENCE))
+            is_trained = next_sentence or not name.startswith(_OF_NEXT_SENTENCE)
+            parameter.requires_grad_(is_trained and (masked_words or not name.startswith(_OF_MASKED_WORDS)))
         model.bert.embeddings.word_embeddings.requires_grad_(train_word_embeddings)
         return model
 

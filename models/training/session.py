@@ -47,7 +47,14 @@ _MANY_PASSES = 1.5
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many steps a training has, groups a step, steps until the highest learning rate, and between measurements."""
+    """The steps of a training.
+
+    Attributes:
+        steps: all of them.
+        groups_per_step: of the data.
+        warmup_steps: until the learning rate is highest.
+        dev_steps: between two measurements of the dev run; without one, all steps.
+    """
 
     steps: int
     groups_per_step: int
@@ -73,8 +80,9 @@ class Session:
         _check_output(config.output, self.start.folder)
         _check_trackers(config.report_to)
         self.limits = InputLimits(**config.input.model_dump())
-        requested = {("auto", "cuda"): "bfloat16", ("auto", "cpu"): "float32"}.get((config.dtype, processes.device))
-        self.dtype: torch.dtype = getattr(torch, resolve_dtype(requested or config.dtype, processes.device))
+        auto = "bfloat16" if processes.device == "cuda" else "float32"
+        dtype = auto if config.dtype == "auto" else config.dtype
+        self.dtype: torch.dtype = getattr(torch, resolve_dtype(dtype, processes.device))
         if config.dev is not None:
             _check_measure(config.dev.measure)
         identity = training_identity(config, kind, self.start, processes)
@@ -155,7 +163,9 @@ class Session:
         dropout, words = optimizer.dropout, optimizer.train_word_embeddings
         model: Any
         if self.kind == "tcp":
-            model = self.start.masked_model(dropout, words, "next_sentence" in config.objective)
+            model = self.start.masked_model(
+                dropout, words, *(name in config.objective for name in ("next_sentence", "masked_words"))
+            )
         else:
             model = self.start.model(self.kind, self.labels, dropout, words, config.chunks)
         model.config.update({TRAINED_INPUT: self.limits._asdict()})

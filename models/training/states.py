@@ -111,6 +111,10 @@ class StateFolder:
         steps = {int(number): path for path in self._states() if (number := path.name.removeprefix(_PREFIX)).isdigit()}
         return max(((step, path) for step, path in steps.items() if (path / _STATE).exists()), default=(0, None))[1]
 
+    def is_unfinished(self) -> bool:
+        """Whether there are files of a state that was not completed, or lost its state.json, and no complete one."""
+        return self.newest() is None and any(True for _ in self._states())
+
     def complete(self, state: TrainState) -> None:
         """Completes the checkpoint of a step, which every process has written, and removes all others.
 

@@ -127,6 +127,8 @@ def train(session: Session, stop: Callable[[], bool], progress: Progress, comman
     if not complete:
         if state.step:
             progress.note(f"resuming after step {state.step:,}")
+        elif session.states.is_unfinished():
+            progress.note(f"no state in {session.states.path} is complete: the training starts over")
         trainer = _Trainer(session, stop, progress)
         try:
             with without_denormals():

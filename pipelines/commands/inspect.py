@@ -141,9 +141,10 @@ def _show_queries(report: "Report", as_json: bool) -> None:
 
 
 def _print_passage(view: "CandidateView", texts: Mapping[str, str]) -> None:
-    for details in view.details.values():
+    for run, details in view.details.items():
+        of_run = f" in {run}" if len(view.details) > 1 else ""
         for name, value in details.items():
-            write_line(f"  {name}{' opponent' * isinstance(value, Opponent)}: {value}")
+            write_line(f"  {name}{' opponent' * isinstance(value, Opponent)}{of_run}: {value}")
     if view.doc_id in texts:
         write_line(f"  {' '.join(texts[view.doc_id].split())}")
 
@@ -154,12 +155,17 @@ def _facts(view: "CandidateView") -> str:
 
 
 def _candidate(view: "CandidateView", texts: Mapping[str, str]) -> dict[str, Any]:
-    details: dict[str, Any] = {"strongest": None, "weakest": None}
-    for each in view.details.values():
-        details |= {name: value._asdict() if isinstance(value, Opponent) else value for name, value in each.items()}
+    by_run = {
+        run: {name: value._asdict() if isinstance(value, Opponent) else value for name, value in each.items()}
+        for run, each in view.details.items()
+    }
+    # Those of the last stage that has them, beside those of each.
+    last: dict[str, Any] = {"strongest": None, "weakest": None}
+    for each in by_run.values():
+        last |= each
     values = asdict(replace(view, details={}))
-    del values["details"], values["truncated"]
-    return values | details | {"truncated": view.truncated, "text": texts.get(view.doc_id)}
+    del values["truncated"]
+    return values | last | {"details": by_run} | {"truncated": view.truncated, "text": texts.get(view.doc_id)}
 
 
 def _print_json(**values: object) -> None:

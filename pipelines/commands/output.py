@@ -11,7 +11,7 @@ import typer
 
 from beamrank.commit.garbage import Garbage, find_garbage, remove_garbage
 from beamrank.commit.parts import sealed_stages
-from beamrank.commit.plan import read_plan
+from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.prediction import read_prediction
 from beamrank.commit.status import StageStatus, read_status, run_eta_seconds
 from beamrank.commit.verify import Verification, verify_stages
@@ -53,7 +53,7 @@ def status(folder: _Folder, as_json: AsJson = False) -> None:
         print(f"a trial on {counted(len(plan.topics), 'topic')} (topics.limit)")
     for stage in stages:
         write_line(f"{stage.stage}: {', '.join(_facts(stage, predicted.get(stage.stage)))}")
-    print(f"run: {_run(stages, eta)}")
+    print(f"run: {_run(plan, stages, eta)}")
     if cost is not None:
         write_line(
             "cost on {machine} at {per_hour:g} an hour: {predicted:,.2f} predicted, {spent:,.2f} spent".format(**cost)
@@ -82,13 +82,14 @@ def _eta(stage: StageStatus) -> str:
     return f"ETA {about}{duration(stage.eta_seconds)}{stopped}"
 
 
-def _run(stages: Sequence[StageStatus], eta: float | None) -> str:
+def _run(plan: Plan, stages: Sequence[StageStatus], eta: float | None) -> str:
     if all(stage.finished for stage in stages):
         return "all stages finished"
     if eta is not None:
         return f"ETA {duration(eta)}"
     unknown = [stage.stage for stage in stages if stage.eta_seconds is None]
-    return f"ETA unknown until {'mono' if 'mono' in unknown else unknown[0]} starts"
+    scoring = (stage.name for stage in plan.stages if stage.work is not None and stage.name in unknown)
+    return f"ETA unknown until {next(scoring, unknown[0])} starts"
 
 
 def verify(folder: _Folder, as_json: AsJson = False) -> None:
@@ -178,9 +179,9 @@ def _confirmed(garbage: Collection[Garbage]) -> bool:
 
 
 def aggregate(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a run with a duo stage.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="The output of a run with a stage that compares pairs.")],
     aggregation: Annotated[str, typer.Option(help=f"One or several, separated by commas: {', '.join(METHODS)}.")],
-    k1: Annotated[int | None, typer.Option(min=1, help="The number of candidates, at most duo.k.")] = None,
+    k1: Annotated[int | None, typer.Option(min=1, help="The number of candidates, at most the stage's k.")] = None,
     opponents: Annotated[
         int | None, typer.Option(min=1, help="With sample: the number of opponents of a candidate.")
     ] = None,
@@ -189,7 +190,7 @@ def aggregate(
         str | None, typer.Option(metavar="NAME", help="The stage that compared pairs, where there are several.")
     ] = None,
 ) -> None:
-    """Write duo runs with other aggregations, or with a smaller k1. Prints the path of each."""
+    """Write runs with other aggregations of the stored pairs, or with a smaller k1. Prints the path of each."""
     from pipelines.runs.aggregate import other_runs
     from pipelines.runs.run_files import write_run_files
 

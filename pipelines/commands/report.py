@@ -53,10 +53,16 @@ def report(
         ),
     ] = None,
     k0: Annotated[
-        str | None, typer.Option(metavar="N,N", help="Depths of mono in the curve; by default all up to mono.k.")
+        str | None,
+        typer.Option(
+            metavar="N,N", help="Depths in the curve of a stage that scores docs; by default all up to its k."
+        ),
     ] = None,
     k1: Annotated[
-        str | None, typer.Option(metavar="N,N", help="Depths of duo in the curves; by default up to twenty, or five.")
+        str | None,
+        typer.Option(
+            metavar="N,N", help="Depths in the curves of a stage that compares pairs; by default up to twenty, or five."
+        ),
     ] = None,
     opponents: Annotated[
         str | None, typer.Option(metavar="N,N", help="Opponents of a candidate with `sample`; by default four.")

@@ -215,6 +215,8 @@ class RunTimes:
         if later and stage.work is None:
             first = next((each for each in later if each.work is not None), later[0])
             return f"unknown until {first.name} starts"
+        if len(later) > 1:
+            return f"unknown until {later[-1].name} starts"
         if later:
             return self._eta_with_next(stage, later[0], meter)
         if meter.seconds_left is not None:

@@ -97,7 +97,9 @@ def estimate(config: RunConfig) -> Estimate:
         stages.append(StageEstimate(step, *whole, len(missing), made, reused, undecided, rest.bytes, seconds))
     passes = 0
     if models:
-        passes = join_passes(len(topics) * models[0].section.k, list_units(config.corpus), len(shards), doc_tokens)
+        passes = join_passes(
+            len(topics) * config.stages[1].section.k, list_units(config.corpus), len(shards), doc_tokens
+        )
     reasons = dict.fromkeys(
         f"{name}: not taken over: {one}" for name, each in remaining.reused.items() for one in each.refused
     )

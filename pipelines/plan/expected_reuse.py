@@ -112,14 +112,14 @@ def _has_pairs(stage: StageRecord) -> bool:
 def _known(now: Mapping[str, Any], before: Mapping[str, Any], pairs: bool) -> int:
     """How many inputs of a query an earlier run can have scored; with other segments any."""
     if not pairs:
-        return min(before["k"], now["k"]) if before["segments"] == now["segments"] else now["k"]
+        return min(before["k"], now["k"]) if before.get("segments") == now.get("segments") else now["k"]
     most = pair_inferences(before["k"], before["k"], before["opponents"])
     return int(min(most, pair_inferences(now["k"], now["k"], now["opponents"])))
 
 
 def _new_mono(plan: Plan, stage: StageRecord, before: EarlierStage) -> int:
     """How many candidates of a query have no score at most: those below the earlier depth, if the others are known."""
-    same = before.record.keys["segments"] == stage.keys["segments"] and _same_inputs(plan, stage, before)
+    same = before.record.keys.get("segments") == stage.keys.get("segments") and _same_inputs(plan, stage, before)
     return max(0, _depth(plan, stage) - _depth(before.plan, before.record)) if same else stage.keys["k"]
 
 
@@ -145,6 +145,10 @@ def _new_pairs(plan: Plan, stage: StageRecord, before: EarlierStage) -> int:
 def _same_inputs(plan: Plan, stage: StageRecord, before: EarlierStage) -> bool:
     """Whether two stages read the same, but for the depth of the candidates."""
     if stage.keys.get(RANKED_BY) != before.record.keys.get(RANKED_BY) or len(stage.inputs) != len(before.record.inputs):
+        return False
+    # Stages between the first and the last that it reads choose what the last receives.
+    between = zip(stage.inputs[2:-1], before.record.inputs[2:-1], strict=True)
+    if any(plan.stage(now).keys["k"] != before.plan.stage(then).keys["k"] for now, then in between):
         return False
     return _same_but_depth(plan, stage.inputs, before.plan, before.record.inputs)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from beamrank.commit.plan import Plan
 from beamrank.commit.stage_record import StageRecord
+from beamrank.config.cascade import find_section
 from models.stages.base import RANKED_BY
 from models.stages.core import open_stages
 
@@ -63,8 +64,10 @@ def _stage_changes(before: Plan, after: Plan) -> Iterator[Change]:
         names = {**(opened[0][old.name] if old else {}), **opened[1][stage.name]}
         if old is None:
             # A new model brings its tokens too: both are one change.
-            name = next(name for key, name in names.items() if key.endswith(_DIGEST) and name.endswith(".checkpoint"))
-            yield Change(name.removesuffix(".checkpoint"), None, _configured(after.config, name), affected)
+            models = (name for key, name in names.items() if key.endswith(_DIGEST) and name.endswith(".checkpoint"))
+            name = next(models, None)
+            shown = stage.type_name if name is None else _configured(after.config, name)
+            yield Change((name or stage.step).removesuffix(".checkpoint"), None, shown, affected)
             continue
         for key in dict.fromkeys([*old.keys, *stage.keys]):
             if key == RANKED_BY:
@@ -98,9 +101,10 @@ def _value(plan: Plan, stage: StageRecord, key: str, name: str) -> Any:
 
 
 def _configured(config: Mapping[str, Any], name: str) -> Any:
-    """The value of a dotted key; None where the configuration does not have it."""
-    found: Any = config
-    for part in name.split("."):
+    """The value of a dotted key, also of a stage in the list; None where the configuration does not have it."""
+    first, *rest = name.split(".")
+    found: Any = find_section(dict(config), first) or config.get(first)
+    for part in rest:
         found = found.get(part) if isinstance(found, Mapping) else None
     return found
 

@@ -53,9 +53,10 @@ def find_remaining(config: RunConfig) -> Remaining:
     shards = {step: sorted(each) for step, each in missing.items()}
     try:
         before = read_plan(config.output)
+        changes = tuple(plan_changes(before, plan)) if before.has_runs else ()
     except PreflightError as error:
         # Its receipts still count.
         return Remaining(shards, note=f"the changes since the last run are unknown: {error}", reused=reused)
     if not before.has_runs:
         return Remaining(shards, note=f"{config.output} holds scores of `beamrank score`, which stay", reused=reused)
-    return Remaining(shards, tuple(plan_changes(before, plan)), reused=reused)
+    return Remaining(shards, changes, reused=reused)

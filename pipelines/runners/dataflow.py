@@ -4,6 +4,7 @@ Retrieve and tokenize run on CPU workers whose image has Java; mono and duo on G
 """
 
 import importlib.metadata
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -216,7 +217,9 @@ def job_options(plan: Plan, stage: StageRecord, flags: Sequence[str]) -> Pipelin
 
 def job_name(plan: Plan, stage: StageRecord) -> str:
     """The same for every attempt: Dataflow refuses a second active job of the same name."""
-    return f"beamrank-{stage.name}-{digest([plan.digest, plan.output])[:SHORT]}"
+    # Dataflow takes lower-case letters, digits and hyphens only.
+    shown = re.sub("[^a-z0-9-]+", "-", stage.name.lower())
+    return f"beamrank-{shown}-{digest([plan.digest, plan.output, stage.name])[:SHORT]}"
 
 
 def image_url(project: str, region: str, image: str) -> str:

@@ -46,6 +46,10 @@ class CorpusUnit:
     header: bool = False
 
 
+# Rows without a doc after which a file is not read further to check its format.
+_CHECKED_ROWS = 1000
+
+
 @dataclass(slots=True)
 class DocBatch:
     """Docs of a unit, in order.
@@ -180,7 +184,13 @@ def check_unit(unit: CorpusUnit) -> None:
     if unit.format.check is not None:
         unit.format.check(unit)
     else:
-        check_batch(unit, next(unit.format.read(unit), None))
+        first = DocBatch(unit.index)
+        for batch in unit.format.read(unit):
+            first.bad += batch.bad
+            first.doc_ids += batch.doc_ids
+            if first.doc_ids or len(first.bad) >= _CHECKED_ROWS:
+                break
+        check_batch(unit, first)
 
 
 def check_batch(unit: CorpusUnit, batch: DocBatch | None) -> None:

@@ -51,7 +51,8 @@ def _read_topics(file: TopicsFile) -> Topics:
     texts: dict[bytes, bytes] = {}
     with errors_as(PreflightError, file.url), open_stream(file.url) as lines:
         for number, line in enumerate(lines, 1):
-            columns = line.removeprefix(BYTE_ORDER_MARK).rstrip(b"\r\n").split(b"\t")
+            line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+            columns = line.rstrip(b"\r\n").split(b"\t")
             if len(columns) == len(_COLUMNS) and texts.get(columns[0]) != columns[2]:
                 texts.setdefault(columns[0], columns[2])
                 yield from parse_topics([(number, columns)], lambda row: (decoded(row[0]), decoded(row[2])))

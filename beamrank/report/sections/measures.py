@@ -69,7 +69,9 @@ def curve_blocks(report: Report) -> Sequence[Block]:
             svg = pair_curves(drawn, getattr(sections[stage], "aggregation", None))
         else:
             svg = depth_curve(drawn)
-        caption = _CAPTIONS[first.figure].format(measure=first.measure, stage=stage, before=first.stage)
+        caption = _CAPTIONS[first.figure].format(
+            measure=first.measure, stage=stage, before="the first stage" if first.stage == "first" else first.stage
+        )
         found.append(Picture(name, caption + report.trial, svg, points))
     if found:
         found.append(

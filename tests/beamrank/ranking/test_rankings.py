@@ -62,6 +62,14 @@ def test_doc_that_the_corpus_lacks_leaves_where_it_was_due():
     assert _docs(rank_pairs(rank_docs(before, mono, 3), duo, 4, "sum")["q"]) == ["a", "c", "d"]
 
 
+def test_fewer_pairs_are_those_of_the_first_docs_before_also_if_the_corpus_lacks_one():
+    before = rank_candidates(FOUR)
+    duo = _duo(("q", ["a", "c", "d"], [NAN, -1.0, -1.0, 1.0, NAN, 1.0, 1.0, -1.0, NAN]))
+    # b was due and is gone: among the first two only a was compared, among the first three a and c.
+    for k, expected in ((2, ["a", "c", "d"]), (3, ["c", "a", "d"]), (None, ["c", "d", "a"])):
+        assert _docs(rank_pairs(before, duo, 4, "binary", k=k)["q"]) == expected
+
+
 def test_query_without_scores_loses_the_docs_that_were_due():
     found = rank_docs(rank_candidates(FOUR), MONO.empty_table(), 3)["q"]
     assert (found.doc_ids, found.scored) == (("d",), 0)

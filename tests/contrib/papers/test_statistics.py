@@ -119,7 +119,7 @@ def test_stats_without_checkpoint_and_qrels_counts_words(folder):
     done = succeed("stats", "config.yaml", "--set", "qrels=null", "--beyond", "2", "--format", "csv")
     assert done.stderr.splitlines() == [
         "note: no qrels: the configuration has no judgments to count",
-        "note: no wordpieces: the configuration names no checkpoint (`mono`)",
+        "note: no wordpieces: no stage of the configuration has a checkpoint",
     ]
     assert done.stdout.splitlines() == [
         "length,count,shortest,median,mean,longest,> 2",

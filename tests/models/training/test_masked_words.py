@@ -68,7 +68,7 @@ def test_masked_loss_is_cross_entropy_of_masked_words_and_labels(start):
 
 
 @pytest.mark.parametrize("objective", ["{masked_words: 1}", "{masked_words: 1, next_sentence: 1}"])
-def test_accumulation_and_processes_do_not_change_the_loss_of_a_step(objective, start, tmp_path):
+def test_accumulation_does_not_change_the_loss_of_a_step(objective, start, tmp_path):
     """Each hidden wordpiece counts the same, in a short passage and in a long one."""
     config = write_config(tmp_path, 3)
     texts = [f"{number}\t{' '.join(['the sky is blue'] * (1 if number % 3 else 6))}" for number in range(24)]
@@ -96,6 +96,10 @@ def test_next_sentence_trains_the_pooler(start):
         for objective in (False, True)
     }
     pooler = ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]
+    only_next = Start(start, 32).masked_model(0, True, next_sentence=True, masked_words=False)
+    kept = {name for name, each in only_next.named_parameters() if not each.requires_grad}
+    assert kept
+    assert all(name.startswith("cls.predictions.") for name in kept)
     assert frozen == {True: [], False: [*pooler, "cls.seq_relationship.weight", "cls.seq_relationship.bias"]}
 
 

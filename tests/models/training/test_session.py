@@ -84,6 +84,15 @@ def test_killed_training_resumes_from_its_last_state(config, tmp_path):
     assert sorted(path.name for path in (killed / "training").glob("*point-*")) == ["checkpoint-40"]
 
 
+def test_state_that_lost_its_record_is_not_resumed_in_silence(config):
+    train(make_session(config, "mono"), stop_after(6), SILENT, "beamrank train")
+    for record in (config.parent / "out/training").glob("checkpoint-*/state.json"):
+        record.unlink()
+    told = RecordedProgress()
+    train(make_session(config, "mono"), stop_after(3), told, "beamrank train")
+    assert any("the training starts over" in note for note in told.notes)
+
+
 class Killed(Silent):
     """Raises in the 13th step, as a process that is killed."""
 

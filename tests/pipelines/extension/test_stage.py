@@ -303,3 +303,55 @@ def test_cascade_that_cannot_be_is_refused(collection, stages, message):
     _cascade(collection, *stages)
     with pytest.raises(ConfigError, match=message):
         beamrank.run(str(collection.path))
+
+
+def test_stage_before_the_first_model_chooses_which_docs_are_scored(collection, plugins):
+    """Its best docs can be any of those that it received: all of them have tokens."""
+    _cascade(collection, {"listwise": {"k": 7}}, {"mono": {"checkpoint": "./mono", "k": 3}})
+    beamrank.run(str(collection.path))
+    orders = _run_orders(collection.output)
+    for query_id, candidates in CANDIDATES.items():
+        chosen = windows(query_id, candidates[:7], 2)
+        assert orders["listwise"][query_id] == chosen + candidates[7:]
+        assert sorted(orders["mono"][query_id][:3]) == sorted(chosen[:3])
+        assert len(orders["mono"][query_id]) == len(candidates)
+
+
+def test_plan_names_a_stage_that_was_added_and_a_checkpoint_that_changed(collection, plugins):
+    beamrank.run(str(collection.path))
+    collection.keys["cascade"].append({"listwise": {"k": 3}})
+    assert "listwise none -> listwise: listwise is redone" in succeed("plan", collection.path).stdout
+    collection.keys["cascade"].pop()
+    said = succeed("plan", collection.path, "--set", "large.checkpoint=./mono").stdout
+    assert "large.checkpoint" in said
+    assert "none -> none" not in said
+
+
+def test_first_stage_of_ours_may_be_the_first_of_the_list(collection):
+    expected = beamrank.run(str(collection.path))
+    given = collection.keys.pop("candidates")
+    collection.keys["cascade"].insert(0, {"candidates": given})
+    succeed("plan", collection.path)
+    assert collection.config == type(collection.config).model_validate(
+        {**collection.config.model_dump(), "output": collection.config.output}
+    )
+    beamrank.run(str(collection.path), output=collection.folder / "listed")
+    assert run_bytes(collection.folder / "listed") == run_bytes(Path(expected.output))
+
+
+def test_stage_of_the_list_is_left_out_by_null(collection):
+    result = beamrank.run(str(collection.path), set={"large": None})
+    assert list(result.runs) == ["candidates", "mono", "duo-sum"]
+
+
+def test_stage_that_runs_on_its_own_is_named_by_any_equal_string(collection):
+    beamrank.run(str(collection.path))
+    again = beamrank.run(str(collection.path), stage="".join(["ru", "ns"]))
+    assert list(again.runs) == ["candidates", "mono", "large", "duo-sum"]
+
+
+@pytest.mark.parametrize("name", ["duo-sum", "duo-min", "duo-sum-k2"])
+def test_run_that_another_stage_gives_is_no_name(collection, name):
+    _cascade(collection, {"mono": {"checkpoint": "./mono", "k": 5, "name": name}}, _LATER[1])
+    with pytest.raises(ConfigError, match="one would replace the other"):
+        beamrank.run(str(collection.path))

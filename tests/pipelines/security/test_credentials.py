@@ -38,6 +38,7 @@ zip://a.txt::https://user:HUNTER@host/c.zip tar://a@HUNTER::https://host/c hf://
 hf://user:HUNTER@datasets/org/name/c hf://user:HUNTER
 """
 _AFTER_PATH = """
+https//user:HUNTER@host/c https;//user:HUNTER@host/c s3//key:HUNTER@bucket/p
 https://host/c?secret=HUNTER https://host/c?HUNTER https://host/c%253Ftoken=HUNTER https://host/c;token=HUNTER
 https://host/c&token=HUNTER https://host/c/token=HUNTER https://host/c#HUNTER https://host?token=HUNTER
 https://host/c?sig%3DHUNTER s3://bucket/c?versionId=HUNTER gs://bucket/c;x=HUNTER simplecache::s3://bucket/c?secret=HUNTER
