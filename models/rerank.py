@@ -15,7 +15,7 @@ from beamrank.config.cascade import SHORT_FORM, CascadeEntry, checked_names, one
 from beamrank.config.models import MonoConfig
 from beamrank.config.yaml import explain
 from beamrank.errors import ConfigError, DataError
-from beamrank.formats.ids import check_ids_of_query
+from beamrank.formats.checks import check_ids_of_query
 from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import Run, RunScores, read_run, run_of
 from beamrank.join.join import MissingDoc

@@ -13,7 +13,7 @@ from beamrank.config.score import ScoreConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, find_taken
 from beamrank.formats.notes import counted
-from beamrank.formats.pairs import PairsFile, find_pairs
+from beamrank.formats.texts.pairs import PairsFile, find_pairs
 from beamrank.storage import files as storage
 from beamrank.storage.digested import digest_file
 from models.checkpoints.checkpoint import resolve_checkpoint, warnings_of

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.tasks import ShardTask
-from beamrank.formats.corpora import CorpusUnit
+from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.join import doc_tokens_schema
 from beamrank.storage.digested import DigestedFile

@@ -10,7 +10,7 @@ from beamrank.errors import ConfigError
 from beamrank.formats import corpora, topics
 from beamrank.formats.columns import column_names
 from beamrank.formats.corpora import CorpusConfig
-from beamrank.formats.folders import shown_paths
+from beamrank.formats.files import shown_paths
 from beamrank.formats.topics import TopicsConfig
 
 

@@ -26,9 +26,9 @@ from beamrank.config.models import DuoConfig, InputConfig, MonoConfig
 from beamrank.config.yaml import anchor_paths, check_document, explain, read_document
 from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import DEFAULT_MEASURES, split_measures
+from beamrank.formats.checks import is_usable
 from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig
-from beamrank.formats.ids import is_usable
 from beamrank.formats.qrels import QrelsFiles
 from beamrank.formats.run_writer import FORMATS as RUN_FORMATS
 from beamrank.formats.topics import TopicsConfig

@@ -7,9 +7,8 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 from pydantic import Field
 
 from beamrank.errors import PreflightError
-from beamrank.formats.ids import BYTE_ORDER_MARK
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, WrongFormatError, csv_rows, joined
 from beamrank.formats.notes import counted
-from beamrank.formats.row_checks import RowError, WrongFormatError, csv_rows, joined
 from beamrank.section import Section
 from beamrank.storage.streams import errors_as, open_stream
 
@@ -83,11 +82,7 @@ def column_names(columns: Section | None) -> dict[str, str]:
 
 
 def check_header(header: bool | None, named: Mapping[str, object]) -> None:
-    """Checks that no names of columns are given for files without a header.
-
-    Raises:
-        ValueError: they are.
-    """
+    """Raises ValueError where names of columns are given for files without a header."""
     keys = " and ".join(f"`{key}`" for key, value in named.items() if value is not None)
     if header is False and keys:
         raise ValueError(
@@ -97,11 +92,7 @@ def check_header(header: bool | None, named: Mapping[str, object]) -> None:
 
 
 def find_id(names: Sequence[str], meaning: str, columns: Columns) -> int | None:
-    """The position of the `doc_id` of docs or the `query_id` of topics, by `columns` or by usual names.
-
-    Raises:
-        RowError: see `find_columns`.
-    """
+    """The position of the `doc_id` of docs or the `query_id` of topics; raises RowError as `find_columns`."""
     own = None if meaning in columns else _find(names, _OWN_IDS[meaning])
     return find_columns(names, [meaning], columns).get(meaning) if own is None else own
 
@@ -169,11 +160,7 @@ class Header(NamedTuple):
     expected: str = "the header names"
 
     def parse(self, row: Sequence[str]) -> tuple[str, str]:
-        """The id and the text of a row.
-
-        Raises:
-            RowError: it has another number of columns.
-        """
+        """The id and the text of a row; raises RowError if it has another number of columns."""
         if len(row) != self.width:
             if not any(row):
                 raise RowError("is empty")
@@ -253,8 +240,8 @@ def read_header(url: str, table: Table, names: Names) -> Header | None:
 
 def header_notes(key: str, files: Sequence[str], names: Names) -> list[str]:
     """What was taken for a header, and what could be one, in TSV files whose configuration does not say it."""
-    found = []
-    for url in files:
+    found: list[str] = []
+    for url in files if names.header is None else ():
         line = first_line(url, "tsv")
         if line and find_header(url, "tsv", line, names) is not None:
             found.append(f"the first line of {url} is a header ({', '.join(line)[:80]}), and no row")
@@ -268,7 +255,7 @@ def header_notes(key: str, files: Sequence[str], names: Names) -> list[str]:
 
 def _may_be_header(line: Sequence[str], names: Names) -> bool:
     """Whether a first line that is read as data names one of two columns as a header would."""
-    if names.header is not None or len(line) != PLAIN.width or any(map(str.isdecimal, line)):
+    if len(line) != PLAIN.width or any(map(str.isdecimal, line)):
         return False
     try:
         return (find_id(line, names.meaning, {}), _find(line, _TEXTS[names.meaning])) != (None, None)
@@ -277,11 +264,7 @@ def _may_be_header(line: Sequence[str], names: Names) -> bool:
 
 
 def first_line(url: str, table: Table) -> list[str]:
-    """The columns of a file's first line that is not empty; none if there is no such line.
-
-    Raises:
-        PreflightError: the file cannot be read.
-    """
+    """The columns of a file's first line that is not empty; none if there is no such line."""
     with errors_as(PreflightError, url), open_stream(url) as file:
         lines = itertools.chain([file.readline().removeprefix(BYTE_ORDER_MARK)], file)
         rows = (row for _, row in csv_rows(lines, url)) if table == "csv" else map(split_tsv, lines)

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.ids import check_ids_of_query
+from beamrank.formats.checks import RowError, check_ids_of_query
 from beamrank.formats.notes import Note, first_few
-from beamrank.formats.row_checks import RowError
 from beamrank.formats.rows import FileRows, ReadRecord
 from beamrank.formats.runs import Run
 from beamrank.section import SELF
@@ -108,25 +107,14 @@ def read_excluded(path: str) -> Excluded:
     Args:
         path: `self`, or a file with a query_id and a doc_id a line, separated by a tab or spaces, with a header or not;
             or JSONL or Parquet with `query_id` (or `id`) and `doc_id`, or the list `excluded_ids` of BRIGHT.
-
-    Raises:
-        PreflightError: there is no such file, or lines are wrong; the first of each kind is listed.
     """
     if path == SELF:
         return Excluded(SELF)
-    rows = _ExcludedRows(path, [_PAIR])
+    rows = _ExcludedRows(path, [_PAIR], {"pairs": _PAIR})
     pairs: dict[str, set[str]] = {}
     repeated = count = 0
     for line, columns in rows:
-        query_at, doc_at = (0, 1) if rows.positions is None else (rows.positions[name] for name in _PAIR)
-        if len(columns) != (2 if rows.positions is None else len(rows.names)):
-            rows.bad(line, f"{len(columns)} columns, where a query_id and a doc_id are expected")
-            continue
-        try:
-            query_id, doc_id = columns[query_at].decode(), columns[doc_at].decode()
-        except UnicodeDecodeError:
-            rows.bad(line, "the row is not valid UTF-8")
-            continue
+        query_id, doc_id = (rows.text(line, columns[rows.places[meaning]]) for meaning in _PAIR)
         rows.check_id(line, query_id)
         rows.check_id(line, doc_id)
         docs = pairs.setdefault(query_id, set())
@@ -135,36 +123,6 @@ def read_excluded(path: str) -> Excluded:
         docs.add(doc_id)
     rows.check("file of docs to exclude", count + rows.without_docs)
     return Excluded(path, {query_id: frozenset(docs) for query_id, docs in pairs.items()}, repeated)
-
-
-def excluded_of(given: str | os.PathLike[str] | Mapping[str, Collection[str]]) -> Excluded:
-    """What a caller excludes: `self`, a file, or docs by query_id.
-
-    Raises:
-        PreflightError: see `read_excluded`.
-        DataError: a dictionary is wrong.
-    """
-    if not isinstance(given, Mapping):
-        return read_excluded(os.fsdecode(given))
-    for query_id, docs in given.items():
-        if isinstance(docs, str) or not isinstance(docs, Collection):
-            raise DataError(f"the docs to exclude of query {query_id!r} are {docs!r:.60}: give a list of doc_ids")
-        check_ids_of_query("the docs to exclude", query_id, docs)
-    return Excluded("the given docs", {query_id: frozenset(docs) for query_id, docs in given.items()})
-
-
-def own_facts(order: Mapping[str, Sequence[str]]) -> list[Note]:
-    """A note, if queries seem to be docs of the collection."""
-    own = [query_id for query_id, doc_ids in order.items() if query_id in doc_ids[:OWN_DEPTH]]
-    if not own or len(own) < OWN_SHARE * len(order):
-        return []
-    return [
-        Note(
-            f"queries with the doc of their own id among the first {OWN_DEPTH}",
-            f"{len(own):,} of {len(order):,} ({first_few(own)})",
-            "where queries are docs, as in ArguAna and Quora, BEIR and MTEB leave that doc out: exclude `self`",
-        )
-    ]
 
 
 class _ExcludedRows(FileRows):
@@ -187,3 +145,31 @@ class _ExcludedRows(FileRows):
         named = [doc_id for doc_id in doc_ids if doc_id != _NONE]
         self.without_docs += not named
         return [[str(query_id).encode(), str(doc_id).encode()] for doc_id in named]
+
+    def explain_columns(self, count: int) -> str:
+        return f"{count} columns, where a query_id and a doc_id are expected"
+
+
+def excluded_of(given: str | os.PathLike[str] | Mapping[str, Collection[str]]) -> Excluded:
+    """What a caller excludes: `self`, a file, or docs by query_id."""
+    if not isinstance(given, Mapping):
+        return read_excluded(os.fsdecode(given))
+    for query_id, docs in given.items():
+        if isinstance(docs, str) or not isinstance(docs, Collection):
+            raise DataError(f"the docs to exclude of query {query_id!r} are {docs!r:.60}: give a list of doc_ids")
+        check_ids_of_query("the docs to exclude", query_id, docs)
+    return Excluded("the given docs", {query_id: frozenset(docs) for query_id, docs in given.items()})
+
+
+def own_facts(order: Mapping[str, Sequence[str]]) -> list[Note]:
+    """A note, if queries seem to be docs of the collection."""
+    own = [query_id for query_id, doc_ids in order.items() if query_id in doc_ids[:OWN_DEPTH]]
+    if not own or len(own) < OWN_SHARE * len(order):
+        return []
+    return [
+        Note(
+            f"queries with the doc of their own id among the first {OWN_DEPTH}",
+            f"{len(own):,} of {len(order):,} ({first_few(own)})",
+            "where queries are docs, as in ArguAna and Quora, BEIR and MTEB leave that doc out: exclude `self`",
+        )
+    ]

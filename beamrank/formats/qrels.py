@@ -1,6 +1,6 @@
 """Qrels: which docs are relevant to which topics."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import Annotated, Any, TypeAlias
@@ -8,11 +8,10 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
+from beamrank.formats.checks import are_usable, checked_queries, shown, whole_of
 from beamrank.formats.columns import Columns, QrelsColumns, column_names
-from beamrank.formats.folders import find_files
-from beamrank.formats.ids import are_usable, checked_queries
-from beamrank.formats.row_checks import whole_of
-from beamrank.formats.rows import FileRows, ReadRecord, shown, whole
+from beamrank.formats.files import find_files
+from beamrank.formats.rows import FileRows, ReadRecord, whole
 from beamrank.plugins import Registry
 from beamrank.section import Paths, Relative, Section, check_paths
 
@@ -75,13 +74,6 @@ FORMATS: Registry[QrelsFormat] = Registry(
 )
 
 
-class _QrelsRows(FileRows):
-    def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:
-        formats = (each for each in FORMATS.values() if each.judgments is not None)
-        found = next((each for each in formats if set(each.columns) <= first.keys()), None)
-        return super().record_reader(first) if found is None else found.read_record
-
-
 _JUDGMENT = ("query_id", "doc_id", "relevance")
 # So many docs with the relevances 1, 2, 3, ... are a ranking.
 _RANKS = 10
@@ -137,7 +129,7 @@ def read_qrels(paths: str | Sequence[str] | QrelsConfig, columns: Columns | None
     Raises:
         PreflightError: a file does not exist, or lines are wrong: columns, a relevance that is not a whole number
             from -10,000 to 10,000 (`MAX_RELEVANCE`), a doc judged twice with different relevance, invalid
-            UTF-8, ids that cannot be used (`beamrank.formats.ids`). The first of each kind is listed.
+            UTF-8, ids that cannot be used (formats/checks.py). The first of each kind is listed.
     """
     relevance: dict[str, dict[str, int]] = {}
     if isinstance(paths, QrelsConfig):
@@ -149,64 +141,81 @@ def read_qrels(paths: str | Sequence[str] | QrelsConfig, columns: Columns | None
     return Qrels(relevance, notes)
 
 
-def _read_file(url: str, relevance: dict[str, dict[str, int]], columns: Columns) -> QrelsNotes:
-    """Adds the judgments of a file; the notes count its own lines."""
-    rows = _QrelsRows(url, [_JUDGMENT], columns=columns)
-    name: str | None = None
-    lines: dict[tuple[str, str], int] = {}
-    repeated = 0
-    for line, row in rows:
-        if name is None:
-            name, places, width = _detected(rows, row)
-        try:
-            if len(row) != width:
-                raise ValueError(_explain_columns(len(row), name, width))
-            query_id, doc_id, level = _judgment([row[at] for at in places])
-            first = lines.setdefault((query_id, doc_id), line)
-            judged = relevance.setdefault(query_id, {})
-            repeated += doc_id in judged
-            other = judged.setdefault(doc_id, level)
-            if other != level:
-                where = f"on line {first}" if first != line else "in an earlier file"
-                raise ValueError(f"doc {doc_id!r} of query {query_id!r} has relevance {level}, but {other} {where}")
-        except ValueError as error:
-            rows.bad(line, str(error))
-    if name == "three":
-        _refuse_ranks(url, relevance, lines)
-    _check_ids(rows, lines)
-    rows.check("qrels file", len(lines))
-    return QrelsNotes(name or "trec", 0, len(lines), repeated, len(rows.comments))
+class _QrelsRows(FileRows):
+    def __init__(self, url: str, columns: Columns) -> None:
+        # Ours come first: a plugin's format of as many columns replaces none of them.
+        plain = {name: each.columns for name, each in FORMATS.items() if not each.header}
+        super().__init__(url, [_JUDGMENT], plain, columns)
 
-
-def _detected(rows: FileRows, row: Sequence[bytes]) -> tuple[str, tuple[int, ...], int]:
-    """The format of a file, by the names of its columns or by its first row; where they are, and how many."""
-    if rows.positions is not None:
+    @property
+    def format_name(self) -> str:
+        """The name of the format of the rows so far; `header` for names that no format has."""
         headers = {each.columns: name for name, each in FORMATS.items() if each.header}
-        places = tuple(rows.positions[meaning] for meaning in _JUDGMENT)
-        return headers.get(rows.names, "header"), places, len(rows.names)
-    # Ours come first: a plugin's format of as many columns replaces none of them.
-    plain = (name for name, each in FORMATS.items() if not each.header and len(each.columns) == len(row))
-    name = next(plain, "trec")
-    columns = FORMATS[name].columns
-    return name, tuple(map(columns.index, _JUDGMENT)), len(columns)
+        return headers.get(self.names, "header") if self.names else self.name or "trec"
+
+    def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:
+        formats = (each for each in FORMATS.values() if each.judgments is not None)
+        found = next((each for each in formats if set(each.columns) <= first.keys()), None)
+        return super().record_reader(first) if found is None else found.read_record
+
+    def explain_columns(self, count: int) -> str:
+        if self.names:
+            name = self.format_name
+            title = FORMATS[name].title if name in FORMATS else "the file"
+            return f"{count} columns, where {title}'s header names {len(self.names)}"
+        each = [
+            f"{one.title}, {len(one.columns)} columns{' below the header' * one.header} ({' '.join(one.columns)})"
+            for one in FORMATS.values()
+        ]
+        hint = ". Six columns are a TREC run's" if count == 6 else ""
+        return f"{count} columns; accepted: {'; '.join(each)}{hint}"
+
+    def judgments(self) -> Iterator[tuple[int, str, str, int]]:
+        """Yields the line, query_id, doc_id and relevance of each row; the others are problems."""
+        for line, row in self:
+            query_id, doc_id, level = (row[self.places[meaning]] for meaning in _JUDGMENT)
+            try:
+                found = line, self.text(line, query_id), self.text(line, doc_id), _level(level)
+            except ValueError as error:
+                self.bad(line, str(error))
+                continue
+            if not are_usable(found[1:3]):
+                self.check_id(line, found[1])
+                self.check_id(line, found[2])
+            yield found
 
 
-def _judgment(columns: Sequence[bytes]) -> tuple[str, str, int]:
-    """The judgment of a row; a ValueError says what is wrong."""
+def _level(column: bytes) -> int:
+    """The relevance of a row; a ValueError says what is wrong."""
     try:
-        query_id, doc_id = columns[0].decode(), columns[1].decode()
-    except UnicodeDecodeError:
-        raise ValueError(f"{shown(b' '.join(columns))} is not valid UTF-8") from None
-    try:
-        level = whole(columns[2])
+        level = whole(column)
     except ValueError:
-        raise ValueError(f"relevance {shown(columns[2])} is not a whole number") from None
+        raise ValueError(f"relevance {shown(column)} is not a whole number") from None
     if abs(level) > MAX_RELEVANCE:
         raise ValueError(
-            f"relevance {shown(columns[2])} is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what "
+            f"relevance {shown(column)} is not between {-MAX_RELEVANCE:,} and {MAX_RELEVANCE:,}, which is what "
             "trec_eval's measures can count: map it to grades, such as 0 to 4"
         )
-    return query_id, doc_id, level
+    return level
+
+
+def _read_file(url: str, relevance: dict[str, dict[str, int]], columns: Columns) -> QrelsNotes:
+    """Adds the judgments of a file; the notes count its own lines."""
+    rows = _QrelsRows(url, columns)
+    lines: dict[tuple[str, str], int] = {}
+    repeated = 0
+    for line, query_id, doc_id, level in rows.judgments():
+        first = lines.setdefault((query_id, doc_id), line)
+        judged = relevance.setdefault(query_id, {})
+        repeated += doc_id in judged
+        other = judged.setdefault(doc_id, level)
+        if other != level:
+            where = f"on line {first}" if first != line else "in an earlier file"
+            rows.bad(line, f"doc {doc_id!r} of query {query_id!r} has relevance {level}, but {other} {where}")
+    if rows.format_name == "three":
+        _refuse_ranks(url, relevance, lines)
+    rows.check("qrels file", len(lines))
+    return QrelsNotes(rows.format_name, 0, len(lines), repeated, len(rows.comments))
 
 
 def _refuse_ranks(url: str, relevance: dict[str, dict[str, int]], lines: dict[tuple[str, str], int]) -> None:
@@ -220,15 +229,6 @@ def _refuse_ranks(url: str, relevance: dict[str, dict[str, int]], lines: dict[tu
             )
 
 
-def _check_ids(rows: FileRows, lines: dict[tuple[str, str], int]) -> None:
-    checked: set[str] = set()
-    for (query_id, doc_id), line in lines.items():
-        if not are_usable([query_id, doc_id]):
-            for each in {query_id, doc_id} - checked:
-                rows.check_id(line, each)
-            checked.add(query_id)
-
-
 def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
     """Qrels in memory.
 
@@ -236,7 +236,7 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
         relevance: by query_id and doc_id; queries without judgments are left out.
 
     Raises:
-        DataError: there are no judgments, an id cannot be used (formats/ids.py), or a relevance is not a whole number
+        DataError: there are no judgments, an id cannot be used, or a relevance is not a whole number
             from -10,000 to 10,000.
     """
     found: dict[str, dict[str, int]] = {}
@@ -252,14 +252,3 @@ def qrels_of(relevance: Mapping[str, Mapping[str, int]]) -> Qrels:
     if not found:
         raise DataError("the qrels have no judgments: give at least one query with one doc")
     return Qrels(found, QrelsNotes("trec", len(found), sum(map(len, found.values())), 0, 0))
-
-
-def _explain_columns(count: int, name: str, width: int) -> str:
-    if name not in FORMATS or FORMATS[name].header:
-        return f"{count} columns, where {FORMATS[name].title if name in FORMATS else 'the file'}'s header names {width}"
-    each = [
-        f"{one.title}, {len(one.columns)} columns{' below the header' * one.header} ({' '.join(one.columns)})"
-        for one in FORMATS.values()
-    ]
-    hint = ". Six columns are a TREC run's" if count == 6 else ""
-    return f"{count} columns; accepted: {'; '.join(each)}{hint}"

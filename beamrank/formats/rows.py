@@ -1,4 +1,4 @@
-"""Rows of runs and qrels: text with tabs or spaces between columns, CSV, JSONL, JSON of ranx, Parquet."""
+"""Rows of runs, qrels and docs to exclude: text with tabs or spaces, CSV, JSONL, JSON of ranx, Parquet."""
 
 import itertools
 import json
@@ -8,19 +8,29 @@ from decimal import Decimal
 from typing import Any, TypeAlias, TypeVar
 
 from beamrank.errors import DataError, PreflightError
+from beamrank.formats.checks import (
+    BYTE_ORDER_MARK,
+    RowError,
+    check_doc_id,
+    csv_row,
+    csv_rows,
+    decoded,
+    json_object,
+    shown,
+    whole_of,
+)
 from beamrank.formats.columns import Columns, find_columns
-from beamrank.formats.corpora.parquet import numbered_rows
-from beamrank.formats.guess import packed_as
-from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_doc_id
-from beamrank.formats.ids import shown as shown_text
+from beamrank.formats.files import packed_as
 from beamrank.formats.notes import Problems, counted
-from beamrank.formats.row_checks import RowError, csv_row, csv_rows, json_object, whole_of
+from beamrank.formats.texts.parquet import is_parquet, numbered_rows
 from beamrank.storage import files as storage
 from beamrank.storage.streams import open_stream
 
 _Number = TypeVar("_Number", int, float)
 # The columns of the rows in a record, whose line and fields it is given; raises RowError.
 ReadRecord: TypeAlias = Callable[[int, Mapping[str, Any]], Iterable[list[bytes]]]
+_Rows: TypeAlias = Iterator[tuple[int, list[bytes]]]
+_Records: TypeAlias = Iterator[tuple[int, Mapping[str, Any]]]
 _SHOWN = 5
 # An object whose first value is one, or that goes on below its first line.
 _DICTIONARY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*"\s*:\s*\{|$)')
@@ -36,39 +46,63 @@ class FileRows:
     The columns of JSONL and Parquet have names, and so have those below a header line, which CSV must have: each row
     has the columns that these names find (formats/columns.py). Others are ignored. JSON of the form {query_id: {doc_id:
     number}} has the columns query_id, doc_id and score. A column that holds a list of docs, as MTEB's top_ranked has,
-    gives a row (query_id, doc_id, rank) for each doc, and no names.
+    gives a row (query_id, doc_id, rank) for each doc, and no names. Without names, the first row whose number of
+    columns is that of a format decides.
 
     Attributes:
-        positions: where the columns of each meaning are, if they have names; known with the first row.
-        names: of all columns of a row then.
+        name: of the format without names; empty for a file with names, or without a row of a format.
+        names: of all columns of a row, if they have names.
+        places: where the columns of each meaning are; empty until there is a row of a format.
+        comments: the lines that begin with `#`.
     """
 
-    def __init__(self, url: str, layouts: Sequence[Sequence[str]], *, columns: Columns | None = None) -> None:
-        """`layouts` are the meanings of which one group must have names, and `columns` some of these names."""
+    def __init__(
+        self,
+        url: str,
+        layouts: Sequence[Sequence[str]],
+        plain: Mapping[str, Sequence[str]],
+        columns: Columns | None = None,
+        accepted: str = "",
+    ) -> None:
+        """Rows with names need the meanings of one of the `layouts`; those without have the columns of a `plain` one.
+
+        `columns` are names that a configuration gives, `accepted` the end of a message about missing names.
+        """
         self.url = url
-        self.positions: dict[str, int] | None = None
+        self.name = ""
         self.names: tuple[str, ...] = ()
-        self._layouts, self._columns = layouts, columns or {}
-        # The end of a message: what is accepted beside named columns.
-        self.accepted = ""
+        self.places: Mapping[str, int] = {}
         self.comments: list[bytes] = []
+        self._layouts, self._plain, self._columns, self._accepted = layouts, plain, columns or {}, accepted
+        self._width = -1
         self._problems = Problems()
 
-    def __iter__(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Yields each row's line number, counted from 1, and its columns.
-
-        Raises:
-            PreflightError: the file cannot be read, or lacks columns.
-        """
+    def __iter__(self) -> _Rows:
+        """Yields each row's line number, from 1, and its columns; a row with too many or too few is a problem."""
         try:
-            if self.url.endswith((".parquet", ".pq")):
-                yield from self._columns_of(numbered_rows(self.url))
-            else:
-                yield from self._text_rows()
+            rows = self._columns_of(numbered_rows(self.url)) if is_parquet(self.url) else self._text_rows()
+            for line, columns in rows:
+                if self._width < 0:
+                    self._place(len(columns))
+                if len(columns) == self._width:
+                    yield line, columns
+                else:
+                    self.bad(line, self.explain_columns(len(columns)))
         except DataError as error:
             raise PreflightError(unreadable(self.url, error)) from error
 
-    def _text_rows(self) -> Iterator[tuple[int, list[bytes]]]:
+    def _place(self, count: int) -> None:
+        """Finds where the columns of rows are, by their names or by how many there are."""
+        if not self.names:
+            self.name = next((name for name, columns in self._plain.items() if len(columns) == count), "")
+            self.places = {column: at for at, column in enumerate(self._plain.get(self.name, ()))}
+        self._width = len(self.names or self.places) or -1
+
+    def explain_columns(self, count: int) -> str:
+        """What is wrong with a row that has so many columns."""
+        return f"{count} columns, where the header names {len(self.names)}"
+
+    def _text_rows(self) -> _Rows:
         lines, is_first = text_lines(self.url), True
         for line, text in enumerate(lines, 1):
             if line == 1:
@@ -93,7 +127,7 @@ class FileRows:
                 self._check_unnamed(text, columns)
             yield line, columns
 
-    def _named(self, text: bytes, rest: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]] | None:
+    def _named(self, text: bytes, rest: Iterable[bytes]) -> _Rows | None:
         """The rows of a file whose first line begins JSON or CSV; None if it begins something else."""
         lines = itertools.chain([text], rest)
         if _DICTIONARY.match(text):
@@ -108,8 +142,8 @@ class FileRows:
             return False
         found = self._find(names)
         if self._is_complete(found):
-            self.positions, self.names = found, tuple(names)
-        return self.positions is not None
+            self.places, self.names = found, tuple(names)
+        return bool(self.names)
 
     def _find(self, names: list[str]) -> dict[str, int]:
         """The columns of each meaning among the names of the first row."""
@@ -135,13 +169,13 @@ class FileRows:
                 f"{','.join(self._layouts[0])}"
             )
 
-    def _csv_rows(self, lines: Iterator[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    def _csv_rows(self, lines: Iterator[bytes]) -> _Rows:
         rows = csv_rows(lines, self.url)
         next(rows)
         for line, columns in rows:
             yield line, [column.encode("utf-8", "surrogateescape") for column in columns]
 
-    def _dictionary(self, content: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def _dictionary(self, content: bytes) -> _Records:
         """The rows of JSON as ranx saves runs and qrels, each with the number of its query."""
         seen: set[str] = set()
         for number, (query_id, docs) in enumerate(_members(self.url, content), 1):
@@ -158,17 +192,15 @@ class FileRows:
             for doc_id, value in docs:
                 yield number, {"query_id": query_id, "doc_id": doc_id, "score": value}
 
-    def _json_rows(self, lines: Iterator[bytes]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def _json_rows(self, lines: Iterator[bytes]) -> _Records:
         for line, text in enumerate(lines, 1):
             try:
                 if text.strip():
-                    yield line, json_object(text.decode())
-            except UnicodeDecodeError:
-                self.bad(line, "the row is not valid UTF-8")
+                    yield line, json_object(decoded(text))
             except RowError as error:
                 self.bad(line, f"the row {error}")
 
-    def _columns_of(self, records: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, list[bytes]]]:
+    def _columns_of(self, records: _Records) -> _Rows:
         """The columns of records; all are read as the first one."""
         read: ReadRecord | None = None
         for line, record in records:
@@ -180,7 +212,7 @@ class FileRows:
 
     def record_reader(self, first: Mapping[str, Any]) -> ReadRecord:
         """What reads each record of a file, by the first one: here the columns that its names find."""
-        names, left_out = self._names(first)
+        names, left_out = self._names_of(first)
 
         def read(_line: int, record: Mapping[str, Any]) -> Iterator[list[bytes]]:
             if not record.keys() >= set(names):
@@ -191,7 +223,7 @@ class FileRows:
 
         return read
 
-    def _names(self, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    def _names_of(self, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """The names of the columns of all records, and of those that are null and can be missing, by the first one."""
         names = list(row)
         found = self._find(names)
@@ -209,9 +241,9 @@ class FileRows:
             needed = " or ".join(f"({', '.join(layout)})" for layout in self._layouts)
             raise PreflightError(
                 f"{self.url} needs columns for {needed}, and it has: {', '.join(names)}. Rename its columns, or name "
-                f"them in `columns`{self.accepted}"
+                f"them in `columns`{self._accepted}"
             )
-        self.positions = {meaning: at for at, meaning in enumerate(found)}
+        self.places = {meaning: at for at, meaning in enumerate(found)}
         self.names = tuple(names[at] for at in found.values())
         return list(self.names), left_out
 
@@ -219,19 +251,23 @@ class FileRows:
         """Notes the problem of a line."""
         self._problems.add(line, reason)
 
+    def text(self, line: int, column: bytes) -> str:
+        """A column as text; one that is not UTF-8 is a problem."""
+        try:
+            return column.decode()
+        except UnicodeDecodeError:
+            self.bad(line, f"{shown(column)} is not valid UTF-8")
+            return column.decode("utf-8", "backslashreplace")
+
     def check_id(self, line: int, identifier: str) -> None:
         """Notes an id that cannot be used. No query_id begins with `#` here: its line would be a comment."""
         try:
             check_doc_id(identifier)
-        except IdError as error:
+        except RowError as error:
             self.bad(line, f"the row {error}")
 
     def check(self, what: str, rows: int) -> None:
-        """Checks the rows after the last one was read.
-
-        Raises:
-            PreflightError: lines are wrong (the first of each kind is listed), or there are no rows.
-        """
+        """Checks the rows after the last one was read."""
         count = self._problems.count
         if count:
             found = f"{counted(count, 'problem')}{self._problems.listed()}"
@@ -258,8 +294,8 @@ def text_lines(url: str) -> Iterator[bytes]:
 def _is_json(line: bytes) -> bool:
     """Whether a line is an object, and not a row whose query_id begins with a brace."""
     try:
-        return line.startswith(b"{") and bool(json_object(line.decode()))
-    except (UnicodeDecodeError, RowError):
+        return line.startswith(b"{") and bool(json_object(decoded(line)))
+    except RowError:
         return False
 
 
@@ -326,11 +362,7 @@ def unreadable(url: str, error: DataError) -> str:
 
 
 def whole(column: bytes) -> int:
-    """A whole number, which may be written as 1.0.
-
-    Raises:
-        ValueError: the column is not one.
-    """
+    """A whole number, which may be written as 1.0; raises ValueError."""
     try:
         return number(int, column)
     except ValueError:
@@ -341,16 +373,7 @@ def whole(column: bytes) -> int:
 
 
 def number(kind: Callable[[bytes], _Number], column: bytes) -> _Number:
-    """An `int`, or a `float` (NaN and infinity included), without the underscores that Python allows.
-
-    Raises:
-        ValueError: the column is not such a number.
-    """
+    """An `int`, or a `float` (NaN and infinity included), without the underscores that Python allows."""
     if b"_" in column:
         raise ValueError(column)
     return kind(column)
-
-
-def shown(column: bytes) -> str:
-    """A column for a message."""
-    return shown_text(column.decode("utf-8", "backslashreplace"))

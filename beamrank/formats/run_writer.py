@@ -57,11 +57,6 @@ FORMATS: Registry[RunFormat] = Registry(
 )
 
 
-def name_by_columns(count: int) -> str | None:
-    """The name of the format whose rows have so many columns."""
-    return next((name for name, each in FORMATS.items() if len(each.columns) == count), None)
-
-
 def described() -> str:
     """The columns of every format, for messages."""
     each = [f"{one.title}, {len(one.columns)} columns ({' '.join(one.columns)})" for one in FORMATS.values()]
@@ -118,11 +113,7 @@ def _ceiling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def run_scores(query_id: str, ranking: Ranking) -> dict[str, float]:
-    """The score of each doc of a ranking in a run, best first.
-
-    Raises:
-        DataError: a score is not finite.
-    """
+    """The score of each doc of a ranking in a run, best first."""
     try:
         scores = strictly_decreasing([score for _, score in ranking]).tolist()
     except DataError as error:
@@ -133,10 +124,7 @@ def run_scores(query_id: str, ranking: Ranking) -> dict[str, float]:
 def run_lines(query_id: str, ranking: Ranking, run_tag: str, run_format: str = "trec") -> Iterator[str]:
     """The lines of one query, without line ends.
 
-    Scores are strictly decreasing, ranks count from 1. Ids were checked where they were read (formats/ids.py).
-
-    Raises:
-        DataError: a score is not finite.
+    Scores are strictly decreasing, ranks count from 1. Ids were checked where they were read (formats/checks.py).
     """
     return FORMATS[run_format].rows(query_id, run_scores(query_id, ranking), run_tag)
 
@@ -151,10 +139,6 @@ def write_run(url: str, rankings: Mapping[str, Ranking], run_tag: str, run_forma
         rankings: doc_ids and raw scores of each query, in their final order; ties keep the given order.
         run_tag: the sixth column.
         run_format: its name in `run_writer.FORMATS`.
-
-    Raises:
-        ConfigError: the name ends as that of a file that beamrank does not write.
-        DataError: see `run_lines`; nothing is written.
     """
     lines = (
         f"{line}\n".encode()

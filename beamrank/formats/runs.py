@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError
+from beamrank.formats.checks import are_usable, checked_queries, shown
 from beamrank.formats.columns import Columns
-from beamrank.formats.ids import are_usable, checked_queries
 from beamrank.formats.notes import Note
-from beamrank.formats.rows import FileRows, number, shown
-from beamrank.formats.run_writer import FORMATS, RunFormat, described, name_by_columns
+from beamrank.formats.rows import FileRows, number
+from beamrank.formats.run_writer import FORMATS, RunFormat, described
 from beamrank.progress import SILENT, Progress
 from beamrank.storage import files as storage
 
@@ -157,8 +157,8 @@ def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None,
 
     Raises:
         PreflightError: the file does not exist, or lines are wrong: columns, ranks, scores that are not finite in
-            float32, a doc_id twice for a query, invalid UTF-8, ids that cannot be used (formats/ids.py). The first of
-            each kind is listed.
+            float32, a doc_id twice for a query, invalid UTF-8, ids that cannot be used (formats/checks.py). The
+            first of each kind is listed.
     """
     rows = RunRows(url, columns)
     queries: dict[bytes, _Query] = {}
@@ -168,14 +168,15 @@ def read_run(url: str, *, ties: Ties = "doc_id", columns: Columns | None = None,
         if read % _ROWS_AT_ONCE == 0:
             progress.update(read, None, f"rows of {storage.name(url)} read")
     ordered = (rows.ordered(key, queries.pop(key), ties) for key in list(queries))
-    run = _collected(ordered, rows.name, rows.format.has_scores, rows.has_both)
+    run = _collected(ordered, rows.format_name, rows.has_both)
     rows.check("run", run.notes.rows)
     rows_in_comments = sum(len(comment.split()) == len(rows.format.columns) for comment in rows.comments)
     return replace(run, notes=replace(run.notes, comments=len(rows.comments), comment_rows=rows_in_comments))
 
 
-def _collected(queries: Iterable[_Ordered], name: str, has_scores: bool, has_both: bool) -> Run:
+def _collected(queries: Iterable[_Ordered], name: str, has_both: bool) -> Run:
     """A run of queries in their order; `has_both`: scores, and ranks that may disagree with them."""
+    has_scores = FORMATS[name].has_scores
     order: dict[str, list[str]] = {}
     scores: dict[str, NDArray[np.float32]] = {}
     tied = disagreements = 0
@@ -194,9 +195,6 @@ def iterate_run(url: str, *, ties: Ties = "doc_id") -> Iterator[tuple[str, list[
 
     The number is that of `RunNotes.rank_disagreements`. A query whose rows are apart in the file is yielded more than
     once.
-
-    Raises:
-        PreflightError: see `read_run`; lines that are wrong are reported at the end.
     """
     rows, count = RunRows(url), 0
     for key, group in groupby(rows.rows(), attrgetter("query_id")):
@@ -217,10 +215,10 @@ def run_of(scores: Mapping[str, Mapping[str, float]], *, ties: Ties = "doc_id") 
         ties: how scores that tie in float32 are ordered: `rank` keeps the order of the dictionary.
 
     Raises:
-        DataError: there are no rows, an id cannot be used (formats/ids.py), or a score is not finite in float32.
+        DataError: there are no rows, an id cannot be used, or a score is not finite in float32.
     """
     queries = (_ordered_dictionary(each, docs, ties) for each, docs in checked_queries("the run", scores) if docs)
-    run = _collected(queries, "trec", True, True)
+    run = _collected(queries, "trec", True)
     if not run.order:
         raise DataError("the run has no rows: give at least one query with one doc")
     return run
@@ -246,35 +244,35 @@ def _ordered_dictionary(query_id: str, docs: Mapping[str, float], ties: Ties) ->
 
 
 class RunRows(FileRows):
-    """The valid rows of a run file; its columns' names, or the first row's number of columns, decide the format."""
-
-    name = "trec"
+    """The valid rows of a run file."""
 
     def __init__(self, url: str, columns: Columns | None = None) -> None:
-        super().__init__(url, _NAMED, columns=columns)
-        self.accepted = f"; {described()}"
+        plain = {name: each.columns for name, each in FORMATS.items()}
+        super().__init__(url, _NAMED, plain, columns, f"; {described()}")
+
+    @property
+    def format_name(self) -> str:
+        """The name of the format of the rows so far."""
+        named = "trec" if "score" in self.places else "msmarco"
+        return named if self.names else self.name or "trec"
 
     @property
     def format(self) -> RunFormat:
         """The format of the rows so far."""
-        return FORMATS[self.name]
+        return FORMATS[self.format_name]
 
     @property
     def has_both(self) -> bool:
         """Whether the rows so far have scores and ranks."""
-        return self.format.has_scores and (self.positions is None or "rank" in self.positions)
+        return "score" in self.places and "rank" in self.places
 
     def rows(self) -> Iterator[_Row]:
         """Yields the rows; the others are problems."""
-        places: Mapping[str, int] = {}
-        width = -1
+        query_at = -1
         for line, columns in self:
-            if not places:
-                places, width = self._places(len(columns))
-                rank_at, score_at = places.get("rank"), places.get("score")
-            if len(columns) != width:
-                self.bad(line, self._explain_columns(len(columns), bool(places)))
-                continue
+            if query_at < 0:
+                query_at, doc_at = self.places["query_id"], self.places["doc_id"]
+                rank_at, score_at = self.places.get("rank"), self.places.get("score")
             try:
                 rank = line if rank_at is None else number(int, columns[rank_at])
                 score = -float(rank) if score_at is None else number(float, columns[score_at])
@@ -284,23 +282,11 @@ class RunRows(FileRows):
                 found = [None if place is None else columns[place] for place in (rank_at, score_at)]
                 self.bad(line, _explain_numbers(*found))
                 continue
-            yield _Row(columns[places["query_id"]], columns[places["doc_id"]], rank, score, line)
+            yield _Row(columns[query_at], columns[doc_at], rank, score, line)
 
-    def _places(self, count: int) -> tuple[Mapping[str, int], int]:
-        """Where the columns are, by their names or by how many the first row has, and how many there are."""
-        if self.positions is not None:
-            self.name = "trec" if "score" in self.positions else "msmarco"
-            return self.positions, len(self.names)
-        name = name_by_columns(count)
-        if name is None:
-            return {}, -1
-        self.name = name
-        return {column: at for at, column in enumerate(self.format.columns)}, count
-
-    def _explain_columns(self, count: int, is_known: bool) -> str:
-        if self.positions is not None:
-            return f"{count} columns, where the header names {len(self.names)}"
-        return explain_columns(count, self.name if is_known else None)
+    def explain_columns(self, count: int) -> str:
+        """What is wrong with a row that has so many columns."""
+        return super().explain_columns(count) if self.names else explain_columns(count, self.name or None)
 
     def ordered(self, key: bytes, query: _Query, ties: Ties) -> _Ordered:
         """The docs of a query in their order; those that cannot be used are problems."""
@@ -309,7 +295,7 @@ class RunRows(FileRows):
             self.bad(query.lines[i], f"the score of doc {shown(query.doc_ids[i])} is not finite in float32")
         self._check_duplicates(key, query)
         indices = query.order(self.format.has_scores, ties)
-        query_id = self._decode(key, query.lines[0])
+        query_id = self.text(query.lines[0], key)
         self.check_id(query.lines[0], query_id)
         ranks = np.frombuffer(query.ranks, dtype=np.int64)
         return _Ordered(query_id, self._decode_docs(query, indices), scores[indices], ranks[indices])
@@ -327,18 +313,11 @@ class RunRows(FileRows):
         try:
             doc_ids = [query.doc_ids[i].decode() for i in indices.tolist()]
         except UnicodeDecodeError:
-            doc_ids = [self._decode(query.doc_ids[i], query.lines[i]) for i in indices]
+            doc_ids = [self.text(query.lines[i], query.doc_ids[i]) for i in indices]
         if not are_usable(doc_ids):
             for doc_id, i in zip(doc_ids, indices.tolist(), strict=True):
                 self.check_id(query.lines[i], doc_id)
         return doc_ids
-
-    def _decode(self, text: bytes, line: int) -> str:
-        try:
-            return text.decode()
-        except UnicodeDecodeError:
-            self.bad(line, f"{shown(text)} is not valid UTF-8")
-            return text.decode("utf-8", "backslashreplace")
 
 
 def explain_columns(count: int, name: str | None) -> str:

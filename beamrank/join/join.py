@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.errors import DataError
-from beamrank.formats.corpora import doc_keys, duplicate_doc
+from beamrank.formats.texts.units import doc_keys, duplicate_doc
 from beamrank.join.shard import tokenized_table
 
 

@@ -233,11 +233,7 @@ def list_files(folder: str) -> list[dict[str, Any]]:
 
 
 def open_binary(url: str, *, pipe: bool = False) -> BinaryIO:
-    """A file for reading; with `pipe` a named pipe too, which can be read only once and from its beginning.
-
-    Raises:
-        PreflightError: it is neither a file nor a folder, or its store unpacks it.
-    """
+    """A file for reading; with `pipe` a named pipe too, which can be read only once and from its beginning."""
     with located(url) as (filesystem, path):
         if isinstance(filesystem, LocalFileSystem):
             if pipe and local_files.is_pipe(path):

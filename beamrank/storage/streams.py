@@ -72,11 +72,7 @@ def without_compression(name: str) -> str:
 
 
 def has_ending(name: str, endings: tuple[str, ...]) -> bool:
-    """Whether a file's name ends so, in any case and without the ending of a compression.
-
-    Raises:
-        PreflightError: it does, in a compression that beamrank does not read.
-    """
+    """Whether a file's name ends so, in any case and without the ending of a compression."""
     inner = without_compression(name)
     if inner.endswith(_NOT_READ) and inner.rpartition(".")[0].endswith(endings):
         compression(name)

@@ -8,13 +8,12 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from beamrank.formats.corpora.parquet import ENDINGS, is_parquet, numbered_rows
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, whole_file
-from beamrank.formats.guess import Beginning, Look
-from beamrank.formats.ids import BYTE_ORDER_MARK
+from beamrank.formats.checks import SURROGATE_REASON, RowError, WrongFormatError, json_rows
+from beamrank.formats.files import Beginning, Look
 from beamrank.formats.qrels import QrelsFormat
-from beamrank.formats.row_checks import SURROGATE_REASON, RowError, WrongFormatError, json_object
-from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat
+from beamrank.formats.texts.parquet import ENDINGS, is_parquet, numbered_rows
+from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, whole_file
 from beamrank.storage.streams import open_stream
 
 _RELEVANCE = {"positive": 1, "negative": 0}
@@ -67,16 +66,14 @@ def samples(url: str) -> Iterator[Sample]:
     """The rows of a file; raises WrongFormatError for one that cannot be read."""
     for line, row in numbered_rows(url, list(_COLUMNS), _BATCH_ROWS) if is_parquet(url) else _lines(url):
         try:
-            yield sample_of(line, json_object(row.decode()) if isinstance(row, bytes) else row)
-        except (RowError, UnicodeDecodeError) as error:
+            yield sample_of(line, row)
+        except RowError as error:
             raise WrongFormatError(f"{url}:{line}: the row {error}") from error
 
 
-def _lines(url: str) -> Iterator[tuple[int, bytes]]:
+def _lines(url: str) -> Iterator[tuple[int, dict[str, Any]]]:
     with open_stream(url) as file:
-        for line, text in enumerate(file, 1):
-            if text.strip():
-                yield line, text.removeprefix(BYTE_ORDER_MARK)
+        yield from json_rows(file, url)
 
 
 def _is_mteb(beginning: Beginning) -> bool:

@@ -8,13 +8,14 @@ One file is topics, corpus and candidates at once.
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 from beamrank.errors import DataError
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
-from beamrank.formats.guess import Beginning, Look
-from beamrank.formats.row_checks import RowError, WrongFormatError, id_of, joined, json_object, missing_field, text_of
-from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat
+from beamrank.formats.checks import RowError, WrongFormatError, id_of, joined, json_rows, missing_field, text_of
+from beamrank.formats.files import Beginning, Look
+from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
 from beamrank.storage.streams import open_stream
 
 # The text of a doc is the first of these that it has, after its title.
@@ -39,13 +40,8 @@ def requests(url: str) -> Iterator[Request]:
         if beginning == b"[":
             yield from (_request(url, 1, row) for row in _whole_list(url, beginning + file.read()))
             return
-        for line, text in enumerate(file, 1):
-            text = beginning + text if line == 1 else text
-            if text.strip():
-                try:
-                    yield _request(url, line, json_object(text.decode()))
-                except (RowError, UnicodeDecodeError) as error:
-                    raise WrongFormatError(f"{url}:{line}: the row {error}") from error
+        lines = chain([beginning + file.readline()], file)
+        yield from (_request(url, line, row) for line, row in json_rows(lines, url))
 
 
 def _whole_list(url: str, content: bytes) -> list[Any]:

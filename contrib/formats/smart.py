@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
-from beamrank.formats.guess import Beginning, Look
-from beamrank.formats.ids import BYTE_ORDER_MARK
-from beamrank.formats.row_checks import RowError, WrongFormatError
-from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat, parse_topics
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, WrongFormatError, decoded
+from beamrank.formats.files import Beginning, Look
+from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat, parse_topics
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
 from beamrank.storage.streams import open_stream
 
 # Title and text.
@@ -82,17 +81,11 @@ def _check(unit: CorpusUnit) -> None:
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     """The docs of a file, which is one unit: such files are small."""
-    names = unit.fields or _TEXT_FIELDS
     with open_stream(unit.url) as file:
         records = list(_split(file.read().removeprefix(BYTE_ORDER_MARK)))
-
-    def parse(record: bytes) -> tuple[str, str]:
-        try:
-            return _parse(record.decode(), names)
-        except UnicodeDecodeError as error:
-            raise RowError(f"is not valid UTF-8 (byte 0x{record[error.start]:02x})") from error
-
-    yield parse_rows(unit, [line - 1 for line, _ in records], [record for _, record in records], parse)
+    names = unit.fields or _TEXT_FIELDS
+    places = [line - 1 for line, _ in records]
+    yield parse_rows(unit, places, records, lambda record: _parse(decoded(record[1]), names))
 
 
 def _read_topics(file: TopicsFile) -> Topics:

@@ -36,11 +36,7 @@ class Fix:
 
 
 def check_fixable(url: str) -> None:
-    """Makes sure that a file can be replaced.
-
-    Raises:
-        ConfigError: it is a pipe, or packed in a way that is only read.
-    """
+    """Makes sure that a file can be replaced."""
     if is_pipe_url(url):
         raise ConfigError(f"--fix cannot replace {url}, which is a pipe: give a file")
     check_packable(url)
@@ -51,9 +47,6 @@ def fix_run(report: Report) -> tuple[Report, Fix]:
 
     Returns:
         What the checks find afterwards, and what was done.
-
-    Raises:
-        BeamrankError: the file changed since it was checked.
     """
     counts = report.findings.counts
     if not any(map(report.is_fixable, counts)):

@@ -13,7 +13,7 @@ from beamrank.errors import PreflightError
 from beamrank.formats.corpora import FORMATS as CORPUS_FORMATS
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.excluded import Excluded, read_excluded
-from beamrank.formats.guess import Beginning, guess_format
+from beamrank.formats.files import Beginning, Choice
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import RunRows
 from beamrank.formats.topics import FORMATS as TOPICS_FORMATS
@@ -82,9 +82,6 @@ def read_references(
     """Reads the files that a run is checked against; formats of topics and corpora are found by their content.
 
     Hashes stand for doc_ids, 8 bytes for each: they are Python's, so they hold in this process only.
-
-    Raises:
-        PreflightError: a file is missing or invalid.
     """
     return References(
         None if topics is None else frozenset(_read_query_ids(topics)),
@@ -103,7 +100,7 @@ def among(hashes: Hashes, known: Hashes) -> NDArray[np.bool_]:
 
 
 def _read_query_ids(url: str) -> Iterator[bytes]:
-    name = guess_format(_beginning(url), TOPICS_FORMATS)
+    name = Choice("topics", TOPICS_FORMATS).guess(_beginning(url))
     if name is None:
         return _read_list(url)
     return (topic.query_id.encode() for topic in read_topics(TopicsConfig(path=url, format=name)))
@@ -122,7 +119,7 @@ def _read_doc_ids(path: str) -> Iterator[bytes]:
     if not files:
         raise PreflightError(f"there is no corpus at {path}")
     beginning = _beginning(files[0])
-    name = guess_format(beginning, CORPUS_FORMATS)
+    name = Choice("corpus", CORPUS_FORMATS).guess(beginning)
     if name is None and len(files) == 1:
         yield from _read_list(files[0])
         return

@@ -8,9 +8,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from beamrank.formats.ids import BYTE_ORDER_MARK
+from beamrank.formats.checks import BYTE_ORDER_MARK
 from beamrank.formats.rows import text_lines
-from beamrank.formats.run_writer import FORMATS, RunFormat, name_by_columns
+from beamrank.formats.run_writer import FORMATS, RunFormat
 from contrib.lint.topic_rows import TopicRows
 
 MAX_LINE_BYTES = 1 << 16
@@ -109,11 +109,7 @@ class RunRows:
             yield current
 
     def gathered(self) -> Iterator[TopicRows]:
-        """Each topic, in the order of their first rows, after the whole file was read into a temporary database.
-
-        Raises:
-            PreflightError: the file cannot be read.
-        """
+        """Each topic, in the order of their first rows, after the whole file was read into a temporary database."""
         ordinals: dict[bytes, int] = {}
         returns: dict[bytes, array[int]] = {}
 
@@ -171,10 +167,9 @@ class RunRows:
 
     def _detect(self, text: bytes, columns: list[bytes]) -> None:
         """Finds the format and the separator at the first row."""
-        name = name_by_columns(len(columns))
-        if name is None:
+        self.format = next((each for each in FORMATS.values() if len(each.columns) == len(columns)), None)
+        if self.format is None:
             return
-        self.format = FORMATS[name]
         self._width, self._query_at = len(columns), self.format.columns.index("query_id")
         usual = self.format.separator.encode()
         other = b"\t" if usual == b" " else b" "

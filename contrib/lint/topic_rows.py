@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.formats.rows import shown
+from beamrank.formats.checks import shown
 from beamrank.formats.run_writer import RunFormat
 from beamrank.formats.runs import Indices, score_order
 

@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from beamrank.errors import DataError
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
-from beamrank.formats.guess import Beginning, Look
-from beamrank.formats.row_checks import RowError
-from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat, parse_topics
+from beamrank.formats.checks import RowError
+from beamrank.formats.files import Beginning, Look
+from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat, parse_topics
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
 from beamrank.storage.streams import open_stream
 from contrib.papers.car_cbor import (
     OUTLINES,

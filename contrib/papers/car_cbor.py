@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 import cbor2
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.row_checks import RowError, WrongFormatError
+from beamrank.formats.checks import RowError, WrongFormatError
 
 _READ_BYTES = 1 << 20
 _MAX_ITEM_BYTES = 64 << 20

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.ids import BYTE_ORDER_MARK, IdError, check_doc_id, check_query_id
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_doc_id, check_query_id
 from beamrank.formats.rows import unreadable
 from beamrank.storage.streams import open_stream
 
@@ -46,7 +46,7 @@ class Source:
         """Refuses an id that cannot be used."""
         try:
             (check_query_id if query else check_doc_id)(identifier)
-        except IdError as error:
+        except RowError as error:
             self.refuse(line, f"the row {error}")
 
     def json(self) -> Any:

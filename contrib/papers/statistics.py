@@ -10,8 +10,9 @@ import typer
 from beamrank.config.models import ModelConfig
 from beamrank.config.run import RunConfig
 from beamrank.evaluation.tables import COUNT, Cell, Column, Table
-from beamrank.formats.corpora import CorpusConfig, DocBatch, list_units, read_unit
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.formats.texts.units import DocBatch
 from beamrank.formats.topics import read_topics
 from beamrank.progress import Progress
 from beamrank.records import Topic

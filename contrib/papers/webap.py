@@ -14,7 +14,7 @@ from xml.parsers import expat
 import numpy as np
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.ids import IdError, check_doc_id
+from beamrank.formats.checks import RowError, check_doc_id
 from beamrank.formats.rows import unreadable
 from beamrank.records import Doc, Topic
 from beamrank.storage import files as storage
@@ -159,7 +159,7 @@ class _Reader:
             self._refuse(f"the document {doc.docno!r}, which ends here, has no TARGET_QID")
         try:
             check_doc_id(doc.docno)
-        except IdError as error:
+        except RowError as error:
             self._refuse(f"the document that ends here {error}")
         if doc.docno in self._lines:
             self._refuse(f"the DOCNO {doc.docno!r} appears twice: the first ends on line {self._lines[doc.docno]}")

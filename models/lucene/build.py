@@ -24,16 +24,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beamrank.errors import BeamrankError, DataError
-from beamrank.formats.corpora import (
-    CorpusConfig,
-    CorpusUnit,
-    DocBatch,
-    digest_corpus,
-    duplicate_doc,
-    list_units,
-    place,
-    read_unit,
-)
+from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units, read_unit
+from beamrank.formats.texts.units import CorpusUnit, DocBatch, duplicate_doc
 from beamrank.progress import SILENT, Progress
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
@@ -287,7 +279,7 @@ def _check_unique(units: list[CorpusUnit], id_hashes: list[npt.NDArray[np.uint64
     places: dict[str, str] = {}
     for batch in _batches(units):
         for row in np.flatnonzero(np.isin(hashes64(batch.doc_ids), repeated)):
-            doc_id, here = batch.doc_ids[row], place(units[batch.unit], batch.positions[row])
+            doc_id, here = batch.doc_ids[row], units[batch.unit].place(batch.positions[row])
             if doc_id in places:
                 raise DataError(duplicate_doc(doc_id, places[doc_id], here))
             places[doc_id] = here

@@ -17,8 +17,8 @@ from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError
+from beamrank.formats.checks import RowError, are_usable, check_doc_id
 from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
-from beamrank.formats.ids import IdError, are_usable, check_doc_id
 from beamrank.join import schemas
 from beamrank.join.shard import candidates_table
 from beamrank.ranking.rankings import Rankings, rank_candidates
@@ -199,7 +199,7 @@ def _check_doc_ids(candidates: pa.Table) -> None:
     for query_id, doc_id in zip(candidates["query_id"].to_pylist(), doc_ids, strict=True):
         try:
             check_doc_id(doc_id)
-        except IdError as error:
+        except RowError as error:
             raise DataError(
                 f"a candidate of query {query_id!r} {error}. Build the index again from a corpus without it"
             ) from error

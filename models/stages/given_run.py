@@ -11,9 +11,9 @@ from beamrank.commit.tasks import ShardTask
 from beamrank.config.first_stages import CandidatesConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
+from beamrank.formats.candidates import read_candidates
 from beamrank.formats.columns import RunColumns, column_names
 from beamrank.formats.runs import Run, Ties
-from beamrank.formats.topics.candidates import read_candidates
 from beamrank.join.shard import candidates_table
 from beamrank.storage.digested import DigestedFile, digest_file, reread
 from models.stages.base import Decides, Worker

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from beamrank.commit.tasks import InputPart
 from beamrank.errors import BeamrankError
-from beamrank.formats.corpora import doc_keys
+from beamrank.formats.texts.units import doc_keys
 from beamrank.join.doc_hashes import Hashes
 from beamrank.storage.documents import hashes64
 

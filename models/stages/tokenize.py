@@ -17,7 +17,8 @@ from beamrank.commit.tasks import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import FORMATS, CorpusUnit, place, read_unit, unit_digest
+from beamrank.formats.corpora import FORMATS, read_unit, unit_digest
+from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import Hashes, NeededDocs, publish_unit_docs
 from beamrank.join.join import (
@@ -223,7 +224,7 @@ class TokenizeDocs(Stage):
             queries.ids,
             self._candidates(task),
             pa.concat_tables([docs, stored]),
-            lambda unit, position: place(units[unit], position),
+            lambda unit, position: units[unit].place(position),
             self.of_queries,
         )
         if joined.missing and self.on_missing_doc == "error":

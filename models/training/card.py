@@ -5,7 +5,7 @@ import platform
 import torch
 import yaml
 
-from beamrank.formats.folders import paths_of
+from beamrank.formats.files import paths_of
 from beamrank.formats.notes import counted
 from beamrank.storage import files as storage
 from beamrank.version import __version__

@@ -8,7 +8,7 @@ import pyarrow as pa
 from beamrank.config.models import DuoConfig, MonoConfig
 from beamrank.errors import PreflightError
 from beamrank.evaluation.evaluate import Evaluation, evaluate
-from beamrank.formats.folders import shown_paths
+from beamrank.formats.files import shown_paths
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import psutil
 
-from beamrank.formats.corpora import CorpusUnit, read_unit
+from beamrank.formats.corpora import read_unit
+from beamrank.formats.texts.units import CorpusUnit
 
 # FnApiRunner keeps the shuffle in the launcher's memory, in 6 to 10 times its size.
 _LOCAL_SHUFFLE_FACTOR = 10

@@ -10,7 +10,7 @@ from beamrank.errors import PreflightError
 from beamrank.evaluation.measures import parse_measures
 from beamrank.formats.corpora import digest_corpus, find_taken, list_units
 from beamrank.formats.excluded import read_excluded
-from beamrank.formats.folders import find_files, shown_paths
+from beamrank.formats.files import find_files, shown_paths
 from beamrank.formats.notes import Note
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.run_writer import FORMATS

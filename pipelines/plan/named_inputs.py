@@ -3,7 +3,7 @@
 from beamrank.config.guessed_formats import with_formats
 from beamrank.config.run import RunConfig
 from beamrank.formats.corpora import CorpusConfig
-from beamrank.formats.folders import paths_of
+from beamrank.formats.files import paths_of
 from beamrank.formats.topics import TopicsConfig
 from models.lucene.prebuilt import fetch_topics, find_prebuilt
 from models.stages.planning import PlanningProgress

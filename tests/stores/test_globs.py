@@ -9,11 +9,10 @@ import pytest
 from beamrank.config.run import load_config
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
-from beamrank.formats.pairs import find_pairs
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
-from beamrank.formats.topics.reader import read_topics
-from beamrank.formats.topics.registry import TopicsConfig
+from beamrank.formats.texts.pairs import find_pairs
+from beamrank.formats.topics import TopicsConfig, read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.globs import find
 from models.checkpoints.sources import locate

@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from beamrank.formats.corpora import CorpusConfig, DocBatch, list_units, read_unit
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.texts.units import DocBatch
 
 
 def corpus_of(path: Path | str, name: str, fields: tuple[str, ...] | None = None) -> CorpusConfig:

@@ -7,7 +7,7 @@ from typing import Any
 from beamrank.commit.machines import read_machine
 from beamrank.commit.plan import Plan
 from beamrank.evaluation.tables import COUNT, Cell, Column, Table
-from beamrank.formats.folders import shown_paths
+from beamrank.formats.files import shown_paths
 from beamrank.machine import Machine
 from beamrank.report.blocks import Block, Paragraph, TableBlock
 from beamrank.report.report import Execution, Report

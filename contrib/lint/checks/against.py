@@ -3,8 +3,8 @@
 import numpy as np
 
 from beamrank.evaluation.evaluate import FEWEST_RANKING_JUDGED
+from beamrank.formats.checks import shown
 from beamrank.formats.excluded import OWN_DEPTH, OWN_SHARE
-from beamrank.formats.rows import shown
 from contrib.lint.check import Found, RunState
 from contrib.lint.references import IdForm, among, could_be, id_form
 from contrib.lint.topic_rows import TopicRows

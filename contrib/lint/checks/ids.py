@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from beamrank.formats.ids import IdError, are_usable, check_doc_id, check_query_id
-from beamrank.formats.rows import shown
+from beamrank.formats.checks import RowError, are_usable, check_doc_id, check_query_id, shown
 from contrib.lint.check import Found, RunState, matches
 from contrib.lint.references import among, id_form
 from contrib.lint.topic_rows import TopicRows
@@ -43,7 +42,7 @@ def usable_query_id(topic: TopicRows, _run: RunState) -> Found:
         check_query_id(topic.query_id.decode())
     except UnicodeDecodeError:
         return
-    except IdError as error:
+    except RowError as error:
         yield topic.lines[0], f"the row {error}"
 
 
@@ -84,7 +83,7 @@ def usable_doc_id(topic: TopicRows, _run: RunState) -> Found:
     for line, text in zip(topic.lines, texts, strict=True):
         try:
             check_doc_id(text)
-        except IdError as error:
+        except RowError as error:
             yield line, f"the row {error}"
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beamrank.formats.row_checks import RowError
+from beamrank.formats.checks import RowError
 
 Values = npt.NDArray[np.integer]
 Lengths = npt.NDArray[np.int64]

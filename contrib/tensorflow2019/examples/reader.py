@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora.parquet import open_parquet
 from beamrank.formats.notes import counted
+from beamrank.formats.texts.parquet import open_parquet
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as, open_stream

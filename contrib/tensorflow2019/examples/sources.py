@@ -8,13 +8,13 @@ from pathlib import Path
 
 from beamrank.commit.plan import read_plan
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora import CorpusConfig, CorpusFormat, CorpusUnit, DocBatch, list_units
-from beamrank.formats.corpora.lines import byte_ranges, read_lines
-from beamrank.formats.corpora.units import check_batch
-from beamrank.formats.guess import Beginning
-from beamrank.formats.row_checks import RowError
+from beamrank.formats.checks import RowError
+from beamrank.formats.corpora import CorpusConfig, list_units
+from beamrank.formats.files import Beginning
+from beamrank.formats.texts.lines import byte_ranges, read_lines
+from beamrank.formats.texts.top1000 import is_top1000
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, check_batches
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.formats.topics.top1000 import is_top1000
 from beamrank.storage import files as storage
 from beamrank.storage.streams import text_bytes
 from contrib.tensorflow2019.examples.layout import ExampleSettings
@@ -129,7 +129,7 @@ def _read_triples(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 
 def _check_triples(unit: CorpusUnit) -> None:
-    check_batch(unit, next(_read_triples(unit), None))
+    check_batches(unit, _read_triples(unit))
     header_bytes(unit.url, ids=False)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from beamrank.formats.corpora import CorpusUnit, read_unit
+from beamrank.formats.corpora import read_unit
+from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join.schemas import token_type
 from beamrank.records import Topic
 from contrib.tensorflow2019.examples.layout import ExampleSettings, Relevant, examples_in_tables

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
 from beamrank.formats.columns import column_names
-from beamrank.formats.folders import find_files
+from beamrank.formats.files import find_files
 from beamrank.formats.notes import first_few
 from beamrank.formats.qrels import QrelsConfig, QrelsFiles, read_qrels
 from beamrank.formats.runs import iterate_run, read_run

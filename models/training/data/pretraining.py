@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import CorpusConfig, DocBatch, list_units, read_unit
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
+from beamrank.formats.texts.units import DocBatch
 from models.tokenizers.bert import BertTokenizer
 from models.training.data.groups import Group, Position
 from models.training.data.texts import normal_text

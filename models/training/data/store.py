@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import corpus_files
-from beamrank.formats.folders import find_files
+from beamrank.formats.files import find_files
 from beamrank.formats.topics import topics_files
 from beamrank.storage import files as storage
 from beamrank.storage.digested import file_version

@@ -10,8 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora import CorpusConfig, DocBatch, duplicate_doc, list_units, place, read_unit
+from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.notes import first_few
+from beamrank.formats.texts.units import DocBatch, duplicate_doc
 from beamrank.join import schemas
 from beamrank.records import BadRow
 from beamrank.storage.documents import hash64, hashes64
@@ -152,7 +153,7 @@ def scan_docs(
     first_bad: BadRow | None = None
 
     def shown(at: int) -> str:
-        return place(units[at >> _POSITION_BITS], at & (1 << _POSITION_BITS) - 1)
+        return units[at >> _POSITION_BITS].place(at & (1 << _POSITION_BITS) - 1)
 
     def texts_of(batch: DocBatch) -> list[str]:
         hashes = hashes64(batch.doc_ids)

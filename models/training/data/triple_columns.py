@@ -6,8 +6,8 @@ from itertools import islice
 from typing import TypeAlias
 
 from beamrank.errors import PreflightError
-from beamrank.formats.guess import check_text
-from beamrank.formats.ids import BYTE_ORDER_MARK
+from beamrank.formats.checks import BYTE_ORDER_MARK
+from beamrank.formats.files import check_text
 from beamrank.storage.streams import errors_as, open_stream
 from models.training.data.texts import normal_text
 

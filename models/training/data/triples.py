@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.folders import shown_paths
+from beamrank.formats.files import shown_paths
 from beamrank.formats.topics import read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import FORMATS, CorpusUnit, list_units, place, read_unit
+from beamrank.formats.corpora import FORMATS, list_units, read_unit
+from beamrank.formats.texts.units import CorpusUnit
 from tests.support.corpora import COMPRESSORS, corpus_of, docs_of, each_compression, read_batches, read_docs, zstd
 
 _GOOD = {"tsv": "1\tgood", "jsonl": '{"id": "d1", "contents": "good"}'}
@@ -26,7 +27,7 @@ def test_tsv_reads_ids_texts_and_byte_positions(tmp_path):
     assert docs_of([batch]) == [("7", "dépôt"), ("8", "second"), ("D-9", ""), ("10", "last")]
     assert [content[position:].split(b"\t")[0] for position in batch.positions] == [b"7", b"8", b"D-9", b"10"]
     assert batch.bad == []
-    assert place(unit, 10) == f"{tmp_path}/c.tsv at byte 10"
+    assert unit.place(10) == f"{tmp_path}/c.tsv at byte 10"
 
 
 @pytest.mark.parametrize(
@@ -272,5 +273,5 @@ def test_corpus_in_a_remote_folder_is_read():
     corpus = corpus_of("memory://corpora", "jsonl")
     for unit_bytes in (7, 64 << 20):
         assert docs_of(read_batches(corpus, unit_bytes)) == [("1", "x"), ("2", "y"), ("3", "z")]
-    assert place(list_units(corpus)[0], 29).startswith("memory://")
+    assert list_units(corpus)[0].place(29).startswith("memory://")
     files.rm("/corpora", recursive=True)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import list_units, place, read_unit
+from beamrank.formats.corpora import list_units, read_unit
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
 
@@ -24,7 +24,7 @@ def test_parquet_unit_is_a_row_group(tmp_path):
     batches = [batch for unit in units for batch in read_unit(unit)]
     assert docs_of(batches) == [("a", "x"), ("b", ""), ("c", "z")]
     assert [batch.positions for batch in batches] == [[0, 1], [2]]
-    assert place(units[1], 2) == f"{tmp_path}/c.parquet at row 2 (from 0)"
+    assert units[1].place(2) == f"{tmp_path}/c.parquet at row 2 (from 0)"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats import corpora
-from beamrank.formats.corpora import jsonl, list_units, read_unit
+from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.texts import jsonl
 from beamrank.formats.topics import TopicsConfig, read_topics
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import list_units, read_unit, trec
+from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.texts import trec
 from tests.support.corpora import COMPRESSORS, corpus_of, docs_of, read_batches, read_cacm, read_docs
 
 _FT = """<DOC>

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import PreflightError
+from beamrank.formats.checks import RowError, are_usable, check_doc_id, check_query_id, is_usable
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
-from beamrank.formats.ids import IdError, are_usable, check_doc_id, check_query_id, is_usable
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.run_writer import write_run
 from beamrank.formats.runs import read_run
@@ -35,7 +35,7 @@ def test_id_refuses_white_space_and_control_characters(text):
     bad = [each for each in text if each.isspace() or unicodedata.category(each) in ("Cc", "Cs") or each == "\ufeff"]
     assert is_usable(text) == (text != "" and not bad)
     if not is_usable(text):
-        with pytest.raises(IdError, match=rf"U\+{ord(bad[0]):04X}|surrogate" if bad else "empty"):
+        with pytest.raises(RowError, match=rf"U\+{ord(bad[0]):04X}|surrogate" if bad else "empty"):
             check_doc_id(text)
 
 
@@ -53,12 +53,12 @@ def test_id_accepts_other_characters(text):
 def test_query_id_refuses_a_leading_hash():
     check_query_id("q#1")
     check_doc_id("#1")
-    with pytest.raises(IdError, match="begins with `#`: trec_eval would read its lines of a run as comments"):
+    with pytest.raises(RowError, match="begins with `#`: trec_eval would read its lines of a run as comments"):
         check_query_id("#1")
 
 
 def test_id_error_shortens_a_long_id():
-    with pytest.raises(IdError) as caught:
+    with pytest.raises(RowError) as caught:
         check_doc_id("x" * 10**6 + " ")
     assert len(str(caught.value)) < 200
 

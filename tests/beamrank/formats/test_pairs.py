@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.pairs import PairRows, find_pairs, read_pairs
+from beamrank.formats.texts.pairs import PairRows, find_pairs, read_pairs
 from beamrank.storage.digested import RowRange, digest_file
 
 PAIRS = {"id": ["a", "b", "c", "d", "e"], "query": ["q1", "q2", "q3", "q4", "q5"], "doc": ["1", "2", "3", "4", "5"]}

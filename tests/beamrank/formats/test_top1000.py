@@ -5,12 +5,12 @@ import re
 import pytest
 
 from beamrank.errors import PreflightError
+from beamrank.formats.candidates import read_candidates
 from beamrank.formats.corpora import list_units, read_unit
-from beamrank.formats.guess import Beginning
+from beamrank.formats.files import Beginning
 from beamrank.formats.runs import read_run
+from beamrank.formats.texts.top1000 import is_top1000
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.formats.topics.candidates import read_candidates
-from beamrank.formats.topics.top1000 import is_top1000
 from tests.support.corpora import COMPRESSORS, corpus_of, each_compression
 
 # As the released file is: unranked, the lines of a query apart, passages that repeat, one broken line.

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from beamrank.formats.corpora import FORMATS, CorpusConfig, CorpusUnit, list_units, unit_digest
+from beamrank.formats.corpora import FORMATS, CorpusConfig, list_units, unit_digest
+from beamrank.formats.texts.units import CorpusUnit
 from beamrank.storage.digested import digest_file
 
 

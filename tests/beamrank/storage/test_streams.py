@@ -11,11 +11,11 @@ import fsspec
 import pytest
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.formats.candidates import read_candidates
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.formats.topics.candidates import read_candidates
 from beamrank.storage.streams import compression, open_stream, without_compression
 from tests.support.corpora import COMPRESSORS, each_compression
 from tests.support.processes import beamrank_here

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.formats import corpora, topics
+from beamrank.formats.candidates import read_candidates
 from beamrank.formats.corpora import list_units
 from beamrank.formats.qrels import read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.formats.topics.candidates import read_candidates
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
 ROWS = [

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.formats.candidates import read_candidates
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.topics import TopicsConfig, read_topics
-from beamrank.formats.topics.candidates import read_candidates
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
 
 REQUESTS = [

@@ -62,7 +62,10 @@ def test_smart_counts_docs_that_cannot_be_used(tmp_path):
     assert [(row.place, row.reason) for row in batch.bad] == [
         (f"{tmp_path}/c:4", "the row does not begin with `.I` and a number"),
         (f"{tmp_path}/c:7", "the row does not begin with `.I` and a number"),
-        (f"{tmp_path}/c:10", "the row is not valid UTF-8 (byte 0xe9)"),
+        (
+            f"{tmp_path}/c:10",
+            "the row is not valid UTF-8 (byte 0xe9): convert the file, such as with `iconv -f latin1 -t utf-8`",
+        ),
     ]
 
 

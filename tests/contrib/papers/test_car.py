@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.formats.corpora import CorpusUnit, list_units, place, read_unit
+from beamrank.formats.corpora import list_units, read_unit
+from beamrank.formats.texts.units import CorpusUnit
 from beamrank.formats.topics import TopicsConfig, read_topics
 from contrib.papers.car import PARAGRAPHS_CORPUS
 from tests.support.corpora import corpus_of, docs_of, read_batches, read_docs
@@ -39,7 +40,7 @@ def test_car_reads_paragraphs_with_and_without_a_header(tmp_path, content):
     (batch,) = read_unit(unit)
     assert docs_of([batch]) == _TEXTS
     assert batch.positions == [0, 1]
-    assert place(unit, 1) == f"{tmp_path}/c.cbor at paragraph 1 (from 0)"
+    assert unit.place(1) == f"{tmp_path}/c.cbor at paragraph 1 (from 0)"
 
 
 @pytest.mark.parametrize("has_header", [False, True])
@@ -82,7 +83,7 @@ def test_car_pages_hold_paragraphs_in_the_order_of_the_text(tmp_path, has_header
     (batch,) = read_unit(unit)
     assert docs_of([batch]) == [(f"p{number}", f"text {number}") for number in range(6)]
     assert batch.positions == [0, 0, 0, 0, 0, 1]
-    assert place(unit, 1) == f"{tmp_path}/c.cbor at page 1 (from 0)"
+    assert unit.place(1) == f"{tmp_path}/c.cbor at page 1 (from 0)"
 
 
 def test_car_pages_count_what_cannot_be_used(tmp_path):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from beamrank.formats.corpora import DocBatch
 from beamrank.formats.qrels import qrels_of
+from beamrank.formats.texts.units import DocBatch
 from beamrank.records import BadRow, Topic
 from contrib.papers.statistics import Distribution, count_words, measure_collection
 from tests.support.processes import refused, succeed

@@ -12,7 +12,7 @@ from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.tasks import ShardTask
 from beamrank.config.score import ScoreConfig
 from beamrank.errors import ConfigError, DataError
-from beamrank.formats.pairs import find_pairs
+from beamrank.formats.texts.pairs import find_pairs
 from beamrank.storage.digested import RowRange, digest_file
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.reranker import Reranker

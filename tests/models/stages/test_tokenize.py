@@ -13,7 +13,8 @@ from beamrank.commit.receipts import StageFolder
 from beamrank.commit.scan_reports import ScanWatch, read_scans
 from beamrank.commit.tasks import InputPart, ShardTask
 from beamrank.errors import DataError
-from beamrank.formats.corpora import CorpusConfig, CorpusUnit, digest_corpus, list_units, place
+from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
+from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededDocs
 from beamrank.records import Topic
@@ -96,7 +97,7 @@ def _line_at(scanned: Scanned, row: dict[str, object]) -> str:
     unit, position = row["unit"], row["position"]
     assert isinstance(unit, int)
     assert isinstance(position, int)
-    url, _, offset = place(scanned.units[unit], position).partition(" at byte ")
+    url, _, offset = scanned.units[unit].place(position).partition(" at byte ")
     assert int(offset) == position
     return Path(url).read_bytes()[position:].decode().splitlines()[0]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beamrank.formats.corpora import reader
+from beamrank.formats import corpora
 from models.training.report_section import TrainingRecord
 from tests.support.processes import beamrank_here
 from tests.support.scored_outputs import ScoredOutput
@@ -166,7 +166,7 @@ def test_inspect_scans_the_corpus_at_most_once(output, monkeypatch):
         scans.append(corpus)
         return []
 
-    monkeypatch.setattr(reader, "list_units", count_scan)
+    monkeypatch.setattr(corpora, "list_units", count_scan)
     for arguments, count in (
         (["--query", "q1"], 1),
         (["--changes", "2"], 1),

@@ -16,10 +16,10 @@ import beamrank
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.formats import corpora, qrels, run_writer, topics
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
-from beamrank.formats.guess import Beginning, Look
-from beamrank.formats.row_checks import RowError, WrongFormatError
-from beamrank.formats.topics.registry import Topics, TopicsFile, parse_topics
+from beamrank.formats.checks import RowError, WrongFormatError
+from beamrank.formats.files import Beginning, Look
+from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat, parse_topics
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
 from beamrank.storage.streams import open_stream
 from pipelines.dataflow_template import parameters
 from tests import ROOT
@@ -64,7 +64,7 @@ def _read_topics(file: TopicsFile) -> Topics:
 
 _LOOK = Look("blocks", _is_blocks)
 BLOCKS = CorpusFormat("blocks", (".blocks",), whole_file, _read, _block_place, look=_LOOK)
-COLON = topics.TopicsFormat(_read_topics, look=Look("lines with a colon", _is_colon))
+COLON = TopicsFormat(_read_topics, look=Look("lines with a colon", _is_colon))
 TOY_QRELS = qrels.QrelsFormat("TOY", ("query", "doc", "grade"), header=True)
 TOY_RUN = run_writer.RunFormat("TOY", ("doc_id", "query_id", "rank", "score"), " ", "toy.run")
 

@@ -17,7 +17,8 @@ from beamrank.commit.plan import read_plan
 from beamrank.commit.scan_reports import read_scans
 from beamrank.commit.verify import verify_stages
 from beamrank.errors import BeamrankError
-from beamrank.formats.corpora import CorpusUnit, read_unit
+from beamrank.formats.corpora import read_unit
+from beamrank.formats.texts.units import CorpusUnit
 from beamrank.storage.documents import hashes64
 from pipelines.execute import run
 from pipelines.plan.earlier_runs import EarlierRuns

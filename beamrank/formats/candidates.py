@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.columns import Columns
-from beamrank.formats.corpora import FORMATS, CorpusUnit, place
-from beamrank.formats.guess import Beginning, guess_format
+from beamrank.formats.corpora import FORMATS
+from beamrank.formats.files import Beginning, Choice
 from beamrank.formats.notes import counted
 from beamrank.formats.runs import Run, Ties, read_run, run_of
+from beamrank.formats.texts.units import CorpusUnit
 from beamrank.records import BadRow
 
 _SHOWN_ROWS = 5
@@ -19,13 +20,9 @@ _TWICE_ENCODED = re.compile(f"[ÂÃ][{_CONTINUED}]|â[{_CONTINUED}]{{2}}")
 
 
 def read_candidates(url: str, ties: Ties, max_bad_rows: int, columns: Columns | None = None) -> Run:
-    """Reads a run, or the candidates that a corpus lists: by their scores, or in the order of the file.
-
-    Raises:
-        PreflightError: the file cannot be read, lines are wrong, or more than `max_bad_rows` rows of a corpus.
-    """
+    """Reads a run, or the candidates that a corpus lists: by their scores, or in the order of the file."""
     formats = {name: each for name, each in FORMATS.items() if each.lists_candidates}
-    name = guess_format(Beginning(url), formats)
+    name = Choice("candidates", formats).guess(Beginning(url))
     if name is None:
         return read_run(url, ties=ties, columns=columns)
     if columns:
@@ -63,7 +60,7 @@ def _read_listed(unit: CorpusUnit, ties: Ties, max_bad_rows: int) -> Run:
         remarks.append(f"rows that cannot be used: {len(bad):,} (first: {bad[0].place}: {bad[0].reason}); left out")
     if twice_encoded:
         remarks.append(
-            f"texts that were encoded as UTF-8 twice: {len(twice_encoded):,} (first: {place(unit, twice_encoded[0])}); "
+            f"texts that were encoded as UTF-8 twice: {len(twice_encoded):,} (first: {unit.place(twice_encoded[0])}); "
             "read as they are. Another file of these docs, as the corpus, may have them correct"
         )
     run = run_of(scores, ties=ties)
@@ -73,7 +70,7 @@ def _read_listed(unit: CorpusUnit, ties: Ties, max_bad_rows: int) -> Run:
 def _twice(unit: CorpusUnit, query_id: str, doc_id: str, second: int) -> PreflightError:
     first = next(position for key, position in _positions(unit) if key == (query_id, doc_id))
     return PreflightError(
-        f"query {query_id!r} has doc {doc_id!r} twice: {place(unit, first)} and {place(unit, second)}. Remove one of "
+        f"query {query_id!r} has doc {doc_id!r} twice: {unit.place(first)} and {unit.place(second)}. Remove one of "
         "the rows"
     )
 

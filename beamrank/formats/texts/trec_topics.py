@@ -8,9 +8,9 @@ import html
 import re
 from collections.abc import Iterator
 
-from beamrank.formats import guess
-from beamrank.formats.row_checks import RowError
-from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat, parse_topics
+from beamrank.formats import files
+from beamrank.formats.checks import RowError
+from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat, parse_topics
 
 _TAG = re.compile(rb"<(/?)(top|doc)\s{0,20}>", re.IGNORECASE)
 _PARTS = re.compile(r"<(top|doc)\s*>(.*)</\1\s*>", re.IGNORECASE | re.DOTALL)
@@ -126,4 +126,4 @@ def _read(file: TopicsFile) -> Topics:
     return parse_topics(_split(file.content), _parse)
 
 
-TREC = TopicsFormat(_read, look=guess.TREC, noun="topic")
+TREC = TopicsFormat(_read, look=files.TREC, noun="topic")

@@ -8,15 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats import guess
-from beamrank.formats.columns import find_id
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows
-from beamrank.formats.row_checks import RowError, WrongFormatError, id_of, joined, text_of, whole_of
+from beamrank.formats import files
+from beamrank.formats.checks import RowError, WrongFormatError, id_of, joined, text_of, whole_of
+from beamrank.formats.columns import TITLE, find_id
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows
 from beamrank.storage import files as storage
 from beamrank.storage.streams import errors_as
 
 ENDINGS = (".parquet", ".pq")
-_TEXT_COLUMNS = ("contents", "text")
+_TEXT = "text"
+_TEXT_COLUMNS = ("contents", _TEXT)
 _BATCH_ROWS = 4096
 
 
@@ -25,16 +26,11 @@ def is_parquet(url: str) -> bool:
     return url.endswith(ENDINGS)
 
 
-def check(unit: CorpusUnit) -> None:
-    """Checks that a file has the columns, each once and of a type that can hold them.
-
-    Raises:
-        WrongFormatError: it is not a Parquet file.
-        PreflightError: a column is missing, there twice, or of another type.
-    """
+def check(unit: CorpusUnit, title: bool = False) -> None:
+    """Checks that a file has the columns, each once and of a type that can hold them."""
     url = unit.url
     with open_parquet(url) as file:
-        id_name, names = _columns(unit, file.schema_arrow.names)
+        id_name, names = _columns(unit, file.schema_arrow.names, title)
         for name in (id_name, *names):
             if file.schema_arrow.names.count(name) > 1:
                 raise PreflightError(f"{url} has more than one column `{name}`: give each its own name")
@@ -47,17 +43,18 @@ def row_groups(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
         return [(group, group + 1) for group in range(file.num_row_groups)]
 
 
-def read(unit: CorpusUnit, optional: frozenset[str] = frozenset()) -> Iterator[DocBatch]:
-    """The docs of a unit; `optional` are columns that may hold null."""
+def read(unit: CorpusUnit, title: bool = False) -> Iterator[DocBatch]:
+    """The docs of a unit; with `title`, a column of that name, which may hold null, begins a text."""
     with open_parquet(unit.url) as file:
-        id_name, names = _columns(unit, file.schema_arrow.names)
+        id_name, names = _columns(unit, file.schema_arrow.names, title)
+        may_be_null = TITLE if title and unit.fields is None else None
         row = sum(file.metadata.row_group(group).num_rows for group in range(unit.start))
 
         def parse(cells: tuple[object, ...]) -> tuple[str, str]:
             doc_id, *values = cells
             texts = zip(names, values, strict=True)
             return id_of(doc_id), joined(
-                ["" if value is None and name in optional else text_of(name, value) for name, value in texts]
+                ["" if value is None and name == may_be_null else text_of(name, value) for name, value in texts]
             )
 
         columns = list(dict.fromkeys((id_name, *names)))
@@ -102,10 +99,10 @@ def numbered_rows(
             row += len(values)
 
 
-def _columns(unit: CorpusUnit, names: list[str]) -> tuple[str, tuple[str, ...]]:
+def _columns(unit: CorpusUnit, names: list[str], title: bool) -> tuple[str, tuple[str, ...]]:
     """The id column of some columns, and those that make the text."""
     try:
-        at = find_id(names, "doc_id", {} if unit.doc_id is None else {"doc_id": unit.doc_id})
+        at = find_id(names, "doc_id", unit.names.columns)
     except RowError as error:
         raise PreflightError(f"{unit.url} {error}") from error
     if at is None:
@@ -113,7 +110,10 @@ def _columns(unit: CorpusUnit, names: list[str]) -> tuple[str, tuple[str, ...]]:
             f"{unit.url} has no column `doc_id` or `_id` or `id`; it has: {', '.join(names)}. Name it in "
             "`corpus.columns: {doc_id: ...}`"
         )
-    texts = unit.fields or tuple(name for name in _TEXT_COLUMNS if name in names)[:1]
+    usual = tuple(name for name in _TEXT_COLUMNS if name in names)[:1]
+    if title:
+        usual = (TITLE, _TEXT) if TITLE in names else (_TEXT,)
+    texts = unit.fields or usual
     missing = next((name for name in texts if name not in names), None) if texts else "` or `".join(_TEXT_COLUMNS)
     if missing is not None:
         raise PreflightError(
@@ -166,4 +166,4 @@ def place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at row {position} (from 0)"
 
 
-PARQUET = CorpusFormat("parquet", ENDINGS, row_groups, read, place, check, look=guess.PARQUET, has_columns=True)
+PARQUET = CorpusFormat("parquet", ENDINGS, row_groups, read, place, check, look=files.PARQUET, has_columns=True)

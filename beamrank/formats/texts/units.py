@@ -1,23 +1,20 @@
-"""Units of a corpus, the batches of docs in them, the definition of a format, and the section that names one."""
+"""What a corpus format is; units of a corpus, and the batches of docs in them."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Self, TypeVar
+from typing import TypeVar
 
-from pydantic import Field, model_validator
-
-from beamrank.formats.columns import DocColumns, Table, check_header
-from beamrank.formats.guess import AUTO, Look
-from beamrank.formats.ids import IdError, check_doc_id
-from beamrank.formats.row_checks import RowError, WrongFormatError
-from beamrank.plugins import Registry
+from beamrank.formats.checks import RowError, WrongFormatError, check_doc_id
+from beamrank.formats.columns import Names, Table
+from beamrank.formats.files import Look
 from beamrank.records import BadRow
-from beamrank.section import Glob, OneOf, Section, Unset
 from beamrank.storage import files as storage
 
 Row = TypeVar("Row")
 Fields = tuple[str, ...] | None
+# Rows without a doc after which a file is not read further to check its format.
+_CHECKED_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +42,14 @@ class CorpusUnit:
     doc_id: str | None = None
     header: bool = False
 
+    @property
+    def names(self) -> Names:
+        """What the configuration tells about the columns."""
+        return Names("doc_id", {} if self.doc_id is None else {"doc_id": self.doc_id}, self.fields, self.header)
 
-# Rows without a doc after which a file is not read further to check its format.
-_CHECKED_ROWS = 1000
+    def place(self, position: int) -> str:
+        """The place of a doc, for messages."""
+        return self.format.place(self, position)
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class DocBatch:
         unit: the index of the unit.
         doc_ids: their ids.
         texts: their texts; an empty passage is a doc with the text "".
-        positions: where they are in the file (see `place`).
+        positions: where they are in the file (see `CorpusUnit.place`).
         bad: rows among them that cannot be used.
         query_ids: the query of each doc, if the format lists the candidates of queries.
         scores: the score of each candidate, if the format has them; None for one without.
@@ -76,6 +78,15 @@ class DocBatch:
     def keys(self) -> list[str]:
         """The keys by which candidates find the docs: `doc_keys`."""
         return doc_keys(self.query_ids, self.doc_ids) if self.query_ids else self.doc_ids
+
+    def split(self, batch_docs: int) -> Iterator["DocBatch"]:
+        """Batches of at most `batch_docs` docs; the bad rows go with the first."""
+        bad = self.bad
+        for start in range(0, max(len(self.doc_ids), 1), batch_docs):
+            cut = slice(start, start + batch_docs)
+            columns = (self.doc_ids[cut], self.texts[cut], self.positions[cut], bad)
+            yield DocBatch(self.unit, *columns, self.query_ids[cut], self.scores[cut])
+            bad = []
 
 
 def whole_file(url: str, _unit_bytes: int) -> list[tuple[int, int]]:
@@ -134,10 +145,52 @@ class CorpusFormat:
         """Whether each doc is the candidate of one query."""
         return self.candidate_order is not None
 
+    def check_unit(self, unit: CorpusUnit) -> None:
+        """Checks the beginning of a file, given as one unit.
 
-def place(unit: CorpusUnit, position: int) -> str:
-    """The place of a doc, for messages."""
-    return unit.format.place(unit, position)
+        Raises:
+            WrongFormatError: it has another format, or none of its first rows is a doc.
+            PreflightError: it lacks the fields.
+        """
+        if self.check is not None:
+            self.check(unit)
+            return
+        check_batches(unit, self.read(unit))
+
+
+def check_batches(unit: CorpusUnit, batches: Iterable[DocBatch]) -> None:
+    """Raises WrongFormatError where the first batches have rows, but none is a doc."""
+    bad: list[BadRow] = []
+    for batch in batches:
+        if batch.doc_ids:
+            return
+        bad += batch.bad
+        if len(bad) >= _CHECKED_ROWS:
+            break
+    if bad:
+        raise WrongFormatError(
+            f"none of the first {len(bad)} rows of {unit.url} can be read as `format: {unit.format.name}`. "
+            f"{bad[0].place}: {bad[0].reason}"
+        )
+
+
+def parse_rows(
+    unit: CorpusUnit, positions: Iterable[int], rows: Iterable[Row], parse: Callable[[Row], tuple[str, str]]
+) -> DocBatch:
+    """Turns rows into docs; a row for which `parse` raises RowError, or whose id cannot be used, becomes a bad row."""
+    batch = DocBatch(unit.index)
+    add_id, add_text, add_position = batch.doc_ids.append, batch.texts.append, batch.positions.append
+    for position, row in zip(positions, rows, strict=True):
+        try:
+            doc_id, text = parse(row)
+            check_doc_id(doc_id)
+        except RowError as error:
+            batch.bad.append(BadRow(unit.place(position), f"the row {error}"))
+            continue
+        add_id(doc_id)
+        add_text(text)
+        add_position(position)
+    return batch
 
 
 def doc_keys(query_ids: Sequence[str], doc_ids: Sequence[str]) -> list[str]:
@@ -153,95 +206,3 @@ def duplicate_doc(key: str, first: str, second: str) -> str:
         f"doc_id {doc_id!r}{of_query} appears twice in the corpus: {first} and {second}. Which text belongs to it is "
         "ambiguous: remove one, or give it another id"
     )
-
-
-def parse_rows(
-    unit: CorpusUnit, positions: Iterable[int], rows: Iterable[Row], parse: Callable[[Row], tuple[str, str]]
-) -> DocBatch:
-    """Turns rows into docs; a row for which `parse` raises RowError, or whose id cannot be used, becomes a bad row."""
-    batch = DocBatch(unit.index)
-    add_id, add_text, add_position = batch.doc_ids.append, batch.texts.append, batch.positions.append
-    for position, row in zip(positions, rows, strict=True):
-        try:
-            doc_id, text = parse(row)
-            check_doc_id(doc_id)
-        except (RowError, IdError) as error:
-            batch.bad.append(BadRow(place(unit, position), f"the row {error}"))
-            continue
-        add_id(doc_id)
-        add_text(text)
-        add_position(position)
-    return batch
-
-
-def check_unit(unit: CorpusUnit) -> None:
-    """Checks the beginning of a file, given as one unit.
-
-    Raises:
-        WrongFormatError: it has another format, or none of its first rows is a doc.
-        PreflightError: it lacks the fields.
-    """
-    if unit.format.check is not None:
-        unit.format.check(unit)
-    else:
-        first = DocBatch(unit.index)
-        for batch in unit.format.read(unit):
-            first.bad += batch.bad
-            first.doc_ids += batch.doc_ids
-            if first.doc_ids or len(first.bad) >= _CHECKED_ROWS:
-                break
-        check_batch(unit, first)
-
-
-def check_batch(unit: CorpusUnit, batch: DocBatch | None) -> None:
-    """Raises WrongFormatError where a batch has rows, but none is a doc."""
-    if batch is not None and batch.bad and not batch.doc_ids:
-        raise WrongFormatError(
-            f"none of the first {len(batch.bad)} rows of {unit.url} can be read as `format: {unit.format.name}`. "
-            f"{batch.bad[0].place}: {batch.bad[0].reason}"
-        )
-
-
-def split_batch(batch: DocBatch, batch_docs: int) -> Iterator[DocBatch]:
-    """Splits a batch into batches of at most `batch_docs` docs; its bad rows go with the first."""
-    bad = batch.bad
-    for start in range(0, max(len(batch.doc_ids), 1), batch_docs):
-        cut = slice(start, start + batch_docs)
-        columns = (batch.doc_ids[cut], batch.texts[cut], batch.positions[cut], bad)
-        yield DocBatch(batch.unit, *columns, batch.query_ids[cut], batch.scores[cut])
-        bad = []
-
-
-FORMATS: Registry[CorpusFormat] = Registry(
-    "corpus format",
-    "beamrank.corpora",
-    {
-        "beir": "beamrank.formats.corpora.jsonl:BEIR",
-        "csv": "beamrank.formats.corpora.lines:CSV",
-        "jsonl": "beamrank.formats.corpora.jsonl:JSONL",
-        "parquet": "beamrank.formats.corpora.parquet:PARQUET",
-        "top1000": "beamrank.formats.topics.top1000:CORPUS",
-        "trec": "beamrank.formats.corpora.trec:TREC",
-        "tsv": "beamrank.formats.corpora.lines:TSV",
-    },
-)
-
-
-class CorpusConfig(Section):
-    """The docs."""
-
-    path: Glob
-    """A file, a folder or a glob."""
-    format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO
-    """The format of its files; `auto` guesses it from the first one."""
-    fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """The fields of a doc that are joined by one space to make its text; default: the format's own."""
-    columns: Annotated[DocColumns | None, Unset.LEFT_OUT] = None
-    """Where the id has another name than usual."""
-    header: Annotated[bool | None, Unset.LEFT_OUT] = None
-    """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""
-
-    @model_validator(mode="after")
-    def _check_header(self) -> Self:
-        check_header(self.header, {"columns": self.columns, "fields": self.fields})
-        return self

@@ -6,11 +6,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from beamrank.formats import guess
-from beamrank.formats.columns import PLAIN, Names, read_header
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
-from beamrank.formats.ids import BYTE_ORDER_MARK
-from beamrank.formats.row_checks import RowError, check_utf8, csv_rows
+from beamrank.formats import files
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, check_utf8, csv_rows
+from beamrank.formats.columns import PLAIN, read_header
+from beamrank.formats.notes import counted
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, parse_rows, whole_file
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
@@ -30,11 +30,7 @@ def byte_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
 
 
 def read_lines(unit: CorpusUnit, parse: ParseLine) -> Iterator[DocBatch]:
-    """The docs of the lines that begin in a unit; a header is none.
-
-    Raises:
-        DataError: the file cannot be read to its end.
-    """
+    """The docs of the lines that begin in a unit; a header is none."""
     with open_stream(unit.url) as file:
         if unit.end:
             for offset, block in _blocks_between(file, unit.start, unit.end):
@@ -112,36 +108,23 @@ def _line_starts(block: bytes, offset: int) -> list[int]:
 
 
 def parse_tsv(line: str) -> tuple[str, str]:
-    """The id and the text of a line.
-
-    Raises:
-        RowError: it does not have exactly two columns.
-    """
+    """The id and the text of a line; raises RowError if it does not have exactly two columns."""
     columns = line.split("\t")
     if len(columns) != 2:
         if not line:
             raise RowError("is empty")
-        count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-        raise RowError(f"has {count} where id<TAB>text, exactly 2, are expected")
+        raise RowError(f"has {counted(len(columns), 'column')} where id<TAB>text, exactly 2, are expected")
     return columns[0], columns[1]
 
 
-def _names_of(unit: CorpusUnit) -> Names:
-    return Names("doc_id", {} if unit.doc_id is None else {"doc_id": unit.doc_id}, unit.fields, unit.header)
-
-
-def _tsv_parser(unit: CorpusUnit) -> ParseLine:
-    header = read_header(unit.url, "tsv", _names_of(unit)) if unit.header else None
-    return parse_tsv if header is None else lambda line: header.parse(line.split("\t"))
-
-
 def _read_tsv(unit: CorpusUnit) -> Iterator[DocBatch]:
-    return read_lines(unit, _tsv_parser(unit))
+    header = read_header(unit.url, "tsv", unit.names) if unit.header else None
+    return read_lines(unit, parse_tsv if header is None else lambda line: header.parse(line.split("\t")))
 
 
 def _read_csv(unit: CorpusUnit) -> Iterator[DocBatch]:
     """The docs of a CSV; a unit is a file, because a column in quotes may hold line ends."""
-    header = (read_header(unit.url, "csv", _names_of(unit)) if unit.header else None) or PLAIN
+    header = (read_header(unit.url, "csv", unit.names) if unit.header else None) or PLAIN
 
     def parse(row: list[str]) -> tuple[str, str]:
         return check_utf8(*header.parse(row))
@@ -153,5 +136,5 @@ def _read_csv(unit: CorpusUnit) -> Iterator[DocBatch]:
             yield parse_rows(unit, [line - 1 for line, _ in batch], [row for _, row in batch], parse)
 
 
-TSV = CorpusFormat("tsv", (".tsv", ".txt"), byte_ranges, _read_tsv, look=guess.TSV, has_columns=True, table="tsv")
-CSV = CorpusFormat("csv", (".csv",), whole_file, _read_csv, look=guess.CSV, has_columns=True, table="csv")
+TSV = CorpusFormat("tsv", (".tsv", ".txt"), byte_ranges, _read_tsv, look=files.TSV, has_columns=True, table="tsv")
+CSV = CorpusFormat("csv", (".csv",), whole_file, _read_csv, look=files.CSV, has_columns=True, table="csv")

@@ -1,26 +1,27 @@
-"""Which format a file has: each format says what its name and its first record look like."""
+"""The files that a key names, and which format they have: each format says what its name and first record look like."""
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic_core import from_json
 
 from beamrank.errors import PreflightError
+from beamrank.formats.checks import BYTE_ORDER_MARK, csv_row
 from beamrank.formats.columns import names_columns, split_tsv
-from beamrank.formats.ids import BYTE_ORDER_MARK
-from beamrank.formats.row_checks import csv_row
 from beamrank.storage import files as storage
-from beamrank.storage.streams import errors_as, open_stream, without_compression
+from beamrank.storage.globs import NOT_DATA, find, is_data
+from beamrank.storage.streams import errors_as, has_ending, open_stream, without_compression
 
 # The value of `format` that stands for the guessed one.
 AUTO = "auto"
 _BEGINNING_BYTES = 1 << 18
-
+_HUB_ENDINGS = (".parquet", ".jsonl")
+_GLOB = re.compile(r"[*?\[]")
 # How compressed files begin; that of bzip2 is long because text can begin with BZh.
 _PACKED = {
     re.compile(rb"\x1f\x8b"): ("gzip", ".gz"),
@@ -41,6 +42,39 @@ _LIST = re.compile(rb"\s*\[\s*\{")
 _TREC = re.compile(
     rb"\s*<(top|doc)\b|\s*<[^>]*>(?:[^<]*<[^>]*>){0,20}?[^<]*<topic\s[^>]*number\s*=|\s*<topic\s[^>]*number\s*=", re.I
 )
+
+
+class _Located(Protocol):
+    @property
+    def path(self) -> str | Sequence[str]: ...
+
+
+# A path, a glob, several, or the section of a configuration that holds them.
+Paths: TypeAlias = str | Sequence[str] | _Located
+
+
+def paths_of(paths: Paths) -> tuple[str, ...]:
+    """The paths of a key that takes one or several, or a section with them."""
+    path = paths if isinstance(paths, str | Sequence) else paths.path
+    return (path,) if isinstance(path, str) else tuple(path)
+
+
+def shown_paths(paths: Paths) -> str:
+    """The value of such a key, for messages."""
+    return ", ".join(paths_of(paths))
+
+
+def find_files(paths: Paths) -> list[str]:
+    """The files of a key that takes one or several: each path, or what its glob matches, sorted; each file once."""
+    files: dict[str, None] = {}
+    for path in paths_of(paths):
+        with errors_as(PreflightError, path):
+            is_glob = _GLOB.search(path) and not storage.exists(path)
+            found = find(path, folders=True) if is_glob else [path]
+        if not found:
+            raise PreflightError(f"no file matches {path}: give a path, a glob, or a list of them. {NOT_DATA}")
+        files |= dict.fromkeys(found)
+    return list(files)
 
 
 class Beginning:
@@ -118,51 +152,96 @@ class _Format(Protocol):
     @property
     def look(self) -> Look | None: ...
 
-
-def guess_format(beginning: Beginning, formats: Mapping[str, _Format]) -> str | None:
-    """The name of the format that a file looks like; None if it looks like none of these."""
-    looks = {name: each.look for name, each in formats.items() if each.look is not None}
-    found = {name: look for name, look in looks.items() if look.matches(beginning)}
-    return min(found, key=lambda name: (found[name].general, found[name].by_name), default=None)
+    @property
+    def file_in_folder(self) -> str | None: ...
 
 
-def guessed(url: str, key: str, formats: Mapping[str, _Format]) -> str:
-    """The format of a file whose `format` is `auto`.
+class Choice(NamedTuple):
+    """The formats among which a key of a configuration chooses."""
 
-    Raises:
-        PreflightError: the file cannot be read, or looks like none of the formats.
-    """
-    beginning = Beginning(url)
-    name = guess_format(beginning, formats)
-    if name is not None:
-        return name
-    columns = beginning.line.count(b"\t") + 1
-    described = f": its first line has {columns} columns, and no header names them" if columns > 2 else ""
-    described += packed_as(beginning.content)
-    raise PreflightError(
-        f"the format of {url} cannot be guessed{described}. Set `{key}` to one of {', '.join(formats)}"
-    )
+    key: str
+    formats: Mapping[str, _Format]
 
+    def guess(self, beginning: Beginning) -> str | None:
+        """The name of the format that a file looks like; None if it looks like none of these."""
+        looks = {name: each.look for name, each in self.formats.items() if each.look is not None}
+        found = {name: look for name, look in looks.items() if look.matches(beginning)}
+        return min(found, key=lambda name: (found[name].general, found[name].by_name), default=None)
 
-def format_hint(url: str, read_as: str, formats: Mapping[str, _Format], key: str) -> str:
-    """The end of a message about a file that cannot be read: the format that it looks like, or nothing.
+    def guessed(self, url: str) -> str:
+        """The format of a file whose `format` is `auto`."""
+        beginning = Beginning(url)
+        name = self.guess(beginning)
+        if name is not None:
+            return name
+        columns = beginning.line.count(b"\t") + 1
+        described = f": its first line has {columns} columns, and no header names them" if columns > 2 else ""
+        described += packed_as(beginning.content)
+        raise PreflightError(
+            f"the format of {url} cannot be guessed{described}. Set `{self.key}.format` to one of "
+            f"{', '.join(self.formats)}"
+        )
 
-    Args:
-        url: the file.
-        read_as: the format that it was read as.
-        formats: all formats.
-        key: the key of the configuration that takes one of them.
-    """
-    beginning = Beginning(url)
-    packed = packed_as(beginning.content)
-    name = guess_format(beginning, formats)
-    look = None if name is None else formats[name].look
-    if packed or look is None:
-        return packed
-    own = formats[read_as].look
-    if own is not None and own.matches(beginning) and (look.general or not own.general):
+    def hint(self, url: str, read_as: str) -> str:
+        """The end of a message about a file that cannot be read: the format that it looks like, or nothing."""
+        beginning = Beginning(url)
+        packed, name = packed_as(beginning.content), self.guess(beginning)
+        look = None if name is None else self.formats[name].look
+        if packed or look is None:
+            return packed
+        own = self.formats[read_as].look
+        if own is not None and own.matches(beginning) and (look.general or not own.general):
+            return ""
+        return f". The file looks like {look.described}: set `{self.key}.format: {name}`"
+
+    def of_folder(self, folder: str) -> str | None:
+        """The format whose packaging a folder has."""
+        below = {name: each.file_in_folder for name, each in self.formats.items() if each.file_in_folder is not None}
+        return next((name for name, base in below.items() if any(_packaged(folder, base))), None)
+
+    def folder_hint(self, names: Iterable[str]) -> str:
+        """The end of a message: the format whose file is among the names of a folder, or nothing."""
+        present = list(names)
+        for name, each in self.formats.items():
+            base = each.file_in_folder
+            if base is not None and any(_is_named(file, base) for file in present):
+                return f", or set `{self.key}.format: {name}` for the {base} in it"
         return ""
-    return f". The file looks like {look.described}: set `{key}: {name}`"
+
+    def check_keys(self, section: Any, usable: Mapping[str, bool]) -> None:
+        """Raises PreflightError where a section of a configuration has a key that its format does not use."""
+        for name, is_usable in usable.items():
+            if getattr(section, name) is not None and not is_usable:
+                raise PreflightError(f"`{self.key}.{name}` means nothing to `format: {section.format}`: leave it out")
+
+
+def folder_files(folder: str, base: str) -> list[str]:
+    """The file `base` of a folder, which may be compressed, or the files of the folder below it that is named so.
+
+    `queries.jsonl` is BEIR's own packaging; `queries/test-00000-of-00001.parquet` that of its data sets at Hugging
+    Face, which may be several files.
+    """
+    names, below = _packaged(folder, base)
+    if below:
+        return below
+    if len(names) != 1:
+        found = f"holds {' and '.join(sorted(names))}" if names else f"holds no {base}"
+        raise PreflightError(f"the folder {folder} {found}: give the path of the one file to read")
+    return [storage.join(folder, names[0])]
+
+
+def _packaged(folder: str, base: str) -> tuple[list[str], list[str]]:
+    """The names of the files `base` in a folder, or else the files in the folder below it that is named so."""
+    here = [name for name in storage.sizes_bytes(folder) if _is_named(name, base)]
+    if here:
+        return here, []
+    below = storage.join(folder, base.partition(".")[0])
+    names = sorted(name for name in storage.sizes_bytes(below) if is_data(name) and has_ending(name, _HUB_ENDINGS))
+    return [], [storage.join(below, name) for name in names]
+
+
+def _is_named(name: str, base: str) -> bool:
+    return name == base or name.startswith(f"{base}.")
 
 
 def check_text(url: str) -> None:
@@ -204,9 +283,8 @@ def _is_parquet(beginning: Beginning) -> bool:
 
 
 def _is_beir(beginning: Beginning) -> bool:
-    return (
-        not beginning.is_list and "_id" in beginning.record and (not beginning.is_parquet or "text" in beginning.record)
-    )
+    has_text = not beginning.is_parquet or "text" in beginning.record
+    return not beginning.is_list and "_id" in beginning.record and has_text
 
 
 def _is_json(beginning: Beginning) -> bool:

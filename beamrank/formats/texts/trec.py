@@ -7,9 +7,9 @@ from itertools import islice
 from typing import BinaryIO
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats import guess
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
-from beamrank.formats.row_checks import RowError, WrongFormatError
+from beamrank.formats import files
+from beamrank.formats.checks import RowError, WrongFormatError, decoded
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, Fields, parse_rows, whole_file
 from beamrank.storage.streams import open_stream
 
 # Those of Anserini's TrecCollection.
@@ -58,11 +58,7 @@ def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 
 def _parts(file: BinaryIO, url: str) -> Iterator[tuple[int, bytes]]:
-    """Each doc from its <DOC> to its </DOC>, and any text between, with the line on which they begin.
-
-    Raises:
-        DataError: the file ends inside of a doc, or a doc is far too long.
-    """
+    """Each doc from its <DOC> to its </DOC>, and any text between, with the line on which they begin."""
     line, last = 1, b""
     for part in _openings(file, url):
         if last:
@@ -121,13 +117,7 @@ def _decoded(part: bytes) -> str:
         raise RowError("is text outside of <DOC> and </DOC>")
     if not _CLOSING.search(part):
         raise RowError("is not closed: the next <DOC> begins before its </DOC>")
-    try:
-        return part.decode()
-    except UnicodeDecodeError as error:
-        raise RowError(
-            f"is not valid UTF-8 (byte 0x{part[error.start]:02x}): convert the file, such as with "
-            "`iconv -f latin1 -t utf-8`"
-        ) from error
+    return decoded(part)
 
 
 def _id_and_body(text: str) -> tuple[str, str]:
@@ -152,6 +142,6 @@ TREC = CorpusFormat(
     whole_file,
     _read,
     check=_check,
-    look=guess.TREC,
+    look=files.TREC,
     not_docs=re.compile(r"(^|.*/)(readme[^/]*|dtds?/.*)"),
 )

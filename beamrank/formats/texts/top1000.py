@@ -6,13 +6,12 @@ One file is topics, corpus and candidates at once. The released files have broke
 from collections.abc import Iterator
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora.lines import byte_ranges, read_lines
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch
-from beamrank.formats.guess import Beginning, Look
-from beamrank.formats.ids import BYTE_ORDER_MARK
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError
+from beamrank.formats.files import Beginning, Look
 from beamrank.formats.notes import counted
-from beamrank.formats.row_checks import RowError
-from beamrank.formats.topics.registry import Topics, TopicsFile, TopicsFormat, decoded, parse_topics
+from beamrank.formats.texts.lines import byte_ranges, read_lines
+from beamrank.formats.texts.topics import Topics, TopicsFile, TopicsFormat, parse_topics, topic_text
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch
 from beamrank.storage.streams import errors_as, open_stream
 
 _COLUMNS = ("query_id", "doc_id", "query", "passage")
@@ -55,7 +54,7 @@ def _read_topics(file: TopicsFile) -> Topics:
             columns = line.rstrip(b"\r\n").split(b"\t")
             if len(columns) == len(_COLUMNS) and texts.get(columns[0]) != columns[2]:
                 texts.setdefault(columns[0], columns[2])
-                yield from parse_topics([(number, columns)], lambda row: (decoded(row[0]), decoded(row[2])))
+                yield from parse_topics([(number, columns)], lambda row: (topic_text(row[0]), topic_text(row[2])))
 
 
 _LOOK = Look("MS MARCO's top1000 (query_id, doc_id, query, passage)", is_top1000)

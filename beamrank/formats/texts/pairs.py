@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beamrank.errors import PreflightError
-from beamrank.formats.corpora.parquet import check_text_type, column_values, open_parquet
-from beamrank.formats.row_checks import RowError, text_of
+from beamrank.formats.checks import RowError, text_of
+from beamrank.formats.texts.parquet import ENDINGS, check_text_type, column_values, open_parquet
 from beamrank.records import BadRow
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile, RowRange
@@ -26,7 +26,6 @@ PairKind = Literal["mono", "duo"]
 ID = "id"
 # The columns of texts, by the kind of model that scores them.
 TEXTS: Mapping[PairKind, tuple[str, ...]] = {"mono": ("query", "doc"), "duo": ("query", "doc_i", "doc_j")}
-_ENDINGS = (".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -95,9 +94,9 @@ def _files(path: str) -> list[str]:
     found = find(path)
     if found and not storage.is_folder(path):
         return found
-    files = [url for url in found if has_ending(url, _ENDINGS)]
+    files = [url for url in found if has_ending(url, ENDINGS)]
     if not files:
-        reason = f"holds no files named *{', *'.join(_ENDINGS)}" if storage.exists(path) else "does not exist"
+        reason = f"holds no files named *{', *'.join(ENDINGS)}" if storage.exists(path) else "does not exist"
         raise PreflightError(f"{path} {reason}: give a Parquet file, a folder of them or a glob. {NOT_DATA}")
     return files
 

@@ -3,19 +3,29 @@
 import json
 import re
 from codecs import getincrementaldecoder
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from pydantic_core import from_json
 
 from beamrank.errors import DataError
-from beamrank.formats import guess
-from beamrank.formats.corpora import parquet
-from beamrank.formats.corpora.lines import ParseLine, byte_ranges, read_lines
-from beamrank.formats.corpora.units import CorpusFormat, CorpusUnit, DocBatch, check_batch, line_place, parse_rows
-from beamrank.formats.ids import BYTE_ORDER_MARK
-from beamrank.formats.row_checks import SURROGATE_REASON, check_utf8, id_of, joined, json_object, missing_field, text_of
+from beamrank.formats import files
+from beamrank.formats.checks import (
+    BYTE_ORDER_MARK,
+    SURROGATE_REASON,
+    check_utf8,
+    id_of,
+    joined,
+    json_object,
+    missing_field,
+    object_of,
+    text_of,
+)
+from beamrank.formats.columns import TITLE
+from beamrank.formats.texts import parquet
+from beamrank.formats.texts.lines import byte_ranges, read_lines
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch, check_batches, line_place, parse_rows
 from beamrank.storage import files as storage
 from beamrank.storage.streams import compression, open_stream
 
@@ -26,42 +36,50 @@ _CHECKED_BYTES = 1 << 18
 _MOST_BYTES = 1 << 28
 # The end of a unit that is such a document.
 _WHOLE = -1
-_TITLE, _TEXT = "title", "text"
-_OPTIONAL = frozenset({_TITLE})
+_ID, _BEIR_ID = "id", "_id"
+# By the field of the id.
+_FIELDS = {_ID: ("contents",), _BEIR_ID: (TITLE, "text")}
 
 
-def _line_parser(id_name: str, fields: tuple[str, ...], optional: frozenset[str] = frozenset()) -> ParseLine:
-    """A function that reads the id and the text of a line.
+def _parser(unit: CorpusUnit) -> Callable[[dict[str, Any]], tuple[str, str]]:
+    """A function that reads the id and the text of an object; BEIR's own title may be missing or null."""
+    own = unit.format.id_field or _ID
+    id_name, fields = unit.doc_id or own, unit.fields or _FIELDS[own]
+    has_own_fields = unit.fields is None
 
-    Args:
-        id_name: the key of the id; an integer there becomes its decimal digits.
-        fields: the keys whose values make the text.
-        optional: those of them that may be missing or null.
-    """
-
-    def field_text(row: dict[str, object], name: str) -> str:
+    def field_text(row: dict[str, Any], name: str) -> str:
         value = row.get(name)
-        if value is None and name in optional:
+        if value is None and name == TITLE and has_own_fields:
             return ""
         if value is None and name not in row:
             raise missing_field(name, row)
         return text_of(name, value)
 
-    def parse(line: str) -> tuple[str, str]:
-        row = json_object(line)
+    def parse(row: dict[str, Any]) -> tuple[str, str]:
         if id_name not in row:
             raise missing_field(id_name, row)
-        doc_id = id_of(row[id_name])
-        text = joined([field_text(row, name) for name in fields])
-        # Only an escape can make a surrogate, and few lines have one.
-        has_escape = "\\ud" in line or "\\uD" in line
-        return check_utf8(doc_id, text, SURROGATE_REASON) if has_escape else (doc_id, text)
+        return id_of(row[id_name]), joined([field_text(row, name) for name in fields])
 
     return parse
 
 
-def _parser(unit: CorpusUnit) -> ParseLine:
-    return _line_parser(unit.doc_id or "id", unit.fields or ("contents",))
+def _read_lines(unit: CorpusUnit) -> Iterator[DocBatch]:
+    parse = _parser(unit)
+
+    def parse_line(line: str) -> tuple[str, str]:
+        doc_id, text = parse(json_object(line))
+        # Only an escape can make a surrogate, and few lines have one.
+        has_escape = "\\ud" in line or "\\uD" in line
+        return check_utf8(doc_id, text, SURROGATE_REASON) if has_escape else (doc_id, text)
+
+    return read_lines(unit, parse_line)
+
+
+def _docs(unit: CorpusUnit, values: list[Any]) -> DocBatch:
+    parse = _parser(unit)
+    return parse_rows(
+        unit, range(len(values)), values, lambda value: check_utf8(*parse(object_of(value)), SURROGATE_REASON)
+    )
 
 
 def _is_document(url: str) -> bool:
@@ -70,11 +88,7 @@ def _is_document(url: str) -> bool:
 
 
 def _elements(url: str, content: bytes) -> list[Any]:
-    """The objects of a file that is one JSON value.
-
-    Raises:
-        DataError: it is too large to be read at once, or is not JSON.
-    """
+    """The objects of a file that is one JSON value; raises DataError if it is too large or not JSON."""
     _check_size(url, len(content))
     try:
         value: Any = json.loads(content.removeprefix(BYTE_ORDER_MARK))
@@ -106,20 +120,16 @@ def _first_elements(beginning: bytes) -> list[Any]:
     return rows[:-1] if isinstance(rows, list) else []
 
 
-def _docs(unit: CorpusUnit, rows: list[Any]) -> DocBatch:
-    return parse_rows(unit, range(len(rows)), map(json.dumps, rows), _parser(unit))
-
-
 def _check(unit: CorpusUnit) -> None:
     if not _is_document(unit.url):
-        check_batch(unit, next(_read(unit), None))
+        check_batches(unit, _read(unit))
         return
     if compression(unit.url) is None:
         _check_size(unit.url, storage.size_bytes(unit.url))
     with open_stream(unit.url) as file:
         beginning = file.read(_CHECKED_BYTES)
         rows = _first_elements(beginning) or _elements(unit.url, beginning + file.read(_MOST_BYTES))
-    check_batch(unit, _docs(replace(unit, end=_WHOLE), rows))
+    check_batches(unit, [_docs(replace(unit, end=_WHOLE), rows)])
 
 
 def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
@@ -128,7 +138,7 @@ def _ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
 
 def _read(unit: CorpusUnit) -> Iterator[DocBatch]:
     if unit.end != _WHOLE:
-        yield from read_lines(unit, _parser(unit))
+        yield from _read_lines(unit)
         return
     with open_stream(unit.url) as file:
         rows = _elements(unit.url, file.read(_MOST_BYTES + 1))
@@ -139,26 +149,11 @@ def _place(unit: CorpusUnit, position: int) -> str:
     return f"{unit.url} at element {position} (from 0)" if unit.end == _WHOLE else line_place(unit, position)
 
 
-def _beir_parser(unit: CorpusUnit) -> ParseLine:
-    if unit.fields is None:
-        return _line_parser(unit.doc_id or "_id", (_TITLE, _TEXT), optional=_OPTIONAL)
-    return _line_parser(unit.doc_id or "_id", unit.fields)
-
-
-def _with_text_columns(unit: CorpusUnit) -> CorpusUnit:
-    """A unit of a Parquet file that names its text columns: a title column may be missing."""
-    if unit.fields is not None:
-        return unit
-    with parquet.open_parquet(unit.url) as file:
-        has_title = _TITLE in file.schema_arrow.names
-    return replace(unit, fields=(_TITLE, _TEXT) if has_title else (_TEXT,))
-
-
 def _check_beir(unit: CorpusUnit) -> None:
     if parquet.is_parquet(unit.url):
-        parquet.check(_with_text_columns(unit))
+        parquet.check(unit, title=True)
     else:
-        check_batch(unit, next(_read_beir(unit), None))
+        check_batches(unit, _read_lines(unit))
 
 
 def _beir_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
@@ -166,9 +161,7 @@ def _beir_ranges(url: str, unit_bytes: int) -> list[tuple[int, int]]:
 
 
 def _read_beir(unit: CorpusUnit) -> Iterator[DocBatch]:
-    if not parquet.is_parquet(unit.url):
-        return read_lines(unit, _beir_parser(unit))
-    return parquet.read(_with_text_columns(unit), frozenset() if unit.fields else _OPTIONAL)
+    return parquet.read(unit, title=True) if parquet.is_parquet(unit.url) else _read_lines(unit)
 
 
 def _beir_place(unit: CorpusUnit, position: int) -> str:
@@ -182,8 +175,8 @@ JSONL = CorpusFormat(
     _read,
     _place,
     _check,
-    look=guess.JSONL_WITHOUT_BEIR_ID,
-    id_field="id",
+    look=files.JSONL_WITHOUT_BEIR_ID,
+    id_field=_ID,
     has_columns=True,
 )
 BEIR = CorpusFormat(
@@ -193,8 +186,8 @@ BEIR = CorpusFormat(
     _read_beir,
     _beir_place,
     _check_beir,
-    look=guess.BEIR,
+    look=files.BEIR,
     file_in_folder="corpus.jsonl",
-    id_field="_id",
+    id_field=_BEIR_ID,
     has_columns=True,
 )

@@ -1,0 +1,314 @@
+"""Corpora: their files and format, the units that are read independently, and the digests of both."""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from beamrank.errors import PreflightError
+from beamrank.formats.checks import RowError, WrongFormatError
+from beamrank.formats.columns import (
+    DocColumns,
+    Names,
+    check_header,
+    column_names,
+    find_columns,
+    header_notes,
+    read_header,
+)
+from beamrank.formats.files import AUTO, Beginning, Choice, folder_files
+from beamrank.formats.texts.units import CorpusFormat, CorpusUnit, DocBatch
+from beamrank.plugins import Registry
+from beamrank.section import Glob, OneOf, Section, Unset
+from beamrank.storage import files as storage
+from beamrank.storage.digested import DigestedFile, digest_file
+from beamrank.storage.documents import digest, sha256
+from beamrank.storage.globs import NOT_DATA, find
+from beamrank.storage.streams import errors_as, has_ending, without_compression
+
+FORMATS: Registry[CorpusFormat] = Registry(
+    "corpus format",
+    "beamrank.corpora",
+    {
+        "beir": "beamrank.formats.texts.jsonl:BEIR",
+        "csv": "beamrank.formats.texts.lines:CSV",
+        "jsonl": "beamrank.formats.texts.jsonl:JSONL",
+        "parquet": "beamrank.formats.texts.parquet:PARQUET",
+        "top1000": "beamrank.formats.texts.top1000:CORPUS",
+        "trec": "beamrank.formats.texts.trec:TREC",
+        "tsv": "beamrank.formats.texts.lines:TSV",
+    },
+)
+_CHOICE = Choice("corpus", FORMATS)
+# To raise when the same files are read differently.
+_TEXT_RULES = 1
+# It tells how a file is compressed, and Parquet from text.
+_ENDING = re.compile(r"(\.tar)?\.\w+$")
+_NOT_DOCS = re.compile(r"readme", re.IGNORECASE)
+
+
+class CorpusConfig(Section):
+    """The docs."""
+
+    path: Glob
+    """A file, a folder or a glob."""
+    format: Annotated[str, OneOf(FORMATS, (AUTO,))] = AUTO
+    """The format of its files; `auto` guesses it from the first one."""
+    fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """The fields of a doc that are joined by one space to make its text; default: the format's own."""
+    columns: Annotated[DocColumns | None, Unset.LEFT_OUT] = None
+    """Where the id has another name than usual."""
+    header: Annotated[bool | None, Unset.LEFT_OUT] = None
+    """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""
+
+    @model_validator(mode="after")
+    def _check_header(self) -> Self:
+        check_header(self.header, {"columns": self.columns, "fields": self.fields})
+        return self
+
+
+def corpus_files(corpus: CorpusConfig) -> list[str]:
+    """The files of a corpus, sorted: the file itself, a glob's matches, or those below a folder with its endings."""
+    corpus = _with_format(corpus)
+    corpus_format = FORMATS[corpus.format]
+    with errors_as(PreflightError, corpus.path):
+        is_folder = storage.is_folder(corpus.path)
+        if corpus_format.file_in_folder and is_folder:
+            return folder_files(corpus.path, corpus_format.file_in_folder)
+        found = find(corpus.path)
+        files = [url for url in found if not is_folder or _is_of(url, corpus)]
+        if files:
+            return files
+        endings = f"holds no files named *{', *'.join(corpus_format.endings)}"
+        reason = endings if storage.exists(corpus.path) else "does not exist"
+        hint = _CHOICE.folder_hint(map(storage.name, found))
+        raise PreflightError(
+            f"the corpus {corpus.path} {reason}: give `corpus.path` a file, a folder or a glob{hint}. {NOT_DATA}"
+        )
+
+
+def _is_of(url: str, corpus: CorpusConfig) -> bool:
+    """Whether a file of the corpus's folder holds docs; PreflightError if its compression is not read."""
+    corpus_format = FORMATS[corpus.format]
+    path = without_compression(url.removeprefix(storage.absolute(corpus.path)).lstrip("/"))
+    not_docs = corpus_format.not_docs
+    return has_ending(url, corpus_format.endings) and (not_docs is None or not not_docs.fullmatch(path))
+
+
+def resolved(corpus: CorpusConfig) -> CorpusConfig:
+    """A corpus with the name of its format, where that is `auto`, and of the id in JSON, where that is not the usual.
+
+    A folder that has the packaging of a format, such as BEIR's, has that format; otherwise the first file that is not
+    empty decides.
+
+    Raises:
+        PreflightError: the format cannot be guessed, or has no named columns or header and the corpus names some.
+    """
+    corpus = _with_format(corpus)
+    own = FORMATS[corpus.format]
+    usable = {"fields": own.has_fields, "columns": own.has_columns, "header": own.table is not None}
+    _CHOICE.check_keys(corpus, usable)
+    if own.id_field is None or corpus.columns is not None:
+        return corpus
+    try:
+        first = corpus_files(corpus)[0]
+    except PreflightError:  # It is reported where they are read.
+        return corpus
+    with errors_as(PreflightError, first):
+        name = _other_id(first, corpus, own.id_field)
+    return corpus if name is None else corpus.model_copy(update={"columns": DocColumns(doc_id=name)})
+
+
+def _with_format(corpus: CorpusConfig) -> CorpusConfig:
+    """A corpus with the name of its format."""
+    if corpus.format != AUTO:
+        return corpus
+    with errors_as(PreflightError, corpus.path):
+        name = _CHOICE.of_folder(corpus.path) if storage.is_folder(corpus.path) else None
+        if name is None:
+            found = [url for url in find(corpus.path) if not _NOT_DOCS.match(storage.name(url))]
+            if not found:
+                raise PreflightError(f"the corpus {corpus.path} does not exist: give a file, a folder or a glob")
+            name = _CHOICE.guessed(next(filter(storage.size_bytes, found), found[0]))
+        return corpus.model_copy(update={"format": name})
+
+
+def _other_id(url: str, corpus: CorpusConfig, own: str) -> str | None:
+    """The usual name of an id that stands in a JSON file in place of the format's own, which it lacks."""
+    beginning = Beginning(url)
+    names = [] if beginning.is_parquet else list(beginning.record)
+    try:
+        at = None if not names or own in names else find_columns(names, ["doc_id"], {}).get("doc_id")
+    except RowError as error:
+        raise PreflightError(f"{url}: the first row {error}") from error
+    if at is None:
+        return None
+    try:
+        _checked(url, corpus)
+    except WrongFormatError:
+        return names[at]
+    return None
+
+
+def _checked(url: str, corpus: CorpusConfig) -> CorpusUnit:
+    """A file of a corpus whose format is named, as one unit, whose beginning was checked.
+
+    Raises:
+        WrongFormatError: it has another format.
+        PreflightError: it lacks fields or columns.
+    """
+    doc_id = None if corpus.columns is None else corpus.columns.doc_id
+    unit = CorpusUnit(0, url, FORMATS[corpus.format], corpus.fields, 0, 0, doc_id, _has_header(url, corpus))
+    unit.format.check_unit(unit)
+    return unit
+
+
+def _has_header(url: str, corpus: CorpusConfig) -> bool:
+    """Whether the first line of a file of a corpus, whose format is named, is a header."""
+    table = FORMATS[corpus.format].table
+    return table is not None and read_header(url, table, _names(corpus)) is not None
+
+
+def _names(corpus: CorpusConfig) -> Names:
+    return Names("doc_id", column_names(corpus.columns), corpus.fields, corpus.header)
+
+
+def notes(corpus: CorpusConfig) -> list[str]:
+    """Notes for the user on the headers that were recognized; a CSV always has one."""
+    is_tsv = FORMATS[corpus.format].table == "tsv"
+    return header_notes("corpus", corpus_files(corpus), _names(corpus)) if is_tsv else []
+
+
+def find_taken(corpus: CorpusConfig, urls: Sequence[str]) -> str | None:
+    """The first of some files that will be written, which need not exist, that would be read as a file of the corpus.
+
+    The corpus's format is asked, in a copy of the folders that holds nothing but these files.
+    """
+    # A corpus that does not exist is refused elsewhere.
+    with suppress(PreflightError):
+        corpus = resolved(corpus)
+    with tempfile.TemporaryDirectory() as folder:
+        root = os.path.realpath(folder)
+        copies = {url: Path(_copied(root, url)) for url in urls}
+        for url, copy in copies.items():
+            try:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.touch()
+            except OSError as error:
+                storage.refuse_impossible_path(url, error)
+                raise
+        found: set[Path] = set()
+        path = _copied(root, corpus.path)
+        with suppress(PreflightError):
+            # A folder that the glob matches would be refused by the next run.
+            found.update(each for each in map(Path, find(path, folders=True)) if each.is_dir())
+        with suppress(PreflightError):
+            found.update(map(Path, corpus_files(corpus.model_copy(update={"path": path}))))
+        return next((url for url, copy in copies.items() if found & {copy, *copy.parents}), None)
+
+
+def _copied(root: str, url: str) -> str:
+    if storage.is_remote(url):
+        return f"{root}/{url.replace('://', '/')}"
+    return f"{root}/file{os.path.realpath(storage.absolute(url))}"
+
+
+def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusUnit]:
+    """Splits a corpus into units, in the order of its files, and checks the beginning of each file.
+
+    Args:
+        corpus: where the docs are.
+        unit_bytes: the size of a unit of a format that is split by bytes; others are split at row groups or files.
+
+    Raises:
+        PreflightError: there are no files, they are empty or of another format, or lack the fields of `fields`.
+    """
+    corpus = resolved(corpus)
+    units: list[CorpusUnit] = []
+    for url in corpus_files(corpus):
+        with errors_as(PreflightError, url):
+            try:
+                file = _checked(url, corpus)
+            except WrongFormatError as error:
+                hint = _CHOICE.hint(url, corpus.format) or ". Check `corpus.format` and `corpus.fields`"
+                raise PreflightError(f"{error}{hint}") from error
+            ranges = enumerate(file.format.ranges(url, unit_bytes), len(units))
+        units += (replace(file, index=index, start=start, end=end) for index, (start, end) in ranges)
+    if not units:
+        raise PreflightError(f"the corpus {corpus.path} holds no docs: its files are empty")
+    return units
+
+
+def read_unit(unit: CorpusUnit, batch_docs: int = 1024) -> Iterator[DocBatch]:
+    """The docs of a unit, in order, at most `batch_docs` in a batch.
+
+    Rows that cannot be used are not docs: they are in `bad`, each with its place and reason. The caller decides how
+    many are too many.
+
+    Raises:
+        DataError: the file cannot be read, or is cut short.
+    """
+    for batch in unit.format.read(unit):
+        yield from batch.split(batch_docs)
+
+
+def find_texts(corpus: CorpusConfig, doc_ids: Collection[str]) -> dict[str, str]:
+    """The texts of some docs, from one scan that ends when all are found; docs that the corpus lacks are left out."""
+    missing = set(doc_ids)
+    found: dict[str, str] = {}
+    for unit in list_units(corpus) if missing else ():
+        for batch in read_unit(unit):
+            docs = zip(batch.doc_ids, batch.texts, strict=True)
+            found |= {doc_id: text for doc_id, text in docs if doc_id in missing}
+        if len(found) == len(missing):
+            break
+    return found
+
+
+@dataclass(frozen=True)
+class DigestedCorpus:
+    """The digest of a corpus, and the files that it covers, by URL."""
+
+    digest: str
+    files: Mapping[str, DigestedFile]
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """`DigestedFile.unchanged` for all files."""
+        with ExitStack() as stack:
+            for file in self.files.values():
+                stack.enter_context(file.unchanged())
+            yield
+
+
+def digest_corpus(corpus: CorpusConfig) -> DigestedCorpus:
+    """SHA-256 over the format, the fields, the name and content of each file, `columns`, and which files have headers.
+
+    Names are relative to the folder that holds all the files, so a corpus may be moved. A remote file is not read: its
+    store's checksum represents its content.
+    """
+    corpus = resolved(corpus)
+    urls = corpus_files(corpus)
+    folder = os.path.commonpath([storage.parent(url) for url in urls])
+    files = [digest_file(url, read=not storage.is_remote(url)) for url in urls]
+    names = [[os.path.relpath(storage.absolute(file.url), folder), file.content] for file in files]
+    headers = [name for (name, _), url in zip(names, urls, strict=True) if _has_header(url, corpus)]
+    named = [column_names(corpus.columns), headers]
+    decides = [_TEXT_RULES, corpus.format, corpus.fields, names, *([named] if any(named) else [])]
+    described = json.dumps(decides, ensure_ascii=True)
+    return DigestedCorpus(sha256(described.encode()), {file.url: file for file in files})
+
+
+def unit_digest(unit: CorpusUnit, file: DigestedFile) -> str:
+    """SHA-256 of everything that decides the docs of a unit of this file: of its name only the ending."""
+    ending = _ENDING.search(storage.name(unit.url).lower())
+    decides = [unit.format.name, unit.fields, file.content, unit.start, unit.end, ending and ending.group()]
+    named = [unit.doc_id, unit.header] if unit.doc_id or unit.header else []
+    return digest([_TEXT_RULES, *decides, *named])
