@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from beamrank.commit.plan import Plan, read_plan
 from beamrank.commit.receipts import Manifest, StageFolder
-from beamrank.commit.stage_record import StageRecord
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
+from beamrank.commit.stage import StageRecord
 from beamrank.config.run import load_config
 from beamrank.formats.corpora import digest_corpus, list_units
 from beamrank.join.doc_hashes import NeededDocs

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.commit.plan import read_plan
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.join import schemas
-from beamrank.join.shard import as_mono, candidates_table, tokenized_table
+from beamrank.join.schemas import as_mono, candidates_table, tokenized_table
 from benchmarks import synthetic
 from benchmarks.subprocess_meter import BEAMRANK, run_metered
 

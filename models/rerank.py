@@ -19,7 +19,7 @@ from beamrank.formats.checks import check_ids_of_query
 from beamrank.formats.run_writer import run_scores
 from beamrank.formats.runs import Run, RunScores, read_run, run_of
 from beamrank.join.join import MissingDoc
-from beamrank.join.shard import candidates_table
+from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rank_candidates, rank_docs, rank_pairs, received
 from beamrank.records import Topic
 from models.reranker import Reranker, RerankerKind, RerankerOptions, tokenize_shard

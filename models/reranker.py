@@ -11,7 +11,7 @@ import pyarrow as pa
 from beamrank.config.models import InputConfig, MonoConfig
 from beamrank.config.yaml import check_document
 from beamrank.errors import DataError
-from beamrank.join.shard import tokenized_schema, tokenized_table
+from beamrank.join.schemas import tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import SEGMENTS, InputLimits, Truncation, max_doc_tokens
 from beamrank.section import check_ordered

@@ -10,7 +10,7 @@ from beamrank.commit.listing import RECEIPTS, receipt_name
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.scan_reports import ScanWatch
-from beamrank.commit.tasks import InputPart, ShardTask
+from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.config.run import RunConfig
 from beamrank.errors import BeamrankError, DataError
 from beamrank.formats.corpora import list_units, unit_digest

@@ -8,7 +8,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.stage import StageRecord
 from beamrank.errors import BeamrankError, ConfigError
 from pipelines.launcher import Launcher
 from pipelines.runners.dataflow import job_options

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from beamrank.commit.listing import RUNS
 from beamrank.commit.status import read_status
 from beamrank.config.run import RunConfig, load_config
 from beamrank.errors import ConfigError
@@ -26,7 +27,6 @@ from pipelines.runners.options import Runner, beam_options, server_command
 from pipelines.runners.workers import prepare_environment
 from pipelines.runs.owner import made_current
 from pipelines.runs.run_files import write_runs
-from pipelines.runs.run_names import RUNS
 
 
 @dataclass(frozen=True)

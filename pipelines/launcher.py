@@ -14,8 +14,8 @@ from beamrank.commit.listing import needed_prefix
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, Receipt
 from beamrank.commit.scan_reports import read_scans
-from beamrank.commit.stage_record import StageRecord
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
+from beamrank.commit.stage import StageRecord
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig
 from beamrank.errors import BeamrankError, DataError, PreflightError

@@ -8,7 +8,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beamrank.commit.receipts import StageFolder
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.formats.texts.units import CorpusUnit
 from beamrank.join import schemas
 from beamrank.join.join import doc_tokens_schema

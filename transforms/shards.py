@@ -14,7 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beamrank import logs
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.storage import files as storage
 from beamrank.storage.digested import reread
 from beamrank.storage.stores import StoreSettings

@@ -1,50 +1,83 @@
-"""The files in a stage's folder: how they are named, and what a listing of the folder holds."""
+"""The files of an output: one table of their kinds, by which folders are listed, verified and cleared of garbage."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 
 from beamrank.storage import files as storage
 from beamrank.storage.digested import FileState, file_states
-from beamrank.storage.documents import SHORT, digest
+from beamrank.storage.documents import SHORT, digest, sha256
 from beamrank.storage.local_files import TEMPORARY_SUFFIX
 
-RECEIPTS = "receipts"
-SCANS = "scans"
+RECEIPTS, SCANS, MACHINES, RUNS = "receipts", "scans", "machines", "runs"
+CURRENT = "current-plan.json"
+PREDICTED = "prediction.json"
+_DIGEST = rf"(?P<digest>[0-9a-f]{{{SHORT}}})"
+_NUMBER = r"(?P<number>\d{5,})"
 
 
-class Kind(Enum):
-    """The kind of a file in a stage's folder."""
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
 
-    PART = auto()
-    RECEIPT = auto()
-    MANIFEST = auto()
-    NEEDED = auto()
-    SCAN = auto()
-    UNIT_DOCS = auto()
-    UNKNOWN = auto()
+    Attributes:
+        pattern: of its names.
+        folder: below the output, or below the stage's folder.
+        damaged: for a file that is named after its content: the problem of one with other content, and the remedy.
+        unused: why `gc` removes one that nothing names; None for a kind that is always kept.
+        while_idle: whether `gc` removes it only where nothing was written recently.
+    """
+
+    pattern: str
+    folder: str = ""
+    damaged: tuple[str, str] | None = None
+    unused: str | None = None
+    while_idle: bool = False
 
 
-_FOLDERS = {Kind.RECEIPT: RECEIPTS, Kind.SCAN: SCANS, Kind.UNIT_DOCS: SCANS}
-_SHORT = rf"[0-9a-f]{{{SHORT}}}"
-_NAMES = {
-    Kind.PART: rf"part-(?P<number>\d{{5,}})-(?P<digest>{_SHORT})\.parquet",
-    Kind.RECEIPT: rf"(?P<number>\d{{5,}})-(?P<digest>{_SHORT})\.json",
-    Kind.MANIFEST: rf"manifest-(?P<digest>{_SHORT})\.json",
-    Kind.NEEDED: rf"needed-{_SHORT}-(?P<digest>{_SHORT})\.bin",
-    Kind.SCAN: rf"unit-(?P<number>\d{{5,}})-(?P<digest>{_SHORT})\.json",
-    Kind.UNIT_DOCS: rf"docs-(?P<digest>{_SHORT})\.bin",
-}
+PLAN = Kind(rf"plan-{_DIGEST}\.json")
+POINTER = Kind(re.escape(CURRENT))
+PREDICTION = Kind(re.escape(PREDICTED))
+SHARDS = Kind(
+    rf"(topics|rows)-{_DIGEST}\.parquet",
+    damaged=("does not hold the topics or rows of its name", "run again, which writes it again"),
+    unused="no plan names this list of topics or rows",
+)
+MACHINE = Kind(
+    rf"{_DIGEST}\.json",
+    MACHINES,
+    ("does not describe the machine of its name", "delete it; a shard that is done there again describes it again"),
+)
+PART = Kind(rf"part-{_NUMBER}-{_DIGEST}\.parquet", unused="no receipt that is kept names this part")
+RECEIPT = Kind(rf"{_NUMBER}-{_DIGEST}\.json", RECEIPTS, unused="no manifest and no run to resume names this receipt")
+MANIFEST = Kind(rf"manifest-{_DIGEST}\.json")
+NEEDED = Kind(
+    rf"needed-[0-9a-f]{{{SHORT}}}-{_DIGEST}\.bin",
+    damaged=("does not hold the docs of its name", "delete it and run again"),
+    unused="the needed docs of a job that ended",
+    while_idle=True,
+)
+SCAN = Kind(
+    rf"unit-{_NUMBER}-{_DIGEST}\.json", SCANS, unused="a report on a corpus that no plan reads", while_idle=True
+)
+UNIT_DOCS = Kind(
+    rf"docs-{_DIGEST}\.bin",
+    SCANS,
+    ("does not hold the docs of its name", "delete it; later runs read the corpus in place of reusing its tokens"),
+    "the docs of a unit of a corpus that no plan reads",
+    while_idle=True,
+)
+_OF_OUTPUT = (PLAN, POINTER, PREDICTION, SHARDS, MACHINE)
+_OF_STAGE = (PART, RECEIPT, MANIFEST, NEEDED, SCAN, UNIT_DOCS)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file in a stage's folder.
+    """A file of ours.
 
     Attributes:
-        path: below the stage's folder.
-        kind: of the file, or of the file that an unfinished one was to become.
+        path: below the output or the stage's folder.
+        kind: of the file, or of the file that an unfinished one was to become; None where its name does not tell.
         temporary: whether it is unfinished: being written, or left by a killed process.
         number: the shard or corpus unit in its name; -1 where there is none.
         digest: the short digest in its name.
@@ -52,7 +85,7 @@ class Entry:
     """
 
     path: str
-    kind: Kind
+    kind: Kind | None
     temporary: bool
     number: int
     digest: str
@@ -63,33 +96,53 @@ class Entry:
         """The file's own name."""
         return storage.name(self.path)
 
-    @property
-    def ours(self) -> bool:
-        """Whether beamrank names files like this; all others belong to the user."""
-        return self.temporary or self.kind is not Kind.UNKNOWN
+    def is_whole(self, kind: Kind) -> bool:
+        """Whether it is a finished file of a kind."""
+        return self.kind is kind and not self.temporary
+
+
+def list_output(output: str) -> list[Entry]:
+    """Our files at the top of an output, where a user may keep others, and those that describe its machines."""
+    top = [entry for entry in _list(output, "", _OF_OUTPUT) if entry.kind is not None]
+    return [*top, *_list(output, MACHINES, _OF_OUTPUT)]
 
 
 def list_stage(url: str) -> list[Entry]:
-    """The files in a stage's folder and in the folders below it."""
+    """Our files in a stage's folder and in the folders below it."""
     return [entry for folder in ("", RECEIPTS, SCANS) for entry in list_folder(url, folder)]
 
 
 def list_folder(url: str, folder: str = "") -> list[Entry]:
-    """The files in a stage's folder, or in `receipts` or `scans` below it."""
+    """Our files in a stage's folder, or in `receipts` or `scans` below it."""
+    return _list(url, folder, _OF_STAGE)
+
+
+def _list(url: str, folder: str, kinds: Sequence[Kind]) -> list[Entry]:
     states = file_states(storage.join(url, folder) if folder else url)
-    return [_entry(folder, name, state) for name, state in sorted(states.items())]
+    here = [kind for kind in kinds if kind.folder == folder]
+    entries = [_entry(folder, name, state, here) for name, state in sorted(states.items())]
+    return [entry for entry in entries if entry.temporary or entry.kind is not None]
 
 
-def _entry(folder: str, name: str, state: FileState) -> Entry:
+def _entry(folder: str, name: str, state: FileState, kinds: Sequence[Kind]) -> Entry:
     temporary = name.endswith(TEMPORARY_SUFFIX)
     final = name.removeprefix(".").removesuffix(TEMPORARY_SUFFIX).rpartition(".")[0] if temporary else name
     path = storage.join(folder, name) if folder else name
-    for kind, pattern in _NAMES.items():
-        found = re.fullmatch(pattern, final) if folder == _FOLDERS.get(kind, "") else None
-        if found:
+    for kind in kinds:
+        if found := re.fullmatch(kind.pattern, final):
             groups = found.groupdict()
-            return Entry(path, kind, temporary, int(groups.get("number", -1)), groups["digest"], state)
-    return Entry(path, Kind.UNKNOWN, temporary, -1, "", state)
+            return Entry(path, kind, temporary, int(groups.get("number", -1)), groups.get("digest", ""), state)
+    return Entry(path, None, temporary, -1, "", state)
+
+
+def is_plan(name: str) -> bool:
+    """Whether a file's name is that of a plan."""
+    return re.fullmatch(PLAN.pattern, name) is not None
+
+
+def holds_content(name: str, content: bytes) -> bool:
+    """Whether a file that is named after its content holds it."""
+    return name.rpartition("-")[2].partition(".")[0] == sha256(content)[:SHORT]
 
 
 def part_name(shard: int, content_digest: str) -> str:

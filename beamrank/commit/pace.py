@@ -1,11 +1,19 @@
-"""How long work takes: at the pace of the finished part, or predicted from the scoring stage before it."""
+"""How long work takes, and its price: at the pace of the finished part, from the scoring stage before, or by a plan."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from beamrank.commit.listing import PREDICTED
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.stage_record import ScoringWork
+from beamrank.commit.stage import ScoringWork
+from beamrank.errors import PreflightError
+from beamrank.storage import files as storage
+from beamrank.storage.documents import checked_json, checked_values, validated
+
+_HOUR_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -50,25 +58,13 @@ class Pace:
         return found
 
 
-def pair_inferences(candidates: float, k: int, opponents: int | None) -> float:
-    """The number of ordered pairs that are scored for a query with so many candidates."""
-    admitted = min(k, candidates)
-    return admitted * max(0, min(opponents or admitted, admitted - 1))
-
-
 def work_ratio(work: ScoringWork, before: ScoringWork, scored: Iterable[Receipt]) -> float | None:
     """The ratio of a stage's duration to that of the stage before it, on the same workers.
 
     An input with two docs is taken to be twice as long as one with one doc, up to the most tokens of an input, and the
-    same share of inputs to be taken over from earlier runs.
+    same share of inputs to be reused.
 
-    Args:
-        work: the work of the stage.
-        before: the work of the stage before it, whose inputs have one doc.
-        scored: receipts of the stage before it.
-
-    Returns:
-        None if the receipts lack the counts.
+    The inputs of the stage before it have one doc; None if its receipts lack the counts.
     """
     receipts = list(scored)
     queries, candidates, inferences, reused, tokens = (
@@ -78,7 +74,62 @@ def work_ratio(work: ScoringWork, before: ScoringWork, scored: Iterable[Receipt]
     if not (candidates and tokens and before.token_cost):
         return None
     length = min(float(work.max_length), work.docs * tokens / inferences)
-    each = candidates / queries
-    asked = min(work.k, each) if work.docs == 1 else pair_inferences(each, work.k, work.opponents)
-    scored_share = inferences / (inferences + reused)
-    return queries * asked * scored_share * length * work.token_cost / (tokens * before.token_cost)
+    inputs = queries * work.inferences(candidates / queries) * inferences / (inferences + reused)
+    return inputs * length * work.token_cost / (tokens * before.token_cost)
+
+
+class Price(BaseModel):
+    """The machines of a run and what they cost; worker seconds are spread over them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    machine: str
+    """Its name, for the reader."""
+    per_hour: Annotated[float, Field(ge=0)] = 0.0
+    """In any currency, for one machine."""
+    machines: Annotated[int, Field(ge=1)] = 1
+    """How many of them work at once."""
+
+    def cost(self, worker_seconds: float) -> float:
+        """The cost of work, whatever the number of machines."""
+        return worker_seconds / _HOUR_SECONDS * self.per_hour
+
+    def elapsed_seconds(self, worker_seconds: float) -> float:
+        """How long the machines take together, if there are shards for all of them."""
+        return worker_seconds / self.machines
+
+
+class Prediction(BaseModel):
+    """What `beamrank plan --save` predicts: the worker seconds of each step, and the price of its machines."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seconds: Mapping[str, Annotated[float, Field(ge=0)]]
+    """By step: retrieve, tokenize, mono, duo."""
+    price: Price | None = None
+
+    def save(self, output: str) -> str:
+        """Writes it into an output, over an earlier one. Returns the path."""
+        path = storage.join(output, PREDICTED)
+        storage.replace(path, checked_json(self.model_dump(mode="json")))
+        return path
+
+
+_PREDICTION = TypeAdapter(Prediction)
+
+
+def read_prediction(output: str) -> Prediction | None:
+    """The last prediction that was saved in an output; None if there is none.
+
+    Raises:
+        PreflightError: the file is damaged.
+    """
+    path = storage.join(output, PREDICTED)
+    try:
+        return validated(_PREDICTION, checked_values(storage.read_bytes(path)))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise PreflightError(
+            f"{path} is damaged: remove it, or save it again with `beamrank plan --save`: {error}"
+        ) from error

@@ -7,9 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest
-from beamrank.commit.stage import Stage
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.receipts import Manifest, StageFolder
+from beamrank.commit.stage import Stage, StageRecord
 from beamrank.errors import PreflightError
 from beamrank.ranking.rankings import Rankings
 
@@ -25,15 +24,7 @@ class ShardParts:
         shard: int,
         queries: Collection[str] | None = None,
     ) -> None:
-        """Reads nothing yet.
-
-        Args:
-            plan: the plan.
-            stages: those of the plan that rank, in order.
-            manifests: of the stages that are finished, by name.
-            shard: the number of the shard.
-            queries: leaves out the rows of others.
-        """
+        """Reads nothing yet. Manifests are those of the finished stages; `queries` leaves out the rows of others."""
         self.shard = shard
         self.stages = [stage for stage in stages if stage.ranks]
         self._plan, self._manifests, self._queries = plan, manifests, queries
@@ -57,8 +48,12 @@ class ShardParts:
         """The rankings after a stage, by query_id."""
         if name not in self._rankings:
             stage = next(each for each in self.stages if each.name == name)
-            self._rankings[name] = stage.rank(self.before(name), self.part(name))
+            self._rankings[name] = self.rank(stage)
         return self._rankings[name]
+
+    def rank(self, stage: Stage, k: int | None = None) -> Rankings:
+        """The rankings after a stage, which may have other settings, as if it had scored only the first k docs."""
+        return stage.rank(self.before(stage.name), self.part(stage.name), k)
 
     def before(self, name: str) -> Rankings | None:
         """The rankings that a stage re-ranks; None for the first stage."""
@@ -72,11 +67,11 @@ def sealed_stages(plan: Plan) -> dict[str, Manifest]:
     Raises:
         PreflightError: stages are not finished; it names them, and how to run them or to do without them.
     """
-    found = {stage.name: plan.sealed(stage.name) for stage in plan.stages}
-    missing = [stage for stage in plan.stages if found[stage.name] is None]
+    found = plan.manifests(StageFolder.seal)
+    missing = [stage for stage in plan.stages if stage.name not in found]
     if missing:
         raise PreflightError(_unfinished(plan, missing))
-    return {name: manifest for name, manifest in found.items() if manifest is not None}
+    return found
 
 
 def _unfinished(plan: Plan, missing: Sequence[StageRecord]) -> str:
@@ -100,8 +95,12 @@ def _unfinished(plan: Plan, missing: Sequence[StageRecord]) -> str:
 
 
 def iter_shards(
-    plan: Plan, stages: Sequence[Stage], manifests: Mapping[str, Manifest], shards: Sequence[int] | None = None
+    plan: Plan,
+    stages: Sequence[Stage],
+    manifests: Mapping[str, Manifest],
+    queries: Collection[str] | None = None,
 ) -> Iterator[ShardParts]:
-    """The parts of each shard, or of some."""
-    for shard in range(len(plan.shards)) if shards is None else shards:
-        yield ShardParts(plan, stages, manifests, shard)
+    """The parts of each shard, or the rows of some queries in their shards."""
+    for shard in plan.shards:
+        if queries is None or any(topic.query_id in queries for topic in shard.topics):
+            yield ShardParts(plan, stages, manifests, shard.index, queries)

@@ -6,14 +6,14 @@ status of a run can be read from it without models, Java or Beam.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
+from beamrank.commit.listing import CURRENT, PLAN, is_plan
 from beamrank.commit.receipts import Manifest, StageFolder
-from beamrank.commit.shards import Shard, read_shards, write_shards
-from beamrank.commit.stage_record import StageRecord
-from beamrank.commit.tasks import InputPart, ShardTask
+from beamrank.commit.shards import InputPart, Shard, ShardTask, read_shards, write_shards
+from beamrank.commit.stage import StageRecord
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import DigestedCorpus
 from beamrank.records import Topic
@@ -24,8 +24,8 @@ from beamrank.storage.urls import refuse_credentials
 
 # Raised whenever a stage would write other bytes from the same input.
 ENGINE_VERSION = 3
-CURRENT = "current-plan.json"
-PLAN_PREFIX = "plan-"
+FindManifest: TypeAlias = Callable[[StageFolder, str, tuple[str, ...]], Manifest | None]
+"""Finds the manifest of a stage by its folder, its name and the digests of its shards."""
 
 
 class EngineVersionError(PreflightError):
@@ -35,7 +35,7 @@ class EngineVersionError(PreflightError):
 class CurrentPlan(NamedTuple):
     """The pointer of a folder: the plan that was last run into it, its configuration's digest, and who runs it."""
 
-    plan: Annotated[str, Field(pattern=rf"^{PLAN_PREFIX}[0-9a-f]{{{SHORT}}}\.json$")]
+    plan: Annotated[str, Field(pattern=f"^{PLAN.pattern}$")]
     config: str = ""
     owner: Mapping[str, Any] | None = None
 
@@ -132,43 +132,48 @@ class Plan:
             if shard.index not in skip
         ]
 
+    def manifests(self, find: FindManifest, name: str | None = None) -> dict[str, Manifest]:
+        """The manifests of stages by name, of those whose inputs have one; each is looked for once.
+
+        Args:
+            find: `StageFolder.seal`, `whole` or `stated`, for example.
+            name: only this stage and those that it reads.
+        """
+        needed = {stage.name for stage in self.stages} if name is None else {name}
+        for stage in reversed(self.stages):
+            needed |= set(stage.inputs) if stage.name in needed else set()
+        found: dict[str, Manifest] = {}
+        for stage in self.stages:
+            if stage.name in needed and found.keys() >= set(stage.inputs):
+                digests = self.shard_digests(stage, [found[each] for each in stage.inputs])
+                manifest = find(self.folder(stage.name), stage.name, digests)
+                found |= {} if manifest is None else {stage.name: manifest}
+        return found
+
     def sealed(self, name: str) -> Manifest | None:
         """A stage's manifest; seals the stage if all receipts exist. None while it or an input is unfinished."""
-        return self._manifest(name, StageFolder.seal, {})
+        return self.manifests(StageFolder.seal, name).get(name)
 
     def finished(self, name: str) -> Manifest | None:
         """Like `sealed`, but writes nothing."""
-        return self._manifest(name, StageFolder.whole, {})
+        return self.manifests(StageFolder.whole, name).get(name)
 
     def seal_of(self, name: str) -> Manifest | None:
         """A stage's manifest if it exists. Writes nothing."""
-        return self._manifest(name, lambda folder, _, digests: folder.manifest(digests), {})
+        return self.manifests(lambda folder, _, digests: folder.manifest(digests), name).get(name)
 
-    def stated(self, name: str) -> Manifest | None:
-        """Like `finished`, also if parts that manifests name are missing or damaged."""
-        return self._manifest(name, StageFolder.stated, {})
-
-    def _manifest(
-        self,
-        name: str,
-        find: Callable[[StageFolder, str, tuple[str, ...]], Manifest | None],
-        found: dict[str, Manifest | None],
-    ) -> Manifest | None:
-        """Finds each manifest once, even if several stages read it: it costs a listing and a read."""
-        if name not in found:
-            stage = self.stage(name)
-            inputs = [self._manifest(each, find, found) for each in stage.inputs]
-            whole = [manifest for manifest in inputs if manifest is not None]
-            complete = len(whole) == len(inputs)
-            found[name] = find(self.folder(name), name, self.shard_digests(stage, whole)) if complete else None
-        return found[name]
+    def expected_digests(self, stage: StageRecord) -> tuple[str, ...] | None:
+        """The digests that a stage's receipts must have; None while an input is unfinished. Writes nothing."""
+        inputs = [self.finished(name) for name in stage.inputs]
+        whole = [manifest for manifest in inputs if manifest is not None]
+        return self.shard_digests(stage, whole) if len(whole) == len(inputs) else None
 
     @property
     def config_digest(self) -> str:
         """The digest of the configuration; the plan digest does not cover all of it, such as the measures."""
         return digest({key: value for key, value in self.config.items() if key not in ("output", "reuse")})
 
-    def is_named_by(self, current: "CurrentPlan") -> bool:
+    def is_named_by(self, current: CurrentPlan) -> bool:
         """Whether the pointer of a folder names this plan, with this configuration."""
         return current.plan == plan_name(self) and current.config in ("", self.config_digest)
 
@@ -221,11 +226,6 @@ def plan_names(output: str) -> list[str]:
     return sorted(filter(is_plan, storage.sizes_bytes(output)))
 
 
-def is_plan(name: str) -> bool:
-    """Whether a file's name is that of a plan."""
-    return name.startswith(PLAN_PREFIX) and name.endswith(".json")
-
-
 def read_plan(output: str) -> Plan:
     """The plan that was last run into a folder.
 
@@ -259,9 +259,17 @@ def load_plan(output: str, name: str) -> Plan:
     values = checked_values(_content(url))
     if "engine_version" not in values:
         raise ValueError("it has no engine_version")
-    _check_engine(url, values["engine_version"])
+    if values["engine_version"] != ENGINE_VERSION:
+        raise EngineVersionError(
+            f"{url} was written by engine version {values['engine_version']} and this is version {ENGINE_VERSION}: use "
+            "the beamrank that wrote it, or run again into another folder"
+        )
     stored = validated(_STORED, values)
-    _check_stages(stored.stages)
+    names: set[str] = set()
+    for stage in stored.stages:
+        if not names.issuperset(stage.inputs):
+            raise ValueError(f"the stage {stage.name} reads one that is not before it")
+        names.add(stage.name)
     shards = read_shards(stored.shards_file, _content(storage.join(output, stored.shards_file)), stored.shards)
     plan = Plan(stored.run_tag, output, shards, stored.stages, stored.config)
     if plan_name(plan) != name:
@@ -276,23 +284,6 @@ def _content(url: str) -> bytes:
         raise ValueError(f"{storage.name(url)} is missing") from error
 
 
-def _check_stages(stages: Sequence[StageRecord]) -> None:
-    """Checks that each stage reads only earlier ones."""
-    before: set[str] = set()
-    for stage in stages:
-        if not before.issuperset(stage.inputs):
-            raise ValueError(f"the stage {stage.name} reads one that is not before it")
-        before.add(stage.name)
-
-
 def plan_name(plan: Plan) -> str:
     """The name of a plan's file."""
-    return f"{PLAN_PREFIX}{plan.digest[:SHORT]}.json"
-
-
-def _check_engine(url: str, version: object) -> None:
-    if version != ENGINE_VERSION:
-        raise EngineVersionError(
-            f"{url} was written by engine version {version} and this is version {ENGINE_VERSION}: use the beamrank "
-            "that wrote it, or run again into another folder"
-        )
+    return f"plan-{plan.digest[:SHORT]}.json"

@@ -9,43 +9,32 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from functools import cache
+from typing import Annotated, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from beamrank.commit.listing import (
-    RECEIPTS,
-    SCANS,
-    Kind,
-    list_folder,
-    manifest_name,
-    needed_prefix,
-    part_name,
-    receipt_name,
-)
-from beamrank.commit.machines import record_machine
+from beamrank.commit import listing
 from beamrank.errors import ReceiptError
+from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
-from beamrank.storage.digested import file_states
-from beamrank.storage.documents import SHORT, Count, Seconds, checked_json, checked_record, digest, sha256
+from beamrank.storage.documents import SHORT, Count, Document, Seconds, checked_json, checked_record, digest, sha256
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Receipt:
+class Receipt(Document):
     """One shard's commit record.
 
     `digest` covers what decides the part's bytes. `counts` are sums over the shard (tokens, inferences, ...).
-    `bad_rows` were skipped, and `examples` names the first of them. `machine` did the shard: see
-    `beamrank.commit.machines`.
+    `bad_rows` were skipped, and `examples` names the first of them. `machine` did the shard (`read_machine`).
     """
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     shard: Count
     digest: str
@@ -63,21 +52,10 @@ class Receipt:
     host: str = ""
     process: Count = 0
 
-    def to_json(self) -> bytes:
-        """The receipt as a file."""
-        return checked_json(asdict(self))
-
-    @classmethod
-    def from_json(cls, content: bytes) -> "Receipt | None":
-        """A receipt; None if the bytes are truncated or invalid."""
-        return checked_record(_RECEIPT, content)
-
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(Document):
     """A sealed stage: one receipt a shard, by shard number."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     stage: str
     digest: str
@@ -104,19 +82,36 @@ class Manifest:
         """The sum of one count over the shards."""
         return sum(receipt.counts.get(count, 0) for receipt in self.receipts)
 
-    def to_json(self) -> bytes:
-        """The manifest as a file."""
-        receipts = [asdict(receipt) for receipt in self.receipts]
-        return checked_json({"stage": self.stage, "digest": self.digest, "receipts": receipts})
 
-    @classmethod
-    def from_json(cls, content: bytes) -> "Manifest | None":
-        """A manifest; None if the bytes are truncated or invalid."""
-        return checked_record(_MANIFEST, content)
+_MACHINE = TypeAdapter(Machine)
 
 
-_RECEIPT = TypeAdapter(Receipt)
-_MANIFEST = TypeAdapter(Manifest)
+def record_machine(output: str) -> str:
+    """Describes this machine in an output, under the digest of its description; returns that for receipts."""
+    content = checked_json(asdict(describe_machine()))
+    name = sha256(content)[:SHORT]
+    url = storage.join(output, listing.MACHINES, f"{name}.json")
+    # At a store, a request of a process and not of each of its shards. A local output may be deleted and made again.
+    (_publish_once if storage.is_remote(url) else storage.publish_content)(url, content)
+    return name
+
+
+@cache
+def _publish_once(url: str, content: bytes) -> None:
+    storage.publish_content(url, content)
+
+
+def read_machine(output: str, name: str) -> Machine | None:
+    """The machine that a receipt names; None if its description is missing or damaged."""
+    try:
+        return checked_record(_MACHINE, storage.read_bytes(storage.join(output, listing.MACHINES, f"{name}.json")))
+    except FileNotFoundError:
+        return None
+
+
+def arithmetic_digest(machine: Machine, backend: str) -> str:
+    """Names what computes on a machine: where it is the same, a CPU gives an input the same score."""
+    return digest(machine.arithmetic(backend))[:SHORT]
 
 
 def part_bytes(table: Any) -> bytes:
@@ -150,6 +145,10 @@ class StageFolder:
     """A stage's folder: commits its shards, and reads the committed parts."""
 
     url: str
+
+    @property
+    def _receipts_url(self) -> str:
+        return storage.join(self.url, listing.RECEIPTS)
 
     def part_url(self, receipt: Receipt) -> str:
         """The URL of a receipt's part."""
@@ -193,7 +192,7 @@ class StageFolder:
         receipt = Receipt(
             shard=shard,
             digest=shard_digest,
-            part=part_name(shard, content_digest),
+            part=listing.part_name(shard, content_digest),
             part_sha256=content_digest,
             part_bytes=len(content),
             rows=table.num_rows,
@@ -207,19 +206,12 @@ class StageFolder:
             process=os.getpid(),
         )
         storage.publish_content(self.part_url(receipt), content)
-        url = storage.join(self.url, RECEIPTS, receipt_name(shard, shard_digest))
-        if storage.publish(url, receipt.to_json()):
-            return receipt
-        first = self.receipt(shard, shard_digest)
-        if first is not None:
-            return first
-        storage.replace(url, receipt.to_json())
-        return receipt
+        url = storage.join(self._receipts_url, listing.receipt_name(shard, shard_digest))
+        return _publish(url, receipt.to_json(), receipt, lambda: self.receipt(shard, shard_digest))
 
     def receipts(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
         """The valid receipts: they parse, their digest is the shard's, and their part exists with its size."""
-        whole, _ = self._sorted_out(shard_digests)
-        return whole
+        return self._read(shard_digests)[0]
 
     def discard_broken(self, shard_digests: Iterable[str]) -> dict[int, Receipt]:
         """Removes invalid receipts, so that their shards are redone and progress that counts names is right.
@@ -227,20 +219,21 @@ class StageFolder:
         Returns:
             The valid ones.
         """
-        whole, broken = self._sorted_out(shard_digests)
+        whole, broken = self._read(shard_digests)
         for name, reason in broken.items():
             _log.warning(
-                "%s is discarded, and its shard is done again: %s", storage.join(self.url, RECEIPTS, name), reason
+                "%s is discarded, and its shard is done again: %s",
+                storage.join(self._receipts_url, name),
+                reason,
             )
-            storage.remove(storage.join(self.url, RECEIPTS, name))
+            storage.remove(storage.join(self._receipts_url, name))
         return whole
 
-    def _sorted_out(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], dict[str, str]]:
+    def _read(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], dict[str, str]]:
         """The valid receipts, and the names of the others with what is wrong with them."""
-        folder = storage.join(self.url, RECEIPTS)
-        present = storage.sizes_bytes(folder)
-        names = {receipt_name(shard, each): (shard, each) for shard, each in enumerate(shard_digests)}
-        contents = storage.read_files(folder, [name for name in names if name in present])
+        present = storage.sizes_bytes(self._receipts_url)
+        names = {listing.receipt_name(shard, each): (shard, each) for shard, each in enumerate(shard_digests)}
+        contents = storage.read_files(self._receipts_url, [name for name in names if name in present])
         # Listed last: parts are published before their receipts, so the part of each of these receipts is listed.
         sizes = storage.sizes_bytes(self.url)
         whole, broken = {}, {}
@@ -257,31 +250,21 @@ class StageFolder:
     def receipt(self, shard: int, shard_digest: str) -> Receipt | None:
         """One shard's receipt, if it is valid."""
         try:
-            content = storage.read_bytes(storage.join(self.url, RECEIPTS, receipt_name(shard, shard_digest)))
-            receipt = Receipt.from_json(content)
-            if receipt is None or storage.size_bytes(self.part_url(receipt)) != receipt.part_bytes:
-                return None
+            receipt = Receipt.from_json(
+                storage.read_bytes(storage.join(self._receipts_url, listing.receipt_name(shard, shard_digest)))
+            )
+            sizes = {} if receipt is None else {receipt.part: storage.size_bytes(self.part_url(receipt))}
         except FileNotFoundError:
             return None
-        return receipt if receipt.digest == shard_digest else None
+        return receipt if why_broken(receipt, shard_digest, sizes) is None else None
 
     def done(self, shard_digests: Iterable[str]) -> set[int]:
         """The shards that have a receipt, by name alone: cheap enough to call twice a second."""
-        present = storage.sizes_bytes(storage.join(self.url, RECEIPTS))
-        return {shard for shard, each in enumerate(shard_digests) if receipt_name(shard, each) in present}
-
-    def written_seconds(self, receipts: Iterable[Receipt]) -> dict[int, float]:
-        """When each shard's receipt was written, in seconds since 1970, if the storage keeps times."""
-        states = file_states(storage.join(self.url, RECEIPTS))
-        found = {each.shard: states.get(receipt_name(each.shard, each.digest)) for each in receipts}
-        return {
-            shard: state.modified_seconds
-            for shard, state in found.items()
-            if state is not None and state.modified_seconds is not None
-        }
+        present = storage.sizes_bytes(self._receipts_url)
+        return {shard for shard, each in enumerate(shard_digests) if listing.receipt_name(shard, each) in present}
 
     def _manifest_url(self, shard_digests: tuple[str, ...]) -> str:
-        return storage.join(self.url, manifest_name(shard_digests))
+        return storage.join(self.url, listing.manifest_name(shard_digests))
 
     def manifest(self, shard_digests: tuple[str, ...], *, any_parts: bool = False) -> Manifest | None:
         """The manifest over exactly these shards, if it and, unless `any_parts`, every part that it names exist."""
@@ -322,25 +305,29 @@ class StageFolder:
         manifest = self._gather(stage, shard_digests)
         if manifest is None:
             return None
-        content = manifest.to_json()
-        url = self._manifest_url(shard_digests)
-        if storage.publish(url, content):
-            return manifest
-        first = self.manifest(shard_digests)
-        if first is not None:
-            return first
-        storage.replace(url, content)
-        return manifest
+        return _publish(
+            self._manifest_url(shard_digests), manifest.to_json(), manifest, lambda: self.manifest(shard_digests)
+        )
 
     def sweep(self, shard_digests: tuple[str, ...]) -> None:
         """Removes the needed docs of a sealed stage, and leftovers of killed attempts."""
-        needed = needed_prefix(shard_digests)
-        for entry in list_folder(self.url):
-            if entry.kind is Kind.NEEDED and not entry.temporary and entry.name.startswith(needed):
+        needed = listing.needed_prefix(shard_digests)
+        for entry in listing.list_folder(self.url):
+            if entry.is_whole(listing.NEEDED) and entry.name.startswith(needed):
                 storage.remove(storage.join(self.url, entry.path))
         self.remove_leftovers()
 
     def remove_leftovers(self) -> None:
         """Removes the temporary files of killed processes."""
-        for folder in (self.url, storage.join(self.url, RECEIPTS), storage.join(self.url, SCANS)):
+        for folder in (self.url, self._receipts_url, storage.join(self.url, listing.SCANS)):
             storage.remove_leftovers(folder)
+
+
+def _publish(url: str, content: bytes, mine: T, first: Callable[[], T | None]) -> T:
+    """Publishes a document; returns that of another attempt if a valid one was first."""
+    if not storage.publish(url, content):
+        found = first()
+        if found is not None:
+            return found
+        storage.replace(url, content)
+    return mine

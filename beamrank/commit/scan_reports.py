@@ -5,25 +5,23 @@ rows in a unit.
 """
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
-from beamrank.commit.listing import SCANS, Kind, list_folder, scan_name
+from beamrank.commit.listing import SCAN, SCANS, list_folder, scan_name
 from beamrank.storage import files as storage
 from beamrank.storage.digested import FileState, file_states
-from beamrank.storage.documents import SHORT, Count, Seconds, checked_json, checked_record
+from beamrank.storage.documents import SHORT, Count, Document, Seconds
 
 
 @dataclass(frozen=True)
-class ScanReport:
+class ScanReport(Document):
     """One corpus unit: how many docs and bad rows it has, the first bad rows, and how long reading took.
 
     `content` is its `unit_digest`, and `docs_file` names the file beside the report with the hashes of its docs.
     """
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     unit: Count
     docs: Count
@@ -35,15 +33,7 @@ class ScanReport:
 
     def publish(self, folder: str, corpus_digest: str) -> None:
         """Writes the report, also over that of an earlier scan, so that its time shows the progress of this one."""
-        storage.replace(storage.join(folder, SCANS, scan_name(self.unit, corpus_digest)), checked_json(asdict(self)))
-
-    @classmethod
-    def from_json(cls, content: bytes) -> "ScanReport | None":
-        """A report; None if the bytes are truncated or invalid."""
-        return checked_record(_REPORT, content)
-
-
-_REPORT = TypeAdapter(ScanReport)
+        storage.replace(storage.join(folder, SCANS, scan_name(self.unit, corpus_digest)), self.to_json())
 
 
 @dataclass(frozen=True)
@@ -73,9 +63,9 @@ class ScanWatch:
 
 def read_reports(folder: str, corpus_digests: Collection[str]) -> list[ScanReport]:
     """The valid reports on the units of some corpora."""
-    wanted = {each[:SHORT] for each in corpus_digests}
-    entries = [entry for entry in list_folder(folder, SCANS) if entry.kind is Kind.SCAN and not entry.temporary]
-    names = [entry.name for entry in entries if entry.digest in wanted]
+    digests = {each[:SHORT] for each in corpus_digests}
+    entries = list_folder(folder, SCANS)
+    names = [entry.name for entry in entries if entry.is_whole(SCAN) and entry.digest in digests]
     contents = storage.read_files(storage.join(folder, SCANS), names).values()
     return [report for report in map(ScanReport.from_json, contents) if report is not None]
 

@@ -1,14 +1,18 @@
-"""Shards, the units of work: some topics, or some rows of a file; and the file in which a plan lists them."""
+"""Shards, the units of work: some topics, or rows of a file; their tasks, and the file in which a plan lists them."""
 
 import io
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beamrank.commit.listing import holds_content
+from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.join.schemas import FILE_ROWS, TOPICS
 from beamrank.records import Topic
 from beamrank.storage.digested import DigestedFile, RowRange
@@ -30,6 +34,67 @@ class Shard:
     def digest(self) -> str:
         """The digest of the topics' ids and texts, or of the file's content and the rows."""
         return digest(self.topics if self.rows is None else [self.rows.file.content, *self.rows[1:]])
+
+
+class InputPart(NamedTuple):
+    """The part of a stage before that a shard reads."""
+
+    folder: StageFolder
+    receipt: Receipt
+
+    def read(self) -> Any:
+        """The table."""
+        return self.folder.read_part(self.receipt)
+
+
+class EarlierPart(NamedTuple):
+    """The part of an earlier run whose scores a shard may reuse.
+
+    Attributes:
+        scores: the part.
+        tokens: the part with the tokens that were scored.
+        keys: of the stage that scored them.
+        arithmetic: names what computed them: see `beamrank.commit.receipts.arithmetic_digest`.
+    """
+
+    scores: InputPart
+    tokens: InputPart
+    keys: Mapping[str, Any]
+    arithmetic: str
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """One shard of one stage.
+
+    Attributes:
+        folder: the stage's.
+        shard: the number of the shard.
+        digest: the digest that the shard's receipt must have.
+        topics: the shard's, sorted by query_id; empty for a stage that does not read them.
+        inputs: the parts of the stages that it reads, in their order.
+        rows: the shard's, for a stage that reads rows of a file.
+        earlier: the parts of earlier runs that hold scores of the shard's queries, in the order in which they are read.
+        tokens: the parts of an earlier run that hold tokens of docs that are not read from the corpus.
+    """
+
+    folder: StageFolder
+    shard: int
+    digest: str
+    topics: tuple[Topic, ...] = ()
+    inputs: tuple[InputPart, ...] = ()
+    rows: RowRange | None = None
+    earlier: tuple[EarlierPart, ...] = ()
+    tokens: tuple[InputPart, ...] = ()
+
+    def receipt(self) -> Receipt | None:
+        """The receipt, if the shard has one that counts."""
+        return self.folder.receipt(self.shard, self.digest)
+
+    @property
+    def commit(self) -> "partial[Receipt]":
+        """`StageFolder.commit` of the shard, which takes its table, seconds and counts."""
+        return partial(self.folder.commit, self.shard, self.digest)
 
 
 def cut_shards(topics: Iterable[Topic], shards: int | None) -> tuple[Shard, ...]:
@@ -66,16 +131,6 @@ def _place(topic: Topic) -> tuple[int, str]:
     return hash64(topic.query_id), topic.query_id
 
 
-def lists_shards(name: str) -> bool:
-    """Whether a file's name is that of a list of shards."""
-    return name.startswith((_TOPICS_FILE, _ROWS_FILE))
-
-
-def has_own_name(name: str, content: bytes) -> bool:
-    """Whether a list of shards has the content of its name."""
-    return name == _name(_ROWS_FILE if name.startswith(_ROWS_FILE) else _TOPICS_FILE, content)
-
-
 def _name(prefix: str, content: bytes) -> str:
     return f"{prefix}{sha256(content)[:SHORT]}.parquet"
 
@@ -99,17 +154,12 @@ def _stored_rows(shards: Iterable[Shard]) -> Iterator[dict[str, object]]:
 
 
 def read_shards(name: str, content: bytes, count: int) -> tuple[Shard, ...]:
-    """The shards that a file of `write_shards` lists.
-
-    Args:
-        name: of the file.
-        content: of the file.
-        count: how many shards it must list.
+    """The shards that a file of `write_shards` lists, which must be `count`.
 
     Raises:
         ValueError: the file is damaged.
     """
-    if not has_own_name(name, content):
+    if not holds_content(name, content):
         raise ValueError(f"{name} was changed after it was written")
     schema = FILE_ROWS if name.startswith(_ROWS_FILE) else TOPICS
     try:

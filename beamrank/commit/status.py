@@ -1,14 +1,16 @@
-"""The progress of a run, read from its plan and receipts alone."""
+"""The progress of a run and the attempts at a shard, read from its plan and receipts only."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from beamrank.commit.listing import PART, RECEIPT, RECEIPTS, Entry, list_stage
 from beamrank.commit.pace import Pace, work_ratio
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest, Receipt
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder, why_broken
 from beamrank.commit.scan_reports import ScanTotal, read_scans
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.stage import StageRecord
+from beamrank.storage import files as storage
 
 # A stage without activity for longer was stopped and resumed.
 _PAUSE_SECONDS = 60.0
@@ -22,10 +24,10 @@ class StageStatus:
 
     Attributes:
         eta_seconds: how long the rest takes at the pace of the last finished shards; 0 if all are done, None if
-            unknown. For a duo without a finished shard it is forecast from mono's pace.
-        elapsed_seconds: how long the stage has been running; None if it is not, or the storage keeps no times.
+            unknown. For the last stage without a finished shard it is forecast from the pace of the one before.
+        elapsed_seconds: how long the stage has been running; None if it is not.
         inferences: of the shards that are done, like all that follows.
-        reused: the inferences whose scores were taken over from earlier runs; they are not among `inferences`.
+        reused: the inferences whose scores earlier runs had; they are not among `inferences`.
         seconds: of all workers together; for a stage that reads the corpus, with its scan.
         inferences_per_second: of one worker; None for a stage without inferences, like all that follows.
         inferences_per_query: the mean, reused ones included.
@@ -54,12 +56,7 @@ class StageStatus:
 
 
 def read_status(plan: Plan, now: float | None = None) -> list[StageStatus]:
-    """The status of every stage, in order.
-
-    Args:
-        plan: the plan.
-        now: seconds since 1970; by default the clock's.
-    """
+    """The status of every stage, in order; `now` is in seconds since 1970, by default the clock's."""
     now = time.time() if now is None else now
     receipts = read_receipts(plan)
     found = [_stage_status(plan, stage, receipts[stage.name], now) for stage in plan.stages]
@@ -73,8 +70,16 @@ def read_receipts(plan: Plan) -> dict[str, Mapping[int, Receipt]]:
 
     None count while an input is unfinished, since their digests are unknown.
     """
-    finished: dict[str, Manifest] = {}
-    return {stage.name: _receipts(plan, stage, finished) for stage in plan.stages}
+    found: dict[str, Mapping[int, Receipt]] = {stage.name: {} for stage in plan.stages}
+
+    def read(folder: StageFolder, name: str, digests: tuple[str, ...]) -> Manifest | None:
+        # A sealed stage is read from its manifest: a request, not one a shard.
+        manifest = folder.manifest(digests)
+        found[name] = folder.receipts(digests) if manifest is None else dict(enumerate(manifest.receipts))
+        return manifest or Manifest.of(name, digests, found[name])
+
+    plan.manifests(read)
+    return found
 
 
 def run_eta_seconds(stages: Sequence[StageStatus]) -> float | None:
@@ -91,9 +96,9 @@ def _stage_status(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt
         sum(receipt.counts.get(name, 0) for receipt in done)
         for name in ("queries", "inferences", "reused", "tokens", "padded_tokens")
     )
-    asked = inferences + reused
+    answered = inferences + reused
     work = sum(receipt.seconds for receipt in done)
-    pace = _pace(plan, stage, receipts) if len(done) < shards else None
+    pace = _pace(stage, receipts) if len(done) < shards else None
     running = pace is not None and now - pace.last <= _pause(stage) + max(receipt.seconds for receipt in done)
     left = None if pace is None else pace.seconds_left(shards - len(done), now if running else pace.last)
     return StageStatus(
@@ -107,26 +112,10 @@ def _stage_status(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt
         reused=reused,
         seconds=round(work + scan.seconds, 3),
         inferences_per_second=round(inferences / work, 1) if inferences and work else None,
-        inferences_per_query=round(asked / queries, 1) if asked and queries else None,
+        inferences_per_query=round(answered / queries, 1) if answered and queries else None,
         tokens=tokens or None,
         padding_share=round(1 - tokens / padded, 4) if padded else None,
     )
-
-
-def _receipts(plan: Plan, stage: StageRecord, finished: dict[str, Manifest]) -> Mapping[int, Receipt]:
-    """A finished stage joins `finished`. One that is sealed is read from its manifest: a request, not one a shard."""
-    if not all(name in finished for name in stage.inputs):
-        return {}
-    folder = plan.folder(stage.name)
-    digests = plan.shard_digests(stage, [finished[name] for name in stage.inputs])
-    manifest = folder.manifest(digests)
-    if manifest is None:
-        receipts = folder.receipts(digests)
-        manifest = Manifest.of(stage.name, digests, receipts)
-        if manifest is None:
-            return receipts
-    finished[stage.name] = manifest
-    return dict(enumerate(manifest.receipts))
 
 
 def _scan(plan: Plan, stage: StageRecord) -> ScanTotal:
@@ -136,14 +125,9 @@ def _scan(plan: Plan, stage: StageRecord) -> ScanTotal:
     return read_scans(plan.folder(stage.name).url, stage.corpus_digest)
 
 
-def _pace(plan: Plan, stage: StageRecord, receipts: Mapping[int, Receipt]) -> Pace | None:
-    """From the times of the receipts; one shard after the other if the storage keeps no times."""
-    if not receipts:
-        return None
-    written = plan.folder(stage.name).written_seconds(receipts.values())
-    finished = [(written[shard], receipt.seconds) for shard, receipt in receipts.items() if shard in written]
-    work = sum(receipt.seconds for receipt in receipts.values())
-    return Pace.of_last_stretch(finished, _pause(stage)) or Pace(-work, 0.0, len(receipts))
+def _pace(stage: StageRecord, receipts: Mapping[int, Receipt]) -> Pace | None:
+    finished = [(receipt.committed_seconds, receipt.seconds) for receipt in receipts.values()]
+    return Pace.of_last_stretch(finished, _pause(stage))
 
 
 def _forecast(plan: Plan, stage: StageRecord, receipts: Mapping[str, Mapping[int, Receipt]]) -> float | None:
@@ -152,9 +136,58 @@ def _forecast(plan: Plan, stage: StageRecord, receipts: Mapping[str, Mapping[int
     if before is None or before.work is None or stage.work is None:
         return None
     scored = receipts[before.name]
-    pace, ratio = _pace(plan, before, scored), work_ratio(stage.work, before.work, scored.values())
+    pace, ratio = _pace(before, scored), work_ratio(stage.work, before.work, scored.values())
     return None if pace is None or ratio is None else round(len(plan.shards) * ratio * pace.seconds_each, 1)
 
 
 def _pause(stage: StageRecord) -> float:
     return _PAUSE_SECONDS if stage.corpus_digest is None else _SCAN_PAUSE_SECONDS
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a shard.
+
+    Attributes:
+        stage: the stage.
+        file: its receipt below the output, or its part where it has no receipt.
+        state: `counts`, or why it does not.
+        receipt: None where it cannot be read, or was never written.
+    """
+
+    stage: str
+    file: str
+    state: str
+    receipt: Receipt | None
+
+
+def shard_attempts(plan: Plan, shard: int) -> Iterator[Attempt]:
+    """The attempts at a shard, by stage; those of earlier plans are among them. Writes nothing."""
+    for stage in plan.stages:
+        digests = plan.expected_digests(stage)
+        digest = None if digests is None else digests[shard]
+        entries = [each for each in list_stage(plan.folder(stage.name).url) if each.number == shard]
+        parts = {each.name: each.state.size_bytes for each in entries if each.is_whole(PART)}
+        named: set[str] = set()
+        for entry in entries:
+            if entry.kind is RECEIPT:
+                receipt, state = _read_attempt(plan, stage, entry, digest, parts)
+                named |= set() if receipt is None else {receipt.part}
+                yield Attempt(stage.name, storage.join(stage.name, entry.path), state, receipt)
+        for name in sorted(parts.keys() - named):
+            state = "a part without a receipt: its attempt was killed or lost, `beamrank gc` removes it"
+            yield Attempt(stage.name, storage.join(stage.name, name), state, None)
+
+
+def _read_attempt(
+    plan: Plan, stage: StageRecord, entry: Entry, digest: str | None, parts: dict[str, int]
+) -> tuple[Receipt | None, str]:
+    if entry.temporary:
+        return None, "unfinished: being written, or left by a killed process"
+    content = storage.read_bytes(storage.join(plan.folder(stage.name).url, RECEIPTS, entry.name))
+    receipt = Receipt.from_json(content)
+    if receipt is not None and digest is None:
+        return receipt, "not known yet: an input of the stage is unfinished"
+    if receipt is not None and receipt.digest != digest:
+        return receipt, "of an earlier plan, or of different inputs"
+    return receipt, why_broken(receipt, digest or "", parts) or "counts"

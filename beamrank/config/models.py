@@ -5,8 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from beamrank.ranking.aggregation import METHODS
-from beamrank.ranking.input_layout import Truncation
-from beamrank.ranking.segments import SegmentPooling
+from beamrank.ranking.input_layout import SegmentPooling, Truncation
 from beamrank.section import CheckpointName, OneOf, Positive, Section
 
 

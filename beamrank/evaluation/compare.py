@@ -154,7 +154,7 @@ class RunComparison:
         queries: the judged topics; None without qrels.
         test: a name in `significance.TESTS`.
         correction: a name in `significance.CORRECTIONS`.
-        runs: the baseline and the others, in the order given.
+        runs: the baseline and the others, in order.
         notes: what a user should know about the files and about what is missing.
         warnings: ids of runs and qrels that do not meet.
     """

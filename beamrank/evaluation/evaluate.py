@@ -1,12 +1,20 @@
 """Evaluation: ir_measures over a run that was ordered once, so that its providers cannot disagree about ties."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from beamrank.errors import PreflightError
-from beamrank.evaluation.measures import Measure, differs_in_version_9, iter_values, parse_measures
-from beamrank.evaluation.positions import judged_positions, supported
+from beamrank.evaluation.measures import (
+    Floats,
+    Measure,
+    Positions,
+    by_position,
+    differs_in_version_9,
+    iter_values,
+    judged_positions,
+    parse_measures,
+)
 from beamrank.formats.excluded import Excluded, own_facts
 from beamrank.formats.notes import Note, first_few
 from beamrank.formats.qrels import Qrels, QrelsNotes, read_qrels
@@ -134,13 +142,13 @@ class RunEvaluation:
 class Evaluator:
     """Evaluates a run incrementally, buffering up to 500 queries."""
 
-    def __init__(self, qrels: Qrels, measures: Sequence[str], *, by_position: bool = False) -> None:
+    def __init__(self, qrels: Qrels, measures: Sequence[str], *, fast: bool = False) -> None:
         """Takes the judgments and the measures.
 
         Args:
             qrels: the judgments.
             measures: names, as ir_measures or trec_eval writes them.
-            by_position: whether measures are computed from the positions of judged docs where these suffice: much
+            fast: whether measures are computed from the positions of judged docs where these suffice: much
                 faster, and the same but for the last digits.
 
         Raises:
@@ -148,10 +156,10 @@ class Evaluator:
         """
         self._qrels = qrels
         self._measures = parse_measures(measures)
-        self._by_position = supported(measures)[0] if by_position else {}
+        self._fast = by_position(measures)[0] if fast else {}
         self._names: dict[Measure, list[str]] = {}
         for name, measure in self._measures.items():
-            if name not in self._by_position:
+            if name not in self._fast:
                 self._names.setdefault(measure, []).append(name)
         # Added up in the run's order, as the MS MARCO script does it, the means agree with it to the last digit.
         self._per_query: dict[str, dict[str, float]] = {}
@@ -172,7 +180,7 @@ class Evaluator:
             elif doc_ids:
                 self._note_judged(query_id, doc_ids, judged)
                 self._per_query[query_id] = self._defaults()
-                if self._by_position:
+                if self._fast:
                     self._measure_positions(query_id, doc_ids, judged)
                 if self._names:
                     self._waiting[query_id] = doc_ids
@@ -222,7 +230,7 @@ class Evaluator:
     def _measure_positions(self, query_id: str, doc_ids: Sequence[str], judged: Mapping[str, int]) -> None:
         found = judged_positions(judged, doc_ids, lambda indices: indices[:, None] + 1)
         self._per_query[query_id].update(
-            {name: float(found.values(measure)[0]) for name, measure in self._by_position.items()}
+            {name: float(found.values(measure)[0]) for name, measure in self._fast.items()}
         )
 
     def _measure_waiting(self) -> None:
@@ -239,10 +247,31 @@ class Evaluator:
                 rows[query_id].update(dict.fromkeys(self._names[measure], value))
 
 
+class CurveEvaluator:
+    """The means of measures for each point of a curve: each point is a ranking of every query."""
+
+    def __init__(self, qrels: Qrels, measures: Mapping[str, Measure]) -> None:
+        """Takes the judgments, and measures that are `supported`."""
+        self._qrels, self._measures = qrels, measures
+        self._sums: dict[str, Floats] = {}
+
+    def add(self, query_id: str, doc_ids: Sequence[str], positions: Callable[[Positions], Positions]) -> None:
+        """Takes the rankings of a query's candidates (see `judged_positions`); without judgments it does not count."""
+        judgments = self._qrels.relevance.get(query_id)
+        if judgments is not None:
+            judged = judged_positions(judgments, doc_ids, positions)
+            for name, measure in self._measures.items():
+                self._sums[name] = self._sums.get(name, 0.0) + judged.values(measure)
+
+    def means(self) -> dict[str, Floats]:
+        """float64[p] by measure, over all judged topics; empty before a query was added."""
+        return {name: total / max(len(self._qrels.relevance), 1) for name, total in self._sums.items()}
+
+
 def evaluate(
     rankings: Rankings, qrels: Qrels, measures: Sequence[str], topics: Collection[str] | None = None
 ) -> Evaluation:
-    """Measures a run in the order given.
+    """Measures a run in its order.
 
     The means are over all topics of the qrels, as with trec_eval's -c: a topic that the run lacks counts as 0. Docs
     without judgment, or with a negative one, count as in trec_eval.
@@ -251,7 +280,7 @@ def evaluate(
         rankings: each query's doc_ids, best first; read once.
         qrels: the judgments.
         measures: names, as ir_measures or trec_eval writes them.
-        topics: the query_ids that were to be run, to report which judged ones are not among them.
+        topics: see `Evaluator.evaluation`.
 
     Raises:
         ConfigError: see `parse_measures`.

@@ -1,20 +1,30 @@
-"""The measures that beamrank computes, by their ir_measures names; trec_eval's names are translated."""
+"""The measures that beamrank computes, by their ir_measures names; trec_eval's names are translated.
+
+ir_measures computes them for one ranking of a query. Those that the positions of judged docs suffice for are also
+computed in NumPy, for thousands of rankings of the same candidates at once: the values are the same but for the last
+digits.
+"""
 
 import difflib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import ir_measures
+import numpy as np
 from ir_measures.measures import registry
 from ir_measures.providers import FallbackProvider
+from numpy.typing import NDArray
 
 from beamrank.errors import ConfigError
 from beamrank.formats.qrels import MAX_RELEVANCE
 
 Measure: TypeAlias = Any
+Floats: TypeAlias = NDArray[np.float64]
+Positions: TypeAlias = NDArray[np.int64]
 
 # The providers that need only a wheel. gdeval (ERR, nDCG with exponential gains) rewrites topic ids and refuses
 # negative relevance; accuracy leaves topics out of its mean.
@@ -24,6 +34,7 @@ DEFAULT_MEASURES = ("RR@10", "nDCG@10", "AP", "R@1000")
 # Of run files that are compared: some systems retrieve docs that nobody has judged.
 COMPARED_MEASURES = (*DEFAULT_MEASURES, "Judged@10")
 _IN_NO_RUN = " "
+_NO_CUTOFF = 1 << 40
 _LONGEST_NAME = 1000
 _NAMES = sorted({str(measure.NAME) for one in _PROVIDERS for measure in one.SUPPORTED_MEASURES}, key=str.lower)
 
@@ -50,14 +61,14 @@ def split_measures(text: str) -> list[str]:
 
 
 def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
-    """The measures by their names: ir_measures names as they were given, trec_eval's names translated.
+    """The measures by their names: ir_measures names as they are, trec_eval's names translated.
 
     Raises:
         ConfigError: a name is not a measure that beamrank computes, or there is none.
     """
     if not names:
         raise ConfigError('there are no measures: give some, such as "RR@10 nDCG@10 AP R@1000"')
-    return {name: _parse(name) for given in names for name in _translate(given)}
+    return {name: _parse(name) for each in names for name in _translate(each)}
 
 
 def explain_names(names: Sequence[str]) -> list[str]:
@@ -111,12 +122,12 @@ def interpolated_precision(measure: Measure, judgments: Mapping[str, int], score
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)
     if measure["judged_only"]:
         ranked = [doc_id for doc_id in ranked if judgments.get(doc_id, -1) >= 0]
-    wanted = _wanted(measure["recall"], len(relevant))
+    needed = _relevant_at(measure["recall"], len(relevant))
     best, found = 0.0, 0
     for rank, doc_id in enumerate(ranked, 1):
         if doc_id in relevant:
             found += 1
-            if found >= wanted:
+            if found >= needed:
                 best = max(best, found / rank)
     return best
 
@@ -132,13 +143,13 @@ def differs_in_version_9(measures: Mapping[str, Measure], relevance: Mapping[str
         for name, measure in measures.items()
         if measure.NAME == "IPrec"
         and any(
-            _wanted(measure["recall"], count) != int(measure["recall"] * count + 0.9)
+            _relevant_at(measure["recall"], count) != int(measure["recall"] * count + 0.9)
             for count in counts[measure["rel"]]
         )
     ]
 
 
-def _wanted(recall: float, relevant: int) -> int:
+def _relevant_at(recall: float, relevant: int) -> int:
     """How many relevant docs have this recall, as in trec_eval 10."""
     return math.floor(recall * relevant + 0.5)
 
@@ -169,9 +180,9 @@ def _translate(name: str) -> list[str]:
 def _parse(name: str) -> Measure:
     if len(name) > _LONGEST_NAME:
         raise ConfigError(f"measure {name[:_LONGEST_NAME]!r}... is longer than {_LONGEST_NAME} characters")
-    given = re.findall(r"[(,]\s*(\w+)\s*=", name)
-    if len(given) > len(set(given)):
-        raise ConfigError(f"measure {name!r}: a parameter is given twice; write it like nDCG@10 or P(rel=2)@5")
+    parameters = re.findall(r"[(,]\s*(\w+)\s*=", name)
+    if len(parameters) > len(set(parameters)):
+        raise ConfigError(f"measure {name!r}: a parameter appears twice; write it like nDCG@10 or P(rel=2)@5")
     try:
         measure: Measure = ir_measures.parse_measure(name)
         measure.validate_params()
@@ -206,12 +217,106 @@ def _check_ranges(name: str, measure: Measure) -> None:
 
 
 def _suggest(name: str) -> str:
-    """The closest known name."""
+    """The closest name."""
     stem = re.split(r"[@(]", name)[0]
-    computable = {known: str(measure.NAME) for known, measure in registry.items() if measure.NAME in _NAMES}
+    computable = {each: str(measure.NAME) for each, measure in registry.items() if measure.NAME in _NAMES}
     by_lower = {
-        known.lower(): canonical if canonical.lower() == known.lower() else known
-        for known, canonical in computable.items()
+        each.lower(): canonical if canonical.lower() == each.lower() else each for each, canonical in computable.items()
     }
     close = difflib.get_close_matches(stem.lower(), by_lower, n=1)
     return f": did you mean {by_lower[close[0]]}{name[len(stem) :]}?" if close else ""
+
+
+@dataclass(frozen=True)
+class JudgedPositions:
+    """Where p rankings of the same n candidates have a query's j judged docs.
+
+    Attributes:
+        levels: int64[j], their relevance.
+        positions: int64[j, p], from 1.
+        depth: n.
+        all_levels: the relevance of all judged docs of the query, candidates or not.
+    """
+
+    levels: Positions
+    positions: Positions
+    depth: int
+    all_levels: Positions
+
+    def values(self, measure: Measure) -> Floats:
+        """A measure of each ranking. float64[p]."""
+        cutoff, rel = measure.params.get("cutoff", _NO_CUTOFF), measure.params.get("rel", 1)
+        return np.asarray(_BY_POSITION[measure.NAME](self, cutoff, rel), np.float64)
+
+    def hits(self, cutoff: int, rel: int) -> NDArray[np.bool_]:
+        """Which relevant docs are within a cutoff. bool[j, p]."""
+        return np.asarray((self.levels >= rel)[:, None] & (self.positions <= cutoff))
+
+    def relevant(self, rel: int) -> int:
+        """How many docs of the query are relevant; at least 1."""
+        return max(int((self.all_levels >= rel).sum()), 1)
+
+
+def judged_positions(
+    judgments: Mapping[str, int], doc_ids: Sequence[str], positions: Callable[[Positions], Positions]
+) -> JudgedPositions:
+    """Positions of the judged docs among candidates; `positions` maps the indices of j of them to int64[j, p]."""
+    indices = np.array([index for index, doc_id in enumerate(doc_ids) if doc_id in judgments], np.int64)
+    levels = np.array([judgments[doc_ids[index]] for index in indices], np.int64)
+    return JudgedPositions(levels, positions(indices), len(doc_ids), np.array(list(judgments.values()), np.int64))
+
+
+def by_position(names: Sequence[str]) -> tuple[dict[str, Measure], list[str]]:
+    """The measures that can be computed from positions, by name, and the names of the others."""
+    measures = parse_measures(names)
+    found = {
+        name: measure
+        for name, measure in measures.items()
+        if measure.NAME in _BY_POSITION and set(measure.params) <= {"cutoff", "rel"}
+    }
+    return found, [name for name in measures if name not in found]
+
+
+def _reciprocal_rank(judged: JudgedPositions, cutoff: int, rel: int) -> Any:
+    return np.where(judged.hits(cutoff, rel), 1.0 / judged.positions, 0.0).max(axis=0, initial=0.0)
+
+
+def _precision(judged: JudgedPositions, cutoff: int, rel: int) -> Any:
+    return judged.hits(cutoff, rel).sum(axis=0) / cutoff
+
+
+def _recall(judged: JudgedPositions, cutoff: int, rel: int) -> Any:
+    return judged.hits(cutoff, rel).sum(axis=0) / judged.relevant(rel)
+
+
+def _success(judged: JudgedPositions, cutoff: int, rel: int) -> Any:
+    return judged.hits(cutoff, rel).any(axis=0)
+
+
+def _average_precision(judged: JudgedPositions, cutoff: int, rel: int) -> Any:
+    found = np.sort(judged.positions[judged.levels >= rel], axis=0)
+    precisions = np.arange(1, len(found) + 1)[:, None] / found
+    return np.where(found <= cutoff, precisions, 0.0).sum(axis=0) / judged.relevant(rel)
+
+
+def _ndcg(judged: JudgedPositions, cutoff: int, _rel: int) -> Any:
+    gains = np.maximum(judged.levels, 0)[:, None]
+    found = np.where(judged.positions <= cutoff, gains / np.log2(judged.positions + 1), 0.0).sum(axis=0)
+    ideal = np.sort(np.maximum(judged.all_levels, 0))[::-1][:cutoff]
+    best = float((ideal / np.log2(np.arange(2, len(ideal) + 2))).sum())
+    return found / best if best else np.zeros_like(found)
+
+
+def _judged(judged: JudgedPositions, cutoff: int, _rel: int) -> Any:
+    return (judged.positions <= cutoff).sum(axis=0) / max(min(cutoff, judged.depth), 1)
+
+
+_BY_POSITION: dict[str, Callable[[JudgedPositions, int, int], Any]] = {
+    "RR": _reciprocal_rank,
+    "P": _precision,
+    "R": _recall,
+    "Success": _success,
+    "AP": _average_precision,
+    "nDCG": _ndcg,
+    "Judged": _judged,
+}

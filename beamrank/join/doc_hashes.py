@@ -21,22 +21,22 @@ _ENTRY_BYTES = 12
 
 @dataclass(frozen=True)
 class NeededDocs:
-    """Which docs are wanted by which shards: hashes uint64[n], sorted, and shards uint32[n] beside them."""
+    """Which shards need which docs: hashes uint64[n], sorted, and shards uint32[n] beside them."""
 
     hashes: Hashes
     shards: npt.NDArray[np.uint32]
 
     @classmethod
-    def collect(cls, wanted: Iterable[tuple[int, Sequence[str]]]) -> "NeededDocs":
-        """From (shard, its doc_ids); a doc that several queries of a shard want is wanted once."""
-        return cls.of_hashes((shard, hashes64(doc_ids)) for shard, doc_ids in wanted)
+    def collect(cls, needed: Iterable[tuple[int, Sequence[str]]]) -> "NeededDocs":
+        """From (shard, its doc_ids); a doc that several queries of a shard need stands once."""
+        return cls.of_hashes((shard, hashes64(doc_ids)) for shard, doc_ids in needed)
 
     @classmethod
-    def of_hashes(cls, wanted: Iterable[tuple[int, Hashes]]) -> "NeededDocs":
+    def of_hashes(cls, needed: Iterable[tuple[int, Hashes]]) -> "NeededDocs":
         """From (shard, the hashes of its docs)."""
         hashes: list[Hashes] = [np.empty(0, np.uint64)]
         shards: list[npt.NDArray[np.uint32]] = [np.empty(0, np.uint32)]
-        for shard, found in wanted:
+        for shard, found in needed:
             distinct = np.unique(found)
             hashes.append(distinct)
             shards.append(np.full(len(distinct), shard, np.uint32))
@@ -61,7 +61,7 @@ class NeededDocs:
         return cls(content[: entries * 8].view("<u8"), content[entries * 8 :].view("<u4"))
 
     def lookup(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Which of some docs are wanted: rows int64[m] into `hashes` and shards uint32[m], one entry for each pair."""
+        """Which of some docs are needed: rows int64[m] into `hashes` and shards uint32[m], one entry for each pair."""
         left = np.searchsorted(self.hashes, hashes, side="left")
         counts = np.searchsorted(self.hashes, hashes, side="right") - left
         rows = np.repeat(np.arange(len(hashes)), counts)
@@ -70,7 +70,7 @@ class NeededDocs:
         return rows, np.asarray(self.shards[left[rows] + within], np.uint32)
 
     def of_shard(self, shard: int) -> Hashes:
-        """The hashes of the docs that a shard wants, sorted."""
+        """The hashes of the docs that a shard needs, sorted."""
         return np.asarray(self.hashes[self.shards == shard])
 
 

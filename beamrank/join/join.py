@@ -1,6 +1,6 @@
 """The join of candidates with their docs: one scan of the corpus, one shuffle of tokens (docs/internals/join.md).
 
-The launcher writes the needed docs (`beamrank.join.doc_hashes`) with the query shards that want each. Every corpus
+The launcher writes the needed docs (`beamrank.join.doc_hashes`) with the query shards that need each. Every corpus
 unit is filtered against them by binary search, and only tokens of needed docs travel to the shards, where they are
 matched by doc_id exactly: a hash that collides costs a few bytes, never a wrong doc.
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from beamrank.errors import DataError
 from beamrank.formats.texts.units import doc_keys, duplicate_doc
-from beamrank.join.shard import tokenized_table
+from beamrank.join.schemas import tokenized_table
 
 
 class MissingDoc(NamedTuple):
@@ -76,10 +76,10 @@ def by_shard(
     """
     if not batches:
         return
-    wanted_by = np.concatenate(shards)
-    order = np.argsort(wanted_by, kind="stable")
+    shard_of = np.concatenate(shards)
+    order = np.argsort(shard_of, kind="stable")
     table = pa.Table.from_batches(batches).combine_chunks().to_batches()[0].take(pa.array(order))
-    found, starts = np.unique(wanted_by[order], return_index=True)
+    found, starts = np.unique(shard_of[order], return_index=True)
     for shard, start, end in zip(found, starts, [*starts[1:], len(order)], strict=True):
         yield int(shard), table.slice(start, end - start)
 

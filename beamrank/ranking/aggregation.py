@@ -30,11 +30,17 @@ def sampled_opponents(query_id: str, doc_ids: Sequence[str], opponents: int, see
         bool[n, n], true at [i, j] where z_ij is scored; everywhere off the diagonal if `opponents` is n - 1 or more.
     """
     count = len(doc_ids)
-    asked = ~np.eye(count, dtype=np.bool_)
+    drawn = ~np.eye(count, dtype=np.bool_)
     if opponents < count - 1:
-        asked[:] = False
-        np.put_along_axis(asked, opponent_order(query_id, doc_ids, seed)[:, :opponents], True, axis=1)
-    return asked
+        drawn[:] = False
+        np.put_along_axis(drawn, opponent_order(query_id, doc_ids, seed)[:, :opponents], True, axis=1)
+    return drawn
+
+
+def pair_inferences(candidates: float, k: int, opponents: int | None) -> float:
+    """The number of ordered pairs that are scored for a query with so many candidates."""
+    compared = min(k, candidates)
+    return compared * max(0, min(opponents or compared, compared - 1))
 
 
 def opponent_order(query_id: str, doc_ids: Sequence[str], seed: int) -> Order:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from beamrank.errors import ConfigError
 
 Truncation = Literal["original", "paper", "hf"]
+SegmentPooling = Literal["max", "first", "mean"]
 
 Lengths = npt.NDArray[np.int64]
 
@@ -181,6 +182,48 @@ def duo_kept(
             "duoBERT's docs no wordpiece beside a long query: raise max_length or lower max_query_length"
         )
     return query, np.minimum(firsts, doc), np.minimum(seconds, doc)
+
+
+class SegmentRule(NamedTuple):
+    """Windows of `length_tokens`, one begun every `stride_tokens`, at most `limit` of a doc; without special tokens."""
+
+    length_tokens: int
+    stride_tokens: int
+    limit: int
+
+
+class Segments(NamedTuple):
+    """The w segments of some docs, those of a doc in its order.
+
+    Attributes:
+        docs: int64[w], which doc each is of.
+        numbers: int64[w], its number within the doc, from 0.
+        starts: int64[w], where it begins, in wordpieces.
+        lengths: int64[w], in wordpieces.
+    """
+
+    docs: Lengths
+    numbers: Lengths
+    starts: Lengths
+    lengths: Lengths
+
+
+def cut_segments(doc_lengths: Lengths, rule: SegmentRule | None) -> Segments:
+    """Cuts docs up to their ends or the rule's limit; the last window may be short, and an empty doc has one.
+
+    Args:
+        doc_lengths: int64[n], in wordpieces.
+        rule: how; None leaves docs whole.
+    """
+    if rule is None:
+        nothing = np.zeros_like(doc_lengths)
+        return Segments(np.arange(len(doc_lengths)), nothing, nothing, doc_lengths)
+    beyond = np.maximum(doc_lengths - rule.length_tokens, 0)
+    counts = np.minimum(1 + -(-beyond // rule.stride_tokens), rule.limit)
+    docs = np.repeat(np.arange(len(doc_lengths)), counts)
+    numbers = np.arange(len(docs)) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts = numbers * rule.stride_tokens
+    return Segments(docs, numbers, starts, np.minimum(doc_lengths[docs] - starts, rule.length_tokens))
 
 
 def lay_out(inputs: PackedInputs, rows: npt.NDArray[np.intp], width: int) -> PaddedBatch:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from beamrank.errors import DataError
 from beamrank.ranking.aggregation import Matrix, aggregate, simulate_sample
-from beamrank.ranking.segments import SegmentPooling, pool_segments
+from beamrank.ranking.input_layout import SegmentPooling
 
 Floats: TypeAlias = NDArray[np.float64]
 Positions: TypeAlias = NDArray[np.int64]
@@ -108,8 +109,7 @@ def rank_pairs(
     aggregation: str,
     *,
     k: int | None = None,
-    opponents: int | None = None,
-    seed: int = 0,
+    drawn: tuple[int, int] | None = None,
 ) -> Rankings:
     """The rankings after a stage that compares docs in pairs.
 
@@ -119,8 +119,7 @@ def rank_pairs(
         most: how many docs of a query the stage was to compare.
         aggregation: see `beamrank.ranking.aggregation.aggregate`.
         k: as if it had compared only those among the first k; by default all that it compared.
-        opponents: how many opponents of a doc SAMPLE draws from a full matrix; by default the matrix is used as it is.
-        seed: decides which are drawn.
+        drawn: the m and the seed of SAMPLE, which draws from a full matrix; by default the matrix is used as it is.
 
     Raises:
         ConfigError: the aggregation does not exist.
@@ -135,9 +134,10 @@ def rank_pairs(
         if k is not None:
             count = compared_among(doc_ids, ranking, k)
             z = z[:count, :count]
-        drawn = z if opponents is None else simulate_sample(z, query_id, doc_ids[: len(z)], opponents, seed)
+        if drawn is not None:
+            z = simulate_sample(z, query_id, doc_ids[: len(z)], *drawn)
         try:
-            scores = np.asarray(aggregate(drawn, aggregation), np.float64)
+            scores = np.asarray(aggregate(z, aggregation), np.float64)
         except DataError as error:
             raise DataError(f"query {query_id!r}: {error}") from error
         found[query_id] = rerank(query_id, ranking, doc_ids, scores, most)
@@ -201,6 +201,27 @@ def _foreign(query_id: str, doc_id: str) -> DataError:
     return DataError(
         f"query {query_id!r}: a stage scored doc {doc_id!r}, which is not a candidate of that query: the stages belong "
         "to different runs; start again in an empty output folder"
+    )
+
+
+def pool_segments(mono: Any, pooling: SegmentPooling) -> Any:
+    """One row a candidate out of one a segment: `max` (MaxP), `first` or `mean` of the segments' scores.
+
+    Both are tables of `schemas.MONO`; the result is sorted by query_id and rank, and has segment 0 only.
+    """
+    ordered = mono.sort_by([("query_id", "ascending"), ("rank", "ascending"), ("segment", "ascending")])
+    scores = ordered["score"].to_numpy()
+    firsts = np.flatnonzero(ordered["segment"].to_numpy() == 0)
+    if pooling == "max":
+        pooled = np.maximum.reduceat(scores, firsts)
+    elif pooling == "first":
+        pooled = scores[firsts]
+    else:
+        counts = np.diff(firsts, append=len(scores))
+        pooled = np.add.reduceat(scores.astype(np.float64), firsts) / counts
+    column = ordered.schema.get_field_index("score")
+    return ordered.take(pa.array(firsts)).set_column(
+        column, ordered.schema.field(column), pa.array(pooled.astype(np.float32))
     )
 
 

@@ -46,7 +46,7 @@ class Variant(NamedTuple):
         k1: how many docs are compared in pairs.
         aggregation: of the pairs.
         opponents: how many opponents SAMPLE draws for a doc.
-        trial: the seed.
+        trial: the seed, or `mean` or `sd` over the seeds.
         inferences: of a query as the papers count them: k0; k1 (k1 - 1), for SAMPLE k1 (m - 1).
         inferences_asked: what beamrank asks its model: for SAMPLE k1 m.
     """
@@ -55,9 +55,14 @@ class Variant(NamedTuple):
     k1: int | None
     aggregation: str | None
     opponents: int | None
-    trial: int | None
+    trial: int | str | None
     inferences: int
     inferences_asked: int
+
+    @property
+    def label(self) -> str:
+        """The name of its line in a picture."""
+        return str(self.aggregation) if self.opponents is None else f"{self.aggregation}, m = {self.opponents}"
 
 
 class Variants(ABC):

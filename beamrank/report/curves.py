@@ -14,30 +14,23 @@ import numpy as np
 
 from beamrank.commit.parts import ShardParts
 from beamrank.commit.stage import Stage
+from beamrank.evaluation.evaluate import CurveEvaluator
 from beamrank.evaluation.measures import Measure
-from beamrank.evaluation.positions import CurveEvaluator
 from beamrank.formats.qrels import Qrels
-from beamrank.ranking.variants import Depths, Variants
+from beamrank.ranking.variants import Depths, Variant, Variants
 
 _BY_DEPTH = 2
 
 
 class CurvePoint(NamedTuple):
-    """A row of `curves.csv`; None where a column says nothing.
+    """A measure of a variant of a stage over all judged topics: a row of `curves.csv`.
 
-    `k0` to `inferences_asked` are those of a `Variant`; `trial` is the seed, or `mean` or `sd` over the seeds. `k0` of
-    a stage that compares pairs is that of the last stage before it that does not.
+    The `k0` of a stage that compares pairs is that of the last stage before it that does not.
     """
 
     figure: int
     stage: str
-    k0: int
-    k1: int | None
-    aggregation: str | None
-    opponents: int | None
-    trial: int | str | None
-    inferences: int
-    inferences_asked: int
+    variant: Variant
     measure: str
     value: float
 
@@ -74,13 +67,15 @@ class Curves:
                 CurvePoint(
                     variants.figure,
                     stage.name if each.k0 or each.k1 else self._before[stage.name],
-                    *(k0 if each.k0 is None else each.k0, *each[1:], name, float(value)),
+                    each._replace(k0=k0 if each.k0 is None else each.k0),
+                    name,
+                    float(value),
                 )
                 for name, means in evaluator.means().items()
                 for each, value in zip(variants.variants, means, strict=True)
             ]
             if points:
-                by_depth = groupby(points, key=lambda point: (point.measure, point.k0, point.k1))
+                by_depth = groupby(points, key=lambda point: (point.measure, *point.variant[:2]))
                 found[stage.name] = [point for _, each in by_depth for point in _with_trials(list(each))]
         return found
 
@@ -94,17 +89,20 @@ class _Curve(NamedTuple):
 def _with_trials(points: Sequence[CurvePoint]) -> Iterator[CurvePoint]:
     """The points of one depth, then the mean and the standard deviation of the trials."""
     yield from points
-    for opponents in dict.fromkeys(point.opponents for point in points if point.opponents is not None):
-        trials = [point for point in points if point.opponents == opponents]
+    drawn = [point for point in points if point.variant.trial is not None]
+    for _, each in groupby(drawn, key=lambda point: point.variant.label):
+        trials = list(each)
         values = [point.value for point in trials]
-        yield trials[0]._replace(trial="mean", value=float(np.mean(values)))
-        yield trials[0]._replace(trial="sd", value=float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        for name, value in (("mean", float(np.mean(values))), ("sd", spread)):
+            yield trials[0]._replace(variant=trials[0].variant._replace(trial=name), value=value)
 
 
 def write_csv(points: Iterable[CurvePoint]) -> bytes:
-    """`curves.csv`."""
+    """`curves.csv`; a cell is empty where a column says nothing."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(CurvePoint._fields)
-    writer.writerows(["" if each is None else each for each in point] for point in points)
+    writer.writerow(("figure", "stage", *Variant._fields, "measure", "value"))
+    for figure, stage, variant, *measured in points:
+        writer.writerow(["" if each is None else each for each in (figure, stage, *variant, *measured)])
     return content.getvalue().encode()

@@ -133,7 +133,7 @@ class _StageDrift:
         self.changes: list[TopicChange] = []
         self._agreements: list[tuple[float | None, float | None]] = []
         self._score_changes: list[NDArray[np.float32]] = [np.empty(0, np.float32)]
-        self._evaluators = [Evaluator(qrels, measures, by_position=True) for _ in range(2)] if qrels else []
+        self._evaluators = [Evaluator(qrels, measures, fast=True) for _ in range(2)] if qrels else []
 
     def add(self, query_id: str, new: Ranking, old: Ranking, candidates: tuple[DocIds, DocIds]) -> None:
         """Takes a topic of both runs, with its candidates in each."""

@@ -1,25 +1,31 @@
-"""The report of a run: a pass over its parts, the parts of the queries that are shown, and one scan of its corpus."""
+"""What a report shows, read: of a run, or of run files of any systems, which have no stored scores.
+
+A run is read in a pass over its parts, the parts of the queries that are shown, and one scan of its corpus.
+"""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from beamrank.commit.status import read_receipts, read_status
 from beamrank.errors import PreflightError
-from beamrank.evaluation.evaluate import Evaluator
-from beamrank.evaluation.positions import supported
+from beamrank.evaluation.compare import short_names
+from beamrank.evaluation.evaluate import Evaluator, evaluate_one, without
+from beamrank.evaluation.measures import by_position
+from beamrank.formats.excluded import Excluded, own_facts
+from beamrank.formats.notes import of_files
 from beamrank.formats.qrels import Qrels, read_qrels
+from beamrank.formats.runs import Run, read_run
 from beamrank.ranking.rankings import doc_orders
-from beamrank.ranking.variants import Depths
 from beamrank.report.curves import Curves
 from beamrank.report.drift import DriftPass
-from beamrank.report.report import Execution, Report, ReportSettings, chosen_baseline
+from beamrank.report.report import Report, ReportSettings, chosen_baseline
 from beamrank.report.runs import StoredRuns
 from beamrank.report.views import (
     CandidateView,
     LargestChanges,
     RankChange,
+    Ranked,
     ScoresByLabel,
     candidate_views,
     of_query,
@@ -33,22 +39,23 @@ _NO_QRELS = (
 )
 
 
-def gather(runs: StoredRuns, settings: ReportSettings, earlier: StoredRuns | None = None) -> Report:
-    """Reads what a run has finished, and the corpus at most once.
+_NOT_SHOWN = (
+    "These are run files: curves, costs, truncation and passages need what `beamrank run` stores, and are left out"
+)
+_NO_FILE_QRELS = "No qrels are given: measures, tests and rank changes need judgments. Give --qrels"
 
-    Args:
-        runs: the run's.
-        settings: what is shown.
-        earlier: an earlier run with which it is compared.
+
+def gather(runs: StoredRuns, settings: ReportSettings, earlier: StoredRuns | None = None) -> Report:
+    """Reads what a run has finished, and the corpus at most once; compares it with an earlier run, if one is given.
 
     Raises:
         ConfigError: the baseline is not a run of a finished stage.
     """
-    plan, statuses, qrels = runs.plan, read_status(runs.plan), _read_qrels(runs)
+    plan, qrels = runs.plan, _read_qrels(runs)
     missing = [
         f"{each.stage} is not finished ({each.done:,} of {each.shards:,} shards): what needs it is left out. "
         "Run the same `beamrank run` again, which resumes"
-        for each in statuses
+        for each in runs.statuses
         if not each.finished
     ]
     report = Report(
@@ -60,7 +67,7 @@ def gather(runs: StoredRuns, settings: ReportSettings, earlier: StoredRuns | Non
         settings=settings,
         topics={topic.query_id: topic.text for topic in plan.topics},
         trial=f" (a trial: the first {len(plan.topics):,} topics alone, topics.limit)" if plan.limited else "",
-        execution=Execution(runs, statuses, read_receipts(plan)),
+        execution=runs,
         qrels=qrels,
         missing=[*missing, *([_NO_QRELS] if qrels is None else [])],
         **_measured(runs, qrels, settings, earlier),
@@ -86,11 +93,10 @@ def _measured(
 ) -> dict[str, Any]:
     """The fields of a report that need all queries."""
     names = list(dict.fromkeys([*runs.config.measures, _JUDGED]))
-    fast, not_drawn = supported(runs.config.measures)
+    fast, not_drawn = by_position(runs.config.measures)
     relevance = {} if qrels is None else qrels.relevance
-    evaluators = {run: Evaluator(qrels, names, by_position=True) for run in runs.all} if qrels else {}
-    depths = Depths(settings.k0s, settings.k1s, settings.opponents, settings.trials)
-    curves = Curves(qrels, fast, runs.finished, depths) if qrels and settings.curves else None
+    evaluators = {run: Evaluator(qrels, names, fast=True) for run in runs.all} if qrels else {}
+    curves = Curves(qrels, fast, runs.finished, settings.depths) if qrels and settings.curves else None
     drift = DriftPass(runs, earlier, qrels, names) if earlier else None
     changes = LargestChanges(itertools.pairwise(runs.steps), settings.changes)
     # The score of a pair is of two docs.
@@ -154,3 +160,68 @@ def _shown(report: Report) -> Iterator[CandidateView]:
     yield from (change.candidate for change in report.changes)
     for views in report.views.values():
         yield from views
+
+
+def gather_files(
+    urls: Sequence[str],
+    qrels_url: str | None,
+    measures: Sequence[str],
+    settings: ReportSettings,
+    excluded: Excluded | None = None,
+) -> Report:
+    """Reads runs and compares them with the first one, or with the baseline.
+
+    Raises:
+        ConfigError: the baseline is not one of them, or a measure is unknown.
+        PreflightError: a file is missing or invalid, or a run and the qrels have no topic in common.
+    """
+    names = short_names(list(dict.fromkeys(urls)))
+    qrels = None if qrels_url is None else read_qrels(qrels_url)
+    relevance = {} if qrels is None else qrels.relevance
+    runs = {name: without(read_run(url), excluded, qrels) for url, name in names.items()}
+    baseline = chosen_baseline(settings.baseline, list(runs), "these files")
+    steps = [baseline, *(name for name in runs if name != baseline)]
+    missing = [_NOT_SHOWN, *of_files({name: own_facts(run.order) for name, run in runs.items()})]
+    missing += [_NO_FILE_QRELS] if qrels is None else []
+    evaluations = {}
+    for url, name in names.items() if qrels is not None else ():
+        assert qrels is not None
+        found = evaluate_one(runs[name], qrels, measures, f"the run {url}", f"the qrels {qrels_url}").evaluation
+        evaluations[name] = found
+        missing += [f"{name}: {line}" for line in found.notes.warnings()]
+    scores = ScoresByLabel()
+    for name, run in runs.items():
+        for query_id in run.order:
+            scores.add(name, _ranked(run, query_id), relevance.get(query_id, {}))
+    in_order = {step: runs[step] for step in steps}
+    changes = LargestChanges([(baseline, run) for run in steps[1:]], settings.changes)
+    for query_id, judgments in relevance.items() if settings.changes else ():
+        changes.add(candidate_views(query_id, _rankings(in_order, query_id), judgments, judgments))
+    report = Report(
+        title=", ".join(runs),
+        runs=list(runs),
+        steps=steps,
+        baseline=baseline,
+        measures=measures,
+        settings=settings,
+        qrels=qrels,
+        files={url: runs[name].notes for url, name in names.items()},
+        missing=missing,
+        evaluations=evaluations,
+        changes=changes.found(),
+        scores=scores.found(),
+    )
+    queries = list(dict.fromkeys(query_id for run in runs.values() for query_id in run.order))
+    views = {
+        query_id: candidate_views(query_id, _rankings(in_order, query_id), relevance.get(query_id, {}))
+        for query_id in report.largest_differences(queries)
+    }
+    return replace(report, views={query_id: shown_views(each, settings.docs) for query_id, each in views.items()})
+
+
+def _rankings(runs: Mapping[str, Run], query_id: str) -> dict[str, Ranked]:
+    return {name: _ranked(run, query_id) for name, run in runs.items()}
+
+
+def _ranked(run: Run, query_id: str) -> Ranked:
+    return run.order.get(query_id, ()), run.scores.get(query_id, ())

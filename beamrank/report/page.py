@@ -1,23 +1,66 @@
-"""The files of a report: one page that needs no network, tables for papers, curves as CSV, pictures as SVG."""
+"""The sections of a report, and its files: one page that needs no network, tables for papers, curves, pictures.
+
+Sections are ours in the order of the page, and those of packages before the last.
+"""
 
 import base64
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
 from beamrank.evaluation.tables import Table, latex, markdown
-from beamrank.report.blocks import Block, Picture, TableBlock
+from beamrank.plugins import Registry
+from beamrank.report.blocks import Block, Picture, Section, TableBlock
 from beamrank.report.curves import write_csv
 from beamrank.report.drift import write_drift
 from beamrank.report.report import Report
-from beamrank.report.sections.registry import make_sections
+from beamrank.report.sections import drift, measures, queries, what_ran
 from beamrank.storage import files as storage
 from beamrank.storage.urls import printable
 
 PAGE = "report.html"
 # A column with a text of so many characters needs room.
 _WIDE = 24
+_OURS = {
+    "What ran": Section(what_ran.blocks),
+    "What changed": Section(drift.blocks),
+    "Measures": Section(measures.blocks),
+    "Effectiveness against inferences": Section(measures.curve_blocks),
+    "Queries": Section(queries.blocks),
+    "Largest rank changes": Section(queries.change_blocks),
+    "Scores": Section(measures.score_blocks),
+    "Machines and settings": Section(what_ran.setting_blocks),
+}
+SECTIONS: Registry[Section] = Registry("report section", "beamrank.report_sections", _OURS)
+
+
+def section_options() -> list[inspect.Parameter]:
+    """The options of all sections."""
+    return [option for section in SECTIONS.importable().values() for option in _options(section)]
+
+
+def _make_sections(report: Report, options: Mapping[str, Any]) -> dict[str, Sequence[Block]]:
+    """The sections that have content, by title; `options` are those of the command, by name."""
+    sections = SECTIONS.importable()
+    found = {}
+    *first, last = _OURS
+    for title in [*first, *(each for each in sections if each not in _OURS), last]:
+        chosen = {each.name: options[each.name] for each in _options(sections[title]) if each.name in options}
+        if blocks := sections[title].blocks(report, **chosen):
+            found[title] = blocks
+    return found
+
+
+def is_shown(folder: str) -> bool:
+    """Whether a section shows a folder that holds no run."""
+    return any(section.shows(folder) for section in SECTIONS.importable().values())
+
+
+def _options(section: Section) -> list[inspect.Parameter]:
+    parameters = inspect.signature(section.blocks, eval_str=True).parameters.values()
+    return [each for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
 
 
 @dataclass(frozen=True)
@@ -35,7 +78,7 @@ class Part:
 
 def report_part(report: Report, options: Mapping[str, Any] | None = None) -> Part:
     """A report with the sections that have content; `options` are those of the command, by name."""
-    part = Part(report.title, make_sections(report, options or {}))
+    part = Part(report.title, _make_sections(report, options or {}))
     files = {"drift.csv": write_drift(report.drift)} if report.drift else {}
     if report.execution:
         files["curves.csv"] = write_csv(point for picture in part.blocks(Picture) for point in picture.points)

@@ -52,9 +52,9 @@ def figure(panels: int = 1, height: float = _SIZE[1], whole: bool = True) -> Ite
 def depth_curve(points: Sequence[CurvePoint]) -> bytes:
     """Figure 2: a measure against k0."""
     with figure() as (axes, content):
-        axes.plot([point.k0 for point in points], [point.value for point in points])
+        axes.plot([point.variant.k0 for point in points], [point.value for point in points])
         axes.plot(
-            points[0].k0,
+            points[0].variant.k0,
             points[0].value,
             "o",
             color="tab:gray",
@@ -71,26 +71,30 @@ def pair_curves(points: Sequence[CurvePoint], configured: str | None) -> bytes:
     The line of the configured aggregation is above the others.
     """
     with figure() as (axes, content):
-        whole = [point for point in points if point.opponents is None]
-        for number, name in enumerate(dict.fromkeys(point.aggregation for point in whole)):
-            line = [point for point in whole if point.aggregation == name]
+        whole = [point for point in points if point.variant.trial is None]
+        for number, (name, line) in enumerate(_lines(whole).items()):
             style = CONFIGURED if name == configured else {}
-            axes.plot(*xy(line), _LINES[number % len(_LINES)], marker=".", label=str(name), **style)
-        for opponents in dict.fromkeys(point.opponents for point in points if point.opponents is not None):
-            drawn = [point for point in points if point.opponents == opponents]
-            means = [point for point in drawn if point.trial == "mean"]
-            bars = [point.value for point in drawn if point.trial == "sd"]
-            label = f"sample, m = {opponents}"
-            axes.errorbar(*xy(means), yerr=bars, marker="x", linewidth=1, elinewidth=0.7, capsize=2, label=label)
+            axes.plot(*xy(line), _LINES[number % len(_LINES)], marker=".", label=name, **style)
+        for name, drawn in _lines([point for point in points if point.variant.trial is not None]).items():
+            means = [point for point in drawn if point.variant.trial == "mean"]
+            bars = [point.value for point in drawn if point.variant.trial == "sd"]
+            axes.errorbar(*xy(means), yerr=bars, marker="x", linewidth=1, elinewidth=0.7, capsize=2, label=name)
         axes.set(xlabel=f"inferences per query asked of {points[-1].stage}", ylabel=points[0].measure)
         axes.figure.legend(fontsize="small", loc="outside lower center", ncols=3)
     return content.getvalue()
 
 
+def _lines(points: Sequence[CurvePoint]) -> dict[str, list[CurvePoint]]:
+    found: dict[str, list[CurvePoint]] = {}
+    for point in points:
+        found.setdefault(point.variant.label, []).append(point)
+    return found
+
+
 def xy(points: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:
     """A line: the inferences that are asked, in order, and the values."""
-    ordered = sorted(points, key=lambda point: point.inferences_asked)
-    return [point.inferences_asked for point in ordered], [point.value for point in ordered]
+    ordered = sorted(points, key=lambda point: point.variant.inferences_asked)
+    return [point.variant.inferences_asked for point in ordered], [point.value for point in ordered]
 
 
 def difference_bars(differences: Sequence[float], measure: str) -> bytes:

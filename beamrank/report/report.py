@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from beamrank.commit.receipts import Receipt
-from beamrank.commit.status import StageStatus
 from beamrank.errors import ConfigError
 from beamrank.evaluation.compare import NOT_TESTED
 from beamrank.evaluation.evaluate import Evaluation
 from beamrank.evaluation.significance import Comparison, compare_evaluations, corrected
 from beamrank.formats.qrels import Qrels
 from beamrank.formats.runs import RunNotes
+from beamrank.ranking.variants import Depths
 from beamrank.report.curves import CurvePoint
 from beamrank.report.drift import Drift
 from beamrank.report.runs import StoredRuns
@@ -30,7 +29,7 @@ class ReportSettings:
         docs: how many docs such a section has, beside relevant ones further below.
         texts: whether passages are shown, for which the corpus is scanned.
         curves: whether curves are made, which takes most of the time.
-        k0s, k1s, opponents, trials: see `beamrank.ranking.variants.Depths`.
+        depths: the points of curves.
     """
 
     baseline: str | None = None
@@ -40,10 +39,7 @@ class ReportSettings:
     docs: int = 10
     texts: bool = True
     curves: bool = True
-    k0s: tuple[int, ...] = ()
-    k1s: tuple[int, ...] = ()
-    opponents: tuple[int, ...] = ()
-    trials: int = 10
+    depths: Depths = field(default_factory=Depths)
 
 
 @dataclass(frozen=True)
@@ -54,15 +50,6 @@ class Tested:
     measure: str
     comparison: Comparison
     corrected_p_value: float | None
-
-
-@dataclass(frozen=True)
-class Execution:
-    """The run of beamrank behind a report, and what its stages cost."""
-
-    runs: StoredRuns
-    statuses: Sequence[StageStatus]
-    receipts: Mapping[str, Mapping[int, Receipt]]
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,7 @@ class Report:
         measures: their names; the first decides the order of topics and is drawn.
         settings: what the user chose.
         topics: their texts by query_id; empty where they are unknown.
-        execution: None for runs of other systems.
+        execution: the run of beamrank; None for runs of other systems.
         qrels: the judgments, if there are any.
         files: the path of each run of other systems, and facts about it.
         folders: those that hold no run, and that a section of a plugin shows.
@@ -100,7 +87,7 @@ class Report:
     measures: Sequence[str] = ()
     settings: ReportSettings = ReportSettings()
     topics: Mapping[str, str] = field(default_factory=dict)
-    execution: Execution | None = None
+    execution: StoredRuns | None = None
     qrels: Qrels | None = None
     files: Mapping[str, RunNotes] = field(default_factory=dict)
     folders: Sequence[str] = ()

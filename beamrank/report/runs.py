@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from beamrank.commit.parts import ShardParts
+from beamrank.commit.parts import ShardParts, iter_shards
 from beamrank.commit.plan import Plan
-from beamrank.commit.receipts import Manifest
-from beamrank.commit.stage import Stage
-from beamrank.commit.stage_record import ScoringWork
+from beamrank.commit.receipts import Manifest, Receipt, StageFolder
+from beamrank.commit.stage import ScoringWork, Stage
+from beamrank.commit.status import StageStatus, read_receipts, read_status
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import digest_corpus, find_texts
@@ -33,8 +33,17 @@ class StoredRuns:
     @cached_property
     def manifests(self) -> Mapping[str, Manifest]:
         """Those of the finished stages, by name."""
-        found = {stage.name: self.plan.finished(stage.name) for stage in self.stages}
-        return {name: manifest for name, manifest in found.items() if manifest is not None}
+        return self.plan.manifests(StageFolder.whole)
+
+    @cached_property
+    def receipts(self) -> Mapping[str, Mapping[int, Receipt]]:
+        """Those of each stage, by shard."""
+        return read_receipts(self.plan)
+
+    @cached_property
+    def statuses(self) -> Sequence[StageStatus]:
+        """Those of the stages."""
+        return read_status(self.plan)
 
     @cached_property
     def finished(self) -> list[Stage]:
@@ -57,16 +66,14 @@ class StoredRuns:
 
     def shards(self, queries: Collection[str] | None = None) -> Iterator[ShardParts]:
         """The parts of each shard, or only the rows of some queries; none before the first stage is finished."""
-        for shard in self.plan.shards if self.finished else ():
-            if queries is None or any(topic.query_id in queries for topic in shard.topics):
-                yield ShardParts(self.plan, self.stages, self.manifests, shard.index, queries)
+        return iter_shards(self.plan, self.stages, self.manifests, queries) if self.finished else iter(())
 
     def rankings(self, parts: ShardParts, run: str) -> Rankings:
         """The rankings of a shard in one of `all` runs."""
         stage, alternative = self.all[run]
         if alternative.run_name == stage.run_name:
             return parts.rankings(stage.name)
-        return alternative.rank(parts.before(stage.name), parts.part(stage.name))
+        return parts.rank(alternative)
 
     def views(self, query_id: str, judgments: Mapping[str, int]) -> list[CandidateView]:
         """The candidates of a query in all runs; reads its shard only."""

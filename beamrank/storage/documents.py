@@ -6,11 +6,13 @@ Every problem of a document is a ValueError of one line. Python's own `hash()` d
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, TypeVar
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Annotated, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
@@ -109,6 +111,28 @@ def checked_record(kind: TypeAdapter[_Value], content: bytes) -> _Value | None:
         return validated(kind, checked_values(content))
     except ValueError:
         return None
+
+
+@dataclass(frozen=True)
+class Document:
+    """The base of a frozen dataclass that is the content of a small file; a file with other keys is damaged."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    def to_json(self) -> bytes:
+        """The file."""
+        return checked_json(asdict(self))
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Self | None:
+        """The content of a file; None if the bytes are truncated or invalid."""
+        found: Self | None = checked_record(_adapter(cls), content)  # type: ignore[arg-type]
+        return found
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def hash64(text: str) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beamrank.join.shard import candidates_table
+from beamrank.join.schemas import candidates_table
 from beamrank.machine import usable_cores
 from beamrank.ranking.input_layout import MAX_DOC_TOKENS, InputLimits, PackedInputs
 from beamrank.records import Topic

@@ -119,8 +119,8 @@ def fuse(
             doc_ids = run.order.get(query_id)
             if doc_ids:
                 weight = weights[position] if weights else 1.0
-                given = _ranks(len(doc_ids)) if found.reads_ranks else weight * normalize(_scores(run, query_id))
-                for doc_id, value in zip(doc_ids, given.tolist(), strict=True):
+                found_values = _ranks(len(doc_ids)) if found.reads_ranks else weight * normalize(_scores(run, query_id))
+                for doc_id, value in zip(doc_ids, found_values.tolist(), strict=True):
                     values.setdefault(doc_id, []).append(value)
         ranking = [(doc_id, found.combine(each)) for doc_id, each in values.items()]
         ranking.sort(key=lambda row: -row[1])
@@ -136,9 +136,9 @@ def check_fusion(runs: int, method: str, weights: Sequence[float], norm: str | N
     """
     if runs < 2:
         raise ConfigError("there is nothing to fuse: give two runs or more")
-    for kind, name, known in (("fusion method", method, METHODS), ("normalization", norm, NORMALIZATIONS)):
-        if name is not None and name not in known:
-            raise ConfigError(f"unknown {kind} {name!r}: choose one of {', '.join(known)}")
+    for kind, name, names in (("fusion method", method, METHODS), ("normalization", norm, NORMALIZATIONS)):
+        if name is not None and name not in names:
+            raise ConfigError(f"unknown {kind} {name!r}: choose one of {', '.join(names)}")
     if METHODS[method].reads_ranks and norm is not None:
         raise ConfigError(f"method {method} reads ranks, which need no normalization: leave out the normalization")
     if not METHODS[method].takes_weights and weights:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, NoReturn, Self
 import numpy as np
 import pyarrow as pa
 
-from beamrank.commit.stage_record import ScoringWork
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
+from beamrank.commit.stage import ScoringWork
 from beamrank.config.models import StageConfig
 from beamrank.errors import ConfigError
 from beamrank.join import schemas

@@ -12,9 +12,10 @@ import typer
 from beamrank.commit.receipts import Manifest
 from beamrank.errors import ConfigError
 from beamrank.evaluation.evaluate import Evaluator
-from beamrank.evaluation.positions import supported
+from beamrank.evaluation.measures import by_position
 from beamrank.ranking.aggregation import Matrix, aggregate
 from beamrank.ranking.rankings import Ranking, matrices, rerank
+from beamrank.ranking.variants import Variant
 from beamrank.report.blocks import Block, Picture, Section
 from beamrank.report.curves import CurvePoint
 from beamrank.report.pictures import CONFIGURED, figure, xy
@@ -49,10 +50,10 @@ def blocks(
     from contrib.papers import missing_pairs
     from pipelines.commands.arguments import console_progress
 
-    runs, settings = report.execution.runs, report.settings
-    if report.qrels is not None and not supported(runs.config.measures)[0]:
+    runs, settings = report.execution, report.settings
+    if report.qrels is not None and not by_position(runs.config.measures)[0]:
         raise ConfigError(f"figure 4 needs a measure with curves, and the run has {', '.join(runs.config.measures)}")
-    pairs = missing_pairs.depths_plan(runs, settings.k0s, settings.k1s)
+    pairs = missing_pairs.depths_plan(runs, *settings.depths[:2])
     manifest = missing_pairs.score_missing(pairs, runs, console_progress(verbose, quiet))
     if report.qrels is None:
         return []
@@ -70,9 +71,11 @@ SECTION = Section(blocks)
 def depth_pair_curves(points: Sequence[CurvePoint], configured: int | None) -> bytes:
     """A measure against all inferences, a line for each k1, the configured one above the others."""
     with figure() as (axes, content):
-        for k1 in dict.fromkeys(point.k1 for point in points):
+        for k1 in dict.fromkeys(point.variant.k1 for point in points):
             style = CONFIGURED if k1 == configured else {}
-            axes.plot(*xy([point for point in points if point.k1 == k1]), marker=".", label=f"k1 = {k1}", **style)
+            axes.plot(
+                *xy([point for point in points if point.variant.k1 == k1]), marker=".", label=f"k1 = {k1}", **style
+            )
         axes.set(xlabel="inferences per query, k0 + k1 (k1 - 1)", ylabel=points[0].measure)
         axes.legend()
     return content.getvalue()
@@ -82,15 +85,15 @@ def _points(report: Report, runs: StoredRuns, pairs: "Pairs", manifest: Manifest
     """The means over all judged topics."""
     assert report.qrels is not None
     # SAMPLE is not of all pairs.
-    aggregation = "sum" if pairs.duo.opponents is not None else pairs.duo.aggregation
-    k1s = [k1 for k1 in report.settings.k1s or (pairs.stage.k,) if k1 >= 2]
-    measures = list(supported(report.measures)[0])
+    aggregation = "sum" if pairs.duo.aggregation == "sample" else pairs.duo.aggregation
+    k1s = [k1 for k1 in report.settings.depths.k1s or (pairs.stage.k,) if k1 >= 2]
+    measures = list(by_position(report.measures)[0])
     depths = [(k0, k1) for k1 in k1s for k0 in pairs.stage.k0s]
-    evaluators = {each: Evaluator(report.qrels, measures, by_position=True) for each in depths}
+    evaluators = {each: Evaluator(report.qrels, measures, fast=True) for each in depths}
     for parts, receipt in zip(runs.shards(), manifest.receipts, strict=True):
         scores = matrices(pairs.plan.folder(pairs.stage.name).read_part(receipt))
         for k0 in pairs.stage.k0s:
-            ranked = pairs.mono.rank(parts.before(pairs.mono.name), parts.part(pairs.mono.name), k0)
+            ranked = parts.rank(pairs.mono, k0)
             for k1 in k1s:
                 evaluators[k0, k1].add(
                     (query_id, _compare(query_id, each, *scores[query_id], k1, aggregation))
@@ -102,7 +105,8 @@ def _points(report: Report, runs: StoredRuns, pairs: "Pairs", manifest: Manifest
         for k0, k1 in depths:
             cost = k0 + k1 * (k1 - 1)
             value = means[k0, k1][measure]
-            yield CurvePoint(4, pairs.duo.name, k0, k1, aggregation, None, None, cost, cost, measure, value)
+            variant = Variant(k0, k1, aggregation, None, None, cost, cost)
+            yield CurvePoint(4, pairs.duo.name, variant, measure, value)
 
 
 def _compare(

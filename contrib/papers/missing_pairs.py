@@ -88,7 +88,7 @@ def count_missing(pairs: Pairs, runs: StoredRuns) -> tuple[int, int]:
     asked = 0
     for parts in runs.shards():
         for k0 in pairs.stage.k0s:
-            ranked = pairs.mono.rank(parts.before(pairs.mono.name), parts.part(pairs.mono.name), k0)
+            ranked = parts.rank(pairs.mono, k0)
             best = [min(each.scored, pairs.stage.k) for each in ranked.values()]
             asked += sum(count * (count - 1) for count in best)
     return missing, asked

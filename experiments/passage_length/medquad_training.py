@@ -14,7 +14,7 @@ from beamrank.formats.runs import read_run
 from beamrank.ranking.rankings import rank_candidates
 from beamrank.storage import files as storage
 from benchmarks.datasets.medquad import read_medquad
-from contrib.papers.relevant import with_relevant
+from contrib.papers.commands import with_relevant
 from experiments.progress import StderrProgress
 from models.scoring.backends.torch import resolve_device
 from models.training.config import Kind, TrainConfig

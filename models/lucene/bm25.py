@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.errors import BeamrankError, DataError, PreflightError
-from beamrank.join.shard import candidates_table
+from beamrank.join.schemas import candidates_table
 from beamrank.machine import usable_threads
 from beamrank.records import Topic
 from models.lucene import jvm

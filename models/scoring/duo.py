@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from beamrank.errors import DataError
 from beamrank.join import schemas
-from beamrank.join.shard import special_tokens
+from beamrank.join.schemas import special_tokens
 from beamrank.ranking.aggregation import sampled_opponents
 from beamrank.ranking.input_layout import InputLimits, InputTemplate, Lengths, PackedInputs, duo_kept
 from models.architectures.protocol import Architecture

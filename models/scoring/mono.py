@@ -10,9 +10,16 @@ import pyarrow.compute as pc
 
 from beamrank.errors import DataError
 from beamrank.join import schemas
-from beamrank.join.shard import special_tokens
-from beamrank.ranking.input_layout import InputLimits, Lengths, PackedInputs, mono_kept
-from beamrank.ranking.segments import SegmentRule, Segments, cut_segments
+from beamrank.join.schemas import special_tokens
+from beamrank.ranking.input_layout import (
+    InputLimits,
+    Lengths,
+    PackedInputs,
+    SegmentRule,
+    Segments,
+    cut_segments,
+    mono_kept,
+)
 from models.architectures.protocol import Architecture
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScores

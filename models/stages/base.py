@@ -14,10 +14,10 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 import pyarrow as pa
 from pydantic import ConfigDict, TypeAdapter
 
+from beamrank.commit.check import Verification
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.stage_record import ScoringWork, StageRecord, described
-from beamrank.commit.tasks import ShardTask
-from beamrank.commit.verify import Verification
+from beamrank.commit.shards import ShardTask
+from beamrank.commit.stage import ScoringWork, StageRecord, described
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.models import StageConfig
 from beamrank.config.run import RunConfig

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
+from beamrank.commit.check import Finding, Verification
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.tasks import ShardTask
-from beamrank.commit.verify import Finding, Verification
+from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.first_stages import Bm25Config
 from beamrank.config.run import RunConfig

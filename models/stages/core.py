@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.stage import StageRecord
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
 from beamrank.config.models import ModelConfig
 from beamrank.config.run import RunConfig

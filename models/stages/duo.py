@@ -7,14 +7,13 @@ from typing import Annotated, Any, Self
 
 import pyarrow as pa
 
-from beamrank.commit.pace import pair_inferences
-from beamrank.commit.stage_record import ScoringWork
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
+from beamrank.commit.stage import ScoringWork
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.models import DuoConfig
 from beamrank.config.run import RunConfig
 from beamrank.join import schemas
-from beamrank.ranking.aggregation import METHODS
+from beamrank.ranking.aggregation import METHODS, pair_inferences
 from beamrank.ranking.input_layout import Lengths, duo_kept
 from beamrank.ranking.rankings import Rankings, rank_pairs
 from beamrank.ranking.variants import Depths, PairVariants, Variants, opponents
@@ -101,8 +100,7 @@ class ScoreDuo(ScoringStage):
     def rank(self, before: Rankings | None, part: pa.Table, k: int | None = None) -> Rankings:
         """The docs by the aggregated scores of their pairs."""
         assert before is not None
-        opponents, seed = self.drawn or (None, 0)
-        return rank_pairs(before, part, self.k, self.aggregation, k=k, opponents=opponents, seed=seed)
+        return rank_pairs(before, part, self.k, self.aggregation, k=k, drawn=self.drawn)
 
     @property
     def alternatives(self) -> Sequence[Self]:

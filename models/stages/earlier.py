@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.commit.machines import arithmetic_digest
-from beamrank.commit.tasks import EarlierPart
+from beamrank.commit.receipts import arithmetic_digest
+from beamrank.commit.shards import EarlierPart
 from beamrank.errors import BeamrankError, DataError
 from beamrank.machine import describe_machine
 from models.scoring.known import KnownScores

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import RunConfig
@@ -20,7 +20,7 @@ from beamrank.errors import DataError
 from beamrank.formats.checks import RowError, are_usable, check_doc_id
 from beamrank.formats.excluded import OWN_DEPTH, Excluded, read_excluded
 from beamrank.join import schemas
-from beamrank.join.shard import candidates_table
+from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rank_candidates
 from beamrank.section import SELF
 from models.stages.base import CANDIDATE_BYTES, Cost, CostOf, Decides, ShardStage, Worker

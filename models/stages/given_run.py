@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.shards import Shard
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import Shard, ShardTask
 from beamrank.config.first_stages import CandidatesConfig
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.candidates import read_candidates
 from beamrank.formats.columns import RunColumns, column_names
 from beamrank.formats.runs import Run, Ties
-from beamrank.join.shard import candidates_table
+from beamrank.join.schemas import candidates_table
 from beamrank.storage.digested import DigestedFile, digest_file, reread
 from models.stages.base import Decides, Worker
 from models.stages.first_stage import FirstStage

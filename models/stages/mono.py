@@ -7,14 +7,13 @@ from typing import Annotated, Any, Self
 import numpy as np
 import pyarrow as pa
 
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.models import MonoConfig
 from beamrank.config.run import RunConfig
 from beamrank.join import schemas
-from beamrank.ranking.input_layout import Lengths, mono_kept
+from beamrank.ranking.input_layout import Lengths, SegmentPooling, SegmentRule, cut_segments, mono_kept
 from beamrank.ranking.rankings import Rankings, rank_docs
-from beamrank.ranking.segments import SegmentPooling, SegmentRule, cut_segments
 from beamrank.ranking.variants import Depths, DepthVariants, Variants
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScores

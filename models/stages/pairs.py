@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.config.score import ScoreConfig
 from beamrank.formats.texts.pairs import PairKind, PairsFile, read_pairs
 from beamrank.join import schemas

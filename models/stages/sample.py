@@ -13,7 +13,7 @@ from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import list_units, read_unit
 from beamrank.formats.texts.units import CorpusUnit
-from beamrank.join.shard import candidates_table, tokenized_schema, tokenized_table
+from beamrank.join.schemas import candidates_table, tokenized_schema, tokenized_table
 from beamrank.machine import usable_threads
 from beamrank.ranking.input_layout import Lengths
 from beamrank.records import Doc, Topic

@@ -13,8 +13,8 @@ from typing import Annotated, Any, NamedTuple
 import pyarrow as pa
 
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.stage_record import ScoringWork
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
+from beamrank.commit.stage import ScoringWork
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.device import is_cuda
 from beamrank.config.run import RunConfig

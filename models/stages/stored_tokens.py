@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beamrank.commit.tasks import InputPart
+from beamrank.commit.shards import InputPart
 from beamrank.errors import BeamrankError
 from beamrank.formats.texts.units import doc_keys
 from beamrank.join.doc_hashes import Hashes

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from beamrank.commit.listing import SCANS
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.commit.scan_reports import ScanReport, read_scans
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import ConfiguredStage
 from beamrank.config.run import RunConfig
 from beamrank.errors import DataError, PreflightError
@@ -29,7 +29,7 @@ from beamrank.join.join import (
     doc_tokens_schema,
     join_shard,
 )
-from beamrank.join.shard import tokenized_schema
+from beamrank.join.schemas import tokenized_schema
 from beamrank.ranking.input_layout import max_doc_tokens
 from beamrank.storage import files as storage
 from beamrank.storage.digested import DigestedFile

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from beamrank.errors import DataError
 from beamrank.join import schemas
-from beamrank.join.shard import Vocabulary
+from beamrank.join.schemas import Vocabulary
 
 Ids: TypeAlias = NDArray[Any]
 Lengths: TypeAlias = NDArray[np.int64]

@@ -12,7 +12,7 @@ from beamrank.formats.files import shown_paths
 from beamrank.formats.qrels import Qrels, read_qrels
 from beamrank.formats.runs import read_run
 from beamrank.formats.topics import read_topics
-from beamrank.join.shard import candidates_table
+from beamrank.join.schemas import candidates_table
 from beamrank.ranking.input_layout import InputLimits, max_doc_tokens
 from beamrank.ranking.rankings import Rankings, doc_orders, rank_candidates
 from models.rerank import Cascade, RerankStage

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from beamrank.commit.history import shard_attempts
 from beamrank.commit.plan import read_plan
+from beamrank.commit.status import shard_attempts
 from beamrank.errors import ConfigError
 from beamrank.evaluation.tables import DIFFERENCE, MEAN, Cell, Column, Table
 from beamrank.formats.notes import first_few

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from beamrank.commit.prediction import Prediction, Price
+from beamrank.commit.pace import Prediction, Price
 from beamrank.formats.notes import counted
 from pipelines.commands.arguments import ConfigPath, Limit, Output, Overrides, Reuse, load_run_config
 from pipelines.console.progress import ConsoleProgress, duration

@@ -79,6 +79,7 @@ def report(
 
     Prints the path of the page, which needs no network.
     """
+    from beamrank.ranking.variants import Depths
     from beamrank.report.report import ReportSettings
 
     console = console_progress(verbose, quiet)
@@ -90,10 +91,7 @@ def report(
         changes=changes,
         queries=queries,
         texts=texts,
-        k0s=_numbers("--k0", k0),
-        k1s=_numbers("--k1", k1),
-        opponents=_numbers("--opponents", opponents),
-        trials=trials,
+        depths=Depths(_numbers("--k0", k0), _numbers("--k1", k1), _numbers("--opponents", opponents), trials),
     )
     names = () if measures is None else tuple(parse_measures(split_measures(measures)))
     options = {"paths": paths, "verbose": verbose, "quiet": quiet, **of_sections}
@@ -116,10 +114,9 @@ def report_paths(
         The path of the page.
     """
     from beamrank.evaluation.compare import short_names
-    from beamrank.report.page import report_part, write_report
+    from beamrank.report.page import is_shown, report_part, write_report
     from beamrank.report.report import Report
     from beamrank.report.sections.drift import summary
-    from beamrank.report.sections.registry import is_shown
 
     for path in paths:
         refuse_credentials(path, "DIR")
@@ -162,8 +159,7 @@ def _reports(
 ) -> "list[Report]":
     """One report a folder, and one of all files."""
     # They take a second to import, and other commands do without.
-    from beamrank.report.gather import gather
-    from beamrank.report.run_files import gather_files
+    from beamrank.report.gather import gather, gather_files
 
     changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
     changed |= {"measures": measures} if measures else {}
@@ -187,7 +183,7 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
 
 def _with_options() -> inspect.Signature:
     """The parameters of `report` with the options of all sections."""
-    from beamrank.report.sections.registry import section_options
+    from beamrank.report.page import section_options
 
     own = [each for each in inspect.signature(report).parameters.values() if each.name != "of_sections"]
     added = [each for each in section_options() if each.name not in {option.name for option in own}]

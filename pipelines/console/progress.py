@@ -19,7 +19,7 @@ from rich.text import Text
 
 from beamrank.commit.pace import Pace, work_ratio
 from beamrank.commit.receipts import Receipt, StageFolder
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.stage import StageRecord
 from beamrank.logs import EventFormatter, is_event
 from beamrank.progress import Progress
 from beamrank.storage.urls import printable, shown_message

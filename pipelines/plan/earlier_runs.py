@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
-from beamrank.commit.machines import arithmetic_digest, read_machine
-from beamrank.commit.plan import EngineVersionError, Plan, is_plan, load_plan, plan_name, read_current
-from beamrank.commit.receipts import Receipt
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.listing import is_plan
+from beamrank.commit.plan import EngineVersionError, Plan, load_plan, plan_name, read_current
+from beamrank.commit.receipts import Receipt, arithmetic_digest, read_machine
+from beamrank.commit.shards import EarlierPart, InputPart, ShardTask
+from beamrank.commit.stage import StageRecord
 from beamrank.commit.status import read_receipts
-from beamrank.commit.tasks import EarlierPart, InputPart, ShardTask
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.machine import describe_machine
 from beamrank.storage import files as storage

@@ -12,8 +12,8 @@ from beamrank.commit.listing import SCANS
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest, StageFolder
 from beamrank.commit.scan_reports import ScanReport, read_reports
-from beamrank.commit.stage_record import StageRecord
-from beamrank.commit.tasks import InputPart, ShardTask
+from beamrank.commit.shards import InputPart, ShardTask
+from beamrank.commit.stage import StageRecord
 from beamrank.errors import DataError
 from beamrank.join.doc_hashes import Hashes, NeededDocs, open_unit_docs
 from beamrank.storage import files as storage

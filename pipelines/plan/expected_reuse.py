@@ -4,13 +4,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from beamrank.commit.machines import arithmetic_digest
-from beamrank.commit.pace import pair_inferences
 from beamrank.commit.plan import Plan
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.receipts import arithmetic_digest
+from beamrank.commit.stage import StageRecord
 from beamrank.config.run import RunConfig
 from beamrank.formats.corpora import list_units, unit_digest
 from beamrank.machine import describe_machine
+from beamrank.ranking.aggregation import pair_inferences
 from models.stages.base import RANKED_BY
 from pipelines.plan.earlier_runs import EarlierRuns, EarlierStage
 

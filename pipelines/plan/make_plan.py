@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from beamrank.commit.listing import RUNS
 from beamrank.commit.plan import Plan
 from beamrank.commit.shards import cut_shards, first_topics
 from beamrank.config.run import RunConfig
@@ -27,7 +28,6 @@ from models.scoring.backends.registry import find_backend
 from models.stages.core import first_stage_of, plan_stages
 from models.stages.planning import Planning, resolve_checkpoints
 from pipelines.console.progress import ConsoleProgress
-from pipelines.runs.run_names import RUNS
 
 
 def make_plan(config: RunConfig, console: ConsoleProgress, scoring: Device | None = None) -> Plan:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.stage import StageRecord
 from beamrank.config.cascade import find_section
 from models.stages.base import RANKED_BY
 from models.stages.core import open_stages

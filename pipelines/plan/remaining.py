@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from beamrank.commit.plan import CURRENT, read_plan
+from beamrank.commit.listing import CURRENT
+from beamrank.commit.plan import read_plan
 from beamrank.commit.status import read_receipts
 from beamrank.config.run import RunConfig
 from beamrank.errors import PreflightError

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beamrank.commit.plan import Plan
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.stage import StageRecord
 from beamrank.config.device import is_cuda
 from beamrank.config.run import RunConfig
 from beamrank.config.score import JobConfig, ScoreConfig

@@ -10,14 +10,13 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from beamrank.commit.machines import FOLDER as MACHINES
+from beamrank.commit.listing import MACHINES, RUNS
 from beamrank.commit.plan import CurrentPlan, Plan, read_current
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.machine import is_running, start_seconds
 from beamrank.storage import files as storage
 from beamrank.storage.documents import validated
 from pipelines.console.run_log import open_run_log
-from pipelines.runs.run_names import RUNS
 
 
 @dataclass(frozen=True)

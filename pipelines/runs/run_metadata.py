@@ -3,20 +3,16 @@
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from beamrank.commit.machines import read_machine
-from beamrank.commit.receipts import Manifest
+from beamrank.commit.receipts import Manifest, read_machine
 from beamrank.config.run import RunConfig
 from beamrank.machine import Machine, describe_machine
 from beamrank.storage import files as storage
 from beamrank.storage.documents import sha256
-from models.stages.base import RANKED_BY
-from pipelines.runs.run_names import RunFile
 
 ENDING = ".metadata.yaml"
 _SCHEMA_VERSION = 0.1
@@ -66,29 +62,6 @@ def is_unchanged(content: bytes) -> bool:
 def _checked(content: bytes) -> bytes:
     """A file whose first line, a comment, detects a flipped bit in the others."""
     return b"# sha256: %b\n%b" % (sha256(content).encode(), content)
-
-
-def describe_retrieval(stages: Sequence[Any], file: RunFile) -> Iterator[Component]:
-    """The stages up to that of a run, with the settings that decide its scores."""
-    before: str | None = None
-    for stage in stages:
-        if not stage.ranks:
-            continue
-        is_last = stage.name == file.stage
-        varied = replace(stage, **dict(file.variant)) if is_last else stage
-        # The first stage's folder has a name of ours.
-        name = stage.method if before is None or stage.name == stage.type_name else f"{stage.method}:{stage.name}"
-        settings = {
-            **({} if before is None else {"checkpoint": getattr(stage, "checkpoint", None)}),
-            **{key: value for key, value in stage.keys.items() if key != RANKED_BY},
-            **varied.described,
-            **({"k": file.k} if is_last and file.k is not None else {}),
-            "reranks": before,
-        }
-        yield {"name": name, **{key: value for key, value in settings.items() if value not in (None, {})}}
-        if is_last:
-            return
-        before = name
 
 
 def machine_of(output: str, stage: Manifest) -> Machine:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from beamrank.commit.check import verify_stages
 from beamrank.commit.plan import read_plan
-from beamrank.commit.verify import verify_stages
 from beamrank.config.run import load_config, stored_config
 from beamrank.errors import PreflightError
 from beamrank.formats.corpora import CorpusConfig, list_units, read_unit

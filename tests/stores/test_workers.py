@@ -10,7 +10,7 @@ import pyarrow as pa
 from apache_beam.internal import pickler
 
 from beamrank.commit.receipts import Receipt, StageFolder
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.storage.stores import StoreSettings
 from tests import ROOT
 from transforms.shards import RunShardFn

@@ -10,7 +10,7 @@ from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.commit.scan_reports import ScanReport
 from beamrank.commit.shards import cut_shards
-from beamrank.commit.stage_record import ScoringWork, StageRecord, described
+from beamrank.commit.stage import ScoringWork, StageRecord, described
 from beamrank.join import schemas
 from beamrank.join.doc_hashes import NeededDocs
 from beamrank.records import Topic

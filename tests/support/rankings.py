@@ -26,6 +26,8 @@ def mono_ranking(candidates: Any, mono: Any) -> Rankings:
     return rank_docs(rank_candidates(candidates), mono, 0)
 
 
-def duo_ranking(by_mono: Rankings, duo: Any, aggregation: str, *, k1: int | None = None, **drawn: Any) -> Rankings:
+def duo_ranking(
+    by_mono: Rankings, duo: Any, aggregation: str, *, k1: int | None = None, drawn: tuple[int, int] | None = None
+) -> Rankings:
     """The docs that duo compared, by aggregated score, then the others."""
-    return rank_pairs(by_mono, duo, 0, aggregation, k=k1, **drawn)
+    return rank_pairs(by_mono, duo, 0, aggregation, k=k1, drawn=drawn)

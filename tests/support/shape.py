@@ -47,7 +47,7 @@ BOUNDS = (
     Bound("files in circles", 0, 0),
     Bound("lines of the median file", 250, 250, at_least=130, aim_at_least=130),
     Bound("files: chunks", 12, 12),
-    Bound("files: opponents", 20, 12),
+    Bound("files: opponents", 12, 12),
     Bound("files: add_relevant", 2, 12),
     Bound("files: score_missing", 2, 12),
     Bound("files: prompts", 12, 12),

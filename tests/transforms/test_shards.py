@@ -12,7 +12,7 @@ from apache_beam.runners.runner import PipelineResult
 from apache_beam.testing.util import assert_that, equal_to
 
 from beamrank.commit.receipts import Receipt, StageFolder
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.storage import files as storage
 from transforms.shards import RunShards
 

@@ -57,7 +57,7 @@ _CAPTIONS = {
 def curve_blocks(report: Report) -> Sequence[Block]:
     """Figures 2 and 3 of the multi-stage paper, by the first measure that has curves."""
     found: list[Block] = []
-    sections = {each.name: each.section for each in report.execution.runs.config.stages} if report.execution else {}
+    sections = {each.name: each.section for each in report.execution.config.stages} if report.execution else {}
     names: set[str] = set()
     for stage, points in report.curves.items():
         first = points[0]

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beamrank.commit.machines import read_machine
 from beamrank.commit.plan import Plan
+from beamrank.commit.receipts import read_machine
 from beamrank.evaluation.tables import COUNT, Cell, Column, Table
 from beamrank.formats.files import shown_paths
 from beamrank.machine import Machine
 from beamrank.report.blocks import Block, Paragraph, TableBlock
-from beamrank.report.report import Execution, Report
+from beamrank.report.report import Report
+from beamrank.report.runs import StoredRuns
 
 _ONE_DIGIT = ",.1f"
 _PERCENT = ".1f"
@@ -36,7 +37,7 @@ def setting_blocks(report: Report) -> Sequence[Block]:
     if report.execution is None:
         return []
     columns = [Column("stage"), Column("key"), Column("value")]
-    keys = TableBlock("What decides the scores", Table(columns, _keys(report.execution.runs.plan)))
+    keys = TableBlock("What decides the scores", Table(columns, _keys(report.execution.plan)))
     return [*_machines(report.execution), keys]
 
 
@@ -48,8 +49,8 @@ def _files(report: Report) -> Table:
     return Table(columns, rows)
 
 
-def _inputs(report: Report, run: Execution) -> list[list[Cell]]:
-    plan, config = run.runs.plan, run.runs.config
+def _inputs(report: Report, run: StoredRuns) -> list[list[Cell]]:
+    plan, config = run.plan, run.config
     first, *later = config.stages
     rows: list[tuple[str, Cell]] = [
         ("run tag", plan.run_tag),
@@ -69,7 +70,7 @@ def _inputs(report: Report, run: Execution) -> list[list[Cell]]:
     return [list(row) for row in rows]
 
 
-def _stages(run: Execution) -> Table:
+def _stages(run: StoredRuns) -> Table:
     columns = [
         Column("stage"),
         Column("shards done"),
@@ -105,7 +106,7 @@ def _stages(run: Execution) -> Table:
     return Table(columns, rows)
 
 
-def _machines(run: Execution) -> list[Block]:
+def _machines(run: StoredRuns) -> list[Block]:
     """A column for each machine that did shards: Dataflow's workers of one kind share a description."""
     shards: dict[str, Counter[str]] = {}
     for stage, receipts in run.receipts.items():
@@ -113,7 +114,7 @@ def _machines(run: Execution) -> list[Block]:
             shards.setdefault(receipt.machine, Counter())[stage] += 1
     if not shards:
         return []
-    found = [_machine_values(read_machine(run.runs.plan.output, name)) for name in shards]
+    found = [_machine_values(read_machine(run.plan.output, name)) for name in shards]
     done = [", ".join(f"{stage} {count:,}" for stage, count in counts.items()) for counts in shards.values()]
     names = list(dict.fromkeys(name for values in found for name in values))
     rows: list[list[Cell]] = [["shards", *done]]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from beamrank.commit.receipts import Receipt, StageFolder
 from beamrank.formats.corpora import read_unit
 from beamrank.formats.texts.units import CorpusUnit
-from beamrank.join.shard import special_tokens
+from beamrank.join.schemas import special_tokens
 from beamrank.records import BadRow
 from contrib.tensorflow2019.examples.layout import (
     ExampleSettings,

@@ -7,11 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from beamrank.commit.garbage import find_garbage, remove_garbage
+from beamrank.commit.check import find_garbage, remove_garbage, verify_stages
 from beamrank.commit.receipts import part_bytes
 from beamrank.commit.scan_reports import ScanReport
 from beamrank.commit.status import read_status
-from beamrank.commit.verify import verify_stages
 from beamrank.errors import PreflightError, ReceiptError
 from beamrank.storage import files as storage
 from tests.support.outputs import CORPUS, SHARDS, commit, files_below, finished_output, make_plan, seal_stage
@@ -54,8 +53,9 @@ def test_gc_of_a_sealed_run_removes_only_needed_docs(output):
 def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):
     finished_output(output)
     before = _files(output) - _garbage(output)
-    names = ("notes.txt", "mono/notes.txt", "mono/receipts/notes.txt", "tokenize-0a1b2c3d/scans/notes.txt")
-    foreign = _write(output, *names, "runs/mono.trec", "runs/duo-min.trec", "index/_0.cfs")
+    notes = ("notes.txt", "mono/notes.txt", "mono/receipts/notes.txt", "tokenize-0a1b2c3d/scans/notes.txt")
+    theirs = (".notes.txt.0.tmp", "plan-of-mine.json")
+    foreign = _write(output, *notes, *theirs, "runs/mono.trec", "runs/duo-min.trec", "index/_0.cfs")
     litter = _write(
         output,
         f"mono/{_OTHER_PART}",
@@ -69,7 +69,9 @@ def test_gc_removes_leftovers_of_killed_runs_and_nothing_else(output):
         "runs/.mono.trec.0.tmp",
         "topics-aaaaaaaaaaaa.parquet",
         ".plan-aaaaaaaaaaaa.json.0.tmp",
-        ".writable-77",
+        ".current-plan.json.0.tmp",
+        ".topics-aaaaaaaaaaaa.parquet.0.tmp",
+        "machines/.x.0.tmp",
     )
     found = find_garbage(output, _later(2), _HOUR)
     assert {each.file for each in found} - litter == _garbage(output) - litter

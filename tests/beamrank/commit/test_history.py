@@ -3,7 +3,7 @@ import os
 import socket
 import time
 
-from beamrank.commit.history import shard_attempts
+from beamrank.commit.status import shard_attempts
 from beamrank.storage import files as storage
 from tests.support.outputs import commit, finished_output
 from tests.support.processes import refused, succeed

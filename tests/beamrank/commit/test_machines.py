@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from beamrank.commit import machines
+from beamrank.commit import receipts as machines
 from beamrank.commit.receipts import Receipt
 from beamrank.machine import describe_machine
 from tests.support.scored_outputs import ScoredOutput

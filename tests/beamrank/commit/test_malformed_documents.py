@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from beamrank.commit.garbage import find_garbage
+from beamrank.commit.check import find_garbage, verify_stages
 from beamrank.commit.plan import Plan, load_plan, plan_name, read_plan
 from beamrank.commit.status import read_status
-from beamrank.commit.verify import verify_stages
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, parse_json

@@ -119,8 +119,8 @@ def test_equal_tables_have_equal_bytes():
 class _Between(StageFolder):
     """Lets another run commit a shard while this one looks at the folder."""
 
-    def _sorted_out(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], dict[str, str]]:
-        found = super()._sorted_out(shard_digests)
+    def _read(self, shard_digests: Iterable[str]) -> tuple[dict[int, Receipt], dict[str, str]]:
+        found = super()._read(shard_digests)
         commit(StageFolder(self.url), 1, [2])
         return found
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from beamrank.commit.check import Verification, verify_stages
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import part_bytes
-from beamrank.commit.verify import Verification, verify_stages
 from beamrank.errors import ConfigError, PreflightError
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, checked_values

@@ -27,7 +27,7 @@ from beamrank.evaluation.measures import explain_names, parse_measures, split_me
         ("nDCG@", "write it like nDCG@10"),
         ("AP(rel=0)", "rel must be between 1 and 10,000, not 0"),
         ("IPrec@1.5", "recall must be between 0 and 1"),
-        ("AP(rel=2,rel=1)", "a parameter is given twice"),
+        ("AP(rel=2,rel=1)", "a parameter appears twice"),
         ("P" * 100_000, r"^measure 'P{1000}'\.\.\. is longer than 1000 characters$"),
     ],
 )

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from beamrank.evaluation.evaluate import Evaluator, evaluate
-from beamrank.evaluation.positions import CurveEvaluator, supported
+from beamrank.evaluation.evaluate import CurveEvaluator, Evaluator, evaluate
+from beamrank.evaluation.measures import by_position
 from beamrank.formats.qrels import qrels_of
 
 MEASURES = [
@@ -34,7 +34,7 @@ def _orders(rankings, point):
 
 def test_means_of_many_rankings_equal_ir_measures(drawn):
     qrels, rankings = drawn
-    measures, others = supported(MEASURES)
+    measures, others = by_position(MEASURES)
     assert not others
     curves = CurveEvaluator(qrels, measures)
     for query_id, (docs, orders) in rankings.items():
@@ -49,7 +49,7 @@ def test_means_of_many_rankings_equal_ir_measures(drawn):
 def test_evaluator_by_position_equals_ir_measures(drawn):
     qrels, rankings = drawn
     names = [*MEASURES, "Bpref", "NumQ", "NumRet", "Judged@10"]
-    evaluator = Evaluator(qrels, names, by_position=True)
+    evaluator = Evaluator(qrels, names, fast=True)
     evaluator.add(_orders(rankings, 0).items())
     found, expected = evaluator.evaluation(), evaluate(_orders(rankings, 0).items(), qrels, names)
     assert found.means == pytest.approx(expected.means, abs=1e-12)
@@ -60,4 +60,4 @@ def test_evaluator_by_position_equals_ir_measures(drawn):
 
 
 def test_measures_that_need_more_than_positions_are_named():
-    assert supported(["RR@10", "Bpref", "nDCG(gains={1:3})@5"])[1] == ["Bpref", "nDCG(gains={1:3})@5"]
+    assert by_position(["RR@10", "Bpref", "nDCG(gains={1:3})@5"])[1] == ["Bpref", "nDCG(gains={1:3})@5"]

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.join import schemas
-from beamrank.join.shard import as_mono, candidates_table, special_tokens, tokenized_schema, tokenized_table
+from beamrank.join.schemas import as_mono, candidates_table, special_tokens, tokenized_schema, tokenized_table
 from beamrank.records import SpecialTokens
 
 

@@ -208,6 +208,6 @@ def test_opponents_are_drawn_from_a_full_matrix():
     for row in duo.to_pylist():
         asked = sampled_opponents(row["query_id"], row["doc_ids"], 2, seed=1)
         p = 1 / (1 + np.exp(-np.array(row["scores"], dtype=np.float64).reshape(6, 6)))
-        ranking = duo_ranking(by_mono, duo, "sample", opponents=2, seed=1)[row["query_id"]]
+        ranking = duo_ranking(by_mono, duo, "sample", drawn=(2, 1))[row["query_id"]]
         expected = dict(zip(row["doc_ids"], np.where(asked, p, 0).sum(axis=1), strict=True))
         assert dict(list(ranking)[:6]) == pytest.approx(expected)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from beamrank.config.models import MonoConfig
 from beamrank.config.run import RunConfig
 from beamrank.join.schemas import MONO
-from beamrank.ranking.segments import SegmentRule, cut_segments, pool_segments
+from beamrank.ranking.input_layout import SegmentRule, cut_segments
+from beamrank.ranking.rankings import pool_segments
 
 SCORED = [
     ("r", "x", 1, 2, -4.0),

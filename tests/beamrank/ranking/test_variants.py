@@ -67,7 +67,7 @@ def test_pairs_are_those_of_a_stage_that_compared_fewer_or_aggregates_otherwise(
     assert len(variants.variants) == (1 + 7) * (7 + 3 * 2)
 
     def settings(variant):
-        sampled = {} if variant.opponents is None else {"opponents": variant.opponents, "seed": variant.trial}
+        sampled = {} if variant.opponents is None else {"drawn": (variant.opponents, variant.trial)}
         return {"k": variant.k1, "aggregation": variant.aggregation, **sampled}
 
     def ranked(aggregation="sum", **others):

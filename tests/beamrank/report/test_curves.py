@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beamrank.evaluation.evaluate import evaluate
-from beamrank.evaluation.positions import supported
+from beamrank.evaluation.measures import by_position
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.aggregation import METHODS
 from beamrank.ranking.rankings import doc_orders
@@ -25,7 +25,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def curves(runs):
-    measures, left_out = supported(runs.config.measures)
+    measures, left_out = by_position(runs.config.measures)
     assert not left_out
     depths = Depths(opponents=OPPONENTS, trials=TRIALS)
     curves = Curves(read_qrels(runs.config.qrels), measures, runs.finished, depths)
@@ -47,7 +47,7 @@ def _assert_equal(points, runs, stage, k=None, **settings):
 
 def test_figure_2_equals_the_evaluator(runs, curves):
     for k0 in (0, 1, 5, 8):
-        points = [point for point in curves["mono"] if point.k0 == k0]
+        points = [point for point in curves["mono"] if point.variant.k0 == k0]
         assert {(point.figure, point.stage) for point in points} == {(2, "mono" if k0 else "first")}
         _assert_equal(points, runs, "mono", k0)
 
@@ -55,18 +55,18 @@ def test_figure_2_equals_the_evaluator(runs, curves):
 def test_figure_3_equals_the_evaluator_for_every_aggregation(runs, curves):
     for k1 in (0, 2, 5):
         for name in set(METHODS) - {"sample"}:
-            points = [each for each in curves["duo"] if (each.k1, each.aggregation) == (k1, name)]
-            assert {(each.figure, each.stage, each.k0) for each in points} == {(3, "duo" if k1 else "mono", 8)}
+            points = [each for each in curves["duo"] if (each.variant.k1, each.variant.aggregation) == (k1, name)]
+            assert {(each.figure, each.stage, each.variant.k0) for each in points} == {(3, "duo" if k1 else "mono", 8)}
             _assert_equal(points, runs, "duo", k1, aggregation=name)
 
 
 def test_figure_3_of_sample_equals_the_evaluator_for_every_seed(runs, curves):
     for k1, opponents in ((2, 1), (4, 3), (5, 1)):
-        points = [each for each in curves["duo"] if (each.k1, each.opponents) == (k1, opponents)]
+        points = [each for each in curves["duo"] if (each.variant.k1, each.variant.opponents) == (k1, opponents)]
         for seed in range(TRIALS):
-            drawn = [each for each in points if each.trial == seed]
+            drawn = [each for each in points if each.variant.trial == seed]
             _assert_equal(drawn, runs, "duo", k1, aggregation="sample", drawn=(opponents, seed))
-        values = {each.trial: each.value for each in points if each.measure == "AP"}
+        values = {each.variant.trial: each.value for each in points if each.measure == "AP"}
         draws = [values[seed] for seed in range(TRIALS)]
         assert values["mean"] == pytest.approx(np.mean(draws))
         assert values["sd"] == pytest.approx(np.std(draws, ddof=1))

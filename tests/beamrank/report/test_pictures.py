@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from beamrank.ranking.variants import Variant
 from beamrank.report.curves import CurvePoint
 from beamrank.report.pictures import depth_curve, difference_bars, pair_curves, score_histogram
 from beamrank.report.views import ScoresByLabel
@@ -33,7 +34,10 @@ def test_pictures_are_drawn_for_any_values(values):
     scores = np.array(values, np.float32)
     assert _panels(score_histogram({None: scores, 1: scores[:1]}, "mono")) == 2
     assert _panels(difference_bars(values, "AP")) == 1
-    points = [CurvePoint(2, "mono", k0, None, None, None, None, k0, k0, "AP", value) for k0, value in enumerate(values)]
+    points = [
+        CurvePoint(2, "mono", Variant(k0, None, None, None, None, k0, k0), "AP", value)
+        for k0, value in enumerate(values)
+    ]
     assert _panels(depth_curve(points)) == 1
 
 
@@ -57,7 +61,8 @@ def test_names_that_are_not_utf8_are_drawn_escaped():
 
 def _points(figure: int, aggregation: str | None = None, k1: int | None = None) -> list[CurvePoint]:
     return [
-        CurvePoint(figure, "duo", 2, k1, aggregation, None, None, asked, asked, "AP", 0.1 * asked) for asked in (1, 2)
+        CurvePoint(figure, "duo", Variant(2, k1, aggregation, None, None, asked, asked), "AP", 0.1 * asked)
+        for asked in (1, 2)
     ]
 
 

@@ -14,15 +14,15 @@ from beamrank.evaluation.significance import compare_evaluations, corrected
 from beamrank.formats.qrels import read_qrels
 from beamrank.machine import describe_machine
 from beamrank.ranking.rankings import doc_orders
+from beamrank.ranking.variants import Depths
 from beamrank.report.blocks import Picture, TableBlock, marked_text
 from beamrank.report.gather import gather
-from beamrank.report.page import render, report_part, write_report
+from beamrank.report.page import SECTIONS, render, report_part, section_options, write_report
 from beamrank.report.report import ReportSettings
-from beamrank.report.sections import registry
 from tests.support.scored_outputs import ScoredOutput
 
 EVIL = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(1)>{{7*7}}"
-QUICK = ReportSettings(trials=2, opponents=(2,))
+QUICK = ReportSettings(depths=Depths(opponents=(2,), trials=2))
 
 
 def _gather(output, settings=QUICK, earlier=None, **changed):
@@ -270,8 +270,8 @@ def test_section_of_a_package_is_on_the_page_and_brings_options(report, tmp_path
         "[beamrank.report_sections]\nOurs = outside:section\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry.SECTIONS, "_entries", None)
-    assert {"words", "score_missing"} <= {option.name for option in registry.section_options()}
+    monkeypatch.setattr(SECTIONS, "_entries", None)
+    assert {"words", "score_missing"} <= {option.name for option in section_options()}
     write_report(str(tmp_path), [report_part(report, {"words": "others", "paths": ["a"]})])
     page = (tmp_path / "report.html").read_text()
     assert re.search(r">Ours</h2>\s*<p>9 &amp; others of 1</p>", page)

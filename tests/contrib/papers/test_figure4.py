@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beamrank.commit.garbage import find_garbage
+from beamrank.commit.check import find_garbage, verify_stages
 from beamrank.commit.plan import read_current, read_plan
-from beamrank.commit.verify import verify_stages
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.aggregation import aggregate
 from pipelines.execute import run

@@ -9,7 +9,7 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.records import Doc, Topic
-from contrib.papers.nfl6 import read_nfl6
+from contrib.papers.questions import read_nfl6
 
 
 def _row(query_id: str, question: str, answer: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from beamrank.formats.runs import run_of
-from contrib.papers.relevant import with_relevant
+from contrib.papers.commands import with_relevant
 from tests.support.processes import refused, succeed
 from tests.support.runs import read_trec, trec_lines
 from tests.support.small_collection import CANDIDATES, SmallCollection, small_cascade

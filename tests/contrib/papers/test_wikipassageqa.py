@@ -7,7 +7,7 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.records import Doc, Topic
-from contrib.papers.wikipassageqa import read_wikipassageqa
+from contrib.papers.questions import read_wikipassageqa
 
 _HEADER = "QID\tQuestion\tDocumentID\tDocumentName\tRelevantPassages\n"
 _PASSAGES = {"672": {str(n): f"Evangelicalism {n}." for n in (0, 2, 1)}, "7": {"0": 'The "sea".\nIt is deep.'}}

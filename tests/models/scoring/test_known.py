@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from beamrank.errors import DataError
 from beamrank.join import schemas
-from beamrank.ranking.input_layout import InputLimits
-from beamrank.ranking.segments import SegmentRule
+from beamrank.ranking.input_layout import InputLimits, SegmentRule
 from models.scoring.duo import known_duo, score_duo
 from models.scoring.engine import Scorer, StageCounts
 from models.scoring.known import KnownScorer, KnownScores

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from beamrank.join import schemas
-from beamrank.ranking.input_layout import InputLimits
-from beamrank.ranking.segments import SegmentRule
+from beamrank.ranking.input_layout import InputLimits, SegmentRule
 from models.scoring.engine import ScoringEngine, StageCounts
 from models.scoring.mono import score_mono
 from tests.support.models.tables import Row, shard

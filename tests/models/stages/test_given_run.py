@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from beamrank.commit.receipts import StageFolder
-from beamrank.commit.shards import Shard
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import Shard, ShardTask
 from beamrank.errors import DataError, PreflightError
 from beamrank.formats.runs import Ties, read_run
 from beamrank.join.schemas import CANDIDATES

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beamrank.commit.receipts import Receipt, StageFolder
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.config.score import ScoreConfig
 from beamrank.errors import ConfigError, DataError
 from beamrank.formats.texts.pairs import find_pairs

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from beamrank.commit.receipts import StageFolder
-from beamrank.commit.tasks import InputPart
+from beamrank.commit.shards import InputPart
 from beamrank.join import schemas
 from beamrank.storage.documents import hashes64
 from models.stages.stored_tokens import UnusableTokensError, stored_tokens

@@ -11,7 +11,7 @@ from transformers import BertTokenizer
 
 from beamrank.commit.receipts import StageFolder
 from beamrank.commit.scan_reports import ScanWatch, read_scans
-from beamrank.commit.tasks import InputPart, ShardTask
+from beamrank.commit.shards import InputPart, ShardTask
 from beamrank.errors import DataError
 from beamrank.formats.corpora import CorpusConfig, digest_corpus, list_units
 from beamrank.formats.texts.units import CorpusUnit

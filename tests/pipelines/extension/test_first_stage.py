@@ -10,12 +10,12 @@ import pytest
 
 import beamrank
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import PLUGINS
 from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
-from beamrank.join.shard import candidates_table
+from beamrank.join.schemas import candidates_table
 from models.stages.base import Decides
 from models.stages.first_stage import FirstStage
 from models.stages.planning import Planning

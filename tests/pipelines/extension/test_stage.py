@@ -14,12 +14,12 @@ import pytest
 
 import beamrank
 from beamrank.commit.receipts import Receipt
-from beamrank.commit.tasks import ShardTask
+from beamrank.commit.shards import ShardTask
 from beamrank.config.cascade import PLUGINS, ConfiguredStage
 from beamrank.config.first_stages import FirstStageConfig
 from beamrank.config.models import StageConfig
 from beamrank.errors import ConfigError
-from beamrank.join.shard import candidates_table
+from beamrank.join.schemas import candidates_table
 from beamrank.ranking.rankings import Rankings, rerank, rows_by_query
 from models.stages.base import Decides, LaterStage, Stage, Worker
 from models.stages.first_stage import FirstStage

@@ -11,7 +11,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from beamrank.commit.stage_record import StageRecord
+from beamrank.commit.stage import StageRecord
 from beamrank.errors import BeamrankError, DataError, PreflightError
 from beamrank.formats.corpora import list_units
 from beamrank.progress import Silent

@@ -11,7 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from beamrank.commit.plan import CURRENT, Plan, plan_name, read_current, read_plan
+from beamrank.commit.listing import CURRENT
+from beamrank.commit.plan import Plan, plan_name, read_current, read_plan
 from beamrank.commit.shards import cut_shards
 from beamrank.errors import BeamrankError, PreflightError
 from beamrank.machine import machine_id

@@ -13,10 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from beamrank.commit import machines
+from beamrank.commit.check import verify_stages
 from beamrank.commit.plan import read_plan
 from beamrank.commit.status import read_status
-from beamrank.commit.verify import verify_stages
 from beamrank.config.run import load_config
 from beamrank.errors import BeamrankError
 from beamrank.storage.documents import checked_json, checked_values
@@ -339,4 +338,4 @@ def test_reuse_is_not_in_the_digest_of_a_plan(collection, tmp_path) -> None:
 def test_reuse_of_a_url_with_credentials_is_refused(collection) -> None:
     with pytest.raises(BeamrankError, match=r"--reuse.*credential"):
         run(str(collection.path), reuse=["s3://key:secret@bucket/out"])
-    assert machines.FOLDER not in {path.name for path in collection.output.glob("*")}
+    assert "machines" not in {path.name for path in collection.output.glob("*")}

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 from typer.main import get_command
 
-from beamrank.commit.garbage import find_garbage
+from beamrank.commit.check import find_garbage, verify_stages
 from beamrank.commit.plan import read_plan
-from beamrank.commit.verify import verify_stages
 from beamrank.config.run import load_config
 from beamrank.errors import ConfigError
 from beamrank.formats.corpora import list_units

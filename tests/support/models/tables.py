@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from beamrank.join import schemas
-from beamrank.join.shard import candidates_table, tokenized_table
+from beamrank.join.schemas import candidates_table, tokenized_table
 from beamrank.ranking.input_layout import InputTemplate
 from beamrank.records import SpecialTokens
 from models.architectures.bert import bert_template
