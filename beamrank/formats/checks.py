@@ -99,12 +99,12 @@ def check_ids_of_query(what: str, query_id: str, doc_ids: Collection[str]) -> No
         raise DataError(f"a row of {what} {error}") from error
 
 
-def checked_queries(what: str, given: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def checked_queries(what: str, queries: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The queries of a dictionary of dictionaries, which `what` names, each with usable ids; raises DataError."""
     form = "give {query_id: {doc_id: number}}"
-    if not isinstance(given, Mapping):
-        raise DataError(f"{what} is not a dictionary but {type(given).__name__}: {form}")
-    for query_id, docs in given.items():
+    if not isinstance(queries, Mapping):
+        raise DataError(f"{what} is not a dictionary but {type(queries).__name__}: {form}")
+    for query_id, docs in queries.items():
         if not isinstance(docs, Mapping):
             kind = type(docs).__name__
             raise DataError(f"query {query_id!r} of {what} has a value that is not a dictionary but {kind}: {form}")

@@ -150,15 +150,15 @@ class _ExcludedRows(FileRows):
         return f"{count} columns, where a query_id and a doc_id are expected"
 
 
-def excluded_of(given: str | os.PathLike[str] | Mapping[str, Collection[str]]) -> Excluded:
+def excluded_of(exclude: str | os.PathLike[str] | Mapping[str, Collection[str]]) -> Excluded:
     """What a caller excludes: `self`, a file, or docs by query_id."""
-    if not isinstance(given, Mapping):
-        return read_excluded(os.fsdecode(given))
-    for query_id, docs in given.items():
+    if not isinstance(exclude, Mapping):
+        return read_excluded(os.fsdecode(exclude))
+    for query_id, docs in exclude.items():
         if isinstance(docs, str) or not isinstance(docs, Collection):
             raise DataError(f"the docs to exclude of query {query_id!r} are {docs!r:.60}: give a list of doc_ids")
         check_ids_of_query("the docs to exclude", query_id, docs)
-    return Excluded("the given docs", {query_id: frozenset(docs) for query_id, docs in given.items()})
+    return Excluded("the given docs", {query_id: frozenset(docs) for query_id, docs in exclude.items()})
 
 
 def own_facts(order: Mapping[str, Sequence[str]]) -> list[Note]:

@@ -29,8 +29,8 @@ class QrelsConfig(Section):
     """Where columns or fields have other names than usual."""
 
 
-def _check_qrels(given: str | tuple[str, ...] | QrelsConfig) -> str | tuple[str, ...] | QrelsConfig:
-    return given if isinstance(given, QrelsConfig) else check_paths(given)
+def _check_qrels(qrels: str | tuple[str, ...] | QrelsConfig) -> str | tuple[str, ...] | QrelsConfig:
+    return qrels if isinstance(qrels, QrelsConfig) else check_paths(qrels)
 
 
 # What a configuration gives as qrels.

@@ -33,7 +33,7 @@ class FileState:
     modified_seconds: float | None
 
 
-class StoredFile(NamedTuple):
+class RemoteFile(NamedTuple):
     """Metadata of a file at a store: its size, and a checksum that differs for other content."""
 
     size_bytes: int
@@ -60,21 +60,21 @@ def _modified(entry: Mapping[str, Any]) -> float | None:
     return None
 
 
-def stored_files(folder: str) -> dict[str, StoredFile]:
+def remote_files(folder: str) -> dict[str, RemoteFile]:
     """The files in a folder at a store, by name."""
     with storage.located(folder) as (filesystem, _):
         return {storage.name(each["name"]): _stored(filesystem, each) for each in storage.list_files(folder)}
 
 
-def stored_file(url: str) -> StoredFile:
+def remote_file(url: str) -> RemoteFile:
     """The metadata of a file at a store; raises FileNotFoundError."""
     with storage.located(url) as (filesystem, path):
         return _stored(filesystem, filesystem.info(path))
 
 
-def _stored(filesystem: Any, entry: dict[str, Any]) -> StoredFile:
+def _stored(filesystem: Any, entry: dict[str, Any]) -> RemoteFile:
     checksum = next((entry[key] for key in _CHECKSUMS if entry.get(key)), None)
-    return StoredFile(int(entry["size"]), str(checksum or filesystem.checksum(entry["name"])))
+    return RemoteFile(int(entry["size"]), str(checksum or filesystem.checksum(entry["name"])))
 
 
 def file_version(url: str) -> str:
@@ -84,7 +84,7 @@ def file_version(url: str) -> str:
     link that leads to it: a link that pointed to a different file for a moment has changed too.
     """
     if storage.is_remote(url):
-        return " ".join(map(str, stored_file(url)))
+        return " ".join(map(str, remote_file(url)))
     path = storage.absolute(url)
     try:
         found = os.stat(path)

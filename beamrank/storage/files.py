@@ -123,34 +123,24 @@ def refuse_impossible_path(url: str, error: Exception) -> None:
 
 
 def exists(url: str) -> bool:
-    """Whether a file or a folder exists."""
+    """Whether a file or a folder exists; a web server that does not answer is an error."""
     with located(url) as (filesystem, path):
-        return exists_at(filesystem, path)
-
-
-def exists_at(filesystem: Any, path: str) -> bool:
-    """Whether a file or a folder exists in a file system; a web server that does not answer is an error."""
-    return bool(filesystem.exists(path, strict=True) if path.startswith(_WEB) else filesystem.exists(path))
+        return bool(filesystem.exists(path, strict=True) if path.startswith(_WEB) else filesystem.exists(path))
 
 
 def is_folder(url: str) -> bool:
-    """Whether a folder exists."""
-    with located(url) as (filesystem, path):
-        return folder_at(filesystem, path)
-
-
-def folder_at(filesystem: Any, path: str) -> bool:
-    """Whether a folder exists in a file system; at a store, an empty object may have the folder's name.
+    """Whether a folder exists; at a store, an empty object may have the folder's name.
 
     Of a web server only a URL that ends in a slash is one: any page holds links.
     """
-    if path.startswith(_WEB) and not path.endswith("/"):
-        return False
-    if filesystem.isdir(path):
-        return True
-    if isinstance(filesystem, LocalFileSystem) or not filesystem.isfile(path) or filesystem.size(path):
-        return False
-    return any(entry["name"].startswith(f"{path}/") for entry in entries_in(filesystem, path))
+    with located(url) as (filesystem, path):
+        if path.startswith(_WEB) and not path.endswith("/"):
+            return False
+        if filesystem.isdir(path):
+            return True
+        if isinstance(filesystem, LocalFileSystem) or not filesystem.isfile(path) or filesystem.size(path):
+            return False
+        return any(entry["name"].startswith(f"{path}/") for entry in entries_in(filesystem, path))
 
 
 def entries_in(filesystem: Any, folder: str) -> list[dict[str, Any]]:

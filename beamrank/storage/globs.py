@@ -15,7 +15,7 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from beamrank.errors import PreflightError
-from beamrank.storage.files import absolute, entries_in, exists, exists_at, folder_at, join_relative, located, name
+from beamrank.storage import files as storage
 
 NOT_DATA = "Names that begin with _ or . are no data"
 _MAGIC = re.compile(r"[*?\[]")
@@ -29,11 +29,11 @@ _LOGS = {
     ".hoodie": ("a Hudi table", "*"),
     "metadata": ("an Iceberg table", "*.metadata.json"),
 }
-# A folder of a table that may be given alone: a partition, or Iceberg's data.
+# A folder inside a table that a path may name: a partition, or Iceberg's data.
 _INSIDE_TABLE = re.compile(r".+=.*|data")
 
 
-class _StoredEntry(NamedTuple):
+class _RemoteEntry(NamedTuple):
     """What is in a folder of a store, in the form of os.DirEntry."""
 
     name: str
@@ -46,7 +46,7 @@ class _StoredEntry(NamedTuple):
         return False
 
 
-_Entry: TypeAlias = "os.DirEntry[str] | _StoredEntry"
+_Entry: TypeAlias = "os.DirEntry[str] | _RemoteEntry"
 
 
 def is_data(base: str) -> bool:
@@ -64,11 +64,11 @@ def absolute_glob(path: str, folder: str | None = None) -> str:
     if path.startswith("~") and "/" in path:
         home, _, path = path.partition("/")
         folder = os.path.expanduser(home)
-    folder = absolute(".") if folder is None else folder
-    joined = join_relative(folder, path)
-    if "://" in path or path.startswith("/") or not _MAGIC.search(folder) or exists(joined):
+    folder = storage.absolute(".") if folder is None else folder
+    joined = storage.join_relative(folder, path)
+    if "://" in path or path.startswith("/") or not _MAGIC.search(folder) or storage.exists(joined):
         return joined
-    return join_relative(_MAGIC.sub(r"[\g<0>]", folder), path)
+    return storage.join_relative(_MAGIC.sub(r"[\g<0>]", folder), path)
 
 
 def find(url: str, *, folders: bool = False) -> list[str]:
@@ -83,11 +83,11 @@ def find(url: str, *, folders: bool = False) -> list[str]:
             table whose log alone says which of its files are current.
     """
     url = absolute_glob(url)
-    with located(url) as (filesystem, path):
-        if folder_at(filesystem, path):
+    with storage.located(url) as (filesystem, path):
+        if storage.is_folder(url):
             tree, pattern = _Tree(filesystem, path), ["**"]
         elif filesystem.isfile(path) or not _MAGIC.search(path):
-            return [absolute(url)] if exists_at(filesystem, path) else []
+            return [storage.absolute(url)] if storage.exists(url) else []
         else:
             folder, pattern = _split(path)
             tree = _Tree(filesystem, folder)
@@ -121,7 +121,7 @@ class _Tree:
         self._prefix = f"{root.rstrip('/')}/"
         self._is_local = isinstance(filesystem, LocalFileSystem)
         # Of a store that lists all files at once: what is in each folder.
-        self._listed: dict[str, list[_StoredEntry]] | None = None
+        self._listed: dict[str, list[_RemoteEntry]] | None = None
         # Folders that may be logs of tables, in the folders that were listed.
         self._logs: set[str] = set()
 
@@ -176,7 +176,7 @@ class _Tree:
         Folders that no match is below are not looked at.
         """
         logs, above = set(self._logs), self._root
-        while _INSIDE_TABLE.fullmatch(name(above)):
+        while _INSIDE_TABLE.fullmatch(storage.name(above)):
             above = above.rpartition("/")[0]
             logs |= {path for each in _LOGS if self._filesystem.isdir(path := f"{above}/{each}")}
         for path in sorted(logs):
@@ -185,8 +185,8 @@ class _Tree:
             file = next((file for file in files if file.startswith(f"{table}/")), None)
             if file is not None and _Tree(self._filesystem, path).holds([log]):
                 raise PreflightError(
-                    f"{self.url(file)} is a file of {kind}: only the log in {name(table)}/{folder} says which of its "
-                    "files are current, and the others hold rows that were deleted or replaced. Export the current "
+                    f"{self.url(file)} is a file of {kind}: only the log in {storage.name(table)}/{folder} says which of "
+                    "its files are current, and the others hold rows that were deleted or replaced. Export the current "
                     "rows as Parquet, and give the export"
                 )
 
@@ -194,20 +194,20 @@ class _Tree:
         """The URL of a path, or a local path itself."""
         return str(self._filesystem.unstrip_protocol(path)).removeprefix("file://")
 
-    def _list_all(self) -> dict[str, list[_StoredEntry]]:
+    def _list_all(self) -> dict[str, list[_RemoteEntry]]:
         """What is in each folder; empty objects whose names end in a slash are folders of a console."""
         try:
             entries = self._filesystem.find(self._root, detail=True)
         except FileNotFoundError:
             return {}
-        listed: dict[str, dict[_StoredEntry, None]] = {}
+        listed: dict[str, dict[_RemoteEntry, None]] = {}
         for path, entry in entries.items():
             if path.startswith(self._prefix) and (not path.endswith("/") or entry["size"]):
                 folder, parts = "", path.removeprefix(self._prefix).split("/")
                 for part in parts[:-1]:
-                    listed.setdefault(folder, {})[_StoredEntry(part, True)] = None
+                    listed.setdefault(folder, {})[_RemoteEntry(part, True)] = None
                     folder += f"{part}/"
-                listed.setdefault(folder, {})[_StoredEntry(parts[-1], False)] = None
+                listed.setdefault(folder, {})[_RemoteEntry(parts[-1], False)] = None
         return {folder: list(found) for folder, found in listed.items()}
 
     def _identity(self, folder: str) -> object:
@@ -230,8 +230,8 @@ class _Tree:
                 with os.scandir(path or "/") as found:
                     entries = sorted(found, key=lambda each: each.name)
             else:
-                listed = entries_in(self._filesystem, path)
-                entries = [_StoredEntry(name(each["name"]), each["type"] == "directory") for each in listed]
+                listed = storage.entries_in(self._filesystem, path)
+                entries = [_RemoteEntry(storage.name(each["name"]), each["type"] == "directory") for each in listed]
         except OSError as error:
             if folder or not isinstance(error, FileNotFoundError | NotADirectoryError):
                 if not self._is_local:

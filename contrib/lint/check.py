@@ -8,8 +8,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from beamrank.formats.excluded import OWN_DEPTH
 from beamrank.formats.run_writer import RunFormat
 from contrib.lint.references import References
-from contrib.lint.run_rows import Line
-from contrib.lint.topic_rows import TopicRows
+from contrib.lint.run_rows import Line, TopicRows
 
 # Versions 1, 2 and 2.1; those with `#` are segments of docs.
 _MSMARCO_DOCS = rb"D?\d+|msmarco_passage_\d\d_\d+|msmarco_(v2\.1_)?doc_\d\d_\d+(#\d+(_\d+)?)?"

@@ -14,8 +14,7 @@ from beamrank.storage import files as storage
 from beamrank.storage.streams import check_packable, packed
 from contrib.lint.linter import Report, is_pipe_url, lint_run
 from contrib.lint.registry import CHECKS
-from contrib.lint.run_rows import Line, RunRows, TopicReturnsError
-from contrib.lint.topic_rows import TopicRows
+from contrib.lint.run_rows import Line, RunRows, TopicReturnsError, TopicRows
 
 
 @dataclass

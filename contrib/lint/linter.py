@@ -9,8 +9,7 @@ from beamrank.storage.local_files import is_pipe
 from contrib.lint.check import TRACKS, RunState, Track
 from contrib.lint.references import References
 from contrib.lint.registry import CHECKS, LINE_CHECKS, RUN_CHECKS, TOPIC_CHECKS
-from contrib.lint.run_rows import Line, RunRows, TopicReturnsError
-from contrib.lint.topic_rows import TopicRows
+from contrib.lint.run_rows import Line, RunRows, TopicReturnsError, TopicRows
 
 EXAMPLES = 5
 

@@ -92,11 +92,11 @@ def read_references(
     )
 
 
-def among(hashes: Hashes, known: Hashes) -> NDArray[np.bool_]:
+def among(hashes: Hashes, others: Hashes) -> NDArray[np.bool_]:
     """Which of some hashes are among others, which are sorted."""
-    if not len(known):
+    if not len(others):
         return np.zeros(len(hashes), dtype=bool)
-    return np.asarray(known[np.searchsorted(known, hashes).clip(max=len(known) - 1)] == hashes)
+    return np.asarray(others[np.searchsorted(others, hashes).clip(max=len(others) - 1)] == hashes)
 
 
 def _read_query_ids(url: str) -> Iterator[bytes]:

@@ -1,17 +1,22 @@
-"""A run file as topics: its lines are read one by one, and the unusual ones are inspected."""
+"""A run file as topics: its lines are read one by one, the unusual ones are inspected, a topic's rows are columns."""
 
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from beamrank.formats.checks import BYTE_ORDER_MARK
+import numpy as np
+from numpy.typing import NDArray
+
+from beamrank.formats.checks import BYTE_ORDER_MARK, RowError, decoded, shown
 from beamrank.formats.rows import text_lines
 from beamrank.formats.run_writer import FORMATS, RunFormat
-from contrib.lint.topic_rows import TopicRows
+from beamrank.formats.runs import Indices, score_order
 
 MAX_LINE_BYTES = 1 << 16
 
@@ -60,6 +65,110 @@ class Line(NamedTuple):
         """Whether it is a row of the run."""
         broken = self.is_comment or self.is_too_long or self.has_inner_cr or self.has_wrong_columns
         return bool(self.columns) and not broken
+
+
+@dataclass
+class TopicRows:
+    """All rows of one topic, in the order of the file.
+
+    Attributes:
+        query_id: the topic.
+        format: the format of the run.
+        rows: the columns of each row.
+        lines: the line of each row.
+        returns: the lines on which the topic comes back after rows of other topics.
+    """
+
+    query_id: bytes
+    format: RunFormat
+    rows: list[list[bytes]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    returns: Sequence[int] = ()
+
+    def column(self, name: str) -> list[bytes]:
+        """The texts of a column."""
+        at = self.format.columns.index(name)
+        return [row[at] for row in self.rows]
+
+    @property
+    def shown(self) -> str:
+        """The query_id for a message."""
+        return shown(self.query_id)
+
+    @cached_property
+    def doc_ids(self) -> list[bytes]:
+        """The docs."""
+        return self.column("doc_id")
+
+    @cached_property
+    def doc_hashes(self) -> NDArray[np.int64]:
+        """The hash of each doc_id; it differs from process to process."""
+        return np.fromiter(map(hash, self.doc_ids), np.int64, len(self.doc_ids))
+
+    @cached_property
+    def has_duplicates(self) -> bool:
+        """Whether a doc has two rows."""
+        return len(set(self.doc_ids)) < len(self.doc_ids)
+
+    @cached_property
+    def ranks(self) -> NDArray[np.int64] | None:
+        """The ranks; None if one is not a whole number."""
+        return _numbers(int, self.column("rank"), "q")
+
+    @cached_property
+    def scores(self) -> NDArray[np.float64] | None:
+        """The scores; None if the format has none, or one is not a finite number in float32."""
+        return _finite(self.column("score")) if self.format.has_scores else None
+
+    @cached_property
+    def finite(self) -> "TopicRows":
+        """The rows with finite scores, which are compared; all if the format has none."""
+        if self.scores is not None or not self.format.has_scores:
+            return self
+        texts = self.column("score")
+        kept = [place for place, text in enumerate(texts) if _finite([text]) is not None]
+        return TopicRows(
+            self.query_id, self.format, [self.rows[i] for i in kept], [self.lines[i] for i in kept], self.returns
+        )
+
+    @cached_property
+    def is_constant(self) -> bool:
+        """Whether three or more docs all have the same score."""
+        scores = self.scores
+        return scores is not None and len(scores) > 2 and len(np.unique(scores.astype(np.float32))) == 1
+
+    @cached_property
+    def order(self) -> Indices | None:
+        """The rows in the order of an evaluation (`read_run`), best first; None if a number is missing for it."""
+        if not self.format.has_scores:
+            return None if self.ranks is None else np.argsort(self.ranks, kind="stable")
+        return None if self.scores is None else score_order(self.scores.astype(np.float32), self.doc_ids)
+
+
+def _numbers(kind: Callable[[bytes], float], texts: Sequence[bytes], dtype: str) -> NDArray[Any] | None:
+    try:
+        return None if b"_" in b"".join(texts) else np.fromiter(map(kind, texts), dtype, len(texts))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _finite(texts: Sequence[bytes]) -> NDArray[np.float64] | None:
+    """Scores; None if one is not a finite number in float32."""
+    found = _numbers(float, texts, "d")
+    if found is None:
+        return None
+    with np.errstate(over="ignore"):
+        return found if np.isfinite(found.astype(np.float32)).all() else None
+
+
+def is_rank(text: bytes) -> bool:
+    """Whether a column is a whole number that `read_run` reads."""
+    return _numbers(int, [text], "q") is not None
+
+
+def is_score(text: bytes) -> bool:
+    """Whether a column is a number that `read_run` reads, finite or not."""
+    return _numbers(float, [text], "d") is not None
 
 
 class TopicReturnsError(Exception):
@@ -178,6 +287,6 @@ class RunRows:
 
 def _is_utf8(text: bytes) -> bool:
     try:
-        return text.isascii() or bool(text.decode())
-    except UnicodeDecodeError:
+        return text.isascii() or bool(decoded(text))
+    except RowError:
         return False

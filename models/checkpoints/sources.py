@@ -10,7 +10,7 @@ from pathlib import Path
 from beamrank.errors import PreflightError
 from beamrank.ranking.input_layout import SEGMENTS
 from beamrank.storage import files as storage
-from beamrank.storage.digested import StoredFile, stored_files
+from beamrank.storage.digested import RemoteFile, remote_files
 from beamrank.storage.documents import digest
 from beamrank.storage.urls import hide_credentials, refuse_credentials
 from models.checkpoints.disk_cache import add_entry, cache_folder, exclusive, find_entry
@@ -128,14 +128,14 @@ def _copied(url: str, files: Sequence[str]) -> str:
     return str(folder)
 
 
-def _state(url: str, files: Sequence[str]) -> dict[str, StoredFile]:
+def _state(url: str, files: Sequence[str]) -> dict[str, RemoteFile]:
     """The files of a checkpoint at a store, each with its size and version there."""
     try:
-        found = stored_files(url)
+        found = remote_files(url)
         wanted = {name for name in found if any(fnmatchcase(name, each) for each in _of_one_format(files, found))}
         if SENTENCE_TRANSFORMERS in wanted:
             for folder in module_folders(storage.join(url, SENTENCE_TRANSFORMERS)):
-                below = stored_files(storage.join(url, folder))
+                below = remote_files(storage.join(url, folder))
                 of_module = {f"{folder}/{name}": below[name] for name in set(MODULE_FILES) & below.keys()}
                 found, wanted = found | of_module, wanted | of_module.keys()
     except OSError as error:

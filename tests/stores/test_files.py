@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from beamrank.storage import files as storage
-from beamrank.storage.digested import stored_file
+from beamrank.storage.digested import remote_file
 from beamrank.storage.globs import find
 from tests.support.processes import run_together
 
@@ -107,7 +107,7 @@ def test_stored_file_identifies_the_content(store):
     told = []
     for content in (b"1", b"2", b"1"):
         storage.replace(url, content)
-        told.append(stored_file(url))
+        told.append(remote_file(url))
     assert told[0] == told[2] != told[1]
 
 

@@ -7,7 +7,7 @@ from beamrank.formats.checks import shown
 from beamrank.formats.excluded import OWN_DEPTH, OWN_SHARE
 from contrib.lint.check import Found, RunState
 from contrib.lint.references import IdForm, among, could_be, id_form
-from contrib.lint.topic_rows import TopicRows
+from contrib.lint.run_rows import TopicRows
 
 
 def new_doc(topic: TopicRows, run: RunState) -> Found:

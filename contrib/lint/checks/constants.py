@@ -4,7 +4,7 @@ from beamrank.config.yaml import parse_yaml
 from beamrank.errors import ConfigError
 from beamrank.formats.checks import shown
 from contrib.lint.check import Found, RunState, matches
-from contrib.lint.topic_rows import TopicRows
+from contrib.lint.run_rows import TopicRows
 
 _START, _END = b"ir_metadata.start", b"ir_metadata.end"
 

@@ -5,7 +5,7 @@ import numpy as np
 from beamrank.formats.checks import RowError, are_usable, check_doc_id, check_query_id, shown
 from contrib.lint.check import Found, RunState, matches
 from contrib.lint.references import among, id_form
-from contrib.lint.topic_rows import TopicRows
+from contrib.lint.run_rows import TopicRows
 
 
 def unknown_topic(topic: TopicRows, run: RunState) -> Found:

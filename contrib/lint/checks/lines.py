@@ -4,8 +4,7 @@ from beamrank.formats.checks import BYTE_ORDER_MARK
 from beamrank.formats.run_writer import FORMATS
 from beamrank.formats.runs import explain_columns
 from contrib.lint.check import Found, RunState
-from contrib.lint.run_rows import MAX_LINE_BYTES, Line
-from contrib.lint.topic_rows import is_rank
+from contrib.lint.run_rows import MAX_LINE_BYTES, Line, is_rank
 
 
 def columns(line: Line, _run: RunState) -> str | None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from beamrank.formats.checks import shown
 from contrib.lint.check import Found, RunState
-from contrib.lint.topic_rows import TopicRows, is_rank, is_score
+from contrib.lint.run_rows import TopicRows, is_rank, is_score
 
 _DISTANCES = ". All are: are these distances? A higher score must be better"
 
@@ -26,8 +26,8 @@ def first_rank(topic: TopicRows, run: RunState) -> Found:
     at = int(topic.ranks.argmin())
     accepted = run.track.first_ranks
     if topic.ranks[at] not in accepted:
-        wanted = " or ".join(map(str, accepted))
-        yield topic.lines[at], f"the first rank of query {topic.shown} is {topic.ranks[at]}, not {wanted}"
+        expected = " or ".join(map(str, accepted))
+        yield topic.lines[at], f"the first rank of query {topic.shown} is {topic.ranks[at]}, not {expected}"
 
 
 def rank_gaps(topic: TopicRows, _run: RunState) -> Found:

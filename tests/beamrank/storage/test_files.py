@@ -9,7 +9,7 @@ import pytest
 
 from beamrank.errors import PreflightError
 from beamrank.storage import files as storage
-from beamrank.storage.digested import file_states, file_version, stored_files
+from beamrank.storage.digested import file_states, file_version, remote_files
 from beamrank.storage.local_files import new_folder
 from beamrank.storage.stores import missing_library
 from tests.support.changed_files import rewrite
@@ -107,7 +107,7 @@ def test_read_files_leaves_out_files_that_do_not_exist(folder):
         storage.replace(storage.join(folder, name), name.encode())
     assert storage.read_files(folder, ["b", "none", "a"]) == {"b": b"b", "a": b"a"}
     assert storage.read_files(folder, []) == {}
-    assert stored_files(folder).keys() == {"a", "b"}
+    assert remote_files(folder).keys() == {"a", "b"}
 
 
 def test_protocol_that_cannot_be_used_is_named():
