@@ -77,7 +77,6 @@ class RunColumns(Section):
 
 
 def column_names(columns: Section | None) -> dict[str, str]:
-    """The names that a section has."""
     return {} if columns is None else columns.model_dump(exclude_none=True)
 
 
@@ -126,7 +125,6 @@ def find_columns(names: Sequence[str], meanings: Sequence[str], columns: Columns
 
 
 def _find(names: Sequence[str], usual: Sequence[str]) -> int | None:
-    """The position of the first of some usual names."""
     plain = [_plain(name) for name in names]
     return next((plain.index(name) for name in usual if name in plain), None)
 
@@ -272,6 +270,5 @@ def first_line(url: str, table: Table) -> list[str]:
 
 
 def split_tsv(line: bytes) -> list[str]:
-    """The columns of a line."""
     text = line.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
     return text.split("\t") if text else []

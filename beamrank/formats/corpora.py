@@ -127,7 +127,6 @@ def resolved(corpus: CorpusConfig) -> CorpusConfig:
 
 
 def _with_format(corpus: CorpusConfig) -> CorpusConfig:
-    """A corpus with the name of its format."""
     if corpus.format != AUTO:
         return corpus
     with errors_as(PreflightError, corpus.path):

@@ -98,12 +98,10 @@ class Beginning:
 
     @property
     def is_parquet(self) -> bool:
-        """Whether the file is Parquet."""
         return self.content.startswith(b"PAR1")
 
     @property
     def is_list(self) -> bool:
-        """Whether the file is a JSON list of objects."""
         return _LIST.match(self.content) is not None
 
     @cached_property

@@ -55,7 +55,6 @@ class QrelsFormat:
     judgments: Callable[[int, Mapping[str, Any]], Iterable[tuple[str, str, int]]] | None = None
 
     def read_record(self, line: int, record: Mapping[str, Any]) -> Iterable[list[bytes]]:
-        """The columns of the judgments of a record."""
         assert self.judgments is not None
         return (
             [query_id.encode(), doc_id.encode(), b"%d" % level]
@@ -96,7 +95,6 @@ class QrelsNotes:
     comments: int
 
     def lines(self) -> list[str]:
-        """Notes for the user, a line each."""
         return (
             [f"duplicate judgments, with equal relevance: {self.repeated:,}; each counts once"] if self.repeated else []
         )
@@ -110,7 +108,6 @@ class Qrels:
     notes: QrelsNotes
 
     def of_topics(self, query_ids: Collection[str]) -> "Qrels":
-        """The judgments of some topics."""
         kept = {query_id: docs for query_id, docs in self.relevance.items() if query_id in query_ids}
         return Qrels(kept, self.notes)
 

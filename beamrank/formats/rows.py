@@ -99,7 +99,6 @@ class FileRows:
         self._width = len(self.names or self.places) or -1
 
     def explain_columns(self, count: int) -> str:
-        """What is wrong with a row that has so many columns."""
         return f"{count} columns, where the header names {len(self.names)}"
 
     def _text_rows(self) -> _Rows:
@@ -248,7 +247,6 @@ class FileRows:
         return list(self.names), left_out
 
     def bad(self, line: int, reason: str) -> None:
-        """Notes the problem of a line."""
         self._problems.add(line, reason)
 
     def text(self, line: int, column: bytes) -> str:
@@ -350,7 +348,6 @@ def _is_number(text: str) -> bool:
 
 
 def unreadable(url: str, error: DataError) -> str:
-    """Why a file cannot be read."""
     if isinstance(error.__cause__, FileNotFoundError):
         return f"there is no file {url}"
     if isinstance(error.__cause__, IsADirectoryError):

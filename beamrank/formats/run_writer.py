@@ -34,7 +34,6 @@ class RunFormat:
 
     @property
     def has_scores(self) -> bool:
-        """Whether a row has a score."""
         return "score" in self.columns
 
     def rows(self, query_id: str, scores: Mapping[str, float], run_tag: str) -> Iterator[str]:

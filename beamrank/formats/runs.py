@@ -60,7 +60,6 @@ class RunNotes:
     excluded: tuple[Note, ...] = ()
 
     def facts(self) -> list[Note]:
-        """Notes for the user."""
         counts = (
             (
                 "rows with the score of the row before",
@@ -79,7 +78,6 @@ class RunNotes:
         return [*(Note(what, f"{count:,}", why) for what, count, why in counts if count), *self.excluded]
 
     def lines(self) -> list[str]:
-        """Notes for the user, a line each."""
         return [str(note) for note in self.facts()]
 
 
@@ -252,13 +250,11 @@ class RunRows(FileRows):
 
     @property
     def format_name(self) -> str:
-        """The name of the format of the rows so far."""
         named = "trec" if "score" in self.places else "msmarco"
         return named if self.names else self.name or "trec"
 
     @property
     def format(self) -> RunFormat:
-        """The format of the rows so far."""
         return FORMATS[self.format_name]
 
     @property
@@ -285,7 +281,6 @@ class RunRows(FileRows):
             yield _Row(columns[query_at], columns[doc_at], rank, score, line)
 
     def explain_columns(self, count: int) -> str:
-        """What is wrong with a row that has so many columns."""
         return super().explain_columns(count) if self.names else explain_columns(count, self.name or None)
 
     def ordered(self, key: bytes, query: _Query, ties: Ties) -> _Ordered:

@@ -59,12 +59,10 @@ def join_relative(folder: str, path: str) -> str:
 
 
 def parent(url: str) -> str:
-    """The folder that holds a file."""
     return absolute(url).rstrip("/").rpartition("/")[0]
 
 
 def name(url: str) -> str:
-    """The last part of a path."""
     return url.rstrip("/").rpartition("/")[2]
 
 
@@ -154,7 +152,6 @@ def entries_in(filesystem: Any, folder: str) -> list[dict[str, Any]]:
 
 
 def is_empty(folder: str) -> bool:
-    """Whether nothing is in a folder, or there is none."""
     with located(folder) as (filesystem, path):
         try:
             return not entries_in(filesystem, path)
@@ -204,7 +201,6 @@ def sizes_bytes(folder: str) -> dict[str, int]:
 
 
 def sha256(url: str) -> str:
-    """The SHA-256 of a file's content, in hex."""
     with open_binary(url) as file:
         return hashlib.file_digest(cast(io.BufferedIOBase, file), "sha256").hexdigest()
 
@@ -235,7 +231,6 @@ def open_binary(url: str, *, pipe: bool = False) -> BinaryIO:
 
 
 def read_bytes(url: str) -> bytes:
-    """A whole file."""
     with located(url) as (filesystem, path):
         return bytes(filesystem.cat_file(path, **_whole_read(filesystem)))
 
@@ -328,6 +323,5 @@ def remove_leftovers(folder: str) -> None:
 
 
 def remove(url: str) -> None:
-    """Removes a file if it exists."""
     with located(url) as (filesystem, path), suppress(FileNotFoundError):
         filesystem.rm_file(path)

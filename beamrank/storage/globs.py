@@ -185,8 +185,8 @@ class _Tree:
             file = next((file for file in files if file.startswith(f"{table}/")), None)
             if file is not None and _Tree(self._filesystem, path).holds([log]):
                 raise PreflightError(
-                    f"{self.url(file)} is a file of {kind}: only the log in {storage.name(table)}/{folder} says which of "
-                    "its files are current, and the others hold rows that were deleted or replaced. Export the current "
+                    f"{self.url(file)} is a file of {kind}: only the log in {storage.name(table)}/{folder} says which "
+                    "files are current, and the others hold rows that were deleted or replaced. Export the current "
                     "rows as Parquet, and give the export"
                 )
 

@@ -235,7 +235,6 @@ def _rename_to_new(temporary: str, path: str) -> bool:
 
 
 def _sync_folder(path: str) -> None:
-    """Syncs the folder of a file."""
     descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
         _sync(descriptor)

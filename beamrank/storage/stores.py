@@ -149,7 +149,6 @@ def _says_that_it_exists(error: BaseException | None) -> bool:
 
 
 def _store_code(error: BaseException) -> str | None:
-    """The error code of an S3 store."""
     response = getattr(error.__cause__, "response", None)
     return response.get("Error", {}).get("Code") if isinstance(response, dict) else None
 

@@ -32,7 +32,6 @@ class Sample(NamedTuple):
 
     @property
     def query_id(self) -> str:
-        """The number of the row."""
         return str(self.line)
 
 

@@ -95,7 +95,6 @@ class RunState:
     reached: int = 0
 
     def add(self, topic: TopicRows) -> None:
-        """Keeps the facts of a topic."""
         self.format = topic.format
         order = range(len(topic.rows)) if topic.order is None else topic.order.tolist()
         docs = [topic.doc_ids[i] for i in order]

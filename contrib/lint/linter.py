@@ -16,8 +16,6 @@ EXAMPLES = 5
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One finding."""
-
     line: int
     code: str
     message: str
@@ -25,12 +23,6 @@ class Finding:
 
 @dataclass
 class Findings:
-    """The findings of one run.
-
-    Attributes:
-        counts: how many there are of each code.
-    """
-
     counts: Counter[str] = field(default_factory=Counter)
     _kept: dict[str, list[Finding]] = field(default_factory=dict)
 
@@ -55,25 +47,17 @@ class Findings:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found in a run.
-
-    Attributes:
-        run: the file.
-        findings: what is wrong.
-        state: facts about the run.
-    """
+    """What was found in a run file."""
 
     run: str
     findings: Findings
     state: RunState
 
     def count(self, severity: str) -> int:
-        """How many findings there are of a severity."""
         return sum(count for code, count in self.findings.counts.items() if CHECKS[code].severity == severity)
 
     @property
     def has_scores(self) -> bool:
-        """Whether the rows have scores."""
         return self.state.format is not None and self.state.format.has_scores
 
     def is_fixable(self, code: str) -> bool:
@@ -85,11 +69,6 @@ def lint_run(url: str, references: References | None = None, track: Track = TRAC
     """Checks a run file, compressed or not.
 
     One topic is in memory at a time. If a topic comes back later, the file is read again by way of temporary files.
-
-    Args:
-        url: the file.
-        references: the files to check it against.
-        track: the rules of a track.
 
     Raises:
         PreflightError: the file does not exist, or cannot be read.

@@ -42,7 +42,6 @@ class Line(NamedTuple):
 
     @property
     def is_comment(self) -> bool:
-        """Whether it begins with `#`."""
         return bool(self.columns) and self.columns[0].startswith(b"#")
 
     @property
@@ -57,12 +56,10 @@ class Line(NamedTuple):
 
     @property
     def has_wrong_columns(self) -> bool:
-        """Whether it has another number of columns than a row of the run."""
         return self.format is None or len(self.columns) != len(self.format.columns)
 
     @property
     def is_row(self) -> bool:
-        """Whether it is a row of the run."""
         broken = self.is_comment or self.is_too_long or self.has_inner_cr or self.has_wrong_columns
         return bool(self.columns) and not broken
 
@@ -86,18 +83,15 @@ class TopicRows:
     returns: Sequence[int] = ()
 
     def column(self, name: str) -> list[bytes]:
-        """The texts of a column."""
         at = self.format.columns.index(name)
         return [row[at] for row in self.rows]
 
     @property
     def shown(self) -> str:
-        """The query_id for a message."""
         return shown(self.query_id)
 
     @cached_property
     def doc_ids(self) -> list[bytes]:
-        """The docs."""
         return self.column("doc_id")
 
     @cached_property
@@ -107,7 +101,6 @@ class TopicRows:
 
     @cached_property
     def has_duplicates(self) -> bool:
-        """Whether a doc has two rows."""
         return len(set(self.doc_ids)) < len(self.doc_ids)
 
     @cached_property
@@ -247,7 +240,6 @@ class RunRows:
         return TopicRows(query_id, self.format)
 
     def _rows(self) -> Iterator[tuple[int, list[bytes]]]:
-        """The line and the columns of each row."""
         for number, line in enumerate(text_lines(self.url), 1):
             text = line.removesuffix(b"\n")
             columns = text.split()
