@@ -8,17 +8,8 @@ from decimal import Decimal
 from typing import Any, TypeAlias, TypeVar
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import (
-    BYTE_ORDER_MARK,
-    RowError,
-    check_doc_id,
-    csv_row,
-    csv_rows,
-    decoded,
-    json_object,
-    shown,
-    whole_of,
-)
+from beamrank.formats import checks
+from beamrank.formats.checks import RowError, shown
 from beamrank.formats.columns import Columns, find_columns
 from beamrank.formats.files import packed_as
 from beamrank.formats.notes import Problems, counted
@@ -105,7 +96,7 @@ class FileRows:
         lines, is_first = text_lines(self.url), True
         for line, text in enumerate(lines, 1):
             if line == 1:
-                text = text.removeprefix(BYTE_ORDER_MARK)
+                text = text.removeprefix(checks.BYTE_ORDER_MARK)
                 named = self._named(text, lines)
                 if named is not None:
                     yield from named
@@ -133,7 +124,7 @@ class FileRows:
             return self._columns_of(self._dictionary(b"".join(lines)))
         if _is_json(text):
             return self._columns_of(self._json_rows(lines))
-        return self._csv_rows(lines) if self._is_header(csv_row(text)) else None
+        return self._csv_rows(lines) if self._is_header(checks.csv_row(text)) else None
 
     def _is_header(self, names: list[str]) -> bool:
         """Whether the first row holds the names of columns, which are found then. Every other row has a number."""
@@ -162,14 +153,14 @@ class FileRows:
                 f"{self.url} has no header line with the names in `columns` ({', '.join(self._columns.values())}): add "
                 "the header, or leave `columns` out"
             )
-        if len(columns) == 1 and csv_row(text):
+        if len(columns) == 1 and checks.csv_row(text):
             raise PreflightError(
                 f"{self.url} looks like CSV without a header line, which says what its columns are: add one, such as "
                 f"{','.join(self._layouts[0])}"
             )
 
     def _csv_rows(self, lines: Iterator[bytes]) -> _Rows:
-        rows = csv_rows(lines, self.url)
+        rows = checks.csv_rows(lines, self.url)
         next(rows)
         for line, columns in rows:
             yield line, [column.encode("utf-8", "surrogateescape") for column in columns]
@@ -195,7 +186,7 @@ class FileRows:
         for line, text in enumerate(lines, 1):
             try:
                 if text.strip():
-                    yield line, json_object(decoded(text))
+                    yield line, checks.json_object(checks.decoded(text))
             except RowError as error:
                 self.bad(line, f"the row {error}")
 
@@ -260,7 +251,7 @@ class FileRows:
     def check_id(self, line: int, identifier: str) -> None:
         """Notes an id that cannot be used. No query_id begins with `#` here: its line would be a comment."""
         try:
-            check_doc_id(identifier)
+            checks.check_doc_id(identifier)
         except RowError as error:
             self.bad(line, f"the row {error}")
 
@@ -292,7 +283,7 @@ def text_lines(url: str) -> Iterator[bytes]:
 def _is_json(line: bytes) -> bool:
     """Whether a line is an object, and not a row whose query_id begins with a brace."""
     try:
-        return line.startswith(b"{") and bool(json_object(decoded(line)))
+        return line.startswith(b"{") and bool(checks.json_object(checks.decoded(line)))
     except RowError:
         return False
 
@@ -333,7 +324,7 @@ def _written(value: Any) -> bytes:
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, bytes):
         return value
-    value = whole_of(value)
+    value = checks.whole_of(value)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return str(value).encode()
     raise RowError(f"has a value that is neither text nor a number: {value!r:.60}")

@@ -10,18 +10,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from beamrank.errors import DataError
-from beamrank.formats import files
-from beamrank.formats.checks import (
-    BYTE_ORDER_MARK,
-    SURROGATE_REASON,
-    check_utf8,
-    id_of,
-    joined,
-    json_object,
-    missing_field,
-    object_of,
-    text_of,
-)
+from beamrank.formats import checks, files
 from beamrank.formats.columns import TITLE
 from beamrank.formats.texts import parquet
 from beamrank.formats.texts.lines import byte_ranges, read_lines
@@ -52,13 +41,13 @@ def _parser(unit: CorpusUnit) -> Callable[[dict[str, Any]], tuple[str, str]]:
         if value is None and name == TITLE and has_own_fields:
             return ""
         if value is None and name not in row:
-            raise missing_field(name, row)
-        return text_of(name, value)
+            raise checks.missing_field(name, row)
+        return checks.text_of(name, value)
 
     def parse(row: dict[str, Any]) -> tuple[str, str]:
         if id_name not in row:
-            raise missing_field(id_name, row)
-        return id_of(row[id_name]), joined([field_text(row, name) for name in fields])
+            raise checks.missing_field(id_name, row)
+        return checks.id_of(row[id_name]), checks.joined([field_text(row, name) for name in fields])
 
     return parse
 
@@ -67,31 +56,33 @@ def _read_lines(unit: CorpusUnit) -> Iterator[DocBatch]:
     parse = _parser(unit)
 
     def parse_line(line: str) -> tuple[str, str]:
-        doc_id, text = parse(json_object(line))
+        doc_id, text = parse(checks.json_object(line))
         # Only an escape can make a surrogate, and few lines have one.
         has_escape = "\\ud" in line or "\\uD" in line
-        return check_utf8(doc_id, text, SURROGATE_REASON) if has_escape else (doc_id, text)
+        return checks.check_utf8(doc_id, text, checks.SURROGATE_REASON) if has_escape else (doc_id, text)
 
     return read_lines(unit, parse_line)
 
 
 def _docs(unit: CorpusUnit, values: list[Any]) -> DocBatch:
     parse = _parser(unit)
-    return parse_rows(
-        unit, range(len(values)), values, lambda value: check_utf8(*parse(object_of(value)), SURROGATE_REASON)
-    )
+
+    def parse_value(value: Any) -> tuple[str, str]:
+        return checks.check_utf8(*parse(checks.object_of(value)), checks.SURROGATE_REASON)
+
+    return parse_rows(unit, range(len(values)), values, parse_value)
 
 
 def _is_document(url: str) -> bool:
     with open_stream(url) as file:
-        return _DOCUMENT.match(file.read(_LOOKED_BYTES).removeprefix(BYTE_ORDER_MARK)) is not None
+        return _DOCUMENT.match(file.read(_LOOKED_BYTES).removeprefix(checks.BYTE_ORDER_MARK)) is not None
 
 
 def _elements(url: str, content: bytes) -> list[Any]:
     """The objects of a file that is one JSON value; raises DataError if it is too large or not JSON."""
     _check_size(url, len(content))
     try:
-        value: Any = json.loads(content.removeprefix(BYTE_ORDER_MARK))
+        value: Any = json.loads(content.removeprefix(checks.BYTE_ORDER_MARK))
     except json.JSONDecodeError as error:
         raise DataError(f"{url}:{error.lineno}: not JSON: {error.msg}. The file may be truncated") from error
     except (ValueError, RecursionError) as error:
@@ -113,7 +104,7 @@ def _first_elements(beginning: bytes) -> list[Any]:
         return []
     try:
         # A character may be cut.
-        text = getincrementaldecoder("utf-8")().decode(beginning.removeprefix(BYTE_ORDER_MARK))
+        text = getincrementaldecoder("utf-8")().decode(beginning.removeprefix(checks.BYTE_ORDER_MARK))
         rows = from_json(text, allow_partial=True)
     except ValueError:
         return []

@@ -11,20 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beamrank.errors import PreflightError
-from beamrank.formats import files
-from beamrank.formats.checks import (
-    BYTE_ORDER_MARK,
-    SURROGATE_REASON,
-    RowError,
-    check_utf8,
-    csv_rows,
-    decoded,
-    id_of,
-    json_object,
-    missing_field,
-    text_of,
-    whole_of,
-)
+from beamrank.formats import checks, files
+from beamrank.formats.checks import RowError
 from beamrank.formats.columns import PLAIN, Columns, Names, Table, find_header, split_tsv
 from beamrank.formats.texts.lines import parse_tsv
 from beamrank.storage.streams import errors_as, open_stream
@@ -63,7 +51,7 @@ class TopicsFile:
     def content(self) -> bytes:
         """The whole file, decompressed, without a byte order mark."""
         with errors_as(PreflightError, self.url), open_stream(self.url) as file:
-            return file.read().removeprefix(BYTE_ORDER_MARK)
+            return file.read().removeprefix(checks.BYTE_ORDER_MARK)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines that are not empty, each with its number."""
@@ -111,7 +99,7 @@ def topic_text(row: bytes) -> str:
     """A row as text; raises RowError if it is not UTF-8, or lines in it end in CR alone."""
     if _LONE_CR.search(row):
         raise RowError("holds a carriage return (CR) without a line feed. Lines must end in LF or CR LF")
-    return decoded(row)
+    return checks.decoded(row)
 
 
 def _tsv(file: TopicsFile) -> Topics:
@@ -126,13 +114,13 @@ def _tsv(file: TopicsFile) -> Topics:
 
 
 def _csv(file: TopicsFile) -> Topics:
-    rows = csv_rows(file.content.splitlines(keepends=True), file.url)
+    rows = checks.csv_rows(file.content.splitlines(keepends=True), file.url)
     first = next(rows, None)
     if first is None:
         return iter(())
     found = find_header(file.url, "csv", first[1], file.names)
     header = found or PLAIN
-    return parse_topics(rows if found else chain([first], rows), lambda row: check_utf8(*header.parse(row)))
+    return parse_topics(rows if found else chain([first], rows), lambda row: checks.check_utf8(*header.parse(row)))
 
 
 def _records(
@@ -155,8 +143,8 @@ def _records(
         if isinstance(row, RowError):
             raise row
         text_key = _key(row, text_keys)
-        query_id, text = id_of(row[_key(row, id_keys)]), text_of(text_key, row[text_key])
-        return check_utf8(query_id, text, SURROGATE_REASON)
+        query_id, text = checks.id_of(row[_key(row, id_keys)]), checks.text_of(text_key, row[text_key])
+        return checks.check_utf8(query_id, text, checks.SURROGATE_REASON)
 
     return parse_topics(rows, parse)
 
@@ -165,7 +153,7 @@ def _json_rows(file: TopicsFile) -> _Rows:
     """The objects of lines, or why one cannot be read."""
     for number, line in file.lines():
         try:
-            yield number, json_object(topic_text(line))
+            yield number, checks.json_object(topic_text(line))
         except RowError as error:
             yield number, error
 
@@ -181,15 +169,15 @@ def _parquet_rows(file: TopicsFile) -> _Rows:
     except pa.ArrowInvalid as error:
         raise RowError(f"is not Parquet: {error}") from error
     if rows and not found:
-        raise missing_field("` or `".join(_IDS), names)
+        raise checks.missing_field("` or `".join(_IDS), names)
     for number, row in enumerate(rows, start=1):
-        yield number, {name: whole_of(value) for name, value in row.items()}
+        yield number, {name: checks.whole_of(value) for name, value in row.items()}
 
 
 def _key(row: Mapping[str, object], keys: tuple[str, ...]) -> str:
     found = next((key for key in keys if key in row), None)
     if found is None:
-        raise missing_field("` or `".join(keys), row)
+        raise checks.missing_field("` or `".join(keys), row)
     return found
 
 
