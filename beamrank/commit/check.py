@@ -369,7 +369,7 @@ def _plan_names(output: str, name: str) -> _PlanNames:
     except ValueError as error:
         raise PreflightError(
             f"the plan {url} cannot be read ({error}), so what it names is unknown: run again, which writes the "
-            "current plan again, or delete it if it is another plan"
+            "current plan again, or delete it if it is a different plan"
         ) from error
 
 

@@ -29,7 +29,7 @@ FindManifest: TypeAlias = Callable[[StageFolder, str, tuple[str, ...]], Manifest
 
 
 class EngineVersionError(PreflightError):
-    """A plan was written by another version of the engine."""
+    """A plan was written by a different version of the engine."""
 
 
 class CurrentPlan(NamedTuple):
@@ -189,7 +189,7 @@ class Plan:
         return name
 
     def write(self) -> str:
-        """Writes the plan and the topics or rows of its shards; the pointer keeps naming another plan."""
+        """Writes the plan and the topics or rows of its shards; the pointer keeps naming a different one."""
         shards_file, content = write_shards(self.shards)
         storage.publish_content(storage.join(self.output, shards_file), content)
         values = {
@@ -231,7 +231,7 @@ def read_plan(output: str) -> Plan:
 
     Raises:
         ConfigError: the folder is a URL with credentials.
-        PreflightError: the folder holds no run, or one of another engine version, or its plan is damaged.
+        PreflightError: the folder holds no run, or one of a different engine version, or its plan is damaged.
     """
     refuse_credentials(output, "DIR")
     output = storage.absolute(output)
@@ -252,7 +252,7 @@ def load_plan(output: str, name: str) -> Plan:
     """One plan of a folder, checked against its name and that of its shards.
 
     Raises:
-        EngineVersionError: another engine version wrote it.
+        EngineVersionError: a different engine version wrote it.
         ValueError: the file is damaged.
     """
     url = storage.join(output, name)
@@ -262,7 +262,7 @@ def load_plan(output: str, name: str) -> Plan:
     if values["engine_version"] != ENGINE_VERSION:
         raise EngineVersionError(
             f"{url} was written by engine version {values['engine_version']} and this is version {ENGINE_VERSION}: use "
-            "the beamrank that wrote it, or run again into another folder"
+            "the beamrank that wrote it, or run again into a new folder"
         )
     stored = validated(_STORED, values)
     names: set[str] = set()

@@ -259,7 +259,7 @@ class StageFolder:
         return receipt if why_broken(receipt, shard_digest, sizes) is None else None
 
     def done(self, shard_digests: Iterable[str]) -> set[int]:
-        """The shards that have a receipt, by name alone: cheap enough to call twice a second."""
+        """The shards that have a receipt, by name only: cheap enough to call twice a second."""
         present = storage.sizes_bytes(self._receipts_url)
         return {shard for shard, each in enumerate(shard_digests) if listing.receipt_name(shard, each) in present}
 

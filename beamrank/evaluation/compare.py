@@ -257,9 +257,9 @@ def compare_runs(
             if not compared.agreement.topics:
                 pair = f"{noted[url]} and {noted[baseline_url]}"
                 about_topics.append(f"{pair} have no topic in common: the agreement of their rankings is undefined")
-            elif alone := len(run.order.keys() ^ baseline.order.keys()):
+            elif unshared := len(run.order.keys() ^ baseline.order.keys()):
                 only = "topics that only this run or the baseline has"
-                about_topics.append(f"{noted[url]}: {only}: {alone:,}; the agreement leaves them out")
+                about_topics.append(f"{noted[url]}: {only}: {unshared:,}; the agreement leaves them out")
         runs.append(compared)
     _correct(runs, tested, correction)
     notes += [*of_files(facts), *about_topics, *(() if base is None else _test_notes(runs, noted, tested))]

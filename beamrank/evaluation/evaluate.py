@@ -66,7 +66,7 @@ class EvaluationNotes:
             found.append(
                 f"judged topics that are in the run: {in_run:,} of {self.topics:,}; the others count as 0 in "
                 f"every mean. The first topics of the run are {first_few(self.first_topics)}; it lacks "
-                f"{first_few(self.not_in_run)}. Measure a trial against the judgments of its topics alone"
+                f"{first_few(self.not_in_run)}. Measure a trial against the judgments of its own topics"
             )
         if in_run and self.ranking_judged < FEWEST_RANKING_JUDGED * in_run:
             query_id, doc_ids, judged = self.ranking_none

@@ -133,7 +133,7 @@ def interpolated_precision(measure: Measure, judgments: Mapping[str, int], score
 
 
 def differs_in_version_9(measures: Mapping[str, Measure], relevance: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """The names of those that read another rank in trec_eval 9 for a topic: IPrec of some recalls."""
+    """The names of those that read a different rank in trec_eval 9 for a topic: IPrec of some recalls."""
     counts = {
         level: Counter(sum(each >= level for each in docs.values()) for docs in relevance.values())
         for level in {measure["rel"] for measure in measures.values() if measure.NAME == "IPrec"}

@@ -24,7 +24,7 @@ _FEWEST_TOPICS = 2
 _SMALLEST_LOSS = 0.00005
 _SEED = 0
 _MOST_ASSIGNMENTS = 10_000
-# What a sum of float64 in another order can differ by.
+# What a sum of float64 in a different order can differ by.
 _ROUNDING = 1e-12
 
 
@@ -36,8 +36,8 @@ class Comparison:
         mean, baseline: the means of the run and of the baseline run.
         difference: the first minus the second.
         low, high: the ends of the difference's 95 % confidence interval.
-        p_value: two-sided, of the paired t-test unless another test was chosen; None (undefined) if no topic differs, 0
-            if all differ by the same.
+        p_value: two-sided, of the paired t-test or the test that was chosen; None (undefined) if no topic differs, 0 if
+            all differ by the same.
         better, equal, worse: how many topics have a higher value than in the baseline, the same, a lower one.
     """
 

@@ -46,7 +46,7 @@ def pair_inferences(candidates: float, k: int, opponents: int | None) -> float:
 def opponent_order(query_id: str, doc_ids: Sequence[str], seed: int) -> Order:
     """The order in which SAMPLE draws the opponents of each candidate, for any number of them.
 
-    Among the first k candidates alone, the order is the same without the others.
+    Among only the first k candidates, the order is the same without the others.
 
     Returns:
         int64[n, n - 1], at [i, :] the positions of the others.
@@ -214,5 +214,5 @@ def _check_values(z: Scores, method: str) -> None:
     if missing and method != "sample":
         raise DataError(
             f"{missing} of {pairs} pairs were not scored, and aggregation {method!r} needs them all: the scores come "
-            "from a run with `aggregation: sample`; use sample, or score again with another aggregation"
+            "from a run with `aggregation: sample`; use sample, or score again with a different aggregation"
         )

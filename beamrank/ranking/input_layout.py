@@ -1,8 +1,8 @@
-"""The input of a model: truncation rules and layout, on token ids alone (docs/reference/model-inputs.md).
+"""The input of a model: truncation rules and layout, on token ids (docs/reference/model-inputs.md).
 
 An input is, for BERT, `[CLS] query [SEP] doc [SEP]` (mono) or `[CLS] query [SEP] doc_i [SEP] doc_j [SEP]` (duo). The
 `InputTemplate` of a model's architecture holds the special tokens and the token types. Lengths in this module are
-tokens of the texts alone, without special tokens, unless noted otherwise. The rules, for BERT and the papers'
+tokens of the texts, without special tokens, unless noted otherwise. The rules, for BERT and the papers'
 max_query_length 64 and max_length 512:
 
 * `original`, identical to the 2019 code: at most 62 wordpieces of the query. A doc of monoBERT keeps

@@ -2,7 +2,7 @@
 
 One rule for every reader: `ranking = first.rank(None, part)`, then `ranking = stage.rank(ranking, part)` for each later
 stage. A stage puts the docs that it scored first, best first, and leaves the others below in their order. A doc that it
-was to score and the corpus lacked (`on_missing_doc: drop`) leaves the ranking there. `order` alone decides ties.
+was to score and the corpus lacked (`on_missing_doc: drop`) leaves the ranking there. Only `order` decides ties.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class Ranking:
     Attributes:
         doc_ids: the docs.
         scores: float64[n], never increasing: those of the last stage, below them those of the stages before, shifted.
-        scored: how many of the first docs the last stage scored; the next stage receives the first of these alone.
+        scored: how many of the first docs the last stage scored; the next stage receives only the first of these.
     """
 
     doc_ids: tuple[str, ...]

@@ -216,7 +216,7 @@ def _first(order: Positions, count: int) -> Positions:
 
 
 class Opponent(NamedTuple):
-    """A doc that another was compared with, and the log-odds of being more relevant than it."""
+    """A doc that a doc was compared with, and the log-odds of being more relevant than it."""
 
     doc_id: str
     log_odds: float

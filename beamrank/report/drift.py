@@ -15,7 +15,7 @@ from beamrank.evaluation.evaluate import Evaluator
 from beamrank.evaluation.significance import Comparison, compare_evaluations
 from beamrank.formats.qrels import Qrels
 from beamrank.ranking.rankings import Ranking, Rankings
-from beamrank.report.runs import StoredRuns
+from beamrank.report.runs import PlanRuns
 
 CUTOFF = 10
 NEW_TOPIC, NEW_DOC, LOST_DOC, NEW_SCORE = "new topic", "new doc", "lost doc", "new score"
@@ -26,7 +26,7 @@ class TopicChange(NamedTuple):
 
     Attributes:
         causes: `new doc`: one of the ten was not a candidate before; `lost doc`: one of the earlier ten is not a
-            candidate any more; `new score`: a doc of the ten has another score; `new topic` alone.
+            candidate any more; `new score`: a doc of the ten has a different score; `new topic` only.
         rbo: rank-biased overlap of the two rankings; None for a new topic.
         tau: Kendall's tau of the docs that both rank; None if there are fewer than two.
     """
@@ -76,7 +76,7 @@ class DriftPass:
     Stages are compared with those of the same name, and the first with the first.
     """
 
-    def __init__(self, runs: StoredRuns, earlier: StoredRuns, qrels: Qrels | None, measures: Sequence[str]) -> None:
+    def __init__(self, runs: PlanRuns, earlier: PlanRuns, qrels: Qrels | None, measures: Sequence[str]) -> None:
         """Takes both runs; measures are compared over the judged topics of both: other means would not compare them."""
         self._runs, self._earlier = runs, earlier
         self._topics = {topic.query_id for topic in runs.plan.topics}

@@ -20,7 +20,7 @@ from beamrank.ranking.rankings import doc_orders
 from beamrank.report.curves import Curves
 from beamrank.report.drift import DriftPass
 from beamrank.report.report import Report, ReportSettings, chosen_baseline
-from beamrank.report.runs import StoredRuns
+from beamrank.report.runs import PlanRuns
 from beamrank.report.views import (
     CandidateView,
     LargestChanges,
@@ -45,7 +45,7 @@ _NOT_SHOWN = (
 _NO_FILE_QRELS = "No qrels are given: measures, tests and rank changes need judgments. Give --qrels"
 
 
-def gather(runs: StoredRuns, settings: ReportSettings, earlier: StoredRuns | None = None) -> Report:
+def gather(runs: PlanRuns, settings: ReportSettings, earlier: PlanRuns | None = None) -> Report:
     """Reads what a run has finished, and the corpus at most once; compares it with an earlier run, if one is given.
 
     Raises:
@@ -66,7 +66,7 @@ def gather(runs: StoredRuns, settings: ReportSettings, earlier: StoredRuns | Non
         measures=runs.config.measures,
         settings=settings,
         topics={topic.query_id: topic.text for topic in plan.topics},
-        trial=f" (a trial: the first {len(plan.topics):,} topics alone, topics.limit)" if plan.limited else "",
+        trial=f" (a trial: the first {len(plan.topics):,} topics only, topics.limit)" if plan.limited else "",
         execution=runs,
         qrels=qrels,
         missing=[*missing, *([_NO_QRELS] if qrels is None else [])],
@@ -81,7 +81,7 @@ def gather(runs: StoredRuns, settings: ReportSettings, earlier: StoredRuns | Non
         return replace(report, missing=[*report.missing, f"No passages are shown: {error}"])
 
 
-def _read_qrels(runs: StoredRuns) -> Qrels | None:
+def _read_qrels(runs: PlanRuns) -> Qrels | None:
     if runs.config.qrels is None:
         return None
     qrels = read_qrels(runs.config.qrels)
@@ -89,7 +89,7 @@ def _read_qrels(runs: StoredRuns) -> Qrels | None:
 
 
 def _measured(
-    runs: StoredRuns, qrels: Qrels | None, settings: ReportSettings, earlier: StoredRuns | None
+    runs: PlanRuns, qrels: Qrels | None, settings: ReportSettings, earlier: PlanRuns | None
 ) -> dict[str, Any]:
     """The fields of a report that need all queries."""
     names = list(dict.fromkeys([*runs.config.measures, _JUDGED]))
@@ -129,7 +129,7 @@ def _measured(
     }
 
 
-def _with_views(report: Report, runs: StoredRuns, relevance: Mapping[str, Mapping[str, int]]) -> Report:
+def _with_views(report: Report, runs: PlanRuns, relevance: Mapping[str, Mapping[str, int]]) -> Report:
     """Reads again the parts of the queries that are shown."""
     chosen = report.largest_differences(list(report.topics))
     of_changes: dict[str, list[CandidateView]] = {}

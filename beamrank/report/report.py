@@ -13,7 +13,7 @@ from beamrank.formats.runs import RunNotes
 from beamrank.ranking.variants import Depths
 from beamrank.report.curves import CurvePoint
 from beamrank.report.drift import Drift
-from beamrank.report.runs import StoredRuns
+from beamrank.report.runs import PlanRuns
 from beamrank.report.views import CandidateView, RankChange, Scores
 
 
@@ -87,7 +87,7 @@ class Report:
     measures: Sequence[str] = ()
     settings: ReportSettings = ReportSettings()
     topics: Mapping[str, str] = field(default_factory=dict)
-    execution: StoredRuns | None = None
+    execution: PlanRuns | None = None
     qrels: Qrels | None = None
     files: Mapping[str, RunNotes] = field(default_factory=dict)
     folders: Sequence[str] = ()

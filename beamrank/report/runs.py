@@ -23,7 +23,7 @@ from beamrank.report.views import CandidateView, candidate_views, of_query
 
 
 @dataclass(frozen=True)
-class StoredRuns:
+class PlanRuns:
     """A plan with its configuration and its stages (`models.stages.core.open_stages`). Writes nothing."""
 
     plan: Plan

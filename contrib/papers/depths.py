@@ -40,7 +40,7 @@ class ScoreDepths(ScoringStage):
 
     @classmethod
     def after(cls, duo: ScoreDuo, k0s: tuple[int, ...], k: int) -> Self:
-        """The stage that compares with the model of another; `k` is the largest k1."""
+        """The stage that compares with the model of a run's own; `k` is the largest k1."""
         shared = {each.name: getattr(duo, each.name) for each in fields(ScoringStage)}
         return cls(**{**shared, "k": k, "own_name": "duo-depths"}, k0s=k0s)
 

@@ -20,7 +20,7 @@ from beamrank.report.blocks import Block, Picture, Section
 from beamrank.report.curves import CurvePoint
 from beamrank.report.pictures import CONFIGURED, figure, xy
 from beamrank.report.report import Report
-from beamrank.report.runs import StoredRuns
+from beamrank.report.runs import PlanRuns
 
 if TYPE_CHECKING:
     from contrib.papers.missing_pairs import Pairs
@@ -81,7 +81,7 @@ def depth_pair_curves(points: Sequence[CurvePoint], configured: int | None) -> b
     return content.getvalue()
 
 
-def _points(report: Report, runs: StoredRuns, pairs: "Pairs", manifest: Manifest) -> Iterator[CurvePoint]:
+def _points(report: Report, runs: PlanRuns, pairs: "Pairs", manifest: Manifest) -> Iterator[CurvePoint]:
     """The means over all judged topics."""
     assert report.qrels is not None
     # SAMPLE is not of all pairs.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from beamrank.commit.plan import Plan
 from beamrank.commit.receipts import Manifest
 from beamrank.errors import ConfigError, PreflightError
-from beamrank.report.runs import StoredRuns
+from beamrank.report.runs import PlanRuns
 from contrib.papers.depths import ScoreDepths
 from models.stages.base import LaterStage
 from models.stages.core import open_stages
@@ -28,8 +28,8 @@ class Pairs(NamedTuple):
     duo: ScoreDuo
 
 
-def depths_plan(runs: StoredRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pairs:
-    """The stages of a run, with another one in place of its duo.
+def depths_plan(runs: PlanRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pairs:
+    """The stages of a run, with one of ours in place of its duo.
 
     Args:
         runs: the run's.
@@ -64,7 +64,7 @@ def depths_plan(runs: StoredRuns, k0s: Sequence[int], k1s: Sequence[int]) -> Pai
     return Pairs(depths, stage, mono, duo)
 
 
-def score_missing(pairs: Pairs, runs: StoredRuns, console: ConsoleProgress) -> Manifest:
+def score_missing(pairs: Pairs, runs: PlanRuns, console: ConsoleProgress) -> Manifest:
     """Scores the pairs of `depths_plan` that are not stored, after their number was shown, and seals them.
 
     Raises:
@@ -81,7 +81,7 @@ def score_missing(pairs: Pairs, runs: StoredRuns, console: ConsoleProgress) -> M
         return Launcher(pairs.plan, runs.config, console).run_stage(pairs.plan.stages[-1])
 
 
-def count_missing(pairs: Pairs, runs: StoredRuns) -> tuple[int, int]:
+def count_missing(pairs: Pairs, runs: PlanRuns) -> tuple[int, int]:
     """How many pairs `score_missing` will score, and how many figure 4 has: those of the k1 best docs of each k0."""
     launcher = Launcher(pairs.plan, runs.config, ConsoleProgress(quiet=True))
     missing = sum(pairs.stage.prospect(task).inferences for task in launcher.open_tasks(pairs.plan.stages[-1]))

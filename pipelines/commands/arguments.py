@@ -18,7 +18,7 @@ from pipelines.console.terminal import write_error, write_line
 from pipelines.runs.run_metadata import Component, write_metadata
 
 if TYPE_CHECKING:
-    from beamrank.report.runs import StoredRuns
+    from beamrank.report.runs import PlanRuns
 
 
 def one_of(flag: str, known: Collection[str], help_text: str) -> Any:
@@ -113,15 +113,15 @@ def load_run_config(
     return load_config(config, [*(overrides or ()), *limits], output, reuse or ())
 
 
-def stored_runs(output: str, changed: Mapping[str, object] | None = None) -> "StoredRuns":
+def open_runs(output: str, changed: Mapping[str, object] | None = None) -> "PlanRuns":
     """What an output has stored, with other settings of its configuration, such as other qrels."""
     # They take a second to import, and other commands do without.
-    from beamrank.report.runs import StoredRuns
+    from beamrank.report.runs import PlanRuns
     from models.stages.core import open_stages
 
     plan = read_plan(output)
     config = stored_config(plan.config, output).model_copy(update=changed)
-    return StoredRuns(plan, config, open_stages(plan.stages))
+    return PlanRuns(plan, config, open_stages(plan.stages))
 
 
 def check_run_output(output: str, runs: Sequence[str]) -> None:

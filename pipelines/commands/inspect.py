@@ -16,13 +16,13 @@ from beamrank.formats.notes import first_few
 from beamrank.formats.qrels import read_qrels
 from beamrank.ranking.variants import Opponent
 from beamrank.storage.globs import absolute_glob
-from pipelines.commands.arguments import AsJson, qrels_option, stored_runs
+from pipelines.commands.arguments import AsJson, open_runs, qrels_option
 from pipelines.console.tables import print_result
 from pipelines.console.terminal import write_error, write_line
 
 if TYPE_CHECKING:
     from beamrank.report.report import Report
-    from beamrank.report.runs import StoredRuns
+    from beamrank.report.runs import PlanRuns
     from beamrank.report.views import CandidateView
 
 
@@ -53,7 +53,7 @@ def inspect(
     from beamrank.report.gather import gather
     from beamrank.report.report import ReportSettings
 
-    runs = stored_runs(folder, {} if qrels is None else {"qrels": absolute_glob(qrels)})
+    runs = open_runs(folder, {} if qrels is None else {"qrels": absolute_glob(qrels)})
     if query is not None:
         _show_query(runs, query, depth, texts, as_json)
         return
@@ -83,7 +83,7 @@ def _show_shard(folder: str, shard: int, as_json: bool) -> None:
             write_line(f"  {when} on {receipt.host}, process {receipt.process}, {receipt.seconds:,.1f} s: {counts}")
 
 
-def _show_query(runs: "StoredRuns", query_id: str, depth: int, texts: bool, as_json: bool) -> None:
+def _show_query(runs: "PlanRuns", query_id: str, depth: int, texts: bool, as_json: bool) -> None:
     topics = {topic.query_id: topic.text for topic in runs.plan.topics}
     if query_id not in topics:
         others = first_few(list(topics))

@@ -12,7 +12,7 @@ from beamrank.formats.excluded import read_excluded
 from beamrank.storage import files as storage
 from beamrank.storage.globs import absolute_glob
 from beamrank.storage.urls import refuse_credentials
-from pipelines.commands.arguments import Quiet, Verbose, console_progress, exclude_option, qrels_option, stored_runs
+from pipelines.commands.arguments import Quiet, Verbose, console_progress, exclude_option, open_runs, qrels_option
 from pipelines.console.progress import ConsoleProgress
 from pipelines.console.terminal import write_line
 
@@ -163,8 +163,8 @@ def _reports(
 
     changed: dict[str, object] = {} if qrels is None else {"qrels": absolute_glob(qrels)}
     changed |= {"measures": measures} if measures else {}
-    earlier = None if settings.earlier is None else stored_runs(settings.earlier)
-    found = [gather(stored_runs(folder, changed), settings, earlier) for folder in folders]
+    earlier = None if settings.earlier is None else open_runs(settings.earlier)
+    found = [gather(open_runs(folder, changed), settings, earlier) for folder in folders]
     if files:
         excluded = None if exclude is None else read_excluded(exclude)
         found.append(gather_files(files, qrels, measures or COMPARED_MEASURES, settings, excluded))

@@ -26,7 +26,7 @@ def aggregate(
     seed: int | None = None,
     stage: str | None = None,
 ) -> RunScores:
-    """The duo run for another aggregation, or for a smaller k1. Writes nothing.
+    """The duo run for a different aggregation, or for a smaller k1. Writes nothing.
 
     Args:
         output: the output of a run that has a duo stage.

@@ -46,7 +46,7 @@ def write_metadata(
         "research goal": goal or {},
         "implementation": {**_executable(*sys.argv), "source": {"lang": ["Python"]}},
         "method": {"automatic": True, "score ties": "order of the previous ranker", "retrieval": list(retrieval)},
-        # Known to the user alone.
+        # Only the user knows it.
         "actor": {},
         "data": data or {},
     }

@@ -13,7 +13,7 @@ from beamrank.commit.shards import cut_shards
 from beamrank.config.run import stored_config
 from beamrank.join import schemas
 from beamrank.records import Topic
-from beamrank.report.runs import StoredRuns
+from beamrank.report.runs import PlanRuns
 from models.stages.base import Stage
 from models.stages.core import open_stages
 from models.stages.given_run import GivenRun
@@ -65,10 +65,10 @@ class ScoredOutput:
         self.plan = Plan("made", str(folder / "out"), self.shards, self.records, config)
         self.write_qrels()
 
-    def runs(self, **changed: Any) -> StoredRuns:
+    def runs(self, **changed: Any) -> PlanRuns:
         """What is stored, with other settings of the configuration."""
         config = stored_config(self.plan.config, "here").model_copy(update=changed)
-        return StoredRuns(self.plan, config, open_stages(self.plan.stages))
+        return PlanRuns(self.plan, config, open_stages(self.plan.stages))
 
     def write_corpus(self) -> None:
         lines = [json.dumps({"id": doc_id, "contents": text}) for doc_id, text in self.texts.items()]

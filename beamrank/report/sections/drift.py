@@ -18,7 +18,7 @@ def blocks(report: Report) -> Sequence[Block]:
     if drift is None:
         return []
     found: list[Block] = [
-        Paragraph(f"Compared with {drift.output}. Topics of that run alone: {len(drift.gone):,}."),
+        Paragraph(f"Compared with {drift.output}. Topics of that run only: {len(drift.gone):,}."),
         TableBlock("Topics whose first ten docs differ, and why", _runs(drift), exported=True),
         TableBlock("Scores of docs that both runs scored: the new score minus the earlier one", _scores(drift)),
     ]

@@ -11,7 +11,7 @@ from beamrank.formats.files import shown_paths
 from beamrank.machine import Machine
 from beamrank.report.blocks import Block, Paragraph, TableBlock
 from beamrank.report.report import Report
-from beamrank.report.runs import StoredRuns
+from beamrank.report.runs import PlanRuns
 
 _ONE_DIGIT = ",.1f"
 _PERCENT = ".1f"
@@ -49,7 +49,7 @@ def _files(report: Report) -> Table:
     return Table(columns, rows)
 
 
-def _inputs(report: Report, run: StoredRuns) -> list[list[Cell]]:
+def _inputs(report: Report, run: PlanRuns) -> list[list[Cell]]:
     plan, config = run.plan, run.config
     first, *later = config.stages
     rows: list[tuple[str, Cell]] = [
@@ -70,7 +70,7 @@ def _inputs(report: Report, run: StoredRuns) -> list[list[Cell]]:
     return [list(row) for row in rows]
 
 
-def _stages(run: StoredRuns) -> Table:
+def _stages(run: PlanRuns) -> Table:
     columns = [
         Column("stage"),
         Column("shards done"),
@@ -106,7 +106,7 @@ def _stages(run: StoredRuns) -> Table:
     return Table(columns, rows)
 
 
-def _machines(run: StoredRuns) -> list[Block]:
+def _machines(run: PlanRuns) -> list[Block]:
     """A column for each machine that did shards: Dataflow's workers of one kind share a description."""
     shards: dict[str, Counter[str]] = {}
     for stage, receipts in run.receipts.items():

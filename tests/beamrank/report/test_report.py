@@ -185,7 +185,7 @@ def test_means_of_a_trial_say_so(output):
     captions = [block.caption for kind in (TableBlock, Picture) for block in part.blocks(kind)]
     titles = [caption for caption in captions if re.match(r"(Means|Measures|Differences|RR@10) ", caption)]
     assert len(titles) == 8
-    assert all("a trial: the first 7 topics alone, topics.limit" in title for title in titles)
+    assert all("a trial: the first 7 topics only, topics.limit" in title for title in titles)
 
 
 def test_words_of_the_query_are_marked_whatever_their_case():

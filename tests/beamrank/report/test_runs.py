@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.commands.arguments import stored_runs
+from pipelines.commands.arguments import open_runs
 from tests.support.runs import run_here
 from tests.support.small_collection import SmallCollection
 
@@ -17,7 +17,7 @@ def test_truncated_candidates_are_those_that_the_models_counted(tmp_path, checkp
     if segments:
         collection.keys["mono"]["segments"] = segments
     plan, _ = run_here(collection.path)
-    runs = stored_runs(plan.output)
+    runs = open_runs(plan.output)
     views = [view for topic in plan.topics for view in runs.views(topic.query_id, {})]
     for model, scored in (("mono", 60), ("duo", 30)):
         of_model = [view for view in views if any(run.startswith(model) for run in view.scores)]

@@ -9,7 +9,7 @@ import pytest
 
 from beamrank.demo.collection import write_collection
 from contrib.papers.missing_pairs import count_missing, depths_plan
-from pipelines.commands.arguments import stored_runs
+from pipelines.commands.arguments import open_runs
 from pipelines.plan import join_passes
 from tests import ROOT
 from tests.support.processes import beamrank_here, refused, succeed
@@ -229,7 +229,7 @@ def test_demo_has_the_figures_of_the_readme(tmp_path):
     assert (by_k0[0], by_k0[100], by_aggregation["sum"]) == pytest.approx((bm25, mono, duo), abs=1e-12)
     expected = {0: 0.3353, 10: 0.4986, 20: 0.5360, 50: 0.5829, 100: 0.5612}
     assert {k0: by_k0[k0] for k0 in expected} == pytest.approx(expected, abs=0.02)
-    runs = stored_runs(str(tmp_path / "run"))
+    runs = open_runs(str(tmp_path / "run"))
     missing, asked = count_missing(depths_plan(runs, (20, 50, 100), (10,)), runs)
     assert (missing, asked) == (pytest.approx(7540, rel=0.05), 24030)
     of_k1 = {"sum": 0.5743, "binary": 0.5766, "min": 0.5761, "max": 0.5526, "sym_sum": 0.5688}
