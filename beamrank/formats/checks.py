@@ -2,7 +2,7 @@
 
 In a run, white space ends a column. Readers disagree about which characters are white space (Python splits at U+00A0,
 C does not), and a NUL ends a string in C. So an id that holds white space of any kind, or a control character, would
-be another id in another tool. One rule holds for topics, corpora, runs and qrels, where they are read.
+be a different id in a different tool. One rule holds for topics, corpora, runs and qrels, where they are read.
 """
 
 import csv
@@ -70,7 +70,7 @@ def check_doc_id(doc_id: str) -> None:
     )
     raise RowError(
         f"has the id {shown(doc_id)}, which holds {kind} (U+{ord(found[0]):04X}): "
-        "programs that read runs would take it for another id"
+        "programs that read runs would take it for a different id"
     )
 
 

@@ -23,7 +23,7 @@ _NAMES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 # What tables and JSON call the id of a doc or a topic, before the names above.
 _OWN_IDS: Mapping[str, tuple[str, ...]] = {"doc_id": ("doc_id", "_id", "id"), "query_id": ("query_id", "_id", "id")}
 TITLE = "title"
-# What the text of a doc or a topic is called; a title alone is one too.
+# What the text of a doc or a topic is called; a title without one of these is a text too.
 _TEXTS = {
     "doc_id": ("text", "contents", "content", "segment", "body", "passage", "passage_text", "doc_text", TITLE),
     "query_id": ("text", "query", "question", "query_text", "title"),
@@ -158,7 +158,7 @@ class Header(NamedTuple):
     expected: str = "the header names"
 
     def parse(self, row: Sequence[str]) -> tuple[str, str]:
-        """The id and the text of a row; raises RowError if it has another number of columns."""
+        """The id and the text of a row; raises RowError if it has a different number of columns."""
         if len(row) != self.width:
             if not any(row):
                 raise RowError("is empty")

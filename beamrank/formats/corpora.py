@@ -64,7 +64,7 @@ class CorpusConfig(Section):
     fields: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """The fields of a doc that are joined by one space to make its text; default: the format's own."""
     columns: Annotated[DocColumns | None, Unset.LEFT_OUT] = None
-    """Where the id has another name than usual."""
+    """Where the id has a different name than usual."""
     header: Annotated[bool | None, Unset.LEFT_OUT] = None
     """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""
 
@@ -160,7 +160,7 @@ def _checked(url: str, corpus: CorpusConfig) -> CorpusUnit:
     """A file of a corpus whose format is named, as one unit, whose beginning was checked.
 
     Raises:
-        WrongFormatError: it has another format.
+        WrongFormatError: it has a different format.
         PreflightError: it lacks fields or columns.
     """
     doc_id = None if corpus.columns is None else corpus.columns.doc_id
@@ -227,7 +227,7 @@ def list_units(corpus: CorpusConfig, unit_bytes: int = 64 << 20) -> list[CorpusU
         unit_bytes: the size of a unit of a format that is split by bytes; others are split at row groups or files.
 
     Raises:
-        PreflightError: there are no files, they are empty or of another format, or lack the fields of `fields`.
+        PreflightError: there are no files, they are empty or of a different format, or lack the fields of `fields`.
     """
     corpus = resolved(corpus)
     units: list[CorpusUnit] = []

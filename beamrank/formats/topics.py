@@ -43,7 +43,7 @@ class TopicsConfig(Section):
     ids: Literal["file", "order"] = "file"
     """`order` numbers the topics from 1 in the order of the file, as the qrels of Cranfield do."""
     columns: Annotated[TopicColumns | None, Unset.LEFT_OUT] = None
-    """Where the id or the text has another name than usual."""
+    """Where the id or the text has a different name than usual."""
     header: Annotated[bool | None, Unset.LEFT_OUT] = None
     """Whether the first line of each TSV or CSV file names the columns; default: recognized, and said."""
     only_judged: bool = False
@@ -123,7 +123,7 @@ def _add(
     before = topics.setdefault(query_id, topic)
     if before is not topic and not (repeats and before == topic):
         where = f"line {lines[query_id]}" if query_id in lines else "an earlier file"
-        other = "with another text" if repeats else "too"
+        other = "with a different text" if repeats else "too"
         raise RowError(f"has the query_id {query_id!r}, which {where} has {other}: remove one")
     lines.setdefault(query_id, line)
 

@@ -80,7 +80,7 @@ def find(url: str, *, folders: bool = False) -> list[str]:
 
     Raises:
         PreflightError: a folder cannot be listed or is a match, a link leads nowhere, or Parquet files belong to a
-            table whose log alone says which of its files are current.
+            table whose log is the only place that says which of its files are current.
     """
     url = absolute_glob(url)
     with storage.located(url) as (filesystem, path):

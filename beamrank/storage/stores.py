@@ -15,7 +15,7 @@ _ATTEMPTS = 5
 _log = logging.getLogger(__name__)
 _EXTRAS = {"abfs": "azure", "abfss": "azure", "az": "azure", "s3": "s3", "s3a": "s3"}
 _EXPIRED = "the credentials have expired, or have the session token of others; log in again"
-_REGION = "the bucket is in another region, or at another endpoint: set AWS_REGION, or AWS_ENDPOINT_URL"
+_REGION = "the bucket is in a different region, or at a different endpoint: set AWS_REGION, or AWS_ENDPOINT_URL"
 _FORBIDDEN = (
     "these credentials may not do this (reading takes the permission to list, too: without it a file that does not "
     "exist is refused). Credentials that have expired, a clock that is wrong, and a bucket whose requester pays "

@@ -210,7 +210,7 @@ def _only_file(archive: BinaryIO, url: str) -> Iterator[bytes]:
     members = (each for each in tar if not each.isdir() and not storage.name(each.name).startswith("._"))
     first = next(members, None)
     if first is None:
-        raise DataError(f"{url} holds no file: fetch it again, or give another one")
+        raise DataError(f"{url} holds no file: fetch it again, or give a different one")
     content = tar.extractfile(first) if first.isreg() else None
     if content is None:
         raise DataError(

@@ -114,7 +114,7 @@ def fixed_rows(topic: TopicRows, first_ranks: tuple[int, ...]) -> list[list[byte
         order = np.argsort(topic.ranks, kind="stable")
     assert order is not None
     topic = TopicRows(topic.query_id, topic.format, [topic.rows[i] for i in order], topic.lines)
-    # Where ranks alone order a run, equal ones have no right answer.
+    # Where only ranks order a run, equal ones have no right answer.
     if topic.ranks is None or topic.format.has_scores or len(np.unique(topic.ranks)) == len(rows):
         first = first_ranks[-1]
         if topic.ranks is not None and topic.ranks.min() in first_ranks:

@@ -66,7 +66,7 @@ class TopicsFormat:
     """A topics format.
 
     Attributes:
-        read: the topics of a file; raises WrongFormatError if it has another format, RowError about the whole file.
+        read: the topics of a file; raises WrongFormatError if it has a different format, RowError about the whole file.
         look: how its files begin; None if `auto` does not find it.
         noun: the unit of a file that holds a topic, for messages.
         file_in_folder: the one file that a folder of this format holds.
@@ -96,7 +96,7 @@ def parse_topics(rows: Iterable[tuple[int, Any]], parse: Callable[[Any], tuple[s
 
 
 def topic_text(row: bytes) -> str:
-    """A row as text; raises RowError if it is not UTF-8, or lines in it end in CR alone."""
+    """A row as text; raises RowError if it is not UTF-8, or lines in it end in CR only."""
     if _LONE_CR.search(row):
         raise RowError("holds a carriage return (CR) without a line feed. Lines must end in LF or CR LF")
     return checks.decoded(row)

@@ -84,7 +84,7 @@ def _openings(file: BinaryIO, url: str) -> Iterator[bytes]:
 
 
 def _halves(line: int, part: bytes) -> Iterator[tuple[int, bytes]]:
-    """A doc, and the text after it if there is any; tags alone are not text."""
+    """A doc, and the text after it if there is any; tags without text are none."""
     end = 0
     if _OPENING.match(part):
         closing = _CLOSING.search(part)

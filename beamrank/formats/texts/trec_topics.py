@@ -1,7 +1,7 @@
 """TREC topics: <top> with <num> and <title>, which is the text; <DOC> with <DOCNO>, and the text after it; XML.
 
 The XML of the Web, Clinical Trials and TREC-COVID tracks has <topic number="1"> with an element <query> or <title>, or
-with the text alone.
+with only the text.
 """
 
 import html
@@ -16,12 +16,12 @@ _TAG = re.compile(rb"<(/?)(top|doc)\s{0,20}>", re.IGNORECASE)
 _PARTS = re.compile(r"<(top|doc)\s*>(.*)</\1\s*>", re.IGNORECASE | re.DOTALL)
 _OPENING = re.compile(r"<(top|doc)\s*>", re.IGNORECASE)
 _DOCNO = re.compile(r"\s*<docno>(.*?)</docno>(.*)", re.IGNORECASE | re.DOTALL)
-# A field of <top> ends at its closing tag, or where a line begins with another tag.
+# A field of <top> ends at its closing tag, or where a line begins with a different tag.
 _FIELD = r"<{tag}>\s*(?:{label}:)?(.*?)(?:</{tag}>|^\s*</?[a-z]|\Z)"
 _NUM = re.compile(_FIELD.format(tag="num", label="Number"), re.IGNORECASE | re.DOTALL | re.MULTILINE)
 _TITLE = re.compile(_FIELD.format(tag="title", label="Topic"), re.IGNORECASE | re.DOTALL | re.MULTILINE)
 
-# Where they are fields: at the beginning of a line, or after another tag.
+# Where they are fields: at the beginning of a line, or after a different tag.
 _TOP_TAGS = {tag: re.compile(rf"(?:^[ \t]*|>[ \t]*)<{tag}>", re.IGNORECASE | re.MULTILINE) for tag in ("num", "title")}
 _TOPIC_XML = re.compile(rb"<topic\s[^>]*?\bnumber\s*=\s*[\"'][^>]*>.*?</topic\s*>", re.IGNORECASE | re.DOTALL)
 _NUMBER = re.compile(r"<topic\s[^>]*?\bnumber\s*=\s*([\"'])(.*?)\1[^>]*>(.*)</topic\s*>", re.IGNORECASE | re.DOTALL)

@@ -109,20 +109,20 @@ class CorpusFormat:
         name: its name in `corpus.format`.
         endings: how its files are named, below a folder.
         ranges: `start` and `end` of a file's units, for a unit size in bytes.
-        read: the docs of a unit, in batches of any size; raises WrongFormatError if the file has another format.
+        read: the docs of a unit, in batches of any size; raises WrongFormatError if the file has a different format.
         place: where a doc is, for messages: of a unit, and a position that `read` gave.
         check: checks a file, given as one unit, before it is read: raises WrongFormatError, PreflightError if it lacks
             the fields. By default one of the rows of the first batch must be a doc.
         look: how its files begin; None if `auto` does not find it.
         file_in_folder: the one file that a folder of this format holds.
         not_docs: matches the paths below a folder, in lower case, of other files that the endings do not tell apart.
-        id_field: the field of the id in a JSON object, or None if the objects have no such field; with another usual
-            name in its place a file is read too.
+        id_field: the field of the id in a JSON object, or None if the objects have no such field; with a different
+            usual name in its place a file is read too.
         has_fields: whether `corpus.fields` can name the parts of the text.
         has_columns: whether `corpus.columns` can name the id.
         table: the kind of table, if the first line can name the columns.
         candidate_order: a remark on the order of candidates without scores, if a doc is the candidate of one query: the
-            same doc_id in another query's row is another doc.
+            same doc_id in a different query's row is a different doc.
     """
 
     name: str
@@ -149,7 +149,7 @@ class CorpusFormat:
         """Checks the beginning of a file, given as one unit.
 
         Raises:
-            WrongFormatError: it has another format, or none of its first rows is a doc.
+            WrongFormatError: it has a different format, or none of its first rows is a doc.
             PreflightError: it lacks the fields.
         """
         if self.check is not None:
@@ -204,5 +204,5 @@ def duplicate_doc(key: str, first: str, second: str) -> str:
     of_query = f" of query_id {query_id[0]!r}" if query_id else ""
     return (
         f"doc_id {doc_id!r}{of_query} appears twice in the corpus: {first} and {second}. Which text belongs to it is "
-        "ambiguous: remove one, or give it another id"
+        "ambiguous: remove one, or give it a different id"
     )

@@ -71,7 +71,7 @@ def judged_id_form(topic: TopicRows, run: RunState) -> Found:
     for doc_id in sorted(lost):
         form_of_judged = id_form(doc_id)
         for i, form in forms.get(form_of_judged.rest, ()):
-            # Collections have docs that differ in case only. A run in another case has no judged doc at all (L905).
+            # Collections have docs that differ in case only. A run in a different case has no judged doc at all (L905).
             if could_be(form, form_of_judged) and topic.doc_ids[i].lower() != doc_id.lower():
                 yield (
                     topic.lines[i],
