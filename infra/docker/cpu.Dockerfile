@@ -5,6 +5,17 @@ ARG BEAM_VERSION=2.77.0
 FROM apache/beam_python3.11_sdk:${BEAM_VERSION} AS beam
 FROM gcr.io/dataflow-templates-base/python311-template-launcher-base:20230622_RC00 AS template_launcher
 
+# The compiled attention needs a compiler, which the image does not.
+FROM python:3.11.13-bookworm AS wheel
+COPY pyproject.toml setup.py README.md LICENSE /src/
+COPY beamrank /src/beamrank
+COPY models /src/models
+COPY transforms /src/transforms
+COPY pipelines /src/pipelines
+COPY contrib /src/contrib
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /src \
+    && ls /src/build/lib.*/models/architectures/kernels/_attention.*.so
+
 FROM python:3.11.13-slim-bookworm
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
@@ -23,13 +34,8 @@ RUN torch="$(sed -n 's/^torch==//p' /opt/locked.txt)" \
     && pip install --index-url https://download.pytorch.org/whl/cpu "torch==${torch}+cpu" \
     && sed -i -E '/^(torch|triton|nvidia-|cuda-)/d' /opt/locked.txt
 
-COPY pyproject.toml setup.py README.md LICENSE /src/
-COPY beamrank /src/beamrank
-COPY models /src/models
-COPY transforms /src/transforms
-COPY pipelines /src/pipelines
-COPY contrib /src/contrib
-RUN pip install --constraint /opt/locked.txt '/src[gcp]' && rm -r /src /opt/locked.txt
+COPY --from=wheel /wheels /wheels
+RUN pip install --constraint /opt/locked.txt "$(echo /wheels/*.whl)[gcp]" && rm -r /wheels /opt/locked.txt
 
 COPY --from=beam /opt/apache/beam /opt/apache/beam
 COPY --from=template_launcher /opt/google/dataflow/python_template_launcher /opt/google/dataflow/python_template_launcher

