@@ -187,17 +187,14 @@ def find_header(url: str, table: Table, line: Sequence[str], names: Names) -> He
         found = None
     if found is None and names.header and not names.columns and not names.fields and len(line) == PLAIN.width:
         return PLAIN
+    missing = f"{url} has no header line that names the {names.meaning} and the text; it has: {', '.join(line)[:200]}. "
     if found is None and (names.header or names.columns or names.fields):
         keys = "`columns`" if names.fields is None else "`columns`, `fields`"
-        raise PreflightError(
-            f"{url} has no header line that names the {names.meaning} and the text: its first line has the columns "
-            f"{', '.join(line)[:200]}. Add a header line, or remove {keys} and `header`"
-        )
+        raise PreflightError(f"{missing}Add a header line, or remove {keys} and `header`")
     if found is None and table == "csv":
         raise WrongFormatError(
-            f"{url} has no header line that names the {names.meaning} and the text; it has: {', '.join(line)[:200]}. "
-            "Add one, name the columns in `columns` (and `fields`), or set `header: false` where the first column is "
-            "the id and the second the text"
+            f"{missing}Add one, name the columns in `columns` (and `fields`), or set `header: false` where the first "
+            "column is the id and the second the text"
         )
     return found
 

@@ -114,9 +114,7 @@ def read_excluded(path: str) -> Excluded:
     pairs: dict[str, set[str]] = {}
     repeated = count = 0
     for line, columns in rows:
-        query_id, doc_id = (rows.text(line, columns[rows.places[meaning]]) for meaning in _PAIR)
-        rows.check_id(line, query_id)
-        rows.check_id(line, doc_id)
+        query_id, doc_id = rows.ids(line, columns)
         docs = pairs.setdefault(query_id, set())
         repeated += doc_id in docs
         count += 1

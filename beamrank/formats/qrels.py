@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import AfterValidator
 
 from beamrank.errors import DataError, PreflightError
-from beamrank.formats.checks import are_usable, checked_queries, shown, whole_of
+from beamrank.formats.checks import checked_queries, shown, whole_of
 from beamrank.formats.columns import Columns, QrelsColumns, column_names
 from beamrank.formats.files import find_files
 from beamrank.formats.rows import FileRows, ReadRecord, whole
@@ -170,16 +170,10 @@ class _QrelsRows(FileRows):
     def judgments(self) -> Iterator[tuple[int, str, str, int]]:
         """Yields the line, query_id, doc_id and relevance of each row; the others are problems."""
         for line, row in self:
-            query_id, doc_id, level = (row[self.places[meaning]] for meaning in _JUDGMENT)
             try:
-                found = line, self.text(line, query_id), self.text(line, doc_id), _level(level)
+                yield line, *self.ids(line, row), _level(row[self.places["relevance"]])
             except ValueError as error:
                 self.bad(line, str(error))
-                continue
-            if not are_usable(found[1:3]):
-                self.check_id(line, found[1])
-                self.check_id(line, found[2])
-            yield found
 
 
 def _level(column: bytes) -> int:

@@ -248,6 +248,14 @@ class FileRows:
             self.bad(line, f"{shown(column)} is not valid UTF-8")
             return column.decode("utf-8", "backslashreplace")
 
+    def ids(self, line: int, columns: Sequence[bytes]) -> tuple[str, str]:
+        """The query_id and the doc_id of a row; one that cannot be used is a problem."""
+        query_id, doc_id = (self.text(line, columns[self.places[meaning]]) for meaning in ("query_id", "doc_id"))
+        if not checks.are_usable([query_id, doc_id]):
+            self.check_id(line, query_id)
+            self.check_id(line, doc_id)
+        return query_id, doc_id
+
     def check_id(self, line: int, identifier: str) -> None:
         """Notes an id that cannot be used. No query_id begins with `#` here: its line would be a comment."""
         try:

@@ -91,10 +91,8 @@ def _described(file: PairsFile) -> str:
 
 
 def _files(path: str) -> list[str]:
-    found = find(path)
-    if found and not storage.is_folder(path):
-        return found
-    files = [url for url in found if has_ending(url, ENDINGS)]
+    is_folder = storage.is_folder(path)
+    files = [url for url in find(path) if not is_folder or has_ending(url, ENDINGS)]
     if not files:
         reason = f"holds no files named *{', *'.join(ENDINGS)}" if storage.exists(path) else "does not exist"
         raise PreflightError(f"{path} {reason}: give a Parquet file, a folder of them or a glob. {NOT_DATA}")
@@ -154,12 +152,7 @@ def _nulls(file: Any, name: str) -> int:
 
 
 def read_pairs(rows: RowRange, kind: PairKind, id_type: Any) -> PairRows:
-    """Reads some rows of a file.
-
-    Args:
-        rows: the rows.
-        kind: `mono` or `duo`.
-        id_type: the type of the ids, `PairsFile.id_type`.
+    """Reads some rows of a file; `id_type` is that of `PairsFile`.
 
     Raises:
         DataError: the file cannot be read, or is not, or no longer, the one that was digested.
