@@ -8,7 +8,6 @@ One file is topics, corpus and candidates at once.
 
 import json
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any, NamedTuple
 
 from beamrank.errors import DataError
@@ -33,23 +32,17 @@ class Request(NamedTuple):
 
 def requests(url: str) -> Iterator[Request]:
     """The requests of a file; raises WrongFormatError if it holds something else."""
+    is_list = Beginning(url).line.startswith(b"[")
     with open_stream(url) as file:
-        beginning = file.read(1)
-        while beginning.isspace():
-            beginning = file.read(1)
-        if beginning == b"[":
-            yield from (_request(url, 1, row) for row in _whole_list(url, beginning + file.read()))
-            return
-        lines = chain([beginning + file.readline()], file)
-        yield from (_request(url, line, row) for line, row in json_rows(lines, url))
+        rows = _whole_list(url, file.read()) if is_list else json_rows(file, url)
+        yield from (_request(url, line, row) for line, row in rows)
 
 
-def _whole_list(url: str, content: bytes) -> list[Any]:
+def _whole_list(url: str, content: bytes) -> Iterator[tuple[int, Any]]:
     try:
-        rows: list[Any] = json.loads(content)
+        yield from ((1, row) for row in json.loads(content))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{url} is not JSON: {error}. It may be truncated: fetch it again") from error
-    return rows
 
 
 def _request(url: str, line: int, row: Any) -> Request:
