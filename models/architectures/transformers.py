@@ -1,5 +1,6 @@
 """Any sequence classifier of transformers as a mono that transformers computes: slower than the encoder here."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -48,6 +49,7 @@ class TransformersClassifier:
         from models.architectures.transformers_scorer import ClassifierScorer
 
         model = load_model(self.config, find_classifier_class, weights, dtype)
+        _check_dtype(model, dtype)
         return ClassifierScorer(model, self.classifier, weights, typed=any(self.layout.token_types))
 
 
@@ -214,6 +216,22 @@ def _try_out(model: Any, id_inputs: tuple[str, ...]) -> None:
         # torch's error for a tensor without values: what depends on values cannot be tried here.
         if "meta" not in str(error).lower():
             raise
+
+
+def _check_dtype(model: Any, dtype: "torch.dtype") -> None:
+    """Raises PreflightError for a model whose code computes partly in float32, such as the first DeBERTa."""
+    import torch
+
+    try:
+        with torch.inference_mode():
+            model(input_ids=torch.zeros(1, 4, dtype=torch.long))
+    except RuntimeError as error:
+        if dtype != torch.float32 and re.search("dtype|scalar type", str(error)):
+            name = str(dtype).removeprefix("torch.")
+            raise PreflightError(
+                f"transformers cannot compute a {model.config.model_type} in {name} ({error!s:.200}): set dtype to "
+                "float32"
+            ) from error
 
 
 def _keys(value: object) -> Iterator[str]:

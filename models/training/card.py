@@ -31,7 +31,7 @@ _SCORES = {1: "The score is the logit.", 2: "The score is logit 1 (`relevant`) m
 
 def write_card(session: Session, state: TrainState, command: str) -> None:
     """Writes README.md to the output folder."""
-    parts = [_head(session), _input(session), _recipe(session, state, command), _data(session, state)]
+    parts = [_head(session), _input(session), _recipe(session, state, command), _data(session)]
     parts.append(_figures(session, state))
     storage.replace(card_path(session.config), "\n".join(parts).encode())
 
@@ -94,7 +94,7 @@ def _recipe(session: Session, state: TrainState, command: str) -> str:
         "time": f"{state.seconds / 60:,.1f} minutes",
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    return f"## How it was made\n\n    {command}\n\n| | |\n|---|---|\n{table}\n\nCurves: `training/curves.png`.\n"
+    return f"## How it was made\n\n    {command}\n\n| | |\n|---|---|\n{table}\n\nCurves: `training/curves.svg`.\n"
 
 
 def _start(session: Session) -> str:
@@ -107,7 +107,7 @@ def _start(session: Session) -> str:
     return f"{name}; its head of {counted(session.start.labels or 0, 'label')} is not used" if new else name
 
 
-def _data(session: Session, state: TrainState) -> str:
+def _data(session: Session) -> str:
     data = session.config.data
     files = {name: getattr(data, name) for name in ("triples", "qrels", "run", "teacher")}
     files |= {name: section.path for name in ("corpus", "topics") if (section := getattr(data, name))}
@@ -118,7 +118,7 @@ def _data(session: Session, state: TrainState) -> str:
         lines.append(
             f"- groups of a query and {session.source.docs_per_group} docs: {session.source.groups_per_epoch:,}"
         )
-    lines += [f"- {line}" for line in session.data_lines(state.position)]
+    lines += [f"- {line}" for line in session.data_lines()]
     return "\n".join(["## Trained on\n", *lines, ""])
 
 

@@ -1,8 +1,15 @@
-"""The configuration of a training: every option, validated before anything starts (docs/guide/training.md)."""
+"""The configuration of a training: every option, validated before anything starts (docs/guide/training.md).
 
+A recipe is a table of hyperparameters of a paper or its code, in recipes.yaml.
+"""
+
+import copy
+import difflib
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Annotated, Any, Literal, Self
 
+import yaml
 from pydantic import Field, field_validator, model_validator
 
 from beamrank.config.models import InputConfig
@@ -15,7 +22,6 @@ from beamrank.section import CheckpointName, Path, Positive, Section
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hash64
 from beamrank.storage.urls import refuse_credentials
-from models.training.recipes import with_recipe
 
 Kind = Literal["mono", "duo", "tcp"]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -28,6 +34,10 @@ OBJECTIVES: dict[str, tuple[str, ...]] = {
 }
 _LEAST_QUERY_TOKENS = 3
 TAUGHT = frozenset({"margin_mse", "listwise_kl", "pairwise_kl"})
+
+RECIPES: dict[str, dict[str, Any]] = yaml.safe_load(files(__package__).joinpath("recipes.yaml").read_bytes())
+_DEFAULTS = RECIPES.pop("defaults")
+_ALTERNATIVES = (("steps", "epochs"), ("warmup_steps", "warmup_share"))
 
 
 class DataConfig(Section):
@@ -47,8 +57,8 @@ class DataConfig(Section):
     min_relevance: Positive = 1
     """Judged docs with at least this relevance are positives."""
     max_bad_rows: Annotated[int, Field(ge=0)] = 100
-    """More broken corpus rows than this are an error, and so are more triples with an id that has no text. Of triples,
-    which are streamed, so are more broken lines among 1,000 triples."""
+    """More broken corpus rows than this are an error, and so are more triples with an id that has no text, or more
+    broken lines among 1,000 lines of triples."""
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
@@ -93,7 +103,8 @@ class OptimizerConfig(Section):
     warmup_share: Share | None = None
     """The share of all steps."""
     steps: Positive | None = None
-    """The length of the training: give this or `optimizer.epochs`. Triples need steps."""
+    """The length of the training: give this or `optimizer.epochs`. Of triples only as many are read as the steps need;
+    packed passages need steps."""
     epochs: Above0 | None = None
     """Passes over the positives."""
     batch_size: Positive = 32
@@ -319,3 +330,48 @@ def _check_kind(config: TrainConfig, kind: Kind, path: str) -> None:
         raise ConfigError(f"{path}: truncation `hf` is defined for pairs only, and duoBERT's input has three segments")
     if storage.is_remote(config.output):
         raise ConfigError(f"{path}: output: a training writes to a local folder; copy it afterwards")
+
+
+def with_recipe(document: dict[str, Any], kind: str) -> dict[str, Any]:
+    """A configuration's document over the defaults of its recipe, for a kind: `mono`, `duo` or `tcp`.
+
+    Raises:
+        ConfigError: the recipe does not exist, or is not for this kind.
+    """
+    name = document.get("recipe")
+    if name is not None and (not isinstance(name, str) or name not in RECIPES):
+        close = difflib.get_close_matches(str(name), RECIPES, n=1)
+        hint = f": did you mean {close[0]}?" if close else f" (there are {', '.join(RECIPES)})"
+        raise ConfigError(f"recipe: unknown recipe {name!r}{hint}")
+    if name is not None and (name == "tcp") != (kind == "tcp"):
+        raise ConfigError(
+            f"recipe: {name} is not for {kind}: `tcp` alone is for `beamrank train tcp`, the others are not"
+        )
+    recipe = _of_kind(copy.deepcopy(RECIPES.get(str(name), _DEFAULTS)), kind)
+    if isinstance(document.get("data"), dict) and "triples" in document["data"]:
+        recipe.pop("sampling", None)
+    if document.get("dev") is None:
+        recipe.pop("dev", None)
+    own = document.get("optimizer")
+    for one, other in _ALTERNATIVES:
+        if isinstance(own, dict) and (one in own or other in own):
+            recipe.get("optimizer", {}).pop(one, None)
+            recipe.get("optimizer", {}).pop(other, None)
+    return _merged(recipe, document)
+
+
+def _of_kind(value: Any, kind: str) -> Any:
+    """Chooses the values for mono, duo or tcp."""
+    if not isinstance(value, dict):
+        return value
+    if "mono" in value:
+        return value[kind]
+    return {key: _of_kind(each, kind) for key, each in value.items()}
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        mergeable = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if mergeable else value
+    return merged

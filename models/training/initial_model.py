@@ -1,4 +1,4 @@
-"""The model that a training starts from, and the Hugging Face folder that it writes."""
+"""The model that a training starts from, its forward passes, and the Hugging Face folder that it writes."""
 
 import os
 import shutil
@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import nn
+import transformers
+from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from transformers.utils import logging as transformers_logging
 
 from beamrank.errors import PreflightError
 from beamrank.formats.notes import counted, first_few
 from beamrank.ranking.input_layout import SEGMENTS
 from models.architectures.bert import BERT, CLASSIFIER, bert_tensors, missing_types, read_shape
-from models.architectures.chunked_bert import POOLING
+from models.architectures.chunk_pooling import ChunkPooling
+from models.architectures.chunked_bert import CHUNKED_BERT, CHUNKS, POOLING, chunk_entry, chunk_sizes
 from models.architectures.classifier import check_attention, check_labels, refuse_unread
 from models.architectures.protocol import Shapes
 from models.checkpoints.checkpoint import check_fit
@@ -31,8 +35,8 @@ from models.checkpoints.sources import locate
 from models.tokenizers.bert import BertTokenizer, load_bert
 from models.tokenizers.files import TOKENIZER_FILES
 from models.tokenizers.layout import own_layout
-from models.training.bert_models import BertForPreTraining, ChunkedBert, chunked_config
 from models.training.config import ChunksConfig
+from models.training.data.pretraining import NOT_PREDICTED
 
 _TYPES = "embeddings.token_type_embeddings.weight"
 _NEW = ("classifier.", "bert.pooler.", "cls.", f"{POOLING}.")
@@ -47,6 +51,49 @@ _OF_MASKED_WORDS = "cls.predictions."
 _OF_NEXT_SENTENCE = ("bert.pooler.", "cls.seq_relationship.")
 _Model = TypeVar("_Model", bound=PreTrainedModel)
 _LABELS = {1: ("relevant",), 2: ("not_relevant", "relevant")}
+
+
+class ChunkedBertConfig(BertConfig):  # type: ignore[no-untyped-call]
+    """BERT's configuration with an entry `chunks`; transformers does not know its model_type and refuses to load it."""
+
+    model_type = CHUNKED_BERT
+
+
+class ChunkedBert(BertForSequenceClassification):  # type: ignore[no-untyped-call]
+    """BertForSequenceClassification that combines the [CLS] vectors of a passage's chunks before the head."""
+
+    config_class = ChunkedBertConfig
+
+    def __init__(self, config: ChunkedBertConfig) -> None:
+        super().__init__(config)
+        chunks, attention_size = chunk_sizes(config.to_dict())
+        self.chunk_pooling = ChunkPooling(chunks, config.hidden_size, attention_size)
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> SequenceClassifierOutput:
+        """int64[b * chunks, n] each, the chunks of a passage one after the other -> float[b, labels] logits."""
+        vectors = self.bert(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).pooler_output
+        return SequenceClassifierOutput(logits=self.classifier(self.dropout(self.chunk_pooling(vectors))))
+
+
+def chunked_config(config: BertConfig, chunks: ChunksConfig) -> ChunkedBertConfig:
+    """A BERT's configuration with the chunks' entry."""
+    size = chunks.attention_size if chunks.pooling == "attention" else 0
+    values: dict[str, Any] = config.to_dict() | {CHUNKS: chunk_entry(chunks.count, size)}
+    values.pop("model_type")
+    found: ChunkedBertConfig = ChunkedBertConfig.from_dict(values)
+    return found
+
+
+class BertForPreTraining(transformers.BertForPreTraining):  # type: ignore[no-untyped-call]
+    """Has the name that is written to config.json."""
+
+    def forward(self, hidden: Tensor | None = None, **inputs: Tensor) -> BertForPreTrainingOutput:
+        """Predicts the wordpieces that `hidden`, int64[b, n], holds: the vocabulary is the widest layer."""
+        vectors, pooled = self.bert(**inputs)[:2]
+        chosen = vectors if hidden is None else vectors[hidden != NOT_PREDICTED]
+        words, next_sentence = self.cls.predictions(chosen), self.cls.seq_relationship(pooled)
+        return BertForPreTrainingOutput(prediction_logits=words, seq_relationship_logits=next_sentence)
 
 
 class Start:
@@ -187,9 +234,9 @@ def save_checkpoint(model: PreTrainedModel, start_folder: str, folder: str, weig
             shutil.copyfile(source, os.path.join(folder, name))
 
 
-def _copied(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+def _copied(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     """Copies to the CPU; names that share a tensor share its copy, which is written once."""
-    copies: dict[int, torch.Tensor] = {}
+    copies: dict[int, Tensor] = {}
     for tensor in tensors.values():
         if tensor.data_ptr() not in copies:
             copies[tensor.data_ptr()] = tensor.detach().to("cpu", dtype)

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -20,12 +21,10 @@ from beamrank.report.report import Report
 from beamrank.storage import files as storage
 from beamrank.storage.documents import checked_json, checked_record
 
-FOLDER, RECORD, STEPS, DEV = "training", "training.json", "curve.csv", "dev.csv"
-_PICTURE = "curves.png"
+FOLDER, RECORD, STEPS, DEV, PICTURE = "training", "training.json", "curve.csv", "dev.csv", "curves.svg"
 # The first column of the row of the candidates, which belong to no step.
 GIVEN = "as given"
 _SMOOTHED_SHARE = 50
-_Row = TypeVar("_Row")
 
 
 class StepRow(NamedTuple):
@@ -41,6 +40,9 @@ class DevRow(NamedTuple):
 
     step: int
     value: float
+
+
+_Row = TypeVar("_Row", StepRow, DevRow)
 
 
 @dataclass(frozen=True)
@@ -69,62 +71,6 @@ class TrainingRecord:
 _RECORD = TypeAdapter(TrainingRecord)
 
 
-class Curves:
-    """The rows of a training, in files that it appends to."""
-
-    def __init__(self, folder: str, measure: str, step: int, given: float | None = None) -> None:
-        """Continues after a step; drops later rows of an interrupted training. `given` is the candidates' measure."""
-        self._folder = Path(folder)
-        self._measure = measure
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self.steps = [row for row in read_steps(folder) if row.step <= step]
-        self.dev = [row for row in read_dev(folder) if row.step <= step]
-        self._write(STEPS, StepRow._fields, self.steps)
-        self._given = given
-        self._write(DEV, ("step", measure), [*([] if given is None else [(GIVEN, given)]), *self.dev])
-
-    def add_step(self, row: StepRow) -> None:
-        """Adds a step."""
-        self.steps.append(row)
-        self._append(STEPS, row)
-
-    def add_dev(self, row: DevRow) -> None:
-        """Adds a measurement."""
-        self.dev.append(row)
-        self._append(DEV, row)
-
-    def draw(self) -> None:
-        """Draws curves.png."""
-        from matplotlib.figure import Figure
-
-        picture = Figure(figsize=(8, 7), layout="constrained")
-        panels = picture.subplots(3 if self.dev else 2, 1, sharex=True)
-        numbers = [row.step for row in self.steps]
-        losses = np.array([row.loss for row in self.steps])
-        panels[0].plot(numbers, losses, color="0.8", linewidth=0.8)
-        panels[0].plot(numbers, smoothed(losses), color="tab:blue")
-        panels[0].set_ylabel("loss")
-        panels[1].plot(numbers, [row.learning_rate for row in self.steps], color="tab:green")
-        panels[1].set_ylabel("learning rate")
-        if self.dev:
-            panels[2].plot([row.step for row in self.dev], [row.value for row in self.dev], "o-", color="tab:orange")
-            if self._given is not None:
-                panels[2].axhline(self._given, linestyle="--", color="tab:gray", label=GIVEN)
-                panels[2].legend()
-            panels[2].set_ylabel(f"dev {self._measure}")
-        panels[-1].set_xlabel("step")
-        picture.savefig(self._folder / _PICTURE)
-
-    def _write(self, name: str, header: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
-        content = io.StringIO()
-        csv.writer(content).writerows([header, *rows])
-        storage.replace(str(self._folder / name), content.getvalue().encode())
-
-    def _append(self, name: str, row: StepRow | DevRow) -> None:
-        with open(self._folder / name, "a", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerow(row)
-
-
 @dataclass(frozen=True)
 class Training:
     """A training, finished or not.
@@ -138,8 +84,8 @@ class Training:
 
     name: str
     record: TrainingRecord
-    steps: Sequence[StepRow]
-    dev: Sequence[DevRow]
+    steps: list[StepRow]
+    dev: list[DevRow]
 
     def inputs(self, rows: Sequence[StepRow] | Sequence[DevRow]) -> list[int]:
         """How many inputs were trained on at each of these rows."""
@@ -149,6 +95,49 @@ class Training:
     def best(self) -> DevRow | None:
         """The first of the best measurements, which is the model that was kept."""
         return max(self.dev, key=lambda row: row.value, default=None)
+
+
+class Curves:
+    """The rows of a training, in files that it appends to."""
+
+    def __init__(self, output: str, record: TrainingRecord, step: int) -> None:
+        """Writes the record; continues the rows after a step, and drops later ones of an interrupted training."""
+        self._folder = Path(output, FOLDER)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        record.write(output)
+        steps, dev = read_rows(self._folder, STEPS, StepRow), read_rows(self._folder, DEV, DevRow)
+        self._training = Training(
+            storage.name(output),
+            record,
+            [row for row in steps if row.step <= step],
+            [row for row in dev if row.step <= step],
+        )
+        self._write(STEPS, StepRow._fields, self._training.steps)
+        given = [] if record.given is None else [(GIVEN, record.given)]
+        self._write(DEV, ("step", record.measure or ""), [*given, *self._training.dev])
+
+    def add_step(self, row: StepRow) -> None:
+        """Adds a step."""
+        self._training.steps.append(row)
+        self._append(STEPS, row)
+
+    def add_dev(self, row: DevRow) -> None:
+        """Adds a measurement."""
+        self._training.dev.append(row)
+        self._append(DEV, row)
+
+    def draw(self) -> None:
+        """Draws them."""
+        storage.replace(str(self._folder / PICTURE), learning_curves([self._training], dev=bool(self._training.dev)))
+
+    def _write(self, name: str, header: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
+        content = io.StringIO()
+        csv.writer(content).writerows([header, *rows])
+        storage.replace(str(self._folder / name), content.getvalue().encode())
+
+    def _append(self, name: str, row: StepRow | DevRow) -> None:
+        with open(self._folder / name, "a", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerow(row)
 
 
 def is_training(folder: str) -> bool:
@@ -163,21 +152,17 @@ def read_training(folder: str) -> Training:
     if record is None:
         raise PreflightError(f"{url} is damaged: run the same `beamrank train` again, which writes it")
     records = storage.join(folder, FOLDER)
-    return Training(storage.name(folder), record, read_steps(records), read_dev(records))
+    steps, dev = read_rows(records, STEPS, StepRow), read_rows(records, DEV, DevRow)
+    return Training(storage.name(folder), record, steps, dev)
 
 
-def read_steps(folder: str) -> list[StepRow]:
-    """The steps in the folder of a training's records; PreflightError if they are damaged."""
-    return _rows(storage.join(folder, STEPS), lambda step, loss, rate: StepRow(int(step), float(loss), float(rate)))
+def read_rows(folder: str | Path, name: str, kind: type[_Row]) -> list[_Row]:
+    """The rows of a curve's file, without its header; none if there is no file.
 
-
-def read_dev(folder: str) -> list[DevRow]:
-    """The measurements there; PreflightError if they are damaged."""
-    return _rows(storage.join(folder, DEV), lambda step, value: DevRow(int(step), float(value)))
-
-
-def _rows(url: str, parse: Callable[..., _Row]) -> list[_Row]:
-    """The rows of a curve's file, without its header; none if it does not exist."""
+    Raises:
+        PreflightError: it is damaged.
+    """
+    url = storage.join(str(folder), name)
     try:
         content = storage.read_bytes(url)
     except FileNotFoundError:
@@ -186,8 +171,8 @@ def _rows(url: str, parse: Callable[..., _Row]) -> list[_Row]:
         text = content.decode()
         # A killed training may have left half a row at the end, whose last number can look whole, or an empty file.
         rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))[1:]
-        return [parse(*row) for row in rows if row[:1] != [GIVEN]]
-    except (ValueError, TypeError, csv.Error) as error:
+        return [kind(int(row[0]), *map(float, row[1:])) for row in rows if row[:1] != [GIVEN]]
+    except (ValueError, TypeError, IndexError, csv.Error) as error:
         raise PreflightError(
             f"{url} is damaged ({error}). Restore it, or remove it: the training goes on, and its curve begins there"
         ) from error
@@ -222,16 +207,20 @@ def training_curves(trainings: Sequence[Training], measure: str, inputs: str) ->
     return content.getvalue()
 
 
-def learning_curves(trainings: Sequence[Training]) -> bytes:
-    """The loss of each training, smoothed, above its learning rate."""
-    with figure(panels=2, height=5.9) as ((losses, rates), content):
+def learning_curves(trainings: Sequence[Training], *, dev: bool = False) -> bytes:
+    """The loss of each training, smoothed, above its learning rate, and with `dev` its measure."""
+    with figure(panels=2 + dev, height=5.9 + 2 * dev) as (axes, content):
         for each in trainings:
             steps = [row.step for row in each.steps]
-            losses.plot(steps, smoothed(np.array([row.loss for row in each.steps])), label=each.name)
-            rates.plot(steps, [row.learning_rate for row in each.steps])
-        losses.set(ylabel="loss")
-        rates.set(xlabel="step", ylabel="learning rate")
-        losses.legend(fontsize="small")
+            axes[0].plot(steps, smoothed(np.array([row.loss for row in each.steps])), label=each.name)
+            axes[1].plot(steps, [row.learning_rate for row in each.steps])
+            if dev:
+                axes[2].plot([row.step for row in each.dev], [row.value for row in each.dev], marker=".")
+                axes[2].set(ylabel=f"dev {each.record.measure}")
+        axes[0].set(ylabel="loss")
+        axes[1].set(ylabel="learning rate")
+        axes[-1].set(xlabel="step")
+        axes[0].legend(fontsize="small")
     return content.getvalue()
 
 
@@ -263,24 +252,14 @@ def _table(trainings: Sequence[Training]) -> Table:
         *(Column("measure"), Column("as given", MEAN), Column("best", MEAN), Column("after inputs", COUNT)),
         Column("last loss", MEAN),
     ]
-    return Table(columns, [_row(each) for each in trainings])
-
-
-def _row(training: Training) -> list[Cell]:
-    record, best = training.record, training.best
-    last = training.steps[-1] if training.steps else None
-    return [
-        training.name,
-        record.kind,
-        last.step if last else 0,
-        record.steps,
-        training.inputs([last])[0] if last else 0,
-        record.measure,
-        record.given,
-        best.value if best else None,
-        training.inputs([best])[0] if best else None,
-        last.loss if last else None,
-    ]
+    rows: list[list[Cell]] = []
+    for each in trainings:
+        record, best, last = each.record, each.best, each.steps[-1] if each.steps else StepRow(0, math.nan, 0)
+        measured = [best.value, *each.inputs([best])] if best else [None, None]
+        steps = [last.step, record.steps, *each.inputs([last])]
+        loss = last.loss if each.steps else None
+        rows.append([each.name, record.kind, *steps, record.measure, record.given, *measured, loss])
+    return Table(columns, rows)
 
 
 SECTION = Section(training_blocks, shows=is_training)

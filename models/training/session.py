@@ -1,13 +1,16 @@
-"""Everything that a training needs, read and checked before the first step."""
+"""Everything that a training needs, read and checked before the first step; and its plan."""
 
 import math
 import os
 import tempfile
+import time
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from beamrank.errors import ConfigError, PreflightError
@@ -21,11 +24,10 @@ from models.checkpoints.files import CONFIG, TRAINED_INPUT, WEIGHTS
 from models.scoring.backends.torch import resolve_dtype
 from models.tokenizers.vocabulary import read_vocabulary
 from models.training.config import Kind, TrainConfig
-from models.training.data.groups import InputEncoder, Position, Source
-from models.training.data.pretraining import CorpusSource, Masking, PackedSource
+from models.training.data.groups import InputEncoder, Source
+from models.training.data.pretraining import Masking
 from models.training.data.store import StoredData, data_files
 from models.training.data.texts import TokenTable, is_in, normal_text
-from models.training.data.triples import TriplesSource
 from models.training.dev import DevSet, read_dev
 from models.training.initial_model import Start
 from models.training.processes import Processes
@@ -43,6 +45,7 @@ _FREE: dict[str, bool | set[str]] = {
 _COUNTS = frozenset({"NumQ", "NumRel", "NumRet", "Judged"})
 # An epoch is rounded up to whole steps.
 _MANY_PASSES = 1.5
+_TIMED_STEPS = 2
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,7 @@ class Session:
         self.states = StateFolder(storage.join(config.output, FOLDER), identity, processes)
         self.before = self.states.read()
         self._check_published(dry_run)
-        self.tokens: TokenTable | None = None
-        self.source, data = self._source(dry_run or self.before.finished)
+        self.source, self.tokens, data = self._data(temporary=dry_run or self.before.finished)
         if self.before.step and not self.before.finished and data != self.before.data:
             raise ConfigError(
                 f"the training data is not that of the state in {config.output}: files of `data` changed after it was "
@@ -106,14 +108,14 @@ class Session:
         self.model = self._model()
         self.task = self._task()
 
-    def lines(self, position: Position | None = None) -> list[str]:
-        """Lines to report about the start and the data that was read up to a position."""
+    def lines(self) -> list[str]:
+        """Lines to report about the start and the data."""
         head = () if self.kind == "tcp" else self.start.lines(self.labels)
-        return [*self.start.warnings, *head, *self.data_lines(position or {}), *(self.dev.lines if self.dev else ())]
+        return [*self.start.warnings, *head, *self.data_lines(), *(self.dev.lines if self.dev else ())]
 
-    def data_lines(self, position: Position) -> list[str]:
-        """Lines to report about the data that was read up to a position, and how it is used."""
-        lines = [*self.source.notes(position), *_passes(self.config, self.source, self.schedule)]
+    def data_lines(self) -> list[str]:
+        """Lines to report about the data, and how it is used."""
+        lines = [*self.source.lines, *_passes(self.config, self.source, self.schedule)]
         return lines if self.dev is None else [*lines, *_trained_topics(self.dev, self.source)]
 
     def _check_dev(self, dev: DevSet) -> None:
@@ -133,30 +135,22 @@ class Session:
         elif self.processes.first and self.before.published:
             publish_checkpoint(candidate, output, self.before.published)
 
-    def _source(self, temporary: bool) -> tuple[Source, str]:
-        """The training data, and a digest of it if it is stored."""
-        config, data = self.config, self.config.data
-        if self.kind == "tcp":
-            assert data.corpus is not None
-            passages = CorpusSource(data.corpus, data.max_bad_rows, config.seed)
-            if not config.pack:
-                return passages, ""
-            return PackedSource(passages, self.start.tokenizer, self._masking().room_tokens), ""
-        if data.triples is not None and data.corpus is None:
-            return TriplesSource(data.triples, config.seed, max_bad_rows=data.max_bad_rows), ""
-        folder = Path(config.output) / FOLDER
+    def _data(self, temporary: bool) -> tuple[Source, TokenTable, str]:
+        """The training data, their token ids, and a digest of them."""
+        config, folder = self.config, Path(self.config.output) / FOLDER
         if temporary:
             # Each process has its own.
             self._temporary = tempfile.TemporaryDirectory(prefix="beamrank-train-")
             folder = Path(self._temporary.name)
         max_tokens = max_doc_tokens(self.limits.max_length * config.inputs_per_passage)
-        stored = StoredData(config, self.start.tokenizer, max_tokens, folder)
+        if self.kind == "tcp":
+            max_tokens = self._masking().room_tokens - 1
+        stored = StoredData(config, self.start.tokenizer, max_tokens, folder, dry_run=temporary)
         if temporary or self.processes.first:
             stored.write()
         if not temporary:
             self.processes.wait()
-        source, self.tokens, content = stored.open()
-        return source, content
+        return stored.open()
 
     def _model(self) -> Any:
         config, optimizer = self.config, self.config.optimizer
@@ -186,7 +180,7 @@ class Session:
         config = self.config
         budget = _GPU_TOKEN_BUDGET if self.processes.device == "cuda" else _CPU_TOKEN_BUDGET
         if self.kind == "tcp":
-            return MaskedTask(self._masking(), config.objective, self.limits.max_length, budget)
+            return MaskedTask(self._masking(), self.tokens, config.objective, self.limits.max_length, budget)
         encoder = InputEncoder(self.start.tokenizer, self.limits, budget, config.inputs_per_passage, self.tokens)
         if self.kind == "mono":
             return MonoTask(encoder, config.objective, config.temperature, config.margin)
@@ -264,8 +258,7 @@ def _schedule(config: TrainConfig, source: Source, inputs_per_group: int, proces
     if steps is None:
         if source.groups_per_epoch is None:
             raise ConfigError(
-                "triples and corpora are streamed, so the length of an epoch is unknown: give optimizer.steps, not "
-                "epochs"
+                "passages are packed, so the length of an epoch is unknown: give optimizer.steps, not epochs"
             )
         steps = max(1, math.ceil(source.groups_per_epoch * (optimizer.epochs or 0.0) / groups_per_step))
     warmup = optimizer.warmup_steps
@@ -304,3 +297,53 @@ def _trained_topics(dev: DevSet, source: Source) -> list[str]:
         f"topics of the dev run that are also trained on: {len(found):,} of {len(known):,} ({first_few(found)}), so "
         "its measure is better than for new topics"
     ]
+
+
+def plan_training(session: Session) -> dict[str, Any]:
+    """Plans a training without changing anything.
+
+    `groups` is None if not all data are read or passages are packed, `first_stage` the dev measure of the given run,
+    and `seconds` is estimated from two steps, without dev measurements.
+    """
+    config, source, steps, dev = session.config, session.source, session.schedule.steps, session.dev
+    groups = source.groups_per_epoch
+    return {
+        "kind": session.kind,
+        "recipe": config.recipe,
+        "objective": config.objective,
+        "start": session.start.reference,
+        "parameters": sum(each.numel() for each in session.model.parameters() if each.requires_grad),
+        "device": session.processes.device,
+        "dtype": str(session.dtype).removeprefix("torch."),
+        "processes": session.processes.count,
+        "groups": groups,
+        "inputs_per_group": session.inputs_per_group,
+        "batch_size": config.optimizer.batch_size,
+        "steps": steps,
+        "epochs": None if groups is None else round(steps * session.schedule.groups_per_step / groups, 3),
+        "dev_topics": 0 if dev is None else len(dev.qrels.relevance),
+        "first_stage": None if dev is None else dev.first_stage(),
+        "resumes_after": session.before.step,
+        "seconds": (steps - session.before.step) * _time_step(session),
+        "notes": session.lines(),
+    }
+
+
+def _time_step(session: Session) -> float:
+    """Seconds of a step without the update of the weights, from the second of two micro-batches."""
+    accumulation, device = session.config.optimizer.accumulation, session.processes.device
+    size = session.schedule.groups_per_step // session.processes.count // accumulation
+    groups = [group for group, _ in islice(session.source.stream({}), _TIMED_STEPS * size)]
+    session.model.train()
+    seconds = 0.0
+    for start in range(0, len(groups), size):
+        started = time.monotonic()
+        batch = session.task.collate(groups[start : start + size], 0)
+        counts = session.task.counts(batch)
+        with torch.autocast(device, session.dtype, enabled=session.dtype != torch.float32):
+            loss = session.task.loss(session.model, send_to_device(batch, device), counts)
+        torch.autograd.backward(loss)
+        loss.item()
+        seconds = time.monotonic() - started
+    session.model.zero_grad()
+    return seconds * accumulation

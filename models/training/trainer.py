@@ -14,6 +14,7 @@ import transformers
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainingArguments
+from transformers.trainer_pt_utils import safe_globals, set_rng_state_for_device
 
 from beamrank.errors import BeamrankError, DataError
 from beamrank.progress import Progress
@@ -134,10 +135,7 @@ def train(session: Session, stop: Callable[[], bool], progress: Progress, comman
             with without_denormals():
                 trainer.train(resume_from_checkpoint=str(newest) if state.step else None)
         except torch.OutOfMemoryError as error:
-            raise BeamrankError(
-                f"out of memory on {session.processes.device}: raise optimizer.accumulation, or set "
-                "optimizer.gradient_checkpointing or dtype bfloat16"
-            ) from error
+            raise BeamrankError(_memory_advice(session)) from error
         if state.step == session.schedule.steps:
             trainer.steps.finish()
     # Also of a complete training that was killed.
@@ -146,6 +144,20 @@ def train(session: Session, stop: Callable[[], bool], progress: Progress, comman
         if not (complete and storage.exists(card_path(session.config))):
             write_card(session, state, command)
     return state
+
+
+def _memory_advice(session: Session) -> str:
+    """The error of a device without memory, with the options that would still help."""
+    optimizer, most = session.config.optimizer, session.schedule.groups_per_step // session.processes.count
+    ways = {
+        f"raise optimizer.accumulation from {optimizer.accumulation} (to at most {most})": optimizer.accumulation
+        < most,
+        "set optimizer.gradient_checkpointing": not optimizer.gradient_checkpointing,
+        "set dtype to bfloat16": session.dtype == torch.float32,
+        "freeze the word embeddings (optimizer.train_word_embeddings: false)": optimizer.train_word_embeddings,
+    }
+    advice = ", or ".join(way for way, helps in ways.items() if helps)
+    return f"out of memory on {session.processes.device}: {advice or 'take a smaller start or input.max_length'}"
 
 
 class _Trainer(transformers.Trainer):
@@ -208,6 +220,17 @@ class _Trainer(transformers.Trainer):
         loss = self.session.task.loss(model, inputs, num_items_in_batch) * self.session.processes.count
         return (loss, {}) if return_outputs else loss
 
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """The states of the generators that this training uses: transformers asks for that of any GPU it finds."""
+        processes = self.session.processes
+        name = "rng_state.pth" if processes.count == 1 else f"rng_state_{processes.rank}.pth"
+        if checkpoint is not None:
+            with safe_globals():  # type: ignore[no-untyped-call]
+                found = torch.load(Path(checkpoint, name), weights_only=True)
+            torch.set_rng_state(found["cpu"])
+            if processes.device == "cuda" and "cuda" in found:
+                set_rng_state_for_device("CUDA", torch.cuda, found, processes.count > 1)  # type: ignore[no-untyped-call]
+
     def floating_point_ops(self, inputs: Any) -> int:  # noqa: ARG002
         return 0
 
@@ -226,15 +249,15 @@ class _Steps(TrainerCallback):
         self._session, self._batches, self._stop, self._progress = session, batches, stop, progress
         self._saved = time.monotonic()
         self._began = self._saved - session.before.seconds
-        dev, schedule, folder = session.dev, session.schedule, str(session.states.path)
+        dev, schedule = session.dev, session.schedule
         self._first, self._curves = session.processes.first, None
         if self._first:
             given, measure = (None, None) if dev is None else (dev.first_stage(), dev.measure)
             if given is not None:
                 progress.note(f"{GIVEN}: dev {measure} {given:.4f}")
-            self._curves = Curves(folder, measure or "", session.before.step, given)
             inputs = schedule.groups_per_step * session.inputs_per_group
-            TrainingRecord(session.kind, schedule.steps, inputs, measure, given).write(session.config.output)
+            record = TrainingRecord(session.kind, schedule.steps, inputs, measure, given)
+            self._curves = Curves(session.config.output, record, session.before.step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """All processes together decide whether to stop and whether to save a state."""
@@ -291,8 +314,6 @@ class _Steps(TrainerCallback):
             if session.dev is None:
                 state.published = checkpoint_hashes(self._save_candidate())
             self._curves.draw()
-            for line in session.source.notes(state.position):
-                self._progress.note(line)
         state.finished = True
         session.states.complete(state)
         self._publish()

@@ -88,9 +88,8 @@ def train(
         raise PreflightError(f"training needs {' and '.join(missing)}: pip install 'beamrank[train]'")
     from models.training.config import load_train_config
     from models.training.folds import GIVEN, POOLED, fold_configs, rank_held_out, write_pooled
-    from models.training.plan import plan_training
     from models.training.processes import joined_processes
-    from models.training.session import Session
+    from models.training.session import Session, plan_training
     from pipelines.plan.named_inputs import named_training
 
     if as_json and not dry_run:

@@ -21,8 +21,7 @@ from beamrank.report.views import CandidateView
 from contrib.fusion import methods as fusion
 from docs.generate import generated
 from models.architectures.bert import bert_template
-from models.training.config import OBJECTIVES
-from models.training.recipes import RECIPES
+from models.training.config import OBJECTIVES, RECIPES
 from pipelines.plan.estimate import Estimate, StageEstimate
 from pipelines.score import ScorePreview
 from tests import ROOT

@@ -23,7 +23,7 @@ from experiments.embedded_pair.wiring.shared_words import dims_of, rarities, rea
 from models.checkpoints.sources import locate
 from models.tokenizers.bert import load_bert
 from models.training.data.groups import InputEncoder
-from models.training.losses import log_odds
+from models.training.tasks import log_odds
 from tests.support.checkpoints import MINILM
 from tests.support.progress import RecordedProgress
 

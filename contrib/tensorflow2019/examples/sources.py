@@ -30,7 +30,7 @@ from contrib.tensorflow2019.examples.pieces import (
 from contrib.tensorflow2019.examples.reader import kind_of, stored_examples
 from contrib.tensorflow2019.examples.top1000 import BucketPiece, ScanPiece, scan, write_query_ids
 from models.training.data.texts import normal_text
-from models.training.data.triple_columns import header_bytes, is_header
+from models.training.data.triple_columns import has_header, is_header
 
 # Bytes of a top1000 file whose queries are made into examples at a time.
 _BUCKET_BYTES = 32 << 20
@@ -130,7 +130,7 @@ def _read_triples(unit: CorpusUnit) -> Iterator[DocBatch]:
 
 def _check_triples(unit: CorpusUnit) -> None:
     check_batches(unit, _read_triples(unit))
-    header_bytes(unit.url, ids=False)
+    has_header(unit.url, ids=False)
 
 
 TRIPLES = CorpusFormat("triples", (".tsv",), byte_ranges, _read_triples, check=_check_triples)

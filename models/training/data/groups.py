@@ -1,11 +1,11 @@
 """Training examples: groups of a query with some docs, in a stream that can be resumed, and the model inputs of these.
 
-A text is a string, or the number of its row in a `TokenTable`.
+A text is the number of its row in a `TokenTable`, or a string.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias
+from typing import Generic, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -45,32 +45,36 @@ class Group(Generic[Text]):
 
 
 class Source(Protocol):
-    """An endless stream of groups, which depends only on the seed.
+    """An endless stream of groups of stored texts, which depends only on the seed.
 
     Attributes:
         docs_per_group: how many docs each group has.
-        groups_per_epoch: how many groups an epoch has; None if that is unknown in advance.
-        queries: uint64, the hashes of the queries' texts, as far as they are known in advance.
+        groups_per_epoch: how many groups an epoch has; None if that is unknown.
+        queries: uint64, the hashes of the queries' texts.
+        lines: to report about the data.
     """
 
     docs_per_group: int
     groups_per_epoch: int | None
     queries: NDArray[np.uint64]
+    lines: list[str]
 
-    def stream(self, position: Position) -> Iterator[tuple[Group[Any], Position]]:
+    def stream(self, position: Position) -> Iterator[tuple[Group[int], Position]]:
         """Yields groups from a position on, each with the position after it; an empty position is the beginning."""
 
-    def notes(self, position: Position, /) -> list[str]:
-        """Lines to report about the data that was read up to a position."""
 
+def shuffled(count: int, seed: int, position: Position, block: int | None = None) -> Iterator[tuple[int, int, int]]:
+    """Yields epoch, place and number: in each epoch every number below `count`, in an order that the seed decides.
 
-def shuffled(count: int, seed: int, position: Position) -> Iterator[tuple[int, int, int]]:
-    """Yields epoch, place and number: in each epoch every number below `count`, in an order that the seed decides."""
-    epoch, start = position.get("epoch", 0), position.get("index", 0)
+    With `block` so many numbers are shuffled among themselves.
+    """
+    epoch, start, size = position.get("epoch", 0), position.get("index", 0), block or count
     while True:
-        order = np.random.default_rng([seed, epoch]).permutation(count)
-        for place in range(start, count):
-            yield epoch, place, int(order[place])
+        for first in range(start - start % size, count, size):
+            rng = np.random.default_rng([seed, epoch, first // size])
+            order = first + rng.permutation(min(size, count - first))
+            for place in range(max(start, first), first + len(order)):
+                yield epoch, place, int(order[place - first])
         epoch, start = epoch + 1, 0
 
 

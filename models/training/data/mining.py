@@ -4,10 +4,10 @@ Ids and texts are 64-bit hashes here, so that tens of millions of pairs fit into
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ from beamrank.formats.qrels import QrelsConfig, QrelsFiles, read_qrels
 from beamrank.formats.runs import iterate_run, read_run
 from beamrank.formats.topics import read_topics
 from beamrank.storage.documents import hash64, hashes64
-from models.tokenizers.bert import BertTokenizer
 from models.training.config import DataConfig, FoldsConfig
 from models.training.data.pools import Lists, Pools
 from models.training.data.texts import EMPTY, Hashes, Indices, TextWriter, is_in, scan_docs
@@ -32,133 +31,117 @@ _BLOCK_TOPICS = 100_000
 _CHECKED_TOPICS, _LEAST_DOCS = 1000, 4
 
 
-class Rows(NamedTuple):
-    """Rows of qrels or of a run, those of a query one after the other.
+class Pairs(NamedTuple):
+    """Pairs of a topic and a doc, those of a topic one after the other.
 
     Attributes:
-        queries: uint64[q], the hashes of the query_ids, distinct.
-        counts: int64[q], how many rows each query has.
+        topics: int32[n], the places of the topics, ascending.
         docs: uint64[n], the hashes of the doc_ids.
         values: float32[n], levels or scores.
     """
 
-    queries: Hashes
-    counts: Indices
+    topics: NDArray[np.int32]
     docs: Hashes
     values: NDArray[np.float32]
 
-    def pairs(self, others: Hashes) -> Hashes:
-        """uint64[n], a hash of each row's query with something else."""
-        mixed: Hashes = np.repeat(self.queries * _MIX, self.counts)
-        mixed ^= others
-        return mixed
+    def where(self, chosen: NDArray[Any] | slice) -> "Pairs":
+        """Some of the pairs."""
+        return Pairs(self.topics[chosen], self.docs[chosen], self.values[chosen])
 
-    def where(self, chosen: NDArray[np.bool_]) -> "Rows":
-        """Some of the rows; the queries stay."""
-        places = np.repeat(np.arange(len(self.queries), dtype=np.int32), self.counts)
-        counts = np.bincount(places[chosen], minlength=len(self.queries))
-        return Rows(self.queries, counts, self.docs[chosen], self.values[chosen])
+    def hashes(self) -> Hashes:
+        """uint64[n], of the pairs."""
+        return _hashes(self.topics, self.docs)
 
-    def of(self, queries: Hashes) -> "Rows":
-        """The rows of some queries, in their order; a query may have none."""
-        if not len(self.queries):
-            return Rows(queries, np.zeros(len(queries), np.int64), self.docs, self.values)
-        order = np.argsort(self.queries)
-        at = order[np.minimum(np.searchsorted(self.queries, queries, sorter=order), len(order) - 1)]
-        counts = np.where(self.queries[at] == queries, self.counts[at], 0)
-        moved = (np.cumsum(self.counts) - self.counts)[at] - (np.cumsum(counts) - counts)
-        index = np.repeat(moved, counts)
-        index += np.arange(len(index))
-        return Rows(queries, counts, self.docs[index], self.values[index])
-
-    def blocks(self, queries: int) -> "Iterator[Rows]":
-        """The rows in blocks of so many queries."""
-        starts = np.concatenate([[0], np.cumsum(self.counts)])
-        for start in range(0, len(self.queries), queries):
-            end = min(start + queries, len(self.queries))
-            rows = slice(starts[start], starts[end])
-            yield Rows(self.queries[start:end], self.counts[start:end], self.docs[rows], self.values[rows])
+    def blocks(self) -> Iterator[slice]:
+        """The pairs of some topics at a time, as memory for all of them is short."""
+        topics = np.arange(0, int(self.topics[-1]) + _BLOCK_TOPICS + 1 if len(self.topics) else 0, _BLOCK_TOPICS)
+        yield from (slice(*each) for each in pairwise(np.searchsorted(self.topics, topics).tolist()))
 
 
-class _RowsBuilder:
-    """Collects rows in flat arrays."""
-
-    def __init__(self) -> None:
-        self._queries, self._counts = array("Q"), array("q")
-        self._docs, self._values = array("Q"), array("f")
-
-    def add(self, query_id: str, doc_ids: Sequence[str], values: Iterable[float]) -> None:
-        self._queries.append(hash64(query_id))
-        self._counts.append(len(doc_ids))
-        self._docs.frombytes(hashes64(doc_ids).tobytes())
-        self._values.extend(values)
-
-    def rows(self) -> Rows | None:
-        """The rows so far, to which nothing can be added afterwards; None if a query was added more than once."""
-        queries = np.frombuffer(self._queries, np.uint64)
-        if len(np.unique(queries)) < len(queries):
-            return None
-        counts, docs = np.frombuffer(self._counts, np.int64), np.frombuffer(self._docs, np.uint64)
-        return Rows(queries, counts, docs, np.frombuffer(self._values, np.float32))
+def _hashes(one: NDArray[Any], other: Hashes) -> Hashes:
+    mixed = one.astype(np.uint64)
+    mixed *= _MIX
+    mixed ^= other
+    return mixed
 
 
-def judgments(qrels: QrelsFiles) -> Rows:
+class _Collected:
+    """Pairs in flat arrays, with the hashes of the query_ids in place of topics."""
+
+    def __init__(self, rows: Iterable[tuple[str, Collection[str], Iterable[float]]]) -> None:
+        queries, counts, docs, values = array("Q"), array("q"), array("Q"), array("f")
+        for query_id, doc_ids, of_docs in rows:
+            queries.append(hash64(query_id))
+            counts.append(len(doc_ids))
+            docs.frombytes(hashes64(doc_ids).tobytes())
+            values.extend(of_docs)
+        self.queries = np.frombuffer(queries, np.uint64)
+        self.is_split = len(np.unique(self.queries)) < len(queries)
+        self._counts, self._docs = np.frombuffer(counts, np.int64), np.frombuffer(docs, np.uint64)
+        self._values = np.frombuffer(values, np.float32)
+
+    def of(self, queries: Hashes) -> Pairs:
+        """The pairs of some queries."""
+        order = np.argsort(queries)
+        known = is_in(self.queries, queries[order])
+        places = np.full(len(known), -1, np.int32)
+        places[known] = order[np.searchsorted(queries[order], self.queries[known])]
+        pairs = Pairs(np.repeat(places, self._counts), self._docs, self._values)
+        if not known.all():
+            pairs = pairs.where(pairs.topics >= 0)
+        is_sorted = (pairs.topics[:-1] <= pairs.topics[1:]).all()
+        return pairs if is_sorted else pairs.where(np.argsort(pairs.topics, kind="stable"))
+
+
+def _judgments(qrels: QrelsFiles) -> _Collected:
     """All judgments; one file is in memory at a time, unless two judge the same query."""
     columns = column_names(qrels.columns) if isinstance(qrels, QrelsConfig) else {}
-    for files in ((read_qrels(url, columns) for url in find_files(qrels)), (read_qrels(qrels) for _ in range(1))):
-        builder = _RowsBuilder()
-        for each in files:
-            for query_id, levels in each.relevance.items():
-                builder.add(query_id, list(levels), levels.values())
-        rows = builder.rows()
-        if rows is not None:
-            return rows
-    raise AssertionError("read_qrels gives each query once")
+    files = (read_qrels(url, columns).relevance for url in find_files(qrels))
+    found = _Collected((each, docs, docs.values()) for file in files for each, docs in file.items())
+    if not found.is_split:
+        return found
+    return _Collected((each, docs, docs.values()) for each, docs in read_qrels(qrels).relevance.items())
 
 
-def run_rows(url: str, ranks: tuple[int, int] | None = None, notes: list[str] | None = None) -> Rows:
-    """The rows of a run in its order, ties by rank: those between two ranks, or all.
+def run_pairs(url: str, queries: Hashes, ranks: tuple[int, int] | None = None) -> tuple[Pairs, list[str]]:
+    """The pairs of some queries in a run, in its order, ties by rank: those between two ranks, or all.
 
-    A line about rows whose rank disagrees with their score is added to `notes`.
+    Also returns a line about rows whose rank disagrees with their score.
     """
     chosen = slice(None) if ranks is None else slice(ranks[0] - 1, ranks[1])
-    builder = _RowsBuilder()
     disagreements = 0
-    for query_id, doc_ids, scores, count in iterate_run(url, ties="rank"):
-        disagreements += count
-        builder.add(query_id, doc_ids[chosen], scores[chosen].tolist())
-    if notes is not None and disagreements:
-        notes.append(
-            f"rows of {url} whose rank disagrees with the scores: {disagreements:,}; the scores decide, the rank "
-            "column is not read"
-        )
-    rows = builder.rows()
-    if rows is None:
+
+    def rows() -> Iterator[tuple[str, list[str], list[float]]]:
+        nonlocal disagreements
+        for query_id, doc_ids, scores, count in iterate_run(url, ties="rank"):
+            disagreements += count
+            yield query_id, doc_ids[chosen], scores[chosen].tolist()
+
+    found = _Collected(rows())
+    if found.is_split:
         run = read_run(url, ties="rank")
-        builder = _RowsBuilder()
-        for query_id, ordered in run.order.items():
-            builder.add(query_id, ordered[chosen], run.scores[query_id][chosen].tolist())
-        rows = builder.rows()
-    assert rows is not None
-    return rows
+        found = _Collected((each, docs[chosen], run.scores[each][chosen].tolist()) for each, docs in run.order.items())
+    line = f"rows of {url} whose rank disagrees with the scores: {disagreements:,}; the scores decide, the rank"
+    return found.of(queries), [f"{line} column is not read"] if disagreements else []
 
 
-def check_teacher(taught: Rows, url: str) -> list[str]:
+def check_teacher(taught: Pairs, url: str) -> list[str]:
     """Returns a line where the scores of a teacher are all between 0 and 1.
 
     Raises:
         PreflightError: the scores are ranks, as in a run that was written without its scores: they count up or down in
             every topic, or are the same in every topic.
     """
-    topics = [np.sort(rows.values)[::-1] for rows in next(taught.blocks(_CHECKED_TOPICS), taught).blocks(1)]
-    topics = [values for values in topics if len(values) > 1]
+    first = taught.where(slice(int(np.searchsorted(np.cumsum(np.diff(taught.topics) != 0), _CHECKED_TOPICS)) + 1))
+    lists = np.split(first.values, np.flatnonzero(np.diff(first.topics)) + 1)
+    topics = [np.sort(values)[::-1] for values in lists if len(values) > 1]
     longest = max(topics, key=len, default=np.zeros(0, np.float32))
     counting = all((values % 1 == 0).all() and (np.diff(values) == -1).all() for values in topics)
     repeated = len(topics) > 1 and all(np.array_equal(values, longest[: len(values)]) for values in topics)
     if len(longest) >= _LEAST_DOCS and (counting or repeated):
-        first = ", ".join(f"{value:g}" for value in longest[:3].tolist())
+        shown = ", ".join(f"{value:g}" for value in longest[:3].tolist())
         raise PreflightError(
-            f"data.teacher: the scores of {url} are ranks, or depend on ranks alone ({first}, ... in each topic), and "
+            f"data.teacher: the scores of {url} are ranks, or depend only on ranks ({shown}, ... in each topic), and "
             "the objectives that distil learn from the differences of log-odds or cosines. Give a run with the "
             "teacher's own scores"
         )
@@ -171,71 +154,56 @@ def check_teacher(taught: Rows, url: str) -> list[str]:
 
 
 def mine(
-    data: DataConfig,
-    ranks: tuple[int, int],
-    folds: FoldsConfig | None,
-    tokenizer: BertTokenizer,
-    max_tokens: int,
-    folder: Path,
+    data: DataConfig, ranks: tuple[int, int], folds: FoldsConfig | None, writer: TextWriter
 ) -> tuple[Pools, list[str]]:
     """Reads topics, qrels, run and corpus, and finds the positives and negatives of each topic that is not held out.
 
     Left out and counted: topics without positives or without negatives, empty texts, negatives with the text of a
     positive of the same query or of another candidate, and docs that the teacher did not score. Queries of the same
-    text are one, whatever their ids. The token ids of all texts are written to a folder.
+    text are one, whatever their ids.
 
     Raises:
         PreflightError: a file is missing or invalid, the corpus lacks docs, or the teacher's scores are ranks.
     """
+    assert data.topics
     assert data.qrels
     assert data.run
     assert data.corpus
-    writer = TextWriter(folder, tokenizer, max_tokens)
-    query_ids, hashes, queries = _read_topics(data, folds, writer)
-    judged = judgments(data.qrels).of(hashes)
-    relevant = positives = judged.where(judged.values >= data.min_relevance)
-    left_out = _LeftOut(query_ids)
-    candidates = run_rows(data.run, ranks, left_out.reasons).of(hashes)
+    judgments, topics = _judgments(data.qrels), read_topics(data.topics)
+    if data.topics.only_judged:
+        judged = is_in(hashes64(topic.query_id for topic in topics), np.sort(judgments.queries))
+        topics = [topic for topic, each in zip(topics, judged, strict=True) if each]
+    topics = [topic for topic in topics if folds is None or not folds.holds_out(topic.query_id)]
+    writer.add([topic.text for topic in topics])
+    queries, ids = writer.hashes(), hashes64(topic.query_id for topic in topics)
+    left_out = _LeftOut(pa.array([topic.query_id for topic in topics], pa.string()))
+    del topics
+    relevant = judgments.of(ids)
+    relevant = positives = relevant.where(relevant.values >= data.min_relevance)
+    candidates, left_out.lines = run_pairs(data.run, ids, ranks)
     if data.teacher is not None:
-        taught = run_rows(data.teacher).of(hashes)
-        left_out.reasons += check_teacher(taught, data.teacher)
-        positives, candidates = (left_out.unscored(each, taught) for each in (positives, candidates))
+        taught = run_pairs(data.teacher, ids)[0]
+        left_out.lines += check_teacher(taught, data.teacher)
+        positives, candidates = (left_out.taught(each, taught) for each in (positives, candidates))
         del taught
-    left_out.note("without a text", queries == EMPTY)
-    left_out.note("without positives", positives.counts == 0)
-    left_out.note("without candidates", (positives.counts > 0) & (candidates.counts == 0))
-    both = (positives.counts > 0) & (candidates.counts > 0) & (queries != EMPTY)
-    positives, candidates = (each.where(np.repeat(both, each.counts)) for each in (positives, candidates))
+    both = left_out.usable(positives, candidates, queries != EMPTY)
+    positives, candidates = (each.where(both[each.topics]) for each in (positives, candidates))
     # A doc that the teacher did not score, or that is relevant to another topic of this text, is no less relevant.
-    relevant = relevant.where(np.repeat(is_in(queries, np.unique(queries[both])), relevant.counts))
-    docs = _distinct(relevant.docs, candidates.docs)
-    rows, first_doc = np.zeros(0, np.int64), writer.rows
-    lines: list[str] = []
+    relevant = relevant.where(is_in(queries, np.unique(queries[both]))[relevant.topics])
+    docs = np.concatenate([relevant.docs, candidates.docs])
+    docs.sort()
+    # `np.unique` needs more memory.
+    docs = docs[np.concatenate([[True], docs[1:] != docs[:-1]])] if len(docs) else docs
+    rows, lines = np.zeros(0, np.int64), list[str]()
+    first_doc = writer.rows
     if len(docs):
         rows, lines = scan_docs(data.corpus, docs, data.max_bad_rows, writer.add, lambda: _doc_ids(data))
-    texts = writer.hashes()
+    found = _Docs(docs, rows, writer.hashes(), first_doc)
     writer.close()
-    known = relevant._replace(queries=queries).pairs(texts[rows[np.searchsorted(docs, relevant.docs)]])
-    known.sort()
-    builder = _Builder(docs, rows, texts, known, left_out, data.teacher is not None, first_doc)
-    starts = range(0, len(queries), _BLOCK_TOPICS)
-    parts = (queries[start : start + _BLOCK_TOPICS] for start in starts)
-    blocks = list(map(builder.block, parts, positives.blocks(_BLOCK_TOPICS), candidates.blocks(_BLOCK_TOPICS)))
-    usable = np.concatenate([block.usable for block in blocks] or [np.zeros(0, np.bool_)])
-    empty = np.concatenate([block.without_text for block in blocks] or [np.zeros(0, np.bool_)])
-    left_out.note("whose positives have no text", empty)
-    left_out.note("without negatives", (candidates.counts > 0) & ~usable & ~empty)
-    left_out.shared_texts(queries, usable)
-    # Tens of millions of pairs do not fit into memory as pools beside what these are made from.
-    del judged, relevant, positives, candidates, both, docs, rows, texts, known, builder
-    return _join(blocks, usable, queries), lines + left_out.lines()
-
-
-def _distinct(one: Hashes, other: Hashes) -> Hashes:
-    """Sorted; `np.unique` needs more memory."""
-    both = np.concatenate([one, other])
-    both.sort()
-    return both[np.concatenate([[True], both[1:] != both[:-1]])] if len(both) else both
+    copies = _hashes(queries[relevant.topics], found.texts_of(relevant))
+    copies.sort()
+    pools = _pools(positives, candidates, found, queries, copies, left_out, data.teacher is not None)
+    return pools, [*lines, *left_out.lines, *(f"{what}: {count:,}" for what, count in left_out.docs.items() if count)]
 
 
 def _doc_ids(data: DataConfig) -> list[str]:
@@ -246,45 +214,73 @@ def _doc_ids(data: DataConfig) -> list[str]:
     return list({doc_id for doc_ids in named for doc_id in doc_ids})
 
 
-def _read_topics(data: DataConfig, folds: FoldsConfig | None, writer: TextWriter) -> tuple[pa.Array, Hashes, Hashes]:
-    """Writes the topics' token ids; returns their ids, string[n], and the hashes of these and of their texts."""
-    assert data.topics
-    assert data.qrels
-    topics = [topic for topic in read_topics(data.topics) if folds is None or not folds.holds_out(topic.query_id)]
-    if data.topics.only_judged:
-        judged = np.sort(judgments(data.qrels).queries)
-        known = is_in(hashes64(topic.query_id for topic in topics), judged)
-        topics = [topic for topic, each in zip(topics, known, strict=True) if each]
-    writer.add([topic.text for topic in topics])
-    query_ids = [topic.query_id for topic in topics]
-    return pa.array(query_ids, pa.string()), hashes64(query_ids), writer.hashes()
+class _Docs(NamedTuple):
+    """The docs in the corpus.
+
+    Attributes:
+        docs: uint64[n], the hashes of the doc_ids, sorted.
+        rows: int64[n], their rows of token ids, from `first_doc`.
+        texts: uint64[n], by row, the hashes of their texts.
+    """
+
+    docs: Hashes
+    rows: Indices
+    texts: Hashes
+    first_doc: int
+
+    def rows_of(self, pairs: Pairs) -> Indices:
+        return self.rows[np.searchsorted(self.docs, pairs.docs)]
+
+    def texts_of(self, pairs: Pairs) -> Hashes:
+        return self.texts[self.rows_of(pairs)]
+
+    def lists(self, pairs: Pairs, topics: NDArray[np.bool_], taught: bool) -> Lists:
+        """The pairs of some topics as lists of rows."""
+        scores = pairs.values if taught else np.zeros(0, np.float32)
+        rows = np.concatenate([np.zeros(0, np.int32), *(self._rows(pairs.where(part)) for part in pairs.blocks())])
+        return Lists(rows, scores, np.cumsum(np.bincount(pairs.topics, minlength=len(topics))[topics]))
+
+    def _rows(self, pairs: Pairs) -> NDArray[np.int32]:
+        return (self.rows_of(pairs) + self.first_doc).astype(np.int32)
 
 
 @dataclass
 class _LeftOut:
-    """What cannot be trained on: topics by reason, and counts of docs."""
+    """What cannot be trained on: lines about topics, and counts of docs."""
 
     query_ids: pa.Array
-    reasons: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     docs: dict[str, int] = field(default_factory=dict)
 
     def note(self, reason: str, which: NDArray[np.bool_], then: str = "ignored") -> None:
         count = int(np.count_nonzero(which))
         if count:
             ids = first_few(self.query_ids[int(at)].as_py() for at in np.flatnonzero(which)[:4])
-            self.reasons.append(f"topics {reason}: {count:,} of {len(which):,} ({ids}); {then}")
+            self.lines.append(f"topics {reason}: {count:,} of {len(which):,} ({ids}); {then}")
 
     def count(self, what: str, which: NDArray[np.bool_]) -> None:
         self.docs[what] = self.docs.get(what, 0) + int(np.count_nonzero(which))
 
-    def unscored(self, rows: Rows, taught: Rows) -> Rows:
-        """The rows that the teacher scored, with its scores as values."""
-        pairs = taught.pairs(taught.docs)
-        order = np.argsort(pairs)
-        pairs, own = pairs[order], rows.pairs(rows.docs)
-        known = is_in(own, pairs)
+    def having(self, pairs: Pairs) -> NDArray[np.bool_]:
+        """bool[topics], which topics have pairs."""
+        return np.bincount(pairs.topics, minlength=len(self.query_ids)) > 0
+
+    def taught(self, pairs: Pairs, taught: Pairs) -> Pairs:
+        """The pairs that the teacher scored, with its scores as values."""
+        hashes, own = taught.hashes(), pairs.hashes()
+        order = np.argsort(hashes)
+        hashes = hashes[order]
+        known = is_in(own, hashes)
         self.count("docs without a teacher's score, ignored", ~known)
-        return rows.where(known)._replace(values=taught.values[order][np.searchsorted(pairs, own[known])])
+        return pairs.where(known)._replace(values=taught.values[order][np.searchsorted(hashes, own[known])])
+
+    def usable(self, positives: Pairs, candidates: Pairs, with_text: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The topics that have positives, candidates and a text."""
+        with_positives, with_candidates = self.having(positives), self.having(candidates)
+        self.note("without a text", ~with_text)
+        self.note("without positives", ~with_positives)
+        self.note("without candidates", with_positives & ~with_candidates)
+        return with_positives & with_candidates & with_text
 
     def shared_texts(self, queries: Hashes, usable: NDArray[np.bool_]) -> None:
         """Notes the usable topics that have the text of another one, by the hashes of their texts."""
@@ -293,90 +289,41 @@ class _LeftOut:
         shared[np.flatnonzero(usable)[counts[which] > 1]] = True
         self.note("with the text of another", shared, "what is relevant to one is no negative of another")
 
-    def lines(self) -> list[str]:
-        return self.reasons + [f"{what}: {count:,}" for what, count in self.docs.items() if count]
 
+def _pools(
+    positives: Pairs, candidates: Pairs, docs: _Docs, queries: Hashes, copies: Hashes, left_out: _LeftOut, taught: bool
+) -> Pools:
+    """The pools of the topics that have a positive and a negative with texts.
 
-class _Block(NamedTuple):
-    """Some topics, bool[topics] which of them are usable or lack texts of positives, and the lists of the usable."""
-
-    usable: NDArray[np.bool_]
-    without_text: NDArray[np.bool_]
-    positives: Lists
-    candidates: Lists
-    negatives: Lists
-    relevant: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class _Builder:
-    """Makes pools, some topics at a time.
-
-    Attributes:
-        docs: uint64[n], the hashes of the docs, sorted.
-        rows: int64[n], their rows of token ids, from `first_doc`.
-        texts: uint64[n], by row, the hashes of their texts.
-        relevant: uint64, sorted, the hashes of each query's text with that of a relevant doc.
-        taught: whether values are scores of a teacher, and kept.
+    `copies`, sorted, has the hash of each query's text with that of a relevant doc.
     """
-
-    docs: Hashes
-    rows: Indices
-    texts: Hashes
-    relevant: Hashes
-    left_out: _LeftOut
-    taught: bool
-    first_doc: int
-
-    def block(self, queries: Hashes, positives: Rows, candidates: Rows) -> _Block:
-        positive_rows, candidate_rows = (
-            self.rows[np.searchsorted(self.docs, each.docs)] for each in (positives, candidates)
-        )
-        relevant = is_in(candidates.pairs(candidates.docs), np.sort(positives.pairs(positives.docs)))
-        texts = self.texts[candidate_rows]
-        full, positive_full = texts != EMPTY, self.texts[positive_rows] != EMPTY
-        copies = full & ~relevant & is_in(candidates._replace(queries=queries).pairs(texts), self.relevant)
-        topic_texts = candidates.pairs(texts)
-        others = np.flatnonzero(full & ~copies)
-        kept = np.zeros(len(relevant), np.bool_)
-        kept[others[np.unique(topic_texts[others], return_index=True)[1]]] = True
-        self.left_out.count("positives without a text, ignored", ~positive_full)
-        self.left_out.count("candidates without a text, ignored", ~full)
-        self.left_out.count("negatives with the text of a positive, ignored", copies)
-        self.left_out.count("candidates with the text of another, ignored", full & ~copies & ~kept)
-        with_text = positives.where(positive_full).counts > 0
-        usable = with_text & (candidates.where(kept & ~relevant).counts > 0)
-        kept &= np.repeat(usable, candidates.counts)
-        return _Block(
-            usable,
-            (positives.counts > 0) & ~with_text,
-            self._lists(positives, positive_full & np.repeat(usable, positives.counts), positive_rows, usable),
-            self._lists(candidates, kept, candidate_rows, usable),
-            self._lists(candidates, kept & ~relevant, candidate_rows, usable),
-            relevant[kept],
-        )
-
-    def _lists(self, found: Rows, chosen: NDArray[np.bool_], rows: Indices, usable: NDArray[np.bool_]) -> Lists:
-        kept = found.where(chosen)
-        scores = kept.values if self.taught else np.zeros(0, np.float32)
-        return Lists((rows[chosen] + self.first_doc).astype(np.int32), scores, np.cumsum(kept.counts[usable]))
-
-
-def _join(blocks: list[_Block], usable: NDArray[np.bool_], queries: Hashes) -> Pools:
-    """The pools of all topics."""
+    relevant, kept = (np.zeros(len(candidates.topics), np.bool_) for _ in range(2))
+    known = np.sort(positives.hashes())
+    for part in candidates.blocks():
+        block = candidates.where(part)
+        texts = docs.texts_of(block)
+        relevant[part] = is_relevant = is_in(block.hashes(), known)
+        full = texts != EMPTY
+        copied = full & ~is_relevant & is_in(_hashes(queries[block.topics], texts), copies)
+        others = np.flatnonzero(full & ~copied)
+        first = others[np.unique(_hashes(block.topics, texts)[others], return_index=True)[1]]
+        kept[part][first] = True
+        left_out.count("candidates without a text, ignored", ~full)
+        left_out.count("negatives with the text of a positive, ignored", copied)
+        left_out.count("candidates with the text of another, ignored", full & ~copied & ~kept[part])
+    full = docs.texts_of(positives) != EMPTY
+    left_out.count("positives without a text, ignored", ~full)
+    empty = left_out.having(positives) & ~left_out.having(positives.where(full))
+    usable = left_out.having(positives.where(full)) & left_out.having(candidates.where(kept & ~relevant))
+    left_out.note("whose positives have no text", empty)
+    left_out.note("without negatives", left_out.having(candidates) & ~usable & ~empty)
+    left_out.shared_texts(queries, usable)
+    full &= usable[positives.topics]
+    kept &= usable[candidates.topics]
     return Pools(
         topics=np.flatnonzero(usable).astype(np.int32),
         queries=queries[usable],
-        positives=_joined([block.positives for block in blocks]),
-        candidates=_joined([block.candidates for block in blocks]),
-        negatives=_joined([block.negatives for block in blocks]),
-        relevant=np.concatenate([block.relevant for block in blocks] or [np.zeros(0, np.bool_)]),
+        positives=docs.lists(positives.where(full), usable, taught),
+        candidates=docs.lists(candidates.where(kept), usable, taught),
+        relevant=relevant[kept],
     )
-
-
-def _joined(parts: Sequence[Lists]) -> Lists:
-    """The lists of all blocks, one after the other."""
-    starts = np.cumsum([0, *(len(part.rows) for part in parts)]).tolist()
-    moved = [part._replace(ends=part.ends + start) for part, start in zip(parts, starts, strict=False)]
-    moved.append(Lists(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int64)))
-    return Lists(*(np.concatenate(each) for each in zip(*moved, strict=True)))

@@ -15,8 +15,6 @@ from models.training.config import SamplingConfig
 from models.training.data.groups import Group, Position, shuffled
 from models.training.data.texts import Hashes, Indices
 
-_LISTS = ("positives", "candidates", "negatives")
-
 
 class Lists(NamedTuple):
     """A list of docs for each pool, one after the other.
@@ -35,14 +33,9 @@ class Lists(NamedTuple):
         """The pool whose list holds an element."""
         return int(np.searchsorted(self.ends, at, side="right"))
 
-    def span(self, pool: int) -> tuple[int, int]:
-        """Where a pool's list begins and ends."""
-        return int(self.ends[pool - 1]) if pool else 0, int(self.ends[pool])
-
-    def means(self) -> NDArray[np.float64]:
-        """The mean score of each pool's list."""
-        starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
-        return np.asarray(np.add.reduceat(self.scores.astype(np.float64), starts) / (self.ends - starts))
+    def span(self, pool: int) -> slice:
+        """The place of a pool's list."""
+        return slice(int(self.ends[pool - 1]) if pool else 0, int(self.ends[pool]))
 
 
 @dataclass(frozen=True)
@@ -53,8 +46,7 @@ class Pools:
         topics: int32[pools], the rows of token ids of the queries.
         queries: uint64[pools], the hashes of their texts.
         positives: relevant docs, retrieved or not.
-        candidates: docs of the run between the ranks, best first, relevant or not.
-        negatives: the candidates that are not relevant and do not have the text of a relevant doc.
+        candidates: docs of the run between the ranks, best first; those that are not relevant are the negatives.
         relevant: bool[candidates].
     """
 
@@ -62,30 +54,31 @@ class Pools:
     queries: Hashes
     positives: Lists
     candidates: Lists
-    negatives: Lists
     relevant: NDArray[np.bool_]
 
     def save(self, folder: Path) -> None:
         """Writes the arrays to a folder."""
-        arrays: dict[str, NDArray[Any]] = {
-            "topics": self.topics,
-            "query-texts": self.queries,
-            "relevant": self.relevant,
-        }
-        for name in _LISTS:
-            arrays |= {f"{name}-{part}": values for part, values in getattr(self, name)._asdict().items()}
-        for name, values in arrays.items():
-            np.save(folder / f"{name}.npy", values)
+        for name, values in vars(self).items():
+            arrays = values._asdict() if isinstance(values, Lists) else {"": values}
+            for part, content in arrays.items():
+                np.save(folder / f"{name}-{part}.npy", content)
 
     @classmethod
     def load(cls, folder: Path) -> "Pools":
         """Maps the arrays in a folder into memory."""
 
-        def read(name: str) -> Any:
-            return map_array(folder / f"{name}.npy")
+        def read(name: str, part: str = "") -> Any:
+            return map_array(folder / f"{name}-{part}.npy")
 
-        lists = {name: Lists(*(read(f"{name}-{part}") for part in Lists._fields)) for name in _LISTS}
-        return cls(topics=read("topics"), queries=read("query-texts"), relevant=read("relevant"), **lists)
+        positives, candidates = (
+            Lists(*(read(name, part) for part in Lists._fields)) for name in ("positives", "candidates")
+        )
+        return cls(read("topics"), read("queries"), positives, candidates, read("relevant"))
+
+    def negatives(self, pool: int) -> Indices:
+        """The places of a pool's negatives among all candidates."""
+        span = self.candidates.span(pool)
+        return np.asarray(np.flatnonzero(~self.relevant[span]) + span.start)
 
 
 class MinedSource:
@@ -101,31 +94,24 @@ class MinedSource:
         """
         self._pools, self._seed, self._taught, self._mode = pools, seed, taught, sampling.mode
         self._negatives = sampling.negatives or 1
-        self._triplets = _triplets(pools, sampling.negatives) if sampling.mode == "triplets" else (array("q"),) * 2
-        self._count = {
-            "balanced": len(pools.positives.rows),
-            "natural": len(pools.candidates.rows),
-            "triplets": len(self._triplets[0]),
+        is_triplets = sampling.mode == "triplets"
+        self._triplets = _triplets(pools, sampling.negatives) if is_triplets else np.zeros((0, 2), np.int64)
+        self._count, self.docs_per_group = {
+            "balanced": (len(pools.positives.rows), 1 + self._negatives),
+            "natural": (len(pools.candidates.rows), 1),
+            "triplets": (len(self._triplets), 2),
         }[sampling.mode]
+        self.groups_per_epoch: int | None = self._count
         if not self._count:
             raise PreflightError("the mined set is empty: " + "; ".join(lines or ["no topic has candidates"]))
-        self._lines = [*lines, *(_unlabelled(pools) if sampling.mode == "natural" else ())]
-        if sampling.mode == "balanced":
-            self._lines += _few_negatives(pools, self._negatives)
-        if taught:
-            self._lines += _opposed(pools)
+        few = self._negatives if sampling.mode == "balanced" else 0
+        self.lines = [*lines, *_lines(pools, sampling.mode == "natural", few, taught)]
         self.queries = np.unique(pools.queries)
-        self.docs_per_group = {"balanced": 1 + self._negatives, "natural": 1, "triplets": 2}[sampling.mode]
-        self.groups_per_epoch: int | None = self._count
 
     def stream(self, position: Position) -> Iterator[tuple[Group[int], Position]]:
         """See `Source`."""
         for epoch, place, number in shuffled(self._count, self._seed, position):
             yield self._group(number, epoch), {"epoch": epoch, "index": place + 1}
-
-    def notes(self, _position: Position) -> list[str]:
-        """See `Source`."""
-        return self._lines
 
     def _group(self, number: int, epoch: int) -> Group[int]:
         pools = self._pools
@@ -133,7 +119,7 @@ class MinedSource:
             parts, relevant = [(pools.candidates, [number])], [bool(pools.relevant[number])]
         else:
             positive, negatives = self._drawn(number, epoch)
-            parts = [(pools.positives, [positive]), (pools.negatives, negatives)]
+            parts = [(pools.positives, [positive]), (pools.candidates, negatives)]
             relevant = [True, *[False] * len(negatives)]
         topic = pools.topics[parts[0][0].pool_of(parts[0][1][0])]
         docs = tuple(row for lists, at in parts for row in lists.rows[at].tolist())
@@ -143,58 +129,64 @@ class MinedSource:
     def _drawn(self, number: int, epoch: int) -> tuple[int, list[int]]:
         """A positive and some of its negatives, by their places in the lists."""
         if self._mode == "triplets":
-            return self._triplets[0][number], [self._triplets[1][number]]
-        start, end = self._pools.negatives.span(self._pools.positives.pool_of(number))
+            positive, negative = self._triplets[number].tolist()
+            return positive, [negative]
+        places = self._pools.negatives(self._pools.positives.pool_of(number))
         rng = np.random.default_rng([self._seed, epoch, number])
-        drawn = start + rng.choice(end - start, self._negatives, replace=end - start < self._negatives)
-        return number, drawn.tolist()
+        drawn = rng.choice(len(places), self._negatives, replace=len(places) < self._negatives)
+        return number, places[drawn].tolist()
 
 
-def _triplets(pools: Pools, limit: int | None) -> tuple["array[int]", "array[int]"]:
-    """Mass et al. 2019, section 4.2: each of the m positives is in n/m triplets, with different negatives."""
-    positives, negatives = array("q"), array("q")
+def _triplets(pools: Pools, limit: int | None) -> NDArray[np.int64]:
+    """int64[n, 2], places of positives and negatives.
+
+    Mass et al. 2019, section 4.2: each of the m positives is in n/m triplets, with different negatives.
+    """
+    found = array("q")
     for pool in range(len(pools.topics)):
-        first, end = pools.positives.span(pool)
-        start, stop = pools.negatives.span(pool)
-        share = max(1, (stop - start) // (end - first))
-        for number in range(end - first):
-            own = range(start + number % (stop - start), stop, end - first)[:share][:limit]
-            positives.extend([first + number] * len(own))
-            negatives.extend(own)
-    return positives, negatives
+        span, negatives = pools.positives.span(pool), pools.negatives(pool).tolist()
+        count = span.stop - span.start
+        share = max(1, len(negatives) // count)
+        for number in range(count):
+            for negative in negatives[number % len(negatives) :: count][:share][:limit]:
+                found.extend((span.start + number, negative))
+    return np.frombuffer(found, np.int64).reshape(-1, 2)
 
 
-def _unlabelled(pools: Pools) -> list[str]:
-    """A line about topics whose candidates are all negatives; PreflightError if they are those of every topic."""
-    ends = np.concatenate([[0], np.cumsum(pools.relevant)])[pools.candidates.ends]
-    without = int(np.count_nonzero(np.diff(ends, prepend=0) == 0))
-    if without == len(ends):
+def _lines(pools: Pools, natural: bool, needed: int, taught: bool) -> Iterator[str]:
+    """Lines about topics from which a model learns little, or the wrong thing.
+
+    These are topics with fewer negatives than are needed in a group, those whose candidates are all negatives, and
+    those whose relevant docs the teacher scores below the others.
+
+    Raises:
+        PreflightError: sampling is natural, and no topic has a relevant candidate.
+    """
+    topics = len(pools.topics)
+    of_positives, of_candidates = (
+        np.repeat(np.arange(topics, dtype=np.int32), np.diff(lists.ends, prepend=0))
+        for lists in (pools.positives, pools.candidates)
+    )
+    negatives = np.bincount(of_candidates[~pools.relevant], minlength=topics)
+    without = int(np.count_nonzero(negatives == np.diff(pools.candidates.ends, prepend=0)))
+    if natural and without == topics:
         raise PreflightError(
             "sampling.mode natural takes only candidates, and none of them is relevant, so nothing can be learned: "
             "give a run with relevant docs within sampling.ranks, or mode balanced, which has the positives of qrels"
         )
-    return [f"topics whose candidates are all negatives: {without:,} of {len(ends):,}"] if without else []
-
-
-def _opposed(pools: Pools) -> list[str]:
-    """A line if the teacher scores the relevant docs of most topics below the others."""
-    below = int(np.count_nonzero(pools.positives.means() < pools.negatives.means()))
-    if 2 * below <= len(pools.topics):
-        return []
-    return [
-        f"topics whose relevant docs the teacher scores below the others, on average: {below:,} of "
-        f"{len(pools.topics):,}; if its scores are distances, or logits of not relevant, the model learns them upside "
-        "down: negate them"
-    ]
-
-
-def _few_negatives(pools: Pools, needed: int) -> list[str]:
-    """A line about topics whose negatives are drawn more than once in a group."""
-    counts = np.diff(pools.negatives.ends, prepend=0)
-    few = int(np.count_nonzero(counts < needed))
-    if not few:
-        return []
-    return [
-        f"topics with fewer than {needed:,} negatives: {few:,} of {len(counts):,}, the fewest {int(counts.min()):,}; "
-        "theirs are drawn several times in a group"
-    ]
+    if natural and without:
+        yield f"topics whose candidates are all negatives: {without:,} of {topics:,}"
+    if few := int(np.count_nonzero(negatives < needed)):
+        yield (
+            f"topics with fewer than {needed:,} negatives: {few:,} of {topics:,}, the fewest {int(negatives.min()):,}; "
+            "theirs are drawn several times in a group"
+        )
+    if not taught:
+        return
+    positive = np.bincount(of_positives, pools.positives.scores, topics) / np.bincount(of_positives, minlength=topics)
+    negative = np.bincount(of_candidates[~pools.relevant], pools.candidates.scores[~pools.relevant], topics) / negatives
+    if 2 * (below := int(np.count_nonzero(positive < negative))) > topics:
+        yield (
+            f"topics whose relevant docs the teacher scores below the others, on average: {below:,} of {topics:,}; if "
+            "its scores are distances, or logits of not relevant, the model learns them upside down: negate them"
+        )

@@ -1,25 +1,17 @@
 """Inputs of BERT's pre-training: a corpus's passages, packed, in segments A and B, with hidden wordpieces."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.errors import DataError, PreflightError
-from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
-from beamrank.formats.texts.units import DocBatch
 from models.tokenizers.bert import BertTokenizer
-from models.training.data.groups import Group, Position
-from models.training.data.texts import normal_text
+from models.training.data.groups import Group, Position, shuffled
 
 NOT_PREDICTED = -100
 IS_NEXT, IS_RANDOM = 0, 1
 
-_BLOCK_DOCS = 1000
-# Passages that are tokenized together to be packed.
-_PACKED_TOGETHER = 256
 # The random numbers of cuts, beside those of hidden wordpieces.
 _CUTS = 1
 _HIDDEN_SHARE, _MASKED, _REPLACED = 0.15, 0.8, 0.9
@@ -27,110 +19,28 @@ _HIDDEN_SHARE, _MASKED, _REPLACED = 0.15, 0.8, 0.9
 Ids = NDArray[np.int64]
 
 
-class CorpusSource:
-    """A corpus's passages: units in a new order each epoch, each unit shuffled in blocks of 1000 passages."""
+class PassageSource:
+    """The passages of a corpus in a new order each epoch; a group has as many of the next ones as fit into an input."""
 
     docs_per_group = 1
-    groups_per_epoch: int | None = None
     queries = np.zeros(0, np.uint64)
 
-    def __init__(self, corpus: CorpusConfig, max_bad_rows: int, seed: int) -> None:
-        """Lists the corpus's units, and reads to the first passage.
+    def __init__(self, lengths: NDArray[np.int32], room_tokens: int, seed: int, lines: Sequence[str] = ()) -> None:
+        """Packs up to `room_tokens` tokens, each passage with its [SEP]; with 0 each passage is a group of its own."""
+        self._lengths, self._room_tokens, self._seed, self.lines = lengths, room_tokens, seed, list(lines)
+        self.groups_per_epoch = None if room_tokens else len(lengths)
 
-        More than `max_bad_rows` invalid rows are an error, once they are read.
-
-        Raises:
-            PreflightError: the corpus cannot be read, has no passage, or too many rows before the first are invalid.
-        """
-        self._units = list_units(corpus)
-        self._corpus, self._max_bad_rows, self._seed = corpus, max_bad_rows, seed
-        try:
-            next(self.stream({}))
-        except DataError as error:
-            raise PreflightError(str(error)) from error
-
-    def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
-        """See `Source`; the position is the epoch, the place of the unit, and how many of its passages are read.
-
-        Raises:
-            DataError: too many rows are invalid, or the corpus has no passage left.
-        """
-        at: Position = {"epoch": 0, "unit": 0, "docs": 0, "bad_rows": 0, "empty": 0} | position
-        while True:
-            whole, read = not (at["unit"] or at["docs"]), False
-            order = np.random.default_rng([self._seed, at["epoch"]]).permutation(len(self._units))
-            for place in range(at["unit"], len(order)):
-                for group, after in self._read(int(order[place]), at | {"unit": place}):
-                    at = after | {"unit": place + 1, "docs": 0}
-                    if group is not None:
-                        read = True
-                        yield group, after
-            if whole and not read:
-                raise DataError(
-                    f"the corpus {self._corpus.path} has no usable passage (any more): all are empty or invalid, so "
-                    "there is nothing to train on"
-                )
-            at = at | {"epoch": at["epoch"] + 1, "unit": 0}
-
-    def notes(self, position: Position) -> list[str]:
-        """The number of unusable rows and passages so far."""
-        counts = {"invalid rows": position.get("bad_rows", 0), "empty passages": position.get("empty", 0)}
-        return [f"{what} of the corpus: {count:,}; ignored" for what, count in counts.items() if count]
-
-    def _read(self, unit: int, at: Position) -> Iterator[tuple[Group | None, Position]]:
-        """Yields a unit's passages with the position after each; then None with the position at its end."""
-        start, docs = at["docs"], 0
-        for batch in read_unit(self._units[unit], _BLOCK_DOCS):
-            # The first epoch meets all docs.
-            if start <= docs and not at["epoch"]:
-                at = self._counted(at, batch)
-            order = np.random.default_rng([self._seed, at["epoch"], unit, docs]).permutation(len(batch.texts))
-            for place in range(max(0, start - docs), len(order)):
-                start = docs + place + 1
-                if normal_text(text := batch.texts[order[place]]):
-                    yield Group("", (text,), None), at | {"docs": start}
-            docs += len(batch.texts)
-        yield None, at
-
-    def _counted(self, at: Position, batch: DocBatch) -> Position:
-        """A position that counts the unusable docs of a batch."""
-        left = max(0, self._max_bad_rows - at["bad_rows"])
-        if len(batch.bad) > left:
-            row = batch.bad[left]
-            raise DataError(
-                f"more than data.max_bad_rows ({self._max_bad_rows:,}) rows of the corpus {self._corpus.path} are "
-                f"invalid; the next one is {row.place}: {row.reason}. Fix the corpus, or raise data.max_bad_rows"
-            )
-        empty = sum(not normal_text(each) for each in batch.texts)
-        return at | {"bad_rows": at["bad_rows"] + len(batch.bad), "empty": at["empty"] + empty}
-
-
-class PackedSource:
-    """The passages of a corpus, each group as many of the next ones as fit into an input together."""
-
-    docs_per_group = 1
-    groups_per_epoch: int | None = None
-    queries = np.zeros(0, np.uint64)
-
-    def __init__(self, passages: CorpusSource, tokenizer: BertTokenizer, room_tokens: int) -> None:
-        """Packs up to `room_tokens` tokens, each passage with its [SEP]; a longer passage has an input of its own."""
-        self._passages, self._tokenizer, self._room_tokens = passages, tokenizer, room_tokens
-        self.notes = passages.notes
-
-    def stream(self, position: Position) -> Iterator[tuple[Group, Position]]:
-        """See `Source`; the position is that of the last passage of a group. Errors as of `CorpusSource.stream`."""
-        docs: list[str] = []
+    def stream(self, position: Position) -> Iterator[tuple[Group[int], Position]]:
+        """See `Source`; the position is after the last passage of a group."""
+        docs: list[int] = []
         filled, at = 0, position
-        passages = self._passages.stream(position)
-        while block := list(islice(passages, _PACKED_TOGETHER)):
-            texts = [group.docs[0] for group, _ in block]
-            sizes = np.diff(self._tokenizer.encode(texts, self._room_tokens - 1).ids.offsets.to_numpy()) + 1
-            for text, size, (_, after) in zip(texts, sizes.tolist(), block, strict=True):
-                if docs and filled + size > self._room_tokens:
-                    yield Group("", tuple(docs), None), at
-                    docs, filled = [], 0
-                docs.append(text)
-                filled, at = filled + size, after
+        for epoch, place, number in shuffled(len(self._lengths), self._seed, position):
+            size = int(self._lengths[number]) + 1
+            if docs and filled + size > self._room_tokens:
+                yield Group(0, tuple(docs), None), at
+                docs, filled = [], 0
+            docs.append(number)
+            filled, at = filled + size, {"epoch": epoch, "index": place + 1}
 
 
 class MaskedInput(NamedTuple):
@@ -165,21 +75,18 @@ class Masking:
         self, tokenizer: BertTokenizer, mask_id: int, max_length: int, next_sentence: bool = False, seed: int = 0
     ) -> None:
         """Makes inputs of up to `max_length` tokens; with `next_sentence` B continues A in one half of them."""
-        self._tokenizer, self._special, self._mask_id = tokenizer, tokenizer.special, mask_id
+        self._vocab_size, self._special, self._mask_id = tokenizer.vocab_size, tokenizer.special, mask_id
         self._next_sentence, self._seed = next_sentence, seed
         self.pad_id = tokenizer.special.pad_id
         self.room_tokens = max_length - (2 if next_sentence else 1)
 
-    def inputs(self, passages: Sequence[Sequence[str]], number: int) -> list[MaskedInput]:
-        """Lays out the passages of each input; those of a long one end where its input does.
+    def inputs(self, packs: Sequence[Sequence[Ids]], number: int) -> list[MaskedInput]:
+        """Lays out the passages of each input.
 
         Args:
-            passages: the passages of each input; together with a [SEP] each they have at most `room_tokens` tokens.
+            packs: the passages of each input; together with a [SEP] each they have at most `room_tokens` tokens.
             number: how many inputs the training had before these.
         """
-        texts = [text for pack in passages for text in pack]
-        rows = iter(self._tokenizer.encode(texts, self.room_tokens - 1).ids.to_pylist())
-        packs = [[np.array(next(rows), np.int64) for _ in pack] for pack in passages]
         segments: list[_Segments] = []
         for pack in packs:
             half = (len(pack) + 1) // 2
@@ -226,6 +133,6 @@ class Masking:
         dice = rng.random(count)
         ids[places[dice < _MASKED]] = self._mask_id
         replaced = places[(dice >= _MASKED) & (dice < _REPLACED)]
-        ids[replaced] = rng.integers(self._tokenizer.vocab_size, size=len(replaced))
+        ids[replaced] = rng.integers(self._vocab_size, size=len(replaced))
         types = np.repeat([0, 1], [len(first), len(second)])
         return MaskedInput(ids, types, hidden, segments[2])

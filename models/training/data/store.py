@@ -4,6 +4,7 @@ A folder data-DIGEST holds it, named after everything that decides it. It is com
 has the hash of each file; data that was changed or damaged since is made again.
 """
 
+import math
 import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,14 +22,16 @@ from beamrank.storage.digested import file_version
 from beamrank.storage.documents import SHORT, checked_json, checked_record, digest
 from models.tokenizers.bert import BertTokenizer
 from models.training.config import DataConfig, DevConfig, TrainConfig
+from models.training.data.groups import Source
 from models.training.data.mining import mine
 from models.training.data.pools import MinedSource, Pools
-from models.training.data.texts import TokenTable
-from models.training.data.triples import TextsById, TriplesSource, store_texts
+from models.training.data.pretraining import PassageSource
+from models.training.data.texts import TextWriter, TokenTable, scan_passages
+from models.training.data.triples import BLOCK, TriplesSource, store_triples
 
 _PREFIX, _TEMPORARY, _RECORD = "data-", ".data.tmp", "store.json"
 # Raised when the same files come to give other arrays.
-_RULES = 4
+_RULES = 5
 
 
 @dataclass(frozen=True)
@@ -53,17 +56,21 @@ def data_files(data: DataConfig | DevConfig) -> list[str]:
 class StoredData:
     """The data of a training in a folder."""
 
-    def __init__(self, config: TrainConfig, tokenizer: BertTokenizer, max_tokens: int, folder: Path) -> None:
-        """Finds the place of the data, by their settings and files."""
+    def __init__(
+        self, config: TrainConfig, tokenizer: BertTokenizer, max_tokens: int, folder: Path, *, dry_run: bool
+    ) -> None:
+        """Finds the place of the data, by their settings and files; a dry run reads only the first triples."""
         self._config, self._tokenizer, self._max_tokens = config, tokenizer, max_tokens
-        data = config.data
+        data, steps, batch_size = config.data, config.optimizer.steps, config.optimizer.batch_size
+        blocks = None if steps is None else 1 if dry_run else math.ceil(steps * batch_size / (2 * BLOCK))
+        self._needed = None if blocks is None or data.triples is None else blocks * BLOCK
         try:
             versions: dict[str, Any] = {url: file_version(url) for url in data_files(data)}
         except FileNotFoundError as error:
             raise PreflightError(f"a file of the training data was removed: {error}") from error
         settings = [data.model_dump(mode="json", exclude={"max_bad_rows"}), config.sampling.ranks]
         folds = config.folds and config.folds.model_dump()
-        name = digest([_RULES, settings, folds, tokenizer.digest, max_tokens, versions])[:SHORT]
+        name = digest([_RULES, settings, folds, tokenizer.digest, max_tokens, self._needed, versions])[:SHORT]
         self._folder = folder / f"{_PREFIX}{name}"
 
     def write(self) -> None:
@@ -79,31 +86,36 @@ class StoredData:
         remove_stored(self._folder.parent)
         temporary = self._folder.parent / _TEMPORARY
         temporary.mkdir(parents=True)
-        config, to = self._config, (self._tokenizer, self._max_tokens, temporary)
-        if config.data.triples is not None:
-            lines = store_texts(config.data, *to)
+        config, data, writer = self._config, self._config.data, TextWriter(temporary, self._tokenizer, self._max_tokens)
+        if data.triples is not None:
+            lines = store_triples(data, writer, temporary, self._needed)
+        elif data.topics is None:
+            assert data.corpus
+            lines = scan_passages(data.corpus, data.max_bad_rows, writer)
         else:
-            pools, lines = mine(config.data, config.sampling.ranks, config.folds, *to)
+            pools, lines = mine(data, config.sampling.ranks, config.folds, writer)
             pools.save(temporary)
         (temporary / _RECORD).write_bytes(checked_json(asdict(_Store(lines, _hashes(temporary)))))
         temporary.rename(self._folder)
 
-    def open(self) -> tuple[MinedSource | TriplesSource, TokenTable, str]:
-        """The groups, their token ids, and a digest of the data. Triples of ids are streamed.
+    def open(self) -> tuple[Source, TokenTable, str]:
+        """The groups, their token ids, and a digest of the data.
 
         Raises:
             PreflightError: nothing can be trained on.
         """
-        store, config = self._record(), self._config
+        store, config, tokens = self._record(), self._config, TokenTable(self._folder)
         assert store is not None
-        source: MinedSource | TriplesSource
+        source: Source
         if config.data.triples is not None:
-            texts, most_bad = TextsById(self._folder), config.data.max_bad_rows
-            source = TriplesSource(config.data.triples, config.seed, texts, store.lines, most_bad)
+            source = TriplesSource(self._folder, config.seed, store.lines, self._needed)
+        elif config.data.topics is None:
+            room_tokens = self._max_tokens + 1 if config.pack else 0
+            source = PassageSource(tokens.lengths(), room_tokens, config.seed, store.lines)
         else:
             taught, pools = config.data.teacher is not None, Pools.load(self._folder)
             source = MinedSource(pools, config.sampling, config.seed, taught=taught, lines=store.lines)
-        return source, TokenTable(self._folder), digest(store.files)
+        return source, tokens, digest(store.files)
 
     def _record(self) -> _Store | None:
         """The record of the data; None if it is incomplete or damaged."""

@@ -1,7 +1,7 @@
 """Texts of a training: when two are the same, those of docs in a corpus, and their token ids on disk."""
 
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,7 +14,6 @@ from beamrank.formats.corpora import CorpusConfig, list_units, read_unit
 from beamrank.formats.notes import first_few
 from beamrank.formats.texts.units import DocBatch, duplicate_doc
 from beamrank.join import schemas
-from beamrank.records import BadRow
 from beamrank.storage.documents import hash64, hashes64
 from models.tokenizers.bert import BertTokenizer
 
@@ -110,6 +109,11 @@ class TokenTable:
             found = Dataset.from_file(str(folder / _FILE), in_memory=True)
         self._rows = found.with_format("arrow")
 
+    def lengths(self) -> NDArray[np.int32]:
+        """int32[texts], the tokens of each text."""
+        chunks = self._rows.data.column(_COLUMN).chunks
+        return np.concatenate([np.zeros(0, np.int32), *(chunk.value_lengths().to_numpy() for chunk in chunks)])
+
     def __getitem__(self, rows: Sequence[int]) -> pa.ListArray:
         """The token ids of some texts."""
         return self._rows[rows].column(_COLUMN).combine_chunks()
@@ -147,38 +151,21 @@ def scan_docs(
     Raises:
         PreflightError: the corpus cannot be read, lacks a doc, has a doc twice, or has too many invalid rows.
     """
-    units = list_units(corpus)
+    scan = _Scan(corpus, max_bad_rows)
     rows, places = np.full(len(doc_hashes), MISSING, np.int64), np.zeros(len(doc_hashes), np.int64)
-    count = bad_rows = 0
-    first_bad: BadRow | None = None
-
-    def shown(at: int) -> str:
-        return units[at >> _POSITION_BITS].place(at & (1 << _POSITION_BITS) - 1)
-
-    def texts_of(batch: DocBatch) -> list[str]:
+    count = 0
+    for batch in scan.batches():
         hashes = hashes64(batch.doc_ids)
-        found = np.flatnonzero(is_in(hashes, doc_hashes))
-        entries = np.searchsorted(doc_hashes, hashes[found])
-        for row, (number, entry) in enumerate(zip(found.tolist(), entries.tolist(), strict=True), count):
+        found = np.flatnonzero(is_in(hashes, doc_hashes)).tolist()
+        entries = np.searchsorted(doc_hashes, hashes[found]).tolist()
+        for row, (number, entry) in enumerate(zip(found, entries, strict=True), count):
             here = batch.unit << _POSITION_BITS | batch.positions[number]
             if rows[entry] != MISSING:
-                raise PreflightError(duplicate_doc(batch.doc_ids[number], shown(int(places[entry])), shown(here)))
+                before = scan.shown(int(places[entry]))
+                raise PreflightError(duplicate_doc(batch.doc_ids[number], before, scan.shown(here)))
             rows[entry], places[entry] = row, here
-        return [batch.texts[number] for number in found]
-
-    for unit in units:
-        for batch in read_unit(unit):
-            bad_rows += len(batch.bad)
-            first_bad = first_bad or next(iter(batch.bad), None)
-            texts = texts_of(batch)
-            keep(texts)
-            count += len(texts)
-    first = f"the first: {first_bad.place}: {first_bad.reason}" if first_bad else ""
-    if bad_rows > max_bad_rows:
-        raise PreflightError(
-            f"{bad_rows:,} rows of the corpus {corpus.path} are invalid, and data.max_bad_rows is {max_bad_rows}; "
-            f"{first}"
-        )
+        keep([batch.texts[number] for number in found])
+        count += len(found)
     absent = doc_hashes[rows == MISSING]
     if len(absent) and names is not None:
         named = names()
@@ -187,4 +174,50 @@ def scan_docs(
             f"{len(absent):,} of the {len(doc_hashes):,} docs that run and qrels name are not in the corpus "
             f"{corpus.path}: {first_few(missing)}. Give the corpus that they were made for"
         )
-    return rows, [f"invalid rows of the corpus: {bad_rows:,}; {first}"] if first else []
+    return rows, scan.lines()
+
+
+def scan_passages(corpus: CorpusConfig, max_bad_rows: int, writer: TextWriter) -> list[str]:
+    """Writes all texts of a corpus that are not empty; returns lines to report about it.
+
+    Raises:
+        PreflightError: the corpus cannot be read, or has no such text or too many invalid rows.
+    """
+    scan, empty = _Scan(corpus, max_bad_rows), 0
+    for batch in scan.batches():
+        texts = [text for text in batch.texts if normal_text(text)]
+        writer.add(texts)
+        empty += len(batch.texts) - len(texts)
+    writer.close()
+    if not writer.rows:
+        raise PreflightError(f"the corpus {corpus.path} has no usable passage: all are empty or invalid")
+    return [*scan.lines(), *([f"empty passages of the corpus: {empty:,}; ignored"] if empty else [])]
+
+
+class _Scan:
+    """One pass over a corpus, which counts its invalid rows."""
+
+    def __init__(self, corpus: CorpusConfig, max_bad_rows: int) -> None:
+        self._path, self._units, self._max_bad_rows = corpus.path, list_units(corpus), max_bad_rows
+        self._bad, self._first = 0, ""
+
+    def batches(self) -> Iterator[DocBatch]:
+        """Yields all docs; PreflightError after the last one if there are too many invalid rows."""
+        for unit in self._units:
+            for batch in read_unit(unit):
+                self._bad += len(batch.bad)
+                self._first = self._first or "".join(f"{row.place}: {row.reason}" for row in batch.bad[:1])
+                yield batch
+        if self._bad > self._max_bad_rows:
+            raise PreflightError(
+                f"{self._bad:,} rows of the corpus {self._path} are invalid, and data.max_bad_rows is "
+                f"{self._max_bad_rows}; the first: {self._first}"
+            )
+
+    def shown(self, place: int) -> str:
+        """A place for a message."""
+        return self._units[place >> _POSITION_BITS].place(place & (1 << _POSITION_BITS) - 1)
+
+    def lines(self) -> list[str]:
+        """A line about invalid rows."""
+        return [f"invalid rows of the corpus: {self._bad:,}; the first: {self._first}"] if self._bad else []

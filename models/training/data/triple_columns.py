@@ -11,7 +11,7 @@ from beamrank.formats.files import check_text
 from beamrank.storage.streams import errors_as, open_stream
 from models.training.data.texts import normal_text
 
-CHECKED_LINES = 1000
+_CHECKED_LINES = 1000
 Columns: TypeAlias = tuple[str, str, str]
 
 _NAME = re.compile(
@@ -20,9 +20,8 @@ _NAME = re.compile(
     r"|ids?|titles?|answers?|responses?|contexts?|premise|hypothesis|entailment|contradiction|good|bad|(?:in)?correct"
     r"|wrong|\d)[ _.-]*)++"
 )
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?|true|false", re.IGNORECASE)
-# One word of ASCII, with a digit in it.
-_WORD, _ID = re.compile(r"[!-~]+"), re.compile(r"(?=.*\d)[!-~]+")
+# One word of ASCII; with a digit in it, or a truth value.
+_WORD, _NUMBER_OR_ID = re.compile(r"[!-~]+"), re.compile(r"(?=.*\d)[!-~]+|true|false", re.IGNORECASE)
 # What the name of a column says that it holds, the first that fits; "relevance" holds "relevant".
 _MEANINGS = {
     "label": re.compile("label|relevance|score"),
@@ -42,8 +41,8 @@ def parse_columns(line: bytes) -> Columns | None:
     return columns if len(columns) == 3 and all(columns) else None
 
 
-def header_bytes(url: str, *, ids: bool) -> int:
-    """Checks the columns of a file, of ids or of texts; returns the bytes of its header line, 0 without one.
+def has_header(url: str, *, ids: bool) -> bool:
+    """Checks the columns of a file, of ids or of texts; returns whether its first line is a header.
 
     Raises:
         PreflightError: the file cannot be read, its header names another order, or a column of its first lines holds
@@ -51,7 +50,7 @@ def header_bytes(url: str, *, ids: bool) -> int:
     """
     check_text(url)
     with errors_as(PreflightError, url), open_stream(url) as file:
-        lines = list(islice(file, CHECKED_LINES))
+        lines = list(islice(file, _CHECKED_LINES))
     rows = [columns for line in lines if (columns := parse_columns(line)) is not None]
     header = len(rows) > 1 and parse_columns(lines[0]) == rows[0] and is_header(rows[0]) and not is_header(rows[1])
     # Ids such as q1 and doc12 look like names of columns.
@@ -60,7 +59,7 @@ def header_bytes(url: str, *, ids: bool) -> int:
         _check_columns(url, list(zip(*(rows[1:] if header else rows), strict=True)), ids)
     if header:
         _check_order(url, rows[0])
-    return len(lines[0]) if header else 0
+    return header
 
 
 def is_header(columns: Sequence[str]) -> bool:
@@ -81,25 +80,18 @@ def _check_order(url: str, names: Columns) -> None:
 
 
 def _check_columns(url: str, columns: Sequence[Sequence[str]], ids: bool) -> None:
-    numbers = [number for number, values in enumerate(columns, 1) if all(map(_NUMBER.fullmatch, values))]
-    words = all(map(_WORD.fullmatch, (text for values in columns for text in values)))
-    if (ids and set(columns[2]) <= {"0", "1"}) or (numbers and not ids and not words):
-        number = 3 if ids else numbers[-1]
-        shown = ", ".join(sorted(set(columns[number - 1]))[:3])
+    """Triples of ids have no column of labels; in triples of texts no column has only numbers or words with digits."""
+    odd = [place for place, values in enumerate(columns) if all(_NUMBER_OR_ID.fullmatch(text) for text in values)]
+    if ids:
+        odd = [2] if set(columns[2]) <= {"0", "1"} else []
+    elif all(_WORD.fullmatch(text) for values in columns for text in values):
+        odd = [0, 1, 2]
+    if odd:
+        shown = ", ".join(sorted(set(columns[odd[-1]]))[:3])
+        numbers = " and ".join(str(place + 1) for place in odd)
         raise PreflightError(
-            f"{url}: column {number} holds only numbers ({shown}) in the first {len(columns[0]):,} lines, so these are "
-            "labels, scores or ids, and the lines are no triples: query<TAB>relevant passage<TAB>other passage. "
-            "Labelled pairs are given as data.qrels, with data.corpus, data.topics and a data.run of candidates"
-        )
-    named = [str(number) for number, values in enumerate(columns, 1) if all(map(_ID.fullmatch, values))]
-    if named and not ids:
-        where = "" if words else f" (column {' and '.join(named)})"
-        raise PreflightError(
-            f"{url} holds triples of ids, not of texts{where}: the ids would be trained on as texts. Give data.corpus "
-            "and data.topics, which have the texts of these ids, or a file of texts such as triples.train.small.tsv"
-        )
-    if words and not ids:
-        raise PreflightError(
-            f"{url} holds single words, not texts, in every column of its first {len(columns[0]):,} lines: if they are "
-            "ids, give data.corpus and data.topics, which have their texts; else give triples of texts"
+            f"{url}: column {numbers} holds labels, scores or ids ({shown}) in the first {len(columns[0]):,} lines, not "
+            f"{'ids' if ids else 'texts'} of a triple: query<TAB>relevant passage<TAB>other passage. Triples of ids "
+            "need data.corpus and data.topics; labelled pairs are given as data.qrels, with data.corpus, data.topics "
+            "and a data.run of candidates"
         )

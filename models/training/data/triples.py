@@ -1,176 +1,132 @@
-"""MS MARCO's training triples: query<TAB>relevant passage<TAB>other passage, one a line, streamed; or their ids."""
+"""MS MARCO's training triples: query<TAB>relevant passage<TAB>other passage, one a line; or their ids."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamrank.errors import BeamrankError, DataError, PreflightError
+from beamrank.errors import PreflightError
 from beamrank.formats.files import shown_paths
 from beamrank.formats.topics import read_topics
 from beamrank.storage import files as storage
 from beamrank.storage.documents import hashes64
 from beamrank.storage.local_files import map_array
-from beamrank.storage.streams import compression, errors_as, open_stream
-from models.tokenizers.bert import BertTokenizer
+from beamrank.storage.streams import errors_as, open_stream
 from models.training.config import DataConfig
-from models.training.data.groups import Group, Position
-from models.training.data.texts import EMPTY, MISSING, Hashes, TextWriter, is_in, normal_text, scan_docs
-from models.training.data.triple_columns import CHECKED_LINES, Columns, header_bytes, parse_columns
+from models.training.data.groups import Group, Position, shuffled
+from models.training.data.texts import EMPTY, MISSING, Hashes, TextWriter, is_in, scan_docs
+from models.training.data.triple_columns import Columns, has_header, parse_columns
 
-_SHUFFLED_TRIPLES, _HASHED_TRIPLES = 1000, 50_000
-_PENDING_DOCS = 1 << 20
-_SAMPLED_BYTES = 1 << 20
+BLOCK = 1000
+"""Triples that are shuffled together."""
+_READ_TOGETHER = 100 * BLOCK
 # Added to the hashes of the three ids of a triple: a query and a doc may have the same id.
 _QUERY = np.array([0x9E3779B97F4A7C15, 0, 0], np.uint64)
-_BY_ID = ("ids", "rows", "texts", "queries")
-_START: Position = {"epoch": 0, "block": 0, "offset": 0, "index": 0, "bad_before": 0, "bad_lines": 0}
+# One of so many is read beyond those that are needed, because some are left out.
+_SPARE = 100
+_TRIPLES, _QUERIES = "triples.npy", "triples-queries.npy"
 _TEXTS = "query<TAB>relevant passage<TAB>other passage"
-_IDS = "query_id<TAB>relevant doc_id<TAB>other doc_id of two different texts in data.corpus"
+_IDS = "query_id<TAB>relevant doc_id<TAB>other doc_id"
 
-Find: TypeAlias = Callable[[Columns], Group[Any] | None]
-"""The triple of a line with its texts; None if it cannot be trained on."""
-
-
-class _Block(NamedTuple):
-    """Some valid triples, the byte after them, and how many lines were unusable."""
-
-    groups: list[Group[Any]]
-    end: int
-    bad_lines: int
+Triples = NDArray[np.int32]
+"""int32[n, 3], the rows of token ids of queries, relevant passages and other passages."""
 
 
 class TriplesSource:
-    """Triples in the order of the file, shuffled within blocks of 1000 as in the code of 2019.
-
-    Lines without exactly three non-empty columns, with invalid UTF-8 or with the same passage twice are ignored and
-    counted. (2,579 such lines were reported of triples.train.small.tsv.) More than `data.max_bad_rows` of them among
-    1000 triples are an error. Triples of ids have the order of the same triples of texts.
-    """
+    """Triples in the order of the file, shuffled within blocks of 1000 as in the code of 2019."""
 
     docs_per_group = 2
-    groups_per_epoch: int | None = None
 
-    def __init__(
-        self,
-        url: str,
-        seed: int,
-        texts: "TextsById | None" = None,
-        lines: Sequence[str] = (),
-        max_bad_rows: int = 100,
-    ) -> None:
-        """Checks the first lines of the file, which has texts, or ids of `texts`; `lines` report what was left out.
+    def __init__(self, folder: Path, seed: int, lines: Sequence[str], needed: int | None) -> None:
+        """Maps the triples in a folder into memory, which were written by `store_triples`."""
+        self._triples: Triples = map_array(folder / _TRIPLES)
+        self._seed, self.lines, self.queries = seed, list(lines), map_array(folder / _QUERIES)
+        self.groups_per_epoch = None if needed == len(self._triples) else len(self._triples)
+
+    def stream(self, position: Position) -> Iterator[tuple[Group[int], Position]]:
+        """See `Source`."""
+        for epoch, place, number in shuffled(len(self._triples), self._seed, position, BLOCK):
+            query, *docs = self._triples[number].tolist()
+            yield Group(query, tuple(docs), (True, False)), {"epoch": epoch, "index": place + 1}
+
+
+def store_triples(data: DataConfig, writer: TextWriter, folder: Path, needed: int | None) -> list[str]:
+    """Writes the first triples of a file, as many as are needed, or all, and the token ids of their texts to a folder.
+
+    Lines without exactly three columns, with invalid UTF-8, an empty text or the same passage twice are ignored and
+    counted. (2,579 such lines were reported of triples.train.small.tsv.)
+
+    Returns:
+        Lines to report.
+
+    Raises:
+        PreflightError: the file cannot be read, has no triple, too many broken lines or other columns, or ids without
+            texts.
+    """
+    url, has_ids = data.triples or "", data.corpus is not None
+    if not storage.exists(url):
+        raise PreflightError(f"data.triples: {url} does not exist")
+    header = has_header(url, ids=has_ids)
+    file = _File(url, data.max_bad_rows, _IDS if has_ids else _TEXTS, int(header))
+    lines = [f"the first line of {url} is a header, and is left out"] if header else []
+    limit = None if needed is None else needed + needed // _SPARE + BLOCK
+    found = _rows_of_ids(data, file, limit, writer, lines) if has_ids else _rows_of_texts(file, limit, writer)
+    writer.close()
+    texts = writer.hashes()
+    query, relevant, other = texts[found].T
+    triples = found[(query != EMPTY) & (relevant != EMPTY) & (other != EMPTY) & (relevant != other)]
+    unusable = file.broken + len(found) - len(triples)
+    if not len(triples):
+        problem = f"{url} holds no triples: none of its {file.read:,} lines is {file.expected} of two different texts"
+        raise PreflightError("; ".join([problem, *lines]))
+    lines += _contradictions(texts[triples[:BLOCK]])
+    if unusable:
+        lines.append(f"lines of {url} that are no triple, have an empty text or one text twice: {unusable:,}; ignored")
+    np.save(folder / _TRIPLES, triples[:needed])
+    np.save(folder / _QUERIES, np.unique(texts[triples[:needed, 0]]))
+    return lines
+
+
+@dataclass
+class _File:
+    """A file of triples: how many of its lines were read, and how many of these have other columns."""
+
+    url: str
+    max_bad_rows: int
+    expected: str
+    header: int
+    read: int = 0
+    broken: int = 0
+
+    def blocks(self, limit: int | None) -> Iterator[list[tuple[int, Columns]]]:
+        """Yields up to `limit` valid lines in blocks, each with its number.
 
         Raises:
-            PreflightError: it cannot be read, none of these lines is a triple, too many are not, or their columns hold
-                something else than texts, or than ids.
+            PreflightError: too many of a thousand lines are broken.
         """
-        self._url, self._seed, self._ids, self._lines = url, seed, texts is not None, list(lines)
-        self._find: Find = _usable if texts is None else texts.find
-        self._max_bad_rows = max_bad_rows
-        if not storage.exists(url):
-            raise PreflightError(f"data.triples: {url} does not exist")
-        header = header_bytes(url, ids=self._ids)
-        if header:
-            self._lines.append(f"the first line of {url} is a header, and is left out")
-        self._start = _START | {"offset": header}
-        with errors_as(PreflightError, url), open_stream(url) as file:
-            _skip(file, header)
-            block = self._read_block(file, header, PreflightError, CHECKED_LINES)
-        self._lines += _contradictions(block.groups)
-        queries = hashes64(normal_text(str(group.query)) for group in block.groups)
-        self.queries = np.unique(queries if texts is None else texts.queries)
+        lines = islice(self._lines(), limit)
+        while block := list(islice(lines, _READ_TOGETHER)):
+            yield block
 
-    def estimated_triples(self) -> int | None:
-        """The estimated number of triples in the file; None if it is compressed."""
-        if compression(self._url):
-            return None
-        with open_stream(self._url) as file:
-            sample = file.read(_SAMPLED_BYTES)
-        return round(storage.size_bytes(self._url) * sample.count(b"\n") / len(sample))
-
-    def stream(self, position: Position) -> Iterator[tuple[Group[Any], Position]]:
-        """See `Source`; the position is the epoch, the number and first byte of a block, and a place in the block."""
-        at = self._start | position
-        while True:
-            yield from self._epoch(at)
-            at = self._start | {"epoch": at["epoch"] + 1}
-
-    def notes(self, position: Position) -> list[str]:
-        """What was left out, and the number of invalid lines in this pass over the file."""
-        bad_lines = position.get("bad_lines", 0)
-        what = "triples that are invalid, without a text or with one text twice" if self._ids else "invalid lines"
-        return self._lines + ([f"{what} in {self._url}: {bad_lines:,}; ignored"] if bad_lines else [])
-
-    def _epoch(self, at: Position) -> Iterator[tuple[Group[Any], Position]]:
-        with open_stream(self._url) as file:
-            _skip(file, at["offset"])
-            while True:
-                block = self._read_block(file, at["offset"], DataError)
-                if block.end == at["offset"]:
-                    return
-                at = at | {"bad_lines": at["bad_before"] + block.bad_lines}
-                order = np.random.default_rng([self._seed, at["epoch"], at["block"]]).permutation(len(block.groups))
-                for place in range(at["index"], len(order)):
-                    yield block.groups[order[place]], at | {"index": place + 1}
-                at = at | {"block": at["block"] + 1, "offset": block.end, "index": 0, "bad_before": at["bad_lines"]}
-
-    def _read_block(
-        self, file: BinaryIO, start: int, error: type[BeamrankError], max_lines: int | None = None
-    ) -> _Block:
-        """Reads from byte `start`, the file's position, to 1000 valid triples or the end of the file."""
-        groups: list[Group[Any]] = []
-        lines = broken = 0
-        end, first = start, ""
-        while len(groups) < _SHUFFLED_TRIPLES and lines != max_lines and (line := file.readline()):
-            columns = parse_columns(line)
-            if columns is None:
-                broken += 1
-                first = first or f"at byte {end:,}: {_problem(line)}"
-            elif (group := self._find(columns)) is not None:
-                groups.append(group)
-            lines += 1
-            end += len(line)
-            # Of the first lines all are counted.
-            if max_lines is None and broken > self._max_bad_rows:
-                break
-        expected = _IDS if self._ids else _TEXTS
-        if max_lines is not None and not groups:
-            problem = f"{self._url} holds no triples: none of its first {lines:,} lines is {expected}"
-            raise error("; ".join([problem, *self._lines]))
-        if broken > self._max_bad_rows:
-            raise error(
-                f"{self._url}: {broken:,} of {lines:,} lines are not {expected}, and data.max_bad_rows is "
-                f"{self._max_bad_rows:,}; the first is {first}. Fix the file, or raise data.max_bad_rows"
-            )
-        return _Block(groups, end, lines - len(groups))
-
-
-def _usable(columns: Columns) -> Group | None:
-    """A triple of texts, unless a text is empty, or both passages are the same."""
-    query, positive, negative = map(normal_text, columns)
-    usable = query and positive and negative and positive != negative
-    return Group(columns[0], columns[1:], (True, False)) if usable else None
-
-
-def _contradictions(groups: Sequence[Group[Any]]) -> list[str]:
-    """A line about triples whose other passage is relevant to the same query in another triple."""
-
-    def key(text: str | int) -> str | int:
-        return normal_text(text) if isinstance(text, str) else text
-
-    pairs = [[(key(group.query), key(doc)) for doc in group.docs] for group in groups]
-    relevant = {one for one, _ in pairs}
-    count = sum(other in relevant for _, other in pairs)
-    if not count:
-        return []
-    return [
-        f"triples whose other passage is relevant to the same query in another triple: {count:,} of the first "
-        f"{len(groups):,}; the model learns both"
-    ]
+    def _lines(self) -> Iterator[tuple[int, Columns]]:
+        with errors_as(PreflightError, self.url), open_stream(self.url) as file:
+            lines = islice(enumerate(file, 1), self.header, None)
+            while block := list(islice(lines, BLOCK)):
+                parsed = [(number, parse_columns(line)) for number, line in block]
+                broken = [at for at, (_, columns) in enumerate(parsed) if columns is None]
+                if len(broken) > self.max_bad_rows:
+                    number, line = block[broken[0]]
+                    raise PreflightError(
+                        f"{self.url}: {len(broken):,} of {len(block):,} lines are not {self.expected}, and "
+                        f"data.max_bad_rows is {self.max_bad_rows:,}; the first is line {number:,}: {_problem(line)}. "
+                        "Fix the file, or raise data.max_bad_rows"
+                    )
+                self.read, self.broken = self.read + len(block), self.broken + len(broken)
+                yield from ((number, columns) for number, columns in parsed if columns is not None)
 
 
 def _problem(line: bytes) -> str:
@@ -182,119 +138,73 @@ def _problem(line: bytes) -> str:
     return "a column is empty" if len(columns) == 3 else f"it has {len(columns)} columns"
 
 
-def _skip(file: BinaryIO, offset: int) -> None:
-    """Moves to a byte; a compressed file has to be read up to there."""
-    if file.seekable():
-        file.seek(offset)
-        return
-    while offset and (skipped := len(file.read(min(offset, _SAMPLED_BYTES)))):
-        offset -= skipped
+def _rows_of_texts(file: _File, limit: int | None, writer: TextWriter) -> Triples:
+    """Writes each distinct text once."""
+    rows: dict[int, int] = {}
+    found = [np.zeros((0, 3), np.int32)]
+    for block in file.blocks(limit):
+        texts = [text for _, columns in block for text in columns]
+        hashes = hashes64(texts).tolist()
+        new = {each: text for each, text in zip(hashes, texts, strict=True) if each not in rows}
+        rows.update(zip(new, range(len(rows), len(rows) + len(new)), strict=True))
+        writer.add(list(new.values()))
+        found.append(np.array([rows[each] for each in hashes], np.int32).reshape(-1, 3))
+    return np.concatenate(found)
 
 
-class TextsById:
-    """The rows of token ids of queries and docs, by the hashes of their ids.
+def _rows_of_ids(data: DataConfig, file: _File, limit: int | None, writer: TextWriter, lines: list[str]) -> Triples:
+    """Writes the texts of all topics, and of the docs that are named; triples with an id without a text are left out.
 
-    Attributes:
-        queries: uint64, the hashes of the texts of the queries that triples name.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._ids, self._rows, self._texts, self.queries = (map_array(folder / f"{name}.npy") for name in _BY_ID)
-
-    def find(self, columns: Columns) -> Group[int] | None:
-        """A triple of ids; None if a text is missing or empty, or both docs have the same."""
-        if not len(self._ids):
-            return None
-        hashes = hashes64(columns) ^ _QUERY
-        at = np.minimum(np.searchsorted(self._ids, hashes), len(self._ids) - 1)
-        if (self._ids[at] != hashes).any() or self._texts[at[1]] == self._texts[at[2]]:
-            return None
-        query, *docs = self._rows[at].tolist()
-        return Group(query, tuple(docs), (True, False))
-
-
-def store_texts(data: DataConfig, tokenizer: BertTokenizer, max_tokens: int, folder: Path) -> list[str]:
-    """Writes the token ids of the texts that triples of ids name to a folder, for `TextsById`.
-
-    Returns lines to report about the corpus, and about triples with ids that have no text.
+    Adds lines about the corpus and these triples; more of them than `data.max_bad_rows` are a PreflightError.
     """
     assert data.corpus
     assert data.topics
     topics = read_topics(data.topics)
-    writer = TextWriter(folder, tokenizer, max_tokens)
     writer.add([topic.text for topic in topics])
-    queries, texts, first_doc = hashes64(topic.query_id for topic in topics), writer.hashes(), writer.rows
-    order = np.argsort(queries)
-    named = np.zeros(len(queries), np.bool_)
-    lines: list[str] = []
-    docs = _distinct(_doc_hashes(data, queries[order], None, lines, named))
+    queries, first_doc = hashes64(topic.query_id for topic in topics) ^ _QUERY[0], writer.rows
+    ids = array("Q")
+    for block in file.blocks(limit):
+        ids.frombytes(hashes64(text_id for _, columns in block for text_id in columns).tobytes())
+    hashes = np.frombuffer(ids, np.uint64).reshape(-1, 3) ^ _QUERY
+    # Before the corpus is read, which takes longer.
+    _without_text(data, file, is_in(hashes[:, :1], np.sort(queries)))
+    docs = np.unique(hashes[:, 1:])
     rows, corpus_lines = scan_docs(data.corpus, docs, data.max_bad_rows, writer.add, None)
-    writer.close()
-    docs, rows, complete = docs[rows != MISSING], rows[rows != MISSING], (rows != MISSING).all()
-    if not complete:
-        lines.clear()
-        for _ in _doc_hashes(data, queries[order], docs, lines, named):
-            pass
-    ids = np.concatenate([queries ^ _QUERY[0], docs])
-    all_rows = np.concatenate([np.arange(first_doc), rows + first_doc])
-    all_texts = np.concatenate([texts, writer.hashes()])[all_rows]
-    usable = np.argsort(ids)
-    usable = usable[all_texts[usable] != EMPTY]
-    trained = texts[order][named]
-    arrays = (ids[usable], all_rows[usable], all_texts[usable], trained[trained != EMPTY])
-    for name, values in zip(_BY_ID, arrays, strict=True):
-        np.save(folder / f"{name}.npy", values)
-    return corpus_lines + lines
+    known = np.concatenate([queries, docs[rows != MISSING]])
+    order = np.argsort(known)
+    has_text = is_in(hashes, known[order])
+    lines += corpus_lines + _without_text(data, file, has_text)
+    all_rows = np.concatenate([np.arange(first_doc), rows[rows != MISSING] + first_doc]).astype(np.int32)[order]
+    return np.asarray(all_rows[np.searchsorted(known[order], hashes[has_text.all(axis=1)])])
 
 
-def _distinct(blocks: Iterable[Hashes]) -> Hashes:
-    """All hashes, sorted; those that are new wait until there are many, since each merge copies all."""
-    found = pending = np.zeros(0, np.uint64)
-    for hashes in blocks:
-        pending = np.union1d(pending, hashes[~is_in(hashes, found)])
-        if len(pending) > _PENDING_DOCS:
-            found, pending = np.union1d(found, pending), pending[:0]
-    return np.union1d(found, pending)
-
-
-def _doc_hashes(
-    data: DataConfig, queries: Hashes, docs: Hashes | None, lines: list[str], named: NDArray[np.bool_]
-) -> Iterator[Hashes]:
-    """Reads the triples: yields the hashes of their doc_ids, some at a time, and adds a line about those without texts.
-
-    `queries` and `docs`, None if they are not known yet, are the hashes of ids that have a text, sorted; `named`,
-    bool[topics], receives which of the topics are named.
-    """
-    url, count, first = data.triples or "", 0, ""
-    header = header_bytes(url, ids=True)
-    with errors_as(PreflightError, url), open_stream(url) as file:
-        lines_of_file = islice(enumerate(file, 1), int(header > 0), None)
-        valid = ((number, ids) for number, line in lines_of_file if (ids := parse_columns(line)) is not None)
-        while block := list(islice(valid, _HASHED_TRIPLES)):
-            hashes = hashes64(text_id for _, ids in block for text_id in ids).reshape(-1, 3)
-            found = np.ones(hashes.shape, np.bool_)
-            found[:, 0] = is_in(hashes[:, 0], queries)
-            named[np.searchsorted(queries, hashes[found[:, 0], 0])] = True
-            if docs is not None:
-                found[:, 1:] = is_in(hashes[:, 1:], docs)
-            missing = np.flatnonzero(~found.all(axis=1))
-            if len(missing) and not count:
-                (number, ids), column = block[missing[0]], int(np.argmin(found[missing[0]]))
-                first = f"{url}:{number}: {_no_text(data, ids[column], column)}"
-            count += len(missing)
-            if count > data.max_bad_rows:
-                raise PreflightError(
-                    f"more than data.max_bad_rows ({data.max_bad_rows:,}) triples have an id without a text; the "
-                    f"first: {first}. Give the corpus and the topics that the triples were made for"
-                )
-            yield hashes[:, 1:].ravel()
-    if count:
-        lines.append(f"triples that have an id without a text: {count:,}; the first: {first}; ignored")
-
-
-def _no_text(data: DataConfig, text_id: str, column: int) -> str:
+def _without_text(data: DataConfig, file: _File, has_text: NDArray[np.bool_]) -> list[str]:
+    """A line about triples with an id that has no text; `has_text` is bool[triples, columns]."""
     assert data.corpus
     assert data.topics
-    if column:
-        return f"doc_id {text_id!r} is not in the corpus {data.corpus.path}"
-    return f"query_id {text_id!r} is not in the topics {shown_paths(data.topics.path)}"
+    missing = np.flatnonzero(~has_text.all(axis=1)).tolist()
+    if not missing:
+        return []
+    line, columns = next(islice(replace(file)._lines(), missing[0], None))
+    column = int(np.argmin(has_text[missing[0]]))
+    files = f"corpus {data.corpus.path}" if column else f"topics {shown_paths(data.topics.path)}"
+    kind = "doc_id" if column else "query_id"
+    first = f"the first: {data.triples}:{line}: {kind} {columns[column]!r} is not in the {files}"
+    if len(missing) > data.max_bad_rows:
+        raise PreflightError(
+            f"{len(missing):,} triples have an id without a text, and data.max_bad_rows is {data.max_bad_rows:,}; "
+            f"{first}. Give the corpus and the topics that the triples were made for"
+        )
+    return [f"triples that have an id without a text: {len(missing):,}; {first}; ignored"]
+
+
+def _contradictions(texts: Hashes) -> list[str]:
+    """A line about triples whose other passage is relevant to the same query in another triple."""
+    relevant = {(query, doc) for query, doc, _ in texts.tolist()}
+    count = sum((query, other) in relevant for query, _, other in texts.tolist())
+    if not count:
+        return []
+    return [
+        f"triples whose other passage is relevant to the same query in another triple: {count:,} of the first "
+        f"{len(texts):,}; the model learns both"
+    ]

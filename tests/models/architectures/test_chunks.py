@@ -17,10 +17,9 @@ from models.architectures.chunk_pooling import ChunkPooling, cut_docs
 from models.checkpoints.checkpoint import resolve_checkpoint
 from models.scoring.engine import ScoringEngine
 from models.scoring.mono import score_mono
-from models.training.bert_models import ChunkedBert
 from models.training.config import ChunksConfig
 from models.training.data.groups import Group
-from models.training.initial_model import save_checkpoint
+from models.training.initial_model import ChunkedBert, save_checkpoint
 from models.training.tasks import MonoTask
 from models.training.trainer import train
 from tests.support.models.tables import shard, template

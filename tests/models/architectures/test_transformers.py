@@ -115,6 +115,12 @@ def test_deberta_score_has_the_same_bits_beside_others(dtype, tmp_path):
     assert [float(one.score([pair])[0]) for pair in _PAIRS[::5]] == together[::5].tolist()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_model_that_computes_only_in_float32_is_refused_in_another_dtype(dtype, tmp_path):
+    with pytest.raises(PreflightError, match=f"cannot compute a deberta in {dtype} .*: set dtype to float32"):
+        _reranker(_save(tmp_path, "deberta"), dtype)
+
+
 def test_deberta_in_bfloat16_stays_near_without_ties(tmp_path):
     folder = _save(tmp_path)
     exact, scores = (_reranker(folder, dtype).score(_PAIRS) for dtype in ("float32", "bfloat16"))

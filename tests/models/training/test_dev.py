@@ -3,7 +3,7 @@
 import pytest
 
 from beamrank.errors import ConfigError, PreflightError
-from models.training.plan import plan_training
+from models.training.session import plan_training
 from tests.models.training.test_session import DEV, finish
 from tests.models.training.test_session import dev_config as dev_config
 from tests.support.training import make_session, save_start, write_collection, write_train_config

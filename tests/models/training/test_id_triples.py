@@ -77,8 +77,7 @@ def token_ids(found: Session, groups: Iterator[Group[Any]]) -> list[tuple[tuple[
 
     @functools.cache
     def ids(text: Any) -> tuple[int, ...]:
-        rows = found.tokens[[text]] if found.tokens else found.start.tokenizer.encode([text], 32).ids
-        return tuple(rows.to_pylist()[0])
+        return tuple(found.tokens[[text]].to_pylist()[0])
 
     return [tuple(map(ids, (group.query, *group.docs))) for group in groups]
 
@@ -96,28 +95,19 @@ def test_triples_of_ids_have_the_order_and_tokens_of_texts(ending, config):
     for at in (0, 998, 999, 1000, 2299, 2300, 3400):
         resumed = (group for group, _ in islice(ids.source.stream(other[at][1]), 30))
         assert token_ids(ids, resumed) == wanted[at + 1 : at + 31]
-    (contradiction, line), (also, same) = (
-        each.source.notes(groups[_TRIPLES - 1][1]) for each, groups in ((text, one), (ids, other))
-    )
+    (contradiction, line), (also, same) = text.source.lines, ids.source.lines
     assert contradiction == also
-    assert (line.partition(" in ")[0], same.partition(" in ")[0]) == (
-        "invalid lines",
-        "triples that are invalid, without a text or with one text twice",
-    )
     assert line.endswith(": 5; ignored")
     assert same.endswith(": 5; ignored")
 
 
 @pytest.mark.parametrize("kind", ["mono", "duo"])
 def test_triples_of_ids_train_to_the_same_bits(kind, config, tmp_path, monkeypatch):
-    """70 steps of mono read into the second block of triples, which begins at another byte in each file."""
+    """70 steps of mono read into the second block of triples."""
     steps = ["optimizer.steps=70", "optimizer.batch_size=32"] if kind == "mono" else ["optimizer.steps=20"]
-    # Blocks of the first pass, in which the docs are found.
-    monkeypatch.setattr(triples, "_HASHED_TRIPLES", 100)
-    monkeypatch.setattr(triples, "_PENDING_DOCS", 5)
+    monkeypatch.setattr(triples, "_READ_TOGETHER", 100)
     for name, data in (("texts", of_texts()), ("ids", of_ids())):
         found = session(config, name, data, kind, *steps)
-        assert len(list((tmp_path / name / "training").glob("data-*"))) == (name == "ids")
         assert train(found, lambda: False, RecordedProgress(), "").finished
         assert not list((tmp_path / name / "training").glob("data-*"))
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("texts", "ids"))
@@ -132,14 +122,13 @@ def test_ids_without_a_text_are_counted(config, tmp_path):
     with open(tmp_path / "ids.tsv", "a") as file:
         file.write(f"{query_id(1)}\t{doc_id(2)}\tnowhere\nunknown\t{doc_id(2)}\t{doc_id(3)}\n")
     found = session(config, "out", of_ids(max_bad_rows=2))
-    groups = list(islice(found.source.stream({}), _TRIPLES))
-    (line, _, invalid) = found.source.notes(groups[-1][1])
+    (line, _, invalid) = found.source.lines
     place = f"{tmp_path}/ids.tsv:{_TRIPLES + 6}: doc_id 'nowhere' is not in the corpus {tmp_path}/corpus.jsonl"
     assert line == f"triples that have an id without a text: 2; the first: {place}; ignored"
-    assert invalid.endswith(": 7; ignored")
+    assert invalid.endswith(": 5; ignored")
     with pytest.raises(PreflightError) as error:
         session(config, "other", of_ids(max_bad_rows=1))
-    assert f"more than data.max_bad_rows (1) triples have an id without a text; the first: {place}. Give the" in str(
+    assert f"2 triples have an id without a text, and data.max_bad_rows is 1; the first: {place}. Give the" in str(
         error.value
     )
     assert not list(tmp_path.glob("other/training/data-*"))
@@ -153,7 +142,7 @@ def test_ids_of_another_collection_are_an_error(config, tmp_path):
     with pytest.raises(PreflightError, match=r"ids\.tsv:1: doc_id '\d+' is not in the corpus"):
         session(config, "out", of_ids())
     (tmp_path / "ids.tsv").write_text(f"{query_id(1)}\tone\ttwo\n")
-    with pytest.raises(PreflightError, match=r"none of its first 1 lines is query_id<TAB>.*: doc_id 'one'"):
+    with pytest.raises(PreflightError, match=r"none of its 1 lines is query_id<TAB>.*: doc_id 'one'"):
         session(config, "out", of_ids())
     (tmp_path / "ids.tsv").write_text("nothing\n")
     with pytest.raises(PreflightError, match="holds no triples"):
@@ -169,7 +158,7 @@ def test_header_of_ids_is_left_out_and_labels_are_refused(config, tmp_path):
     assert [group for group, _ in other] == [group for group, _ in one]
     assert f"the first line of {tmp_path}/headed.tsv is a header, and is left out" in headed.lines()
     (tmp_path / "pairs.tsv").write_text("".join(f"{query_id(n)}\t{doc_id(n)}\t{n % 2}\n" for n in range(10)))
-    with pytest.raises(PreflightError, match=r"column 3 holds only numbers \(0, 1\)"):
+    with pytest.raises(PreflightError, match=r"column 3 holds labels, scores or ids \(0, 1\)"):
         session(config, "pairs", of_ids("pairs.tsv"))
 
 
@@ -180,6 +169,5 @@ def test_copies_of_a_text_keep_their_own_tokens(config, tmp_path):
     triples = [("1", "7"), ("7", "2"), ("9", "2"), ("1", "2")]
     (tmp_path / "ids.tsv").write_text("".join(f"{query_id(1)}\t{one}\t{other}\n" for one, other in triples))
     found = session(config, "out", of_ids())
-    groups = list(islice(found.source.stream({}), 2))
-    assert found.source.notes(groups[-1][1])[-1].endswith(": 2; ignored")
+    assert found.source.lines[-1].endswith(": 2; ignored")
     assert len(found.source.queries) == 1

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from beamrank.errors import DataError
-from models.training.losses import (
+from models.training.tasks import (
     listwise_cross_entropy,
     listwise_kl,
     log_odds,

@@ -14,6 +14,7 @@ from beamrank.progress import SILENT
 from models.training.config import load_train_config
 from models.training.data.groups import Group
 from models.training.data.pretraining import NOT_PREDICTED, Masking
+from models.training.data.texts import TextWriter, TokenTable
 from models.training.initial_model import Start
 from models.training.tasks import MaskedTask
 from models.training.trainer import train
@@ -46,15 +47,26 @@ def write_config(folder: Path, steps: int = 40) -> Path:
     return folder / "tcp.yaml"
 
 
-def test_masked_loss_is_cross_entropy_of_masked_words_and_labels(start):
+def test_masked_loss_is_cross_entropy_of_masked_words_and_labels(start, tmp_path):
     texts = [("the sky is blue", "snow is white"), ("the grass is green", "coal"), ("snow is the sky",), ("is red",)]
+    passages = [text for pack in texts for text in pack]
+    numbers = iter(range(len(passages)))
+    rows = [tuple(next(numbers) for _ in pack) for pack in texts]
+    writer = TextWriter(tmp_path, Start(start, 32).tokenizer, 30)
+    writer.add(passages)
+    writer.close()
+    tokens = TokenTable(tmp_path)
+    packs = [[np.array(tokens[[row]].to_pylist()[0]) for row in pack] for pack in rows]
     for objective in ({"masked_words": 1.0}, {"masked_words": 0.5, "next_sentence": 2.0}):
         found, next_sentence = Start(start, 32), "next_sentence" in objective
         masking = Masking(found.tokenizer, WORDS.index("[MASK]"), 32, next_sentence, seed=3)
-        model, task = found.masked_model(0.0, True, next_sentence).eval(), MaskedTask(masking, objective, 32, 16)
-        loss = step_loss(task, model, [Group("", each, None) for each in texts], 8).item()
+        model, task = (
+            found.masked_model(0.0, True, next_sentence).eval(),
+            MaskedTask(masking, tokens, objective, 32, 16),
+        )
+        loss = step_loss(task, model, [Group(0, each, None) for each in rows], 8).item()
         words, labels = [], []
-        for each in masking.inputs(texts, 8):
+        for each in masking.inputs(packs, 8):
             ids, types = (torch.from_numpy(part)[None] for part in (each.ids, each.types))
             output = model(input_ids=ids, token_type_ids=types)
             hidden = each.hidden != NOT_PREDICTED

@@ -3,7 +3,7 @@
 import pytest
 
 from beamrank.errors import ConfigError
-from models.training.plan import plan_training
+from models.training.session import plan_training
 from tests.models.training.test_session import config as config
 from tests.support.training import make_session, save_start, write_train_config
 

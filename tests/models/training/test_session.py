@@ -11,9 +11,8 @@ from beamrank.errors import ConfigError, DataError, PreflightError
 from beamrank.progress import SILENT, Silent
 from models.checkpoints.checkpoint import input_warnings, resolve_checkpoint
 from models.tokenizers.bert import BertTokenizer
-from models.training.plan import plan_training
 from models.training.report_section import TrainingRecord, read_training
-from models.training.session import Session
+from models.training.session import Session, plan_training
 from models.training.trainer import train
 from tests.support.progress import RecordedProgress
 from tests.support.training import make_session, save_start, stop_after, write_collection, write_train_config
@@ -193,7 +192,7 @@ def test_dev_run_keeps_the_best_model(kind, dev_config, tmp_path):
     step = min(step for step, value in measured.items() if value == best)
     assert f"| re-ranked, step {step} | {best:.4f} |" in card
     assert "| as given | 0.2500 |" in card
-    assert (tmp_path / "out/training/curves.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (tmp_path / "out/training/curves.svg").read_bytes()
     stored = read_training(str(tmp_path / "out"))
     assert stored.record == TrainingRecord(kind, 40, 4, "RR@10", 0.25)
     assert stored.best == (step, best)
@@ -225,7 +224,7 @@ def test_finished_training_is_not_repeated(config):
     )
     assert left == [
         *("checkpoint-5", "checkpoint-5/state.json"),
-        *("curve.csv", "curves.png", "dev.csv", "training.json"),
+        *("curve.csv", "curves.svg", "dev.csv", "training.json"),
     ]
 
 

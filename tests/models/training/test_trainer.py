@@ -8,14 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from beamrank.errors import PreflightError
+from beamrank.errors import BeamrankError, PreflightError
+from beamrank.progress import SILENT
 from models.training.config import load_train_config
 from models.training.processes import Processes, own_gpu
-from models.training.report_section import Curves
+from models.training.report_section import Curves, TrainingRecord, read_training
 from models.training.session import Session
 from models.training.states import StateFolder, TrainState
-from models.training.trainer import BertAdam, _Batches, learning_rate_at, without_denormals
-from tests.support.training import save_start, write_train_config
+from models.training.trainer import BertAdam, _Batches, _Trainer, learning_rate_at, train, without_denormals
+from tests.support.training import make_session, save_start, stop_after, write_train_config
 
 
 def parameter(value: float) -> nn.Parameter:
@@ -95,9 +96,11 @@ def test_state_is_complete_with_its_document_and_the_only_one(finished, tmp_path
 
 
 def test_curves_continue_an_empty_file(tmp_path: Path):
-    (tmp_path / "curve.csv").touch()
-    assert Curves(str(tmp_path), "RR@10", 5).steps == []
-    assert (tmp_path / "curve.csv").read_text() == "step,loss,learning_rate\n"
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training/curve.csv").touch()
+    Curves(str(tmp_path), TrainingRecord("mono", 10, 2, "RR@10"), 5)
+    assert (tmp_path / "training/curve.csv").read_text() == "step,loss,learning_rate\n"
+    assert read_training(str(tmp_path)).steps == []
 
 
 def test_processes_share_a_step_in_equal_parts_in_order(tmp_path):
@@ -112,6 +115,34 @@ def test_processes_share_a_step_in_equal_parts_in_order(tmp_path):
     (one, *_), first, second = batches(0, 1), batches(0, 2), batches(1, 2)
     assert torch.cat([*first[:2], *second[:2]]).sum() == torch.cat([one, batches(0, 1)[1]]).sum()
     assert not torch.equal(first[0], second[0])
+
+
+def test_advice_on_memory_has_only_options_that_would_help(tmp_path, monkeypatch):
+    config = write_train_config(tmp_path, save_start(tmp_path / "start"))
+    sparing = ["optimizer.accumulation=2", "optimizer.gradient_checkpointing=true", "dtype=bfloat16"]
+    frozen = [*sparing, "optimizer.train_word_embeddings=false"]
+
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(_Trainer, "train", fail)
+    for options, helps in (
+        ([], r"accumulation from 1 \(to at most 2\), or .*gradient_checkpointing, or .*bfloat16, or freeze"),
+        (sparing, "out of memory on cpu: freeze the word embeddings"),
+        (frozen, "out of memory on cpu: take a smaller start or input.max_length"),
+    ):
+        with pytest.raises(BeamrankError, match=helps):
+            train(make_session(config, "mono", options), lambda: False, SILENT, "")
+
+
+def test_state_of_a_cpu_resumes_where_there_is_a_gpu(tmp_path, monkeypatch, caplog):
+    """Trainer asks for the state of the GPU, which a training on a CPU does not write."""
+    config = write_train_config(tmp_path, save_start(tmp_path / "start"))
+    train(make_session(config, "mono"), stop_after(2), SILENT, "")
+    trainer = _Trainer(make_session(config, "mono"), lambda: False, SILENT)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    trainer._load_rng_state(str(tmp_path / "out/training/checkpoint-2"))
+    assert not caplog.records
 
 
 def test_process_without_a_gpu_is_refused():

@@ -22,7 +22,7 @@ from tests.support.training import make_session, save_start, stop_after, write_t
 _STEPS = ["--set", "optimizer.steps=6"]
 _DEV = {"topics": {"path": "topics.tsv", "format": "tsv"}, "qrels": "qrels.txt", "run": "run.trec", "every_steps": 2}
 # For people to read; no later call reads them.
-_FOR_PEOPLE = {"README.md", "curves.png", "train.log"}
+_FOR_PEOPLE = {"README.md", "curves.svg", "train.log"}
 
 
 @pytest.fixture(scope="module")

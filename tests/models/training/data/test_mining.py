@@ -20,7 +20,7 @@ from models.training.data import mining
 from models.training.data.groups import Group, Position, shuffled
 from models.training.data.mining import mine
 from models.training.data.pools import MinedSource, Pools
-from models.training.data.texts import TokenTable
+from models.training.data.texts import TextWriter, TokenTable
 from tests.support.training import COLOURS, WORDS, save_tokenizer, write_collection
 
 _MAX_TOKENS = 32
@@ -59,7 +59,7 @@ def mined(data: DataConfig, sampling: SamplingConfig, folder: Path, seed: int = 
     folder = folder / "mined"
     folder.mkdir(exist_ok=True)
     save_tokenizer(folder)
-    pools, lines = mine(data, sampling.ranks, None, load_bert(str(folder)), _MAX_TOKENS, folder)
+    pools, lines = mine(data, sampling.ranks, None, TextWriter(folder, load_bert(str(folder)), _MAX_TOKENS))
     pools.save(folder)
     pools, taught = Pools.load(folder), data.teacher is not None
     source = MinedSource(pools, sampling, seed, taught=taught, lines=lines)
@@ -126,7 +126,7 @@ def test_mining_ignores_duplicates_of_positives(tmp_path):
     (tmp_path / "corpus.jsonl").write_text(corpus)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\n")
     found = mined(data, SamplingConfig(), tmp_path)
-    assert [found.text_of(int(row)) for row in found.pools.negatives.rows] == ["red", "black", "gold"]
+    assert negatives_of(found) == [{"red", "black", "gold"}]
     assert "negatives with the text of a positive, ignored: 1" in found.lines
     assert "candidates with the text of another, ignored: 1" in found.lines
 
@@ -176,8 +176,9 @@ def test_mining_adds_the_teachers_scores(tmp_path):
 
 def negatives_of(found: Mined) -> list[set[str]]:
     """The texts of each topic's negatives."""
-    spans = (found.pools.negatives.span(pool) for pool in range(len(found.pools.topics)))
-    return [{found.text_of(int(row)) for row in found.pools.negatives.rows[slice(*span)]} for span in spans]
+    pools = found.pools
+    rows = (pools.candidates.rows[pools.negatives(pool)].tolist() for pool in range(len(pools.topics)))
+    return [set(map(found.text_of, each)) for each in rows]
 
 
 def test_copy_of_a_positive_that_the_teacher_did_not_score_is_no_negative(tmp_path):
@@ -234,15 +235,15 @@ def test_topics_with_few_negatives_are_counted(tmp_path):
     (tmp_path / "run.trec").write_text("q0 Q0 d1 1 1 r\nq1 Q0 d2 1 3 r\nq1 Q0 d3 2 2 r\nq1 Q0 d4 3 1 r\n")
     found = mined(data, SamplingConfig(negatives=3), tmp_path)
     expected = "topics with fewer than 3 negatives: 1 of 2, the fewest 1; theirs are drawn several times in a group"
-    assert expected in found.source.notes({})
-    assert not any("fewer than" in line for line in mined(data, SamplingConfig(), tmp_path).source.notes({}))
+    assert expected in found.source.lines
+    assert not any("fewer than" in line for line in mined(data, SamplingConfig(), tmp_path).source.lines)
 
 
 def test_natural_sampling_counts_topics_without_a_positive(tmp_path):
     data = data_config(tmp_path)
     (tmp_path / "qrels.txt").write_text("q0 0 d0 1\nq1 0 d9 1\n")
     found = mined(data, SamplingConfig(mode="natural"), tmp_path)
-    assert "topics whose candidates are all negatives: 1 of 2" in found.source.notes({})
+    assert "topics whose candidates are all negatives: 1 of 2" in found.source.lines
     (tmp_path / "qrels.txt").write_text("q1 0 d9 1\n")
     with pytest.raises(PreflightError, match="none of them is relevant, so nothing can be learned"):
         mined(data, SamplingConfig(mode="natural"), tmp_path)
@@ -321,7 +322,7 @@ def peak_bytes(folder: Path, pairs: int) -> int:
     tokenizer = load_bert(resolve_checkpoint("embedded:mono", "mono").folder)
     tracemalloc.start()
     try:
-        mine(config.data, config.sampling.ranks, None, tokenizer, _MAX_TOKENS, folder)
+        mine(config.data, config.sampling.ranks, None, TextWriter(folder, tokenizer, _MAX_TOKENS))
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -41,7 +41,7 @@ def test_teacher_between_0_and_1_is_said(tmp_path):
             for row in rows
         ]
         (tmp_path / str(scale) / "teacher.trec").write_text("\n".join(taught) + "\n")
-        found = mined(data, SamplingConfig(), tmp_path / str(scale)).source.notes({})
+        found = mined(data, SamplingConfig(), tmp_path / str(scale)).source.lines
         assert len([line for line in found if "between 0 and 1" in line]) == lines
 
 
@@ -53,9 +53,9 @@ def test_scores_in_the_other_direction_are_said(tmp_path):
     for sign, lines in ((1, 0), (-1, 1)):
         taught = [f"{r[0]} Q0 {r[2]} 1 {sign * 9.5 * ((r[0], r[2]) in qrels) + int(r[0][1:]) / 7} t" for r in rows]
         (tmp_path / "teacher.trec").write_text("\n".join(taught) + "\n")
-        found = mined(data, SamplingConfig(), tmp_path).source.notes({})
+        found = mined(data, SamplingConfig(), tmp_path).source.lines
         assert len([line for line in found if "upside down" in line]) == lines
         assert not [line for line in found if "rank disagrees" in line]
     (tmp_path / "run.trec").write_text("".join(f"{r[0]} Q0 {r[2]} {r[3]} {r[3]} t\n" for r in rows))
-    found = mined(data, SamplingConfig(), tmp_path).source.notes({})
+    found = mined(data, SamplingConfig(), tmp_path).source.lines
     assert len([line for line in found if "rank disagrees" in line]) == 1
