@@ -149,10 +149,10 @@ def test_triples_of_ids_are_refused(tmp_path):
     path = tmp_path / "qidpidtriples.train.tsv"
     for line in ("1000094\t5399011\t4239068\n", "1000\tD500\tD600\n"):
         path.write_text(line)
-        with pytest.raises(PreflightError, match="holds triples of ids, not of texts"):
+        with pytest.raises(PreflightError, match="column 1 and 2 and 3 holds labels, scores or ids"):
             _convert(path, tmp_path / "out")
     path.write_text("what is it\tit is blue\t0\n")
-    with pytest.raises(PreflightError, match="column 3 holds only numbers"):
+    with pytest.raises(PreflightError, match="column 3 holds labels"):
         _convert(path, tmp_path / "out")
 
 
