@@ -1,6 +1,6 @@
 """pyserini's indexes and topics by their names: downloaded, checked and unpacked once a machine.
 
-The names come from the files of the package pyserini, which is not imported.
+The names come from the files of the package pyserini, which is not imported, and from Anserini.
 """
 
 import ast
@@ -8,12 +8,10 @@ import difflib
 import hashlib
 import importlib.util
 import json
-import re
 import shutil
-import struct
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -27,12 +25,7 @@ from models.lucene.index import CACHE_KIND, require_index
 
 _INDEX_TABLES = "prebuilt-indexes/"
 _TOPICS = "topics"
-_TOPICS_CLASS = "io/anserini/search/topicreader/Topics.class"
 _TOPICS_URL = "https://raw.githubusercontent.com/castorini/anserini-tools/master/topics-and-qrels/"
-_UTF8, _STRING, _LONG, _DOUBLE = 1, 8, 5, 6
-# The bytes of the other constants of a class after their tag.
-_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
-
 _Named = TypeVar("_Named")
 
 
@@ -140,7 +133,7 @@ def fetch_topics(name: str) -> str:
 
 def topics_file_name(name: str) -> str:
     """The name of the file of some topics."""
-    files = _topics_files()
+    files = jvm.call(_topics_files)
     named = {each: files[constant] for each, constant in _topics_constants().items() if constant in files}
     return _named(named, name, f"topics {name!r}")
 
@@ -160,33 +153,8 @@ def _topics_constants() -> dict[str, str]:
 
 
 def _topics_files() -> dict[str, str]:
-    """The file of each constant of Anserini's class of topics: a constant's name is followed by its file's."""
-    found: dict[str, str] = {}
-    constant = ""
-    with zipfile.ZipFile(jvm.anserini_jar()) as jar:
-        for text in _strings(jar.read(_TOPICS_CLASS)):
-            is_file = re.fullmatch(r"topics\.\S+\.\w+", text) is not None
-            if is_file and constant:
-                found[constant] = text
-            constant = "" if is_file else text
-    return found
+    """The file of each constant of Anserini's class of topics; on the thread that owns Java."""
+    import jnius
 
-
-def _strings(content: bytes) -> Iterator[str]:
-    """The string constants of a compiled class, in their order."""
-    (count,) = struct.unpack_from(">H", content, 8)
-    texts: dict[int, str] = {}
-    strings: list[int] = []
-    at, index = 10, 1
-    while index < count:
-        tag = content[at]
-        if tag == _UTF8:
-            (size,) = struct.unpack_from(">H", content, at + 1)
-            texts[index] = content[at + 3 : at + 3 + size].decode("utf-8", "replace")
-            at += 3 + size
-        else:
-            if tag == _STRING:
-                strings.append(struct.unpack_from(">H", content, at + 1)[0])
-            at += 1 + _SIZES[tag]
-        index += 2 if tag in (_LONG, _DOUBLE) else 1
-    return (texts[each] for each in strings)
+    topics = jnius.autoclass("io.anserini.search.topicreader.Topics")
+    return {each.name(): each.path for each in topics.values()}
