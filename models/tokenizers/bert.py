@@ -4,7 +4,7 @@ The ids are those of Google's `FullTokenizer` as the `tokenizers` library comput
 token in a text, such as `[SEP]`, is plain text, as it is for Google, and gives `[`, `sep`, `]`.
 
 BERT tokenizes each whitespace-separated word by itself, so the ids of a word are computed once and then looked up.
-It is 3 to 5 times as fast as the library alone, which matters for a large corpus such as MS MARCO. See
+It is 3 to 5 times as fast as the library, which matters for a large corpus such as MS MARCO. See
 docs/reference/model-inputs.md.
 """
 
@@ -165,10 +165,10 @@ class IdTable:
         """The row of each of `count` texts. Rows are valid until the next call of this method."""
         if len(self._rows) > self._max_rows or self._chars > self._max_chars:
             self._forget()
-        known = len(self._rows)
+        before = len(self._rows)
         try:
             rows = np.fromiter(map(self._rows.__getitem__, texts), np.int32, count=count)
-            new = list(islice(reversed(self._rows), len(self._rows) - known))[::-1]
+            new = list(islice(reversed(self._rows), len(self._rows) - before))[::-1]
             if new:
                 self._append(new, *self._compute(new))
         except BaseException:
@@ -215,9 +215,9 @@ class IdTable:
         self._append(kept, ids, lengths)
 
 
-def _with_room(buffer: Ids, used: int, wanted: int) -> Ids:
-    if wanted <= len(buffer):
+def _with_room(buffer: Ids, used: int, size: int) -> Ids:
+    if size <= len(buffer):
         return buffer
-    grown = np.empty(max(wanted, 2 * len(buffer)), buffer.dtype)
+    grown = np.empty(max(size, 2 * len(buffer)), buffer.dtype)
     grown[:used] = buffer[:used]
     return grown

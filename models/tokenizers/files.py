@@ -127,7 +127,7 @@ class TokenizerFiles:
 
     @property
     def keeps_ends(self) -> bool:
-        """Whether the tokenizer cuts the beginnings of texts, where it is asked to cut them."""
+        """Whether the tokenizer cuts the beginnings of texts, where it cuts them."""
         side, fast = self.config.truncation_side, self.read_fast()
         if side is None and fast is not None:
             side = (fast[0].truncation or {}).get("direction")

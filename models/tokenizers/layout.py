@@ -60,16 +60,16 @@ def own_layout(folder: str, reference: str, family: FamilyLayout, reads_types: b
     files = TokenizerFiles(folder)
     config, named = files.config, files.named
     generic = config.kind in (_GENERIC_4, _GENERIC)
-    given = not generic if config.model_input_names is None else _TYPES in config.model_input_names
+    typed = not generic if config.model_input_names is None else _TYPES in config.model_input_names
     usual = (generic or config.kind in (None, *family.classes)) and files.names_agree
-    usual = usual and (given or not (reads_types and family.typed))
+    usual = usual and (typed or not (reads_types and family.typed))
     if (fast := files.read_fast()) is not None:
         library = fast[0]
         special = special_ids(files.url, library, named)
         # Without a post-processor the class decides; without the family's tokens the tokenizer is refused later.
         silent = library.post_processor is None and not generic
-        known = usual and (silent or _library_pair(library, reads_types) == _pair(family, special))
-        if known or NO_TOKEN in special[:2]:
+        is_family = usual and (silent or _library_pair(library, reads_types) == _pair(family, special))
+        if is_family or NO_TOKEN in special[:2]:
             return None
     elif not files.has(*TOKENIZER_FILES):
         return None
@@ -95,9 +95,9 @@ def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputT
             change within a text; or its files leave open what it does.
     """
     tokenizer = load_fast(folder, reference)
-    given = reads_types is not False and _TYPES in tokenizer.model_input_names
-    own, files = _library_pair(tokenizer.backend_tokenizer, given), TokenizerFiles(folder)
-    if reads_types and not given and _leaves_types_open(files.config, tokenizer.backend_tokenizer):
+    typed = reads_types is not False and _TYPES in tokenizer.model_input_names
+    own, files = _library_pair(tokenizer.backend_tokenizer, typed), TokenizerFiles(folder)
+    if reads_types and not typed and _leaves_types_open(files.config, tokenizer.backend_tokenizer):
         raise PreflightError(
             f"the tokenizer of the checkpoint {reference} is a PreTrainedTokenizerFast, which gives token types in "
             "transformers 4 and none in transformers 5, so beamrank does not know which its model was trained on. Set "
@@ -112,7 +112,7 @@ def pair_layout(folder: str, reference: str, reads_types: bool | None) -> InputT
             "between two texts in transformers 4 and two in transformers 5, so the layout that the model was trained "
             f"on is not known. Give it the {FAST} that transformers 4 saves"
         )
-    if stated is not None and stated.post_processor is not None and _library_pair(stated, given) != own:
+    if stated is not None and stated.post_processor is not None and _library_pair(stated, typed) != own:
         raise PreflightError(
             f"the tokenizer of the checkpoint {reference} contradicts itself: its class, {type(tokenizer).__name__} of "
             f"transformers, lays a pair out otherwise than its {FAST}, so the layout that the model was trained on is "
@@ -139,20 +139,20 @@ def extend_layout(pair: InputTemplate, segments: int) -> InputTemplate:
 def _leaves_types_open(config: TokenizerConfig, library: Any) -> bool:
     if config.kind != _GENERIC_4 or config.model_input_names is not None:
         return False
-    typed = _library_pair(library, given=True)
-    return isinstance(typed, str) or any(typed.token_types)
+    pair = _library_pair(library, typed=True)
+    return isinstance(pair, str) or any(pair.token_types)
 
 
 def _pair(family: FamilyLayout, special: SpecialTokens) -> InputTemplate:
     return family.fill(special._replace(pad_id=0), 2)
 
 
-def _library_pair(library: Any, given: bool) -> InputTemplate | str:
-    """The layout of a pair, or why it cannot be expressed; `given` is whether the model is given token types."""
+def _library_pair(library: Any, typed: bool) -> InputTemplate | str:
+    """The layout of a pair, or why it cannot be expressed; `typed` is whether the model reads token types."""
     words = Tokenizer(WordLevel({"a": 0}, unk_token="a"))
     words.post_processor = library.post_processor
     pair = words.encode("a", "a")
-    types = pair.type_ids if given else [0] * len(pair.ids)
+    types = pair.type_ids if typed else [0] * len(pair.ids)
     runs = [(text, [place for place, _ in run]) for text, run in groupby(enumerate(pair.sequence_ids), lambda e: e[1])]
     before = runs.pop(0)[1] if runs[0][0] is None else []
     if [text for text, _ in runs] not in ([0, None, 1], [0, None, 1, None]):

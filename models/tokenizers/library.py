@@ -107,12 +107,12 @@ def check_prefix_space(folder: str) -> None:
     config, fast = files.config, files.read_fast()
     if config.kind not in _SET_PREFIX_SPACE or fast is None:
         return
-    wanted, definition = bool(config.add_prefix_space), json.loads(fast[1])
+    prefixed, definition = bool(config.add_prefix_space), json.loads(fast[1])
     for part in _parts(definition.get("pre_tokenizer"), "pretokenizers"):
-        if part["type"] == "ByteLevel" and part["add_prefix_space"] != wanted:
+        if part["type"] == "ByteLevel" and part["add_prefix_space"] != prefixed:
             raise PreflightError(
-                f"{folder} contradicts itself: tokenizer.json has add_prefix_space {not wanted}, and its class, "
-                f"{config.tokenizer_class}, reads {wanted} from tokenizer_config.json, so the ids that the model was "
+                f"{folder} contradicts itself: tokenizer.json has add_prefix_space {not prefixed}, and its class, "
+                f"{config.tokenizer_class}, reads {prefixed} from tokenizer_config.json, so the ids that the model was "
                 "trained on are not known. Set add_prefix_space in tokenizer_config.json and in tokenizer.json to one"
             )
 

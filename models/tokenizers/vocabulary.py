@@ -104,13 +104,13 @@ def why_not_bert(tokenizer: Any, named: Mapping[str, str]) -> str | None:
         named: the special tokens that its configuration names, by role.
     """
     model, normalizer = tokenizer.model, tokenizer.normalizer
-    for part, found, wanted in (
+    for part, found, expected in (
         ("model", model, models.WordPiece),
         ("normalizer", normalizer, normalizers.BertNormalizer),
         ("pre-tokenizer", tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer),
     ):
-        if not isinstance(found, wanted):
-            return f"its {part} is {'none' if found is None else type(found).__name__}, not {wanted.__name__}"
+        if not isinstance(found, expected):
+            return f"its {part} is {'none' if found is None else type(found).__name__}, not {expected.__name__}"
     if not normalizer.clean_text:
         return "its normalizer has clean_text off, which BERT has on"
     added = tokenizer.get_added_tokens_decoder().values()

@@ -345,7 +345,7 @@ def with_recipe(document: dict[str, Any], kind: str) -> dict[str, Any]:
         raise ConfigError(f"recipe: unknown recipe {name!r}{hint}")
     if name is not None and (name == "tcp") != (kind == "tcp"):
         raise ConfigError(
-            f"recipe: {name} is not for {kind}: `tcp` alone is for `beamrank train tcp`, the others are not"
+            f"recipe: {name} is not for {kind}: `beamrank train tcp` takes only `tcp`, and mono and duo the others"
         )
     recipe = _of_kind(copy.deepcopy(RECIPES.get(str(name), _DEFAULTS)), kind)
     if isinstance(document.get("data"), dict) and "triples" in document["data"]:

@@ -48,7 +48,7 @@ def fold_configs(path: str, kind: Kind, overrides: Sequence[str], output: str | 
 
 
 def rank_held_out(session: Session) -> Fold:
-    """Ranks the held-out topics of a finished training, unless an earlier call did, and writes their run beside it."""
+    """Ranks the held-out topics of a finished training, unless a call did before, and writes their run beside it."""
     dev = session.dev
     assert dev is not None
     run = storage.join(session.config.output, HELD_OUT)

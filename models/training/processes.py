@@ -45,7 +45,7 @@ class Processes:
 
 @contextlib.contextmanager
 def joined_processes(requested_device: str) -> Iterator[Processes]:
-    """The processes that torchrun started, or this one alone; left when the block ends.
+    """The processes that torchrun started, or only this one; left when the block ends.
 
     Raises:
         PreflightError: there is no CUDA device, or none for this process.

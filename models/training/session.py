@@ -26,7 +26,7 @@ from models.tokenizers.vocabulary import read_vocabulary
 from models.training.config import Kind, TrainConfig
 from models.training.data.groups import InputEncoder, Source
 from models.training.data.pretraining import Masking
-from models.training.data.store import StoredData, data_files
+from models.training.data.store import TrainingData, data_files
 from models.training.data.texts import TokenTable, is_in, normal_text
 from models.training.dev import DevSet, read_dev
 from models.training.initial_model import Start
@@ -145,12 +145,12 @@ class Session:
         max_tokens = max_doc_tokens(self.limits.max_length * config.inputs_per_passage)
         if self.kind == "tcp":
             max_tokens = self._masking().room_tokens - 1
-        stored = StoredData(config, self.start.tokenizer, max_tokens, folder, dry_run=temporary)
+        data = TrainingData(config, self.start.tokenizer, max_tokens, folder, dry_run=temporary)
         if temporary or self.processes.first:
-            stored.write()
+            data.write()
         if not temporary:
             self.processes.wait()
-        return stored.open()
+        return data.open()
 
     def _model(self) -> Any:
         config, optimizer = self.config, self.config.optimizer
@@ -289,12 +289,12 @@ def _passes(config: TrainConfig, source: Source, schedule: Schedule) -> list[str
 
 def _trained_topics(dev: DevSet, source: Source) -> list[str]:
     """A line about topics of the dev run that are trained on, under any id."""
-    known = is_in(hashes64(map(normal_text, dev.queries.values())), source.queries)
-    found = [query_id for query_id, each in zip(dev.queries, known, strict=True) if each]
+    trained = is_in(hashes64(map(normal_text, dev.queries.values())), source.queries)
+    found = [query_id for query_id, each in zip(dev.queries, trained, strict=True) if each]
     if not found:
         return []
     return [
-        f"topics of the dev run that are also trained on: {len(found):,} of {len(known):,} ({first_few(found)}), so "
+        f"topics of the dev run that are also trained on: {len(found):,} of {len(trained):,} ({first_few(found)}), so "
         "its measure is better than for new topics"
     ]
 

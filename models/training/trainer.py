@@ -21,7 +21,7 @@ from beamrank.progress import Progress
 from beamrank.storage import files as storage
 from models.training.card import card_path, write_card
 from models.training.data.groups import Position
-from models.training.data.store import remove_stored
+from models.training.data.store import remove_data
 from models.training.initial_model import save_checkpoint
 from models.training.report_section import GIVEN, Curves, DevRow, StepRow, TrainingRecord
 from models.training.session import Session
@@ -121,7 +121,7 @@ def train(session: Session, stop: Callable[[], bool], progress: Progress, comman
 
     Raises:
         DataError: the loss or its gradient is not finite.
-        PreflightError: the records of an earlier call are damaged.
+        PreflightError: the records of the training are damaged.
         BeamrankError: the device is out of memory.
     """
     state, newest, complete = session.before, session.states.newest(), session.before.finished
@@ -140,7 +140,7 @@ def train(session: Session, stop: Callable[[], bool], progress: Progress, comman
             trainer.steps.finish()
     # Also of a complete training that was killed.
     if state.finished and session.processes.first:
-        remove_stored(session.states.path)
+        remove_data(session.states.path)
         if not (complete and storage.exists(card_path(session.config))):
             write_card(session, state, command)
     return state

@@ -83,11 +83,11 @@ class _Collected:
     def of(self, queries: Hashes) -> Pairs:
         """The pairs of some queries."""
         order = np.argsort(queries)
-        known = is_in(self.queries, queries[order])
-        places = np.full(len(known), -1, np.int32)
-        places[known] = order[np.searchsorted(queries[order], self.queries[known])]
+        is_topic = is_in(self.queries, queries[order])
+        places = np.full(len(is_topic), -1, np.int32)
+        places[is_topic] = order[np.searchsorted(queries[order], self.queries[is_topic])]
         pairs = Pairs(np.repeat(places, self._counts), self._docs, self._values)
-        if not known.all():
+        if not is_topic.all():
             pairs = pairs.where(pairs.topics >= 0)
         is_sorted = (pairs.topics[:-1] <= pairs.topics[1:]).all()
         return pairs if is_sorted else pairs.where(np.argsort(pairs.topics, kind="stable"))
@@ -270,9 +270,9 @@ class _LeftOut:
         hashes, own = taught.hashes(), pairs.hashes()
         order = np.argsort(hashes)
         hashes = hashes[order]
-        known = is_in(own, hashes)
-        self.count("docs without a teacher's score, ignored", ~known)
-        return pairs.where(known)._replace(values=taught.values[order][np.searchsorted(hashes, own[known])])
+        scored = is_in(own, hashes)
+        self.count("docs without a teacher's score, ignored", ~scored)
+        return pairs.where(scored)._replace(values=taught.values[order][np.searchsorted(hashes, own[scored])])
 
     def usable(self, positives: Pairs, candidates: Pairs, with_text: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The topics that have positives, candidates and a text."""
@@ -298,11 +298,11 @@ def _pools(
     `copies`, sorted, has the hash of each query's text with that of a relevant doc.
     """
     relevant, kept = (np.zeros(len(candidates.topics), np.bool_) for _ in range(2))
-    known = np.sort(positives.hashes())
+    of_positives = np.sort(positives.hashes())
     for part in candidates.blocks():
         block = candidates.where(part)
         texts = docs.texts_of(block)
-        relevant[part] = is_relevant = is_in(block.hashes(), known)
+        relevant[part] = is_relevant = is_in(block.hashes(), of_positives)
         full = texts != EMPTY
         copied = full & ~is_relevant & is_in(_hashes(queries[block.topics], texts), copies)
         others = np.flatnonzero(full & ~copied)

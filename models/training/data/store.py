@@ -35,14 +35,14 @@ _RULES = 5
 
 
 @dataclass(frozen=True)
-class _Store:
+class _Record:
     """Lines to report about the data, and the hashes of its files by name."""
 
     lines: list[str]
     files: dict[str, str]
 
 
-_STORE = TypeAdapter(_Store)
+_RECORDS = TypeAdapter(_Record)
 
 
 def data_files(data: DataConfig | DevConfig) -> list[str]:
@@ -53,7 +53,7 @@ def data_files(data: DataConfig | DevConfig) -> list[str]:
     return [*files, *(url for name in ("run", "teacher", "triples") if (url := getattr(data, name, None)))]
 
 
-class StoredData:
+class TrainingData:
     """The data of a training in a folder."""
 
     def __init__(
@@ -83,7 +83,7 @@ class StoredData:
             store = self._record()
             if store is not None and store.files == _hashes(self._folder):
                 return
-        remove_stored(self._folder.parent)
+        remove_data(self._folder.parent)
         temporary = self._folder.parent / _TEMPORARY
         temporary.mkdir(parents=True)
         config, data, writer = self._config, self._config.data, TextWriter(temporary, self._tokenizer, self._max_tokens)
@@ -95,7 +95,7 @@ class StoredData:
         else:
             pools, lines = mine(data, config.sampling.ranks, config.folds, writer)
             pools.save(temporary)
-        (temporary / _RECORD).write_bytes(checked_json(asdict(_Store(lines, _hashes(temporary)))))
+        (temporary / _RECORD).write_bytes(checked_json(asdict(_Record(lines, _hashes(temporary)))))
         temporary.rename(self._folder)
 
     def open(self) -> tuple[Source, TokenTable, str]:
@@ -117,13 +117,13 @@ class StoredData:
             source = MinedSource(pools, config.sampling, config.seed, taught=taught, lines=store.lines)
         return source, tokens, digest(store.files)
 
-    def _record(self) -> _Store | None:
+    def _record(self) -> _Record | None:
         """The record of the data; None if it is incomplete or damaged."""
         record = self._folder / _RECORD
-        return checked_record(_STORE, record.read_bytes()) if record.exists() else None
+        return checked_record(_RECORDS, record.read_bytes()) if record.exists() else None
 
 
-def remove_stored(folder: Path) -> None:
+def remove_data(folder: Path) -> None:
     """Removes the data in a folder, complete or not."""
     for path in [*folder.glob(f"{_PREFIX}*"), folder / _TEMPORARY]:
         shutil.rmtree(path, ignore_errors=True)

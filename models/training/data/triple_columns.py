@@ -90,8 +90,8 @@ def _check_columns(url: str, columns: Sequence[Sequence[str]], ids: bool) -> Non
         shown = ", ".join(sorted(set(columns[odd[-1]]))[:3])
         numbers = " and ".join(str(place + 1) for place in odd)
         raise PreflightError(
-            f"{url}: column {numbers} holds labels, scores or ids ({shown}) in the first {len(columns[0]):,} lines, and "
-            f"a triple is {'ids' if ids else 'texts'}: query<TAB>relevant passage<TAB>other passage. Triples of ids "
+            f"{url}: column {numbers} holds labels, scores or ids ({shown}) in the first {len(columns[0]):,} lines, "
+            f"and a triple has {'ids' if ids else 'texts'}: query<TAB>relevant passage<TAB>other passage. Triples of ids "
             "need data.corpus and data.topics; labelled pairs are given as data.qrels, with data.corpus, data.topics "
             "and a data.run of candidates"
         )

@@ -170,12 +170,12 @@ def _rows_of_ids(data: DataConfig, file: _File, limit: int | None, writer: TextW
     _without_text(data, file, is_in(hashes[:, :1], np.sort(queries)))
     docs = np.unique(hashes[:, 1:])
     rows, corpus_lines = scan_docs(data.corpus, docs, data.max_bad_rows, writer.add, None)
-    known = np.concatenate([queries, docs[rows != MISSING]])
-    order = np.argsort(known)
-    has_text = is_in(hashes, known[order])
+    found = np.concatenate([queries, docs[rows != MISSING]])
+    order = np.argsort(found)
+    has_text = is_in(hashes, found[order])
     lines += corpus_lines + _without_text(data, file, has_text)
     all_rows = np.concatenate([np.arange(first_doc), rows[rows != MISSING] + first_doc]).astype(np.int32)[order]
-    return np.asarray(all_rows[np.searchsorted(known[order], hashes[has_text.all(axis=1)])])
+    return np.asarray(all_rows[np.searchsorted(found[order], hashes[has_text.all(axis=1)])])
 
 
 def _without_text(data: DataConfig, file: _File, has_text: NDArray[np.bool_]) -> list[str]:
