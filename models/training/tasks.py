@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -18,22 +18,6 @@ Model: TypeAlias = Callable[..., Any]
 """A model of transformers, wrapped or not."""
 Tensors: TypeAlias = dict[str, Any]
 """Tensors by name, in dicts and lists of them, so that transformers moves all to a device."""
-
-
-class Task(Protocol):
-    """What a model learns from groups."""
-
-    def collate(self, groups: Sequence[Group[Any]], number: int) -> Tensors:
-        """The tensors of some groups, before which the training had `number` groups."""
-
-    def counts(self, tensors: Tensors) -> Tensor:
-        """float64[terms]: how many items each term of the loss is a mean of."""
-
-    def loss(self, model: Model, tensors: Tensors, counts: Tensor) -> Tensor:
-        """The part of these groups in the mean loss of a step, given the `counts` of the whole step.
-
-        So each item counts the same in any micro-batch and process.
-        """
 
 
 class Labels(NamedTuple):
@@ -67,7 +51,12 @@ def _scores(model: Model, tensors: Tensors) -> Tensor:
 
 @dataclass(frozen=True)
 class MonoTask:
-    """monoBERT: scores each doc of a group by itself; the loss is over the group's scores."""
+    """monoBERT: scores each doc of a group by itself; the loss is over the group's scores.
+
+    A task gives the tensors of some groups, before which the training had `number` groups; how many items each term of
+    the loss is a mean of; and the part of these groups in the mean loss of a step, from the counts of the whole step:
+    each item counts the same in any micro-batch and process.
+    """
 
     encoder: InputEncoder
     objective: Mapping[str, float]
@@ -193,6 +182,9 @@ class MaskedTask:
                 losses.append(F.cross_entropy(logits.float(), labels, ignore_index=NOT_PREDICTED, reduction="sum"))
         terms = zip(self.objective.items(), counts.tolist(), strict=True)
         return torch.stack([w * torch.stack(sums[name]).sum() / max(1, count) for (name, w), count in terms]).sum()
+
+
+Task: TypeAlias = MonoTask | MaskedTask
 
 
 def _padded(rows: Sequence[Ids], width: int, filler: int) -> Tensor:

@@ -91,7 +91,7 @@ def _check_columns(url: str, columns: Sequence[Sequence[str]], ids: bool) -> Non
         numbers = " and ".join(str(place + 1) for place in odd)
         raise PreflightError(
             f"{url}: column {numbers} holds labels, scores or ids ({shown}) in the first {len(columns[0]):,} lines, "
-            f"and a triple has {'ids' if ids else 'texts'}: query<TAB>relevant passage<TAB>other passage. Triples of ids "
+            f"and a triple has {'ids' if ids else 'texts'}: query<TAB>relevant passage<TAB>other passage. Ids "
             "need data.corpus and data.topics; labelled pairs are given as data.qrels, with data.corpus, data.topics "
             "and a data.run of candidates"
         )
